@@ -21,7 +21,7 @@ from txnlog_kafka.operations.session import SessionConfig
 from txnlog_kafka.wire.invariants import present
 from txnlog_spark.errors import DeadlineExceeded, RemoteProtocolError
 from txnlog_spark.failpoints import ARMED_VARIABLE, FaultInjectingClient
-from txnlog_spark.options import check_cluster
+from txnlog_spark.options.table import check_cluster
 
 TOPIC_WAIT_MS_MAX = 15_000
 BOOTSTRAP_TIMEOUT_MS_MAX = 30_000

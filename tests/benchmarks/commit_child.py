@@ -25,10 +25,10 @@ import txnlog_spark
 from txnlog_kafka.operations.session import Deadline
 from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_kafka.wire.topics import TopicPartition
-from txnlog_spark import commit_reports
 from txnlog_spark.client_cache import client_for
-from txnlog_spark.commit_reports import CommitReport
 from txnlog_spark.offsets import SourceNote, to_json_value, with_source_note
+from txnlog_spark.sink import commit_reports
+from txnlog_spark.sink.commit_reports import CommitReport
 from txnlog_spark.sink.committer import commit_streaming
 from txnlog_spark.sink.settings import SinkSettings, read_sink_settings
 from txnlog_spark.staging.address import ensure_server

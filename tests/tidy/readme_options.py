@@ -30,7 +30,7 @@ maxRecordsPerPartition, which the connector has and the guide had not yet."""
 
 def options_table() -> str:
     """Markdown: one row an option, in the order of the table in the code."""
-    from txnlog_spark.options import OPTIONS, Use
+    from txnlog_spark.options.table import OPTIONS, Use
 
     words = {
         Use.ALL: "all",
@@ -53,8 +53,8 @@ def options_table() -> str:
 
 def outcomes(name: str) -> dict[str, str]:
     """What becomes of an option: "obeyed", "no effect: why" or "refused: why", by use."""
-    from txnlog_spark.kafka_configs import KAFKA_CONFIGS, Standing
-    from txnlog_spark.options import NO_EFFECT, OPTIONS, Use
+    from txnlog_spark.options.kafka_configs import KAFKA_CONFIGS, Standing
+    from txnlog_spark.options.table import NO_EFFECT, OPTIONS, Use
 
     declared = next((o.use for o in OPTIONS if name in (o.name, *o.aliases)), Use(0))
     nothing_in, why = NO_EFFECT.get(name, (Use(0), ""))
@@ -101,7 +101,7 @@ def guide_table() -> str:
 
 def configs_text() -> str:
     """The whole of docs/kafka-configs.md."""
-    from txnlog_spark.kafka_configs import KAFKA_CONFIGS, Standing
+    from txnlog_spark.options.kafka_configs import KAFKA_CONFIGS, Standing
 
     rows: dict[tuple[str, str], list[str]] = {}
     for name, config in KAFKA_CONFIGS.items():
@@ -114,7 +114,7 @@ def configs_text() -> str:
         "# Configurations of Kafka's clients that the connector does not obey\n\n"
         "Those it obeys are in the README. One without effect is taken, with one line in the log\n"
         "of a process; one that is refused is an error, and so is any other name. Written by\n"
-        "`tests/tidy/readme_options.py` from `txnlog_spark/kafka_configs.py`.\n\n"
+        "`tests/tidy/readme_options.py` from `txnlog_spark/options/kafka_configs.py`.\n\n"
         "| configuration | what becomes of it | why |\n|---|---|---|\n" + "\n".join(lines) + "\n"
     )
 

@@ -13,8 +13,8 @@ from readme_options import CONFIGS, GUIDE, README, ROOT, WORDS, configs_text, ou
 from broker_sim.__main__ import CLI_COMMANDS
 from broker_sim.cli.main import build_parser
 from jobs import audit, consume_transform_produce, load_flights
-from txnlog_spark import options
 from txnlog_spark.errors import OptionError
+from txnlog_spark.options import table as options
 from txnlog_spark.tools.cli import build_parser as build_connector_parser
 
 TEXT = README.read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
 """The options of `kafka.security.*`, `kafka.ssl.*` and `kafka.sasl.*` that are obeyed.
 
 Rows of `options.OPTIONS`, which is where they are read; `client/security.py` says what belongs
-together, and `kafka_configs.py` what becomes of all other names of these families.
+together, and `options/kafka_configs.py` what becomes of all other names of these families.
 """
 
 from __future__ import annotations

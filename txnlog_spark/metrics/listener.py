@@ -21,8 +21,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from txnlog_spark.commit_reports import CommitReport, Receiver
 from txnlog_spark.metrics.lag import lag_of, offsets_behind_latest
+from txnlog_spark.sink.commit_reports import CommitReport, Receiver
 
 try:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server

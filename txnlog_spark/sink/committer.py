@@ -13,8 +13,8 @@ from txnlog_spark.client_cache import client_for, resolve_bootstrap
 from txnlog_spark.commit.batch_write import BatchWrite, commit_write
 from txnlog_spark.commit.plan import CommitOutcome
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch
-from txnlog_spark.commit_reports import run_reported
 from txnlog_spark.failpoints import reached
+from txnlog_spark.sink.commit_reports import run_reported
 from txnlog_spark.sink.disk import Disk
 from txnlog_spark.sink.settings import SinkSettings
 from txnlog_spark.staging.messages import StagedBatches

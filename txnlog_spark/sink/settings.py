@@ -12,7 +12,7 @@ from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.client_cache import ConnectionSettings
 from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.errors import OptionError
-from txnlog_spark.options import Use, parse_options
+from txnlog_spark.options.table import Use, parse_options
 from txnlog_spark.staging.address import StagingSettings
 from txnlog_spark.staging.files import StagedFiles
 from txnlog_spark.storage.connect import StorageSettings

@@ -11,7 +11,7 @@ from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.client_cache import ConnectionSettings
 from txnlog_spark.errors import OptionError
 from txnlog_spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET
-from txnlog_spark.options import Use, parse_options
+from txnlog_spark.options.table import Use, parse_options
 
 COMMITTED = "committed"
 COMMITTED_WORDS = {

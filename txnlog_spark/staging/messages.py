@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from txnlog_spark.option_values import size_in_bytes
+from txnlog_spark.options.values import size_in_bytes
 from txnlog_spark.staging.output import StagedOutput
 
 INLINE_BYTES_MAX = 900 * 1000

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from txnlog_kafka.operations.effects import Reached, Sleep
-from txnlog_spark import commit_reports
 from txnlog_spark.commit.plan import CommitOutcome, Progress
-from txnlog_spark.commit_reports import CommitReport, Receiver, run_reported, send
 from txnlog_spark.errors import AbortableError, ProducerFenced, TxnLogError
+from txnlog_spark.sink import commit_reports
+from txnlog_spark.sink.commit_reports import CommitReport, Receiver, run_reported, send
 
 COMMITTED = CommitOutcome(
     False, Progress("q", 8), produced_records=9, produced_bytes=90, produced_partitions=2
@@ -141,7 +141,7 @@ def test_a_folder_that_others_may_write_to_is_not_used(heard) -> None:
     assert heard() == []
 
 
-@pytest.mark.parametrize("place", ["socket.socket", "txnlog_spark.commit_reports.is_private"])
+@pytest.mark.parametrize("place", ["socket.socket", "txnlog_spark.sink.commit_reports.is_private"])
 def test_a_commit_that_cannot_be_reported_is_a_commit_all_the_same(
     heard, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:

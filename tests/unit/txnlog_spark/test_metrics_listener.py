@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from pyspark.sql.streaming.listener import SourceProgress
 from support.probe import wait_until
 
-from txnlog_spark.commit_reports import CommitReport, send
 from txnlog_spark.metrics import MetricsListener, offsets_behind_latest
+from txnlog_spark.sink.commit_reports import CommitReport, send
 
 QUERY = uuid.uuid4()
 

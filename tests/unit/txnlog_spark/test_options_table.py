@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from txnlog_kafka.wire.topics import TopicPartition
-from txnlog_spark import options as options_module
 from txnlog_spark.errors import OptionError
-from txnlog_spark.kafka_configs import KAFKA_CONFIGS, NOT_YET, Standing
-from txnlog_spark.options import (
+from txnlog_spark.options import table as options_module
+from txnlog_spark.options.kafka_configs import KAFKA_CONFIGS, NOT_YET, Standing
+from txnlog_spark.options.table import (
     NO_EFFECT,
     OPTIONS,
     Use,

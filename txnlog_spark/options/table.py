@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from txnlog_kafka.host.security_options import SECURITY_OPTIONS, without_effect
-from txnlog_spark import option_values as to
 from txnlog_spark.errors import OptionError
-from txnlog_spark.kafka_configs import KAFKA_CONFIGS, PREFIX, Standing, config_of
 from txnlog_spark.offsets import parse_offsets, parse_partitions
+from txnlog_spark.options import values as to
+from txnlog_spark.options.kafka_configs import KAFKA_CONFIGS, PREFIX, Standing, config_of
 from txnlog_spark.storage.options import (
     STORAGE_OPTIONS,
     STORAGE_PREFIX,

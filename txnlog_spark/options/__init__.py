@@ -1,0 +1,1 @@
+"""Every option of the connector: declared once, read once."""
