@@ -23,7 +23,7 @@ def test_a_lookup_and_a_schema_load_neither_arrow_nor_the_client():
     asked = [sys.executable, "-c", SAY_WHAT_IS_LOADED]
     loaded = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()
     assert "txnlog_spark.options.table" in loaded
-    heavy = {"pyarrow", "numpy", "kafka", "txnlog_kafka.host", "txnlog_kafka.operations"}
+    heavy = {"pyarrow", "numpy", "kafka", "txnlog_kafka.host.client", "txnlog_kafka.operations"}
     assert not heavy.intersection(loaded)
 
 
