@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 
 from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.progress import progress_after, progress_offset
-from txnlog_spark.protocol.calls import TRANSACTION, find_coordinator
 from txnlog_spark.protocol.effects import Operation, Reached
-from txnlog_spark.protocol.metadata import transaction_version
 from txnlog_spark.protocol.offsets import CommittedOffset
 from txnlog_spark.protocol.produce import Produced
 from txnlog_spark.protocol.session import Deadline, Session
@@ -42,13 +40,6 @@ class TransactionTry:
     """EndTxn(commit) may have left: from here on nothing is aborted."""
     produced: Produced = field(default_factory=Produced)
     missing_sources: frozenset[TopicPartition] = frozenset()
-
-
-def coordinator_version(session: Session, transactional_id: str) -> Operation[int]:
-    """The transaction version, asked of the coordinator each time: it may change under a run."""
-    deadline = session.deadline()
-    node = yield from find_coordinator(session, TRANSACTION, transactional_id, deadline=deadline)
-    return (yield from transaction_version(session, node, deadline=deadline))
 
 
 def begin_transaction(

@@ -40,7 +40,6 @@ from txnlog_spark.commit.attempt import (
     add_groups,
     begin_transaction,
     commit_batch_offsets,
-    coordinator_version,
 )
 from txnlog_spark.commit.confirmation import confirm, judge_for_certain
 from txnlog_spark.commit.facts import stable_facts, stable_group, visible_progress
@@ -69,6 +68,7 @@ from txnlog_spark.protocol.transaction import (
     Transaction,
     abort_transaction,
     commit_transaction,
+    transaction_version,
 )
 from txnlog_spark.wire.invariants import check, present
 from txnlog_spark.wire.topics import TopicPartition
@@ -183,7 +183,7 @@ def _look_up(session: Session, attempt: TransactionTry) -> Operation[Progress | 
     visible, attempt.version, place = yield from side_by_side(
         session.monotonic_ms,
         visible_progress(session, plan),
-        coordinator_version(session, plan.who.transactional_id),
+        transaction_version(session, plan.who.transactional_id),
         place_progress(session, plan),
     )
     plan = replace(plan, who=replace(plan.who, progress_partition=place))
