@@ -1,13 +1,13 @@
-"""Operations that keep the view of the cluster: metadata, leaders, finalized features."""
+"""Operations that keep the view of the cluster: metadata, leaders."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from txnlog_kafka.errors import UnknownTopic
-from txnlog_kafka.operations.calls import call, call_any, refuse_if_final
+from txnlog_kafka.operations.calls import call_any
 from txnlog_kafka.operations.cluster_view import NO_LEADER
-from txnlog_kafka.operations.effects import Operation, Unanswered
+from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.operations.most_brokers import find_missing
 from txnlog_kafka.operations.retry import Subject, decide, error_of
 from txnlog_kafka.operations.session import Deadline, Session
@@ -20,8 +20,6 @@ CLIENT_SOFTWARE_NAME = "txnlog-spark"
 KAFKA_INTERNAL_TOPICS = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 )
-TRANSACTION_VERSION = "transaction.version"
-"""The finalized feature that decides between transaction versions 1 and 2 (KIP-890)."""
 
 UNKNOWN_TOPIC_PATIENCE_MS = 3_000
 
@@ -207,21 +205,3 @@ def api_versions_request() -> Message:
     return _API_VERSIONS.request(
         client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=__version__
     )
-
-
-def transaction_version(session: Session, node: int, *, deadline: Deadline) -> Operation[int]:
-    """2 when the cluster has finalized transaction.version 2 (KIP-890), else 1."""
-    message = api_versions_request()
-    doing = "reading the cluster's finalized features"
-    while True:
-        outcome = yield from call(session, node, message, deadline=deadline)
-        if not isinstance(outcome, Unanswered):
-            break
-        refuse_if_final(outcome, doing)
-        yield from deadline.backoff(doing, outcome.reason)
-    if outcome.version < 3:
-        return 1
-    for feature in outcome.message.finalized_features:
-        if feature.name == TRANSACTION_VERSION:
-            return 2 if feature.max_version_level >= 2 else 1
-    return 1

@@ -33,7 +33,7 @@ from txnlog_kafka.operations.calls import (
     top_level_code,
 )
 from txnlog_kafka.operations.effects import Operation, Reply, Unanswered
-from txnlog_kafka.operations.metadata import confirm_missing
+from txnlog_kafka.operations.metadata import api_versions_request, confirm_missing
 from txnlog_kafka.operations.offsets import (
     CommittedOffset,
     by_topic,
@@ -55,6 +55,8 @@ from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from txnlog_kafka.wire.topics import TopicPartition
 
+TRANSACTION_VERSION = "transaction.version"
+"""The finalized feature that decides between transaction versions 1 and 2 (KIP-890)."""
 ADD_PARTITIONS_VERSION_MAX = 3
 """AddPartitionsToTxn is for clients up to v3, for brokers from v4 on (its schema says so)."""
 TXN_OFFSET_COMMIT_VERSION_MAX_V1 = 4
@@ -90,6 +92,27 @@ class Transaction:
             f"transactional id {self.transactional_id!r}, producer id {self.producer_id}, "
             f"epoch {self.producer_epoch}"
         )
+
+
+def transaction_version(session: Session, transactional_id: str) -> Operation[int]:
+    """2 when the coordinator says that transaction.version 2 is finalized (KIP-890), else 1.
+
+    It may change while a query runs, so it is asked each time. Raises what `call_coordinator` does.
+    """
+    request = CoordinatorRequest(
+        TRANSACTION,
+        transactional_id,
+        api_versions_request(),
+        "reading the cluster's finalized features",
+        top_level_code,
+    )
+    reply = yield from call_coordinator(session, request)
+    if reply.version < 3:
+        return 1
+    for feature in reply.message.finalized_features:
+        if feature.name == TRANSACTION_VERSION:
+            return 2 if feature.max_version_level >= 2 else 1
+    return 1
 
 
 def init_producer_id(

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from txnlog_kafka.operations.calls import TRANSACTION, find_coordinator
 from txnlog_kafka.operations.effects import Operation, Reached
-from txnlog_kafka.operations.metadata import transaction_version
 from txnlog_kafka.operations.offsets import CommittedOffset
 from txnlog_kafka.operations.produce import Produced
 from txnlog_kafka.operations.session import Deadline, Session
@@ -42,13 +40,6 @@ class TransactionTry:
     """EndTxn(commit) may have left: from here on nothing is aborted."""
     produced: Produced = field(default_factory=Produced)
     missing_sources: frozenset[TopicPartition] = frozenset()
-
-
-def coordinator_version(session: Session, transactional_id: str) -> Operation[int]:
-    """The transaction version, asked of the coordinator each time: it may change under a run."""
-    deadline = session.deadline()
-    node = yield from find_coordinator(session, TRANSACTION, transactional_id, deadline=deadline)
-    return (yield from transaction_version(session, node, deadline=deadline))
 
 
 def begin_transaction(

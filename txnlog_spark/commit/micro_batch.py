@@ -44,6 +44,7 @@ from txnlog_kafka.operations.transaction import (
     Transaction,
     abort_transaction,
     commit_transaction,
+    transaction_version,
 )
 from txnlog_kafka.wire.invariants import check, present
 from txnlog_kafka.wire.topics import TopicPartition
@@ -52,7 +53,6 @@ from txnlog_spark.commit.attempt import (
     add_groups,
     begin_transaction,
     commit_batch_offsets,
-    coordinator_version,
 )
 from txnlog_spark.commit.confirmation import confirm, judge_for_certain
 from txnlog_spark.commit.facts import stable_facts, stable_group, visible_progress
@@ -183,7 +183,7 @@ def _look_up(session: Session, attempt: TransactionTry) -> Operation[Progress | 
     visible, attempt.version, place = yield from side_by_side(
         session.monotonic_ms,
         visible_progress(session, plan),
-        coordinator_version(session, plan.who.transactional_id),
+        transaction_version(session, plan.who.transactional_id),
         place_progress(session, plan),
     )
     plan = replace(plan, who=replace(plan.who, progress_partition=place))

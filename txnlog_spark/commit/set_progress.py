@@ -13,14 +13,17 @@ from __future__ import annotations
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.operations.metadata import require_cluster, require_leaders
 from txnlog_kafka.operations.session import Session
-from txnlog_kafka.operations.transaction import abort_transaction, commit_transaction
+from txnlog_kafka.operations.transaction import (
+    abort_transaction,
+    commit_transaction,
+    transaction_version,
+)
 from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.commit.attempt import (
     TransactionTry,
     add_groups,
     begin_transaction,
     commit_batch_offsets,
-    coordinator_version,
 )
 from txnlog_spark.commit.facts import stable_progress, visible_progress
 from txnlog_spark.commit.plan import CommitPlan, Progress
@@ -35,7 +38,7 @@ def set_progress(session: Session, plan: CommitPlan) -> Operation[frozenset[Topi
     """
     yield from require_cluster(session)
     attempt = TransactionTry(plan, 1)
-    attempt.version = yield from coordinator_version(session, plan.who.transactional_id)
+    attempt.version = yield from transaction_version(session, plan.who.transactional_id)
     identity = yield from initialise(session, plan)
     check_forward(plan, (yield from stable_progress(session, plan)))
     yield from require_leaders(session, [plan.who.place])

@@ -19,7 +19,7 @@ from support.commit_plans import (
     staged,
     with_baseline,
 )
-from support.scripted_broker import ScriptedCluster, refused
+from support.scripted_broker import LOST, ScriptedCluster, refused
 
 from txnlog_kafka.wire.errors import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
@@ -109,6 +109,18 @@ def test_the_transaction_version_is_asked_of_the_coordinator_for_each_batch():
     assert K.ADD_PARTITIONS_TO_TXN in cluster.apis()
     assert cluster.asked[-1].version == 4
     assert len(cluster.state.committed_values(("out", 0))) == 6
+
+
+def test_a_coordinator_that_does_not_answer_for_its_version_is_looked_for_again():
+    """Another broker may coordinate by now: the dead one was asked until the deadline."""
+    cluster = ScriptedCluster(2)
+    session = cluster.session()
+    commit(cluster, build_plan(0), session)
+    cluster.asked.clear()
+    cluster.script(K.API_VERSIONS, LOST)
+    assert commit(cluster, build_plan(1), session).transaction_version == 2
+    looked_for = [message.coordinator_keys for message in cluster.requests(K.FIND_COORDINATOR)]
+    assert [build_plan(1).who.transactional_id] in looked_for
 
 
 def test_every_failpoint_is_reached_once_and_in_order():
