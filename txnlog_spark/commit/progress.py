@@ -24,10 +24,10 @@ Where no transaction of the batch was ever begun there is nothing to guess: it i
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable
 
+from txnlog_spark.commit.output import digest_of
 from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.protocol.effects import Operation
 from txnlog_spark.protocol.offsets import CommittedOffset, fetch_committed
@@ -103,7 +103,7 @@ def baseline_of(plan: CommitPlan) -> Progress:
 
 def group_digest(group_id: str | None) -> str:
     """Names the group without its length, which Kafka does not bound as it bounds metadata."""
-    return "" if group_id is None else hashlib.sha256(group_id.encode()).hexdigest()[:16]
+    return "" if group_id is None else digest_of(group_id)[:16]
 
 
 def progress_offset(progress: Progress) -> CommittedOffset:
