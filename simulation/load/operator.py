@@ -147,7 +147,7 @@ class Operator:
         return f"copy-{self.name}" if self._was_copied else None
 
     def last_written(self, checkpoint: Checkpoint) -> int:
-        """The last batch that its function does not leave out, -1 for none."""
+        """The last batch that it has to write itself, and its function leaves in; -1 for none."""
         own = (n for n in checkpoint.batches("offsets") if n > self._noted_by_original)
         leaves_out = self.scenario.leaves_out
         return max((n for n in own if not leaves_out or spark.rows_of(checkpoint, n)), default=-1)

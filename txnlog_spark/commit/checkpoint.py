@@ -10,7 +10,6 @@ the time at which the batch was planned: the same bytes are the same planning.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.commit.files import json_of, read_file, read_text, text_of, unreadable
+from txnlog_spark.commit.output import digest_of
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.offsets import (
     CommittedStart,
@@ -179,7 +179,7 @@ def parse_batch_offsets(path: str, text: str) -> BatchOffsets:
     else:
         digest = _digest(sorted([name, plain_offset(value)] for name, value in values))
     sources = tuple(_source_end(path, name, value) for name, value in values)
-    whole = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_HEX]
+    whole = digest_of(text)[:_DIGEST_HEX]
     return BatchOffsets(sources, digest, whole, _state_partitions(path, lines[1]))
 
 
@@ -212,4 +212,4 @@ def _source_end(path: str, name: str, value: Any) -> SourceEnd:
 
 def _digest(sources: list[Any]) -> str:
     canonical = json.dumps(sources, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_HEX]
+    return digest_of(canonical)[:_DIGEST_HEX]

@@ -22,12 +22,12 @@ copy of the checkpoint has a folder of its own, and so fences nobody of the orig
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import defaultdict
 
 from txnlog_kafka.operations.effects import Operation
 from txnlog_spark.commit.files import json_of, list_folder, read_text, unreadable, write_file
+from txnlog_spark.commit.output import digest_of
 from txnlog_spark.commit.plan import Committer
 
 RECORD_VERSION = 1
@@ -46,7 +46,7 @@ def record_path(who: Committer) -> str:
 
 def _id_digest(who: Committer) -> str:
     """Ids may have any length and characters, names of files not."""
-    return hashlib.sha256(who.transactional_id.encode()).hexdigest()[:32]
+    return digest_of(who.transactional_id)[:32]
 
 
 def record_output(who: Committer) -> Operation[None]:

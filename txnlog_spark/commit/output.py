@@ -55,10 +55,11 @@ class Output:
         """Names all of it but the target in 16 characters."""
         value = asdict(self)
         del value["target"]
-        return _digest(json.dumps(value, sort_keys=True))[:_DIGEST_HEX]
+        return digest_of(json.dumps(value, sort_keys=True))[:_DIGEST_HEX]
 
 
-def _digest(text: str) -> str:
+def digest_of(text: str) -> str:
+    """64 hexadecimal digits, of which a name takes as many as it needs."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -73,7 +74,7 @@ def moved_or_copied(
         return replace(output, copy=before.copy)
     same_id = output.transactional_id == before.transactional_id
     if original_is_there and not same_id and not is_same_group:
-        return replace(output, copy=_digest(output.checkpoint)[:_COPY_HEX])
+        return replace(output, copy=digest_of(output.checkpoint)[:_COPY_HEX])
     if original_is_there:
         shared = f"transactional id {output.transactional_id!r}" if same_id else "kafka.group.id"
         raise CheckpointCopied(

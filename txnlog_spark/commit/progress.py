@@ -24,7 +24,6 @@ Where no transaction of the batch was ever begun there is nothing to guess: it i
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable
 
@@ -32,6 +31,7 @@ from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.operations.offsets import CommittedOffset, fetch_committed
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_spark.commit.output import digest_of
 from txnlog_spark.commit.plan import CommitPlan, Progress
 
 PROGRESS_FORMAT_VERSION = 1
@@ -103,7 +103,7 @@ def baseline_of(plan: CommitPlan) -> Progress:
 
 def group_digest(group_id: str | None) -> str:
     """Names the group without its length, which Kafka does not bound as it bounds metadata."""
-    return "" if group_id is None else hashlib.sha256(group_id.encode()).hexdigest()[:16]
+    return "" if group_id is None else digest_of(group_id)[:16]
 
 
 def progress_offset(progress: Progress) -> CommittedOffset:
