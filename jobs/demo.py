@@ -10,12 +10,14 @@ them. While it runs, SIGKILL ends
 Each is started again from what is on disk. With `BROKERS=3 make demo` there are three brokers with
 three replicas of everything, and the third kill is that of a leader: another one takes over, and
 the dead one comes back at the end. The audit ends it, and its exit code is the demo's. The
-moments are exact, not lucky: the connector's failpoints (TXNLOG_FAILPOINTS) pull the trigger.
+moments are exact, not lucky: the failpoints of the tests (`tests/planted/failpoints.py`) pull the
+trigger.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -23,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jobs import audit
-from jobs.demo_processes import BrokerProcess, DemoFailed, Narrator, SparkJob
+from jobs.demo_processes import ROOT, BrokerProcess, DemoFailed, Narrator, SparkJob
 from jobs.flights_data import FLIGHT_COUNT
 from txnlog_kafka.host.admin import create_topic
 from txnlog_kafka.host.client import Client
@@ -37,6 +39,8 @@ GROUP_ID = "flights-enricher"
 KILLED = -9
 BATCH_COUNT = 12
 RUN_SECONDS_MAX = 300.0
+FAILPOINT_FOLDERS = (ROOT / "tests" / "support" / "process_site", ROOT / "tests")
+"""On the path of the job's processes: they patch the connector, which has no failpoints itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,8 @@ class Demo:
         environment = {"TXNLOG_FAILPOINTS_FIRED": str(fired)}
         if scene.failpoint:
             environment["TXNLOG_FAILPOINTS"] = scene.failpoint.format(hook=hook)
+            path = [*FAILPOINT_FOLDERS, ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
+            environment["PYTHONPATH"] = os.pathsep.join(map(str, path))
         job = self._submit(self._job_arguments(), "job", environment)
         code = self._finish(job, scene.exit_codes, lambda: self._maybe_kill_broker(scene, hook))
         if scene.failpoint and not fired.exists():

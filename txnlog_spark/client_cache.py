@@ -20,7 +20,6 @@ from txnlog_kafka.operations.metadata import refresh_metadata
 from txnlog_kafka.operations.session import SessionConfig
 from txnlog_kafka.wire.invariants import present
 from txnlog_spark.errors import DeadlineExceeded, RemoteProtocolError
-from txnlog_spark.failpoints import ARMED_VARIABLE, FaultInjectingClient
 from txnlog_spark.options.table import check_cluster
 
 TOPIC_WAIT_MS_MAX = 15_000
@@ -92,7 +91,7 @@ class ClientCache:
 
     def __init__(self) -> None:
         self._pid = os.getpid()
-        self._clients: dict[tuple[ConnectionSettings, str, bool], Client] = {}
+        self._clients: dict[tuple[ConnectionSettings, str], Client] = {}
 
     def get(self, settings: ConnectionSettings, servers: str) -> Client:
         """The client for these settings and brokers.
@@ -102,13 +101,12 @@ class ClientCache:
         if self._pid != os.getpid():
             self.close()
             self._pid = os.getpid()
-        is_armed = ARMED_VARIABLE in os.environ
-        client = self._clients.pop((settings, servers, is_armed), None)
+        client = self._clients.pop((settings, servers), None)
         if client is None:
-            client = _connect(settings, servers, FaultInjectingClient if is_armed else Client)
+            client = _connect(settings, servers)
         while len(self._clients) >= CLIENTS_MAX:
             self._clients.pop(next(iter(self._clients))).close()
-        self._clients[settings, servers, is_armed] = client
+        self._clients[settings, servers] = client
         return client
 
     def close(self) -> None:
@@ -126,7 +124,7 @@ def client_for(settings: ConnectionSettings, bootstrap_servers: str | None = Non
     return _cache.get(settings, bootstrap_servers or resolve_bootstrap(settings))
 
 
-def _connect(settings: ConnectionSettings, servers: str, kind: type[Client]) -> Client:
+def _connect(settings: ConnectionSettings, servers: str) -> Client:
     config = SessionConfig(
         request_timeout_ms=settings.request_timeout_ms,
         operation_timeout_ms=settings.api_timeout_ms,
@@ -137,7 +135,7 @@ def _connect(settings: ConnectionSettings, servers: str, kind: type[Client]) -> 
         rack_id=settings.rack,
         read_replica_ms=settings.read_replica_ms,
     )
-    client = kind(
+    client = Client(
         servers,
         client_id=settings.client_id,
         config=config,

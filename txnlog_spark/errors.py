@@ -7,8 +7,7 @@
     │                              ├─ CommittedOffsetsMoved  ├─ GroupHasOffsets
     │                              └─ NoCommittedOffsets
     ├─ WrongCluster                offsets or a checkpoint of another cluster
-    ├─ StagingFailed               the staging directory cannot be written or read
-    └─ FailpointRaised             tests only
+    └─ StagingFailed               the staging directory cannot be written or read
 
 `InvariantViolation` is not a TxnLogError: it says that the connector itself is wrong.
 """
@@ -48,7 +47,6 @@ __all__ = [
     "CorruptData",
     "DataLoss",
     "DeadlineExceeded",
-    "FailpointRaised",
     "FatalError",
     "GroupHasOffsets",
     "NoCommittedOffsets",
@@ -146,9 +144,3 @@ class StagingFailed(TxnLogError):
     """The staging directory cannot be written, such as a full disk or a missing permission."""
 
     condition = "TXNLOG_STAGING"
-
-
-class FailpointRaised(TxnLogError):
-    """An armed failpoint with the action `raise` was reached. Only in tests."""
-
-    condition = "TXNLOG_FAILPOINT"

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 from support.apache_kafka import die_with_parent
+from support.census import SITE
 from support.probe import free_ports, wait_until
 from support.spark_copy import REPOSITORY, RUN_SECONDS_MAX, SPARK_CONFIG, SPARK_SUBMIT, java_options
 
@@ -114,6 +115,6 @@ def _environment() -> dict[str, str]:
     return {
         **os.environ,
         "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": f"{REPOSITORY}:{TESTS}",
+        "PYTHONPATH": os.pathsep.join(map(str, (SITE, REPOSITORY, TESTS))),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }

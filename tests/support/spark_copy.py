@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from support.apache_kafka import die_with_parent
+from support.census import SITE
 from support.class_archive import AT_ITS_PLACE, archive_in
 from support.librdkafka import committed_offsets, create_topic, produce_values, read_topic
 from support.probe import wait_until
@@ -249,7 +250,7 @@ class RunningJob:
             **os.environ,
             "PYSPARK_PYTHON": python,
             "PYSPARK_DRIVER_PYTHON": python,  # where Spark looks first for that of a data source
-            "PYTHONPATH": f"{REPOSITORY}:{Path(__file__).parents[1]}",
+            "PYTHONPATH": os.pathsep.join(map(str, (SITE, REPOSITORY, SITE.parents[1]))),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "TXNLOG_FAILPOINTS": failpoints,
             "TXNLOG_FAILPOINTS_FIRED": str(self._fired),

@@ -27,6 +27,8 @@ import traceback
 import uuid
 from pathlib import Path
 
+from planted.arming import arm_if_asked
+
 from support.apache_kafka import die_with_parent
 
 CLIENT = Path(__file__).with_name("warm_client.py")
@@ -113,6 +115,7 @@ def _become(connection: socket.socket) -> None:
         sys.path[:0] = [each for each in given if each and each not in sys.path]
         _, module, *arguments = wanted["arguments"]
         sys.argv = [module, *arguments]
+        arm_if_asked()
         sys.modules.pop(module, None)  # as main it runs anew
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         code = 0

@@ -13,7 +13,6 @@ from txnlog_spark.client_cache import client_for, resolve_bootstrap
 from txnlog_spark.commit.batch_write import BatchWrite, commit_write
 from txnlog_spark.commit.plan import CommitOutcome
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch
-from txnlog_spark.failpoints import reached
 from txnlog_spark.sink.commit_reports import run_reported
 from txnlog_spark.sink.disk import Disk
 from txnlog_spark.sink.settings import SinkSettings
@@ -59,7 +58,6 @@ def commit_streaming(
         run_reported(batch.query_id or "", batch_id, batch.staged, commit, client.run)
         if first is not None:
             reader.remove_batches(write, batch_id, plan_id)
-    reached("commit_log", "before", batch_id)
 
 
 def staged_reader(settings: SinkSettings) -> StagedReader:

@@ -44,7 +44,6 @@ from txnlog_kafka.wire.invariants import check
 from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.client_cache import resolve_bootstrap
 from txnlog_spark.errors import DataLoss, UnknownTopic, WrongCluster
-from txnlog_spark.failpoints import reached
 from txnlog_spark.offsets import (
     CommittedStart,
     SourceNote,
@@ -100,9 +99,6 @@ HIGH_WATERMARK_SECONDS = 1.0
 
 NO_ROW_LIMIT = ReadMaxRows(2**63 - 1)
 """All that is available, in another word than `ReadAllAvailable`."""
-
-ANY_BATCH = -1
-"""Spark does not tell a source which batch it plans; a failpoint here cannot name one."""
 
 Offsets = dict[TopicPartition, int]
 JsonOffset = dict[str, Any]
@@ -191,7 +187,6 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if not isinstance(limit, ReadAllAvailable) and self._waits(begin, available):
                     return start
                 end = self._limited(begin, available, limit)
-            reached("offset_log", "before", ANY_BATCH)
             return self._noted(to_json_value(end))
 
     def reportLatestOffset(self) -> JsonOffset | None:
@@ -207,7 +202,6 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: JsonOffset, end: JsonOffset) -> Sequence[InputPartition]:
         """The tasks of a batch."""
-        reached("offset_log", "after", ANY_BATCH)
         with readable_errors():
             self._check_cluster(start, end)
             if committed_start_of(end) is not None:
@@ -233,9 +227,8 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with readable_errors():
             yield from read_ranges(self._settings, partition)  # type: ignore[arg-type]
 
-    def commit(self, end: JsonOffset) -> None:  # noqa: ARG002  Spark's signature
+    def commit(self, end: JsonOffset) -> None:
         """Only a hint: the group's offsets are committed by the sink, with the output."""
-        reached("source_commit", "before", ANY_BATCH)
 
     def _waits(self, begin: Offsets, available: Offsets) -> bool:
         """Whether the batch waits for minOffsetsPerTrigger, as Spark's Kafka source decides it.

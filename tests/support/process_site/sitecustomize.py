@@ -3,6 +3,9 @@
 TXNLOG_KEPT: connector and libraries log all, and no file is lost. A file that is removed or
 replaced is linked into that folder before: a secret that was on disk for a moment is found as well.
 
+TXNLOG_FAILPOINTS: the connector stops, fails or dies at the places named there
+(`planted.failpoints`).
+
 TXNLOG_CENSUS: SIGUSR1 has the process write what it holds into that folder.
 """
 
@@ -38,6 +41,11 @@ if "TXNLOG_KEPT" in os.environ:
     for name in ("txnlog_spark", "kafka", "azure", "msal"):
         logging.getLogger(name).setLevel(logging.DEBUG)
     sys.addaudithook(keep)
+
+if os.environ.get("TXNLOG_FAILPOINTS"):
+    from planted.arming import arm_if_asked
+
+    arm_if_asked()
 
 if "TXNLOG_CENSUS" in os.environ:
     signal.signal(signal.SIGUSR1, take_census)

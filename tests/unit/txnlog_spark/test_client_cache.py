@@ -7,12 +7,10 @@ import os
 import pytest
 from support.socket_broker import SocketBroker, answer_bytes, metadata_answer
 
-from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Send
 from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_spark import client_cache
 from txnlog_spark.client_cache import CLIENTS_MAX, ClientCache, ConnectionSettings
-from txnlog_spark.failpoints import ARMED_VARIABLE, FaultInjectingClient
 
 
 @pytest.fixture
@@ -23,8 +21,7 @@ def broker():
 
 
 @pytest.fixture
-def cache(monkeypatch):
-    monkeypatch.delenv(ARMED_VARIABLE, raising=False)
+def cache():
     made = ClientCache()
     yield made
     made.close()
@@ -83,10 +80,3 @@ def test_the_client_that_was_used_least_recently_is_closed_for_a_new_one(cache, 
     cache.get(settings(broker, client_id="new"), servers)
     assert cache.get(settings(broker, client_id="0"), servers) is clients[0]
     assert clients[1]._connections == {}
-
-
-def test_armed_failpoints_get_a_client_that_obeys_them(cache, broker, monkeypatch):
-    plain = cache.get(settings(broker), broker.bootstrap_servers)
-    assert type(plain) is Client
-    monkeypatch.setenv(ARMED_VARIABLE, "end_txn:after:raise")
-    assert type(cache.get(settings(broker), broker.bootstrap_servers)) is FaultInjectingClient

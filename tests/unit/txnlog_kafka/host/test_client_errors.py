@@ -30,7 +30,6 @@ EXAMPLES = [
     ),
     errors.CorruptData("bits"),
     errors.DeadlineExceeded("waiting", 10, "REQUEST_TIMED_OUT"),
-    errors.FailpointRaised("end_txn"),
 ]
 
 

@@ -7,6 +7,7 @@ starts drivers anew until the batch is done: it must be there exactly once.
 from __future__ import annotations
 
 import pytest
+from planted.failpoints import FailpointRaised
 from support.commit_plans import (
     build_plan,
     changed,
@@ -34,7 +35,6 @@ from txnlog_spark.errors import (
     AbortableError,
     CommitStateUnknown,
     DeadlineExceeded,
-    FailpointRaised,
     FatalError,
     ProducerFenced,
     RecordRefused,

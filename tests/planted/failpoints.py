@@ -1,6 +1,7 @@
-"""Failpoints: named places where a test may kill, stop or fail the driver. Off unless armed.
+"""Failpoints: named places where a test may kill, stop or fail the driver.
 
-Armed by the environment, so that they reach every process of a Spark application:
+Nothing of this is in the connector. A test puts `support/process_site` on PYTHONPATH, and arms by
+the environment; so it reaches every Python process of a Spark application (`planted.arming`):
 
     TXNLOG_FAILPOINTS="end_txn:after:kill-driver@3;produce.first:after:raise"
     TXNLOG_FAILPOINTS_FIRED=/path/of/a/file
@@ -30,11 +31,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from planted.arming import ARMED_VARIABLE
 from txnlog_kafka.host.client import Client, Requests
 from txnlog_kafka.operations.effects import Ask, Call, Outcome, Reached, Reply, Ticket, Unanswered
-from txnlog_spark.errors import FailpointRaised, OptionError
+from txnlog_spark.errors import OptionError, TxnLogError
 
-ARMED_VARIABLE = "TXNLOG_FAILPOINTS"
 FIRED_VARIABLE = "TXNLOG_FAILPOINTS_FIRED"
 HOOK_WAIT_S_MAX = 600.0
 _HOOK_POLL_S = 0.02
@@ -47,6 +48,16 @@ _ACTIONS = (
     "drop-response",
     "kill-driver-on-send",
 )
+
+
+ANY_BATCH = -1
+"""Spark does not tell a source which batch it plans: a failpoint there cannot name one."""
+
+
+class FailpointRaised(TxnLogError):
+    """The action `raise`."""
+
+    condition = "TXNLOG_FAILPOINT"
 
 
 class Interference(enum.Enum):
@@ -264,3 +275,42 @@ class FaultInjectingClient(Client):
     def _write_all(self) -> None:
         while any(c.wants_write or not c.is_ready for c in self._connections.values()):
             self._wait()
+
+
+def arm_clients(module: Any) -> None:
+    """In `txnlog_spark.client_cache`: all clients obey failpoints."""
+    module.Client = FaultInjectingClient
+
+
+def arm_reader(module: Any) -> None:
+    """In `txnlog_spark.source.stream`: around Spark's log of offsets, and what it calls commit."""
+    reader = module.TxnLogStreamReader
+    latest_offset, partitions, commit = reader.latestOffset, reader.partitions, reader.commit
+
+    def planned(self: Any, start: Any, limit: Any) -> Any:
+        end = latest_offset(self, start, limit)
+        if end != start:
+            reached("offset_log", "before", ANY_BATCH)
+        return end
+
+    def tasks(self: Any, start: Any, end: Any) -> Any:
+        reached("offset_log", "after", ANY_BATCH)
+        return partitions(self, start, end)
+
+    def committed(self: Any, end: Any) -> None:
+        commit(self, end)
+        reached("source_commit", "before", ANY_BATCH)
+
+    reader.latestOffset, reader.partitions, reader.commit = planned, tasks, committed
+
+
+def arm_writer(module: Any) -> None:
+    """In `txnlog_spark.sink.writers`: before Spark notes that the batch is done."""
+    writer = module.TxnLogStreamWriter
+    commit = writer.commit
+
+    def committed(self: Any, messages: Any, batchId: int) -> None:  # noqa: N803  Spark's
+        commit(self, messages, batchId)
+        reached("commit_log", "before", batchId)
+
+    writer.commit = committed

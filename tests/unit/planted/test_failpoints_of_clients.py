@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from planted import failpoints
+from planted.failpoints import FailpointRaised, FaultInjectingClient
 from support.socket_broker import SocketBroker, answer_bytes, metadata_answer
 
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Reached, Receive, Reply, Send
 from txnlog_kafka.wire.messages import APIS, ApiKey
-from txnlog_spark import failpoints
-from txnlog_spark.errors import FailpointRaised
-from txnlog_spark.failpoints import FaultInjectingClient
 
 METADATA = APIS[ApiKey.METADATA].request
 

@@ -11,11 +11,18 @@ import threading
 from pathlib import Path
 
 import pytest
+from planted import failpoints
+from planted.failpoints import (
+    Failpoint,
+    FailpointRaised,
+    Interference,
+    parse_failpoints,
+    reached,
+)
+from support.census import SITE
 from support.probe import wait_until
 
-from txnlog_spark import failpoints
-from txnlog_spark.errors import FailpointRaised, OptionError
-from txnlog_spark.failpoints import Failpoint, Interference, parse_failpoints, reached
+from txnlog_spark.errors import OptionError
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -89,14 +96,54 @@ def test_a_hook_waits_until_it_may_go_on(arm, tmp_path):
     assert not waiting.is_alive()
 
 
+KIND_OF_CLIENT = """
+from txnlog_spark import client_cache
+from txnlog_spark.sink.writers import TxnLogStreamWriter
+from txnlog_spark.source.stream import TxnLogStreamReader
+{then}
+print(client_cache.Client.__name__, TxnLogStreamWriter.commit.__module__,
+      TxnLogStreamReader.commit.__module__)
+"""
+PLAIN = "Client txnlog_spark.sink.writers txnlog_spark.source.stream\n"
+ARMED = "FaultInjectingClient planted.failpoints planted.failpoints\n"
+
+
+@pytest.mark.parametrize(
+    ("site", "armed", "then", "printed"),
+    [
+        pytest.param(True, "end_txn:after:raise", "", ARMED, id="imported later"),
+        pytest.param(
+            False,
+            "end_txn:after:raise",
+            "import planted.arming; planted.arming.arm_if_asked()",
+            ARMED,
+            id="imported before, as in a warm Python",
+        ),
+        pytest.param(True, "", "", PLAIN, id="nothing is armed"),
+        pytest.param(False, "end_txn:after:kill-self", "", PLAIN, id="the variable alone"),
+    ],
+)
+def test_failpoints_come_into_the_connector_from_the_tests_alone(site, armed, then, printed):
+    path = [*([SITE] if site else []), REPOSITORY, REPOSITORY / "tests"]
+    environment = os.environ | {
+        failpoints.ARMED_VARIABLE: armed,
+        "PYTHONPATH": os.pathsep.join(map(str, path)),
+    }
+    program = KIND_OF_CLIENT.format(then=then)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout == printed
+
+
 CHILD = """
 import sys, time
 from pathlib import Path
-sys.path.insert(0, {root!r})
+sys.path[:0] = {roots!r}
 Path({ready!r}).touch()
 while not Path({go!r}).exists():
     time.sleep(0.01)
-from txnlog_spark import failpoints
+from planted import failpoints
 failpoints.reached("end_txn", "before", 0)
 Path({survived!r}).touch()
 """
@@ -129,7 +176,7 @@ def driver(tmp_path):
     if not Path("/proc/self/comm").exists():
         pytest.skip("needs /proc")
     paths = {n: str(tmp_path / n) for n in ("ready", "go", "survived", "pids", "child.py")}
-    child = CHILD.format(root=str(REPOSITORY), **paths)
+    child = CHILD.format(roots=[str(REPOSITORY), str(REPOSITORY / "tests")], **paths)
     Path(paths["child.py"]).write_text(child)
     jvm_code = FAKE_JVM.format(python=sys.executable, child=paths["child.py"], pids=paths["pids"])
     running = []
