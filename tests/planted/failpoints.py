@@ -26,10 +26,11 @@ from __future__ import annotations
 import enum
 import os
 import signal
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from support.probe import wait_until
 
 from planted.arming import ARMED_VARIABLE
 from txnlog_kafka.host.client import Client, Requests
@@ -38,7 +39,6 @@ from txnlog_spark.errors import OptionError, TxnLogError
 
 FIRED_VARIABLE = "TXNLOG_FAILPOINTS_FIRED"
 HOOK_WAIT_S_MAX = 600.0
-_HOOK_POLL_S = 0.02
 _ACTIONS = (
     "kill-driver",
     "kill-self",
@@ -166,11 +166,7 @@ def _act(failpoint: Failpoint) -> Interference:
 
 def _wait_for_hook(path: str) -> None:
     Path(path + ".reached").touch()
-    deadline = time.monotonic() + HOOK_WAIT_S_MAX
-    while not Path(path + ".go").exists():
-        if time.monotonic() > deadline:
-            raise FailpointRaised(f"file {path}.go was not created within {HOOK_WAIT_S_MAX:.0f} s")
-        time.sleep(_HOOK_POLL_S)
+    wait_until(Path(path + ".go").exists, f"file {path}.go", timeout_s=HOOK_WAIT_S_MAX)
 
 
 def kill_driver() -> None:
