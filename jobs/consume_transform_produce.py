@@ -194,7 +194,9 @@ def main(argv: list[str] | None = None) -> int:
 def _reason(error: BaseException) -> str:
     """The innermost message: Spark wraps the worker's exception in layers of its own."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    named = [line for line in lines if line.startswith("txnlog_spark.errors.")]
+    named = [
+        line for line in lines if line.startswith(("txnlog_kafka.errors.", "txnlog_spark.errors."))
+    ]
     return (named or lines or [type(error).__name__])[-1 if named else 0]
 
 

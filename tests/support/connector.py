@@ -40,7 +40,9 @@ def start_session(master: str, **config: str) -> SparkSession:
 def shown_error(error: BaseException) -> str:
     """The line of ours in what Spark shows the user; fails when there is none, or several."""
     lines = [line.strip() for line in str(error).splitlines()]
-    ours = {line for line in lines if line.startswith("txnlog_spark.errors.")}
+    ours = {
+        line for line in lines if line.startswith(("txnlog_kafka.errors.", "txnlog_spark.errors."))
+    }
     if len(ours) != 1:
         raise AssertionError(f"{len(ours)} lines of ours in:\n{error}")
     return ours.pop()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -55,6 +56,7 @@ SPARK_CONFIG = SMALL | {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 KILLED = -signal.SIGKILL
+OUR_ERROR = re.compile(r"\btxnlog_(kafka|spark)\.errors\.")
 
 Coordinates = tuple[int, int]
 """(partition, offset) of an input record."""
@@ -71,7 +73,7 @@ class Run:
     @property
     def last_error(self) -> str:
         """The last line that names an error of ours."""
-        lines = [line for line in self.stderr.splitlines() if "txnlog_spark.errors." in line]
+        lines = [line for line in self.stderr.splitlines() if OUR_ERROR.search(line)]
         return lines[-1].strip() if lines else ""
 
 
