@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from txnlog_kafka.wire.kafka_python import data_class
 from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.structs import message_class
 
 
 class RegistryApiKey(enum.IntEnum):
@@ -59,12 +59,12 @@ class OwnApi:
     @cached_property
     def request(self) -> Any:
         """The class of the request."""
-        return data_class(f"{self.name}Request", __name__)
+        return message_class(f"{self.name}Request", __name__)
 
     @cached_property
     def response(self) -> Any:
         """The class of the answer."""
-        return data_class(f"{self.name}Response", __name__)
+        return message_class(f"{self.name}Response", __name__)
 
 
 def _name(key: enum.IntEnum) -> str:

@@ -21,10 +21,10 @@ from broker_sim.apis import (
     own_api_of,
 )
 from txnlog_kafka.wire import framing
+from txnlog_kafka.wire.decoder import REQUEST_ELEMENTS_MAX, RESPONSE_ELEMENTS_MAX
 from txnlog_kafka.wire.encoder import encode_message
 from txnlog_kafka.wire.framing import DecodeBody, MalformedFrame, RequestHeader, decode_body
 from txnlog_kafka.wire.messages import ApiKey, Message, api_of
-from txnlog_kafka.wire.shape import REQUEST_ELEMENTS_MAX, RESPONSE_ELEMENTS_MAX
 
 _HEAD = struct.Struct(">hhih")
 _INT32 = struct.Struct(">i")

@@ -18,7 +18,6 @@ from broker_sim.apis.registry import NO_SESSION, Operation, RegistryError
 from broker_sim.core.effects import Effects
 from broker_sim.core.peers import Peers
 from broker_sim.core.replies import Reply
-from txnlog_kafka.wire.kafka_python import build
 from txnlog_kafka.wire.messages import Message
 
 REGISTRY_PEER = -1
@@ -230,7 +229,7 @@ class RegistryClient:
             reply(None if message is None else read(message), effects)
 
         request = OWN_APIS[key].request
-        message = build(request, session_id=self.session_id, **fields)
+        message = request(session_id=self.session_id, **fields)
         self._peers.send(peer, message, OWN_API_VERSION, take, effects)
 
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from txnlog_kafka.wire.decoder import decode_message
 from txnlog_kafka.wire.encoder import encode_message
-from txnlog_kafka.wire.kafka_python import data_class, decode_at
-from txnlog_kafka.wire.shape import check_shape
+from txnlog_kafka.wire.structs import message_class
 
 VERSION = 1
 ELEMENTS_MAX = 1 << 31
 """The bytes that are read here were written here: the file's size is limit enough."""
 
-_RegistryChange = data_class("RegistryChange", __package__)
+_RegistryChange = message_class("RegistryChange", __package__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +123,7 @@ def decode_versioned(data_type: Any, data: bytes) -> Any:
     if not 0 <= version <= VERSION:
         raise ValueError(f"version {version} of {data_type.__name__} is not supported")
     body = memoryview(data)[2:]
-    check_shape(data_type, version, body, elements_max=ELEMENTS_MAX)
-    return decode_at(data_type, version, body)
+    return decode_message(data_type, version, body, elements_max=ELEMENTS_MAX)
 
 
 def _changed(path: str, node: Node | None) -> Any:

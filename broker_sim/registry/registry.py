@@ -55,7 +55,6 @@ from broker_sim.registry.sessions import SESSION_TIMER, NewestConnections, Sessi
 from broker_sim.registry.snapshot_parts import SnapshotParts
 from broker_sim.registry.state import RegistryState
 from broker_sim.registry.waits import Seen, Wait, Waits
-from txnlog_kafka.wire.kafka_python import build
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 if TYPE_CHECKING:
@@ -226,8 +225,7 @@ class Registry:
             zxid=seen.nodes_zxid,
             log_end_offset=seen.log_end_offset,
             nodes=[
-                build(
-                    made,
+                made(
                     path=path,
                     data=nodes[path].data,
                     node_version=nodes[path].version,
@@ -348,7 +346,7 @@ def _operations(message: Message) -> list[Operation] | None:
 
 
 def _answer(request: Request, **fields: Any) -> Message:
-    return build(OWN_APIS[request.api_key].response, **({"error_code": 0} | fields))
+    return OWN_APIS[request.api_key].response(**({"error_code": 0} | fields))
 
 
 def _refusal(key: RegistryApiKey, error: RegistryError) -> Message:

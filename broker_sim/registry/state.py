@@ -19,9 +19,9 @@ from broker_sim.registry.changes import (
 )
 from broker_sim.registry.metadata_log import MetadataLog
 from txnlog_kafka.wire.invariants import check
-from txnlog_kafka.wire.kafka_python import data_class
+from txnlog_kafka.wire.structs import message_class
 
-_RegistrySnapshot = data_class("RegistrySnapshot", __package__)
+_RegistrySnapshot = message_class("RegistrySnapshot", __package__)
 
 
 class RegistryState:

@@ -6,12 +6,12 @@ subscription of a consumer is defined in kafka-python.
 
 from __future__ import annotations
 
-from txnlog_kafka.wire.kafka_python import data_class
+from txnlog_kafka.wire.structs import message_class
 
-TransactionLogKey = data_class("TransactionLogKey", __name__)
-TransactionLogValue = data_class("TransactionLogValue", __name__)
-OffsetCommitKey = data_class("OffsetCommitKey", __name__)
-OffsetCommitValue = data_class("OffsetCommitValue", __name__)
-GroupMetadataKey = data_class("GroupMetadataKey", __name__)
-GroupMetadataValue = data_class("GroupMetadataValue", __name__)
-ConsumerProtocolSubscription = data_class("ConsumerProtocolSubscription")
+TransactionLogKey = message_class("TransactionLogKey", __name__)
+TransactionLogValue = message_class("TransactionLogValue", __name__)
+OffsetCommitKey = message_class("OffsetCommitKey", __name__)
+OffsetCommitValue = message_class("OffsetCommitValue", __name__)
+GroupMetadataKey = message_class("GroupMetadataKey", __name__)
+GroupMetadataValue = message_class("GroupMetadataValue", __name__)
+ConsumerProtocolSubscription = message_class("ConsumerProtocolSubscription")

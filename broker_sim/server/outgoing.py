@@ -104,7 +104,7 @@ def _pieces(response: Respond) -> Iterator[bytes | FileSlice]:
         fields[mark] = field
         field.target.records = mark
     api = APIS[ApiKey(response.api_key)]
-    compact = bool(api.response.flexible_version_q(response.api_version))
+    compact = api.response.SCHEMA.is_flexible(response.api_version)
     parts = list(_split(_encode(response)[_INT32.size :], fields, compact))
     yield _INT32.pack(sum(map(_length, parts)))
     yield from parts

@@ -8,10 +8,9 @@ who this broker logs in as, by `sasl.mechanism.inter.broker.protocol`. The regis
 from __future__ import annotations
 
 import enum
-import re
+import secrets
 import ssl
 from dataclasses import dataclass
-from typing import Any
 
 from broker_sim.core.config import BrokerConfig, ConfigError
 from broker_sim.core.config.security import listener_option
@@ -21,14 +20,12 @@ from broker_sim.server.tls import build_peer_context
 from txnlog_kafka.wire import framing
 from txnlog_kafka.wire.errors import error_name
 from txnlog_kafka.wire.framing import MalformedFrame
-from txnlog_kafka.wire.kafka_python import password_mechanism
+from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.wire.sasl import Mechanism, TooFewIterations, password_mechanism
 
 HANDSHAKE_VERSION = 1
 AUTHENTICATE_VERSION = 2
-SCRAM_ITERATIONS_MIN = 4096
-"""As Kafka's own client: a listener that asks for fewer could try passwords out cheaply."""
-_ITERATIONS = re.compile(rb"(?:^|,)i=(\d+)")
 
 
 class LoginFailed(Exception):
@@ -71,13 +68,15 @@ class PeerLogin:
         self._user = user
         self._client_id = client_id
         self._correlation_id = 0
-        self._mechanism: Any = None
+        self._mechanism: Mechanism | None = None
 
     def begin(self) -> bytes:
         """The first frame, of a new login or of its renewal."""
         self.step = LoginStep.HANDSHAKE
         user = self._user
-        self._mechanism = password_mechanism(user.mechanism, user.name, user.password)
+        self._mechanism = password_mechanism(
+            user.mechanism, user.name, user.password, secrets.token_hex(16)
+        )
         request = APIS[ApiKey.SASL_HANDSHAKE].request(mechanism=user.mechanism)
         return self._framed(request, HANDSHAKE_VERSION)
 
@@ -91,8 +90,7 @@ class PeerLogin:
             self.step = LoginStep.AUTHENTICATE
             return self._authenticate()
         answer = self._answer(ApiKey.SASL_AUTHENTICATE, AUTHENTICATE_VERSION, frame)
-        self._receive(bytes(answer.auth_bytes))
-        if not self._mechanism.is_done():
+        if not self._receive(answer.auth_bytes):
             return self._authenticate()
         self.step = LoginStep.COMPLETE
         self._mechanism = None
@@ -100,24 +98,23 @@ class PeerLogin:
         return None
 
     def _authenticate(self) -> bytes:
-        token = bytes(self._mechanism.auth_bytes())
+        token = present(self._mechanism, "a login has begun").next_bytes()
         request = APIS[ApiKey.SASL_AUTHENTICATE].request(auth_bytes=token)
         return self._framed(request, AUTHENTICATE_VERSION)
 
-    def _receive(self, token: bytes) -> None:
-        """Take the other side's bytes, which of SCRAM prove that it knows the password."""
-        found = _ITERATIONS.search(token) if "SCRAM" in self._user.mechanism else None
-        if found and int(found.group(1)) < SCRAM_ITERATIONS_MIN:
-            raise LoginFailed(f"it asks for fewer than {SCRAM_ITERATIONS_MIN} SCRAM iterations")
+    def _receive(self, token: bytes) -> bool:
+        """Take the other side's bytes; whether the login is complete."""
+        mechanism = present(self._mechanism, "a login has begun")
         try:
-            self._mechanism.receive(token)
+            mechanism.receive(token)
+        except TooFewIterations as error:
+            raise LoginFailed(f"it asks for {error}") from None
         except (ValueError, LookupError) as error:
             # Without `from`: what the code of a mechanism says may have been made of secrets.
             raise LoginFailed(
                 f"its answer is not one of {self._user.mechanism} ({type(error).__name__})"
             ) from None
-        if self._mechanism.is_done() and not self._mechanism.is_authenticated():
-            raise LoginFailed(f"its {self._user.mechanism} signature is not valid")
+        return mechanism.is_complete
 
     def _answer(self, key: ApiKey, version: int, frame: bytes) -> Message:
         answer = framing.decode_response(APIS[key], version, frame)

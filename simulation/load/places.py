@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Operation, Reply, Sleep
-from txnlog_kafka.wire.kafka_python import build
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 READ_TIMEOUT_MS = 2_000
@@ -100,8 +99,8 @@ class Places:
             yield Sleep(RETRY_MS)
 
     def _look_up(self, topic: str) -> Operation[None]:
-        wanted = build(_METADATA.MetadataRequestTopic, name=topic)
-        request = build(_METADATA, topics=[wanted], allow_auto_topic_creation=False)
+        wanted = _METADATA.MetadataRequestTopic(name=topic)
+        request = _METADATA(topics=[wanted], allow_auto_topic_creation=False)
         answer = yield from _once(ANY_NODE, request, METADATA_VERSION_MAX)
         for found in answer.topics if answer is not None else ():
             for each in found.partitions:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
+from support.plain_messages import operations
 from support.probe import ports_of, wait_for, wait_until
 from support.raw import RawProducer, message_class
 from support.raw_admin import (
@@ -57,7 +58,7 @@ def test_the_cluster_has_its_brokers_and_everything_is_allowed(broker, connectio
     assert answer.error_code == 0
     assert answer.controller_id in {each.broker_id for each in answer.brokers}
     assert answer.cluster_id
-    assert answer.authorized_operations == {5, 7, 8, 9, 10, 11, 12}
+    assert operations(answer.cluster_authorized_operations) == {5, 7, 8, 9, 10, 11, 12}
 
 
 @pytest.mark.parametrize(("endpoint_type", "error"), [(2, 114), (0, 115), (5, 115)])

@@ -20,6 +20,7 @@ from support.access_asks import ASKS, REFUSALS, codes
 from support.availability import started_when_asked
 from support.java_tools import CONFIGS, CONSOLE_CONSUMER, CONSOLE_PRODUCER, TOPICS, JavaHost
 from support.librdkafka import TIMEOUT_S, create_topic, read_topic, values_of
+from support.plain_messages import plain
 from support.probe import wait_until
 from support.tls_client import answer_to, asked, port_in
 from support.tls_kafka import LISTENERS, PASSWORD, TLS_BROKERS, USER
@@ -205,7 +206,7 @@ def codes_of(guarded: Any, message: Any, version: int) -> set[int]:
         assert asked(sock, ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code == 0
         token = f"\0{USER}\0{PASSWORD}".encode()
         assert asked(sock, ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=token).error_code == 0
-        return codes(answer_to(sock, message, version).to_dict())
+        return codes(plain(answer_to(sock, message, version)))
 
 
 @pytest.mark.parametrize("api", [key.name for key in ASKS])

@@ -133,7 +133,7 @@ def test_every_byte_of_a_request_replaced_by_every_wrong_length(target, api):
             continue
         body = bytes(fill(api.request, version, rng).encode(version=version))
         head = struct.pack(">hhih", api.key, version, 1, -1)
-        head += b"\x00" if api.request.flexible_version_q(version) else b""
+        head += b"\x00" if api.request.SCHEMA.is_flexible(version) else b""
         positions = list(range(len(body) + 1))
         for at in rng.sample(positions, min(len(positions), 25)):
             for data in INSERTED:

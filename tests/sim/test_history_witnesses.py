@@ -20,7 +20,6 @@ from simulation.checkers.producer_history import check_in_transaction
 from simulation.checkers.violation import ANOMALIES, DUPLICATE, Violation, violated
 from txnlog_kafka.wire.errors import ErrorCode as E
 from txnlog_kafka.wire.invariants import InvariantViolation
-from txnlog_kafka.wire.kafka_python import build
 from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_kafka.wire.records import (
     MarkerType,
@@ -51,7 +50,7 @@ def marker(offset, kind, epoch=0):
 
 
 def message(kind, /, **fields):
-    return build(kind, **fields)
+    return kind(**fields)
 
 
 def asked(key, **fields):

@@ -33,7 +33,6 @@ from simulation.checkers.violation import Violation
 from simulation.cli import run_seed
 from simulation.hosts.disk import SimDisk
 from simulation.load import running
-from txnlog_kafka.wire.kafka_python import build
 from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_kafka.wire.records import (
     DELETE_HORIZON_MASK,
@@ -220,9 +219,9 @@ def sent(value: bytes, sequence: int = 0) -> object:
     records = encode_batch([Record(b"k", value)], producer_id=7, producer_epoch=1,
                            base_sequence=sequence)  # fmt: skip
     request = APIS[ApiKey.PRODUCE].request
-    part = build(request.TopicProduceData.PartitionProduceData, index=0, records=records)
-    topic = build(request.TopicProduceData, name="t", partition_data=[part])
-    return build(request, topic_data=[topic])
+    part = request.TopicProduceData.PartitionProduceData(index=0, records=records)
+    topic = request.TopicProduceData(name="t", partition_data=[part])
+    return request(topic_data=[topic])
 
 
 @pytest.mark.invariant(18)

@@ -55,9 +55,9 @@ def struct(message: Any, struct_name: str, /, **fields: Any) -> Any:
         if found is not None:
             return found(**fields)
         pending += [
-            field.data_class
-            for field in holder._struct.fields.values()
-            if getattr(field, "has_data_class", lambda: False)()
+            getattr(holder, field.kind)
+            for field in holder.STRUCT.fields
+            if field.struct is not None
         ]
     raise LookupError(struct_name)
 

@@ -29,6 +29,7 @@ from support.transcripts import digest
 from txnlog_kafka.wire.errors import error_name
 from txnlog_kafka.wire.framing import decode_response, encode_request
 from txnlog_kafka.wire.messages import ApiKey, api_of
+from txnlog_kafka.wire.structs import StructValue
 
 K = ApiKey
 GROUPS = {"group.min.session.timeout.ms": "6000", "group.max.size": "3"}
@@ -126,10 +127,9 @@ class Names:
         if isinstance(value, list):
             plain = [self.plain(each) for each in value]
             return sorted(plain, key=repr)
-        fields = getattr(getattr(value, "_struct", None), "fields", None)
-        if fields is None:
+        if not isinstance(value, StructValue):
             return value
-        return {name: self.plain(getattr(value, name)) for name in fields}
+        return {name: self.plain(getattr(value, name)) for name in value.DEFAULTS}
 
 
 class Pair:

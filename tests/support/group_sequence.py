@@ -27,6 +27,7 @@ from support.group_requests import (
     sync_request,
     txn_commit_request,
 )
+from support.plain_messages import plain
 from txnlog_kafka.wire.errors import error_name
 from txnlog_kafka.wire.messages import ApiKey
 
@@ -478,7 +479,7 @@ class Sequence:
             lambda _: message, rng.choice((3, 4, 5)), lambda answer: answer.error_code
         )
         told = [
-            [group.to_dict() for group in answer.groups if group.group_id == self.group]
+            [plain(group) for group in answer.groups if group.group_id == self.group]
             for answer in answers
         ]
         self.pair.agree("ListGroups", told)

@@ -1,4 +1,4 @@
-"""Requests of any API and version with every field filled, from kafka.protocol's own schemas."""
+"""Requests of any API and version with every field filled, from their own definitions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import uuid
 from typing import Any
 
 from txnlog_kafka.wire.messages import APIS, Api
+from txnlog_kafka.wire.schema import Field
 
 TEXTS = ("", "t", "orders", "__consumer_offsets", "no-such", "x" * 300, "ä/\u0000..", "g", "txn")
 NUMBERS = (0, 1, -1, 2, -2, 7, 127, -128)
@@ -20,22 +21,21 @@ WIDE = {
 BYTES = (b"", b"\x00", b"\xff" * 61, bytes(range(100)))
 
 
-def field_value(holder: Any, field: Any, version: int, rng: random.Random) -> Any:
+def field_value(holder: Any, field: Field, version: int, rng: random.Random) -> Any:
     """A value of a field that its type can encode; hostile as often as plain."""
-    if field.nullable_for_version_q(version) and rng.random() < 0.2:
+    if field.is_null_allowed(version) and rng.random() < 0.2:
         return None
-    if not field._type_str.startswith("[]"):
-        return one_value(holder, field, field._type_str, version, rng)
-    kind = field._type_str[2:]
+    if not field.is_array:
+        return one_value(holder, field, version, rng)
     count = rng.choice((0, 1, 1, 2))
-    return [one_value(holder, field, kind, version, rng) for _ in range(count)]
+    return [one_value(holder, field, version, rng) for _ in range(count)]
 
 
-def one_value(holder: Any, field: Any, kind: str, version: int, rng: random.Random) -> Any:
+def one_value(holder: Any, field: Field, version: int, rng: random.Random) -> Any:
     """The value of a plain field, or one element of an array."""
-    if field.is_struct() or field.is_struct_array():
-        return fill(getattr(holder, field.type_str), version, rng)
-    return scalar(kind, rng)
+    if field.struct is not None:
+        return fill(getattr(holder, field.kind), version, rng)
+    return scalar(field.kind, rng)
 
 
 def scalar(kind: str, rng: random.Random) -> Any:
@@ -48,8 +48,6 @@ def scalar(kind: str, rng: random.Random) -> Any:
         return rng.choice(BYTES)
     if kind == "uuid":
         return uuid.UUID(int=rng.choice((0, 1, rng.getrandbits(128))))
-    if kind == "bitfield":
-        return rng.choice((None, set(), {0, 3}, {30}))
     if kind == "float64":
         return rng.choice((0.0, 1.5))
     numbers = [n for n in NUMBERS + WIDE.get(kind, ()) if n >= 0 or kind[0] != "u"]
@@ -60,8 +58,8 @@ def fill(message_class: Any, version: int, rng: random.Random) -> Any:
     """A message or nested struct with every field of the version set."""
     values = {
         field.name: field_value(message_class, field, version, rng)
-        for field in message_class._struct._fields
-        if field.for_version_q(version)
+        for field in message_class.STRUCT.fields
+        if field.versions[0] <= version <= field.versions[1]
     }
     return message_class(**values)
 

@@ -1,4 +1,4 @@
-"""A client's side of SASL for tests of the broker's: the mechanisms are kafka-python's."""
+"""A client's side of SASL for tests of the broker's."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import hashlib
 from typing import Any
 
 from support.broker_build import BrokerOnDisk, request, struct
-from txnlog_kafka.wire.kafka_python import password_mechanism
 from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.sasl import password_mechanism
 
 MODULES = "org.apache.kafka.common.security"
 PLAIN_USERS = (
@@ -63,9 +63,9 @@ def log_in(
         request(ApiKey.SASL_HANDSHAKE, mechanism=mechanism), 1, connection_id=connection_id
     )
     assert answer.error_code == 0
-    client = password_mechanism(mechanism, user, password)
-    while not client.is_done():
-        message = request(ApiKey.SASL_AUTHENTICATE, auth_bytes=client.auth_bytes())
+    client = password_mechanism(mechanism, user, password, nonce="client")
+    while not client.is_complete:
+        message = request(ApiKey.SASL_AUTHENTICATE, auth_bytes=client.next_bytes())
         key = broker.send(message, version, connection_id=connection_id)
         if key not in broker.asked.answers:
             broker.advance(200)

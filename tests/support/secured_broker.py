@@ -69,7 +69,7 @@ class SecuredBroker(SocketBroker):
         if api is None or not self.mechanisms:
             return super()._reaction(frame) if api is None else self._not_here(api, correlation_id)
         (length,) = struct.unpack_from(">h", frame, 8)
-        position = 10 + max(0, length) + bool(api.request.flexible_version_q(version))
+        position = 10 + max(0, length) + bool(api.request.SCHEMA.is_flexible(version))
         message = api.request.decode(memoryview(frame)[position:], version=version)
         answer = self._handshake(api, message) if version == 1 and key == 17 else None
         answer = answer or self._authenticate(api, message)
@@ -136,7 +136,7 @@ class SecuredBroker(SocketBroker):
 
 def encode_sasl(api: Any, version: int, correlation_id: int, message: Any) -> bytes:
     """The framed answer to a request of SASL_APIS."""
-    flexible = api.response.flexible_version_q(version)
+    flexible = api.response.SCHEMA.is_flexible(version)
     body = message.encode(version=version)
     head = struct.pack(">i", correlation_id) + (b"\0" if flexible else b"")
     return struct.pack(">i", len(head) + len(body)) + head + body

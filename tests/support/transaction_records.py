@@ -5,7 +5,6 @@ from __future__ import annotations
 from broker_sim.core.coordinator.codec import encode_fields
 from broker_sim.schemas import TransactionLogValue
 from simulation.checkers.log_oracle import TRANSACTION_STATES
-from txnlog_kafka.wire.kafka_python import build
 from txnlog_kafka.wire.records import Record, encode_batch, stamp_offsets
 
 KEY = b"\0\0\0\1t"
@@ -16,11 +15,10 @@ PARTITIONS = range(4)
 def state_record(state: str, base_offset: int, *topics: str, producer_id: int = 7) -> bytes:
     """A batch with one record: the producer's transaction has `PARTITIONS` of each topic."""
     named = [
-        build(TransactionLogValue.PartitionsSchema, topic=topic, partition_ids=[*PARTITIONS])
+        TransactionLogValue.PartitionsSchema(topic=topic, partition_ids=[*PARTITIONS])
         for topic in topics
     ]
-    fields = build(
-        TransactionLogValue,
+    fields = TransactionLogValue(
         producer_id=producer_id,
         producer_epoch=1,
         transaction_timeout_ms=1000,

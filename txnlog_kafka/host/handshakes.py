@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import ssl
 from collections.abc import Callable
 
@@ -11,7 +12,7 @@ from txnlog_kafka.host.tls import Tls
 from txnlog_kafka.host.tls_context import build_tls_context
 from txnlog_kafka.host.tokens import Tokens, token_source
 from txnlog_kafka.wire.jaas import OPTION as JAAS_OPTION
-from txnlog_kafka.wire.kafka_python import password_mechanism, token_mechanism
+from txnlog_kafka.wire.sasl import OAuthBearer, password_mechanism
 
 
 class Handshakes:
@@ -51,16 +52,15 @@ class Handshakes:
         mechanism = self._security.mechanism
         if self._tokens is not None:
             tokens = self._tokens(host)
-            made = token_mechanism(tokens.token, tokens.extensions)
+            made = OAuthBearer(tokens.token, tokens.extensions)
             return Login(
                 "OAUTHBEARER", made, who=tokens.who, look_at=tokens.look_at, secrets=[tokens.token]
             )
         options = self._security.login_module.options
         user, password = options["username"], options["password"]
-        made = password_mechanism(mechanism, user, password)
         return Login(
             mechanism,
-            made,
+            password_mechanism(mechanism, user, password, secrets.token_hex(16)),
             who=f"user {user!r} by {mechanism}",
             look_at=f"the user's name and password in {JAAS_OPTION}, and at kafka.sasl.mechanism",
             secrets=[password],

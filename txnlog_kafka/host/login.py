@@ -1,20 +1,16 @@
-"""One login by SASL: kafka-python's code for the mechanism, and what an error means to a person."""
+"""One login by SASL, and what an error means to a person."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
-from typing import Any
 
 from txnlog_kafka.errors import HIDDEN
+from txnlog_kafka.wire.sasl import Mechanism, TooFewIterations
 
-SCRAM_ITERATIONS_MIN = 4096
-"""As Kafka's own client: a broker that asks for fewer could try passwords out cheaply."""
 NO_TOKEN_IN_TIME = (
     "the token for the login did not come in time: look at "
     "kafka.sasl.oauthbearer.token.endpoint.url or kafka.sasl.login.callback.handler.class"
 )
-_ITERATIONS = re.compile(rb"(?:^|,)i=(\d+)")
 
 
 class LoginRefused(Exception):
@@ -29,12 +25,12 @@ class LoginRefused(Exception):
 
 
 class Login:
-    """One exchange of bytes. `mechanism` is an object of `kafka.net.sasl`."""
+    """One exchange of bytes."""
 
     def __init__(
         self,
         mechanism_name: str,
-        mechanism: Any,
+        mechanism: Mechanism,
         *,
         who: str,
         look_at: str,
@@ -53,30 +49,24 @@ class Login:
     @property
     def is_done(self) -> bool:
         """Whether nothing is to be sent any more."""
-        return bool(self._mechanism.is_done())
+        return self._mechanism.is_complete
 
     def next_bytes(self) -> bytes:
         """What to send next."""
-        return bytes(self._mechanism.auth_bytes())
+        return self._mechanism.next_bytes()
 
     def on_answer(self, auth_bytes: bytes) -> None:
         """Go on with the broker's bytes. Raises LoginRefused."""
-        found = _ITERATIONS.search(auth_bytes) if "SCRAM" in self.mechanism_name else None
-        if found and int(found.group(1)) < SCRAM_ITERATIONS_MIN:
-            raise LoginRefused(
-                f"the broker asks for fewer than {SCRAM_ITERATIONS_MIN} SCRAM iterations, which "
-                "protects no password"
-            )
         try:
             self._mechanism.receive(auth_bytes)
+        except TooFewIterations as error:
+            raise LoginRefused(f"the broker asks for {error}") from None
         except (ValueError, LookupError) as error:
             # Without `from`: what the code of a mechanism says may have been made of secrets.
             raise LoginRefused(
                 f"the broker's answer to {self._who} is not one of {self.mechanism_name} "
                 f"({type(error).__name__}): it may not know the password, look at {self._look_at}"
             ) from None
-        if self.is_done and not self._mechanism.is_authenticated():
-            raise LoginRefused(self.refused("no reason given"))
 
     def refused(self, said: str) -> str:
         """One line about a login that the broker refused with these words."""

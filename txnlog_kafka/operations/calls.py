@@ -35,7 +35,6 @@ from txnlog_kafka.operations.retry import (
 from txnlog_kafka.operations.session import Deadline, Session
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.invariants import check
-from txnlog_kafka.wire.kafka_python import build
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message, api_of
 
 GROUP = 0
@@ -137,7 +136,7 @@ def find_coordinator(
     what = "transactional id" if key_type == TRANSACTION else "group"
     doing = f"finding the coordinator of {what} {key!r}"
     request = APIS[ApiKey.FIND_COORDINATOR].request
-    message = build(request, key=key, key_type=key_type, coordinator_keys=[key])
+    message = request(key=key, key_type=key_type, coordinator_keys=[key])
     while True:
         reply = yield from call_any(message, doing=doing, deadline=deadline)
         answer = _found(reply, doing)

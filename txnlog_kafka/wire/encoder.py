@@ -1,25 +1,21 @@
-"""Messages to bytes, by their schemas.
+"""Messages to bytes, by their definitions.
 
-kafka-python's own encoder packs one field after another into a buffer, looks before each whether
-it fits, and asks every struct for tagged fields that its version does not have: half of what
-an answer of many partitions costs. Here the neighbours of a fixed size are packed by one call, and
-record batches are not copied until all is joined. The bytes are the same: a test compares them, for
-all messages in all versions.
-
-A writer is compiled once for each message class and version, as the walkers of `shape` are: from a
-struct to what it appends to the parts of the message. Fields outside of the version are left out,
-those that were not given have the schema's default.
+A writer is compiled once for each class and version: from a struct to what it appends to the parts
+of the message. The neighbours of a fixed size are packed by one call, and record batches are not
+copied until all is joined. Fields outside of the version are left out, those that were not given
+have the definition's default.
 """
 
 from __future__ import annotations
 
 import functools
 import struct
+import uuid
 from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
-from txnlog_kafka.wire.kafka_python import schema_of, tagged_fields_of
+from txnlog_kafka.wire.schema import Field, Struct
 from txnlog_kafka.wire.varint import encode_unsigned
 
 _Parts = list[Any]
@@ -29,16 +25,6 @@ _Get = Callable[[Any], Any]
 _Write = Callable[[Any, _Parts], None]
 """Appends a struct, or what it gets of one."""
 
-_FORMATS = {
-    "bool": "?",
-    "int8": "b",
-    "int16": "h",
-    "uint16": "H",
-    "int32": "i",
-    "uint32": "I",
-    "int64": "q",
-    "float64": "d",
-}
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _NO_TAGS = "x"
@@ -62,34 +48,32 @@ def encode_message(message: Any, version: int) -> bytes:
 
 @functools.cache
 def _message_writer(message_class: Any, version: int) -> _Write:
-    if not 0 <= version <= message_class.max_version:
-        raise ValueError(f"{message_class.name} has no version {version}")
-    flexible = bool(message_class.flexible_version_q(version))
-    return _struct_writer(schema_of(message_class), version, flexible, has_tags=flexible)
+    schema = message_class.SCHEMA
+    if not schema.versions[0] <= version <= schema.versions[1]:
+        raise ValueError(f"{schema.name} has no version {version}")
+    return _struct_writer(schema.struct, version, schema.is_flexible(version))
 
 
-def _struct_writer(container: Any, version: int, flexible: bool, *, has_tags: bool) -> _Write:
+def _struct_writer(described: Struct, version: int, flexible: bool) -> _Write:
     """All fields one after another; neighbours of a fixed size are one step."""
     steps: list[_Write] = []
     names: list[str] = []
     formats = ""
-    for field in container.untagged_fields(version):
-        one = _format(field)
-        if one is not None:
+    for field in described.untagged(version):
+        if field.format is not None and not field.is_array:
             names.append(field.name)
-            formats += one
+            formats += field.format
             continue
         if names:
             steps.append(_fixed_writer(names, formats))
             names, formats = [], ""
-        get = attrgetter(field.name)
-        steps.append(_member_writer(get, field, version, flexible, has_tags=has_tags))
-    known = tagged_fields_of(container, version) if has_tags else {}
+        steps.append(_member_writer(field, version, flexible))
+    known = described.tagged(version)
     if flexible and not known:
         formats += _NO_TAGS
     if formats:
         steps.append(_fixed_writer(names, formats))
-    if known:
+    if flexible and known:
         steps.append(_tags_writer(known, version))
     every = tuple(steps)
 
@@ -98,12 +82,6 @@ def _struct_writer(container: Any, version: int, flexible: bool, *, has_tags: bo
             step(item, parts)
 
     return steps[0] if len(steps) == 1 else write
-
-
-def _format(field: Any) -> str | None:
-    if field.is_array() or field.is_struct() or field.is_struct_array():
-        return None
-    return _FORMATS.get(field.type_str)
 
 
 def _fixed_writer(names: list[str], formats: str) -> _Write:
@@ -118,21 +96,17 @@ def _fixed_writer(names: list[str], formats: str) -> _Write:
     return lambda item, parts: parts.append(pack(*get(item)))
 
 
-def _member_writer(
-    get: _Get, field: Any, version: int, flexible: bool, *, has_tags: bool
-) -> _Write:
-    """Of any type; in a tagged field no struct has tagged fields itself."""
-    if field.is_struct_array():
-        element = _struct_writer(field.array_of, version, flexible, has_tags=has_tags)
-        return _array_writer(get, element, flexible)
-    if field.is_array():
-        one = _format(field.array_of)
-        if one is not None:
-            return _numbers_writer(get, one, flexible)
-        return _array_writer(get, _simple_writer(_itself, field.array_of, flexible), flexible)
-    if field.is_struct():
-        write_struct = _struct_writer(field, version, flexible, has_tags=has_tags)
-        if field.nullable_for_version_q(version):
+def _member_writer(field: Field, version: int, flexible: bool) -> _Write:
+    get = attrgetter(field.name)
+    if field.is_array:
+        if field.format is not None:
+            return _numbers_writer(get, field.format, flexible)
+        if field.struct is not None:
+            return _array_writer(get, _struct_writer(field.struct, version, flexible), flexible)
+        return _array_writer(get, _simple_writer(_itself, field, flexible), flexible)
+    if field.struct is not None:
+        write_struct = _struct_writer(field.struct, version, flexible)
+        if field.is_null_allowed(version):
             return _nullable_writer(get, write_struct)
         return lambda item, parts: write_struct(get(item), parts)
     return _simple_writer(get, field, flexible)
@@ -142,19 +116,15 @@ def _itself(value: Any) -> Any:
     return value
 
 
-def _simple_writer(get: _Get, field: Any, flexible: bool) -> _Write:
-    if field.type_str == "uuid":
+def _simple_writer(get: _Get, field: Field, flexible: bool) -> _Write:
+    if field.kind == "uuid":
         return _id_writer(get)
-    if field.type_str == "string":
+    if field.kind == "string":
         return _string_writer(get, _length_writer(flexible, _INT16))
-    if field.type_str in ("bytes", "records"):
+    if field.format is None:
         return _bytes_writer(get, _length_writer(flexible, _INT32))
-    one = _FORMATS.get(field.type_str)
-    if one is not None:
-        pack = struct.Struct(f">{one}").pack
-        return lambda item, parts: parts.append(pack(get(item)))
-    # What only kafka-python's corrections of the definitions have.
-    return lambda item, parts: parts.append(field.encode(get(item)))
+    pack = struct.Struct(f">{field.format}").pack
+    return lambda item, parts: parts.append(pack(get(item)))
 
 
 def _varint(number: int) -> bytes:
@@ -250,24 +220,29 @@ def _nullable_writer(get: _Get, write_struct: _Write) -> _Write:
     return write
 
 
-def _tags_writer(known: dict[int, Any], version: int) -> _Write:
+def _defaults(field: Field) -> tuple[Any, ...]:
+    """Values that are not written in a tagged field."""
+    return (None, uuid.UUID(bytes=_NO_ID)) if field.kind == "uuid" else (field.default,)
+
+
+def _tags_writer(known: dict[int, Field], version: int) -> _Write:
     """Those that are not as the schema has them by default, each with its size before it."""
     fields = tuple(
-        (_varint(tag), attrgetter(field.name), field.default,
-         _member_writer(attrgetter(field.name), field, version, True, has_tags=False))
+        (_varint(tag), attrgetter(field.name), _defaults(field),
+         _member_writer(field, version, True))
         for tag, field in known.items()
     )  # fmt: skip
     get_all = attrgetter(*(field.name for field in known.values()))
-    defaults = tuple(field.default for field in known.values())
-    none = defaults if len(defaults) > 1 else defaults[0]
+    every = tuple(field.default for field in known.values())
+    none = every if len(every) > 1 else every[0]
 
     def write(item: Any, parts: _Parts) -> None:
         if get_all(item) == none:  # as in nearly every struct
             parts.append(_SHORT[0])
             return
         tagged: list[_Parts] = []
-        for tag, get, default, write_member in fields:
-            if get(item) != default:
+        for tag, get, defaults, write_member in fields:
+            if get(item) not in defaults:
                 written: _Parts = []
                 write_member(item, written)
                 data = b"".join(written)

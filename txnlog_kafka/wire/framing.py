@@ -13,15 +13,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from txnlog_kafka.wire.encoder import encode_message
-from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.kafka_python import decode_at
-from txnlog_kafka.wire.messages import KNOWN_APIS, Api, ApiKey, Message, api_of
-from txnlog_kafka.wire.shape import (
+from txnlog_kafka.wire.decoder import (
     REQUEST_ELEMENTS_MAX,
     RESPONSE_ELEMENTS_MAX,
-    check_shape,
+    decode_message,
 )
+from txnlog_kafka.wire.encoder import encode_message
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import KNOWN_APIS, Api, ApiKey, Message, api_of
 from txnlog_kafka.wire.varint import MalformedVarint, decode_unsigned
 
 FRAME_BYTES_MAX = 100 * 1024 * 1024
@@ -59,9 +58,8 @@ DecodeBody = Callable[[Any, int, memoryview, int], Message]
 
 
 def decode_body(message_class: Any, version: int, body: memoryview, elements_max: int) -> Message:
-    """The message of bytes that have been checked. Raises MalformedShape, UnicodeDecodeError."""
-    check_shape(message_class, version, body, elements_max=elements_max)
-    return decode_at(message_class, version, body)
+    """The message of these bytes. Raises MalformedMessage, UnicodeDecodeError."""
+    return decode_message(message_class, version, body, elements_max=elements_max)
 
 
 class FrameDecoder:
@@ -115,7 +113,7 @@ class FrameDecoder:
 
 
 def _request_header_flexible(api: Api, version: int) -> bool:
-    return bool(api.request.flexible_version_q(version))
+    return bool(api.request.SCHEMA.is_flexible(version))
 
 
 def decode_request(frame: bytes, decode: DecodeBody = decode_body) -> tuple[RequestHeader, Message]:
@@ -194,7 +192,7 @@ def encode_response(api_key: ApiKey, version: int, correlation_id: int, message:
     """The framed response. ApiVersions keeps the old header in every version (KIP-511)."""
     api = KNOWN_APIS[api_key]
     body = encode_message(message, version)
-    flexible = api.response.flexible_version_q(version) and api_key != ApiKey.API_VERSIONS
+    flexible = api.response.SCHEMA.is_flexible(version) and api_key != ApiKey.API_VERSIONS
     head = _LENGTH.pack(correlation_id) + (b"\x00" if flexible else b"")
     return b"".join((_LENGTH.pack(len(head) + len(body)), head, body))
 
@@ -212,7 +210,7 @@ def decode_response(
     """The message of a response frame to a request of `api` at `version`."""
     response_correlation_id(frame)
     position = 4
-    if api.response.flexible_version_q(version) and api.key != ApiKey.API_VERSIONS:
+    if api.response.SCHEMA.is_flexible(version) and api.key != ApiKey.API_VERSIONS:
         position = _skip_tagged_fields(frame, position)
     try:
         body = memoryview(frame)[position:]

@@ -9,9 +9,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+from txnlog_kafka.wire.decoder import decode_message
 from txnlog_kafka.wire.encoder import encode_message
-from txnlog_kafka.wire.kafka_python import decode_at
-from txnlog_kafka.wire.shape import check_shape
 
 _VERSION = struct.Struct(">h")
 
@@ -48,13 +47,12 @@ def decode_fields(record_class: Any, data: bytes, *, version: int | None = None)
     """
     if version is None:
         version = version_of(data)
-        first, last = record_class.valid_versions
+        first, last = record_class.SCHEMA.versions
         if not first <= version <= last:
-            raise CorruptRecord(f"{record_class.name} version {version} is not known")
+            raise CorruptRecord(f"{record_class.__name__} version {version} is not known")
     body = memoryview(data)[_VERSION.size :]
     try:
         # Each element is a byte at least.
-        check_shape(record_class, version, body, elements_max=len(body))
-        return decode_at(record_class, version, body)
+        return decode_message(record_class, version, body, elements_max=len(body))
     except ValueError as error:
-        raise CorruptRecord(f"{record_class.name} version {version}: {error}") from error
+        raise CorruptRecord(f"{record_class.__name__} version {version}: {error}") from error

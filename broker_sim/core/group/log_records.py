@@ -18,7 +18,6 @@ from broker_sim.schemas import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from txnlog_kafka.wire.kafka_python import build
 from txnlog_kafka.wire.records import NO_LEADER_EPOCH, NO_TIMESTAMP
 
 OFFSET_KEY_VERSION = 1
@@ -88,13 +87,13 @@ class GroupValue:
 
 def encode_offset_key(key: OffsetKey) -> bytes:
     """The key of one committed offset."""
-    fields = build(OffsetCommitKey, group=key.group_id, topic=key.topic, partition=key.partition)
+    fields = OffsetCommitKey(group=key.group_id, topic=key.topic, partition=key.partition)
     return encode_fields(fields, OFFSET_KEY_VERSION)
 
 
 def encode_group_key(group_id: str) -> bytes:
     """The key of a group's metadata."""
-    return encode_fields(build(GroupMetadataKey, group=group_id), GROUP_KEY_VERSION)
+    return encode_fields(GroupMetadataKey(group=group_id), GROUP_KEY_VERSION)
 
 
 def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
@@ -110,8 +109,7 @@ def decode_key(data: bytes) -> OffsetKey | GroupKey | None:
 
 def encode_offset_value(value: OffsetValue) -> bytes:
     """A committed offset. One that expires has version 1, which has neither epoch nor topic id."""
-    fields = build(
-        OffsetCommitValue,
+    fields = OffsetCommitValue(
         offset=value.committed_offset,
         leader_epoch=value.leader_epoch,
         metadata=value.metadata,
@@ -140,8 +138,7 @@ def decode_offset_value(data: bytes) -> OffsetValue:
 def encode_group_value(value: GroupValue) -> bytes:
     """A generation."""
     members = [
-        build(
-            GroupMetadataValue.MemberMetadata,
+        GroupMetadataValue.MemberMetadata(
             member_id=member.member_id,
             group_instance_id=member.group_instance_id,
             client_id=member.client_id,
@@ -153,8 +150,7 @@ def encode_group_value(value: GroupValue) -> bytes:
         )
         for member in value.members
     ]
-    fields = build(
-        GroupMetadataValue,
+    fields = GroupMetadataValue(
         protocol_type=value.protocol_type,
         generation=value.generation_id,
         protocol=value.protocol,

@@ -147,9 +147,10 @@ def _check_row(request: Request, operation: AclOperation, resource_type: Resourc
 
 def authorized_operations(
     parts: BrokerParts, request: Request, resource_type: ResourceType, name: str = CLUSTER_NAME
-) -> set[int]:
-    """What an answer says that who asked may do; of the cluster only to who may describe it."""
+) -> int:
+    """A bit for each operation that the client may do; of the cluster none, unless the client may
+    describe it."""
     if resource_type is CLUSTER and not cluster_allowed(parts, request):
-        return set()
+        return 0
     found = parts.authorizer.operations(request, resource_type, name)
-    return {int(operation) for operation in found}
+    return sum(1 << operation for operation in found)

@@ -11,7 +11,6 @@ from broker_sim.core.effects import Effects, Request
 from broker_sim.core.membership import Alone
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.kafka_python import build
 from txnlog_kafka.wire.messages import APIS, KNOWN_APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.API_VERSIONS].response
@@ -63,15 +62,13 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     level = parts.config.integer("transaction.version")
     features = {}
     if level > 0:
-        finalized = build(
-            _Response.FinalizedFeatureKey,
+        finalized = _Response.FinalizedFeatureKey(
             name="transaction.version",
             max_version_level=level,
             min_version_level=level,
         )
         features = {"finalized_features_epoch": 0, "finalized_features": [finalized]}
-    supported = build(
-        _Response.SupportedFeatureKey,
+    supported = _Response.SupportedFeatureKey(
         name="transaction.version",
         min_version=0,
         max_version=TRANSACTION_VERSION_MAX,

@@ -40,11 +40,10 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
             controller_id=-1,
             brokers=[],
         )
-    asked = bool(message.include_cluster_authorized_operations)
     listed = brokers_on(parts.image.brokers, request.listener)
     if request.api_version >= FENCED_VERSION and message.include_fenced_brokers:
         listed = brokers_on(parts.image.registered, request.listener)
-    return _Response(
+    answer = _Response(
         throttle_time_ms=0,
         error_code=int(ErrorCode.NONE),
         error_message=None,
@@ -61,5 +60,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
             )
             for broker, address in listed
         ],
-        authorized_operations=authorized_operations(parts, request, CLUSTER) if asked else None,
     )
+    if message.include_cluster_authorized_operations:
+        answer.cluster_authorized_operations = authorized_operations(parts, request, CLUSTER)
+    return answer

@@ -18,7 +18,6 @@ _Topic = _Response.DescribeTopicPartitionsResponseTopic
 
 LIMIT_MAX = 2000
 """Kafka's max.request.partition.size.limit."""
-_NO_OPERATIONS = -(1 << 31)
 
 
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
@@ -36,8 +35,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
         unseen = frozenset(hidden)
         topics, cursor = _page(parts, message, [name for name in names if name not in unseen])
     for topic in topics:
-        found = authorized_operations(parts, request, TOPIC, topic.name)
-        topic.topic_authorized_operations = sum(1 << operation for operation in found)
+        topic.topic_authorized_operations = authorized_operations(parts, request, TOPIC, topic.name)
     if asked:
         topics += [_error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED) for name in hidden]
     following = None
@@ -92,7 +90,6 @@ def _error(name: str, error: ErrorCode) -> Any:
         topic_id=ZERO_ID,
         is_internal=False,
         partitions=[],
-        topic_authorized_operations=_NO_OPERATIONS,
     )
 
 

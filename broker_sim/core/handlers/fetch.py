@@ -25,7 +25,6 @@ from broker_sim.core.parts import BrokerParts
 from broker_sim.core.replica.delayed_fetch import DelayedFetch
 from broker_sim.core.replica.leader import FetchPosition
 from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.kafka_python import build
 from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_kafka.wire.topics import TopicPartition
 
@@ -112,7 +111,7 @@ def _each_once(topics: list[Any]) -> list[Any]:
         _, entries = merged.setdefault((topic.topic, topic.topic_id), (topic, {}))
         entries.update((entry.partition, entry) for entry in topic.partitions)
     return [
-        build(type(topic), topic=topic.topic, topic_id=topic.topic_id, partitions=[*each.values()])
+        type(topic)(topic=topic.topic, topic_id=topic.topic_id, partitions=[*each.values()])
         for topic, each in merged.values()
     ]
 
@@ -133,9 +132,7 @@ def _respond_error(request: Request, error: ErrorCode, effects: Effects) -> None
 def _respond(parts: BrokerParts, request: Request, result: _Result, effects: Effects) -> None:
     for report in result.reports:
         effects.trace("damaged-file", reason=report)
-    answer = build(
-        _Response, throttle_time_ms=0, error_code=0, session_id=0, responses=result.topics
-    )
+    answer = _Response(throttle_time_ms=0, error_code=0, session_id=0, responses=result.topics)
     if result.leaders:
         answer.node_endpoints = endpoints_of(
             parts, request.listener, result.leaders, _Response.NodeEndpoint
@@ -201,7 +198,7 @@ def _read(parts: BrokerParts, request: Request) -> _Result:
                 continue
             partitions.append(_read_partition(log, entry, message.isolation_level, result))
         result.topics.append(
-            build(_Topic, topic=topic.topic, topic_id=topic.topic_id, partitions=partitions)
+            _Topic(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions)
         )
     return result
 
@@ -274,8 +271,7 @@ def _answer(partition: int, read: LogRead) -> Any:
             _Partition.AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset)
             for a in read.aborted
         ]
-    return build(
-        _Partition,
+    return _Partition(
         partition_index=partition,
         error_code=int(read.error),
         high_watermark=-1 if failed else read.high_watermark,

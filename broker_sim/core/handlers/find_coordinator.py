@@ -9,7 +9,6 @@ from broker_sim.core.handlers._access import group_allowed, transactional_id_all
 from broker_sim.core.handlers._lookup import leader_of
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.kafka_python import build
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
@@ -28,12 +27,12 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
         fields = _locate(parts, request, message.key, effects)
         if not fields["error_code"]:
             fields["error_message"] = ErrorCode.NONE.name
-        return build(_Response, throttle_time_ms=0, **fields)
+        return _Response(throttle_time_ms=0, **fields)
     coordinators = [
-        build(_Response.Coordinator, key=key, **_locate(parts, request, key, effects))
+        _Response.Coordinator(key=key, **_locate(parts, request, key, effects))
         for key in message.coordinator_keys
     ]
-    return build(_Response, throttle_time_ms=0, coordinators=coordinators)
+    return _Response(throttle_time_ms=0, coordinators=coordinators)
 
 
 def _locate(parts: BrokerParts, request: Request, key: str, effects: Effects) -> dict[str, Any]:

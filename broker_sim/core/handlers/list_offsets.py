@@ -14,7 +14,6 @@ from broker_sim.core.log import PartitionLog
 from broker_sim.core.log.timestamps import ReadBudget
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.kafka_python import build
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.records import CorruptBatch
 
@@ -60,7 +59,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
                 _answer(entry.partition_index, ErrorCode.TOPIC_AUTHORIZATION_FAILED, NOTHING, -1)
                 for entry in topic.partitions
             ]
-            topics.append(build(_Topic, name=topic.name, partitions=refused))
+            topics.append(_Topic(name=topic.name, partitions=refused))
             continue
         partitions = [
             _partition(lookup, topic.name, entry, effects)
@@ -68,8 +67,8 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
             else _answer(entry.partition_index, ErrorCode.INVALID_REQUEST, NOTHING, -1)
             for entry in topic.partitions
         ]
-        topics.append(build(_Topic, name=topic.name, partitions=partitions))
-    return build(_Response, throttle_time_ms=0, topics=topics)
+        topics.append(_Topic(name=topic.name, partitions=partitions))
+    return _Response(throttle_time_ms=0, topics=topics)
 
 
 def _partition(lookup: _Lookup, topic: str, entry: Any, effects: Effects) -> Any:
@@ -112,8 +111,7 @@ def _find(lookup: _Lookup, log: PartitionLog, timestamp: int) -> tuple[int, int]
 
 
 def _answer(partition: int, error: ErrorCode, found: tuple[int, int], leader_epoch: int) -> Any:
-    return build(
-        _Partition,
+    return _Partition(
         partition_index=partition,
         error_code=int(error),
         timestamp=found[0],

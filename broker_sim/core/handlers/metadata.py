@@ -25,7 +25,6 @@ from broker_sim.core.handlers._access import (
 from broker_sim.core.handlers._lookup import ZERO_ID, brokers_on
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.kafka_python import build
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.METADATA].response
@@ -67,16 +66,13 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     if message.include_topic_authorized_operations:
         for topic in topics:
             if topic.name is not None and topic.error_code != _REFUSED:
-                topic.authorized_operations = authorized_operations(
+                topic.topic_authorized_operations = authorized_operations(
                     parts, request, TOPIC, topic.name
                 )
-    cluster_asked = message.include_cluster_authorized_operations
-    return build(
-        _Response,
+    answer = _Response(
         throttle_time_ms=0,
         brokers=[
-            build(
-                _Response.MetadataResponseBroker,
+            _Response.MetadataResponseBroker(
                 node_id=broker.broker_id,
                 host=at.host,
                 port=at.port,
@@ -87,11 +83,11 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
         cluster_id=parts.image.cluster_id,
         controller_id=parts.membership.controller_id,
         topics=topics,
-        authorized_operations=(
-            authorized_operations(parts, request, CLUSTER) if cluster_asked else None
-        ),
         error_code=0,
     )
+    if message.include_cluster_authorized_operations:
+        answer.cluster_authorized_operations = authorized_operations(parts, request, CLUSTER)
+    return answer
 
 
 def _has_id_or_no_name(entry: Any) -> bool:
@@ -158,15 +154,13 @@ def _topic(parts: BrokerParts, topic: Topic) -> Any:
     topic_class = _Response.MetadataResponseTopic
     image = parts.image
     registrations = [image.registration(topic, n) for n in range(topic.partition_count)]
-    return build(
-        topic_class,
+    return topic_class(
         error_code=0,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
         partitions=[
-            build(
-                topic_class.MetadataResponsePartition,
+            topic_class.MetadataResponsePartition(
                 error_code=int(
                     ErrorCode.LEADER_NOT_AVAILABLE
                     if partition.leader == NO_LEADER

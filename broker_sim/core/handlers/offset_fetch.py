@@ -12,7 +12,6 @@ from broker_sim.core.handlers._lookup import ZERO_ID
 from broker_sim.core.handlers._offsets import UNKNOWN_TOPIC, topic_names
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.kafka_python import build
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.OFFSET_FETCH].response
@@ -49,9 +48,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
             topics = _all_topics(parts, request, result, by_id=by_id)
         else:
             result, topics = _named_topics(parts, request, group, require_stable)
-        groups.append(
-            build(_Group, group_id=group.group_id, topics=topics, error_code=int(result.error))
-        )
+        groups.append(_Group(group_id=group.group_id, topics=topics, error_code=int(result.error)))
     return _Response(throttle_time_ms=0, groups=groups)
 
 
@@ -173,12 +170,10 @@ def _topic(topic_class: Any, name: str, offsets: Sequence[FetchedOffset]) -> Any
     partition_class = getattr(topic_class, "OffsetFetchResponsePartitions", None)
     if partition_class is None:
         partition_class = topic_class.OffsetFetchResponsePartition
-    return build(
-        topic_class,
+    return topic_class(
         name=name,
         partitions=[
-            build(
-                partition_class,
+            partition_class(
                 partition_index=offset.partition,
                 committed_offset=offset.committed_offset,
                 committed_leader_epoch=offset.leader_epoch,

@@ -24,7 +24,6 @@ from broker_sim.core.log.producer_state import NO_GUARD
 from broker_sim.core.parts import BrokerParts, respond
 from broker_sim.core.replica.replica_manager import ALL_REPLICAS, NO_ROOM, NOT_LEADER
 from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.kafka_python import build
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.records import (
     HEADER_BYTES,
@@ -205,8 +204,7 @@ def _answer(
     by_id = request.api_version >= TOPIC_ID_VERSION
     ids = {_name(parts, request, t): t.topic_id for t in request.message.topic_data if by_id}
     responses = [
-        build(
-            _TopicResponse,
+        _TopicResponse(
             name="" if by_id else name,
             topic_id=ids.get(name, ZERO_ID),
             partition_responses=members,
@@ -232,8 +230,7 @@ def _answer_without_acks(
 
 def _partition_response(index: int, result: AppendResult) -> Any:
     if result.error is ErrorCode.NONE:
-        return build(
-            _PartitionResponse,
+        return _PartitionResponse(
             index=index,
             error_code=0,
             base_offset=result.base_offset,

@@ -16,7 +16,6 @@ from broker_sim.core.membership.controller_requests import Line
 from broker_sim.core.replica.leader import DECIDED, IsrProposal
 from broker_sim.core.replies import Reply
 from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.kafka_python import build
 from txnlog_kafka.wire.messages import Message
 
 _API = BROKER_APIS[BrokerApiKey.ALTER_PARTITION]
@@ -79,22 +78,21 @@ def _message(me: tuple[int, int], proposals: list[IsrProposal]) -> Message:
     by_topic: dict[uuid.UUID, list[Any]] = {}
     for each in proposals:
         members = zip(each.isr, each.broker_epochs, strict=True)
-        made = build(
-            partition_class,
+        made = partition_class(
             partition_index=each.partition,
             leader_epoch=each.leader_epoch,
             new_isr_with_epochs=[
-                build(partition_class.BrokerState, broker_id=number, broker_epoch=epoch)
+                partition_class.BrokerState(broker_id=number, broker_epoch=epoch)
                 for number, epoch in members
             ],
             partition_epoch=each.partition_epoch,
         )
         by_topic.setdefault(each.topic_id, []).append(made)
     topics = [
-        build(topic_class, topic_id=topic_id, partitions=partitions)
+        topic_class(topic_id=topic_id, partitions=partitions)
         for topic_id, partitions in by_topic.items()
     ]
-    return build(_API.request, broker_id=me[0], broker_epoch=me[1], topics=topics)
+    return _API.request(broker_id=me[0], broker_epoch=me[1], topics=topics)
 
 
 def _of_all(answer: Any) -> ErrorCode:

@@ -24,7 +24,6 @@ from broker_sim.core.log import PartitionLog
 from broker_sim.core.peers import Peers
 from broker_sim.core.replica.leader import UNKNOWN
 from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.kafka_python import build
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.records import CorruptBatch
 from txnlog_kafka.wire.topics import TopicPartition
@@ -153,8 +152,7 @@ class ReplicaFetchers:
             log = followed.log
             partition_bytes = config.integer("replica.fetch.max.bytes")
             topics.setdefault(log.topic_id, []).append(
-                build(
-                    _Fetch.FetchTopic.FetchPartition,
+                _Fetch.FetchTopic.FetchPartition(
                     partition=log.partition,
                     current_leader_epoch=followed.leader_epoch,
                     fetch_offset=log.log_end_offset,
@@ -168,11 +166,9 @@ class ReplicaFetchers:
             )
         image = self._image
         registered = image.brokers.get(image.node_id)
-        return build(
-            _Fetch,
-            replica_state=build(
-                _Fetch.ReplicaState,
-                # Without an epoch, before it is registered, it may not join an ISR (KIP-903).
+        return _Fetch(
+            # Without an epoch, before it is registered, it may not join an ISR (KIP-903).
+            replica_state=_Fetch.ReplicaState(
                 replica_id=image.node_id,
                 replica_epoch=UNKNOWN if registered is None else registered.epoch,
             ),
@@ -183,7 +179,7 @@ class ReplicaFetchers:
             session_id=0,
             session_epoch=NO_SESSION_EPOCH,
             topics=[
-                build(_Fetch.FetchTopic, topic_id=uuid.UUID(bytes=topic_id), partitions=partitions)
+                _Fetch.FetchTopic(topic_id=uuid.UUID(bytes=topic_id), partitions=partitions)
                 for topic_id, partitions in topics.items()
             ],
             forgotten_topics_data=[],

@@ -18,7 +18,6 @@ from broker_sim.core.coordinator.codec import (
 from broker_sim.core.transaction.metadata import TransactionMetadata
 from broker_sim.core.transaction.states import BEGUN, NEVER_STORED, TransactionState
 from broker_sim.schemas import TransactionLogKey, TransactionLogValue
-from txnlog_kafka.wire.kafka_python import build
 from txnlog_kafka.wire.records import NO_PRODUCER_ID, NO_TIMESTAMP
 from txnlog_kafka.wire.topics import TopicPartition
 
@@ -29,7 +28,7 @@ VERSION_MAX = 2
 
 def encode_key(transactional_id: str) -> bytes:
     """The key of an id's records."""
-    return encode_fields(build(TransactionLogKey, transactional_id=transactional_id), KEY_VERSION)
+    return encode_fields(TransactionLogKey(transactional_id=transactional_id), KEY_VERSION)
 
 
 def decode_key(data: bytes) -> str | None:
@@ -45,8 +44,7 @@ def decode_key(data: bytes) -> str | None:
 def encode_value(metadata: TransactionMetadata, transaction_version: int) -> bytes:
     """The value; flexible from transaction version 1 on."""
     is_empty = metadata.state is TransactionState.EMPTY
-    fields = build(
-        TransactionLogValue,
+    fields = TransactionLogValue(
         producer_id=metadata.producer_id,
         previous_producer_id=metadata.previous_producer_id,
         next_producer_id=metadata.next_producer_id,
@@ -66,7 +64,7 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> list[Any]:
     for topic, partition in sorted(partitions):
         by_topic.setdefault(topic, []).append(partition)
     made = TransactionLogValue.PartitionsSchema
-    return [build(made, topic=topic, partition_ids=ids) for topic, ids in by_topic.items()]
+    return [made(topic=topic, partition_ids=ids) for topic, ids in by_topic.items()]
 
 
 def decode_value(transactional_id: str, data: bytes) -> TransactionMetadata:

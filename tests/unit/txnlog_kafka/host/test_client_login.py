@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from txnlog_kafka.host.greeting import Greeting
 from txnlog_kafka.host.link import ConnectionFailed
 from txnlog_kafka.host.login import Login, LoginRefused
-from txnlog_kafka.wire.kafka_python import password_mechanism, token_mechanism
 from txnlog_kafka.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.sasl import OAuthBearer, password_mechanism
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 VERSIONS = APIS[ApiKey.API_VERSIONS].response
@@ -21,9 +21,9 @@ WORDS = st.text("rsieva=,0123456789 Az+/", max_size=40).map(str.encode)
 
 def login(mechanism):
     if mechanism == "OAUTHBEARER":
-        made = token_mechanism("hunter2", {})
+        made = OAuthBearer("hunter2", {})
     else:
-        made = password_mechanism(mechanism, "u", "hunter2")
+        made = password_mechanism(mechanism, "u", "hunter2", nonce="nonce")
     return Login(mechanism, made, who="user 'u'", look_at="the option", secrets=["hunter2"])
 
 

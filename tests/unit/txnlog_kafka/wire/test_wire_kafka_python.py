@@ -1,87 +1,144 @@
-"""What is private to kafka-python and used all the same: one test for each use."""
+"""kafka-python as the oracle: every message in every version, both ways, and every default."""
 
 from __future__ import annotations
 
-import ast
+import importlib
 import json
-from pathlib import Path
+import pkgutil
+import random
+from functools import cache
+from typing import Any
 
+import kafka.protocol
 import pytest
+from kafka.protocol.api_data import ApiData
+from kafka.protocol.data_container import DataContainer
+from support.message_build import fill
+from support.plain_messages import plain
 
 from broker_sim import schemas
+from broker_sim.apis import DEFINED_APIS
+from txnlog_kafka.wire.decoder import decode_message
 from txnlog_kafka.wire.encoder import encode_message
-from txnlog_kafka.wire.kafka_python import (
-    build,
-    data_class,
-    decode_at,
-    password_mechanism,
-    schema_of,
-    tagged_fields_of,
-    token_mechanism,
-)
-from txnlog_kafka.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.messages import KNOWN_APIS, ApiKey
+from txnlog_kafka.wire.structs import MessageValue, message_class
 
-ROOT = Path(__file__).resolve().parents[4]
-DEFINITIONS = sorted((ROOT / "broker_sim" / "schemas").glob("*.json"))
-FETCH = APIS[ApiKey.FETCH]
+REMOVED = {"max_num_offsets", "old_style_offsets", "commit_timestamp", "is_default"}
+"""Of versions that Kafka 4 does not have any more."""
+KAFKA_PYTHONS_OWN = {("ListOffsetsRequest", "replica_id"), ("CreatePartitionsTopic", "assignments")}
+"""Defaults that Kafka's definitions do not have."""
+OWN_RECORDS = [
+    each for each in vars(schemas).values()
+    if isinstance(each, type) and issubclass(each, MessageValue)
+]  # fmt: skip
+OWN_MESSAGES = [each for own in DEFINED_APIS.values() for each in (own.request, own.response)]
 
 
-def test_kafka_python_is_imported_in_one_module_only() -> None:
-    found = set()
-    for folder in ("txnlog_spark", "txnlog_kafka", "broker_sim", "simulation", "jobs"):
-        for path in (ROOT / folder).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-                names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-                if any(name.split(".")[0] == "kafka" for name in names):
-                    found.add(path.relative_to(ROOT).as_posix())
-    assert found == {"txnlog_kafka/wire/kafka_python.py"}
+@cache
+def kafka_pythons() -> dict[str, Any]:
+    """Its message classes by Kafka's names."""
+    found: dict[str, Any] = {}
+    for module in pkgutil.walk_packages(kafka.protocol.__path__, "kafka.protocol."):
+        if ".old" in module.name or "generate" in module.name:
+            continue
+        found |= {name: each for name, each in vars(importlib.import_module(module.name)).items()
+                  if name.endswith(("Request", "Response")) and isinstance(each, type)}  # fmt: skip
+    return found
 
 
-def test_a_built_struct_equals_one_of_its_constructor() -> None:
-    topic = FETCH.request.FetchTopic
-    fields = {"topic": "t", "partitions": []}
-    assert build(topic, **fields) == topic(**fields)
+def is_compared(name: str, kind: str) -> bool:
+    """Operations are a set in kafka-python, some by another name."""
+    return kind != "bitfield" and not name.endswith("authorized_operations") and name not in REMOVED
 
 
-def test_a_message_is_decoded_at_the_version_asked_for() -> None:
-    response = APIS[ApiKey.API_VERSIONS].response
-    body = response(error_code=35, api_keys=[]).encode(version=3)
-    # kafka-python's own decoder would take it for one of version 0.
-    assert decode_at(response, 3, memoryview(body)).error_code == 35
-
-
-def test_the_schema_tells_the_fields_of_a_version_and_its_tags() -> None:
-    schema = schema_of(FETCH.request)
-    assert [field.name for field in schema.untagged_fields(4)][:2] == ["replica_id", "max_wait_ms"]
-    assert {tag: field.name for tag, field in tagged_fields_of(schema, 17).items()} == {
-        0: "cluster_id",
-        1: "replica_state",
+def of_kafka_python(value: Any) -> Any:
+    """A struct of it as a dict."""
+    if isinstance(value, list):
+        return [of_kafka_python(each) for each in value]
+    if not isinstance(value, DataContainer):
+        return value
+    return {
+        name: of_kafka_python(getattr(value, name))
+        for name, field in value.fields.items()
+        if is_compared(name, field.type_str)
     }
 
 
-@pytest.mark.parametrize("path", DEFINITIONS, ids=lambda path: path.stem)
-def test_a_definition_of_ours_makes_a_class_whose_versions_all_round_trip(path: Path) -> None:
-    made = data_class(path.stem, "broker_sim.schemas")
-    assert getattr(schemas, path.stem).name == made.name == json.loads(path.read_text())["name"]
-    first, last = made.valid_versions
+def of_ours(value: Any) -> Any:
+    """The same of ours, which is a dict already."""
+    if isinstance(value, list):
+        return [of_ours(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: of_ours(each) for name, each in value.items() if is_compared(name, "")}
+
+
+@pytest.mark.parametrize("key", KNOWN_APIS, ids=lambda key: key.name)
+def test_every_message_in_every_version_is_read_and_written_as_kafka_python_does(
+    key: ApiKey,
+) -> None:
+    api = KNOWN_APIS[key]
+    for ours in (api.request, api.response):
+        theirs = kafka_pythons()[ours.__name__]
+        for version in range(api.version_min, api.version_max + 1):
+            rng = random.Random(f"wire/{ours.__name__}/{version}")
+            for _ in range(10):
+                data = encode_message(fill(ours, version, rng), version)
+                flexible = theirs.flexible_version_q(version)
+                read = theirs._struct.compiled_decode_from(
+                    version, compact=flexible, tagged=flexible, data_class=theirs
+                )
+                found = read(memoryview(data), 0)[0]
+                found._header = found._min_version = found._max_version = None
+                assert bytes(found.encode(version=version)) == data
+                again = decode_message(ours, version, memoryview(data), elements_max=10_000)
+                assert of_ours(plain(again)) == of_kafka_python(found)
+                assert encode_message(again, version) == data
+
+
+@pytest.mark.parametrize("ours", OWN_RECORDS + OWN_MESSAGES, ids=lambda made: made.__name__)
+def test_a_definition_of_ours_is_read_and_written_as_kafka_python_does(ours: Any) -> None:
+    is_record = vars(schemas).get(ours.__name__) is ours
+    theirs = own_definition(ours.__name__, "broker_sim.schemas" if is_record else "broker_sim.apis")
+    first, last = ours.SCHEMA.versions
     for version in range(first, last + 1):
-        fields = {f.name: f.default for f in schema_of(made).untagged_fields(version)}
-        fields |= {name: [] for name in fields if name in ("members", "transaction_partitions")}
-        data = build(made, **fields)
-        decoded = decode_at(made, version, memoryview(encode_message(data, version)))
-        assert (decoded, type(decoded)) == (data, made)
+        rng = random.Random(f"wire/{ours.__name__}/{version}")
+        for _ in range(10):
+            data = encode_message(fill(ours, version, rng), version)
+            found = theirs.decode(data, version=version, header=False)
+            assert found.encode(version=version, header=False) == data
+            again = decode_message(ours, version, memoryview(data), elements_max=10_000)
+            assert of_ours(plain(again)) == of_kafka_python(found)
 
 
-def test_a_definition_that_kafka_python_ships_needs_no_package() -> None:
-    assert data_class("ConsumerProtocolAssignment").valid_versions[0] == 0
+def own_definition(name: str, package: str) -> Any:
+    """A class of kafka-python's, made from a definition of ours as if it were a record's."""
+    if name.startswith("ConsumerProtocol"):
+        return type(name, (ApiData,), {})
+    definition = json.loads(pkgutil.get_data(package, f"{name}.json") or b"")
+    patch = staticmethod(lambda _metaclass, _json: definition | {"type": "data"})
+    return type(name, (ApiData,), {"json_patch": patch}, load_json=package)
 
 
-def test_a_password_and_a_token_become_the_bytes_of_their_mechanisms() -> None:
-    plain = password_mechanism("PLAIN", "u,=", "p")
-    assert (plain.auth_bytes(), plain.is_done()) == (b"\0".join((b"u,=", b"u,=", b"p")), False)
-    plain.receive(b"")
-    assert plain.is_done()
-    assert b"n,,n=u=2C=3D,r=" in password_mechanism("SCRAM-SHA-512", "u,=", "p").auth_bytes()
-    bearer = token_mechanism("t", {"pool": "a"})
-    assert bearer.auth_bytes() == b"n,,\x01auth=Bearer t\x01pool=a\x01\x01"
+@pytest.mark.parametrize("key", KNOWN_APIS, ids=lambda key: key.name)
+def test_what_was_not_given_reads_as_with_kafka_python(key: ApiKey) -> None:
+    pairs = [
+        (ours(), kafka_pythons()[ours.__name__]())
+        for ours in (KNOWN_APIS[key].request, KNOWN_APIS[key].response)
+    ]
+    while pairs:
+        ours, theirs = pairs.pop()
+        for field in ours.STRUCT.fields:
+            if not is_compared(field.name, field.kind):
+                continue
+            if field.struct is not None:
+                kinds = [getattr(type(each), field.kind) for each in (ours, theirs)]
+                pairs.append((kinds[0](), kinds[1]()))
+                if not field.is_array:
+                    continue
+            if (ours.STRUCT.name, field.name) not in KAFKA_PYTHONS_OWN:
+                assert getattr(ours, field.name) == getattr(theirs, field.name), field.name
+
+
+def test_a_messages_class_is_made_once() -> None:
+    assert message_class("FetchRequest") is KNOWN_APIS[ApiKey.FETCH].request

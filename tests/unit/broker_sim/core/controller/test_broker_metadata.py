@@ -6,6 +6,7 @@ import uuid
 
 import pytest
 from support.broker_build import BrokerOnDisk, request, struct
+from support.plain_messages import operations
 
 from broker_sim.core.config import ConfigError
 from broker_sim.core.controller.image import ClusterImage, Topic, topic_record
@@ -307,10 +308,13 @@ def test_everybody_is_told_to_be_allowed_everything_when_asked():
     }
     answer = metadata(broker, 10, **asked)
     topic_operations = {3, 4, 5, 6, 7, 8, 10, 11}
-    assert [set(t.authorized_operations) for t in answer.topics] == [topic_operations] * 2
-    assert set(answer.authorized_operations) == {5, 7, 8, 9, 10, 11, 12}
+    assert [operations(t.topic_authorized_operations) for t in answer.topics] == [
+        topic_operations
+    ] * 2
+    assert operations(answer.cluster_authorized_operations) == {5, 7, 8, 9, 10, 11, 12}
     answer = metadata(broker, 10, topics=wanted("orders"))
-    assert (answer.topics[0].authorized_operations, answer.authorized_operations) == (None, None)
+    found = answer.topics[0].topic_authorized_operations, answer.cluster_authorized_operations
+    assert found == (-(2**31), -(2**31))
     message = request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, topics=[], response_partition_limit=9)
     message.topics = [struct(message, "TopicRequest", name="orders")]
     described = broker.ask(message, 0).topics[0].topic_authorized_operations

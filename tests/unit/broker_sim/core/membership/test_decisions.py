@@ -17,7 +17,6 @@ from broker_sim.core.membership.registry_link import RegistryLink
 from broker_sim.core.membership.snapshots import SnapshotWriter
 from broker_sim.core.peers import Peers
 from broker_sim.core.registry_client import REGISTRY_PEER, RegistryClient
-from txnlog_kafka.wire.kafka_python import build
 
 EPOCH = 3
 THESE = [{"type": "producer-ids", "next_producer_id": n} for n in (1_000, 2_000)]
@@ -61,7 +60,7 @@ class Controller:
         (sent,) = self.effects.sends
         assert type(sent.message) is OWN_APIS[key].request
         self.effects.sends.clear()
-        message = build(OWN_APIS[key].response, **fields)
+        message = OWN_APIS[key].response(**fields)
         self.peers.on_answer(PeerAnswer(REGISTRY_PEER, sent.correlation_id, message), self.effects)
 
 
