@@ -33,7 +33,7 @@ class RegistryApiKey(enum.IntEnum):
 
 
 class BrokerApiKey(enum.IntEnum):
-    """Kafka's requests between brokers that kafka-python does not know."""
+    """Kafka's requests between brokers."""
 
     ALTER_PARTITION = 56
     ENVELOPE = 58

@@ -19,7 +19,7 @@ import re
 import struct
 from collections.abc import Iterator
 
-from crc32c import crc32c
+from crc32c_rs import crc32c
 
 from broker_sim.core.effects import Append, Delete, Effects, Flush, Storage, Truncate, WriteFile
 from broker_sim.registry.changes import Change, decode_change, encode_change

@@ -1,7 +1,7 @@
 """The records of the internal topics, made from definitions in Kafka's format beside this file.
 
-Names, types and versions are those of Kafka's own definitions (KIP-915 for the tagged fields). The
-subscription of a consumer is defined in kafka-python.
+Names, types and versions are those of Kafka's own definitions (KIP-915 for the tagged fields). What
+the members of a group tell each other is in `txnlog_kafka.wire.schemas`.
 """
 
 from __future__ import annotations

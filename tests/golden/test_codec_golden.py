@@ -2,7 +2,7 @@
 
 import struct
 
-import crc32c
+import crc32c_rs as crc32c
 import numpy as np
 import pyarrow as pa
 from support.encode_rows import encode_batches

@@ -22,6 +22,7 @@ from support.message_build import fill
 
 from broker_sim.core.effects import Disconnected, Request
 from txnlog_kafka.wire.compression import decompress
+from txnlog_kafka.wire.encoder import encode_message
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.framing import (
     FrameDecoder,
@@ -131,7 +132,7 @@ def test_every_byte_of_a_request_replaced_by_every_wrong_length(target, api):
     for version in sorted({api.version_min, api.version_max, rng.randint(3, 6)}):
         if not api.version_min <= version <= api.version_max:
             continue
-        body = bytes(fill(api.request, version, rng).encode(version=version))
+        body = encode_message(fill(api.request, version, rng), version)
         head = struct.pack(">hhih", api.key, version, 1, -1)
         head += b"\x00" if api.request.SCHEMA.is_flexible(version) else b""
         positions = list(range(len(body) + 1))

@@ -16,6 +16,8 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from support.socket_broker import SASL_APIS, VERSIONS, Reaction, SocketBroker
+from txnlog_kafka.wire.decoder import decode_message
+from txnlog_kafka.wire.encoder import encode_message
 from txnlog_kafka.wire.messages import ApiKey
 
 SASL_VERSIONS = VERSIONS | {k: (0, api.version_max) for k, api in SASL_APIS.items()}
@@ -70,7 +72,8 @@ class SecuredBroker(SocketBroker):
             return super()._reaction(frame) if api is None else self._not_here(api, correlation_id)
         (length,) = struct.unpack_from(">h", frame, 8)
         position = 10 + max(0, length) + bool(api.request.SCHEMA.is_flexible(version))
-        message = api.request.decode(memoryview(frame)[position:], version=version)
+        body = memoryview(frame)[position:]
+        message = decode_message(api.request, version, body, elements_max=100)
         answer = self._handshake(api, message) if version == 1 and key == 17 else None
         answer = answer or self._authenticate(api, message)
         return encode_sasl(api, version, correlation_id, answer)
@@ -137,6 +140,6 @@ class SecuredBroker(SocketBroker):
 def encode_sasl(api: Any, version: int, correlation_id: int, message: Any) -> bytes:
     """The framed answer to a request of SASL_APIS."""
     flexible = api.response.SCHEMA.is_flexible(version)
-    body = message.encode(version=version)
+    body = encode_message(message, version)
     head = struct.pack(">i", correlation_id) + (b"\0" if flexible else b"")
     return struct.pack(">i", len(head) + len(body)) + head + body

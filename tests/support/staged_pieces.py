@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from crc32c import crc32c
+from crc32c_rs import crc32c
 
 from txnlog_kafka.operations.effects import FileFailed, ReadStaged
 from txnlog_kafka.operations.values import StagedPartition, StagedPiece

@@ -3,7 +3,7 @@
 A plain object: it gives the next request to send, takes its answer, and knows no socket or time.
 ApiVersions is asked at our newest version; a broker that does not know it answers with version 0
 and what it does know (KIP-511). A login is SaslHandshake with the name of the mechanism, then
-SaslAuthenticate with the bytes of kafka-python's code for it, until that code is done. The last
+SaslAuthenticate with the bytes of `wire.sasl`, until that is complete. The last
 answer says for how long the login is good (KIP-368), and `log_in` may begin another one then.
 """
 

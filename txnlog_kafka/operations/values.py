@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from crc32c import crc32c
+from crc32c_rs import crc32c
 
 Bytes = bytes | bytearray | memoryview
 

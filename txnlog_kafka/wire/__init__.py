@@ -3,7 +3,8 @@
 `messages` names Kafka's requests and responses and the supported version ranges, `framing` turns
 bytes into frames and frames into messages, `records` has the record batch header, the control
 records and a plain scalar codec for small batches, `compression` the codecs of batches, `varint`
-the integers in both, `errors` Kafka's error codes. What is private to kafka-python is in
-`kafka_python`, and `kafka_packages` keeps its clients from being imported with its messages.
+the integers in both, `errors` Kafka's error codes. `schemas` has the definitions of the messages,
+which `schema` reads, `structs` makes classes of, and `encoder` and `decoder` compile. `sasl` is a
+client's side of a login.
 `invariants` has the checks of our own state, `topics` the names of partitions.
 """

@@ -160,7 +160,7 @@ class _Source:
         ])  # fmt: skip
 
     def _one(self, field: Field, target: str, holder: Any, *, is_nullable: bool) -> list[str]:
-        """A value that is no array, or an element of one."""
+        """A single value, or an element of an array."""
         if field.struct is not None:
             read = self._name(self.reader(getattr(holder, field.kind)))
             if not is_nullable:

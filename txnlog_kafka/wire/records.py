@@ -30,7 +30,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from crc32c import crc32c
+from crc32c_rs import crc32c
 
 from txnlog_kafka.wire.varint import decode_signed, encode_signed
 

@@ -53,8 +53,10 @@ class Plain:
         """The only message."""
         return self._message
 
-    def receive(self, data: bytes) -> None:  # noqa: ARG002  Kafka's is empty
-        """Any answer without an error is yes."""
+    def receive(self, data: bytes) -> None:
+        """Nothing is yes. Raises ValueError for anything else."""
+        if data:
+            raise ValueError("an answer to PLAIN is empty")
         self.is_complete = True
 
 

@@ -10,10 +10,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from txnlog_kafka.wire import schemas
 from txnlog_kafka.wire.schema import Schema, Struct, read_schema
-
-KAFKA = "txnlog_kafka.wire.schemas"
-"""Where Kafka's own definitions are."""
 
 
 class StructValue:
@@ -57,8 +55,9 @@ class MessageValue(StructValue):
 
 
 @functools.cache
-def message_class(name: str, package: str = KAFKA) -> Any:
-    """The class of the definition `name`.json in a package; that of a struct in it by its name.
+def message_class(name: str, package: str = schemas.__name__) -> Any:
+    """The class of the definition `name`.json, of Kafka's own or in a package; that of a struct in
+    it is a member of its name.
 
     Raises FileNotFoundError.
     """

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from crc32c import crc32c
+from crc32c_rs import crc32c
 
 CHUNK_BYTES_MAX = 256 * 1024
 """Neighbouring record batches of one partition become one chunk up to this size: a read of its

@@ -21,7 +21,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import ClassVar
 
-from crc32c import crc32c
+from crc32c_rs import crc32c
 
 from broker_sim.core.log.values import AbortedTransaction
 

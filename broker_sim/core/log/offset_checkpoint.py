@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from crc32c import crc32c
+from crc32c_rs import crc32c
 
 from broker_sim.core.effects import Effects, Storage, WriteFile
 from broker_sim.core.log import files

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from crc32c import crc32c
+from crc32c_rs import crc32c
 
 from broker_sim.core.effects import Storage
 from txnlog_kafka.wire.records import (

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from crc32c import crc32c
+from crc32c_rs import crc32c
 
 FILE_NAME = "segment-state-checkpoint"
 _VERSION = b"0"

@@ -15,7 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-from crc32c import crc32c
+from crc32c_rs import crc32c
 
 from broker_sim.core.log.producer_state import BatchMetadata, ProducerStateEntry
 

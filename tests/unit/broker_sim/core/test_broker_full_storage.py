@@ -75,7 +75,7 @@ def test_what_appends_is_refused_and_leaves_no_trace(broker):
     code = commit_offset(broker, ApiKey.TXN_OFFSET_COMMIT, **inside, generation_id=-1)
     assert code != 0
     grow = request(ApiKey.CREATE_PARTITIONS, timeout_ms=1, validate_only=False)
-    grow.topics = [struct(grow, "CreatePartitionsTopic", name="orders", count=5)]
+    grow.topics = [struct(grow, "CreatePartitionsTopic", name="orders", count=5, assignments=None)]
     assert broker.ask(grow, 1).results[0].error_code == ErrorCode.KAFKA_STORAGE_ERROR
     by_name = request(ApiKey.METADATA, allow_auto_topic_creation=True)
     by_name.topics = [struct(by_name, "MetadataRequestTopic", name="automatic")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from crc32c import crc32c
+from crc32c_rs import crc32c
 from support.commit_plans import (
     build_plan,
     check_wire_discipline,

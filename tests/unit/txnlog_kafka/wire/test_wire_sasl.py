@@ -64,6 +64,9 @@ def test_a_name_is_escaped() -> None:
 def test_plain_is_one_message() -> None:
     login = Plain("u,=", "p")
     assert (login.next_bytes(), login.is_complete) == (b"u,=\0u,=\0p", False)
+    with pytest.raises(ValueError, match="is empty"):
+        login.receive(b"\0")
+    assert not login.is_complete
     login.receive(b"")
     assert login.is_complete
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from crc32c import crc32c
+from crc32c_rs import crc32c
 
 from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_spark.staging.chunks import (

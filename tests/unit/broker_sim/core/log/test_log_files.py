@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from crc32c import crc32c
+from crc32c_rs import crc32c
 from support.log_build import TOPIC_ID, LogOnDisk, build_batch
 
 from broker_sim.core.log import AbortedTransaction, LogConfig, files
