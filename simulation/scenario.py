@@ -156,9 +156,10 @@ class Scenario:
     neighbours_abort: bool = False
     """They abort what they do not go on with, and begin again much later."""
     late: float = 0.0
-    """Per request: it arrives after its client has given it up (`network.Weather`)."""
+    """Per request: it arrives after its client has given it up (`network.LinkConditions`)."""
     duplicate: float = 0.0
-    """Per request: its client has given it up, and its bytes arrive twice (`network.Weather`)."""
+    """Per request: its client has given it up, and its bytes arrive twice
+    (`network.LinkConditions`)."""
     registry_crash: float = 0.0
     """Of a cluster, as all below: per storage operation of the registry."""
     broker_pause: float = 0.0

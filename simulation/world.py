@@ -18,28 +18,28 @@ from typing import Any
 
 from simulation.checkers.client_history import ClientHistory
 from simulation.checkers.invariants import Observations, check_final
-from simulation.checkers.leftovers import SESSIONS_MS, check_leftovers
+from simulation.checkers.leak_check import SESSIONS_MS, check_leftovers
 from simulation.checkers.outcomes import Outcome
 from simulation.checkers.producer_history import check_in_transaction
 from simulation.checkers.violation import Violation, violated
-from simulation.faults.planned import PlannedFaults
+from simulation.faults.scripted_faults import ScriptedFaults
 from simulation.hosts import spark_driver as spark
 from simulation.hosts.checkpoint import Checkpoint, Files
 from simulation.hosts.client import ClientProcess
 from simulation.hosts.clock import MachineClock
 from simulation.hosts.cluster import Cluster
-from simulation.hosts.network import BrokerEnd, Network, Weather
+from simulation.hosts.network import BrokerEnd, LinkConditions, Network
 from simulation.hosts.one_broker import OneBroker
 from simulation.hosts.scheduler import START_WALL_MS, Scheduler
 from simulation.hosts.sim_broker import SimulatedBroker
+from simulation.load.background_load import BackgroundLoad
 from simulation.load.cluster_load import ClusterLoad
-from simulation.load.neighbour import Neighbourhood
 from simulation.load.operator import Operator
-from simulation.load.places import Places
 from simulation.load.queries import Query
 from simulation.load.reader import create_topics, read_bounds, read_undecided
-from simulation.load.unsafe_topic import TOPIC as UNSAFE_TOPIC
-from simulation.load.unsafe_topic import UNSAFE_CONFIGS
+from simulation.load.routing import Routing
+from simulation.load.unflushed_topic import TOPIC as UNSAFE_TOPIC
+from simulation.load.unflushed_topic import UNSAFE_CONFIGS
 from simulation.report.coverage import Cell, StateOfQuery
 from simulation.report.trace import Trace
 from simulation.scenario import Scenario
@@ -109,13 +109,13 @@ class World:
         self.trace = Trace(lambda: self.scheduler.now_us, echo)
         self.network = Network(self.scheduler, self.trace, self._rng("network"))
         self.network.duplicates = self._rng("duplicates")
-        self.planned = PlannedFaults(scenario.faults)
+        self.planned = ScriptedFaults(scenario.faults)
         self.machines = self._machines()
         self.history = ClientHistory({UNSAFE_TOPIC} if scenario.unsafe_topic else ())
         self.machines.know_producers(self.history.producers.initialised)
         self._chaos = False
         self._processes: list[ClientProcess] = []
-        self._neighbours = Neighbourhood(
+        self._neighbours = BackgroundLoad(
             scenario.neighbours,
             seed=seed,
             new_places=self.machines.new_places,
@@ -170,7 +170,7 @@ class World:
         return self.machines.hosts[0]
 
     @property
-    def _places(self) -> Places:
+    def _places(self) -> Routing:
         """A new client's."""
         return self.machines.new_places()
 
@@ -211,7 +211,7 @@ class World:
             scenario=scenario,
             scheduler=self.scheduler,
             trace=self.trace,
-            planned=self.planned if not prefix else PlannedFaults(()),
+            planned=self.planned if not prefix else ScriptedFaults(()),
             faults=self._rng(f"{prefix}driver-faults"),
             workload=self._rng(f"{prefix}workload"),
             tasks=self._rng(f"{prefix}tasks"),
@@ -381,7 +381,7 @@ class World:
     def _begin_chaos(self) -> None:
         self._chaos = True
         self.machines.begin_chaos()
-        self.network.weather = Weather(
+        self.network.weather = LinkConditions(
             connection_loss=self.scenario.connection_loss,
             spike=self.scenario.spike,
             spike_us_max=self.scenario.spike_ms * 1000,
@@ -406,7 +406,7 @@ class World:
         self._chaos = False
         for query in self.queries:
             query.operator.calm_down()
-        self.network.weather = Weather()
+        self.network.weather = LinkConditions()
         self.machines.end_chaos()
 
     def _on_group(

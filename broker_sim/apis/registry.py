@@ -62,7 +62,7 @@ class OperationType(enum.IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class NodeChange:
     """One check or change of a multi; `version` is the expected one, or ANY_VERSION."""
 
     type: OperationType

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from broker_sim.apis import OWN_API_VERSION, OWN_APIS, RegistryApiKey
-from broker_sim.apis.registry import NO_SESSION, Operation, RegistryError
+from broker_sim.apis.registry import NO_SESSION, NodeChange, RegistryError
 from broker_sim.core.effects import Effects
 from broker_sim.core.peers import Peers
 from broker_sim.core.replies import Reply
@@ -122,12 +122,12 @@ class RegistryClient:
 
     def multi(
         self,
-        operations: Sequence[Operation],
+        operations: Sequence[NodeChange],
         reply: Reply[MultiAnswer | None],
         effects: Effects,
     ) -> None:
         """All operations or none."""
-        made = OWN_APIS[_K.REGISTRY_MULTI].request.Operation
+        made = OWN_APIS[_K.REGISTRY_MULTI].request.NodeChange
         fields = [
             made(type=each.type, path=each.path, data=each.data, expected_version=each.version)
             for each in operations

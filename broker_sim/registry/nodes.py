@@ -13,7 +13,7 @@ from broker_sim.apis.registry import (
     ANY_VERSION,
     CONTROLLER_EPOCH_PATH,
     NO_SESSION,
-    Operation,
+    NodeChange,
     OperationType,
     RegistryError,
 )
@@ -38,7 +38,7 @@ class MultiPlan:
 
 
 def plan_multi(
-    nodes: Mapping[str, Node], operations: Sequence[Operation], *, session_id: int, zxid: int
+    nodes: Mapping[str, Node], operations: Sequence[NodeChange], *, session_id: int, zxid: int
 ) -> MultiPlan:
     """What the operations of a session would do, as the change of this zxid."""
     changed: dict[str, Node | None] = {}
@@ -56,7 +56,7 @@ def plan_multi(
     return MultiPlan(RegistryError.NONE, tuple(results), change)
 
 
-def _refused(operation: Operation, node: Node | None) -> RegistryError:
+def _refused(operation: NodeChange, node: Node | None) -> RegistryError:
     creates = operation.type in (OperationType.CREATE, OperationType.CREATE_EPHEMERAL)
     if not operation.path.startswith("/"):
         return RegistryError.BAD_ARGUMENTS
@@ -74,7 +74,7 @@ def _refused(operation: Operation, node: Node | None) -> RegistryError:
     return RegistryError.NONE
 
 
-def _after(operation: Operation, node: Node | None, session_id: int, zxid: int) -> Node | None:
+def _after(operation: NodeChange, node: Node | None, session_id: int, zxid: int) -> Node | None:
     match operation.type:
         case OperationType.CREATE:
             return Node(operation.data, 0, NO_SESSION, zxid)

@@ -20,7 +20,7 @@ from broker_sim.apis.registry import (
     ANY_VERSION,
     NO_SESSION,
     REGISTRY_IDS,
-    Operation,
+    NodeChange,
     OperationType,
     RegistryError,
     registry_of_session,
@@ -49,8 +49,8 @@ from broker_sim.registry.changes import (
 )
 from broker_sim.registry.config import RegistryConfig
 from broker_sim.registry.journal import Journal
-from broker_sim.registry.metadata_log import fitting
 from broker_sim.registry.nodes import plan_multi
+from broker_sim.registry.registry_log import fitting
 from broker_sim.registry.sessions import SESSION_TIMER, NewestConnections, SessionDeadlines
 from broker_sim.registry.snapshot_parts import SnapshotParts
 from broker_sim.registry.state import RegistryState
@@ -334,13 +334,13 @@ class Registry:
         _respond(wait.request, message, effects)
 
 
-def _operations(message: Message) -> list[Operation] | None:
+def _operations(message: Message) -> list[NodeChange] | None:
     """None when one is of an unknown type or expects a version that cannot be."""
     types = {int(each) for each in OperationType}
     if any(e.type not in types or e.expected_version < ANY_VERSION for e in message.operations):
         return None
     return [
-        Operation(OperationType(each.type), each.path, bytes(each.data), each.expected_version)
+        NodeChange(OperationType(each.type), each.path, bytes(each.data), each.expected_version)
         for each in message.operations
     ]
 

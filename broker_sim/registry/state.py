@@ -17,7 +17,7 @@ from broker_sim.registry.changes import (
     decode_versioned,
     encode_versioned,
 )
-from broker_sim.registry.metadata_log import MetadataLog
+from broker_sim.registry.registry_log import RegistryLog
 from txnlog_kafka.wire.invariants import check
 from txnlog_kafka.wire.structs import message_class
 
@@ -37,7 +37,7 @@ class RegistryState:
         self.sessions: dict[int, int] = {}
         """Session id -> timeout in ms."""
         self.nodes: dict[str, Node] = {}
-        self.log = MetadataLog()
+        self.log = RegistryLog()
 
     @property
     def controller_epoch(self) -> int:
@@ -118,7 +118,7 @@ class RegistryState:
             for n in found.nodes
         }
         epochs = [(each.controller_epoch, each.start_offset) for each in found.epochs]
-        state.log = MetadataLog(
+        state.log = RegistryLog(
             [bytes(each) for each in found.records],
             epochs,
             [bytes(each) for each in found.log_snapshot],

@@ -6,7 +6,7 @@ connection, so that a flood on one delays the others by one request. For each in
 flushes are shared within the round as far as their order allows; when all are done, answers go
 out. Requests that arrive during an fsync form the next round: this is group commit without a timer.
 Rounds that flush nothing follow one another, up to `ROUNDS_IN_A_ROW`, before sockets are looked at.
-Requests to peers leave with the answers, in their order among them (`server/peers.py`).
+Requests to peers leave with the answers, in their order among them (`server/peer_connections.py`).
 
 One thread runs everything. An exception of the core or of the disk leaves memory ahead of the disk,
 and recovery is the tested way back. When a write found no free space, the host does that by itself:
@@ -57,11 +57,11 @@ from broker_sim.core.membership.cluster_metadata import UNCLEAN_ELECTION, UNCLEA
 from broker_sim.core.replica.log_manager import STRAY_LOG
 from broker_sim.core.replica.replication import BELOW_HIGH_WATERMARK
 from broker_sim.core.startup import MACHINE_BOOT_FILE
-from broker_sim.server.connection import Connection
+from broker_sim.server.client_connection import ClientConnection
 from broker_sim.server.connections import Connections
 from broker_sim.server.metrics import BrokerMetrics
 from broker_sim.server.outgoing import Outgoing
-from broker_sim.server.peers import Peers
+from broker_sim.server.peer_connections import PeerConnections
 from broker_sim.server.request_memory import RequestMemory
 from broker_sim.server.space import RETRY_SECONDS, SpaceGuard
 from broker_sim.server.storage import FileStorage
@@ -164,7 +164,7 @@ class BrokerServer:
         self.request_memory = RequestMemory(config.integer("queued.max.request.bytes"))
         self._connections = Connections(config)
         self._next_connection_id = 1
-        self._peers = Peers(self, config)
+        self._peers = PeerConnections(self, config)
 
     def start(self) -> None:
         """Recover and load. Raises whatever makes starting impossible."""
@@ -201,12 +201,12 @@ class BrokerServer:
         self._peers.close()
         self._storage.close()
 
-    def accept(self, listener: Listener | None = None) -> Connection:
+    def accept(self, listener: Listener | None = None) -> ClientConnection:
         """The protocol for a new socket (the factory of `loop.create_server`).
 
         Raises ConnectionRefusedError when there are too many for another TLS handshake.
         """
-        connection = Connection(self, self._next_connection_id, listener)
+        connection = ClientConnection(self, self._next_connection_id, listener)
         self._next_connection_id += 1
         shakes_hands = listener is not None and listener.protocol.uses_tls
         if shakes_hands and not self._connections.may_shake_hands(connection):
@@ -223,13 +223,13 @@ class BrokerServer:
         flushes = self._storage.flush_count
         return "" if self._metrics is None else self._metrics.text(parts, flushes)
 
-    # ------------------------------------------------------------------ connection.Owner
+    # ------------------------------------------------------------------ connection.PeerOwner
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: ClientConnection) -> None:
         """A connection was accepted."""
         self._connections.add(connection)
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: ClientConnection) -> None:
         """A connection is gone."""
         if self._connections.remove(connection):
             self.submit(Disconnected(connection.connection_id))
@@ -253,11 +253,11 @@ class BrokerServer:
         """The answer, to be encoded piece by piece."""
         return Outgoing(response, self._storage)
 
-    def call_soon(self, connection: Connection) -> None:
-        """Call `connection.go_on` in the loop's next turn."""
+    def call_soon(self, connection: ClientConnection) -> None:
+        """Call `client_connection.go_on` in the loop's next turn."""
         self._loop.call_soon(connection.go_on)
 
-    # ------------------------------------------------------------------ peers.Owner
+    # ------------------------------------------------------------------ peers.PeerOwner
 
     def peer_endpoint(self, peer: int) -> Endpoint | None:
         """Where the core says that the peer listens."""

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from broker_sim.core.config import BrokerConfig
-from broker_sim.server.connection import Connection
+from broker_sim.server.client_connection import ClientConnection
 from broker_sim.server.storage import OPEN_FILES_MAX
 
 SPARE_DESCRIPTORS = 64
@@ -31,7 +31,7 @@ class Connections:
         self.idle_seconds_max = config.integer("connections.max.idle.ms") / 1000
         self._config = config
         self._descriptors_max = max(1, descriptors_max - OPEN_FILES_MAX - SPARE_DESCRIPTORS)
-        self._by_id: dict[int, Connection] = {}
+        self._by_id: dict[int, ClientConnection] = {}
         self._per_address: Counter[str] = Counter()
         self._in_handshake: set[int] = set()
         """Ids of those that are accepted and not open yet."""
@@ -43,21 +43,21 @@ class Connections:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def __iter__(self) -> Iterator[Connection]:
+    def __iter__(self) -> Iterator[ClientConnection]:
         return iter(list(self._by_id.values()))
 
-    def get(self, connection_id: int) -> Connection | None:
+    def get(self, connection_id: int) -> ClientConnection | None:
         """The open connection of this number."""
         return self._by_id.get(connection_id)
 
-    def may_shake_hands(self, connection: Connection) -> bool:
+    def may_shake_hands(self, connection: ClientConnection) -> bool:
         """Whether one more may begin TLS; it is counted from here on."""
         if self._is_full() is not None:
             return False
         self._in_handshake.add(connection.connection_id)
         return True
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: ClientConnection) -> None:
         """A connection was accepted; it is closed when that makes too many."""
         self._in_handshake.discard(connection.connection_id)
         refused = self._refused(connection.peer)
@@ -67,7 +67,7 @@ class Connections:
         self._by_id[connection.connection_id] = connection
         self._per_address[connection.peer] += 1
 
-    def remove(self, connection: Connection) -> bool:
+    def remove(self, connection: ClientConnection) -> bool:
         """The connection is gone; False for one that was refused, or never open."""
         self._in_handshake.discard(connection.connection_id)
         if self._by_id.pop(connection.connection_id, None) is None:

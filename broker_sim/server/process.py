@@ -30,8 +30,8 @@ from broker_sim.core.endpoint import (
 )
 from broker_sim.core.startup import CLEAN_SHUTDOWN_FILE
 from broker_sim.server.broker_server import BrokerServer
+from broker_sim.server.client_connection import ClientConnection
 from broker_sim.server.codecs import CODECS
-from broker_sim.server.connection import Connection
 from broker_sim.server.metrics import BrokerMetrics
 from broker_sim.server.metrics_server import MetricsServer
 from broker_sim.server.space import SpaceGuard
@@ -167,7 +167,9 @@ class _Door:
     listening: socket.socket
     context: ssl.SSLContext | None
 
-    async def serve(self, accept: Callable[[Listener], Connection]) -> asyncio.Server | TlsServer:
+    async def serve(
+        self, accept: Callable[[Listener], ClientConnection]
+    ) -> asyncio.Server | TlsServer:
         """Accept connections."""
         if self.context is not None:
             return TlsServer(self.listening, self.context, lambda: accept(self.listener))

@@ -28,7 +28,7 @@ from txnlog_kafka.stores import (
 )
 
 if TYPE_CHECKING:
-    from broker_sim.server.connection import Connection
+    from broker_sim.server.client_connection import ClientConnection
 
 HANDSHAKE_SECONDS = 30.0
 """A client that does not get through the handshake in this time is gone."""
@@ -134,7 +134,10 @@ class TlsServer:
     """Accepts the connections of one listener, inside a running event loop."""
 
     def __init__(
-        self, listening: socket.socket, context: ssl.SSLContext, accept: Callable[[], Connection]
+        self,
+        listening: socket.socket,
+        context: ssl.SSLContext,
+        accept: Callable[[], ClientConnection],
     ) -> None:
         """`accept` makes a connection's protocol, or raises ConnectionRefusedError."""
         self._listening = listening

@@ -20,7 +20,7 @@ from txnlog_kafka.operations.effects import (
     FileAsk,
     FileFailed,
     FileOutcome,
-    Reached,
+    Milestone,
     ReadFile,
     WriteFile,
 )
@@ -84,7 +84,7 @@ class OutputWitness:
             told(message)
             self._on_sent(message)
 
-        def on_reached(reached: Reached) -> None:
+        def on_reached(reached: Milestone) -> None:
             self._on_reached(reached)
             goes_on(reached)
 
@@ -107,7 +107,7 @@ class OutputWitness:
                 self._is_told = True
         return found
 
-    def _on_reached(self, reached: Reached) -> None:
+    def _on_reached(self, reached: Milestone) -> None:
         if (reached.step, reached.when) == ("collect", "before"):
             self._stood = self._records.get(self._path)
             self._is_told = False

@@ -24,8 +24,8 @@ from simulation.checkers.metadata_oracle import MetadataOracle
 from simulation.checkers.replica_oracle import ReplicaLogs
 from simulation.faults.bit_flips import closed_segments, flip_beside_logs, flip_in_closed_segment
 from simulation.faults.disk_faults import DiskFaults
-from simulation.faults.lonely_leader import LonelyLeader
 from simulation.faults.network_faults import NetworkFaults
+from simulation.faults.unclean_election import UncleanElection
 from simulation.hosts.clock import drawn_rate
 from simulation.hosts.cluster_processes import ClusterBroker
 from simulation.hosts.network import Network
@@ -33,7 +33,7 @@ from simulation.hosts.one_broker import CLOCK_JUMP_MS_MAX, POWER_LOSS
 from simulation.hosts.process_files import FAILED_FLUSH
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.sim_broker import SimulatedBroker
-from simulation.load.unsafe_topic import DIRECTORY as UNSAFE_DIRECTORY
+from simulation.load.unflushed_topic import DIRECTORY as UNSAFE_DIRECTORY
 from simulation.report.trace import Trace
 from simulation.scenario import Fault, Scenario
 
@@ -124,9 +124,9 @@ class ClusterFaults:
         self._network = NetworkFaults(cluster.network, scheduler, trace, names)
         self._all_is_flushed = scenario.flushes_all and not scenario.unsafe_topic
         """Whether one machine may lose power at any time."""
-        self._lonely: LonelyLeader | None = None
+        self._lonely: UncleanElection | None = None
         if scenario.lonely_leader:
-            self._lonely = LonelyLeader(
+            self._lonely = UncleanElection(
                 scheduler, trace, rng("lonely-leader"), cluster.brokers,
                 self._unsafe_leader, self._may_disturb_all,
             )  # fmt: skip

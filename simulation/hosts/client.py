@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from simulation.hosts.clock import MachineClock
-from simulation.hosts.network import BrokerEnd, Connection, Network
+from simulation.hosts.network import BrokerEnd, Network, SimulatedConnection
 from simulation.hosts.scheduler import Event, Scheduler
 from simulation.report.trace import Trace
 from txnlog_kafka.operations.effects import (
@@ -29,9 +29,9 @@ from txnlog_kafka.operations.effects import (
     FileAsk,
     FileOutcome,
     ListFolder,
+    Milestone,
     Operation,
     Outcome,
-    Reached,
     ReadFile,
     ReadStaged,
     Receive,
@@ -82,7 +82,7 @@ class _InFlight:
 class _NodeLink:
     """The connection to one node and what waits on it; `versions` None while negotiating."""
 
-    connection: Connection
+    connection: SimulatedConnection
     versions: dict[int, tuple[int, int]] | None = None
     waiting: list[_InFlight] = field(default_factory=list)
     sent: dict[int, _InFlight] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class ClientProcess:
         """Requests that left this process, by API name."""
         self.on_reply: OnReply = _ignore
         self.on_sent: Callable[[Message], None] = _ignore
-        self.on_reached: Callable[[Reached], None] = _ignore
+        self.on_reached: Callable[[Milestone], None] = _ignore
         self.serve_file: Callable[[FileAsk], FileOutcome] = _ignore
         """Performs what is asked of the checkpoint's disk; the process may die in it."""
         self.file_delay_us: Callable[[], int] = int
@@ -215,7 +215,7 @@ class ClientProcess:
                 self._await(_Wait(frozenset(self._send(call) for call in calls), is_for_all=True))
             case Sleep(duration_ms):
                 self._timer(lambda: self._resume(None), duration_ms)
-            case Reached():
+            case Milestone():
                 fields = {"step": ask.step, "when": ask.when, "batch_id": ask.batch_id}
                 self._trace.line(self.name, "reached", fields)
                 self._later(lambda: self._resume(None))
@@ -359,24 +359,24 @@ class ClientProcess:
 
     # ------------------------------------------------------------------ ClientEnd
 
-    def on_frame(self, connection: Connection, frame: bytes) -> None:
+    def on_frame(self, connection: SimulatedConnection, frame: bytes) -> None:
         """An answer arrived."""
         self._guarded(lambda: self._on_frame(connection, frame))
 
-    def on_closed(self, connection: Connection) -> None:
+    def on_closed(self, connection: SimulatedConnection) -> None:
         """The connection broke."""
         self._guarded(lambda: self._on_closed(connection))
 
-    def _node_of(self, connection: Connection) -> int | None:
+    def _node_of(self, connection: SimulatedConnection) -> int | None:
         found = (n for n, link in self._links.items() if link.connection is connection)
         return next(found, None)
 
-    def _on_closed(self, connection: Connection) -> None:
+    def _on_closed(self, connection: SimulatedConnection) -> None:
         node = self._node_of(connection)
         if node is not None:
             self._break(node, "connection lost")
 
-    def _on_frame(self, connection: Connection, frame: bytes) -> None:
+    def _on_frame(self, connection: SimulatedConnection, frame: bytes) -> None:
         node = self._node_of(connection)
         if node is None:
             return

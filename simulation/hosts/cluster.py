@@ -29,7 +29,7 @@ from broker_sim.core.registry_client import REGISTRY_PEER, REGISTRY_WAIT_PEER
 from simulation.checkers.bounds_oracle import BoundsOracle
 from simulation.checkers.controller_oracle import ControllerOracle
 from simulation.checkers.fetch_oracle import FetchOracle
-from simulation.checkers.leftovers import left_at_registry, left_over
+from simulation.checkers.leak_check import left_at_registry, left_over
 from simulation.checkers.losses import Losses
 from simulation.checkers.metadata_oracle import METADATA_TRACE, MetadataOracle
 from simulation.checkers.replica_oracle import (
@@ -42,7 +42,7 @@ from simulation.checkers.sync_oracle import MIN_INSYNC, SyncOracle
 from simulation.checkers.violation import violated
 from simulation.faults.cluster_faults import ClusterFaults
 from simulation.faults.flapping import Flapping
-from simulation.faults.planned import PlannedFaults
+from simulation.faults.scripted_faults import ScriptedFaults
 from simulation.hosts.cluster_processes import ClusterBroker, SimulatedRegistry
 from simulation.hosts.network import Network
 from simulation.hosts.one_broker import broker_options
@@ -50,9 +50,9 @@ from simulation.hosts.peer_links import PeerLinks
 from simulation.hosts.process_clients import Core, both
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.sim_broker import SimulatedBroker
-from simulation.load.passing_topic import TRIMMED
-from simulation.load.places import Places
-from simulation.load.unsafe_topic import DIRECTORY as UNSAFE_DIRECTORY
+from simulation.load.recreated_topic import TRIMMED
+from simulation.load.routing import Routing
+from simulation.load.unflushed_topic import DIRECTORY as UNSAFE_DIRECTORY
 from simulation.report.coverage import STATES
 from simulation.report.trace import Trace
 from simulation.scenario import Fault, Scenario
@@ -103,7 +103,7 @@ class Cluster:
         seed: int,
         scheduler: Scheduler,
         trace: Trace,
-        planned: PlannedFaults,
+        planned: ScriptedFaults,
         rng: Callable[[str], random.Random],
         *,
         network: Network,
@@ -232,9 +232,9 @@ class Cluster:
         """The registry and all brokers."""
         return (self.registry, *self.hosts.values())
 
-    def new_places(self) -> Places:
+    def new_places(self) -> Routing:
         """Where a client finds what it asks for."""
-        return Places(len(self.hosts))
+        return Routing(len(self.hosts))
 
     def start(self) -> None:
         """Start what is not up."""

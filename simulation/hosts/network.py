@@ -37,10 +37,10 @@ class ClientEnd(Protocol):
 
     name: str
 
-    def on_frame(self, connection: Connection, frame: bytes) -> None:
+    def on_frame(self, connection: SimulatedConnection, frame: bytes) -> None:
         """An answer arrived, without its length prefix."""
 
-    def on_closed(self, connection: Connection) -> None:
+    def on_closed(self, connection: SimulatedConnection) -> None:
         """The connection is broken."""
 
 
@@ -53,18 +53,18 @@ class BrokerEnd(Protocol):
     def incarnation(self) -> int:
         """Rises with every start; -1 while nobody can connect: it is down, or not ready."""
 
-    def on_frame(self, connection: Connection, frame: bytes) -> None:
+    def on_frame(self, connection: SimulatedConnection, frame: bytes) -> None:
         """A request arrived, without its length prefix."""
 
-    def on_ended(self, connection: Connection) -> None:
+    def on_ended(self, connection: SimulatedConnection) -> None:
         """The client's end is closed; what it sent has arrived."""
 
-    def on_disconnected(self, connection: Connection) -> None:
+    def on_disconnected(self, connection: SimulatedConnection) -> None:
         """The connection broke."""
 
 
 @dataclass(slots=True)
-class Weather:
+class LinkConditions:
     """How bad the network is; probabilities are per message."""
 
     connection_loss: float = 0.0
@@ -80,7 +80,7 @@ class Weather:
     Within one connection TCP allows no such thing."""
 
 
-class Connection:
+class SimulatedConnection:
     """One connection to one incarnation of a broker."""
 
     def __init__(
@@ -243,7 +243,7 @@ class Network:
     """All connections of one simulation."""
 
     def __init__(self, scheduler: Scheduler, trace: Trace, rng: random.Random) -> None:
-        self.weather = Weather()
+        self.weather = LinkConditions()
         self.decode = DecodedMessages()
         """For both ends of all connections."""
         self.trace = trace
@@ -307,13 +307,13 @@ class Network:
         else:
             arrive()
 
-    def connect(self, client: ClientEnd, broker: BrokerEnd) -> Connection | None:
+    def connect(self, client: ClientEnd, broker: BrokerEnd) -> SimulatedConnection | None:
         """A connection, None when it is refused because the broker is down."""
         machine = machine_of(client.name)
         if broker.incarnation < 0 or not self.reaches(machine, broker.name):
             return None
         self.machines.setdefault(machine)
-        connection = Connection(self, self._next_connection_id, client, broker)
+        connection = SimulatedConnection(self, self._next_connection_id, client, broker)
         self._next_connection_id += 1
         return connection
 

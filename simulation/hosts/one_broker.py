@@ -11,15 +11,15 @@ from broker_sim.core.controller.registrations import PartitionRegistration, alon
 from broker_sim.core.effects import StorageOperation
 from simulation.checkers.bounds_oracle import BoundsOracle
 from simulation.checkers.fetch_oracle import FetchOracle
-from simulation.checkers.leftovers import left_over
+from simulation.checkers.leak_check import left_over
 from simulation.checkers.log_oracle import LogOracle
 from simulation.faults.disk_faults import DiskFaults
-from simulation.faults.planned import PlannedFaults
+from simulation.faults.scripted_faults import ScriptedFaults
 from simulation.hosts.process_clients import both
 from simulation.hosts.process_files import FAILED_FLUSH
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.sim_broker import SimulatedBroker
-from simulation.load.places import Places
+from simulation.load.routing import Routing
 from simulation.report.trace import Trace
 from simulation.scenario import Fault, Scenario, ScenarioError
 from txnlog_kafka.wire.topics import TRANSACTION_STATE_TOPIC
@@ -64,7 +64,7 @@ class OneBroker:
         seed: int,
         scheduler: Scheduler,
         trace: Trace,
-        planned: PlannedFaults,
+        planned: ScriptedFaults,
         rng: Callable[[str], random.Random],
     ) -> None:
         self.host = SimulatedBroker(
@@ -94,9 +94,9 @@ class OneBroker:
         self._disk_rng = rng("disk")
         self._chaos = False
 
-    def new_places(self) -> Places:
+    def new_places(self) -> Routing:
         """Where a client finds what it asks for."""
-        return Places(1)
+        return Routing(1)
 
     def start(self) -> None:
         """Start it, unless it is up."""

@@ -1,9 +1,9 @@
 """The way from one simulated process to its peers: performs `Step.sends` on the virtual network.
 
-As `server/peers.py` does it on sockets, by the same rules: a connection to each peer for each kind
-of request (`core/peers.py`), made at the first one and again at the first one after a loss; answers
-in the order of the requests; whatever ends a connection loses the peer, and the core hears it once
-if it waits. All requests and answers are bytes.
+As `server/peer_connections.py` does it on sockets, by the same rules: a connection to each peer for
+each kind of request (`core/peers.py`), made at the first one and again at the first one after a
+loss; answers in the order of the requests; whatever ends a connection loses the peer, and the core
+hears it once if it waits. All requests and answers are bytes.
 
 A marker that comes late ends the next transaction of its producer, where transactions do not raise
 the epoch (transaction version 1, and older clients): so it is in Kafka, and KIP-890 is what helps.
@@ -21,7 +21,7 @@ from typing import Protocol
 from broker_sim.apis.frames import encode_peer_request
 from broker_sim.core.effects import PeerAnswer, PeerLost, Send
 from broker_sim.core.peers import ConnectionKind, connection_kind
-from simulation.hosts.network import BrokerEnd, Connection, Network
+from simulation.hosts.network import BrokerEnd, Network, SimulatedConnection
 from simulation.hosts.scheduler import Event, Scheduler
 from simulation.report.trace import Trace
 from txnlog_kafka.wire import framing
@@ -65,7 +65,7 @@ class _Link:
     peer: int
     may_be_late: bool
     """Requests may arrive when this end is closed."""
-    connection: Connection | None = None
+    connection: SimulatedConnection | None = None
     unsent: deque[Send] = field(default_factory=deque)
     unanswered: deque[_Asked] = field(default_factory=deque)
     overdue: Event | None = None
@@ -123,15 +123,15 @@ class PeerLinks:
 
     # ------------------------------------------------------------------ ClientEnd
 
-    def on_frame(self, connection: Connection, frame: bytes) -> None:
+    def on_frame(self, connection: SimulatedConnection, frame: bytes) -> None:
         """An answer arrived."""
         self._owner.guarded(lambda: self._on_frame(connection, frame))
 
-    def on_closed(self, connection: Connection) -> None:
+    def on_closed(self, connection: SimulatedConnection) -> None:
         """The connection is broken."""
         self._owner.guarded(lambda: self._on_closed(connection))
 
-    def _on_frame(self, connection: Connection, frame: bytes) -> None:
+    def _on_frame(self, connection: SimulatedConnection, frame: bytes) -> None:
         link = self._link_of(connection)
         if link is None:
             return
@@ -141,12 +141,12 @@ class PeerLinks:
         answer = PeerAnswer(link.peer, found, asked.decode(frame))
         self._owner.submit(answer)
 
-    def _on_closed(self, connection: Connection) -> None:
+    def _on_closed(self, connection: SimulatedConnection) -> None:
         link = self._link_of(connection)
         if link is not None:
             self._lose(link, "the connection broke")
 
-    def _link_of(self, connection: Connection) -> _Link | None:
+    def _link_of(self, connection: SimulatedConnection) -> _Link | None:
         links = (link for by_kind in self._links.values() for link in by_kind.values())
         return next((link for link in links if link.connection is connection), None)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from broker_sim.core.effects import Input, Step
-from simulation.hosts.network import Connection
+from simulation.hosts.network import SimulatedConnection
 
 
 class Core(Protocol):
@@ -22,7 +22,7 @@ class Core(Protocol):
 class Client:
     """What the broker's end of a connection holds."""
 
-    connection: Connection
+    connection: SimulatedConnection
     waiting: deque[bytes] = field(default_factory=deque)
     """Requests behind the one that the broker has."""
     correlation_id: int | None = None

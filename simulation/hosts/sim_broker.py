@@ -45,7 +45,7 @@ from broker_sim.core.startup import MACHINE_BOOT_FILE
 from simulation.checkers.violation import violated
 from simulation.hosts.clock import MachineClock
 from simulation.hosts.disk import FlushFailed, NoSpace, SimDisk
-from simulation.hosts.network import Connection
+from simulation.hosts.network import SimulatedConnection
 from simulation.hosts.peer_links import PeerLinks
 from simulation.hosts.process_clients import Client, Core
 from simulation.hosts.process_files import (
@@ -312,31 +312,31 @@ class SimulatedBroker:
 
     # ------------------------------------------------------------------ BrokerEnd
 
-    def on_frame(self, connection: Connection, frame: bytes) -> None:
+    def on_frame(self, connection: SimulatedConnection, frame: bytes) -> None:
         """A request arrived."""
         self.guarded(partial(self._on_frame, connection, frame))
 
-    def _on_frame(self, connection: Connection, frame: bytes) -> None:
+    def _on_frame(self, connection: SimulatedConnection, frame: bytes) -> None:
         client = self.clients.setdefault(connection.connection_id, Client(connection))
         client.waiting.append(frame)
         self._go_on(client)
 
-    def on_ended(self, connection: Connection) -> None:
+    def on_ended(self, connection: SimulatedConnection) -> None:
         """The client sends no more: what it sent before is carried out."""
         self.guarded(partial(self._on_ended, connection))
 
-    def _on_ended(self, connection: Connection) -> None:
+    def _on_ended(self, connection: SimulatedConnection) -> None:
         client = self.clients.get(connection.connection_id)
         if client is not None:
             client.ended = True
             self._go_on(client)
 
-    def on_disconnected(self, connection: Connection) -> None:
+    def on_disconnected(self, connection: SimulatedConnection) -> None:
         """The connection is gone, and what waited there."""
         connection.broker_open = False
         self.guarded(partial(self._on_disconnected, connection))
 
-    def _on_disconnected(self, connection: Connection) -> None:
+    def _on_disconnected(self, connection: SimulatedConnection) -> None:
         if self.clients.pop(connection.connection_id, None) is not None:
             self.submit(Disconnected(connection.connection_id))
 

@@ -24,7 +24,7 @@ from simulation.hosts.checkpoint import Checkpoint
 from simulation.hosts.clock import MachineClock
 from simulation.hosts.spark_tasks import Executors, Job, Row, TasksFailed
 from simulation.hosts.staging import Staging
-from txnlog_kafka.operations.effects import Operation, Reached, Sleep
+from txnlog_kafka.operations.effects import Milestone, Operation, Sleep
 from txnlog_kafka.operations.metadata import refresh_metadata
 from txnlog_kafka.operations.offsets import fetch_committed
 from txnlog_kafka.operations.session import Session
@@ -219,9 +219,9 @@ class Driver:
             is_first = False
             if rows_of(self.checkpoint, batch_id) or not self.leaves_out:
                 yield from self._run_function(batch_id)
-            yield Reached("commit_log", "before", batch_id)
+            yield Milestone("commit_log", "before", batch_id)
             self.checkpoint.create("commits", batch_id, b"v1\n{}")
-            yield Reached("commit_log", "after", batch_id)
+            yield Milestone("commit_log", "after", batch_id)
             yield Sleep(TRIGGER_MS)
 
     def _run_function(self, batch_id: int) -> Operation[None]:
@@ -303,7 +303,7 @@ class Driver:
             except StopIteration as stop:
                 done: CommitOutcome = stop.value
                 return done
-            if isinstance(ask, Reached) and self.rng.random() < self.worker_kill:
+            if isinstance(ask, Milestone) and self.rng.random() < self.worker_kill:
                 break
             outcome = yield ask
         with contextlib.suppress(RuntimeError, TxnLogError):
@@ -343,9 +343,9 @@ class Driver:
         if ends is None:
             return None
         batch_id = last + 1
-        yield Reached("offset_log", "before", batch_id)
+        yield Milestone("offset_log", "before", batch_id)
         self.checkpoint.create("offsets", batch_id, self._log_entry(session, ends, start))
-        yield Reached("offset_log", "after", batch_id)
+        yield Milestone("offset_log", "after", batch_id)
         return batch_id
 
     def _next_ends(

@@ -24,7 +24,7 @@ from txnlog_kafka.operations.effects import Operation, Sleep
 from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.staging.chunks import ChunkList
-from txnlog_spark.staging.frames import Attempt
+from txnlog_spark.staging.frames import TaskAttempt
 from txnlog_spark.staging.output import StagedOutput
 from txnlog_spark.staging.store import StoreFull
 
@@ -206,7 +206,7 @@ class Executors:
             return  # the server drops what breaks off, and a file gets a name at its end
         job, number = attempt.job, attempt.number
         name = f"{job.run_id}-{attempt.task}-{number}"
-        named = Attempt(job.write, job.batch_id, job.run_id, name)
+        named = TaskAttempt(job.write, job.batch_id, job.run_id, name)
         data, chunks = self._encode(attempt)
         index, summary = chunks.index()
         message = StagedOutput(

@@ -21,7 +21,7 @@ from txnlog_kafka.wire.invariants import InvariantViolation
 from txnlog_kafka.wire.records import iter_batches
 from txnlog_spark.errors import StagedBatchesInvalid
 from txnlog_spark.staging.chunks import IndexDamaged, StagedChunk, decode_index
-from txnlog_spark.staging.frames import Attempt, Forgotten
+from txnlog_spark.staging.frames import Forgotten, TaskAttempt
 from txnlog_spark.staging.output import (
     PieceSource,
     StagedOutput,
@@ -43,17 +43,17 @@ class StagingServer:
     """One application's server, or the ones after it: its bookkeeping and the bytes."""
 
     _store: Store = field(default_factory=_new_store)
-    _bytes: dict[Attempt, tuple[bytes, bytes]] = field(default_factory=dict)
+    _bytes: dict[TaskAttempt, tuple[bytes, bytes]] = field(default_factory=dict)
     """What each attempt has staged, and the index of it."""
 
-    def put(self, attempt: Attempt, data: bytes, index: bytes) -> None:
+    def put(self, attempt: TaskAttempt, data: bytes, index: bytes) -> None:
         """A task stages all of its output. Raises StoreFull when its batch is over."""
         self._store.open(attempt)
         self._store.add(attempt, len(data) + len(index))
         self._store.finish(attempt)
         self._bytes[attempt] = data, index
 
-    def read(self, attempt: Attempt) -> bytes | None:
+    def read(self, attempt: TaskAttempt) -> bytes | None:
         """All that the attempt has staged, with its index behind it."""
         return None if self._store.finished(attempt) is None else b"".join(self._bytes[attempt])
 
@@ -77,7 +77,7 @@ class StagingServer:
 class _File(NamedTuple):
     """One attempt's file, and the executor that has its bytes."""
 
-    attempt: Attempt
+    attempt: TaskAttempt
     host: str
     data: bytes
 
@@ -89,13 +89,13 @@ class StagingFiles:
     files: dict[str, _File] = field(default_factory=dict)
     """By path."""
 
-    def put(self, attempt: Attempt, host: str, data: bytes) -> str:
+    def put(self, attempt: TaskAttempt, host: str, data: bytes) -> str:
         """A task stages all of its output; its path, which no other attempt has."""
         path = "/".join((attempt.write, str(attempt.batch_id), attempt.run_id, attempt.name))
         self.files[path] = _File(attempt, host, data)
         return path
 
-    def remove(self, is_over: Callable[[Attempt], bool]) -> None:
+    def remove(self, is_over: Callable[[TaskAttempt], bool]) -> None:
         """Remove the files of these attempts."""
         self.files = {path: f for path, f in self.files.items() if not is_over(f.attempt)}
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from simulation.checkers.sync_oracle import MIN_INSYNC
 from simulation.checkers.violation import violated
-from simulation.load.places import READ_TIMEOUT_MS, Places
+from simulation.load.routing import READ_TIMEOUT_MS, Routing
 from simulation.report.trace import Trace
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Operation, Reply, Sleep
 from txnlog_kafka.wire.errors import ErrorCode
@@ -55,7 +55,7 @@ class Administrator:
         rng: Random,
         topics: dict[str, int],
         grown: Mapping[str, int],
-        new_places: Callable[[], Places],
+        new_places: Callable[[], Routing],
         trace: Trace,
         faults_are_on: Callable[[], bool],
         *,

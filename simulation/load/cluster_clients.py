@@ -14,8 +14,8 @@ from functools import partial
 from simulation.checkers.violation import LOST_WRITE, violated
 from simulation.hosts.client import ClientProcess
 from simulation.hosts.scheduler import START_WALL_MS
-from simulation.load.places import READ_TIMEOUT_MS, RETRY_MS, Places
 from simulation.load.reader import ReadBounds, read_partition, watch_end
+from simulation.load.routing import READ_TIMEOUT_MS, RETRY_MS, Routing
 from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Sleep
 from txnlog_kafka.wire.errors import RETRIABLE, ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
@@ -50,7 +50,7 @@ class PlainClients:
     def __init__(
         self,
         output: tuple[str, int],
-        new_places: Callable[[], Places],
+        new_places: Callable[[], Routing],
         may_go_on: Callable[[], bool],
     ) -> None:
         """`output` is the topic of the query, and its partitions."""
@@ -91,7 +91,7 @@ class PlainClients:
 
     # ------------------------------------------------------------------ the writer
 
-    def _write(self, places: Places) -> Operation[None]:
+    def _write(self, places: Routing) -> Operation[None]:
         number = 0
         while self._may_go_on():
             producer_id = yield from self._producer_id(places)
@@ -102,7 +102,7 @@ class PlainClients:
                     break
                 yield Sleep(WRITE_MS)
 
-    def _producer_id(self, places: Places) -> Operation[int]:
+    def _producer_id(self, places: Routing) -> Operation[int]:
         request = _INIT(
             transactional_id=None, transaction_timeout_ms=0, producer_id=-1, producer_epoch=-1
         )
@@ -116,7 +116,9 @@ class PlainClients:
                 return given
             yield Sleep(RETRY_MS)
 
-    def _write_one(self, places: Places, producer: tuple[int, int], number: int) -> Operation[bool]:
+    def _write_one(
+        self, places: Routing, producer: tuple[int, int], number: int
+    ) -> Operation[bool]:
         """Send until it is answered for good; whether the producer, an id and its sequence, may go
         on. All that one producer id writes goes to one partition."""
         producer_id, sequence = producer
@@ -172,7 +174,7 @@ class PlainClients:
 
     # ------------------------------------------------------------------ the end
 
-    def read(self, places: Places) -> Operation[dict[tuple[str, int], list[Record]]]:
+    def read(self, places: Routing) -> Operation[dict[tuple[str, int], list[Record]]]:
         """All records of what was looked at."""
         found = {}
         for topic, partitions in ((TOPIC, PARTITIONS), self._output):

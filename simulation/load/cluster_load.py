@@ -8,21 +8,21 @@ from random import Random
 from simulation.checkers.losses import Losses
 from simulation.checkers.violation import violated
 from simulation.load.administrator import Administrator
+from simulation.load.background_load import NEIGHBOURS_PARTITIONS, NEIGHBOURS_TOPIC
 from simulation.load.cluster_clients import PARTITIONS, TOPIC, PlainClients
 from simulation.load.group_load import GroupLoad, NewProcess
 from simulation.load.group_members import GROUP_ID
-from simulation.load.neighbour import NEIGHBOURS_PARTITIONS, NEIGHBOURS_TOPIC
-from simulation.load.passing_topic import KEPT_TOPIC, PassingTopic
 from simulation.load.pipelined_writer import (
     PIPELINED_PARTITIONS,
     PIPELINED_TOPIC,
     PipelinedWriter,
 )
-from simulation.load.places import Places
 from simulation.load.range_reader import read_ranges
 from simulation.load.reader import read_partition
-from simulation.load.unsafe_topic import SAFE_TOPIC, UnsafeTopic
-from simulation.load.unsafe_topic import TOPIC as UNSAFE_TOPIC
+from simulation.load.recreated_topic import KEPT_TOPIC, RecreatedTopic
+from simulation.load.routing import Routing
+from simulation.load.unflushed_topic import SAFE_TOPIC, UnflushedTopic
+from simulation.load.unflushed_topic import TOPIC as UNSAFE_TOPIC
 from simulation.report.trace import Trace
 from simulation.scenario import Scenario
 from txnlog_kafka.operations.effects import Operation
@@ -42,7 +42,7 @@ class ClusterLoad:
         scenario: Scenario,
         rng: Callable[[str], Random],
         output: tuple[str, int],
-        new_places: Callable[[], Places],
+        new_places: Callable[[], Routing],
         trace: Trace,
         *,
         faults_are_on: Callable[[], bool],
@@ -75,13 +75,13 @@ class ClusterLoad:
             )  # fmt: skip
         self._passing = None
         if scenario.passing_topic:
-            self._passing = PassingTopic(rng("passing"), new_places, trace, faults_are_on)
+            self._passing = RecreatedTopic(rng("passing"), new_places, trace, faults_are_on)
         self._pipelined = None
         if scenario.pipelined:
             self._pipelined = PipelinedWriter(new_places, faults_are_on)
         self._unsafe = None
         if scenario.unsafe_topic:
-            self._unsafe = UnsafeTopic(rng("unsafe"), new_places, trace, faults_are_on, now_us)
+            self._unsafe = UnflushedTopic(rng("unsafe"), new_places, trace, faults_are_on, now_us)
 
     @property
     def unsafe_topics(self) -> dict[str, int]:
@@ -125,7 +125,7 @@ class ClusterLoad:
         if self._pipelined is not None:
             self._pipelined.start(process)
 
-    def read(self, places: Places) -> Operation[Found]:
+    def read(self, places: Routing) -> Operation[Found]:
         """All records of what was looked at, and what is committed of the rest."""
         found: Found = yield from self._plain.read(places)
         for topic, partitions in self._committed_topics.items():

@@ -14,8 +14,8 @@ from simulation.checkers.group_history import Committed, GroupHistory
 from simulation.checkers.violation import violated
 from simulation.hosts.client import ClientProcess
 from simulation.load.group_members import Copier, Member, describe, read_committed_offsets
-from simulation.load.places import RETRY_MS, Places
 from simulation.load.reader import read_bounds
+from simulation.load.routing import RETRY_MS, Routing
 from simulation.report.trace import Trace
 from simulation.scenario import Scenario
 from txnlog_kafka.operations.effects import Operation, Sleep
@@ -38,7 +38,7 @@ class GroupLoad:
         scenario: Scenario,
         rng: Random,
         topic: tuple[str, int],
-        new_places: Callable[[], Places],
+        new_places: Callable[[], Routing],
         trace: Trace,
         *,
         faults_are_on: Callable[[], bool],
@@ -111,14 +111,14 @@ class GroupLoad:
             self._running -= 1
             self._start(process, number, rng.randint(*DOWN_MS))
 
-    def _watch(self, places: Places) -> Operation[None]:
+    def _watch(self, places: Routing) -> Operation[None]:
         """Read the group's offsets while faults are on, then see it healed."""
         while self._faults_are_on():
             yield Sleep(LOOK_MS)
             yield from self._committed(places)
         yield from self._heal(places)
 
-    def _heal(self, places: Places) -> Operation[None]:
+    def _heal(self, places: Routing) -> Operation[None]:
         while not (yield from self._is_healed(places)):
             yield Sleep(RETRY_MS)
         self._leaves = True
@@ -130,7 +130,7 @@ class GroupLoad:
         self._trace.count("group healed")
         self.is_over = True
 
-    def _is_healed(self, places: Places) -> Operation[bool]:
+    def _is_healed(self, places: Routing) -> Operation[bool]:
         """Stable, with all members and no others, all read and nothing pending."""
         if (yield from describe(places)) != (STABLE, self._scenario.members):
             return False
@@ -144,7 +144,7 @@ class GroupLoad:
                 return False
         return True
 
-    def _committed(self, places: Places) -> Operation[dict[int, Committed] | None]:
+    def _committed(self, places: Routing) -> Operation[dict[int, Committed] | None]:
         return read_committed_offsets(places, self.history, self._topic, self._partitions)
 
     def check(self, found: Mapping[tuple[str, int], Sequence[Record]]) -> None:

@@ -22,8 +22,8 @@ from simulation.checkers.group_history import (
     metadata_of,
 )
 from simulation.hosts.scheduler import START_WALL_MS
-from simulation.load.places import GROUP, READ_TIMEOUT_MS, RETRY_MS, TRANSACTION, Places, Where
 from simulation.load.reader import OFFSET_FETCH_VERSION_MAX, read_partition
+from simulation.load.routing import GROUP, READ_TIMEOUT_MS, RETRY_MS, TRANSACTION, Routing, Where
 from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Sleep
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
@@ -82,7 +82,7 @@ class Member:
     """Of a static member (KIP-345)."""
     topic: str
     partitions: int
-    places: Places
+    places: Routing
     history: GroupHistory
     is_over: Callable[[], bool]
     """Whether it is to leave."""
@@ -414,7 +414,7 @@ def _errors_of(answer: Message) -> set[int]:
 
 
 def read_committed_offsets(
-    places: Places, history: GroupHistory, topic: str, partitions: int
+    places: Routing, history: GroupHistory, topic: str, partitions: int
 ) -> Operation[dict[int, Committed] | None]:
     """The group's stable offsets, by partition; None while they are not stable, or not known.
 
@@ -447,7 +447,7 @@ def read_committed_offsets(
     return read
 
 
-def describe(places: Places) -> Operation[tuple[str, int] | None]:
+def describe(places: Routing) -> Operation[tuple[str, int] | None]:
     """The group's state and how many members it has; None when that is not known."""
     node = yield from places.coordinator(GROUP, GROUP_ID)
     request = _DESCRIBE(groups=[GROUP_ID], include_authorized_operations=False)

@@ -14,7 +14,7 @@ from functools import partial
 
 from simulation.checkers.output_witness import OutputWitness, Record
 from simulation.checkers.violation import violated
-from simulation.faults.planned import PlannedFaults
+from simulation.faults.scripted_faults import ScriptedFaults
 from simulation.hosts import spark_driver as spark
 from simulation.hosts.checkpoint import STORE_FAILED, Checkpoint, Files
 from simulation.hosts.client import ClientProcess
@@ -31,7 +31,7 @@ from txnlog_kafka.operations.effects import (
     FileAsk,
     FileFailed,
     FileOutcome,
-    Reached,
+    Milestone,
     ReadStaged,
     RemoveOtherRuns,
 )
@@ -64,7 +64,7 @@ class Operator:
     scenario: Scenario
     scheduler: Scheduler
     trace: Trace
-    planned: PlannedFaults
+    planned: ScriptedFaults
     faults: random.Random
     workload: random.Random
     tasks: random.Random
@@ -390,7 +390,7 @@ class Operator:
 
     # ------------------------------------------------------------------ faults
 
-    def _on_reached(self, running: Running, reached: Reached) -> None:
+    def _on_reached(self, running: Running, reached: Milestone) -> None:
         running.check_skip(reached, self.trace)
         fault = self.planned.at_step(reached)
         if fault is not None:

@@ -14,7 +14,7 @@ from simulation.checkers.violation import violated
 from simulation.hosts.client import ClientProcess
 from simulation.hosts.scheduler import START_WALL_MS
 from simulation.load.cluster_clients import check_sends, produce_request
-from simulation.load.places import RETRY_MS, Places
+from simulation.load.routing import RETRY_MS, Routing
 from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Sleep
 from txnlog_kafka.wire.errors import RETRIABLE, ErrorCode, error_name
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
@@ -37,7 +37,7 @@ _INIT = APIS[ApiKey.INIT_PRODUCER_ID].request
 class PipelinedWriter:
     """See the module."""
 
-    def __init__(self, new_places: Callable[[], Places], may_go_on: Callable[[], bool]) -> None:
+    def __init__(self, new_places: Callable[[], Routing], may_go_on: Callable[[], bool]) -> None:
         self._places = new_places()
         self._may_go_on = may_go_on
         self._acknowledged: set[int] = set()

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from simulation.checkers.invariants import FinalState, Observations
 from simulation.load.operator import Operator
-from simulation.load.places import Places
 from simulation.load.reader import read_group, read_partition, watch_output
+from simulation.load.routing import Routing
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.wire.records import Record
 from txnlog_kafka.wire.topics import TopicPartition
@@ -34,7 +34,7 @@ class Query:
 
     def watchers(
         self,
-        new_places: Callable[[], Places],
+        new_places: Callable[[], Routing],
         on_group: Callable[[int, str, dict[tuple[str, int], int], int], None],
     ) -> Iterator[Operation[None]]:
         """Who reads each topic while it is written, the first one the groups as well."""
@@ -58,7 +58,7 @@ class Query:
             )
             groups = _no_groups
 
-    def read_all(self, places: Places) -> Operation[FinalState]:
+    def read_all(self, places: Routing) -> Operation[FinalState]:
         """What a fresh reader finds."""
         committed: dict[TopicPartition, list[Record]] = {}
         uncommitted: dict[TopicPartition, list[Record]] = {}

@@ -12,7 +12,7 @@ from functools import partial
 
 from simulation.checkers.batches import decode_batches
 from simulation.checkers.violation import violated
-from simulation.load.places import GROUP, READ_TIMEOUT_MS, RETRY_MS, Places
+from simulation.load.routing import GROUP, READ_TIMEOUT_MS, RETRY_MS, Routing
 from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Sleep
 from txnlog_kafka.wire.errors import RETRIABLE, ErrorCode, error_name
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
@@ -39,7 +39,7 @@ class ReadBounds:
 
 
 def create_topics(
-    places: Places, partitions: dict[str, int], configs: Mapping[str, str]
+    places: Routing, partitions: dict[str, int], configs: Mapping[str, str]
 ) -> Operation[None]:
     """Create topics, with a replica on each broker; one that is there already is fine."""
     topics = [
@@ -64,7 +64,7 @@ def create_topics(
 
 
 def read_partition(
-    places: Places, topic: str, partition: int, start_offset: int, *, read_committed: bool
+    places: Routing, topic: str, partition: int, start_offset: int, *, read_committed: bool
 ) -> Operation[tuple[list[Record], int]]:
     """All records from `start_offset` to the present end, and the next offset to read."""
     records: list[Record] = []
@@ -99,7 +99,7 @@ def _fetched(topic: str, answer: Message) -> list[Message]:
 
 
 def _fetch_request(
-    places: Places, topic: str, positions: Mapping[int, int], read_committed: bool
+    places: Routing, topic: str, positions: Mapping[int, int], read_committed: bool
 ) -> Message:
     partition_type = _FETCH.FetchTopic.FetchPartition
     return _FETCH(
@@ -157,7 +157,7 @@ def _visible(part: Message, start: int, *, read_committed: bool) -> tuple[list[R
     return records, next_offset
 
 
-def read_bounds(places: Places, topic: str, partition: int) -> Operation[ReadBounds]:
+def read_bounds(places: Routing, topic: str, partition: int) -> Operation[ReadBounds]:
     """High watermark and last stable offset, as ListOffsets tells them."""
     ends = []
     leader = partial(places.leader, topic, partition)
@@ -175,7 +175,7 @@ def read_bounds(places: Places, topic: str, partition: int) -> Operation[ReadBou
     return ReadBounds(*ends)
 
 
-def _bounds_request(places: Places, topic: str, partition: int, isolation_level: int) -> Message:
+def _bounds_request(places: Routing, topic: str, partition: int, isolation_level: int) -> Message:
     topic_type = _LIST_OFFSETS.ListOffsetsTopic
     wanted = topic_type.ListOffsetsPartition(
         partition_index=partition,
@@ -189,7 +189,7 @@ def _bounds_request(places: Places, topic: str, partition: int, isolation_level:
     )
 
 
-def read_group(places: Places, group_id: str) -> Operation[dict[tuple[str, int], int]]:
+def read_group(places: Routing, group_id: str) -> Operation[dict[tuple[str, int], int]]:
     """All stable committed offsets of a group."""
     coordinator = partial(places.coordinator, GROUP, group_id)
     while True:
@@ -218,7 +218,7 @@ def _stable_offsets(group: Message) -> dict[tuple[str, int], int] | None:
     return {(name, p.partition_index): int(p.committed_offset) for name, p in parts}
 
 
-def read_undecided(places: Places) -> Operation[list[str]]:
+def read_undecided(places: Routing) -> Operation[list[str]]:
     """Transactional ids with a transaction that is not complete, as ListTransactions tells."""
     undecided = []
     for node in range(places.brokers):
@@ -226,7 +226,7 @@ def read_undecided(places: Places) -> Operation[list[str]]:
     return undecided
 
 
-def _read_undecided_at(places: Places, node: int) -> Operation[list[str]]:
+def _read_undecided_at(places: Routing, node: int) -> Operation[list[str]]:
     def at_node() -> Operation[int]:
         yield from ()
         return node
@@ -244,7 +244,7 @@ def _read_undecided_at(places: Places, node: int) -> Operation[list[str]]:
 
 
 def watch_output(
-    places: Places,
+    places: Routing,
     topic: str,
     partitions: int,
     groups: Callable[[], tuple[str, ...]],
@@ -301,7 +301,7 @@ def watch_output(
 
 
 def watch_end(
-    places: Places,
+    places: Routing,
     topic: str,
     partitions: int,
     *,

@@ -9,7 +9,7 @@ from simulation.checkers.violation import violated
 from simulation.hosts.client import ClientProcess
 from simulation.hosts.spark_driver import Driver
 from simulation.report.trace import Trace
-from txnlog_kafka.operations.effects import Reached
+from txnlog_kafka.operations.effects import Milestone
 from txnlog_spark.commit.output import Output, moved_or_copied
 
 PRODUCE = "Produce"
@@ -25,7 +25,7 @@ class Running:
     produces_before: int = 0
     skips_before: int = 0
 
-    def check_skip(self, reached: Reached, trace: Trace) -> None:
+    def check_skip(self, reached: Milestone, trace: Trace) -> None:
         """A batch that was skipped must not have sent a Produce (38)."""
         if reached.step != "commit_log":
             return

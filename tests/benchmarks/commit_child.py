@@ -32,7 +32,7 @@ from txnlog_spark.sink.commit_reports import CommitReport
 from txnlog_spark.sink.committer import commit_streaming
 from txnlog_spark.sink.settings import SinkSettings, read_sink_settings
 from txnlog_spark.staging.address import ensure_server
-from txnlog_spark.staging.frames import Attempt
+from txnlog_spark.staging.frames import TaskAttempt
 from txnlog_spark.staging.messages import StagedBatches
 from txnlog_spark.staging.writer import StagingWriter
 
@@ -86,7 +86,7 @@ class Query:
 
     def _staged(self, batch_id: int) -> StagedBatches:
         planned = uuid.uuid4().hex if self._takes_run else self._run
-        attempt = Attempt(self._write, batch_id, planned, f"{planned}-0-{batch_id}")
+        attempt = TaskAttempt(self._write, batch_id, planned, f"{planned}-0-{batch_id}")
         writer = StagingWriter(_never, inline_bytes_max=1 << 20)
         for number in range(self._records):
             data = encode_batch([Record(None, f"value-{batch_id}-{number}".encode())])

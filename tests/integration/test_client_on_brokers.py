@@ -26,7 +26,7 @@ from support.staged_pieces import piece_of
 from txnlog_kafka.host import admin
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.host.fetcher import fetch_range
-from txnlog_kafka.operations.effects import Reached
+from txnlog_kafka.operations.effects import Milestone
 from txnlog_kafka.operations.values import StagedPartition
 from txnlog_kafka.wire.records import decode_records, iter_batches
 from txnlog_spark.commit.journal import write_begun
@@ -126,7 +126,7 @@ def with_steps(operation, on_reached):
     """The operation, calling `on_reached(step, when)` at its failpoints."""
     ask = next(operation)
     while True:
-        if isinstance(ask, Reached):
+        if isinstance(ask, Milestone):
             on_reached(ask.step, ask.when)
         try:
             outcome = yield ask
@@ -261,7 +261,7 @@ def _throwing(operation, on_reached):
     ask = next(operation)
     while True:
         try:
-            if isinstance(ask, Reached):
+            if isinstance(ask, Milestone):
                 on_reached(ask.step, ask.when)
             outcome = yield ask
         except TxnLogError as error:

@@ -9,15 +9,15 @@ import pytest
 from support.checkpoint_query import Query
 
 from txnlog_kafka.host.client import Client
-from txnlog_kafka.operations.effects import Operation, Reached
+from txnlog_kafka.operations.effects import Milestone, Operation
 from txnlog_spark.commit import micro_batch, takeover
 from txnlog_spark.commit import query as query_module
 from txnlog_spark.commit.micro_batch import commit_batch
 from txnlog_spark.commit.plan import Committer
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch
 from txnlog_spark.errors import ProducerFenced
+from txnlog_spark.sink.checkpoint_host import CheckpointHost
 from txnlog_spark.sink.committer import commit_streaming
-from txnlog_spark.sink.disk import Disk
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.staging.reader import StagedReader
 
@@ -64,13 +64,18 @@ def test_a_driver_under_the_old_id_cannot_commit_what_the_new_one_has(
         "run-1",
         query.query_id,
     )
-    operation = Disk(read_staged=reader.read).serve(commit_query_batch(old.session, batch))
+    operation = CheckpointHost(read_staged=reader.read).serve(
+        commit_query_batch(old.session, batch)
+    )
 
     def stopped() -> Operation[object]:
         """The old driver stops before TxnOffsetCommit, until the new one has committed."""
         ask = next(operation)
         while True:
-            if isinstance(ask, Reached) and (ask.step, ask.when) == ("txn_offset_commit", "before"):
+            if isinstance(ask, Milestone) and (ask.step, ask.when) == (
+                "txn_offset_commit",
+                "before",
+            ):
                 new = renamed(query, unique("other"))
                 commit_streaming(new, [query.stage(1, ["b"])], 1, "run-2")
             ask = operation.send((yield ask))

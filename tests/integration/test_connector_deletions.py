@@ -23,7 +23,7 @@ from txnlog_spark.commit import batch_write
 from txnlog_spark.errors import DeadlineExceeded, ProgressMissing
 from txnlog_spark.sink.committer import commit_batch_write
 from txnlog_spark.sink.settings import read_sink_settings
-from txnlog_spark.staging.frames import Attempt
+from txnlog_spark.staging.frames import TaskAttempt
 
 pytestmark = pytest.mark.live
 
@@ -44,7 +44,7 @@ class Fan(Query):
         encoded = [
             (topic, 0, encode_batch([Record(None, value.encode())])) for topic, value in rows
         ]
-        attempt = Attempt(self.settings.write_name, batch_id, run, f"{run}-0-0")
+        attempt = TaskAttempt(self.settings.write_name, batch_id, run, f"{run}-0-0")
         counts = {topic: 1 for topic, _ in rows}
         message = stage(attempt, encoded, counts=counts, query_id=self.query_id)
         self.commit_staged(batch_id, [message], run)

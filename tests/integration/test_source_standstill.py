@@ -14,8 +14,8 @@ from support.hanging import VERIFICATION_OFF, plant_hanging_transaction
 from support.java_tools import TRANSACTIONS, JavaHost, java_command
 from support.librdkafka import create_topic, produce_values
 
+from txnlog_spark.source.hanging_transactions import STANDSTILL_SECONDS
 from txnlog_spark.source.settings import read_source_settings
-from txnlog_spark.source.standstill import STANDSTILL_SECONDS
 from txnlog_spark.source.stream import TxnLogStreamReader
 
 ALL = ReadAllAvailable()

@@ -18,7 +18,7 @@ from support.task_wave import task_wave
 
 from txnlog_spark.staging.address import StagingSettings, ensure_server
 from txnlog_spark.staging.channel import connect_remote
-from txnlog_spark.staging.frames import Attempt
+from txnlog_spark.staging.frames import TaskAttempt
 from txnlog_spark.staging.writer import Outlet
 
 SILENT = 530
@@ -44,7 +44,7 @@ def test_many_tasks_that_connect_at_once_wait_for_a_busy_server(
     """All are in the system's queue of connections while the server does not accept any."""
     address = ensure_server(settings)
     (server,) = servers_under(home)
-    attempts = [Attempt("q", 3, "r", f"r-{number}") for number in range(100)]
+    attempts = [TaskAttempt("q", 3, "r", f"r-{number}") for number in range(100)]
     waiting: list[socket.socket] = []
     server.suspend()
     try:
@@ -81,7 +81,7 @@ def test_rows_are_staged_in_the_next_local_directory_when_the_first_cannot_be_wr
     file.touch()  # not even root makes a directory in a file
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{file / 'first'}, {second},{home / 'third'}")
     settings = replace(settings, directory=None, memory_bytes_max=0)
-    attempt = Attempt("q", 3, "r", "r-0")
+    attempt = TaskAttempt("q", 3, "r", "r-0")
     with caplog.at_level(logging.WARNING):
         message = stage(attempt, rows(3), remote(settings, attempt))
     assert f"rows are not staged in {file / 'first'} of SPARK_LOCAL_DIRS" in caplog.text
@@ -98,7 +98,7 @@ def test_without_a_local_directory_to_write_to_rows_are_staged_beside_the_server
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(home / "file" / "first"))
     monkeypatch.delenv("LOCAL_DIRS", raising=False)
     settings = replace(settings, directory=None, memory_bytes_max=0)
-    attempt = Attempt("q", 3, "r", "r-0")
+    attempt = TaskAttempt("q", 3, "r", "r-0")
     message = stage(attempt, rows(3), remote(settings, attempt))
     beside = Path(ensure_server(settings).local_path).parent
     assert list(beside.rglob("*.staged"))

@@ -14,7 +14,7 @@ from support.staged_messages import stage
 from support.staging_home import read_back, remote, rows, staging_home
 
 from txnlog_spark.staging.address import StagingSettings
-from txnlog_spark.staging.frames import Attempt
+from txnlog_spark.staging.frames import TaskAttempt
 from txnlog_spark.staging.server import Spool
 from txnlog_spark.staging.store import Store
 
@@ -45,7 +45,7 @@ def stage_and_read_back(settings: StagingSettings) -> None:
     sizes: dict[int, int] = {}
     for _, partition, data in staged:
         sizes[partition] = sizes.get(partition, 0) + len(data)
-    attempts = [Attempt("q", 3, "r", f"r-{number}") for number in range(ATTEMPTS)]
+    attempts = [TaskAttempt("q", 3, "r", f"r-{number}") for number in range(ATTEMPTS)]
     messages = [stage(each, staged, remote(settings, each)) for each in attempts]
     for message in messages:
         found = read_back(settings, message)
@@ -71,7 +71,7 @@ class NoMemory(bytearray):
 
 def test_an_attempt_that_finds_no_memory_goes_to_its_file_with_what_it_has(tmp_path: Path) -> None:
     spool = Spool(Store(MIB, MIB), tmp_path)
-    attempt = Attempt("q", 3, "r", "r-0")
+    attempt = TaskAttempt("q", 3, "r", "r-0")
     spool.open(attempt)
     spool.add(attempt, b"in memory, ")
     spool._held[attempt].memory = NoMemory(b"in memory, ")

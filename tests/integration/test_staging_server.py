@@ -26,7 +26,7 @@ from txnlog_spark.staging import channel, frames
 from txnlog_spark.staging.address import ServerAddress, StagingSettings, ensure_server
 from txnlog_spark.staging.certificates import server_context, task_context
 from txnlog_spark.staging.channel import ServerGone, connect_remote
-from txnlog_spark.staging.frames import Attempt, Kind
+from txnlog_spark.staging.frames import Kind, TaskAttempt
 from txnlog_spark.staging.messages import StagedBatches
 from txnlog_spark.staging.reader import StagedReader
 from txnlog_spark.staging.writer import Outlet, StagingWriter, open_server_outlet
@@ -52,7 +52,7 @@ def test_what_a_task_stages_is_what_the_committer_reads(
     settings: StagingSettings, way: Callable[..., Callable[[], object]], memory: int
 ) -> None:
     settings = replace(settings, memory_bytes_max=memory)
-    attempts = [Attempt("q", 3, "r", f"r-{number}") for number in range(3)]
+    attempts = [TaskAttempt("q", 3, "r", f"r-{number}") for number in range(3)]
     staged = {each: rows(40 + number) for number, each in enumerate(attempts)}
     messages = [stage(each, staged[each], way(settings, each)) for each in attempts]
     for message in messages:
@@ -65,7 +65,7 @@ def test_what_a_task_stages_is_what_the_committer_reads(
 
 
 def test_a_record_batch_larger_than_a_frame_travels_in_several(settings: StagingSettings) -> None:
-    attempt = Attempt("q", 3, "r", "r-0")
+    attempt = TaskAttempt("q", 3, "r", "r-0")
     staged = rows(2, 3 * frames.DATA_BYTES_MAX)
     message = stage(attempt, staged, remote(settings, attempt))
     assert read_back(settings, message) == expected(staged)
@@ -76,7 +76,7 @@ def test_a_stream_that_breaks_off_is_no_attempt_and_takes_no_space(
 ) -> None:
     settings = replace(settings, memory_bytes_max=3 * MIB, disk_bytes_max=0)
     for number in range(5):
-        attempt = Attempt("q", 3, "r", f"torn-{number}")
+        attempt = TaskAttempt("q", 3, "r", f"torn-{number}")
         staging = StagingWriter(on_server(settings, attempt), inline_bytes_max=0)
         for topic, partition, data in rows(40):
             staging.append(topic, partition, [data])
@@ -85,7 +85,7 @@ def test_a_stream_that_breaks_off_is_no_attempt_and_takes_no_space(
         assert not is_there(settings, message_of(attempt, staged_like(unfinished)))
 
     def fits() -> bool:
-        whole = Attempt("q", 3, "r", f"whole-{os.urandom(4).hex()}")
+        whole = TaskAttempt("q", 3, "r", f"whole-{os.urandom(4).hex()}")
         try:
             message = stage(whole, rows(40), on_server(settings, whole))
         except StagingFailed:
@@ -107,7 +107,7 @@ def staged_like(staging: StagingWriter) -> StagingWriter:
 
 def test_more_than_the_bounds_is_refused_with_what_to_do(settings: StagingSettings) -> None:
     settings = replace(settings, memory_bytes_max=MIB, disk_bytes_max=2 * MIB)
-    attempt = Attempt("q", 3, "r", "r-0")
+    attempt = TaskAttempt("q", 3, "r", "r-0")
     with pytest.raises(StagingFailed) as caught:
         stage(attempt, rows(200), remote(settings, attempt))
     for text in ("stagingMemory", "stagingDiskSpace=2097152", "stagingLocation", "maxOffsets"):
@@ -121,13 +121,13 @@ def test_memory_stays_flat_while_a_batch_is_far_larger(
     settings = replace(settings, memory_bytes_max=8 * MIB)
     ensure_server(settings)
     (server,) = servers_under(home)
-    first = Attempt("q", 3, "r", "r-first")
+    first = TaskAttempt("q", 3, "r", "r-first")
     stage(first, rows(20, MIB // 2), remote(settings, first))
     before = server.memory_info().rss
     staged = rows(100, MIB // 2)
 
     def one(number: int) -> StagedBatches:
-        attempt = Attempt("q", 3, "r", f"r-{number}")
+        attempt = TaskAttempt("q", 3, "r", f"r-{number}")
         return stage(attempt, staged, remote(settings, attempt))
 
     with ThreadPoolExecutor(4) as pool:
@@ -165,7 +165,7 @@ def test_a_client_without_the_token_is_not_let_in(settings: StagingSettings) -> 
         plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
         plain.settimeout(30)
         assert b"HTTP" not in plain.recv(100)
-    attempt = Attempt("q", 3, "r", "r-0")
+    attempt = TaskAttempt("q", 3, "r", "r-0")
     assert read_back(settings, stage(attempt, rows(2), remote(settings, attempt)))
 
 
@@ -184,7 +184,7 @@ def test_a_server_that_does_not_know_the_token_gets_no_row(home: Path) -> None:
         thread = threading.Thread(target=pretend, args=(listener,))
         thread.start()
         address = ServerAddress("", "127.0.0.1", listener.getsockname()[1], "ab" * 32)
-        attempt = Attempt("q", 3, "r", "r-0")
+        attempt = TaskAttempt("q", 3, "r", "r-0")
         with pytest.raises(StagingFailed, match="another server answers there"):
             open_server_outlet(address, attempt, host=None, is_local=False)
         thread.join()
@@ -206,9 +206,9 @@ def test_a_killed_server_costs_the_batch_and_nothing_else(
     settings: StagingSettings, home: Path
 ) -> None:
     settings = replace(settings, memory_bytes_max=0)
-    attempt = Attempt("q", 3, "r", "r-0")
+    attempt = TaskAttempt("q", 3, "r", "r-0")
     message = stage(attempt, rows(20), remote(settings, attempt))
-    running = StagingWriter(remote(settings, Attempt("q", 3, "r", "r-1")), inline_bytes_max=0)
+    running = StagingWriter(remote(settings, TaskAttempt("q", 3, "r", "r-1")), inline_bytes_max=0)
     running.append("out", 0, [rows(1, 400_000)[0][2]])
     (server,) = servers_under(home)
     server.send_signal(signal.SIGKILL)
@@ -221,14 +221,14 @@ def test_a_killed_server_costs_the_batch_and_nothing_else(
     again = stage(attempt, rows(20), remote(settings, attempt))
     assert read_back(settings, again) == expected(rows(20))
     with pytest.raises(StagedBatchesInvalid):
-        read_back(settings, replace(message, attempt=Attempt("q", 3, "r", "r-gone")))
+        read_back(settings, replace(message, attempt=TaskAttempt("q", 3, "r", "r-gone")))
 
 
 def test_what_a_killed_server_left_goes_when_the_next_one_starts(
     settings: StagingSettings, home: Path
 ) -> None:
     settings = replace(settings, memory_bytes_max=0)
-    attempt = Attempt("q", 3, "r", "r-0")
+    attempt = TaskAttempt("q", 3, "r", "r-0")
     stage(attempt, rows(5), remote(settings, attempt))
     (server,) = servers_under(home)
     server.send_signal(signal.SIGKILL)
@@ -272,7 +272,7 @@ def test_a_driver_that_cannot_be_reached_is_named_with_the_options_that_help() -
         port = closed.getsockname()[1]
     address = ServerAddress("", "127.0.0.1", port, "ab" * 32)
     with pytest.raises(StagingFailed) as caught:
-        open_server_outlet(address, Attempt("q", 1, "r", "n"), host=None, is_local=False)
+        open_server_outlet(address, TaskAttempt("q", 1, "r", "n"), host=None, is_local=False)
     for text in (f"127.0.0.1:{port}", "stagingHost", "stagingPort", "stagingLocation"):
         assert text in str(caught.value)
 
@@ -287,7 +287,7 @@ def test_a_server_that_lets_no_more_in_is_not_taken_for_one_that_cannot_be_reach
         thread.start()
         address = ServerAddress("", "127.0.0.1", listener.getsockname()[1], "ab" * 32)
         with pytest.raises(StagingFailed) as caught:
-            open_server_outlet(address, Attempt("q", 1, "r", "n"), host=None, is_local=False)
+            open_server_outlet(address, TaskAttempt("q", 1, "r", "n"), host=None, is_local=False)
         thread.join()
     for text in ("too many connections", "the task is tried again", "stagingLocation"):
         assert text in str(caught.value)
@@ -341,7 +341,7 @@ def test_a_server_that_stands_still_is_named_and_found_again_when_it_goes_on(
 def test_a_server_without_descriptors_does_not_take_its_application_for_ended(
     settings: StagingSettings, home: Path
 ) -> None:
-    attempt = Attempt("q", 3, "r", "r-0")
+    attempt = TaskAttempt("q", 3, "r", "r-0")
     message = stage(attempt, rows(3), remote(settings, attempt))
     (server,) = servers_under(home)
     limits = resource.prlimit(server.pid, resource.RLIMIT_NOFILE)
@@ -365,7 +365,7 @@ def test_what_a_full_disk_refused_leaves_no_file_and_its_reason_reaches_the_task
     ensure_server(settings)
     (server,) = servers_under(home)
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (700_000, 700_000))
-    attempt = Attempt("q", 3, "r", "r-0")
+    attempt = TaskAttempt("q", 3, "r", "r-0")
     with pytest.raises(StagingFailed, match=r"cannot be written.*File too large"):
         stage(attempt, rows(40), remote(settings, attempt))
     assert not list(home.rglob("*.staged"))
@@ -373,19 +373,21 @@ def test_what_a_full_disk_refused_leaves_no_file_and_its_reason_reaches_the_task
 
 def test_a_task_that_comes_when_its_batch_is_over_is_refused(settings: StagingSettings) -> None:
     reader = StagedReader(settings, None)
-    stage(Attempt("q", 3, "r", "r-0"), rows(3), remote(settings, Attempt("q", 3, "r", "r-0")))
+    stage(
+        TaskAttempt("q", 3, "r", "r-0"), rows(3), remote(settings, TaskAttempt("q", 3, "r", "r-0"))
+    )
     reader.remove_batches("q", 3, "r")
-    late = Attempt("q", 3, "r", "r-1")
+    late = TaskAttempt("q", 3, "r", "r-1")
     with pytest.raises(StagingFailed, match="its batch is committed, or has failed"):
         stage(late, rows(3), remote(settings, late))
-    replay = Attempt("q", 3, "another-run", "another-run-0")
+    replay = TaskAttempt("q", 3, "another-run", "another-run-0")
     assert read_back(settings, stage(replay, rows(3), remote(settings, replay)))
 
 
 def test_a_cleaner_of_old_files_does_not_cost_a_server_its_directory(
     settings: StagingSettings, home: Path
 ) -> None:
-    attempt = Attempt("q", 3, "r", "r-0")
+    attempt = TaskAttempt("q", 3, "r", "r-0")
     message = stage(attempt, rows(3), remote(settings, attempt))
     directory = Path(ensure_server(settings).local_path).parent
     for name in ("alive.lock", "start.lock"):
@@ -413,7 +415,7 @@ def test_an_ipv6_address_is_listened_on_and_reached_as_spark_writes_it(
     settings: StagingSettings,
 ) -> None:
     settings = replace(settings, bind_address="::1")
-    attempt = Attempt("q", 3, "r", "r-0")
+    attempt = TaskAttempt("q", 3, "r", "r-0")
 
     def outlet() -> Outlet:
         return open_server_outlet(ensure_server(settings), attempt, host="[::1]", is_local=False)

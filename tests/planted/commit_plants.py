@@ -25,7 +25,7 @@ from txnlog_spark.commit.attempt import TransactionTry
 from txnlog_spark.commit.facts import stable_facts, visible_progress
 from txnlog_spark.commit.former_outputs import record_output
 from txnlog_spark.commit.journal import begin, write_begun
-from txnlog_spark.commit.judgement import Facts
+from txnlog_spark.commit.judgement import Evidence
 from txnlog_spark.commit.placement import place_progress
 from txnlog_spark.commit.plan import Begun, CommitPlan, Progress
 from txnlog_spark.commit.progress import baseline_of, progress_offset
@@ -156,7 +156,7 @@ def _start_compared_before_fencing(_: Any) -> Iterator[None]:
             early[id(session)] = {p: c.committed_offset for p, c in found.items()}
         return (yield from initialise(session, plan))
 
-    def facts(session: Session, plan: CommitPlan) -> Operation[Facts]:
+    def facts(session: Session, plan: CommitPlan) -> Operation[Evidence]:
         known = yield from stable_facts(session, plan)
         group = early.get(id(session), known.group)
         return dataclasses.replace(known, group=group)

@@ -34,7 +34,7 @@ from support.probe import wait_until
 
 from planted.arming import ARMED_VARIABLE
 from txnlog_kafka.host.client import Client, Requests
-from txnlog_kafka.operations.effects import Ask, Call, Outcome, Reached, Reply, Ticket, Unanswered
+from txnlog_kafka.operations.effects import Ask, Call, Milestone, Outcome, Reply, Ticket, Unanswered
 from txnlog_spark.errors import OptionError, TxnLogError
 
 FIRED_VARIABLE = "TXNLOG_FAILPOINTS_FIRED"
@@ -238,7 +238,7 @@ class FaultInjectingClient(Client):
         self._lost: set[Ticket] = set()
 
     def _perform(self, ask: Ask, requests: Requests) -> Outcome:
-        if isinstance(ask, Reached):
+        if isinstance(ask, Milestone):
             found = reached(ask.step, ask.when, ask.batch_id)
             if not self._has_interfered:  # else a step of the other half, at the same time
                 self._interference = found

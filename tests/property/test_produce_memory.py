@@ -17,9 +17,9 @@ from support.staged_pieces import read_back
 from txnlog_kafka.operations import produce
 from txnlog_kafka.operations.batches import queues_of
 from txnlog_kafka.operations.cluster_view import ClusterView, TopicView
+from txnlog_kafka.operations.drain_order import DrainOrder
 from txnlog_kafka.operations.produce import MISSES_MAX
 from txnlog_kafka.operations.transaction import Transaction
-from txnlog_kafka.operations.turns import Turns
 from txnlog_kafka.operations.values import ProducePlan
 from txnlog_kafka.wire.errors import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
@@ -103,7 +103,7 @@ def test_partitions_take_turns_so_that_none_waits_for_the_whole_batch():
 
 def test_who_sends_again_comes_before_who_holds_a_piece():
     parts = [part_of(p, [[10, 10], [10]]) for p in range(4)]
-    turns = Turns(queues_of(parts, Transaction("t", 1, 0, 2)))
+    turns = DrainOrder(queues_of(parts, Transaction("t", 1, 0, 2)))
     before = ClusterView(topics={"out": TopicView(bytes(16), dict.fromkeys(range(4), 1))})
     moved = ClusterView(topics={"out": TopicView(bytes(16), dict.fromkeys(range(4), 2))})
     assert turns.arrange(before) == []

@@ -13,7 +13,7 @@ from support.registry_build import K, RegistryHost
 
 from broker_sim.apis.registry import (
     CONTROLLER_EPOCH_PATH,
-    Operation,
+    NodeChange,
     OperationType,
     registry_of_session,
     session_of_registry,
@@ -30,7 +30,9 @@ class Writer:
         self.rng = rng
         self.host = RegistryHost()
         self.session_ids = [self.host.open().session_id]
-        self.host.multi(self.session_ids[0], Operation(OperationType.CREATE, CONTROLLER_EPOCH_PATH))
+        self.host.multi(
+            self.session_ids[0], NodeChange(OperationType.CREATE, CONTROLLER_EPOCH_PATH)
+        )
         self.states = [(len(self.host.operations), state_of(self.host))]
         """After each step: how many operations there were, and the state."""
         self.rounds = [(len(self.host.operations), 0)]
@@ -42,7 +44,7 @@ class Writer:
         roll, session_id = rng.random(), rng.choice(self.session_ids)
         if roll < 0.6:
             kinds = [
-                Operation(rng.choice(list(OperationType)), rng.choice(PATHS), rng.randbytes(20))
+                NodeChange(rng.choice(list(OperationType)), rng.choice(PATHS), rng.randbytes(20))
                 for _ in range(rng.randint(1, 2))
             ]
             host.multi(session_id, *kinds)

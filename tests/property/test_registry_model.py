@@ -21,7 +21,7 @@ from support.registry_build import K, RegistryHost, error_of
 from broker_sim.apis.registry import (
     CONTROLLER_EPOCH_PATH,
     NO_SESSION,
-    Operation,
+    NodeChange,
     OperationType,
     RegistryError,
 )
@@ -29,7 +29,7 @@ from broker_sim.apis.registry import (
 T, E = OperationType, RegistryError
 PATHS = ("/controller", "/brokers/0", "/brokers/1", CONTROLLER_EPOCH_PATH)
 OPERATIONS = st.builds(
-    Operation,
+    NodeChange,
     st.sampled_from(list(T)),
     st.sampled_from(PATHS),
     st.binary(max_size=40),
@@ -85,7 +85,7 @@ class RegistryMachine(RuleBasedStateMachine):
         self.end(session_id)
 
     @rule(session_id=session_ids, operations=st.lists(OPERATIONS, min_size=1, max_size=4))
-    def multi(self, session_id: int, operations: list[Operation]) -> None:
+    def multi(self, session_id: int, operations: list[NodeChange]) -> None:
         error = error_of(self.host.multi(session_id, *operations))
         if not self.touch(session_id):
             assert error is E.SESSION_EXPIRED
@@ -192,7 +192,7 @@ class RegistryMachine(RuleBasedStateMachine):
         self.nodes = {p: node for p, node in self.nodes.items() if node[2] != session_id}
 
 
-def apply(nodes: dict[str, Any], operation: Operation, session_id: int) -> None:
+def apply(nodes: dict[str, Any], operation: NodeChange, session_id: int) -> None:
     """One operation, by ZooKeeper's documentation. Raises _Refused."""
     path, node = operation.path, copy.copy(nodes.get(operation.path))
     if path == CONTROLLER_EPOCH_PATH and operation.type in (T.DELETE, T.CREATE_EPHEMERAL):

@@ -18,8 +18,8 @@ from simulation.hosts.cluster import Cluster
 from simulation.hosts.disk import SimDisk
 from simulation.load import administrator as administration
 from simulation.load.administrator import Administrator, Place
-from simulation.load.passing_topic import PassingTopic, _Life
-from simulation.load.places import Places
+from simulation.load.recreated_topic import RecreatedTopic, _Life
+from simulation.load.routing import Routing
 from simulation.report.trace import Trace
 from txnlog_kafka.operations.effects import Reply
 from txnlog_kafka.wire.records import Record, encode_batch, stamp_offsets
@@ -129,7 +129,7 @@ def test_of_a_partition_ordered_before_nothing_is_demanded_where_requests_may_be
 ):
     monkeypatch.setattr(administration, "CANCELLED_SHARE", 0.0)
     administrator = Administrator(
-        random.Random(1), {"t": 1}, {}, lambda: Places(3), Trace(lambda: 0, None), lambda: True,
+        random.Random(1), {"t": 1}, {}, lambda: Routing(3), Trace(lambda: 0, None), lambda: True,
         may_repeat=may_repeat,
     )  # fmt: skip
     place = Place("t", 0)
@@ -151,7 +151,7 @@ def test_of_a_partition_ordered_before_nothing_is_demanded_where_requests_may_be
 
 @pytest.mark.invariant(44)
 def test_replicas_that_are_not_where_they_were_ordered_are_noticed():
-    administrator = Administrator(None, {}, {}, lambda: Places(3), None, lambda: True)
+    administrator = Administrator(None, {}, {}, lambda: Routing(3), None, lambda: True)
     administrator._ordered[Place("t", 0)] = (2, 1)
     administrator.check(lambda *_: (2, 1))
     administrator.check(lambda *_: None)
@@ -165,7 +165,7 @@ def test_an_order_that_a_broker_may_have_forwarded_twice_is_not_held_to_be_the_l
 ):
     trace = Trace(int, None)
     administrator = Administrator(
-        Random(1), {}, {}, lambda: Places(3), trace, lambda: True
+        Random(1), {}, {}, lambda: Routing(3), trace, lambda: True
     )  # fmt: skip
     moving = administrator._move()
     next(moving)
@@ -192,7 +192,7 @@ def test_a_log_that_is_left_over_is_noticed():
 
 @pytest.mark.invariant(3, 4, 13, 14, 22)
 def test_what_a_topic_has_of_another_life_or_lacks_of_its_own_is_noticed():
-    passing = PassingTopic(None, lambda: Places(3), SimpleNamespace(count=list), lambda: True)
+    passing = RecreatedTopic(None, lambda: Routing(3), SimpleNamespace(count=list), lambda: True)
     life = _Life(uuid.UUID(int=1), {b"a"}, {b"a": 0})
     passing.check_read(life, {0: b"a"}, 1)
     with pytest.raises(Violation, match="invariant 4:"):

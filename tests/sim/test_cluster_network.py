@@ -5,7 +5,7 @@ import random
 import pytest
 
 from broker_sim.core.config import BrokerConfig
-from simulation.hosts.network import Network, Weather
+from simulation.hosts.network import LinkConditions, Network
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.sim_broker import SimulatedBroker
 from simulation.report.trace import Trace
@@ -86,7 +86,7 @@ def test_all_drivers_of_a_query_are_on_one_machine():
 
 def test_a_late_request_arrives_after_its_client_has_given_up():
     scheduler, network, client, broker, connection = connected()
-    network.weather = Weather(late=1.1)
+    network.weather = LinkConditions(late=1.1)
     connection.request(b"late")
     run(scheduler)
     assert (broker.frames, client.closed) == ([b"late"], 1)
@@ -96,7 +96,7 @@ def test_a_late_request_arrives_after_its_client_has_given_up():
 def test_a_broker_hears_that_the_client_of_a_late_request_is_gone(monkeypatch, hears_us):
     """Also when the request arrives before the client gives it up (cluster 641)."""
     scheduler, network, client, broker, connection = connected()
-    network.weather = Weather(late=1.1)
+    network.weather = LinkConditions(late=1.1)
     broker.on_frame = lambda it, _frame: it.respond(b"answer")
     monkeypatch.setattr(network, "after_long", lambda _not_before_us: 1_000_000)
     delays = [hears_us]

@@ -27,11 +27,11 @@ from simulation.checkers.sync_oracle import HIGH_WATERMARK_TRACE, SyncOracle
 from simulation.checkers.violation import Violation
 from simulation.hosts.cluster import Cluster
 from simulation.hosts.disk import SimDisk
+from simulation.load.background_load import check_order
 from simulation.load.cluster_clients import TOPIC, PlainClients
-from simulation.load.neighbour import check_order
 from simulation.load.pipelined_writer import PipelinedWriter
-from simulation.load.places import Places
 from simulation.load.reader import ReadBounds
+from simulation.load.routing import Routing
 from simulation.scenario import load_scenario
 from simulation.world import World
 from txnlog_kafka.wire.errors import ErrorCode
@@ -265,7 +265,7 @@ def told(oracle, epoch):
 
 
 def clients():
-    made = PlainClients(("output", 1), lambda: Places(3), lambda: True)
+    made = PlainClients(("output", 1), lambda: Routing(3), lambda: True)
     made._acknowledged.add(1)
     made._sent |= {1, 2}
     return made
@@ -302,7 +302,7 @@ def test_what_a_producer_with_five_batches_in_flight_is_answered_is_true():
     )
 
     def written(*errors):
-        writer = PipelinedWriter(lambda: Places(3), lambda: True)
+        writer = PipelinedWriter(lambda: Routing(3), lambda: True)
         left = dict.fromkeys(range(3))
         writer._take(left, errors)
         return writer, list(left)

@@ -14,8 +14,8 @@ from broker_sim.core.membership.cluster_metadata import UNCLEAN_ELECTION
 from simulation.checkers.losses import Losses
 from simulation.checkers.violation import Violation
 from simulation.cli import run_seed
-from simulation.load.unsafe_topic import DIRECTORY as UNSAFE_DIRECTORY
-from simulation.load.unsafe_topic import Transaction, check_transaction
+from simulation.load.unflushed_topic import DIRECTORY as UNSAFE_DIRECTORY
+from simulation.load.unflushed_topic import Transaction, check_transaction
 from simulation.scenario import THREE_BROKERS, load_scenario
 from txnlog_kafka.wire.records import parse_header
 

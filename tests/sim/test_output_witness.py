@@ -7,7 +7,7 @@ import pytest
 from simulation.checkers.output_witness import OutputWitness
 from simulation.checkers.violation import Violation
 from simulation.hosts.checkpoint import STORE_FAILED, Checkpoint, Files
-from txnlog_kafka.operations.effects import Reached, ReadFile, WriteFile
+from txnlog_kafka.operations.effects import Milestone, ReadFile, WriteFile
 from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_spark.commit.plan import CommitOptions
 
@@ -26,7 +26,7 @@ class Run:
         self._witness.watch(self._process)
 
     def begins(self):
-        self._process.on_reached(Reached("collect", "before", 0))
+        self._process.on_reached(Milestone("collect", "before", 0))
 
     def reads(self, *, fails=False):
         self._ask(ReadFile(PATH), performs=True, fails=fails)

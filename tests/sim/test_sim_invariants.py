@@ -15,7 +15,7 @@ from broker_sim.core.replica.delayed_produce import PRODUCE_TIMER
 from broker_sim.registry.sessions import SESSION_TIMER
 from broker_sim.registry.waits import WAIT_TIMER
 from simulation import world
-from simulation.checkers import leftovers
+from simulation.checkers import leak_check
 from simulation.checkers.compaction_oracle import check_compaction
 from simulation.checkers.fetch_oracle import check_aborted, check_last_stable_offset
 from simulation.checkers.invariants import (
@@ -344,7 +344,7 @@ def test_a_fetch_that_names_other_aborted_transactions(
 
 @pytest.mark.invariant(47)
 def test_a_timer_that_nobody_takes_back(monkeypatch) -> None:
-    monkeypatch.setattr(leftovers, "_STANDING", leftovers._STANDING - {"log-retention"})
+    monkeypatch.setattr(leak_check, "_STANDING", leak_check._STANDING - {"log-retention"})
     run_of("calm", 47)
 
 
@@ -378,11 +378,11 @@ def waiting(**changed: object) -> SimpleNamespace:
     ],
 )
 def test_what_a_broker_keeps_of_others(left: dict[str, object]) -> None:
-    leftovers.check_leftovers({"broker-0": leftovers.left_over(waiting())})
+    leak_check.check_leftovers({"broker-0": leak_check.left_over(waiting())})
     goes = waiting(clients={5: closed(is_left=True, correlation_id=1)})
-    leftovers.check_leftovers({"broker-0": leftovers.left_over(goes)})
+    leak_check.check_leftovers({"broker-0": leak_check.left_over(goes)})
     with pytest.raises(Violation, match=r"^invariant 47:"):
-        leftovers.check_leftovers({"broker-0": leftovers.left_over(waiting(**left))})
+        leak_check.check_leftovers({"broker-0": leak_check.left_over(waiting(**left))})
 
 
 @pytest.mark.invariant(47)
@@ -399,5 +399,5 @@ def test_what_a_broker_keeps_of_others(left: dict[str, object]) -> None:
 def test_what_the_registry_keeps_of_former_sessions(left: dict[str, object]) -> None:
     timers = tuple((name, "1") for name in (SESSION_TIMER, SESSION_TIMER, WAIT_TIMER))
     registry: dict[str, object] = {"clients": {}, "timer_keys": timers}
-    assert leftovers.left_at_registry(SimpleNamespace(**registry), 2) == []
-    assert leftovers.left_at_registry(SimpleNamespace(**registry | left), 2) != []
+    assert leak_check.left_at_registry(SimpleNamespace(**registry), 2) == []
+    assert leak_check.left_at_registry(SimpleNamespace(**registry | left), 2) != []

@@ -10,10 +10,10 @@ from broker_sim.core.effects import Append, Delete, Flush, Rename, Truncate, Wri
 from simulation.checkers.log_oracle import LogOracle
 from simulation.checkers.violation import Violation
 from simulation.hosts.disk import SimDisk
-from simulation.hosts.network import Network, Weather
+from simulation.hosts.network import LinkConditions, Network
 from simulation.hosts.scheduler import Scheduler
-from simulation.load.neighbour import Neighbourhood
-from simulation.load.places import Places
+from simulation.load.background_load import BackgroundLoad
+from simulation.load.routing import Routing
 from simulation.report.trace import Trace
 from simulation.scenario import ScenarioError, draw_random, parse_scenario, scenario_names
 from txnlog_kafka.wire.invariants import InvariantViolation
@@ -108,7 +108,7 @@ class End:
 def connected(weather=None):
     scheduler = Scheduler()
     network = Network(scheduler, Trace(lambda: scheduler.now_us, None), random.Random(1))
-    network.weather = weather or Weather()
+    network.weather = weather or LinkConditions()
     client, broker = End(), End()
     return scheduler, client, broker, network.connect(client, broker)
 
@@ -118,7 +118,7 @@ def run(scheduler):
 
 
 def test_a_connection_keeps_the_order_of_its_frames():
-    scheduler, _, broker, connection = connected(Weather(spike=0.5, spike_us_max=50_000))
+    scheduler, _, broker, connection = connected(LinkConditions(spike=0.5, spike_us_max=50_000))
     for number in range(50):
         connection.request(b"%d" % number)
     run(scheduler)
@@ -137,7 +137,7 @@ def test_what_was_sent_before_a_close_still_arrives_and_answers_do_not():
 
 
 def test_a_broken_connection_delivers_nothing_more_in_either_direction():
-    scheduler, client, broker, connection = connected(Weather(connection_loss=1.1))
+    scheduler, client, broker, connection = connected(LinkConditions(connection_loss=1.1))
     connection.request(b"lost")
     connection.respond(b"lost too")
     run(scheduler)
@@ -145,7 +145,7 @@ def test_a_broken_connection_delivers_nothing_more_in_either_direction():
 
 
 def test_a_duplicate_request_comes_twice_by_two_connections_and_is_answered_to_nobody():
-    scheduler, client, broker, connection = connected(Weather(duplicate=1.1))
+    scheduler, client, broker, connection = connected(LinkConditions(duplicate=1.1))
     by = []
     broker.on_frame = lambda connection, frame: by.append((connection.connection_id, frame))
     ended = []
@@ -159,14 +159,14 @@ def test_a_duplicate_request_comes_twice_by_two_connections_and_is_answered_to_n
 
 
 def test_what_may_not_be_late_does_not_come_twice_either():
-    scheduler, _, broker, connection = connected(Weather(duplicate=1.1))
+    scheduler, _, broker, connection = connected(LinkConditions(duplicate=1.1))
     connection.request(b"a marker", may_be_late=False)
     run(scheduler)
     assert broker.frames == [b"a marker"]
 
 
 def test_a_duplicate_of_a_request_that_was_lost_is_none():
-    scheduler, _, broker, connection = connected(Weather(duplicate=1.1))
+    scheduler, _, broker, connection = connected(LinkConditions(duplicate=1.1))
     connection.request(b"to the process before")
     broker.incarnation = 2
     run(scheduler)
@@ -259,7 +259,7 @@ def test_the_oracle_forgets_a_partition_whose_files_are_cut_or_removed_and_no_ot
     ],
 )
 def test_what_neighbours_were_answered_is_held_against_what_is_there(values, expected):
-    neighbours = Neighbourhood(1, seed=1, new_places=lambda: Places(1), stamp_ms=-1,
+    neighbours = BackgroundLoad(1, seed=1, new_places=lambda: Routing(1), stamp_ms=-1,
                                now_ms=lambda: 0, may_go_on=lambda: True)  # fmt: skip
     (member,) = neighbours._members
     member.committed, member.aborted = {1}, {3}

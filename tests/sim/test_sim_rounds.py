@@ -35,7 +35,7 @@ from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import System
 from simulation.checkers.decoded import DecodedMessages
 from simulation.hosts import sim_broker
-from simulation.hosts.network import Connection
+from simulation.hosts.network import SimulatedConnection
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.sim_broker import SimulatedBroker
 from simulation.report.trace import Trace
@@ -296,7 +296,7 @@ def told_by_simulator(rounds: list[Round], monkeypatch: pytest.MonkeyPatch) -> l
                 host.submit(TimerFired(arrival.key))
             else:
                 connection = connections[arrival.connection_id - 1]
-                host.on_frame(cast(Connection, connection), frame_of(arrival)[4:])
+                host.on_frame(cast(SimulatedConnection, connection), frame_of(arrival)[4:])
         scheduler.run_until(lambda: False, limit_us=scheduler.now_us + 60_000_000)
     return story
 

@@ -8,27 +8,27 @@ from txnlog_spark.commit import checkpoint, journal
 from txnlog_spark.commit.checkpoint import BatchOffsets
 from txnlog_spark.commit.plan import Begun, Progress
 from txnlog_spark.commit.progress import fetch_progress
-from txnlog_spark.sink.disk import Disk
+from txnlog_spark.sink.checkpoint_host import CheckpointHost
 
 
 def read_query_id(folder: Path) -> str:
     """The id in a checkpoint's metadata."""
-    return Disk().run(checkpoint.read_query_id(str(folder)))
+    return CheckpointHost().run(checkpoint.read_query_id(str(folder)))
 
 
 def read_batch_offsets(folder: Path, batch_id: int) -> BatchOffsets:
     """Spark's log entry of a batch."""
-    return Disk().run(checkpoint.read_batch_offsets(str(folder), batch_id))
+    return CheckpointHost().run(checkpoint.read_batch_offsets(str(folder), batch_id))
 
 
 def read_begun(folder: Path) -> Begun | None:
     """`attempt.json`."""
-    return Disk().run(journal.read_begun(str(folder)))
+    return CheckpointHost().run(journal.read_begun(str(folder)))
 
 
 def write_begun(folder: Path, begun: Begun) -> None:
     """Replace `attempt.json`."""
-    Disk().run(journal.write_begun(str(folder), begun))
+    CheckpointHost().run(journal.write_begun(str(folder), begun))
 
 
 def progress_of(client, progress_group_id: str, query_id: str) -> Progress | None:

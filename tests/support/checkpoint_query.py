@@ -18,7 +18,7 @@ from txnlog_spark.commit.plan import Begun
 from txnlog_spark.offsets import SourceNote, to_json_value, with_source_note
 from txnlog_spark.sink.committer import commit_streaming
 from txnlog_spark.sink.settings import read_sink_settings
-from txnlog_spark.staging.frames import Attempt
+from txnlog_spark.staging.frames import TaskAttempt
 from txnlog_spark.staging.messages import StagedBatches
 
 
@@ -55,7 +55,7 @@ class Query:
         """One task attempt of a planning of the batch: a record a value, all staged in the server,
         or in a file there."""
         number = next(self._attempts)
-        made = Attempt(self.settings.write_name, batch_id, run, f"{run}-0-{number}")
+        made = TaskAttempt(self.settings.write_name, batch_id, run, f"{run}-0-{number}")
         rows = [
             (self.output, len(value) % 2, encode_batch([Record(None, value.encode())]))
             for value in values

@@ -23,7 +23,7 @@ from txnlog_kafka.operations.effects import (
     Call,
     Calls,
     ListFolder,
-    Reached,
+    Milestone,
     ReadFile,
     ReadStaged,
     Receive,
@@ -200,7 +200,7 @@ class Host:
                 return read_back(piece)
             case ReadFile(path):
                 return self._constants.get(path)
-            case Reached() | RemoveOtherRuns():
+            case Milestone() | RemoveOtherRuns():
                 pass
             case _:
                 raise AssertionError(f"nobody performs {ask}")

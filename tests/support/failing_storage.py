@@ -14,7 +14,7 @@ from typing import Any
 from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig
 from broker_sim.server.broker_server import BrokerServer
-from broker_sim.server.connection import Connection
+from broker_sim.server.client_connection import ClientConnection
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import System
@@ -103,7 +103,7 @@ class _Transport:
 
     def __init__(self) -> None:
         self.frames = FrameDecoder()
-        self.connection: Connection | None = None
+        self.connection: ClientConnection | None = None
         self.closed = False
 
     def set_write_buffer_limits(self, high: int) -> None:
@@ -164,7 +164,7 @@ class HostOnFiles:
             await asyncio.sleep(0)
         raise AssertionError("no answer")
 
-    def _connected(self) -> tuple[_Transport, Connection]:
+    def _connected(self) -> tuple[_Transport, ClientConnection]:
         if self._transport is None or self._transport.connection is None:
             self._transport = _Transport()
             self._transport.connection = self.host.accept()

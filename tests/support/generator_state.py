@@ -15,8 +15,8 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
+from txnlog_kafka.operations.operation_group import OperationGroup
 from txnlog_kafka.operations.session import Deadline
-from txnlog_kafka.operations.together import Together
 
 CLOCKS = frozenset(
     {"began_ms", "started_ms", "wakes_at_ms", "now_ms", "timeout_ms", "times", "received"}
@@ -47,7 +47,7 @@ def _parts_by(kind: type) -> Callable[[Any], Iterable[Any]]:
         return lambda _: ()
     if issubclass(kind, enum.Enum):
         return lambda value: [str(value)]
-    if issubclass(kind, Together):
+    if issubclass(kind, OperationGroup):
         return _parts_of_together
     if issubclass(kind, bytearray | memoryview):
         return lambda value: [bytes(value)]

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from broker_sim.apis import OWN_APIS, RegistryApiKey
-from broker_sim.apis.registry import NO_SESSION, Operation, RegistryError
+from broker_sim.apis.registry import NO_SESSION, NodeChange, RegistryError
 from broker_sim.core.effects import (
     CancelTimer,
     Close,
@@ -97,8 +97,8 @@ class RegistryHost:
     def heartbeat(self, session_id: int) -> RegistryError:
         return error_of(self.send(K.REGISTRY_HEARTBEAT, session_id=session_id))
 
-    def multi(self, session_id: int, *operations: Operation) -> Any:
-        made = OWN_APIS[K.REGISTRY_MULTI].request.Operation
+    def multi(self, session_id: int, *operations: NodeChange) -> Any:
+        made = OWN_APIS[K.REGISTRY_MULTI].request.NodeChange
         return self.send(
             K.REGISTRY_MULTI,
             session_id=session_id,

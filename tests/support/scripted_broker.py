@@ -23,7 +23,7 @@ from txnlog_kafka.operations.effects import (
     Calls,
     FileFailed,
     ListFolder,
-    Reached,
+    Milestone,
     ReadFile,
     ReadStaged,
     Receive,
@@ -168,7 +168,7 @@ class ScriptedCluster:
     def run_until(self, operation: Any, step: str) -> None:
         """Carry an operation on until it is about to do this step; `run` carries it to its end."""
         ask = next(operation)
-        while not (isinstance(ask, Reached) and (ask.step, ask.when) == (step, "before")):
+        while not (isinstance(ask, Milestone) and (ask.step, ask.when) == (step, "before")):
             ask = operation.send(self._perform(ask))
 
     def _perform(self, ask: Any) -> Any:
@@ -176,7 +176,7 @@ class ScriptedCluster:
             case Sleep(duration_ms):
                 self.slept_ms.append(duration_ms)
                 self.now_ms += duration_ms
-            case Reached(step, when, _):
+            case Milestone(step, when, _):
                 self.reached.append((step, when))
                 self.on_reached(step, when)
             case Calls(calls):

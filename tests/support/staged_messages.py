@@ -10,7 +10,7 @@ from txnlog_spark.errors import StagedBatchesInvalid
 from txnlog_spark.sink.settings import SinkSettings
 from txnlog_spark.staging.address import StagingSettings, ensure_server
 from txnlog_spark.staging.files import StagedFiles
-from txnlog_spark.staging.frames import Attempt
+from txnlog_spark.staging.frames import TaskAttempt
 from txnlog_spark.staging.messages import StagedBatches
 from txnlog_spark.staging.reader import StagedReader
 from txnlog_spark.staging.writer import Outlet, StagingWriter, open_server_outlet
@@ -21,7 +21,7 @@ Row = tuple[str, int, bytes]
 """Topic, partition and a whole record batch."""
 
 
-def on_server(settings: StagingSettings, attempt: Attempt) -> Callable[[], Outlet]:
+def on_server(settings: StagingSettings, attempt: TaskAttempt) -> Callable[[], Outlet]:
     """What a task of local mode opens."""
     return lambda: open_server_outlet(ensure_server(settings), attempt, host=None, is_local=True)
 
@@ -36,7 +36,7 @@ def with_location(settings: SinkSettings, folder: Path) -> SinkSettings:
     return replace(settings, staging_location=read_location("stagingLocation", str(folder)))
 
 
-def in_file(location: Path, attempt: Attempt) -> Callable[[], Outlet]:
+def in_file(location: Path, attempt: TaskAttempt) -> Callable[[], Outlet]:
     """What a task opens with stagingLocation."""
     return lambda: files_in(location).outlet(attempt)
 
@@ -47,7 +47,7 @@ def never() -> Outlet:
 
 
 def message_of(
-    attempt: Attempt,
+    attempt: TaskAttempt,
     staging: StagingWriter,
     counts: dict[str, int] | None = None,
     query_id: str | None = None,
@@ -68,7 +68,7 @@ def message_of(
 
 
 def stage(
-    attempt: Attempt,
+    attempt: TaskAttempt,
     rows: Iterable[Row],
     outlet: Callable[[], Outlet] = never,
     counts: dict[str, int] | None = None,

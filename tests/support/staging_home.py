@@ -12,7 +12,7 @@ import pytest
 
 from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_spark.staging.address import StagingSettings, ensure_server
-from txnlog_spark.staging.frames import Attempt
+from txnlog_spark.staging.frames import TaskAttempt
 from txnlog_spark.staging.messages import StagedBatches
 from txnlog_spark.staging.reader import StagedReader
 from txnlog_spark.staging.writer import Outlet, open_server_outlet
@@ -66,7 +66,7 @@ def expected(staged: list[tuple[str, int, bytes]]) -> dict[int, bytes]:
     return found
 
 
-def remote(settings: StagingSettings, attempt: Attempt) -> Callable[[], Outlet]:
+def remote(settings: StagingSettings, attempt: TaskAttempt) -> Callable[[], Outlet]:
     return lambda: open_server_outlet(
         ensure_server(settings), attempt, host="127.0.0.1", is_local=False
     )

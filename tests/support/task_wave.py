@@ -9,7 +9,7 @@ from collections import Counter
 from txnlog_spark.staging import frames
 from txnlog_spark.staging.address import ServerAddress
 from txnlog_spark.staging.certificates import task_context
-from txnlog_spark.staging.frames import Attempt, Kind
+from txnlog_spark.staging.frames import Kind, TaskAttempt
 
 HOST = "127.0.0.1"
 WAVE_SECONDS_MAX = 110.0
@@ -40,7 +40,7 @@ async def _task(server: ServerAddress, name: str, source: str) -> str:
         assert (await _receive(reader))[0] is Kind.PROOF
         await asyncio.sleep(_STEP_SECONDS)
         writer.write(frames.frame(Kind.PROOF, frames.proof(token, "task", certificate, nonce)))
-        writer.write(frames.frame(Kind.OPEN, Attempt("q", 3, "r", name).encode()))
+        writer.write(frames.frame(Kind.OPEN, TaskAttempt("q", 3, "r", name).encode()))
         writer.write(frames.frame(Kind.DATA, b"a row"))
         writer.write(frames.frame(Kind.CLOSE, b"index"))
         return (await _receive(reader))[0].name

@@ -53,7 +53,7 @@ def options_table() -> str:
 
 def outcomes(name: str) -> dict[str, str]:
     """What becomes of an option: "obeyed", "no effect: why" or "refused: why", by use."""
-    from txnlog_spark.options.kafka_configs import KAFKA_CONFIGS, Standing
+    from txnlog_spark.options.kafka_configs import KAFKA_CONFIGS, Support
     from txnlog_spark.options.table import NO_EFFECT, OPTIONS, Use
 
     declared = next((o.use for o in OPTIONS if name in (o.name, *o.aliases)), Use(0))
@@ -67,7 +67,7 @@ def outcomes(name: str) -> dict[str, str]:
             found[word] = f"no effect: {why}"
         elif config is None:
             found[word] = "refused"
-        elif config.standing is Standing.REFUSED:
+        elif config.standing is Support.REFUSED:
             found[word] = f"refused: {config.why}"
         else:
             but = f" (another value is refused: {config.allowed})" if config.allowed else ""
@@ -101,11 +101,11 @@ def guide_table() -> str:
 
 def configs_text() -> str:
     """The whole of docs/kafka-configs.md."""
-    from txnlog_spark.options.kafka_configs import KAFKA_CONFIGS, Standing
+    from txnlog_spark.options.kafka_configs import KAFKA_CONFIGS, Support
 
     rows: dict[tuple[str, str], list[str]] = {}
     for name, config in KAFKA_CONFIGS.items():
-        if config.standing is Standing.OBEYED:
+        if config.standing is Support.OBEYED:
             continue
         but = f" (another value is refused: {config.allowed})" if config.allowed else ""
         rows.setdefault((config.standing.value, config.why + but), []).append(f"`{name}`")

@@ -24,8 +24,8 @@ from typing import Any, TypeVar
 
 from txnlog_kafka.errors import TxnLogError
 from txnlog_kafka.host.addresses import parse_bootstrap_servers
+from txnlog_kafka.host.channel_builder import ChannelBuilder
 from txnlog_kafka.host.connection import Connection
-from txnlog_kafka.host.handshakes import Handshakes
 from txnlog_kafka.host.link import ConnectionFailed
 from txnlog_kafka.host.pending import Pending
 from txnlog_kafka.host.security import PLAINTEXT, Security
@@ -36,9 +36,9 @@ from txnlog_kafka.operations.effects import (
     Call,
     Calls,
     Give,
+    Milestone,
     Operation,
     Outcome,
-    Reached,
     Receive,
     Reply,
     Send,
@@ -114,7 +114,7 @@ class Client:
         None keeps it. `clock` gives monotonic seconds.
         """
         self.bootstrap = parse_bootstrap_servers(bootstrap_servers)
-        self._handshakes = Handshakes(security)
+        self._handshakes = ChannelBuilder(security)
         self.session = Session(_monotonic_ms, config or SessionConfig(), notice=logger.warning)
         self._client_id = client_id
         self._connect_timeout_s = connect_timeout_s
@@ -192,7 +192,7 @@ class Client:
         if isinstance(ask, Sleep):
             time.sleep(ask.duration_ms / 1000)
         else:
-            check(isinstance(ask, Reached), "an operation asks for what a host can do", ask=ask)
+            check(isinstance(ask, Milestone), "an operation asks for what a host can do", ask=ask)
         return None
 
     # ------------------------------------------------------------------ requests

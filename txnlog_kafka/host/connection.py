@@ -1,7 +1,7 @@
 """One connection to one broker: greeting, versions, frames out and in, requests in order.
 
 Theory of operation. A connection is opened without waiting for anything: `link.py` looks the host
-up, connects and goes through TLS, `greeting.py` asks for the versions and logs in. Requests that
+up, connects and goes through TLS, `handshake.py` asks for the versions and logs in. Requests that
 are made meanwhile are kept in their order, and sent when it is ready. After that they are queued as
 frames, several without waiting, and answers arrive in the same order. The client waits on all of
 its connections at once and calls `on_writable` and `on_readable`. Any trouble breaks the connection
@@ -25,19 +25,19 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from socket import socket as Socket  # noqa: N812 - `socket` is a property here
 
-from txnlog_kafka.host.errands import Errand
-from txnlog_kafka.host.greeting import Greeting, Saying
-from txnlog_kafka.host.handshakes import Handshakes
-from txnlog_kafka.host.link import ConnectionFailed, Link, LinkBroken
-from txnlog_kafka.host.login import NO_TOKEN_IN_TIME, Login, LoginRefused
-from txnlog_kafka.host.pending import Asked, Pending
-from txnlog_kafka.host.strangers import (
+from txnlog_kafka.host.background_calls import BackgroundCall
+from txnlog_kafka.host.channel_builder import ChannelBuilder
+from txnlog_kafka.host.diagnosis import (
     REQUIRES_TLS,
     SILENT,
     SILENT_IN_TLS,
     describe_closed,
     describe_stranger,
 )
+from txnlog_kafka.host.handshake import Handshake, HandshakeRequest
+from txnlog_kafka.host.link import ConnectionFailed, Link, LinkBroken
+from txnlog_kafka.host.login import NO_TOKEN_IN_TIME, Login, LoginRefused
+from txnlog_kafka.host.pending import Asked, Pending
 from txnlog_kafka.host.throttle import throttle_seconds
 from txnlog_kafka.host.tls import TlsFailed
 from txnlog_kafka.operations.effects import Call, Reply, Unanswered
@@ -81,7 +81,7 @@ class Connection:
         deadline_s: float,
         connect_timeout_s: float,
         clock: Callable[[], float],
-        handshakes: Handshakes,
+        handshakes: ChannelBuilder,
         throttled_until_s: float = 0.0,
     ) -> None:
         """Begin to open it. Raises ConnectionFailed when that has failed already.
@@ -98,12 +98,12 @@ class Connection:
         self._client_id = client_id
         self._handshakes = handshakes
         self._phase = Phase.LINK
-        self._greeting = Greeting(self.name)
+        self._greeting = Handshake(self.name)
         self._greeting_until_s = deadline_s + self._throttle_left_s
         self._connect_timeout_s = connect_timeout_s
         self._connected_until_s = min(clock() + connect_timeout_s, deadline_s)
         self._login_due_s: float | None = None
-        self._preparing: Errand[Login] | None = None
+        self._preparing: BackgroundCall[Login] | None = None
         self._answers = 0
         self._last_used_s = clock()
         self._frames = FrameDecoder()
@@ -233,7 +233,9 @@ class Connection:
             pending.outcome = negotiated
             return
         api, version = negotiated
-        self._send(Saying(api, version, pending.call.message), pending.deadline_s, pending)
+        self._send(
+            HandshakeRequest(api, version, pending.call.message), pending.deadline_s, pending
+        )
 
     def _negotiate(self, call: Call) -> tuple[Api, int] | Unanswered:
         """The request's kind and version, or why no common version exists."""
@@ -251,7 +253,7 @@ class Connection:
         )
         return Unanswered(reason, sent=False, retriable=False)
 
-    def _send(self, saying: Saying, deadline_s: float, pending: Pending | None) -> None:
+    def _send(self, saying: HandshakeRequest, deadline_s: float, pending: Pending | None) -> None:
         self._correlation_id = (self._correlation_id + 1) & CORRELATION_ID_MAX
         frame = encode_request(
             saying.message, saying.version, self._correlation_id, self._client_id
@@ -383,7 +385,7 @@ class Connection:
         if not self._handshakes.login_blocks:
             self._begin_login(self._handshakes.new_login(host))
         elif self._preparing is None:
-            self._preparing = Errand(lambda: self._handshakes.new_login(host))
+            self._preparing = BackgroundCall(lambda: self._handshakes.new_login(host))
         elif self._preparing.is_done:
             preparing, self._preparing = self._preparing, None
             try:
@@ -415,7 +417,7 @@ class Connection:
         for pending in self.take_unsent():
             self._queue(pending)
 
-    def _say(self, saying: Saying) -> None:
+    def _say(self, saying: HandshakeRequest) -> None:
         self._send(saying, self._greeting_until_s, None)
 
     # ------------------------------------------------------------------ the end

@@ -15,7 +15,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
-from txnlog_kafka.host.errands import Errand
+from txnlog_kafka.host.background_calls import BackgroundCall
 from txnlog_kafka.host.tls import Tls, TlsFailed
 
 RECEIVE_BYTES = 1024 * 1024
@@ -51,7 +51,7 @@ class Link:
         self.name = f"{address[0]}:{address[1]}"
         self.is_connected = False
         self._tls = tls
-        self._lookup: Errand[list[_AddressInfo]] | None = None
+        self._lookup: BackgroundCall[list[_AddressInfo]] | None = None
         self._candidates: list[_AddressInfo] = []
         self._socket: socket.socket | None = None
         self._socket_address: Any = None
@@ -60,7 +60,7 @@ class Link:
             self._candidates = _look_up(address, socket.AI_NUMERICHOST)
         except (OSError, ValueError):
             # Not an address in numbers.
-            self._lookup = Errand(lambda: _look_up(address, 0))
+            self._lookup = BackgroundCall(lambda: _look_up(address, 0))
 
     @property
     def is_open(self) -> bool:

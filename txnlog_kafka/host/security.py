@@ -1,7 +1,7 @@
 """What a user said about security, checked, in one value that can be pickled and compared.
 
 The names are Kafka's, without `kafka.`. A pickle of it has the passwords, as the tasks need them;
-its repr has not. `handshakes.py` makes of it what one process needs to connect.
+its repr has not. `channel_builder.py` makes of it what one process needs to connect.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tokens for OAUTHBEARER: from a token endpoint (OIDC client credentials), a user's function, AWS.
 
-All of it may wait for a network, so it runs in the thread of an `Errand`. A token of an endpoint is
-kept for most of its life. No error has a token or a secret.
+All of it may wait for a network, so it runs in the thread of a `BackgroundCall`. A token of an
+endpoint is kept for most of its life. No error has a token or a secret.
 """
 
 from __future__ import annotations

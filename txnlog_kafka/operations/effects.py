@@ -2,9 +2,9 @@
 
 An operation is a generator: it yields one `Ask` (a request to a broker, an answer, a sleep, a
 failpoint, a file of the checkpoint) and is resumed with the outcome. Blocking code's readability
-without blocking: `txnlog_kafka.host` performs asks on sockets, `sink.disk` on the disk, the
-simulator performs all of them on virtual time. The code that commits in production is the code that
-is simulated. `together.py` carries several operations on side by side.
+without blocking: `txnlog_kafka.host` performs asks on sockets, `sink.checkpoint_host` on the disk,
+the simulator performs all of them on virtual time. The code that commits in production is the code
+that is simulated. `operation_group.py` carries several operations on side by side.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Sleep:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class Milestone:
     """A failpoint: a step of the commit protocol; resumed with None, or never."""
 
     step: str
@@ -183,7 +183,7 @@ class Give(Generic[T]):
     item: T
 
 
-Ask = Send | Receive | Calls | Sleep | Reached | FileAsk
+Ask = Send | Receive | Calls | Sleep | Milestone | FileAsk
 Outcome = Any
 """What an operation is resumed with: each ask says it."""
 Operation = Generator[Ask, Outcome, T]

@@ -27,7 +27,7 @@ from txnlog_kafka.operations.effects import Call, Give, Operation, Reply, Stream
 from txnlog_kafka.operations.log_ends import confirm_log_ends
 from txnlog_kafka.operations.metadata import refresh_metadata, require_leaders
 from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
-from txnlog_kafka.operations.read_replicas import NO_REPLICA
+from txnlog_kafka.operations.preferred_replicas import NO_REPLICA
 from txnlog_kafka.operations.retry import Action, Subject, decide, describe_code, error_of
 from txnlog_kafka.operations.session import Deadline, Session
 from txnlog_kafka.operations.values import Bytes

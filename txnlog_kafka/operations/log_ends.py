@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from txnlog_kafka.operations.effects import Operation
+from txnlog_kafka.operations.majority import find_leaders, find_missing
 from txnlog_kafka.operations.metadata import UNKNOWN_TOPIC_PATIENCE_MS, require_leaders
-from txnlog_kafka.operations.most_brokers import find_leaders, find_missing
 from txnlog_kafka.operations.offsets import LATEST_TIMESTAMP, ask_leaders
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.topics import TopicPartition

@@ -8,7 +8,7 @@ from txnlog_kafka.errors import UnknownTopic
 from txnlog_kafka.operations.calls import call_any
 from txnlog_kafka.operations.cluster_view import NO_LEADER
 from txnlog_kafka.operations.effects import Operation
-from txnlog_kafka.operations.most_brokers import find_missing
+from txnlog_kafka.operations.majority import find_missing
 from txnlog_kafka.operations.retry import Subject, decide, error_of
 from txnlog_kafka.operations.session import Deadline, Session
 from txnlog_kafka.version import __version__

@@ -4,10 +4,10 @@ Theory of operation. Every leader has a window of its own: up to five Produce re
 max.in.flight with idempotence), each with at most one batch per partition (the protocol's rule) and
 about `produce_request_bytes`. When answers have left it no more than two, it gets the next ones,
 whatever the other leaders do: several at a time cost less, and it is never without work. Partitions
-take turns (`turns.py`), and a batch is read and stamped when there is space for it in its request
-and within `in_flight_bytes_max`, not before: memory does not grow with the number of partitions. A
-leader with requests in flight waits until there is space for a whole request, since small
-acknowledgements would make small requests.
+take turns (`drain_order.py`), and a batch is read and stamped when there is space for it in its
+request and within `in_flight_bytes_max`, not before: memory does not grow with the number of
+partitions. A leader with requests in flight waits until there is space for a whole request, since
+small acknowledgements would make small requests.
 
 A batch that was not acknowledged is sent again, the same bytes with the same sequence, so that a
 leader recognises one that it has already appended: it remembers the last five, so at most five per
@@ -42,18 +42,19 @@ from txnlog_kafka.operations.batches import (
     refused_text,
 )
 from txnlog_kafka.operations.calls import receive, refuse_if_final, send
+from txnlog_kafka.operations.drain_order import DrainOrder, Memory
 from txnlog_kafka.operations.effects import (
     Ask,
     Call,
+    Milestone,
     Operation,
     Outcome,
-    Reached,
     ReadStaged,
     Reply,
     Unanswered,
 )
 from txnlog_kafka.operations.metadata import require_leaders
-from txnlog_kafka.operations.pace import Pace
+from txnlog_kafka.operations.operation_group import OperationGroup
 from txnlog_kafka.operations.retry import (
     SIZE_REFUSALS,
     Action,
@@ -63,9 +64,8 @@ from txnlog_kafka.operations.retry import (
     error_of,
 )
 from txnlog_kafka.operations.session import Deadline, Session
-from txnlog_kafka.operations.together import Together
+from txnlog_kafka.operations.timeout_forecast import TimeoutForecast
 from txnlog_kafka.operations.transaction import PRODUCE_VERSION_MAX_V1, Transaction
-from txnlog_kafka.operations.turns import Memory, Turns
 from txnlog_kafka.operations.values import ProducePlan, StagedPartition
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.invariants import InvariantViolation, check
@@ -187,7 +187,7 @@ def produce_staged(
     window = _Window(session, transaction, plan, produced)
     staged_bytes = staged_totals(plan.staged).bytes
     marks = _Marks(plan.batch_id, staged_bytes)
-    pace = Pace(session, staged_bytes, plan.transaction_timeout_ms)
+    pace = TimeoutForecast(session, staged_bytes, plan.transaction_timeout_ms)
     try:
         yield from window.fill()
         while not window.is_over and not produced.is_stopped:
@@ -199,7 +199,7 @@ def produce_staged(
         yield from window.drain()
         raise
     yield from window.drain()
-    yield Reached("produce.last", "after", plan.batch_id)
+    yield Milestone("produce.last", "after", plan.batch_id)
 
 
 @dataclass(slots=True)
@@ -214,10 +214,10 @@ class _Marks:
     def reached(self, produced: Produced) -> Generator[Ask, Outcome, None]:
         if not self.first:
             self.first = True
-            yield Reached("produce.first", "after", self.batch_id)
+            yield Milestone("produce.first", "after", self.batch_id)
         if not self.middle and 2 * produced.bytes >= self.staged_bytes:
             self.middle = True
-            yield Reached("produce.middle", "after", self.batch_id)
+            yield Milestone("produce.middle", "after", self.batch_id)
 
 
 class _Window:
@@ -230,12 +230,12 @@ class _Window:
         self._transaction = transaction
         self._plan = plan
         self._produced = produced
-        self._turns = Turns(queues_of(plan.staged, transaction))
+        self._turns = DrainOrder(queues_of(plan.staged, transaction))
         self._memory = Memory(plan.in_flight_bytes_max)
         self._leaders: dict[int, _Leader] = defaultdict(_Leader)
         self._flows: dict[TopicPartition, _Flow] = defaultdict(_Flow)
-        self._parts: Together[_Request | _Recovery, Reply | Unanswered | None] = Together(
-            session.monotonic_ms
+        self._parts: OperationGroup[_Request | _Recovery, Reply | Unanswered | None] = (
+            OperationGroup(session.monotonic_ms)
         )
         self._recoveries: set[_Recovery] = set()
         self._deadline = session.deadline()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from txnlog_kafka.errors import DeadlineExceeded
 from txnlog_kafka.operations.cluster_view import ClusterView
 from txnlog_kafka.operations.effects import Operation, Sleep
-from txnlog_kafka.operations.read_replicas import ReadReplicas
+from txnlog_kafka.operations.preferred_replicas import PreferredReplicas
 from txnlog_kafka.wire.topics import TopicPartition
 
 BACKOFF_DOUBLINGS_MAX = 10
@@ -56,7 +56,7 @@ class Session:
     cluster: ClusterView = field(default_factory=ClusterView)
     coordinators: dict[tuple[int, str], int] = field(default_factory=dict)
     """Node by (key type, key) as FindCoordinator answered: 0 a group, 1 a transactional id."""
-    read_replicas: ReadReplicas = field(default_factory=ReadReplicas)
+    read_replicas: PreferredReplicas = field(default_factory=PreferredReplicas)
     asks_another: bool = False
     """Something failed since any broker was asked: who answered may know less than others do."""
     notice: Callable[[str], None] = _ignore

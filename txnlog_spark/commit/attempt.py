@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from txnlog_kafka.operations.effects import Operation, Reached
+from txnlog_kafka.operations.effects import Milestone, Operation
 from txnlog_kafka.operations.offsets import CommittedOffset
 from txnlog_kafka.operations.produce import Produced
 from txnlog_kafka.operations.session import Deadline, Session
@@ -76,10 +76,10 @@ def add_groups(
     """AddOffsetsToTxn of each group, at the same time AddPartitionsToTxn, on transaction version 1;
     on version 2 nothing is asked."""
     batch_id = attempt.plan.batch.batch_id
-    yield Reached("add_offsets", "before", batch_id)
+    yield Milestone("add_offsets", "before", batch_id)
     if transaction.version < 2:
         yield from add_to_transaction(session, transaction, partitions, offsets_of(attempt.plan))
-    yield Reached("add_offsets", "after", batch_id)
+    yield Milestone("add_offsets", "after", batch_id)
 
 
 def commit_batch_offsets(
@@ -91,12 +91,12 @@ def commit_batch_offsets(
 ) -> Operation[OffsetsCommitted]:
     """TxnOffsetCommit: the source group's offsets and the progress join the transaction."""
     plan = attempt.plan
-    yield Reached("txn_offset_commit", "before", plan.batch.batch_id)
+    yield Milestone("txn_offset_commit", "before", plan.batch.batch_id)
     done = yield from commit_all_offsets(
         session, transaction, offsets_of(plan), may_be_gone=plan.group_id, deadline=deadline
     )
     attempt.missing_sources = done.missing
-    yield Reached("txn_offset_commit", "after", plan.batch.batch_id)
+    yield Milestone("txn_offset_commit", "after", plan.batch.batch_id)
     return done
 
 

@@ -21,8 +21,8 @@ from __future__ import annotations
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.operations.metadata import confirm_missing
 from txnlog_kafka.operations.offsets import fetch_committed
+from txnlog_kafka.operations.operation_group import side_by_side
 from txnlog_kafka.operations.session import Session
-from txnlog_kafka.operations.together import side_by_side
 from txnlog_kafka.operations.transaction import OffsetsCommitted
 from txnlog_kafka.operations.values import ProducerIdentity
 from txnlog_kafka.wire.errors import ErrorCode
@@ -32,14 +32,14 @@ from txnlog_spark.commit.attempt import (
     begin_transaction,
     commit_batch_offsets,
 )
-from txnlog_spark.commit.judgement import Facts, Verdict, judge
+from txnlog_spark.commit.judgement import Evidence, Verdict, judge
 from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.progress import newest_progress
 from txnlog_spark.errors import AbortableError, ProgressError
 
 
 def confirm(
-    session: Session, plan: CommitPlan, judged: Facts, done: OffsetsCommitted
+    session: Session, plan: CommitPlan, judged: Evidence, done: OffsetsCommitted
 ) -> Operation[None]:
     """After TxnOffsetCommit: progress and offsets are what the batch was judged by.
 
@@ -81,7 +81,7 @@ def _shown(progress: Progress | None) -> str:
 
 
 def judge_for_certain(
-    session: Session, attempt: TransactionTry, facts: Facts, identity: ProducerIdentity
+    session: Session, attempt: TransactionTry, facts: Evidence, identity: ProducerIdentity
 ) -> Operation[Verdict]:
     """What was asked one after the other may contradict itself when another driver took over, or a
     former coordinator has answered.

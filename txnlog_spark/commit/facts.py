@@ -12,12 +12,12 @@ from txnlog_kafka.operations.offsets import (
     fetch_committed,
     list_offsets,
 )
+from txnlog_kafka.operations.operation_group import side_by_side
 from txnlog_kafka.operations.session import Session
-from txnlog_kafka.operations.together import side_by_side
 from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.commit.checkpoint import is_repartitioning, read_logged_offsets
 from txnlog_spark.commit.judgement import (
-    Facts,
+    Evidence,
     foreign_sources,
     has_gap,
     is_committed,
@@ -46,17 +46,17 @@ def stable_progress(session: Session, plan: CommitPlan) -> Operation[Progress | 
     return (yield from fetch_progress(session, group_id, query_id, partitions=[plan.who.place]))
 
 
-def stable_facts(session: Session, plan: CommitPlan) -> Operation[Facts]:
+def stable_facts(session: Session, plan: CommitPlan) -> Operation[Evidence]:
     """What `judge` needs to know, after InitProducerId; one round where nothing is special."""
     found, group = yield from side_by_side(
         session.monotonic_ms, stable_progress(session, plan), stable_group(session, plan)
     )
     if not plan.who.is_query or is_committed(plan, found):
-        return Facts(found, group)
+        return Evidence(found, group)
     if is_missing(plan, found):
         gone = yield from confirm_missing(session, [plan.who.place])
-        return Facts(found, group, progress_topic_is_gone=bool(gone))
-    return Facts(
+        return Evidence(found, group, progress_topic_is_gone=bool(gone))
+    return Evidence(
         found,
         group,
         previous=(yield from _previous(plan, found)),

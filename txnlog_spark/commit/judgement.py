@@ -1,6 +1,6 @@
 """Skip the batch, do it, or refuse it: the one judgement of a commit. Pure.
 
-`judge` gets the plan and what the brokers say (`Facts`, which `facts.py` asks), and says SKIP or
+`judge` gets the plan and what the brokers say (`Evidence`, which `facts.py` asks), and says SKIP or
 DO, or raises why a person has to look. All facts but a visible progress that has the batch are
 taken after InitProducerId, when nobody else can move the query's progress or its group under the
 query's transactional id.
@@ -39,7 +39,7 @@ class Verdict(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class Evidence:
     """What the brokers and the checkpoint say, as far as the case needs it.
 
     `group` has the stable committed offsets of the plan's group; a partition without one is left
@@ -68,7 +68,7 @@ def is_missing(plan: CommitPlan, found: Progress | None) -> bool:
     return found is None and plan.was_begun
 
 
-def judge(plan: CommitPlan, facts: Facts) -> Verdict:
+def judge(plan: CommitPlan, facts: Evidence) -> Verdict:
     """SKIP or DO.
 
     Raises ProgressMissing, ProgressBehind, BatchReplanned, AnotherOutput, CommittedOffsetsMoved,
@@ -232,7 +232,7 @@ def _says_which_rows(plan: CommitPlan, found: Progress) -> bool:
     return found.output_digest == output.digest or bool(output.target)
 
 
-def _check_group_is_unused(plan: CommitPlan, facts: Facts) -> None:
+def _check_group_is_unused(plan: CommitPlan, facts: Evidence) -> None:
     """Refuse a query whose first batch begins elsewhere than where its group has come to.
 
     Who has read a topic to its end with a group and starts with `earliest` and an empty checkpoint
@@ -277,7 +277,7 @@ def _wrong_cluster(plan: CommitPlan, reason: str) -> str:
     )
 
 
-def check_expected(plan: CommitPlan, facts: Facts) -> None:
+def check_expected(plan: CommitPlan, facts: Evidence) -> None:
     """Refuse a start from committed offsets that the group has left meanwhile.
 
     A driver of the lost checkpoint that still lived committed a batch after this query had read
@@ -297,7 +297,7 @@ def check_expected(plan: CommitPlan, facts: Facts) -> None:
     )
 
 
-def check_previous(plan: CommitPlan, facts: Facts) -> None:
+def check_previous(plan: CommitPlan, facts: Evidence) -> None:
     """Refuse to go on from a checkpoint that its group has left behind.
 
     After a lost checkpoint was replaced by a new one, or was believed to be lost, the old one's

@@ -35,11 +35,11 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import replace
 
-from txnlog_kafka.operations.effects import Ask, Operation, Outcome, Reached
+from txnlog_kafka.operations.effects import Ask, Milestone, Operation, Outcome
 from txnlog_kafka.operations.metadata import require_cluster, require_leaders
+from txnlog_kafka.operations.operation_group import OperationGroup, side_by_side
 from txnlog_kafka.operations.produce import Produced, produce_staged, staged_totals
 from txnlog_kafka.operations.session import Deadline, Session
-from txnlog_kafka.operations.together import Together, side_by_side
 from txnlog_kafka.operations.transaction import (
     Transaction,
     abort_transaction,
@@ -59,7 +59,7 @@ from txnlog_spark.commit.facts import stable_facts, stable_group, visible_progre
 from txnlog_spark.commit.former_outputs import recorded_digests
 from txnlog_spark.commit.journal import begin
 from txnlog_spark.commit.judgement import (
-    Facts,
+    Evidence,
     Verdict,
     check_output,
     is_committed,
@@ -146,19 +146,19 @@ def _known_aborted(plan: CommitPlan) -> CommitPlan:
 
 def _try(session: Session, attempt: TransactionTry) -> Operation[CommitOutcome]:
     batch_id = attempt.plan.batch.batch_id
-    yield Reached("look_up", "before", batch_id)
+    yield Milestone("look_up", "before", batch_id)
     visible = yield from _look_up(session, attempt)
-    yield Reached("look_up", "after", batch_id)
+    yield Milestone("look_up", "after", batch_id)
     plan = attempt.plan
     if visible is not None and is_committed(plan, visible):
         return (yield from _skip(session, attempt, visible))
     identity = yield from initialise(session, plan)
-    yield Reached("judge", "before", batch_id)
+    yield Milestone("judge", "before", batch_id)
     judged = yield from stable_facts(session, plan)
     plan = attempt.plan = yield from _with_former(plan, judged.progress)
     verdict = yield from judge_for_certain(session, attempt, judged, identity)
     if verdict is Verdict.SKIP:
-        yield Reached("judge", "after", batch_id)
+        yield Milestone("judge", "after", batch_id)
         return _skipped(attempt, judged)
     attempt.is_to_be_done = True
     if plan.who.is_query:
@@ -166,7 +166,7 @@ def _try(session: Session, attempt: TransactionTry) -> Operation[CommitOutcome]:
             identity = yield from commit_baseline(session, attempt, identity)
             judged = replace(judged, progress=baseline_of(plan))
         yield from begin(plan)
-    yield Reached("judge", "after", batch_id)
+    yield Milestone("judge", "after", batch_id)
     transaction = begin_transaction(session, attempt, identity)
     yield from _write(session, attempt, transaction, judged)
     return (yield from _commit(session, attempt, transaction))
@@ -206,29 +206,29 @@ def _skip(session: Session, attempt: TransactionTry, found: Progress) -> Operati
     Raises BatchReplanned when it is another batch.
     """
     is_last = found.next_batch_id == attempt.plan.batch.batch_id + 1
-    facts = Facts(found, {} if is_last else (yield from stable_group(session, attempt.plan)))
+    facts = Evidence(found, {} if is_last else (yield from stable_group(session, attempt.plan)))
     verdict = judge(attempt.plan, facts)
     check(verdict is Verdict.SKIP, "a batch that is to be done was skipped")
     return _skipped(attempt, facts)
 
 
-def _skipped(attempt: TransactionTry, facts: Facts) -> CommitOutcome:
+def _skipped(attempt: TransactionTry, facts: Evidence) -> CommitOutcome:
     progress = present(facts.progress, "a batch that is skipped has progress")
     return CommitOutcome(True, progress, attempts=attempt.number)
 
 
 def _write(
-    session: Session, attempt: TransactionTry, transaction: Transaction, judged: Facts
+    session: Session, attempt: TransactionTry, transaction: Transaction, judged: Evidence
 ) -> Operation[None]:
     """Everything that belongs to the transaction: records and offsets, at the same time."""
     batch = attempt.plan.batch
     partitions = sorted({TopicPartition(part.topic, part.partition) for part in batch.staged})
     yield from require_leaders(session, partitions, allow_auto_create=True)
-    yield Reached("add_partitions", "before", batch.batch_id)
+    yield Milestone("add_partitions", "before", batch.batch_id)
     yield from add_groups(session, attempt, transaction, partitions)
-    yield Reached("add_partitions", "after", batch.batch_id)
+    yield Milestone("add_partitions", "after", batch.batch_id)
     deadline = session.deadline()
-    parts: Together[str, TxnLogError | None] = Together(session.monotonic_ms)
+    parts: OperationGroup[str, TxnLogError | None] = OperationGroup(session.monotonic_ms)
     records = _produce(session, attempt, transaction)
     offsets = _commit_offsets(session, attempt, transaction, judged, deadline)
     yield from parts.start("offsets", _caught(offsets))
@@ -248,9 +248,9 @@ def _produce(
     session: Session, attempt: TransactionTry, transaction: Transaction
 ) -> Operation[None]:
     batch = attempt.plan.batch
-    yield Reached("produce", "before", batch.batch_id)
+    yield Milestone("produce", "before", batch.batch_id)
     yield from produce_staged(session, transaction, attempt.plan.to_produce, attempt.produced)
-    yield Reached("produce", "after", batch.batch_id)
+    yield Milestone("produce", "after", batch.batch_id)
     if not attempt.produced.is_stopped:
         _check_all_produced(attempt.plan, attempt.produced)
 
@@ -259,7 +259,7 @@ def _commit_offsets(
     session: Session,
     attempt: TransactionTry,
     transaction: Transaction,
-    judged: Facts,
+    judged: Evidence,
     deadline: Deadline,
 ) -> Operation[None]:
     done = yield from commit_batch_offsets(session, attempt, transaction, deadline=deadline)
@@ -291,10 +291,10 @@ def _commit(
 ) -> Operation[CommitOutcome]:
     """EndTxn(commit). From the first one that is sent on, no error leads to an abort."""
     batch_id = attempt.plan.batch.batch_id
-    yield Reached("end_txn", "before", batch_id)
+    yield Milestone("end_txn", "before", batch_id)
     attempt.commit_sent = True
     yield from commit_transaction(session, transaction, batch_id=batch_id)
-    yield Reached("end_txn", "after", batch_id)
+    yield Milestone("end_txn", "after", batch_id)
     return CommitOutcome(
         skipped=False,
         progress=progress_after(attempt.plan),

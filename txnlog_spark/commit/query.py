@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from txnlog_kafka.operations.effects import Operation, Reached
+from txnlog_kafka.operations.effects import Milestone, Operation
 from txnlog_kafka.operations.metadata import require_cluster
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.operations.values import StagedPartition
@@ -81,7 +81,7 @@ def commit_query_batch(session: Session, batch: QueryBatch) -> Operation[CommitO
     OptionError and what the brokers refuse; each time Spark stops the query, and its restart
     replays the batch.
     """
-    yield Reached("collect", "before", batch.batch_id)
+    yield Milestone("collect", "before", batch.batch_id)
     query_id = yield from read_query_id(batch.checkpoint)
     sources = yield from read_batch_offsets(batch.checkpoint, batch.batch_id)
     if batch.query_id is None:
@@ -91,7 +91,7 @@ def commit_query_batch(session: Session, batch: QueryBatch) -> Operation[CommitO
             f"the tasks belong to query {batch.query_id}, the checkpoint to {query_id}: "
             "set the writer's option checkpointLocation to this query's own checkpoint"
         )
-    yield Reached("collect", "after", batch.batch_id)
+    yield Milestone("collect", "after", batch.batch_id)
     yield from require_cluster(session)
     plan = yield from _plan(session, batch, query_id, sources)
     try:

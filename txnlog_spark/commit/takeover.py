@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txnlog_kafka.operations.effects import Operation, Reached
+from txnlog_kafka.operations.effects import Milestone, Operation
 from txnlog_kafka.operations.metadata import confirm_missing, require_leaders
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.operations.transaction import commit_transaction, init_producer_id
@@ -18,14 +18,14 @@ from txnlog_spark.errors import FatalError, UnknownTopic
 def initialise(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity]:
     """A new epoch, which fences whoever had the transactional id, or another one of the query's."""
     who, batch_id = plan.who, plan.batch.batch_id
-    yield Reached("init_producer_id", "before", batch_id)
+    yield Milestone("init_producer_id", "before", batch_id)
     if who.is_query and not _is_recorded(plan):
         yield from record_output(who)
     timeout_ms = who.transaction_timeout_ms
     identity = yield from init_producer_id(session, who.transactional_id, timeout_ms)
     if who.is_query:
         yield from fence_other_ids(session, plan)
-    yield Reached("init_producer_id", "after", batch_id)
+    yield Milestone("init_producer_id", "after", batch_id)
     return identity
 
 

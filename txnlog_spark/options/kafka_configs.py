@@ -22,10 +22,10 @@ IN_FLIGHT_MAX = 5
 """Kafka's own limit with idempotence: a broker remembers this many batches of a producer."""
 
 
-class Standing(enum.Enum):
+class Support(enum.Enum):
     """What the connector does with a config."""
 
-    OBEYED = "obeyed"
+    SUPPORTED = "obeyed"
     NO_EFFECT = "no effect"
     REFUSED = "refused"
 
@@ -34,28 +34,28 @@ class Standing(enum.Enum):
 class KafkaConfig:
     """One config: what is done with it, and why. `allows` tells of a value whether it is taken."""
 
-    standing: Standing
+    standing: Support
     why: str = ""
     allows: Callable[[str], bool] | None = None
     allowed: str = ""
 
 
 def _obeyed(*names: str) -> dict[str, KafkaConfig]:
-    return {PREFIX + name: KafkaConfig(Standing.OBEYED) for name in names}
+    return {PREFIX + name: KafkaConfig(Support.SUPPORTED) for name in names}
 
 
 def _no_effect(why: str, *names: str) -> dict[str, KafkaConfig]:
-    return {PREFIX + name: KafkaConfig(Standing.NO_EFFECT, why) for name in names}
+    return {PREFIX + name: KafkaConfig(Support.NO_EFFECT, why) for name in names}
 
 
 def _refused(why: str, *names: str) -> dict[str, KafkaConfig]:
-    return {PREFIX + name: KafkaConfig(Standing.REFUSED, why) for name in names}
+    return {PREFIX + name: KafkaConfig(Support.REFUSED, why) for name in names}
 
 
 def _only(
     name: str, allowed: str, allows: Callable[[str], bool], why: str
 ) -> dict[str, KafkaConfig]:
-    return {PREFIX + name: KafkaConfig(Standing.NO_EFFECT, why, allows, allowed)}
+    return {PREFIX + name: KafkaConfig(Support.NO_EFFECT, why, allows, allowed)}
 
 
 def _is(word: str) -> Callable[[str], bool]:
@@ -223,5 +223,5 @@ def config_of(lower_name: str) -> KafkaConfig | None:
     """
     known = KAFKA_CONFIGS.get(lower_name)
     if known is None and lower_name.startswith(SECURITY_FAMILIES):
-        return KafkaConfig(Standing.REFUSED, NOT_YET)
+        return KafkaConfig(Support.REFUSED, NOT_YET)
     return known

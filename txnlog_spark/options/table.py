@@ -21,7 +21,7 @@ from txnlog_kafka.host.security_options import SECURITY_OPTIONS, without_effect
 from txnlog_spark.errors import OptionError
 from txnlog_spark.offsets import parse_offsets, parse_partitions
 from txnlog_spark.options import values as to
-from txnlog_spark.options.kafka_configs import KAFKA_CONFIGS, PREFIX, Standing, config_of
+from txnlog_spark.options.kafka_configs import KAFKA_CONFIGS, PREFIX, Support, config_of
 from txnlog_spark.storage.options import (
     STORAGE_OPTIONS,
     STORAGE_PREFIX,
@@ -417,7 +417,7 @@ def _find_option(name: str, text: str, use: Use) -> Option | None:
     config = config_of(lower)
     if config is None:
         raise OptionError(name, None, f"remove it: this option is not known{_hint(lower)}")
-    if config.standing is Standing.REFUSED:
+    if config.standing is Support.REFUSED:
         raise OptionError(lower, None, f"remove it: {config.why}")
     if config.allows is not None and not config.allows(text):
         raise OptionError(lower, text, config.allowed)

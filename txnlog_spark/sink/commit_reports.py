@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from txnlog_kafka.host.processes import is_private
-from txnlog_kafka.operations.effects import Ask, Operation, Outcome, Reached, relayed
+from txnlog_kafka.operations.effects import Ask, Milestone, Operation, Outcome, relayed
 from txnlog_kafka.operations.produce import staged_totals
 from txnlog_kafka.operations.values import StagedPartition
 from txnlog_spark.commit.plan import CommitOutcome
@@ -94,7 +94,7 @@ class Stopwatch:
         return relayed(operation, self._noted)
 
     def _noted(self, ask: Ask) -> Operation[Outcome]:
-        if isinstance(ask, Reached):
+        if isinstance(ask, Milestone):
             self._reached(ask)
         return (yield ask)
 
@@ -115,7 +115,7 @@ class Stopwatch:
             ended = 1
         report.transactions_aborted = max(0, self._begun - ended)
 
-    def _reached(self, failpoint: Reached) -> None:
+    def _reached(self, failpoint: Milestone) -> None:
         place = (failpoint.step, failpoint.when)
         if place == ("add_partitions", "before"):
             self._begun += 1

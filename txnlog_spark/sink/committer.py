@@ -13,8 +13,8 @@ from txnlog_spark.client_cache import client_for, resolve_bootstrap
 from txnlog_spark.commit.batch_write import BatchWrite, commit_write
 from txnlog_spark.commit.plan import CommitOutcome
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch
+from txnlog_spark.sink.checkpoint_host import CheckpointHost
 from txnlog_spark.sink.commit_reports import run_reported
-from txnlog_spark.sink.disk import Disk
 from txnlog_spark.sink.settings import SinkSettings
 from txnlog_spark.staging.messages import StagedBatches
 from txnlog_spark.staging.output import check_one_batch, complete_messages, merge_counts
@@ -53,7 +53,7 @@ def commit_streaming(
         )
         plan_id = "" if first is None else first.run_id
         remove_others = partial(reader.remove_other_runs, write, batch_id, plan_id)
-        disk = Disk.of(settings, remove_others, reader.read)
+        disk = CheckpointHost.of(settings, remove_others, reader.read)
         commit = disk.serve(commit_query_batch(client.session, batch))
         run_reported(batch.query_id or "", batch_id, batch.staged, commit, client.run)
         if first is not None:
@@ -96,7 +96,7 @@ def commit_batch_write(
             version=settings.txn_version,
             source_offsets=settings.source_offsets,
         )
-        commit = Disk(read_staged=reader.read).serve(commit_write(client.session, write))
+        commit = CheckpointHost(read_staged=reader.read).serve(commit_write(client.session, write))
         outcome = run_reported(write_id, write.version or 0, write.staged, commit, client.run)
         reader.remove_all(write_id)
     return outcome

@@ -39,7 +39,7 @@ from txnlog_spark.sink.committer import (
 from txnlog_spark.sink.settings import SinkSettings
 from txnlog_spark.spark_errors import readable_errors
 from txnlog_spark.staging.address import ServerAddress, ensure_server
-from txnlog_spark.staging.frames import Attempt
+from txnlog_spark.staging.frames import TaskAttempt
 from txnlog_spark.staging.messages import RESULT_SIZE_PROPERTY, StagedBatches, inline_limit
 from txnlog_spark.staging.writer import Outlet, StagingWriter, open_server_outlet
 
@@ -117,7 +117,7 @@ class _StagingSink:
         servers, counts = self._view.get()
         # A task attempt's number is unique in an application.
         name = f"{self._plan_id}-{task.partitionId()}-{task.taskAttemptId()}"
-        attempt = Attempt(write, batch_id, self._plan_id, name)
+        attempt = TaskAttempt(write, batch_id, self._plan_id, name)
         limit = inline_limit(task.partitionId(), task.getLocalProperty(RESULT_SIZE_PROPERTY))
         staging = StagingWriter(partial(self._outlet, attempt, task), inline_bytes_max=limit)
         encoder = TaskEncoder(
@@ -145,7 +145,7 @@ class _StagingSink:
             host=socket.gethostname(),
         )
 
-    def _outlet(self, attempt: Attempt, task: TaskContext) -> Outlet:
+    def _outlet(self, attempt: TaskAttempt, task: TaskContext) -> Outlet:
         """Where a task puts what is too much for its commit message."""
         files = self._settings.staged_files()
         if files is not None:

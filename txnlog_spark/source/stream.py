@@ -69,6 +69,12 @@ from txnlog_spark.source.data_loss import (
     find_late_additions,
     find_rewound,
 )
+from txnlog_spark.source.hanging_transactions import (
+    HangingTransaction,
+    HangingTransactions,
+    explain,
+    find_hanging,
+)
 from txnlog_spark.source.partition import RangePartition, read_ranges
 from txnlog_spark.source.planning import (
     cap_at_committed,
@@ -80,7 +86,6 @@ from txnlog_spark.source.planning import (
 )
 from txnlog_spark.source.positions import is_repeatable, starts_from_group
 from txnlog_spark.source.settings import SourceSettings
-from txnlog_spark.source.standstill import HeldUp, Standstills, explain, held_up
 from txnlog_spark.spark_errors import readable_errors
 
 logger = logging.getLogger(__name__)
@@ -125,7 +130,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._fired_at: float | None = None
         self._high: Offsets = {}
         self._high_at = -math.inf
-        self._standstills = Standstills()
+        self._standstills = HangingTransactions()
 
     def initialOffset(self) -> JsonOffset:
         """Where a new query starts; the same for the whole run. Raises UnknownTopic."""
@@ -312,14 +317,14 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
         return ends
 
-    def _held_up(self, ends: Offsets) -> list[HeldUp]:
+    def _held_up(self, ends: Offsets) -> list[HangingTransaction]:
         """Where there are records after these last stable offsets."""
         if not self._settings.read_committed:
             return []
         self._high = fetch_offsets(self._settings, ends, "latest", read_committed=False)
-        return held_up(ends, self._high)
+        return find_hanging(ends, self._high)
 
-    def _explain(self, found: list[HeldUp]) -> str:
+    def _explain(self, found: list[HangingTransaction]) -> str:
         return explain(found, resolve_bootstrap(self._settings.connection))
 
     def _existing(self, begin: Offsets) -> tuple[TopicPartition, ...]:

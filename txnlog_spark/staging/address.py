@@ -38,7 +38,7 @@ from txnlog_kafka.wire.invariants import present
 from txnlog_spark.errors import OptionError, StagingFailed
 from txnlog_spark.staging.channel import Channel, ServerGone, connect_local
 from txnlog_spark.staging.frames import Kind
-from txnlog_spark.staging.places import ALIVE_FILE, BACKLOG, LOG_FILE, SOCKET_FILE, START_FILE
+from txnlog_spark.staging.server_files import ALIVE_FILE, BACKLOG, LOG_FILE, SOCKET_FILE, START_FILE
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator
 
 from txnlog_spark.errors import StagedBatchesInvalid, StagingFailed
-from txnlog_spark.staging.frames import Attempt
+from txnlog_spark.staging.frames import TaskAttempt
 from txnlog_spark.storage.connect import StorageSettings, open_files
 from txnlog_spark.storage.files import Bytes, Files
 from txnlog_spark.storage.location import Location
@@ -36,7 +36,7 @@ class StagedFiles:
 
     # ------------------------------------------------------------------ a task
 
-    def outlet(self, attempt: Attempt) -> FileOutlet:
+    def outlet(self, attempt: TaskAttempt) -> FileOutlet:
         """Begin an attempt's file. Raises StagingFailed."""
         folder = f"{self._batch(attempt.write, attempt.batch_id)}/{attempt.run_id or 'run'}"
         return FileOutlet(self._files, f"{folder}/{attempt.name}-{uuid.uuid4().hex[:8]}.staged")

@@ -56,7 +56,7 @@ class NotAFrame(ValueError):
     """The other side does not speak this protocol."""
 
 
-class Attempt(NamedTuple):
+class TaskAttempt(NamedTuple):
     """Which task attempt staged something.
 
     `write` names a query's sink, or is the id of a batch write; `run_id` is of one planning of the
@@ -88,7 +88,7 @@ class Forgotten(NamedTuple):
         """Whether nothing that it covers may come later."""
         return self.run_id is not None or self == Forgotten(self.write)
 
-    def covers(self, attempt: Attempt) -> bool:
+    def covers(self, attempt: TaskAttempt) -> bool:
         """Whether this attempt is meant."""
         return (
             attempt.write == self.write
@@ -129,16 +129,16 @@ def parse_json(body: bytes) -> Any:
         raise NotAFrame(str(error)) from None
 
 
-def parse_attempt(body: bytes) -> Attempt:
+def parse_attempt(body: bytes) -> TaskAttempt:
     """The body of Open. Raises NotAFrame."""
     return attempt_of(parse_json(body))
 
 
-def attempt_of(value: Any) -> Attempt:
-    """An Attempt as JSON has it. Raises NotAFrame."""
+def attempt_of(value: Any) -> TaskAttempt:
+    """An TaskAttempt as JSON has it. Raises NotAFrame."""
     try:
         write, batch_id, run_id, name = value
-        return Attempt(str(write), int(batch_id), str(run_id), str(name))
+        return TaskAttempt(str(write), int(batch_id), str(run_id), str(name))
     except (TypeError, ValueError) as error:
         raise NotAFrame(f"not an attempt: {error}") from None
 

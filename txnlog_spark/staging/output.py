@@ -14,7 +14,7 @@ from txnlog_kafka.operations.values import StagedPartition, StagedPiece
 from txnlog_kafka.wire.invariants import check
 from txnlog_spark.errors import StagedBatchesInvalid, TxnLogError
 from txnlog_spark.staging.chunks import IndexSummary, StagedChunk
-from txnlog_spark.staging.frames import Attempt, Forgotten
+from txnlog_spark.staging.frames import Forgotten, TaskAttempt
 
 MESSAGE_VERSION = 3
 
@@ -28,7 +28,7 @@ class StagedOutput:
     what the partitioner went by, so that the committer can see that all tasks saw the same topic.
     """
 
-    attempt: Attempt
+    attempt: TaskAttempt
     query_id: str
     task_attempt_id: int
     summary: IndexSummary

@@ -37,8 +37,8 @@ from txnlog_kafka.host.processes import has_ended, remove_directory
 from txnlog_spark.staging import frames
 from txnlog_spark.staging.certificates import server_context
 from txnlog_spark.staging.channel import notice_dead_peers
-from txnlog_spark.staging.frames import Attempt, Forgotten, Kind, NotAFrame
-from txnlog_spark.staging.places import ALIVE_FILE, BACKLOG
+from txnlog_spark.staging.frames import Forgotten, Kind, NotAFrame, TaskAttempt
+from txnlog_spark.staging.server_files import ALIVE_FILE, BACKLOG
 from txnlog_spark.staging.store import Room, Store, StoreFull
 from txnlog_spark.staging.unproved import PROVING_BYTES, PROVING_MAX, UNPROVED_MAX, Unproved
 
@@ -79,15 +79,15 @@ class Spool:
     def __init__(self, store: Store, directory: Path) -> None:
         self.store = store
         self._directory = directory
-        self._held: dict[Attempt, _Bytes] = {}
+        self._held: dict[TaskAttempt, _Bytes] = {}
         self._file_count = 0
 
-    def open(self, attempt: Attempt) -> None:
+    def open(self, attempt: TaskAttempt) -> None:
         """A task begins to stage."""
         self.store.open(attempt)
         self._held[attempt] = _Bytes()
 
-    def add(self, attempt: Attempt, data: bytes) -> None:
+    def add(self, attempt: TaskAttempt, data: bytes) -> None:
         """Raises StoreFull, and OSError when the file cannot be written."""
         held = self._held[attempt]
         if self.store.add(attempt, len(data)) is Room.MEMORY:
@@ -104,12 +104,12 @@ class Spool:
             held.memory = bytearray()
         _append(held.path, data)
 
-    def finish(self, attempt: Attempt, index: bytes) -> None:
+    def finish(self, attempt: TaskAttempt, index: bytes) -> None:
         """All bytes are there; the index is kept behind them. Raises as `add` does."""
         self.add(attempt, index)
         self.store.finish(attempt)
 
-    def read(self, attempt: Attempt, position: int, size_bytes: int) -> bytes | None:
+    def read(self, attempt: TaskAttempt, position: int, size_bytes: int) -> bytes | None:
         """Some bytes of a finished attempt, None without it. Raises OSError."""
         if self.store.finished(attempt) is None:
             return None
@@ -120,14 +120,14 @@ class Spool:
             file.seek(position)
             return file.read(size_bytes)
 
-    def index(self, attempt: Attempt, data_bytes: int) -> bytes | None:
+    def index(self, attempt: TaskAttempt, data_bytes: int) -> bytes | None:
         """What is behind the attempt's first `data_bytes`: its index. Raises OSError."""
         kept = self.store.finished(attempt)
         if kept is None:
             return None
         return self.read(attempt, data_bytes, kept.size_bytes - data_bytes)
 
-    def drop(self, attempt: Attempt) -> None:
+    def drop(self, attempt: TaskAttempt) -> None:
         """Forget an attempt and its bytes."""
         self.store.drop(attempt)
         self._remove(attempt)
@@ -137,7 +137,7 @@ class Spool:
         for attempt in self.store.forget(forgotten):
             self._remove(attempt)
 
-    def _remove(self, attempt: Attempt) -> None:
+    def _remove(self, attempt: TaskAttempt) -> None:
         held = self._held.pop(attempt, None)
         if held is None:
             return
@@ -287,7 +287,7 @@ class StagingServer:
 
     # ------------------------------------------------------------------ a task
 
-    async def _take(self, peer: _Peer, attempt: Attempt) -> None:
+    async def _take(self, peer: _Peer, attempt: TaskAttempt) -> None:
         """One attempt, to its end; one that breaks off is dropped.
 
         After a refusal the rest is read and forgotten, or the refusal might not reach the task.
@@ -315,7 +315,7 @@ class StagingServer:
         if stored:
             await peer.send(frames.frame(Kind.STORED))
 
-    def _put(self, attempt: Attempt, kind: Kind, body: bytes) -> str | None:
+    def _put(self, attempt: TaskAttempt, kind: Kind, body: bytes) -> str | None:
         """Keep what a task sent; why not, when it is refused."""
         if not self._spool.store.is_kept(attempt):
             return "its batch is committed, or its run has ended"

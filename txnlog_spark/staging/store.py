@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from txnlog_kafka.wire.invariants import check
-from txnlog_spark.staging.frames import Attempt, Forgotten
+from txnlog_spark.staging.frames import Forgotten, TaskAttempt
 
 FINAL_MAX = 1000
 """So many batches are remembered as over. A task that is later than that is a task of days ago."""
@@ -50,7 +50,7 @@ class Store:
         self._memory_bytes_max = memory_bytes_max
         self._memory_bytes_there = memory_bytes_max
         self._file_bytes_max = file_bytes_max
-        self._kept: dict[Attempt, Kept] = {}
+        self._kept: dict[TaskAttempt, Kept] = {}
         self._final: deque[Forgotten] = deque(maxlen=FINAL_MAX)
         self.memory_bytes = 0
         self.file_bytes = 0
@@ -58,7 +58,7 @@ class Store:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def open(self, attempt: Attempt) -> None:
+    def open(self, attempt: TaskAttempt) -> None:
         """A task begins to stage; its name is new.
 
         Raises StoreFull for a late one, whose batch is over: nobody would forget it.
@@ -72,7 +72,7 @@ class Store:
         """Keep no more in memory, whatever the bound is: the process does not have more."""
         self._memory_bytes_there = min(self._memory_bytes_there, size_bytes)
 
-    def add(self, attempt: Attempt, size_bytes: int) -> Room:
+    def add(self, attempt: TaskAttempt, size_bytes: int) -> Room:
         """Where the attempt belongs with so many more bytes: with FILE, what it has in memory too.
 
         Raises StoreFull when neither bound leaves space. The attempt stays as it was then.
@@ -85,7 +85,7 @@ class Store:
         self._add_to_file(attempt, kept, size_bytes)
         return Room.FILE
 
-    def move_to_file(self, attempt: Attempt) -> None:
+    def move_to_file(self, attempt: TaskAttempt) -> None:
         """There was no memory for what `add` has counted there. Raises StoreFull.
 
         Nor is there for as much of other attempts.
@@ -94,7 +94,7 @@ class Store:
         self.limit_memory(self.memory_bytes - kept.size_bytes)
         self._add_to_file(attempt, kept, 0)
 
-    def _add_to_file(self, attempt: Attempt, kept: Kept, size_bytes: int) -> None:
+    def _add_to_file(self, attempt: TaskAttempt, kept: Kept, size_bytes: int) -> None:
         moved = kept.size_bytes if kept.room is Room.MEMORY else 0
         if self.file_bytes + moved + size_bytes > self._file_bytes_max:
             raise StoreFull(
@@ -112,20 +112,20 @@ class Store:
     def _of(self, write: str) -> int:
         return sum(kept.size_bytes for each, kept in self._kept.items() if each.write == write)
 
-    def finish(self, attempt: Attempt) -> None:
+    def finish(self, attempt: TaskAttempt) -> None:
         """All of the attempt is there: it may be read from now on."""
         self._kept[attempt].finished = True
 
-    def finished(self, attempt: Attempt) -> Kept | None:
+    def finished(self, attempt: TaskAttempt) -> Kept | None:
         """An attempt that may be read."""
         kept = self._kept.get(attempt)
         return kept if kept is not None and kept.finished else None
 
-    def is_kept(self, attempt: Attempt) -> bool:
+    def is_kept(self, attempt: TaskAttempt) -> bool:
         """Whether the attempt has not been dropped or forgotten."""
         return attempt in self._kept
 
-    def drop(self, attempt: Attempt) -> None:
+    def drop(self, attempt: TaskAttempt) -> None:
         """Forget one attempt; nothing happens when it is forgotten already."""
         kept = self._kept.pop(attempt, None)
         if kept is None:
@@ -135,7 +135,7 @@ class Store:
         else:
             self.file_bytes -= kept.size_bytes
 
-    def forget(self, forgotten: Forgotten) -> list[Attempt]:
+    def forget(self, forgotten: Forgotten) -> list[TaskAttempt]:
         """Drop what is meant, finished or not; returns it, for the host to remove its bytes."""
         if forgotten.is_final:
             self._final.append(forgotten)

@@ -23,7 +23,7 @@ from txnlog_spark.staging.channel import (
     connect_remote,
 )
 from txnlog_spark.staging.chunks import ChunkList, IndexSummary
-from txnlog_spark.staging.frames import DATA_BYTES_MAX, DATA_BYTES_WANTED, Attempt, Kind
+from txnlog_spark.staging.frames import DATA_BYTES_MAX, DATA_BYTES_WANTED, Kind, TaskAttempt
 
 Bytes = bytes | bytearray | memoryview
 
@@ -95,7 +95,7 @@ class StagingWriter:
 class ServerOutlet:
     """Streams an attempt to the staging server of the driver."""
 
-    def __init__(self, channel: Channel, where: str, attempt: Attempt) -> None:
+    def __init__(self, channel: Channel, where: str, attempt: TaskAttempt) -> None:
         self._channel = channel
         self._where = where
         self._pending = bytearray()
@@ -156,7 +156,7 @@ class ServerOutlet:
 
 
 def open_server_outlet(
-    address: ServerAddress, attempt: Attempt, *, host: str | None, is_local: bool
+    address: ServerAddress, attempt: TaskAttempt, *, host: str | None, is_local: bool
 ) -> ServerOutlet:
     """Connect to the driver's staging server. Raises StagingFailed.
 

@@ -12,7 +12,7 @@ from typing import Protocol
 Bytes = bytes | bytearray | memoryview
 
 
-class Output(Protocol):
+class FileWriter(Protocol):
     """A file that is being written. It is there under its name once it is closed, never before.
 
     Nothing is flushed: after a loss of power a closed file may be gone or torn.
@@ -54,7 +54,7 @@ class Files(Protocol):
         this returns. After OSError it is not known whether the write took place.
         """
 
-    def open_output(self, path: str) -> Output:
+    def open_output(self, path: str) -> FileWriter:
         """Begin a file that nobody else writes. Raises OSError."""
 
     def delete(self, path: str) -> None:

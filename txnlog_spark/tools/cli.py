@@ -23,7 +23,7 @@ from txnlog_spark.commit.journal import check_cluster, write_begun
 from txnlog_spark.commit.plan import Batch, CommitPlan, Committer
 from txnlog_spark.commit.set_progress import check_forward, set_progress
 from txnlog_spark.errors import ProgressError, TxnLogError
-from txnlog_spark.sink.disk import Disk
+from txnlog_spark.sink.checkpoint_host import CheckpointHost
 from txnlog_spark.storage.location import read_location
 from txnlog_spark.tools.command_config import CommandConfig, read_command_config
 from txnlog_spark.tools.state import (
@@ -215,7 +215,7 @@ def _plan(
 ) -> CommitPlan:
     """The last batch that is in the output, as the sink would have committed it."""
     last = next_batch_id - 1
-    sources, disk = None, Disk(checkpoint.files)
+    sources, disk = None, CheckpointHost(checkpoint.files)
     if disk.run(read_file(offsets_path(checkpoint.path, last))) is not None:
         sources = disk.run(read_batch_offsets(checkpoint.path, last))
     ends = {} if sources is None else sources.source_offsets
@@ -267,7 +267,7 @@ def _record(checkpoint: CheckpointState, next_batch_id: int, partition: TopicPar
     """Make the sink's own record agree."""
     if checkpoint.begun is not None:
         changed = after_setting(checkpoint.begun, next_batch_id, partition)
-        Disk(checkpoint.files).run(write_begun(checkpoint.folder, changed))
+        CheckpointHost(checkpoint.files).run(write_begun(checkpoint.folder, changed))
 
 
 def _text(shown: Mapping[str, Any], indent: str = "") -> str:

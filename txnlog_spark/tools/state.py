@@ -16,7 +16,7 @@ from txnlog_spark.commit.journal import ended_with, journal_folder, read_begun
 from txnlog_spark.commit.plan import Begun, Progress
 from txnlog_spark.commit.progress import group_digest, locate_progress, newest_progress
 from txnlog_spark.errors import ProgressError
-from txnlog_spark.sink.disk import Disk
+from txnlog_spark.sink.checkpoint_host import CheckpointHost
 from txnlog_spark.storage.connect import StorageSettings, open_files
 from txnlog_spark.storage.files import Files
 from txnlog_spark.storage.location import Location
@@ -73,7 +73,7 @@ def read_checkpoint(
 ) -> CheckpointState:
     """The state of a checkpoint. Raises ProgressError for a directory that is none, OptionError."""
     files = open_files("--checkpoint", checkpoint, storage)
-    folder, disk = journal_folder(checkpoint.text, sink), Disk(files)
+    folder, disk = journal_folder(checkpoint.text, sink), CheckpointHost(files)
     return CheckpointState(
         files=files,
         path=checkpoint.text,
@@ -85,7 +85,7 @@ def read_checkpoint(
     )
 
 
-def _last_of(disk: Disk, log: str) -> int:
+def _last_of(disk: CheckpointHost, log: str) -> int:
     names = disk.run(list_folder(log))
     return max((int(name) for name in names if name.isdecimal()), default=-1)
 

@@ -44,7 +44,7 @@ class Resource(enum.IntEnum):
     BROKER = 4
 
 
-class Operation(enum.IntEnum):
+class AlterConfigOp(enum.IntEnum):
     """What an incremental change does (Kafka's `AlterConfigOp.OpType`)."""
 
     SET = 0
@@ -78,7 +78,7 @@ class ConfigAdmin:
     ) -> Commit:
         """IncrementalAlterConfigs of one resource. Raises TopicRefused; changes nothing."""
         _check_distinct([change.option for change in changes])
-        _check_values({c.option: c.value for c in changes if c.operation != Operation.DELETE})
+        _check_values({c.option: c.value for c in changes if c.operation != AlterConfigOp.DELETE})
         if resource_type == Resource.BROKER:
             self._check_broker(name)
             texts = dict(self._metadata.image.broker_configs.get(name, {}))
@@ -186,16 +186,16 @@ def _apply(change: ConfigChange, texts: dict[str, str], key: ConfigKey | None) -
     """Change `texts` by these operations. Raises TopicRefused."""
     option, value = change.option, change.value or ""
     match change.operation:
-        case Operation.SET:
+        case AlterConfigOp.SET:
             texts[option] = value
-        case Operation.DELETE:
+        case AlterConfigOp.DELETE:
             texts.pop(option, None)
-        case Operation.APPEND | Operation.SUBTRACT:
+        case AlterConfigOp.APPEND | AlterConfigOp.SUBTRACT:
             if key is None or key.kind is not ConfigKind.LIST:
                 raise TopicRefused(ErrorCode.INVALID_CONFIG, f"{option[:300]!r} is not a list")
             present = [p for p in texts.get(option, format_value(key.default)).split(",") if p]
             named = value.split(",")
-            if change.operation == Operation.APPEND:
+            if change.operation == AlterConfigOp.APPEND:
                 present += [part for part in named if part not in present]
             else:
                 present = [part for part in present if part not in named]

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from broker_sim.apis import BROKER_APIS, BrokerApiKey
-from broker_sim.apis.registry import Operation, RegistryError
+from broker_sim.apis.registry import NodeChange, RegistryError
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.controller.image import MetadataRecord
 from broker_sim.core.controller.registrations import BrokerRegistration
@@ -226,7 +226,7 @@ class Membership:
         elif broker_path(self._broker.broker_id) not in nodes:
             self._change(registering(self._broker), effects)
 
-    def _change(self, operations: list[Operation], effects: Effects) -> None:
+    def _change(self, operations: list[NodeChange], effects: Effects) -> None:
         """Whatever is answered: the nodes, read again, say what there is."""
         if self._changing_nodes or self._link.is_paused:
             return

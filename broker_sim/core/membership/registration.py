@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from broker_sim.apis.registry import (
     CONTROLLER_EPOCH_PATH,
     NO_SESSION,
-    Operation,
+    NodeChange,
     OperationType,
 )
 from broker_sim.core.controller.registrations import BrokerRegistration
@@ -33,14 +33,14 @@ def broker_path(broker_id: int) -> str:
     return f"{BROKERS_PREFIX}{broker_id}"
 
 
-def registering(broker: BrokerRegistration) -> list[Operation]:
+def registering(broker: BrokerRegistration) -> list[NodeChange]:
     """Register; the epoch of the registration is not known before."""
-    return [Operation(OperationType.CREATE_EPHEMERAL, *_node_of(broker))]
+    return [NodeChange(OperationType.CREATE_EPHEMERAL, *_node_of(broker))]
 
 
-def registering_again(broker: BrokerRegistration) -> list[Operation]:
+def registering_again(broker: BrokerRegistration) -> list[NodeChange]:
     """Change a registration of the same session: it gets a new epoch."""
-    return [Operation(OperationType.SET, *_node_of(broker))]
+    return [NodeChange(OperationType.SET, *_node_of(broker))]
 
 
 def _node_of(broker: BrokerRegistration) -> tuple[str, bytes]:
@@ -59,14 +59,14 @@ def registered_brokers(nodes: Nodes) -> dict[int, BrokerRegistration]:
     return found
 
 
-def electing(broker_id: int, nodes: Nodes) -> list[Operation]:
+def electing(broker_id: int, nodes: Nodes) -> list[NodeChange]:
     """Become the controller, if nobody is; the epoch rises with it or nothing happens."""
     epoch = nodes.get(CONTROLLER_EPOCH_PATH)
-    raised = Operation(OperationType.CREATE, CONTROLLER_EPOCH_PATH)
+    raised = NodeChange(OperationType.CREATE, CONTROLLER_EPOCH_PATH)
     if epoch is not None:
-        raised = Operation(OperationType.SET, CONTROLLER_EPOCH_PATH, b"", epoch.version)
+        raised = NodeChange(OperationType.SET, CONTROLLER_EPOCH_PATH, b"", epoch.version)
     data = json.dumps({"broker": broker_id}).encode()
-    return [Operation(OperationType.CREATE_EPHEMERAL, CONTROLLER_PATH, data), raised]
+    return [NodeChange(OperationType.CREATE_EPHEMERAL, CONTROLLER_PATH, data), raised]
 
 
 def controller_of(nodes: Nodes) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from txnlog_kafka.operations.effects import Reached, Sleep
+from txnlog_kafka.operations.effects import Milestone, Sleep
 from txnlog_spark.commit.plan import CommitOutcome, Progress
 from txnlog_spark.errors import AbortableError, ProducerFenced, TxnLogError
 from txnlog_spark.sink import commit_reports
@@ -48,7 +48,7 @@ def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def commit(steps, ends_with):
     """An operation that takes 10 ms a failpoint."""
     for step in steps:
-        yield Reached(*step.split(), 7)
+        yield Milestone(*step.split(), 7)
         yield Sleep(10)
     if isinstance(ends_with, Exception):
         raise ends_with

@@ -12,7 +12,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.errors import OptionError
 from txnlog_spark.options import table as options_module
-from txnlog_spark.options.kafka_configs import KAFKA_CONFIGS, NOT_YET, Standing
+from txnlog_spark.options.kafka_configs import KAFKA_CONFIGS, NOT_YET, Support
 from txnlog_spark.options.table import (
     NO_EFFECT,
     OPTIONS,
@@ -342,7 +342,7 @@ def test_every_config_of_kafkas_clients_has_a_place_in_the_table() -> None:
 
 def test_the_obeyed_configs_are_the_declared_options() -> None:
     declared = {option.name for option in OPTIONS if option.name.startswith("kafka.")}
-    obeyed = {n for n, c in KAFKA_CONFIGS.items() if c.standing is Standing.OBEYED}
+    obeyed = {n for n, c in KAFKA_CONFIGS.items() if c.standing is Support.OBEYED}
     assert obeyed == declared
 
 
@@ -355,10 +355,10 @@ def test_harmless_values_are_known_for_all_configs_that_look_at_theirs() -> None
 @pytest.mark.parametrize("name", sorted(KAFKA_CONFIGS))
 def test_every_config_of_kafkas_is_obeyed_or_taken_with_one_line_or_refused(name, told) -> None:
     config = KAFKA_CONFIGS[name]
-    if config.standing is Standing.REFUSED:
+    if config.standing is Support.REFUSED:
         assert f"option {name}: remove it: {config.why}" in refused({name: "x"}, Use.READ_STREAM)
         assert told() == []
-    elif config.standing is Standing.NO_EFFECT:
+    elif config.standing is Support.NO_EFFECT:
         for _ in range(3):
             values = parse_options({name: HARMLESS.get(name, "x")}, Use.WRITE_STREAM)
         assert name not in values

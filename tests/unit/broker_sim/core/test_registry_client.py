@@ -11,7 +11,7 @@ from broker_sim.apis import own_api_of
 from broker_sim.apis.registry import (
     CONTROLLER_EPOCH_PATH,
     NO_SESSION,
-    Operation,
+    NodeChange,
     OperationType,
     RegistryError,
 )
@@ -86,8 +86,8 @@ def test_the_session_that_was_opened_is_used_until_it_expires(asker):
 
 def test_a_controller_is_elected_writes_the_log_and_others_read_it(asker):
     election = [
-        Operation(T.CREATE_EPHEMERAL, "/controller", b"1"),
-        Operation(T.CREATE, CONTROLLER_EPOCH_PATH),
+        NodeChange(T.CREATE_EPHEMERAL, "/controller", b"1"),
+        NodeChange(T.CREATE, CONTROLLER_EPOCH_PATH),
     ]
     assert asker.ask("multi", election) == MultiAnswer(E.NONE, 2, ((E.NONE, 0), (E.NONE, 0)))
     refused = asker.ask("multi", election)
@@ -108,7 +108,7 @@ def test_a_controller_is_elected_writes_the_log_and_others_read_it(asker):
 def test_a_wait_does_not_keep_changes_waiting_and_is_answered_by_them(asker):
     seen, _ = asker.ask("get_nodes", [], None)
     assert asker.ask("wait", seen, 1_000) is None
-    asker.ask("multi", [Operation(T.CREATE, "/a")])
+    asker.ask("multi", [NodeChange(T.CREATE, "/a")])
     assert Position(E.NONE, 2, 0) in asker.told
     assert asker.asked == {}
 

@@ -7,7 +7,7 @@ import copy
 import pytest
 from support.registry_build import RegistryHost
 
-from broker_sim.apis.registry import Operation, OperationType
+from broker_sim.apis.registry import NodeChange, OperationType
 from broker_sim.core.effects import Append, Delete, Truncate, WriteFile
 from broker_sim.registry.changes import Node, NodesChanged, RecordsAppended, decode_change
 from broker_sim.registry.journal import SNAPSHOT, RegistryDamaged, changes_path
@@ -22,7 +22,7 @@ def host_with(count: int) -> RegistryHost:
     host = RegistryHost()
     session_id = host.open().session_id
     for number in range(count):
-        host.multi(session_id, Operation(OperationType.CREATE, f"/{number}", b"x" * 20))
+        host.multi(session_id, NodeChange(OperationType.CREATE, f"/{number}", b"x" * 20))
     return host
 
 

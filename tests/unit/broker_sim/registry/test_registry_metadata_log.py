@@ -7,7 +7,7 @@ from support.registry_build import RegistryHost, error_of
 
 from broker_sim.apis.registry import (
     CONTROLLER_EPOCH_PATH,
-    Operation,
+    NodeChange,
     OperationType,
     RegistryError,
 )
@@ -24,12 +24,12 @@ def host():
 @pytest.fixture
 def session_id(host):
     opened = host.open().session_id
-    host.multi(opened, Operation(OperationType.CREATE, CONTROLLER_EPOCH_PATH))
+    host.multi(opened, NodeChange(OperationType.CREATE, CONTROLLER_EPOCH_PATH))
     return opened
 
 
 def raise_epoch(host, session_id: int, expected: int) -> RegistryError:
-    raised = Operation(OperationType.SET, CONTROLLER_EPOCH_PATH, b"", expected)
+    raised = NodeChange(OperationType.SET, CONTROLLER_EPOCH_PATH, b"", expected)
     return error_of(host.multi(session_id, raised))
 
 
@@ -87,7 +87,7 @@ def test_a_read_gives_what_fits_and_one_record_at_least(host, session_id):
 
 def test_with_little_free_space_changes_are_refused_and_sessions_still_end(host, session_id):
     host.step(StorageSpace(is_low=True))
-    created = Operation(OperationType.CREATE_EPHEMERAL, "/a")
+    created = NodeChange(OperationType.CREATE_EPHEMERAL, "/a")
     assert error_of(host.multi(session_id, created)) is E.KAFKA_STORAGE_ERROR
     assert error_of(host.append(session_id, 0, 0, b"a")) is E.KAFKA_STORAGE_ERROR
     assert error_of(host.open()) is E.KAFKA_STORAGE_ERROR

@@ -9,7 +9,7 @@ from broker_sim.apis import OWN_APIS
 from broker_sim.apis.registry import (
     CONTROLLER_EPOCH_PATH,
     NO_SESSION,
-    Operation,
+    NodeChange,
     OperationType,
     RegistryError,
     registry_of_session,
@@ -33,7 +33,7 @@ def test_any_request_keeps_a_session_alive_and_silence_ends_it():
     host.advance(4_999)
     assert host.heartbeat(session_id) is OK
     host.advance(4_999)
-    assert error_of(host.multi(session_id, Operation(OperationType.CHECK, "/a"))) is (
+    assert error_of(host.multi(session_id, NodeChange(OperationType.CHECK, "/a"))) is (
         RegistryError.NO_NODE
     )
     host.advance(4_999)
@@ -46,9 +46,9 @@ def test_any_request_keeps_a_session_alive_and_silence_ends_it():
 def test_the_ephemeral_nodes_of_an_expired_session_go_in_the_change_that_ends_it():
     host = RegistryHost()
     session_id, other_id = host.open(1_000).session_id, host.open(9_000).session_id
-    host.multi(session_id, Operation(OperationType.CREATE_EPHEMERAL, "/a"))
-    host.multi(session_id, Operation(OperationType.CREATE, "/b"))
-    host.multi(other_id, Operation(OperationType.CREATE_EPHEMERAL, "/c"))
+    host.multi(session_id, NodeChange(OperationType.CREATE_EPHEMERAL, "/a"))
+    host.multi(session_id, NodeChange(OperationType.CREATE, "/b"))
+    host.multi(other_id, NodeChange(OperationType.CREATE_EPHEMERAL, "/c"))
     before = len(host.operations)
     host.advance(1_000)
     assert set(host.nodes()) == {"/b", "/c"}
@@ -58,7 +58,7 @@ def test_the_ephemeral_nodes_of_an_expired_session_go_in_the_change_that_ends_it
 def test_a_closed_session_is_gone_at_once_with_its_timer():
     host = RegistryHost()
     session_id = host.open().session_id
-    host.multi(session_id, Operation(OperationType.CREATE_EPHEMERAL, "/a"))
+    host.multi(session_id, NodeChange(OperationType.CREATE_EPHEMERAL, "/a"))
     assert error_of(host.send(K.REGISTRY_CLOSE_SESSION, session_id=session_id)) is OK
     assert host.nodes() == {}
     assert host.timers == {}
@@ -68,7 +68,7 @@ def test_a_closed_session_is_gone_at_once_with_its_timer():
 def test_after_a_restart_every_session_has_its_whole_timeout_again():
     host = RegistryHost()
     session_id = host.open(5_000).session_id
-    host.multi(session_id, Operation(OperationType.CREATE_EPHEMERAL, "/a"))
+    host.multi(session_id, NodeChange(OperationType.CREATE_EPHEMERAL, "/a"))
     host.advance(4_999)
     host = host.restarted()
     host.advance(4_999)
@@ -99,7 +99,7 @@ def test_a_session_may_use_several_connections():
 
 def test_without_a_session_only_reads_are_carried_out():
     host = RegistryHost()
-    assert error_of(host.multi(NO_SESSION, Operation(OperationType.CREATE, "/a"))) is EXPIRED
+    assert error_of(host.multi(NO_SESSION, NodeChange(OperationType.CREATE, "/a"))) is EXPIRED
     assert error_of(host.append(NO_SESSION, 0, 0, b"r")) is EXPIRED
     assert error_of(host.wait(NO_SESSION, 0, 0)) is EXPIRED
     assert error_of(host.read(0)) is OK
@@ -110,7 +110,7 @@ def test_a_change_that_comes_late_by_an_older_connection_is_refused():
     """Its client has read since, by a newer one, that it was not carried out (cluster 120)."""
     host = RegistryHost()
     session_id = host.open().session_id
-    host.multi(session_id, Operation(OperationType.CREATE, CONTROLLER_EPOCH_PATH))
+    host.multi(session_id, NodeChange(OperationType.CREATE, CONTROLLER_EPOCH_PATH))
     assert host.send(K.REGISTRY_READ, connection=3, session_id=session_id).record_epoch == -1
     for key, fields in (
         (K.REGISTRY_APPEND, {"controller_epoch": 0, "records": [b"late"]}),

@@ -9,7 +9,7 @@ from broker_sim.apis import RegistryApiKey
 from broker_sim.apis.registry import (
     CONTROLLER_EPOCH_PATH,
     NO_SESSION,
-    Operation,
+    NodeChange,
     OperationType,
     RegistryError,
 )
@@ -47,7 +47,7 @@ def answered(host, connection: int = 7) -> list[tuple[RegistryError, int, int]]:
 
 def test_a_change_after_what_was_seen_is_answered_at_once(host, session_id):
     zxid, end = position(host)
-    host.multi(session_id, Operation(CREATE, "/a"))
+    host.multi(session_id, NodeChange(CREATE, "/a"))
     answer = host.wait(session_id, zxid, end)
     assert (answer.zxid, answer.log_end_offset) == position(host) != (zxid, end)
 
@@ -55,14 +55,14 @@ def test_a_change_after_what_was_seen_is_answered_at_once(host, session_id):
 @pytest.mark.parametrize("change", ["create", "expiry of another", "append"])
 def test_a_wait_is_answered_by_any_later_change_of_nodes_or_of_the_log(host, session_id, change):
     other_id = host.open(1_000).session_id
-    host.multi(other_id, Operation(OperationType.CREATE_EPHEMERAL, "/e"))
-    host.multi(session_id, Operation(CREATE, CONTROLLER_EPOCH_PATH))
+    host.multi(other_id, NodeChange(OperationType.CREATE_EPHEMERAL, "/e"))
+    host.multi(session_id, NodeChange(CREATE, CONTROLLER_EPOCH_PATH))
     before = position(host)
     assert host.wait(session_id, *before, max_wait_ms=3_000) is None
     host.heartbeat(session_id)
     assert answered(host) == []
     if change == "create":
-        host.multi(session_id, Operation(CREATE, "/a"))
+        host.multi(session_id, NodeChange(CREATE, "/a"))
     elif change == "append":
         host.append(session_id, 0, 0, b"r")
     else:
@@ -112,7 +112,7 @@ def test_the_end_of_a_session_answers_its_waits_and_no_others(host, session_id):
 def test_a_connection_that_is_gone_waits_no_more(host, session_id):
     host.wait(session_id, *position(host))
     host.disconnect(7)
-    host.multi(session_id, Operation(CREATE, "/a"))
+    host.multi(session_id, NodeChange(CREATE, "/a"))
     host.advance(3_000)
     assert answered(host) == []
 

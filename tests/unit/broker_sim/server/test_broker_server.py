@@ -28,7 +28,7 @@ from broker_sim.core.effects import (
     TimerFired,
 )
 from broker_sim.server.broker_server import BrokerServer
-from broker_sim.server.connection import Connection
+from broker_sim.server.client_connection import ClientConnection
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import StorageFull
@@ -145,7 +145,7 @@ def held(host: BrokerServer) -> dict[str, int]:
     gc.collect()
     return {
         "connections": len(host._connections),
-        "connection objects": sum(isinstance(each, Connection) for each in gc.get_objects()),
+        "connection objects": sum(isinstance(each, ClientConnection) for each in gc.get_objects()),
         "delayed fetches": len(host._core.parts.fetches),
         "files in use": len(host._storage._in_use),
         "bytes of requests": host.request_memory.held_bytes,

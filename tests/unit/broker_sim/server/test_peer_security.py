@@ -20,6 +20,7 @@ from broker_sim.core.config import BrokerConfig, ConfigError
 from broker_sim.core.effects import PeerAnswer, PeerLost, Send
 from broker_sim.core.endpoint import Endpoint
 from broker_sim.core.registry_client import REGISTRY_PEER
+from broker_sim.server.peer_connections import PeerConnections
 from broker_sim.server.peer_security import (
     LoginFailed,
     LoginStep,
@@ -27,7 +28,6 @@ from broker_sim.server.peer_security import (
     PeerUser,
     read_peer_security,
 )
-from broker_sim.server.peers import Peers
 from txnlog_kafka.wire.framing import MalformedFrame, decode_request, encode_response
 from txnlog_kafka.wire.messages import APIS, ApiKey
 
@@ -96,7 +96,7 @@ def ask(broker: SecuredBroker, config: dict[str, str], count: int = 1) -> list[A
 
     async def everything() -> list[Any]:
         owner = Owner(broker.port)
-        peers = Peers(owner, BrokerConfig(config))
+        peers = PeerConnections(owner, BrokerConfig(config))
         found = []
         for number in range(count):
             peers.send(Send(PEER, number, 12, METADATA))
@@ -161,7 +161,7 @@ def test_a_listener_that_asks_for_few_iterations_learns_no_proof(caplog):
 def test_a_login_that_ends_is_renewed_on_its_connection_before_the_next_request():
     async def everything(broker: SecuredBroker) -> list[Any]:
         owner = Owner(broker.port)
-        peers = Peers(owner, BrokerConfig(options("SASL_PLAINTEXT")))
+        peers = PeerConnections(owner, BrokerConfig(options("SASL_PLAINTEXT")))
         found = []
         for number in range(3):
             peers.send(Send(PEER, number, 12, METADATA))
@@ -183,7 +183,7 @@ def test_the_registry_is_neither_encrypted_nor_logged_in_to():
     async def everything() -> Any:
         with SecuredBroker(answering) as broker:
             owner = Owner(broker.port)
-            peers = Peers(owner, BrokerConfig(options("SASL_PLAINTEXT")))
+            peers = PeerConnections(owner, BrokerConfig(options("SASL_PLAINTEXT")))
             peers.send(Send(REGISTRY_PEER, 0, 12, METADATA))
             found = await owner.next()
             peers.close()

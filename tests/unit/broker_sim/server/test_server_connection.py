@@ -7,7 +7,12 @@ import struct
 import pytest
 
 from broker_sim.core.effects import Close, NoResponse, Request, Respond
-from broker_sim.server.connection import PIECE_BYTES, READ_AHEAD_BYTES, TURN_BYTES, Connection
+from broker_sim.server.client_connection import (
+    PIECE_BYTES,
+    READ_AHEAD_BYTES,
+    TURN_BYTES,
+    ClientConnection,
+)
 from broker_sim.server.outgoing import Outgoing
 from broker_sim.server.request_memory import FREE_BYTES, RequestMemory
 from txnlog_kafka.wire.framing import encode_request, encode_response
@@ -79,14 +84,14 @@ class Owner:
 
     def __init__(self) -> None:
         self.request_memory = RequestMemory(200_000)
-        self.later: list[Connection] = []
+        self.later: list[ClientConnection] = []
         self.submitted: list[Request] = []
-        self.gone: list[Connection] = []
+        self.gone: list[ClientConnection] = []
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: ClientConnection) -> None:
         pass
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: ClientConnection) -> None:
         self.gone.append(connection)
 
     def submit(self, request, size_bytes=0) -> None:
@@ -95,7 +100,7 @@ class Owner:
     def outgoing(self, response: Respond) -> Answer:
         return Answer(response)
 
-    def call_soon(self, connection: Connection) -> None:
+    def call_soon(self, connection: ClientConnection) -> None:
         self.later.append(connection)
 
 
@@ -110,8 +115,8 @@ def transport() -> Transport:
 
 
 @pytest.fixture
-def connection(owner, transport) -> Connection:
-    made = Connection(owner, 3)
+def connection(owner, transport) -> ClientConnection:
+    made = ClientConnection(owner, 3)
     made.connection_made(transport)
     return made
 
@@ -186,7 +191,7 @@ def test_a_peer_that_sends_no_more_gets_the_rest_of_its_answer(connection, trans
 
 def test_who_sends_no_more_and_waits_for_a_long_poll_or_for_nothing_is_closed(owner):
     for data in (b"", frame(1), frame(1)[:-1]):
-        connection = Connection(owner, 3)
+        connection = ClientConnection(owner, 3)
         connection.connection_made(Transport())
         connection.data_received(data)
         assert not connection.eof_received()
@@ -343,7 +348,7 @@ def partial_frame(size: int, received: int) -> bytes:
 @pytest.mark.invariant(73)
 def test_large_requests_share_one_account_and_one_always_goes_on(owner):
     transports = [Transport() for _ in range(3)]
-    members = [Connection(owner, number) for number in range(3)]
+    members = [ClientConnection(owner, number) for number in range(3)]
     for member, transport in zip(members, transports, strict=True):
         member.connection_made(transport)
     for member in members:
@@ -361,7 +366,7 @@ def test_large_requests_share_one_account_and_one_always_goes_on(owner):
 
 def test_who_stalls_with_the_turn_is_closed_while_others_wait(owner):
     transports = [Transport(), Transport()]
-    members = [Connection(owner, number) for number in range(2)]
+    members = [ClientConnection(owner, number) for number in range(2)]
     for member, transport in zip(members, transports, strict=True):
         member.connection_made(transport)
         member.data_received(partial_frame(900_000, FREE_BYTES + 150_000))

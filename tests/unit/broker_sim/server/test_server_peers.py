@@ -15,8 +15,8 @@ from broker_sim.core.config import BrokerConfig
 from broker_sim.core.effects import PeerAnswer, PeerLost, Send
 from broker_sim.core.endpoint import Endpoint
 from broker_sim.core.registry_client import REGISTRY_PEER
-from broker_sim.server import peers as peers_module
-from broker_sim.server.peers import Peers
+from broker_sim.server import peer_connections as peers_module
+from broker_sim.server.peer_connections import PeerConnections
 from txnlog_kafka.wire.framing import FrameDecoder
 from txnlog_kafka.wire.messages import APIS, ApiKey
 
@@ -100,7 +100,7 @@ def heartbeat(correlation_id: int, peer: int = PEER) -> Send:
 
 
 def run(
-    react, scenario: Callable[[Owner, Peers, Remote], Awaitable[None]], **options: object
+    react, scenario: Callable[[Owner, PeerConnections, Remote], Awaitable[None]], **options: object
 ) -> None:
     """The scenario with a peer that reacts so."""
 
@@ -109,7 +109,7 @@ def run(
         config = BrokerConfig(
             {"node.id": 3, **{k.replace("_", "."): v for k, v in options.items()}}
         )
-        peers = Peers(owner, config)
+        peers = PeerConnections(owner, config)
         async with Remote(react) as remote:
             owner.endpoints[PEER] = remote.endpoint
             await scenario(owner, peers, remote)
@@ -119,7 +119,7 @@ def run(
 
 
 def test_answers_come_in_the_order_of_the_requests_over_one_connection() -> None:
-    async def scenario(owner: Owner, peers: Peers, remote: Remote) -> None:
+    async def scenario(owner: Owner, peers: PeerConnections, remote: Remote) -> None:
         for number in range(50):
             peers.send(heartbeat(number))
         answers = [await owner.next() for _ in range(50)]
@@ -136,7 +136,7 @@ def test_a_request_to_the_registry_is_framed_as_ours_and_its_answer_decoded() ->
         del number
         writer.write(answer_bytes(header, error_code=0, session_id=12, timeout_ms=900))
 
-    async def scenario(owner: Owner, peers: Peers, remote: Remote) -> None:
+    async def scenario(owner: Owner, peers: PeerConnections, remote: Remote) -> None:
         owner.endpoints[REGISTRY_PEER] = remote.endpoint
         own = OWN_APIS[RegistryApiKey.REGISTRY_OPEN_SESSION]
         peers.send(Send(REGISTRY_PEER, 5, 0, own.request(session_id=-1, timeout_ms=900)))
@@ -161,7 +161,7 @@ def test_what_waits_at_the_peer_holds_up_no_request_of_another_kind() -> None:
         if header.api_key not in waiting:
             await answering(number, header, writer)
 
-    async def scenario(owner: Owner, peers: Peers, remote: Remote) -> None:
+    async def scenario(owner: Owner, peers: PeerConnections, remote: Remote) -> None:
         for send in waiting.values():
             peers.send(send)
         peers.send(heartbeat(9))
@@ -183,7 +183,7 @@ def test_a_connection_that_ends_within_a_frame_loses_the_peer_once(sent: int) ->
         writer.write(answer_bytes(header, error_code=0)[:sent])
         return "close"
 
-    async def scenario(owner: Owner, peers: Peers, remote: Remote) -> None:
+    async def scenario(owner: Owner, peers: PeerConnections, remote: Remote) -> None:
         for number in range(4):
             peers.send(heartbeat(number))
         assert (await owner.next()).correlation_id == 0
@@ -199,7 +199,7 @@ def test_a_loss_of_one_connection_of_a_peer_ends_the_other_and_is_told_once() ->
         del number, writer
         return None if header.api_key is ApiKey.FETCH else "close"
 
-    async def scenario(owner: Owner, peers: Peers, remote: Remote) -> None:
+    async def scenario(owner: Owner, peers: PeerConnections, remote: Remote) -> None:
         peers.send(Send(PEER, 0, 12, fetch_request("orders")))
         peers.send(heartbeat(1))
         assert await owner.next() == PeerLost(PEER)
@@ -222,7 +222,7 @@ def test_bytes_that_are_no_answer_lose_the_peer(garbage: bytes) -> None:
         del number, header
         writer.write(garbage)
 
-    async def scenario(owner: Owner, peers: Peers, remote: Remote) -> None:
+    async def scenario(owner: Owner, peers: PeerConnections, remote: Remote) -> None:
         peers.send(heartbeat(0))
         assert await owner.next() == PeerLost(PEER)
         assert await remote.closed.get() == 0
@@ -231,7 +231,7 @@ def test_bytes_that_are_no_answer_lose_the_peer(garbage: bytes) -> None:
 
 
 def test_a_refused_connection_loses_the_peer_and_the_next_request_connects_again() -> None:
-    async def scenario(owner: Owner, peers: Peers, remote: Remote) -> None:
+    async def scenario(owner: Owner, peers: PeerConnections, remote: Remote) -> None:
         there = owner.endpoints[PEER]
         with socket.create_server(("127.0.0.1", 0)) as unused:
             owner.endpoints[PEER] = Endpoint(*unused.getsockname()[:2])
@@ -247,7 +247,7 @@ def test_a_refused_connection_loses_the_peer_and_the_next_request_connects_again
 
 
 def test_a_peer_without_an_address_is_lost_and_asked_for_again_after_a_pause_only() -> None:
-    async def scenario(owner: Owner, peers: Peers, remote: Remote) -> None:
+    async def scenario(owner: Owner, peers: PeerConnections, remote: Remote) -> None:
         del remote
         loop = asyncio.get_running_loop()
         owner.endpoints.clear()
@@ -262,7 +262,7 @@ def test_a_peer_without_an_address_is_lost_and_asked_for_again_after_a_pause_onl
 
 
 def test_a_connection_that_does_not_come_about_is_given_up_after_its_time() -> None:
-    async def scenario(owner: Owner, peers: Peers, remote: Remote) -> None:
+    async def scenario(owner: Owner, peers: PeerConnections, remote: Remote) -> None:
         del remote
         with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
             address = full.getsockname()[:2]
@@ -285,7 +285,7 @@ def test_an_answer_that_stays_away_loses_the_peer_after_its_time() -> None:
         if header.correlation_id == 0:
             await answering(number, header, writer)
 
-    async def scenario(owner: Owner, peers: Peers, remote: Remote) -> None:
+    async def scenario(owner: Owner, peers: PeerConnections, remote: Remote) -> None:
         peers.send(heartbeat(0))
         assert (await owner.next()).correlation_id == 0
         peers.send(heartbeat(1))
@@ -300,7 +300,7 @@ def test_an_idle_connection_that_the_peer_closes_is_no_loss_and_is_made_again() 
         await answering(number, header, writer)
         return "close"
 
-    async def scenario(owner: Owner, peers: Peers, remote: Remote) -> None:
+    async def scenario(owner: Owner, peers: PeerConnections, remote: Remote) -> None:
         for number in range(3):
             peers.send(heartbeat(number))
             assert (await owner.next()).correlation_id == number
@@ -327,7 +327,7 @@ def test_an_answer_of_many_megabytes_comes_whole_whatever_its_pieces() -> None:
         await writer.drain()
         writer.write(frame[3:])
 
-    async def scenario(owner: Owner, peers: Peers, remote: Remote) -> None:
+    async def scenario(owner: Owner, peers: PeerConnections, remote: Remote) -> None:
         del remote
         peers.send(Send(PEER, 0, 12, fetch_request("orders")))
         answer = await owner.next()
@@ -344,7 +344,7 @@ def test_requests_to_a_peer_that_does_not_read_wait_outside_the_socket_and_all_a
         await reads.wait()
         await answering(number, header, writer)
 
-    async def scenario(owner: Owner, peers: Peers, remote: Remote) -> None:
+    async def scenario(owner: Owner, peers: PeerConnections, remote: Remote) -> None:
         for number in range(count):
             peers.send(Send(PEER, number, 3, large))
         (link,) = peers._peers[PEER]._links.values()
@@ -366,7 +366,7 @@ def test_more_requests_than_a_peer_may_hold_lose_it(monkeypatch: pytest.MonkeyPa
     async def react(number: int, header, writer: asyncio.StreamWriter) -> None:
         """Stays silent."""
 
-    async def scenario(owner: Owner, peers: Peers, remote: Remote) -> None:
+    async def scenario(owner: Owner, peers: PeerConnections, remote: Remote) -> None:
         del remote
         for number in range(6):
             peers.send(heartbeat(number))
@@ -380,7 +380,7 @@ def test_closed_peers_tell_nobody_and_drop_their_connections() -> None:
     async def react(number: int, header, writer: asyncio.StreamWriter) -> None:
         """Stays silent."""
 
-    async def scenario(owner: Owner, peers: Peers, remote: Remote) -> None:
+    async def scenario(owner: Owner, peers: PeerConnections, remote: Remote) -> None:
         peers.send(heartbeat(0))
         while not remote.headers:
             await asyncio.sleep(0)

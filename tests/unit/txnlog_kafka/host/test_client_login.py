@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txnlog_kafka.host.greeting import Greeting
+from txnlog_kafka.host.handshake import Handshake
 from txnlog_kafka.host.link import ConnectionFailed
 from txnlog_kafka.host.login import Login, LoginRefused
 from txnlog_kafka.wire.messages import APIS, ApiKey
@@ -60,14 +60,14 @@ def versions(*ranges, code=0):
 
 
 def greeted(*ranges):
-    greeting = Greeting("broker")
+    greeting = Handshake("broker")
     assert greeting.ask_versions().version == APIS[ApiKey.API_VERSIONS].version_max
     assert greeting.on_versions(versions(*ranges)) is None
     return greeting
 
 
 def test_versions_are_asked_again_once_at_what_the_broker_knows():
-    greeting = Greeting("broker")
+    greeting = Handshake("broker")
     greeting.ask_versions()
     assert greeting.on_versions(versions((18, 0, 2), code=35)).version == 2
     with pytest.raises(ConnectionFailed, match="refused ApiVersions: UNSUPPORTED_VERSION"):
@@ -89,7 +89,7 @@ def test_a_login_is_a_handshake_and_then_the_mechanisms_bytes(highest, lifetime_
 
 def test_an_answer_that_nobody_asked_for_is_refused():
     with pytest.raises(ConnectionFailed, match="was not begun"):
-        Greeting("broker").on_login_answer(AUTHENTICATE, 0, AUTHENTICATE.response())
+        Handshake("broker").on_login_answer(AUTHENTICATE, 0, AUTHENTICATE.response())
 
 
 @pytest.mark.parametrize("ranges", [(), ((17, 0, 0),), ((17, 2, 3),)])

@@ -21,7 +21,7 @@ from txnlog_kafka.errors import (
     SecurityRefused,
     TxnLogError,
 )
-from txnlog_kafka.host.strangers import describe_stranger
+from txnlog_kafka.host.diagnosis import describe_stranger
 from txnlog_kafka.operations.metadata import refresh_metadata
 from txnlog_spark.client_cache import ConnectionSettings, client_for
 

@@ -8,7 +8,7 @@ from support.virtual_cluster import VirtualCluster
 from txnlog_kafka.errors import DeadlineExceeded
 from txnlog_kafka.operations.calls import call_all, receive, send
 from txnlog_kafka.operations.effects import Call, Receive, Sleep
-from txnlog_kafka.operations.together import Together
+from txnlog_kafka.operations.operation_group import OperationGroup
 from txnlog_kafka.wire.invariants import InvariantViolation
 from txnlog_kafka.wire.messages import APIS, ApiKey
 
@@ -29,7 +29,7 @@ def finished(cluster, parts):
     """When each part was done, in the order in which they were, by virtual time."""
 
     def operation():
-        together = Together(lambda: cluster.now_ms)
+        together = OperationGroup(lambda: cluster.now_ms)
         for key, part in parts.items():
             yield from together.start(key, part)
         found = []
@@ -87,7 +87,7 @@ def test_a_part_that_waits_no_longer_than_it_wants():
 def test_parts_may_have_parts():
     def nested(cluster):
         yield from ()
-        inner = Together(lambda: cluster.now_ms)
+        inner = OperationGroup(lambda: cluster.now_ms)
         yield from inner.start(1, one_after_another(1, 1))
         yield from inner.start(2, sleeping(5))
         assert (yield from inner.next_done())[0] == 2
@@ -108,7 +108,7 @@ def test_what_a_part_raises_is_raised_and_the_others_go_on():
         raise DeadlineExceeded("waiting", 3, "nothing")
 
     def operation():
-        together = Together(lambda: cluster.now_ms)
+        together = OperationGroup(lambda: cluster.now_ms)
         yield from together.start("asks", one_after_another(1, 1))
         yield from together.start("fails", failing())
         with pytest.raises(DeadlineExceeded):
@@ -130,7 +130,7 @@ def test_a_cancelled_part_is_closed_and_not_waited_for():
     cluster = cluster_of(10)
 
     def operation():
-        together = Together(lambda: cluster.now_ms)
+        together = OperationGroup(lambda: cluster.now_ms)
         yield from together.start("long", part())
         yield from together.start("asks", one_after_another(1, 1))
         together.cancel("long")

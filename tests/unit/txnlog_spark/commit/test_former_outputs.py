@@ -14,17 +14,19 @@ from txnlog_spark.commit.former_outputs import (
     recorded_digests,
 )
 from txnlog_spark.errors import ProgressError
-from txnlog_spark.sink.disk import Disk
+from txnlog_spark.sink.checkpoint_host import CheckpointHost
 from txnlog_spark.storage import local
 
 
 def record(folder: Path, name: str, copy: str = "") -> None:
-    Disk().run(record_output(build_plan(transactional_id=name, folder=str(folder), copy=copy).who))
+    CheckpointHost().run(
+        record_output(build_plan(transactional_id=name, folder=str(folder), copy=copy).who)
+    )
 
 
 def others(folder: Path, name: str, copy: str = "") -> list[str]:
     who = build_plan(transactional_id=name, folder=str(folder), copy=copy).who
-    return sorted(Disk().run(other_ids(who)))
+    return sorted(CheckpointHost().run(other_ids(who)))
 
 
 def test_the_bytes_at_rest_are_these(tmp_path: Path) -> None:
@@ -51,9 +53,12 @@ def test_an_id_of_another_place_is_the_own_one_and_its_progress_as_well(tmp_path
         for place in ("/here", "/elsewhere")
     )
     for who in (here, moved):
-        Disk().run(record_output(who))
-    assert Disk().run(other_ids(moved)) == {}
-    assert Disk().run(recorded_digests(moved)) == {here.output.digest, moved.output.digest}
+        CheckpointHost().run(record_output(who))
+    assert CheckpointHost().run(other_ids(moved)) == {}
+    assert CheckpointHost().run(recorded_digests(moved)) == {
+        here.output.digest,
+        moved.output.digest,
+    }
     assert others(tmp_path, "b") == ["a"]
 
 

@@ -20,7 +20,7 @@ from support.scripted_broker import ScriptedCluster, refused
 
 from txnlog_kafka.wire.errors import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
-from txnlog_spark.commit.judgement import Facts, judge
+from txnlog_spark.commit.judgement import Evidence, judge
 from txnlog_spark.commit.plan import Progress
 from txnlog_spark.commit.progress import locate_progress
 from txnlog_spark.errors import BatchReplanned, ProgressBehind, ProgressMissing, RecordRefused
@@ -33,7 +33,7 @@ def test_batches_lost_with_their_logs_are_not_skipped_when_another_source_was_re
     digest = plan.who.output.digest
     found = Progress(QUERY, 5, "digest of batch 4", output_digest=digest, target="out")
     with pytest.raises(BatchReplanned):
-        judge(changed(plan, is_pinned=False), Facts(found, group={("in", 0): 5}))
+        judge(changed(plan, is_pinned=False), Evidence(found, group={("in", 0): 5}))
 
 
 # ------------------------------------------------------------------ the topic of the progress
@@ -156,7 +156,7 @@ def test_a_batch_behind_left_out_ones_that_failed_is_written_when_it_comes_again
 @pytest.mark.invariant(41)
 def test_a_left_out_batch_that_was_begun_and_not_committed_is_refused_with_its_command():
     plan = build_plan(5, leaves_out_batches=True, sink_name="side")
-    facts = Facts(Progress(QUERY, 2, output_digest=plan.who.output.digest))
+    facts = Evidence(Progress(QUERY, 2, output_digest=plan.who.output.digest))
     begun = recorded(plan, batch_id=2)
     with pytest.raises(ProgressBehind, match="although writing batch 2 had failed") as caught:
         judge(changed(plan, begun=begun), facts)
@@ -166,7 +166,7 @@ def test_a_left_out_batch_that_was_begun_and_not_committed_is_refused_with_its_c
 
 def test_a_query_that_is_called_for_each_batch_may_leave_none_out():
     plan = build_plan(5)
-    facts = Facts(Progress(QUERY, 2, output_digest=plan.who.output.digest))
+    facts = Evidence(Progress(QUERY, 2, output_digest=plan.who.output.digest))
     with pytest.raises(ProgressBehind, match="written by another sink"):
         judge(changed(plan, begun=recorded(plan, batch_id=1)), facts)
 

@@ -16,7 +16,7 @@ from txnlog_spark.commit.journal import ENDED_RUNS_MAX, begin, check_cluster, jo
 from txnlog_spark.commit.output import Output
 from txnlog_spark.commit.plan import Begun
 from txnlog_spark.errors import ProducerFenced, ProgressError, WrongCluster
-from txnlog_spark.sink.disk import Disk
+from txnlog_spark.sink.checkpoint_host import CheckpointHost
 from txnlog_spark.storage.local import write_atomically
 
 OUTPUT = Output("q", "/cp", "c0ffee", "side", "tid", "out", "c")
@@ -74,7 +74,7 @@ def begin_on(folder: Path, batch_id: int, run_id: str = "own", before: str | Non
     if before is not None:
         plan = changed(plan, begun=replace(BEGUN, run_id=before))
     asked: list[int] = []
-    Disk(remove_other_runs=lambda: asked.append(1)).run(begin(plan))
+    CheckpointHost(remove_other_runs=lambda: asked.append(1)).run(begin(plan))
     return len(asked)
 
 
@@ -136,7 +136,7 @@ def test_a_file_that_cannot_be_read_or_written_is_an_error_that_names_it(tmp_pat
     with pytest.raises(ProgressError, match=r"attempt\.json"):
         begin_on(tmp_path, 0)
     with pytest.raises(ProgressError, match=r"attempt\.json cannot be written"):
-        Disk().run(write_file(str(tmp_path / "attempt.json"), b"", durable=True))
+        CheckpointHost().run(write_file(str(tmp_path / "attempt.json"), b"", durable=True))
 
 
 def test_a_checkpoint_of_another_cluster_is_refused() -> None:

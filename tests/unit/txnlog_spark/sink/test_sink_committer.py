@@ -23,7 +23,7 @@ from txnlog_spark.sink import committer
 from txnlog_spark.sink.committer import commit_batch_write, commit_streaming
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.staging import reader
-from txnlog_spark.staging.frames import Attempt
+from txnlog_spark.staging.frames import TaskAttempt
 
 NOT_APPLIED = Fault(applied=False, retriable=False)
 """It arrived and was not carried out; the answer is no answer."""
@@ -65,7 +65,7 @@ def write(folder: Path | None) -> CommitOutcome | None:
     if folder is not None:
         options["stagingLocation"] = str(folder)
     rows = [("out", 0, record_batch("a", "b"))]
-    message = stage(Attempt("w", 0, "w", "w-0-0"), rows, counts={"out": 2})
+    message = stage(TaskAttempt("w", 0, "w", "w-0-0"), rows, counts={"out": 2})
     return commit_batch_write(read_sink_settings(options, streaming=False), [message], "w")
 
 
@@ -73,7 +73,7 @@ def test_a_write_without_rows_commits_its_offsets_and_asks_nothing_without_any(
     cluster: ScriptedCluster,
 ) -> None:
     options = {"kafka.bootstrap.servers": "h:1", "topic": "out"}
-    nothing = stage(Attempt("w", 0, "w", "w-0-0"), [])
+    nothing = stage(TaskAttempt("w", 0, "w", "w-0-0"), [])
     plain = read_sink_settings(options, streaming=False)
     assert commit_batch_write(plain, [nothing], "w") is None
     assert not cluster.asked
@@ -104,7 +104,7 @@ class Stream:
         source = json.dumps({"in": {"0": 5 * (batch_id + 1)}, "txnlog/cluster.id/c": {}})
         self.offsets(batch_id).write_text(f"v1\n{{}}\n{source}")
         rows = [("out", 0, batch) for batch in batches]
-        attempt = Attempt(self.settings.write_name, batch_id, "plan", "plan")
+        attempt = TaskAttempt(self.settings.write_name, batch_id, "plan", "plan")
         message = stage(attempt, rows, query_id="q")
         commit_streaming(self.settings, [message], batch_id, run_id)
 
@@ -222,7 +222,7 @@ def write_for(version: int, *values: str) -> None:
     options = {"kafka.bootstrap.servers": "h:1", "topic": "out", "txnAppId": "app"}
     settings = read_sink_settings(options | {"txnVersion": str(version)}, streaming=False)
     rows = [("out", 0, record_batch(*values))]
-    message = stage(Attempt("w", 0, "w", "w-0-0"), rows, counts={"out": 2})
+    message = stage(TaskAttempt("w", 0, "w", "w-0-0"), rows, counts={"out": 2})
     commit_batch_write(settings, [message], "w")
 
 

@@ -13,7 +13,7 @@ from support.staged_pieces import served
 from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch
 from txnlog_spark.errors import ProgressError
-from txnlog_spark.sink.disk import Disk
+from txnlog_spark.sink.checkpoint_host import CheckpointHost
 from txnlog_spark.storage.local import LocalFiles
 from txnlog_spark.storage.remote import StoreFailed
 
@@ -60,7 +60,7 @@ class Query:
 
     def run(self, run_id: str, first: int) -> int:
         """Batches from `first` on; the one at which the run stopped."""
-        session, disk = self.cluster.session(), Disk(self.files)
+        session, disk = self.cluster.session(), CheckpointHost(self.files)
         for batch_id in range(first, BATCHES):
             rows = staged("out", 0, record_batch(f"row {batch_id}"))
             batch = QueryBatch(

@@ -27,7 +27,7 @@ from txnlog_spark.sink import task
 from txnlog_spark.sink.columns import check_columns
 from txnlog_spark.sink.settings import SinkSettings, read_sink_settings
 from txnlog_spark.sink.task import TaskEncoder, lookup_counts
-from txnlog_spark.staging.frames import Attempt
+from txnlog_spark.staging.frames import TaskAttempt
 from txnlog_spark.staging.reader import StagedReader
 from txnlog_spark.staging.writer import StagingWriter
 
@@ -71,7 +71,7 @@ def encode(
         [pa.array(values, ARROW_TYPES[name]) for name, values in columns.items()], list(columns)
     )
     encoder.encode_all(iter([rows] * batches))
-    message = message_of(Attempt("q", 0, "r", "0-0"), staging, encoder.partition_counts)
+    message = message_of(TaskAttempt("q", 0, "r", "0-0"), staging, encoder.partition_counts)
     reader = StagedReader(chosen.staging, None)
     found = {}
     for part in reader.plan([message]):

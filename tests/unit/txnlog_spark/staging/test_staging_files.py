@@ -16,7 +16,7 @@ from txnlog_kafka.operations.transaction import Transaction
 from txnlog_kafka.wire.records import Record, encode_batch, iter_batches
 from txnlog_spark.errors import StagedBatchesInvalid
 from txnlog_spark.staging.address import StagingSettings
-from txnlog_spark.staging.frames import Attempt
+from txnlog_spark.staging.frames import TaskAttempt
 from txnlog_spark.staging.messages import StagedBatches
 from txnlog_spark.staging.reader import StagedReader
 from txnlog_spark.staging.writer import StagingWriter
@@ -32,7 +32,7 @@ def batch(value: bytes) -> bytes:
 def staged(
     location: Path | None, rows: Rows = ROWS, batch_id: int = 3, run: str = "r", name: str = "0-1"
 ) -> StagedBatches:
-    attempt = Attempt("q", batch_id, run, f"{run}-{name}")
+    attempt = TaskAttempt("q", batch_id, run, f"{run}-{name}")
     encoded = [("out", partition, batch(value)) for partition, value in rows]
     if location is None:
         return stage(attempt, encoded)
@@ -72,7 +72,7 @@ def test_two_attempts_of_one_name_never_share_a_file(tmp_path: Path) -> None:
 
 
 def test_a_discarded_attempt_leaves_no_file(tmp_path: Path) -> None:
-    staging = StagingWriter(in_file(tmp_path, Attempt("q", 3, "r", "n")), inline_bytes_max=0)
+    staging = StagingWriter(in_file(tmp_path, TaskAttempt("q", 3, "r", "n")), inline_bytes_max=0)
     staging.append("out", 0, [batch(b"a")])
     staging.discard()
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -189,7 +189,7 @@ def test_leftovers_of_other_runs_of_the_batch_go_and_those_of_this_run_stay(
 ) -> None:
     for run in ("old", "older", "new"):
         staged(tmp_path, run=run)
-        attempt = Attempt("q", 3, run, f"{run}-1-2")
+        attempt = TaskAttempt("q", 3, run, f"{run}-1-2")
         unfinished = StagingWriter(in_file(tmp_path, attempt), inline_bytes_max=0)
         unfinished.append("out", 0, [batch(b"a")])
     staged(tmp_path, batch_id=4)

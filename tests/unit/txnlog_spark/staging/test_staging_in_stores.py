@@ -12,7 +12,7 @@ from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_spark.errors import StagedBatchesInvalid, StagingFailed
 from txnlog_spark.staging.address import StagingSettings
 from txnlog_spark.staging.files import StagedFiles
-from txnlog_spark.staging.frames import Attempt
+from txnlog_spark.staging.frames import TaskAttempt
 from txnlog_spark.staging.messages import StagedBatches
 from txnlog_spark.staging.reader import StagedReader
 from txnlog_spark.staging.writer import StagingWriter
@@ -37,7 +37,7 @@ def files(store: ObjectStore) -> StagedFiles:
 
 
 def staged(files: StagedFiles, batch_id: int, run: str) -> StagedBatches:
-    attempt = Attempt("q", batch_id, run, f"{run}-0-0")
+    attempt = TaskAttempt("q", batch_id, run, f"{run}-0-0")
     return stage(attempt, ROWS, lambda: files.outlet(attempt))
 
 
@@ -65,7 +65,7 @@ def test_what_is_staged_in_a_store_is_read_back_and_removed_with_its_batch(
 def test_an_attempt_that_ends_before_its_time_leaves_no_object(
     store: ObjectStore, files: StagedFiles
 ) -> None:
-    attempt = Attempt("q", 1, "r", "r-0-0")
+    attempt = TaskAttempt("q", 1, "r", "r-0-0")
     staging = StagingWriter(lambda: files.outlet(attempt), inline_bytes_max=0)
     staging.append(*ROWS[0][:2], [ROWS[0][2]])
     staging.discard()

@@ -8,7 +8,7 @@ import pytest
 from support.staged_messages import stage
 
 from txnlog_spark.errors import StagedBatchesInvalid
-from txnlog_spark.staging.frames import Attempt
+from txnlog_spark.staging.frames import TaskAttempt
 from txnlog_spark.staging.messages import (
     INLINE_BYTES_MAX,
     INLINE_BYTES_MIN,
@@ -48,7 +48,7 @@ def test_a_larger_or_no_result_size_changes_nothing(size: str | None) -> None:
 
 
 def test_a_message_of_another_version_is_refused() -> None:
-    message = stage(Attempt("q", 3, "r", "r-0-1"), [])
+    message = stage(TaskAttempt("q", 3, "r", "r-0-1"), [])
     check_versions([message])
     with pytest.raises(StagedBatchesInvalid, match="one version of txnlog_spark"):
         check_versions([message, dataclasses.replace(message, version=99)])

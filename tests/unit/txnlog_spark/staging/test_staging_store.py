@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from txnlog_spark.staging.chunks import IndexSummary
-from txnlog_spark.staging.frames import Attempt, Forgotten
+from txnlog_spark.staging.frames import Forgotten, TaskAttempt
 from txnlog_spark.staging.output import StagedOutput, over_after_commit, over_after_failure
 from txnlog_spark.staging.store import Room, Store, StoreFull
 
 
-def attempt(name: str = "a", batch_id: int = 1, run_id: str = "r", write: str = "q") -> Attempt:
-    return Attempt(write, batch_id, run_id, name)
+def attempt(name: str = "a", batch_id: int = 1, run_id: str = "r", write: str = "q") -> TaskAttempt:
+    return TaskAttempt(write, batch_id, run_id, name)
 
 
 def test_an_attempt_is_in_memory_until_all_of_memory_is_taken_and_then_goes_to_its_file() -> None:

@@ -15,7 +15,7 @@ from support.object_store import SECRET_KEY, Answer, ObjectStore, carried_out, f
 
 from txnlog_spark.commit.files import read_file, write_file
 from txnlog_spark.errors import ProgressError
-from txnlog_spark.sink.disk import Disk
+from txnlog_spark.sink.checkpoint_host import CheckpointHost
 from txnlog_spark.storage.arrow import RenamedFiles
 from txnlog_spark.storage.connect import StorageSettings, open_files
 from txnlog_spark.storage.files import Files
@@ -62,7 +62,7 @@ def test_a_small_file_is_one_put_and_a_durable_one_is_read_back(store: ObjectSto
 def test_a_put_that_failed_is_an_error_with_what_to_look_at(store: ObjectStore) -> None:
     store.faults.append(on("PUT", lambda env, _: failed(env)))
     with pytest.raises(ProgressError, match=r"attempt\.json cannot be written") as caught:
-        Disk(files_of(store)).run(write_file(store.location(PATH), b"new", durable=True))
+        CheckpointHost(files_of(store)).run(write_file(store.location(PATH), b"new", durable=True))
     assert store.location(PATH) in str(caught.value)
     assert "Look at txnlog.fs.s3a.*" in str(caught.value)
     assert SECRET_KEY not in str(caught.value)
@@ -129,7 +129,7 @@ def test_bytes_of_another_driver_that_are_read_back_are_an_error(store: ObjectSt
 
 def test_who_is_not_let_in_is_told_and_finds_no_empty_checkpoint(store: ObjectStore) -> None:
     store.faults.append(lambda env, _: refused(env))
-    disk = Disk(files_of(store))
+    disk = CheckpointHost(files_of(store))
     with pytest.raises(ProgressError, match=r"ACCESS_DENIED.*s3:ListBucket") as caught:
         disk.run(read_file(store.location(PATH)))
     assert SECRET_KEY not in str(caught.value)

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.operations.transaction import Transaction
 
-PACE_AFTER_MS = 5_000
+FORECAST_AFTER_MS = 5_000
 """Producing for so long shows how long all will take; less when the transaction times out soon."""
-PACE_SPARE = 0.1
+FORECAST_SPARE = 0.1
 """Of the transaction timeout, for what comes after the last batch."""
 TIMEOUT_ROUND_MS = 60_000
 
 
 @dataclass(slots=True)
-class Pace:
+class TimeoutForecast:
     """Says once, while there is time, that at this pace the transaction times out.
 
     The broker will abort it, and so it will every replay of the same batch: better to hear it from
@@ -34,16 +34,16 @@ class Pace:
     def look(self, transaction: Transaction, done: int) -> None:
         """Estimate the whole from the bytes that are done."""
         elapsed_ms = self.session.monotonic_ms() - self.started_ms
-        if self.is_told or elapsed_ms < min(PACE_AFTER_MS, self.timeout_ms // 4):
+        if self.is_told or elapsed_ms < min(FORECAST_AFTER_MS, self.timeout_ms // 4):
             return
         total = self.staged_bytes
         if not 0 < done < total or not elapsed_ms:
             return
         needed_ms = elapsed_ms * total // done
-        if needed_ms <= self.timeout_ms * (1 - PACE_SPARE):
+        if needed_ms <= self.timeout_ms * (1 - FORECAST_SPARE):
             return
         self.is_told = True
-        rounded_ms = -(-int(needed_ms * (1 + 2 * PACE_SPARE)) // TIMEOUT_ROUND_MS)
+        rounded_ms = -(-int(needed_ms * (1 + 2 * FORECAST_SPARE)) // TIMEOUT_ROUND_MS)
         self.session.notice(
             f"this batch will not be done within its transaction timeout: after "
             f"{elapsed_ms / 1000:.1f} s {done / 1e6:.1f} of {total / 1e6:.1f} MB are produced "

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Errand(Generic[T]):
+class BackgroundCall(Generic[T]):
     """One call in a thread of its own. `socket` becomes readable when it has ended."""
 
     def __init__(self, work: Callable[[], T]) -> None:

@@ -40,7 +40,7 @@ def _nothing_staged(piece: StagedPiece) -> bytes | memoryview:
 
 
 @dataclass(frozen=True, slots=True)
-class Disk:
+class CheckpointHost:
     """Performs `FileAsk`s; `remove_other_runs` removes what fenced runs have staged.
 
     A path begins with the checkpoint's `root`, or is a normalised one (`Location.normal`), which
@@ -59,7 +59,7 @@ class Disk:
         settings: SinkSettings,
         remove_other_runs: Callable[[], None],
         read_staged: Callable[[StagedPiece], bytes | memoryview],
-    ) -> Disk:
+    ) -> CheckpointHost:
         """The checkpoint of a streaming query. Raises OptionError if it cannot be found."""
         location = settings.checkpoint_location
         check_reading("checkpointLocation", location)

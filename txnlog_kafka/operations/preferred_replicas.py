@@ -15,7 +15,7 @@ NAMED_MS_MIN = 1_000
 """So that a leader that names one is not asked again at once."""
 
 
-class ReadReplicas:
+class PreferredReplicas:
     """The replicas that leaders have named, each until when."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ request that follows. Without a word on that a user sees a timeout and looks for
 
 from __future__ import annotations
 
-from txnlog_kafka.host.handshakes import Handshakes
+from txnlog_kafka.host.channel_builder import ChannelBuilder
 
 _NOT_A_BROKER = "may not be a Kafka broker"
 CLOSED_AT_ONCE = (
@@ -46,7 +46,7 @@ def describe_stranger(first_bytes: bytes) -> str | None:
     return None
 
 
-def describe_closed(answers: int, handshakes: Handshakes, *, logs_in: bool) -> str:
+def describe_closed(answers: int, handshakes: ChannelBuilder, *, logs_in: bool) -> str:
     """What it may mean that the peer closed while a request was waited for, after so many answers.
 
     The text continues the sentence that says so; it is empty where it is nothing special.

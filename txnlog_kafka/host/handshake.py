@@ -24,7 +24,7 @@ NOT_ASKED_FOR = (
 
 
 @dataclass(frozen=True, slots=True)
-class Saying:
+class HandshakeRequest:
     """One request of the greeting."""
 
     api: Api
@@ -32,7 +32,7 @@ class Saying:
     message: Message
 
 
-class Greeting:
+class Handshake:
     """The greeting of one connection to the broker that errors call `name`."""
 
     def __init__(self, name: str) -> None:
@@ -44,12 +44,12 @@ class Greeting:
         self._login: Login | None = None
         self._asked_again = False
 
-    def ask_versions(self) -> Saying:
+    def ask_versions(self) -> HandshakeRequest:
         """The first request of all."""
         api = APIS[ApiKey.API_VERSIONS]
-        return Saying(api, api.version_max, api_versions_request())
+        return HandshakeRequest(api, api.version_max, api_versions_request())
 
-    def on_versions(self, answer: Message) -> Saying | None:
+    def on_versions(self, answer: Message) -> HandshakeRequest | None:
         """Remember what the broker supports; ask again if it asks for an older version.
 
         Raises ConnectionFailed.
@@ -63,15 +63,15 @@ class Greeting:
         self._asked_again = True
         api = APIS[ApiKey.API_VERSIONS]
         newest = self.versions.get(api.key, (0, 0))[1]
-        return Saying(api, min(newest, api.version_max), api_versions_request())
+        return HandshakeRequest(api, min(newest, api.version_max), api_versions_request())
 
-    def log_in(self, login: Login) -> Saying:
+    def log_in(self, login: Login) -> HandshakeRequest:
         """Begin a login. Raises ConnectionFailed."""
         self._login = login
         api = APIS[ApiKey.SASL_HANDSHAKE]
         return self._say(api, api.request(mechanism=login.mechanism_name))
 
-    def on_login_answer(self, api: Api, version: int, answer: Message) -> Saying | None:
+    def on_login_answer(self, api: Api, version: int, answer: Message) -> HandshakeRequest | None:
         """The next request of the login; None when it is done. Raises ConnectionFailed."""
         login = self._login
         if login is None:
@@ -110,7 +110,7 @@ class Greeting:
         except LoginRefused as error:
             raise self._refused(str(error)) from error
 
-    def _say(self, api: Api, message: Message) -> Saying:
+    def _say(self, api: Api, message: Message) -> HandshakeRequest:
         lowest, highest = self.versions.get(api.key, (0, -1))
         version = min(highest, api.version_max)
         if version < max(lowest, api.version_min):
@@ -118,7 +118,7 @@ class Greeting:
                 f"it does not support {api.name} v{api.version_min}, which a login needs: look at "
                 "kafka.security.protocol"
             )
-        return Saying(api, version, message)
+        return HandshakeRequest(api, version, message)
 
     def _refused(self, why: str) -> ConnectionFailed:
         return ConnectionFailed(f"{self._name}: {why}", final=True, is_security=True)

@@ -33,7 +33,7 @@ from broker_sim.core.config import BrokerConfig
 from broker_sim.core.effects import PeerAnswer, PeerLost, Send
 from broker_sim.core.endpoint import Endpoint
 from broker_sim.core.peers import ConnectionKind, connection_kind
-from broker_sim.server.connection import WRITE_BUFFER_HIGH_BYTES
+from broker_sim.server.client_connection import WRITE_BUFFER_HIGH_BYTES
 from broker_sim.server.peer_security import (
     LoginFailed,
     LoginStep,
@@ -55,7 +55,7 @@ REQUESTS_MAX = 10_000
 _log = logging.getLogger(__name__)
 
 
-class Owner(Protocol):
+class PeerOwner(Protocol):
     """What the peers need from the host."""
 
     def peer_endpoint(self, peer: int) -> Endpoint | None:
@@ -65,10 +65,10 @@ class Owner(Protocol):
         """Hand an input, of so many bytes, to the core, in the order of the calls."""
 
 
-class Peers:
+class PeerConnections:
     """The connections of one broker to all its peers; used inside a running event loop."""
 
-    def __init__(self, owner: Owner, config: BrokerConfig) -> None:
+    def __init__(self, owner: PeerOwner, config: BrokerConfig) -> None:
         """Raises ConfigError for keys and logins of the inter-broker listener that cannot be."""
         self._owner = owner
         self._limits = _Limits(
@@ -108,7 +108,7 @@ class _Limits:
 class _Peer:
     """One peer: its connections, by what they carry."""
 
-    def __init__(self, number: int, owner: Owner, limits: _Limits) -> None:
+    def __init__(self, number: int, owner: PeerOwner, limits: _Limits) -> None:
         self.number = number
         self.owner = owner
         self.limits = limits

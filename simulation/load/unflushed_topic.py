@@ -16,7 +16,7 @@ from random import Random
 from simulation.checkers.losses import Losses
 from simulation.checkers.violation import violated
 from simulation.hosts.scheduler import START_WALL_MS
-from simulation.load.places import READ_TIMEOUT_MS, RETRY_MS, TRANSACTION, Places
+from simulation.load.routing import READ_TIMEOUT_MS, RETRY_MS, TRANSACTION, Routing
 from simulation.report.trace import Trace
 from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Sleep
 from txnlog_kafka.wire.errors import RETRIABLE, ErrorCode
@@ -73,13 +73,13 @@ class Transaction:
         return f"unsafe-writer-{self.number}"
 
 
-class UnsafeTopic:
+class UnflushedTopic:
     """See the module."""
 
     def __init__(
         self,
         rng: Random,
-        new_places: Callable[[], Places],
+        new_places: Callable[[], Routing],
         trace: Trace,
         faults_are_on: Callable[[], bool],
         now_us: Callable[[], int],

@@ -15,7 +15,7 @@ from txnlog_kafka.wire.jaas import OPTION as JAAS_OPTION
 from txnlog_kafka.wire.sasl import OAuthBearer, password_mechanism
 
 
-class Handshakes:
+class ChannelBuilder:
     """Makes the TLS and the login of each connection of a client."""
 
     def __init__(self, security: Security) -> None:

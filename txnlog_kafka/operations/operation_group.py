@@ -41,7 +41,7 @@ class _Part(Generic[K, T]):
     outcomes: dict[Ticket, Reply | Unanswered] = field(default_factory=dict)
 
 
-class Together(Generic[K, T]):
+class OperationGroup(Generic[K, T]):
     """The parts of an operation that go on at the same time, by their keys.
 
     Whoever leaves while parts are unfinished abandons them, and the requests that they wait for.
@@ -137,7 +137,7 @@ class Together(Generic[K, T]):
 
 def side_by_side(monotonic_ms: Callable[[], int], *operations: Operation[Any]) -> Operation[Any]:
     """The results of several operations that only ask, in their order. Raises what any raises."""
-    parts: Together[int, Any] = Together(monotonic_ms)
+    parts: OperationGroup[int, Any] = OperationGroup(monotonic_ms)
     for number, operation in enumerate(operations):
         yield from parts.start(number, operation)
     results: dict[int, Any] = {}

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 NO_EPOCH = -1
 
 
-class MetadataLog:
+class RegistryLog:
     """The records from the snapshot on, in memory, and which controller epoch appended which."""
 
     def __init__(

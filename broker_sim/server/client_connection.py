@@ -43,7 +43,7 @@ TURN_BYTES = 1024 * 1024
 _log = logging.getLogger(__name__)
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """What a connection needs from the host."""
 
     frame_bytes_max: int
@@ -54,10 +54,10 @@ class Owner(Protocol):
     def round_is_full(self) -> bool:
         """The next round has enough requests: others are decoded when it is done."""
 
-    def opened(self, connection: Connection) -> None:
+    def opened(self, connection: ClientConnection) -> None:
         """A connection was accepted."""
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: ClientConnection) -> None:
         """A connection is gone."""
 
     def submit(self, request: Request | Disconnected, size_bytes: int = 0) -> None:
@@ -66,11 +66,11 @@ class Owner(Protocol):
     def outgoing(self, response: Respond) -> Outgoing:
         """The answer, to be encoded piece by piece."""
 
-    def call_soon(self, connection: Connection) -> None:
-        """Call `connection.go_on` when others had their turn."""
+    def call_soon(self, connection: ClientConnection) -> None:
+        """Call `client_connection.go_on` when others had their turn."""
 
 
-class Connection(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """See the module. Created by the server for each accepted socket."""
 
     __slots__ = (
@@ -96,7 +96,9 @@ class Connection(asyncio.Protocol):
         "principal",
     )
 
-    def __init__(self, owner: Owner, connection_id: int, listener: Listener | None = None) -> None:
+    def __init__(
+        self, owner: ConnectionOwner, connection_id: int, listener: Listener | None = None
+    ) -> None:
         """`listener` None stands for PLAINTEXT."""
         self.connection_id = connection_id
         self.peer = "?"

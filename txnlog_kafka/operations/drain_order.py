@@ -23,7 +23,7 @@ from txnlog_kafka.wire.topics import TopicPartition
 Ring = OrderedDict[TopicPartition, PartitionQueue]
 
 
-class Turns:
+class DrainOrder:
     """Whose turn it is: the queues that may send, in two rings for each leader.
 
     Those that send again come before all others. What they hold counts as in flight, so that with

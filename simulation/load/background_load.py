@@ -17,8 +17,8 @@ from random import Random
 from simulation.checkers.violation import ABORTED_READ, violated
 from simulation.hosts.client import ClientProcess
 from simulation.hosts.network import LATE_US_MAX
-from simulation.load.places import READ_TIMEOUT_MS, RETRY_MS, TRANSACTION, Places, Where
 from simulation.load.reader import read_partition
+from simulation.load.routing import READ_TIMEOUT_MS, RETRY_MS, TRANSACTION, Routing, Where
 from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Sleep
 from txnlog_kafka.wire.errors import RETRIABLE, ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
@@ -51,12 +51,12 @@ class _Abandoned(Exception):
 
 
 @dataclass(slots=True)
-class Neighbour:
+class BackgroundProducer:
     """One application, with the outcomes of its transactions, by their numbers."""
 
     name: str
     rng: Random
-    places: Places
+    places: Routing
     stamp_ms: int
     now_ms: Callable[[], int]
     may_go_on: Callable[[], bool]
@@ -198,7 +198,7 @@ class Neighbour:
         )  # fmt: skip
 
 
-class Neighbourhood:
+class BackgroundLoad:
     """All of them, and what became of their transactions."""
 
     def __init__(
@@ -206,7 +206,7 @@ class Neighbourhood:
         count: int,
         *,
         seed: int,
-        new_places: Callable[[], Places],
+        new_places: Callable[[], Routing],
         stamp_ms: int,
         now_ms: Callable[[], int],
         may_go_on: Callable[[], bool],
@@ -215,7 +215,7 @@ class Neighbourhood:
         self.running = count
         """How many have not ended yet."""
         self._members = [
-            Neighbour(
+            BackgroundProducer(
                 f"neighbour-{number}",
                 Random(f"{seed}/neighbour-{number}"),
                 new_places(),
@@ -243,7 +243,7 @@ class Neighbourhood:
         if error is not None:
             violated(46, "a neighbour failed", error=str(error))
 
-    def read(self, places: Places) -> Operation[list[list[Record]]]:
+    def read(self, places: Routing) -> Operation[list[list[Record]]]:
         """The committed records of each partition."""
         found = []
         for partition in range(NEIGHBOURS_PARTITIONS if self._members else 0):

@@ -23,7 +23,7 @@ PAUSE_US = 7_000_000
 PAUSE_SHARE = 0.3
 
 
-class LonelyLeader:
+class UncleanElection:
     """See the module; nothing happens before `begin`."""
 
     def __init__(

@@ -17,11 +17,11 @@ from random import Random
 from simulation.checkers.batches import decode_batches
 from simulation.checkers.violation import ABORTED_READ, violated
 from simulation.hosts.scheduler import START_WALL_MS
-from simulation.load.places import (
+from simulation.load.routing import (
     READ_TIMEOUT_MS,
     RETRY_MS,
     TRANSACTION,
-    Places,
+    Routing,
 )
 from simulation.report.trace import Trace
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Operation, Reply, Sleep
@@ -65,13 +65,13 @@ class _Life:
     """Records below may be gone."""
 
 
-class PassingTopic:
+class RecreatedTopic:
     """See the module."""
 
     def __init__(
         self,
         rng: Random,
-        new_places: Callable[[], Places],
+        new_places: Callable[[], Routing],
         trace: Trace,
         faults_are_on: Callable[[], bool],
     ) -> None:

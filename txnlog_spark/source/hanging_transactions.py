@@ -19,7 +19,7 @@ unless their transaction.timeout.ms is set."""
 PARTITIONS_SHOWN_MAX = 5
 
 
-class HeldUp(NamedTuple):
+class HangingTransaction(NamedTuple):
     """A partition with records behind an open transaction, which begins at the first offset."""
 
     topic_partition: TopicPartition
@@ -27,20 +27,22 @@ class HeldUp(NamedTuple):
     high_watermark: int
 
 
-def held_up(
+def find_hanging(
     stable: Mapping[TopicPartition, int], high: Mapping[TopicPartition, int]
-) -> list[HeldUp]:
+) -> list[HangingTransaction]:
     """The partitions in which records wait for the end of a transaction."""
-    return [HeldUp(p, end, high[p]) for p, end in sorted(stable.items()) if high[p] > end]
+    return [
+        HangingTransaction(p, end, high[p]) for p, end in sorted(stable.items()) if high[p] > end
+    ]
 
 
-class Standstills:
+class HangingTransactions:
     """Since when each partition has been held up at one offset."""
 
     def __init__(self) -> None:
         self._since: dict[tuple[TopicPartition, int], float] = {}
 
-    def find(self, found: Sequence[HeldUp], now: float) -> list[HeldUp]:
+    def find(self, found: Sequence[HangingTransaction], now: float) -> list[HangingTransaction]:
         """Of those that are held up now, the ones that have been for too long; each once."""
         self._since = {each[:2]: self._since.get(each[:2], now) for each in found}
         lasting = [e for e in found if now - self._since[e[:2]] >= STANDSTILL_SECONDS]
@@ -48,7 +50,7 @@ class Standstills:
         return lasting
 
 
-def explain(found: Sequence[HeldUp], bootstrap_servers: str) -> str:
+def explain(found: Sequence[HangingTransaction], bootstrap_servers: str) -> str:
     """Where records are held up, and how to find the transaction; one line."""
     shown = ", ".join(
         f"{p} (last stable offset {stable}, high watermark {high})"

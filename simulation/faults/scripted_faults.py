@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulation.scenario import Fault
-from txnlog_kafka.operations.effects import Reached
+from txnlog_kafka.operations.effects import Milestone
 
 
 @dataclass(slots=True)
@@ -16,7 +16,7 @@ class _Planned:
     fired: bool = False
 
 
-class PlannedFaults:
+class ScriptedFaults:
     """All of one run."""
 
     def __init__(self, faults: tuple[Fault, ...]) -> None:
@@ -32,7 +32,7 @@ class PlannedFaults:
         """Those that have happened."""
         return [each.fault for each in self._planned if each.fired]
 
-    def at_step(self, reached: Reached) -> Fault | None:
+    def at_step(self, reached: Milestone) -> Fault | None:
         """The fault that fires when a driver reaches this step."""
         for planned in self._planned:
             fault = planned.fault

@@ -29,7 +29,7 @@ Where = Callable[[], Operation[int]]
 
 
 @dataclass(slots=True)
-class Places:
+class Routing:
     """What one client knows of a cluster of so many brokers."""
 
     brokers: int
