@@ -167,8 +167,8 @@ def report(findings: Findings, *, expect_aborted: bool) -> list[str]:
     if expect_aborted and not counts.aborted_records:
         _say("VACUOUS aborted attempts were expected, and the log has none")
         wrong.append("vacuous")
-    verdict = "exactly-once holds" if not wrong else f"exactly-once is broken: {', '.join(wrong)}"
-    _say(verdict)
+    result = "exactly-once holds" if not wrong else f"exactly-once is broken: {', '.join(wrong)}"
+    _say(result)
     return wrong
 
 

@@ -28,7 +28,7 @@ from simulation.scenario import (
 )
 from simulation.world import Plant, SeedResult, World
 
-FAILURES_TOLD_MAX = 20
+FAILURES_SHOWN_MAX = 20
 OBJECTS_BETWEEN_COLLECTIONS = 20_000
 JOBS_AT_A_TIME = 4
 """How many runs a process takes at a time: enough that it does not wait for the next."""
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cells: Counter[Cell] = Counter()
     outcomes: Counter[tuple[str, Outcome]] = Counter()
     failed = 0
-    start_seconds = told_seconds = time.monotonic()
+    start_seconds = reported_seconds = time.monotonic()
     processes = 1 if arguments.trace else arguments.jobs or _cores()
     results = _results(jobs, processes)
     for done, (job, result) in enumerate(zip(jobs, results, strict=True), 1):
@@ -74,13 +74,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             _say(f"seed {job.seed} scenario {job.scenario} digest {result.digest}")
         if result.failure is not None:
             failed += 1
-            if failed <= FAILURES_TOLD_MAX:
+            if failed <= FAILURES_SHOWN_MAX:
                 _tell(job, result.failure)
             if failed == 1 and not arguments.trace:
                 _report(job, arguments.shrink)
         now_seconds = time.monotonic()
-        if now_seconds - told_seconds >= PROGRESS_SECONDS:
-            told_seconds = now_seconds
+        if now_seconds - reported_seconds >= PROGRESS_SECONDS:
+            reported_seconds = now_seconds
             _say_progress(done, len(jobs), failed, now_seconds - start_seconds)
     seconds = time.monotonic() - start_seconds
     for what, count in sorted(counts.items()):

@@ -20,7 +20,7 @@ from broker_sim.cli.timeline_logs import (
     GROUP_TOPIC,
     Marker,
     StateRecord,
-    Story,
+    TransactionHistory,
     Written,
     find_stories,
     find_written,
@@ -63,11 +63,11 @@ def run(arguments: argparse.Namespace) -> int:
             )
             return EXIT_REFUSED
         number = arguments.transaction % len(found)
-        story = found[number]
-        written = find_written(story, arguments.directory)
+        history = found[number]
+        written = find_written(history, arguments.directory)
         # A broker's directory has no history beside it, and its own name says nothing of it.
-        leaders = Leaders(story.records[0].folder.parent.parent)
-        picture = picture_of(story, written, leaders, number)
+        leaders = Leaders(history.records[0].folder.parent.parent)
+        picture = picture_of(history, written, leaders, number)
         arguments.output.write_text(draw(picture), encoding="utf-8")
     except OSError as error:
         write_error(f"{error.filename or arguments.directory}: {error.strerror}")
@@ -75,12 +75,12 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _listed(stories: Mapping[str, list[Story]]) -> Output:
+def _listed(stories: Mapping[str, list[TransactionHistory]]) -> Output:
     rows = [
-        (name, number, story.records[-1].state.label, _date(story.records[-1]),
-         len(story.partitions))
+        (name, number, history.records[-1].state.label, _date(history.records[-1]),
+         len(history.partitions))
         for name, found in stories.items()
-        for number, story in enumerate(found)
+        for number, history in enumerate(found)
     ]  # fmt: skip
     headings = ("TRANSACTIONAL-ID", "TRANSACTION", "STATE", "LAST-UPDATE", "PARTITIONS")
     return Output([Table("transactions", headings, rows)])
@@ -92,38 +92,41 @@ def _date(record: StateRecord) -> str:
 
 
 def picture_of(
-    story: Story, written: Mapping[TopicPartition, Written], leaders: Leaders, number: int
+    history: TransactionHistory,
+    written: Mapping[TopicPartition, Written],
+    leaders: Leaders,
+    number: int,
 ) -> Picture:
     """The transaction's picture: producer, coordinator, partitions, groups, markers."""
-    last = story.records[-1]
+    last = history.records[-1]
     metadata = last.metadata
-    begun = story.first(TransactionState.ONGOING) or story.records[0]
+    begun = history.first(TransactionState.ONGOING) or history.records[0]
     picture = Picture(
         f"Transaction {number} of {metadata.transactional_id}: {last.state.label}",
         f"{_date(begun)} to {_date(last)}, producer id {metadata.producer_id}, "
         f"epoch {begun.metadata.producer_epoch}, "
-        f"{len(story.partitions)} partitions, coordinator {last.folder.name}",
+        f"{len(history.partitions)} partitions, coordinator {last.folder.name}",
     )
     drawn = _Drawn(picture, leaders, last.folder.name)
     topics = [p for p in written if p.topic != GROUP_TOPIC]
     groups = [p for p in written if p.topic == GROUP_TOPIC]
-    coordinators = [drawn.coordinator(record.leader_epoch) for record in story.records]
+    coordinators = [drawn.coordinator(record.leader_epoch) for record in history.records]
     coordinators += [drawn.coordinator(m.coordinator_epoch) for m in _markers(written).values()]
     lanes = [PRODUCER, *coordinators]
     for partition in (*topics, *groups):
         lanes += drawn.data_lanes(partition, written[partition])
         lanes += drawn.marker_lanes(partition, written[partition])
     picture.lanes = list(dict.fromkeys(lanes))
-    _draw_begin(drawn, story)
+    _draw_begin(drawn, history)
     begin_column = len(picture.columns) - 1
     _draw_data(drawn, {p: written[p] for p in topics})
     _draw_offsets(drawn, {p: written[p] for p in groups})
-    decided = story.first(*PREPARED)
+    decided = history.first(*PREPARED)
     if decided is not None:
         _draw_decision(drawn, decided)
         _draw_markers(drawn, written)
     end_column = len(picture.columns) - (0 if decided is None else 1)
-    completed = story.first(*COMPLETED)
+    completed = history.first(*COMPLETED)
     if completed is not None:
         picture.columns.append(("complete", completed.metadata.last_update_ms))
         _coordinator_event(drawn, "complete", completed)
@@ -171,14 +174,14 @@ def _markers(written: Mapping[TopicPartition, Written]) -> dict[TopicPartition, 
     return {p: left.marker for p, left in written.items() if left.marker is not None}
 
 
-def _draw_begin(drawn: _Drawn, story: Story) -> None:
+def _draw_begin(drawn: _Drawn, history: TransactionHistory) -> None:
     picture = drawn.picture
-    empty = story.first(TransactionState.EMPTY)
+    empty = history.first(TransactionState.EMPTY)
     if empty is not None:
         picture.columns.append(("initialise", empty.metadata.last_update_ms))
         _producer_event(picture, "InitProducerId")
         _coordinator_event(drawn, "init", empty, caused_by=PRODUCER)
-    ongoing = [r for r in story.records if r.state is TransactionState.ONGOING]
+    ongoing = [r for r in history.records if r.state is TransactionState.ONGOING]
     if ongoing:
         picture.columns.append(("begin", ongoing[0].metadata.start_ms))
         _producer_event(picture, "adds partitions")

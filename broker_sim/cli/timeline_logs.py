@@ -69,7 +69,7 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class TransactionHistory:
     """The coordinator's records of one transaction, in their order."""
 
     records: tuple[StateRecord, ...]
@@ -84,7 +84,7 @@ class Story:
         return tuple(sorted({p for r in self.records for p in r.metadata.partitions}))
 
 
-def find_stories(root: Path) -> dict[str, list[Story]]:
+def find_stories(root: Path) -> dict[str, list[TransactionHistory]]:
     """By transactional id, oldest first. Raises OSError."""
     by_id: dict[str, list[StateRecord]] = {}
     for folder in replicas_of(root, f"**/{TRANSACTION_TOPIC}-*"):
@@ -110,32 +110,32 @@ def _state_of(folder: Path, leader_epoch: int, record: Any) -> StateRecord | Non
         return None
 
 
-def _split(records: Sequence[StateRecord]) -> list[Story]:
+def _split(records: Sequence[StateRecord]) -> list[TransactionHistory]:
     stories: list[list[StateRecord]] = [[]]
     for record in records:
         before = stories[-1][-1].state if stories[-1] else None
         if before in COMPLETED or (record.state is TransactionState.EMPTY and before is not None):
             stories.append([])
         stories[-1].append(record)
-    return [Story(tuple(s)) for s in stories if any(r.state in BEGUN for r in s)]
+    return [TransactionHistory(tuple(s)) for s in stories if any(r.state in BEGUN for r in s)]
 
 
-def find_written(story: Story, root: Path) -> Mapping[TopicPartition, Written]:
+def find_written(history: TransactionHistory, root: Path) -> Mapping[TopicPartition, Written]:
     """What the transaction left in each of its partitions; of one without a folder, nothing."""
-    own = story.records[0].folder.parent
+    own = history.records[0].folder.parent
     # Brokers of one cluster stand side by side; elsewhere only the broker of the records counts.
     where = own.parent if root in own.parents else own
     found = {}
-    for name in story.partitions:
+    for name in history.partitions:
         folders = replicas_of(where, f"**/{name.topic}-{name.partition}")
-        passages = [passage for folder in folders for passage in _passages(folder, story)]
-        found[name] = _choose(story, passages)
+        passages = [passage for folder in folders for passage in _passages(folder, history)]
+        found[name] = _choose(history, passages)
     return found
 
 
-def _passages(folder: Path, story: Story) -> Iterator[Written]:
+def _passages(folder: Path, history: TransactionHistory) -> Iterator[Written]:
     """All that the producer id wrote, cut behind each of its markers."""
-    producer_ids = {record.metadata.producer_id for record in story.records}
+    producer_ids = {record.metadata.producer_id for record in history.records}
     open_one = Written()
     for header, batch in _batches(folder):
         if header.producer_id not in producer_ids or not header.is_transactional:
@@ -169,14 +169,14 @@ def _offsets(header: BatchHeader, batch: bytes) -> Iterator[tuple[str, str, int,
             yield key["group_id"], key["topic"], key["partition"], offset
 
 
-def _choose(story: Story, passages: Sequence[Written]) -> Written:
+def _choose(history: TransactionHistory, passages: Sequence[Written]) -> Written:
     """The passage of this transaction: its epoch, and a marker not older than the decision.
 
     With transaction version 2 the decision raises the epoch, which is the next one's for its data.
     """
-    begun = story.first(TransactionState.ONGOING) or story.records[0]
-    decided = story.first(*PREPARED)
-    last_epoch = story.records[-1].metadata.producer_epoch
+    begun = history.first(TransactionState.ONGOING) or history.records[0]
+    decided = history.first(*PREPARED)
+    last_epoch = history.records[-1].metadata.producer_epoch
     mine = [
         passage
         for passage in passages

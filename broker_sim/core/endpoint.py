@@ -70,11 +70,11 @@ def read_listeners(config: BrokerConfig) -> tuple[Listener, ...]:
     """All listeners, in the order they are named. Raises ConfigError."""
     bound = _endpoints(config, "listeners")
     _check_ports(bound)
-    told = _endpoints(config, "advertised.listeners")
-    if told and set(told) != set(bound):
+    advertised = _endpoints(config, "advertised.listeners")
+    if advertised and set(advertised) != set(bound):
         raise ConfigError(
             "advertised.listeners must have one address of each listener: "
-            f"{', '.join(bound)}, not {', '.join(told)}"
+            f"{', '.join(bound)}, not {', '.join(advertised)}"
         )
     protocols = _protocols(config)
     found = []
@@ -83,7 +83,7 @@ def read_listeners(config: BrokerConfig) -> tuple[Listener, ...]:
             raise ConfigError(
                 f"listener.security.protocol.map has no security protocol of the listener {name}"
             )
-        address = told.get(name, endpoint)
+        address = advertised.get(name, endpoint)
         _check_reachable(address)
         found.append(Listener(name, protocols[name], endpoint, address))
     _check_inter_broker(config, bound)

@@ -153,7 +153,7 @@ class BrokerServer:
         """None while there is no free space to start one."""
         self._storage = storage
         self._space = space
-        self._told_low = False
+        self._warned_low = False
         self._inputs: deque[Input] = deque()
         self._round_bytes = 0
         """Of the requests in `_inputs`, as they came."""
@@ -359,13 +359,13 @@ class BrokerServer:
         core = self._make_core()
         self._carry_out(self._step(core, Start(machine_boot_id())))
         self._core = core
-        self._told_low = False
+        self._warned_low = False
 
     def _look_at_space(self, core: Core) -> None:
         is_low = self._space.is_low(self._loop.time())
-        if is_low == self._told_low:
+        if is_low == self._warned_low:
             return
-        self._told_low = is_low
+        self._warned_low = is_low
         if is_low:
             _log.error("free space is under log.dir.reserved.bytes: writes are refused")
         else:

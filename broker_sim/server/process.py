@@ -148,14 +148,14 @@ def _with_ports(
     sockets: Mapping[str, socket.socket],
 ) -> BrokerConfig:
     """The configuration with the ports that were bound, which may have been 0."""
-    bound, told = {}, {}
+    bound, advertised = {}, {}
     for each in listeners:
         host, port = sockets[each.name].getsockname()[:2]
         bound[each.name] = Endpoint(each.bound.host or host, port)
-        told[each.name] = Endpoint(each.advertised.host, each.advertised.port or port)
+        advertised[each.name] = Endpoint(each.advertised.host, each.advertised.port or port)
     values = {**overrides, "listeners": format_listeners(bound)}
     if overrides.get("advertised.listeners"):
-        values["advertised.listeners"] = format_listeners(told)
+        values["advertised.listeners"] = format_listeners(advertised)
     return BrokerConfig(values)
 
 

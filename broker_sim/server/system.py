@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-NO_ROOM = frozenset(
+STORAGE_FULL = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 )
 """No space, no quota, no larger file, no more descriptors or memory: all may pass."""
@@ -49,7 +49,7 @@ def telling(doing: str, *, is_flush: bool = False) -> Iterator[None]:
 def storage_error(doing: str, error: OSError, *, is_flush: bool = False) -> StorageError:
     """What `telling` raises; for where every microsecond counts."""
     text = f"{doing}: {error.strerror or error}"
-    if error.errno in NO_ROOM and not is_flush:
+    if error.errno in STORAGE_FULL and not is_flush:
         return StorageFull(text)
     return StorageFailed(text)
 

@@ -30,7 +30,7 @@ class ControllerOracle:
         """The registry has a request."""
         self._asked[request.connection_id, request.correlation_id] = request
 
-    def on_told(self, answer: Respond) -> None:
+    def on_reported(self, answer: Respond) -> None:
         """An answer leaves, so what it says is kept. Raises Violation (9)."""
         request = self._asked.pop((answer.connection_id, answer.correlation_id), None)
         message = answer.message

@@ -69,7 +69,7 @@ class OutputWitness:
         """What it has read last, by path."""
         self._original = original
         self._is_refused = is_refused
-        self._is_told = False
+        self._is_reported = False
         """Whether it has read that another run has followed, since the commit began: a function of
         foreachBatch may catch the error, and try again."""
         self._stood: Record | None = None
@@ -78,10 +78,10 @@ class OutputWitness:
 
     def watch(self, process: ClientProcess) -> None:
         """Look at each request that leaves the driver, and each step that it comes to."""
-        told, goes_on = process.on_sent, process.on_reached
+        sent, goes_on = process.on_sent, process.on_reached
 
         def on_sent(message: Message) -> None:
-            told(message)
+            sent(message)
             self._on_sent(message)
 
         def on_reached(reached: Milestone) -> None:
@@ -104,13 +104,13 @@ class OutputWitness:
         if isinstance(ask, ReadFile) and not isinstance(found, FileFailed):
             self._read[path] = record = self._records.get(path, Record())
             if run_id in record.ended:
-                self._is_told = True
+                self._is_reported = True
         return found
 
     def _on_reached(self, reached: Milestone) -> None:
         if (reached.step, reached.when) == ("collect", "before"):
             self._stood = self._records.get(self._path)
-            self._is_told = False
+            self._is_reported = False
 
     @property
     def _path(self) -> str:
@@ -134,7 +134,7 @@ class OutputWitness:
             return
         name = str(getattr(message, "transactional_id", None))
         is_own = name == self._transactional_id
-        is_overtaken = self._is_told or self._stands_overtaken()
+        is_overtaken = self._is_reported or self._stands_overtaken()
         if key is ApiKey.INIT_PRODUCER_ID and is_own and is_overtaken:
             violated(78, "a run that was overtaken fences who has overtaken it",
                      run_id=self._driver.run_id, transactional_id=name)  # fmt: skip

@@ -63,12 +63,12 @@ def batches_answered(request: Message, answer: Message) -> Iterator[tuple[BatchK
         for topic in answer.responses
         for part in topic.partition_responses
     }
-    told = set()
+    reported = set()
     for key, _, _ in batches_sent(request):
         place = key.topic, key.partition
         part = parts.get(place)
-        if part is not None and place not in told:
-            told.add(place)
+        if part is not None and place not in reported:
+            reported.add(place)
             yield key, int(part.error_code), int(part.base_offset)
 
 

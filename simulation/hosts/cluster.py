@@ -162,7 +162,7 @@ class Cluster:
             self._connect(number, host, scheduler, trace)
         controllers = ControllerOracle()
         self.registry.watch_asked = controllers.on_asked
-        self.registry.watch_respond = controllers.on_told
+        self.registry.watch_respond = controllers.on_reported
         self.registry.files.watch = self._on_registry_storage
         self.registry.watch_answer = partial(self.faults.chance_of_death, self.registry)
         self.registry.dies = partial(self.faults.on_dying, self.registry)

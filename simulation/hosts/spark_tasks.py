@@ -92,14 +92,15 @@ class _Fate(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class _Attempt:
-    """One attempt; `told_ms` is when the driver hears how it ended, by its heartbeat at least."""
+    """One attempt; `reported_ms` is when the driver learns how it ended, by a heartbeat at
+    least."""
 
     job: Job
     task: int
     number: int
     host: str
     staged_ms: int
-    told_ms: int
+    reported_ms: int
     fate: _Fate
     is_first: bool
     message: StagedOutput | None = None
@@ -132,11 +133,11 @@ class Executors:
         if self._happens(self.scenario.executor_loss):
             self._losses.append(self.now_ms() + self.rng.randint(*LOSS_MS))
         while len(messages) < len(job.tasks):
-            wait_ms = min(each.told_ms for each in running) - self.now_ms()
+            wait_ms = min(each.reported_ms for each in running) - self.now_ms()
             if wait_ms > 0:
                 yield Sleep(wait_ms)
             self.advance()
-            for attempt in _told(running, self.now_ms()):
+            for attempt in _reported(running, self.now_ms()):
                 running.remove(attempt)
                 if attempt.task in messages:
                     continue
@@ -186,15 +187,17 @@ class Executors:
         fate = _Fate.DONE
         if self._happens(self.scenario.task_failure):
             fate = self.rng.choice((_Fate.BEFORE, _Fate.WHILE, _Fate.AFTER))
-        staged_ms = told_ms = self.now_ms()
+        staged_ms = reported_ms = self.now_ms()
         host = self._hosts[task % len(self._hosts)]
         if self.scenario.has_task_faults and self.faults_are_on():
             slow = self.rng.random() < SLOW
             staged_ms += self.rng.randint(*(SLOW_TASK_MS if slow else TASK_MS))
-            told_ms = staged_ms + self.rng.randint(*MESSAGE_MS)
+            reported_ms = staged_ms + self.rng.randint(*MESSAGE_MS)
             host = self.rng.choice(self._hosts)
         self._attempt_count += 1
-        attempt = _Attempt(job, task, self._attempt_count, host, staged_ms, told_ms, fate, is_first)
+        attempt = _Attempt(
+            job, task, self._attempt_count, host, staged_ms, reported_ms, fate, is_first
+        )
         self._staging.append(attempt)
         return attempt
 
@@ -278,14 +281,14 @@ class Executors:
         self._executor_count += 1
         for attempt in [each for each in self._staging if each.host == host]:
             self._staging.remove(attempt)
-            attempt.is_lost, attempt.told_ms = True, now_ms
+            attempt.is_lost, attempt.reported_ms = True, now_ms
         if self.staging.files is not None:
             self.staging.files.lose(host)
 
 
-def _told(running: Sequence[_Attempt], now_ms: int) -> list[_Attempt]:
-    told = [each for each in running if each.told_ms <= now_ms]
-    return sorted(told, key=lambda each: (each.told_ms, each.number))
+def _reported(running: Sequence[_Attempt], now_ms: int) -> list[_Attempt]:
+    reported = [each for each in running if each.reported_ms <= now_ms]
+    return sorted(reported, key=lambda each: (each.reported_ms, each.number))
 
 
 def _another_order(made: list[tuple[int, Record]], rng: random.Random) -> list[tuple[int, Record]]:

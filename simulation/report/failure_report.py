@@ -42,7 +42,7 @@ class FailureReport:
         """The kinds of faults that are left, as fields of the scenario."""
         names = (item.name for item in fields(self.scenario) if item.name not in WORKLOAD)
         left = [f"{name}={value}" for name in names if (value := getattr(self.scenario, name))]
-        left += [_told(fault) for fault in self.scenario.faults]
+        left += [_described(fault) for fault in self.scenario.faults]
         return ", ".join(left) or "none that was drawn"
 
 
@@ -62,7 +62,7 @@ def report_failure(seed: int, scenario: Scenario, plant: Plant | None = None) ->
     return FailureReport(found, str(failure), timeline(lines))
 
 
-def _told(fault: Fault) -> str:
+def _described(fault: Fault) -> str:
     """A planned fault in a few words."""
     if fault.on == "step":
         return f"{fault.action} {fault.when} {fault.step} of batch {fault.batch_id}"
@@ -72,14 +72,14 @@ def _told(fault: Fault) -> str:
 def timeline(lines: Iterable[str]) -> list[str]:
     """The last lines of a trace in columns: seconds of virtual time, process, event. Without the
     requests, answers and files, and without what repeats while a broker is away."""
-    kept = [parts for parts in (line.split(maxsplit=2) for line in lines) if _is_told(parts[2])]
+    kept = [parts for parts in (line.split(maxsplit=2) for line in lines) if _is_reported(parts[2])]
     return [
         f"{int(at_us) / 1e6:12.6f} s  {who:<16} {what}"
         for at_us, who, what in kept[-TIMELINE_LINES_MAX:]
     ]
 
 
-def _is_told(what: str) -> bool:
+def _is_reported(what: str) -> bool:
     event = what.split(maxsplit=1)[0]
     if event == "reached" and "when='before'" in what:
         return False

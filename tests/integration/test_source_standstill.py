@@ -14,7 +14,7 @@ from support.hanging import VERIFICATION_OFF, plant_hanging_transaction
 from support.java_tools import TRANSACTIONS, JavaHost, java_command
 from support.librdkafka import create_topic, produce_values
 
-from txnlog_spark.source.hanging_transactions import STANDSTILL_SECONDS
+from txnlog_spark.source.hanging_transactions import HANGING_SECONDS
 from txnlog_spark.source.settings import read_source_settings
 from txnlog_spark.source.stream import TxnLogStreamReader
 
@@ -46,7 +46,7 @@ def test_the_commands_of_the_warning_find_the_transaction_and_its_abort_lets_the
     source = TxnLogStreamReader(settings, lambda: now)
     start = source.initialOffset()
     end = source.latestOffset(start, ALL)
-    now += STANDSTILL_SECONDS
+    now += HANGING_SECONDS
     assert source.latestOffset(end, ALL) == end
     (text,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert f"{topic}-0 (last stable offset 1, high watermark 3)" in text
@@ -65,6 +65,6 @@ def test_the_commands_of_the_warning_find_the_transaction_and_its_abort_lets_the
             assert "1" in [row[column] for row in rows]
         where = ("--bootstrap-server", broker.bootstrap_servers, "abort", "--topic", topic)
         java.ok(TRANSACTIONS, *where, "--partition", 0, "--start-offset", 1)
-    now += STANDSTILL_SECONDS
+    now += HANGING_SECONDS
     assert source.latestOffset(end, ALL)[topic] == {"0": 4}
     assert source.reportLatestOffset()[topic] == {"0": 4}

@@ -23,7 +23,7 @@ from simulation.hosts.spark_driver import Driver
 from simulation.world import Plant
 from txnlog_kafka.operations.effects import Operation
 from txnlog_spark.commit import confirmation, micro_batch
-from txnlog_spark.commit.judgement import Verdict
+from txnlog_spark.commit.judgement import Decision
 from txnlog_spark.commit.plan import CommitOutcome, Progress
 from txnlog_spark.commit.query import commit_query_batch
 from txnlog_spark.errors import ProducerFenced
@@ -52,7 +52,7 @@ def _progress_outside(world: Any) -> Iterator[None]:
     del world
     with (
         replaced(micro_batch, "is_committed", lambda *_: False),
-        replaced(confirmation, "judge", lambda *_: Verdict.DO),
+        replaced(confirmation, "judge", lambda *_: Decision.DO),
         replaced(micro_batch, "check_output", _nothing),
     ):
         yield

@@ -258,7 +258,7 @@ def told(oracle, epoch):
     oracle.on_asked(Request(1, 2, RegistryApiKey.REGISTRY_GET_NODES, 0, "b2", "host", message=None))
     node = SimpleNamespace(path=CONTROLLER_EPOCH_PATH, node_version=epoch)
     message = SimpleNamespace(error_code=0, nodes=[node])
-    oracle.on_told(Respond(1, 2, RegistryApiKey.REGISTRY_GET_NODES, 0, message))
+    oracle.on_reported(Respond(1, 2, RegistryApiKey.REGISTRY_GET_NODES, 0, message))
 
 
 # ------------------------------------------------------------------ clients and the end

@@ -246,8 +246,8 @@ class GroupModel:
             return
         member = self.members[member_id]
         member.session_end = None
-        is_parked = member.join_token is not None or member.sync_token is not None
-        if is_parked and not member.is_new:
+        is_waiting = member.join_token is not None or member.sync_token is not None
+        if is_waiting and not member.is_new:
             return
         self._remove(member_id)
         if self.state == PREPARING:

@@ -172,7 +172,7 @@ class Pair:
             self._wires[connection] = Wire(self._port)
         return self._wires[connection]
 
-    def is_parked(self, connection: str) -> bool:
+    def is_waiting(self, connection: str) -> bool:
         """Whether an answer is awaited on it."""
         return connection in self._parked
 

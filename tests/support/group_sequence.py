@@ -104,12 +104,12 @@ class Sequence:
             known = range(len(self.pair.names[0].members))
             self.leave([(index, None) for index in known])
             self.settle()
-        assert not any(self.pair.is_parked(member.name) for member in self.members)
+        assert not any(self.pair.is_waiting(member.name) for member in self.members)
 
     def one_request(self) -> None:
         """What a member would do next, or something else."""
         rng = self.rng
-        idle = [member for member in self.members if not self.pair.is_parked(member.name)]
+        idle = [member for member in self.members if not self.pair.is_waiting(member.name)]
         if idle and rng.random() < 0.6:
             self.natural(rng.choice(idle))
             return
@@ -190,7 +190,7 @@ class Sequence:
     def any_join(self) -> None:
         """A JoinGroup that may be odd."""
         rng = self.rng
-        idle = [each for each in self.members if not self.pair.is_parked(each.name)]
+        idle = [each for each in self.members if not self.pair.is_waiting(each.name)]
         member = rng.choice(idle)
         odd = rng.choice(("id", "id", "new", "protocols", "protocols", "type", "instance", "time"))
         if odd == "id":
@@ -220,14 +220,14 @@ class Sequence:
 
     def begins(self, member: Member, index: int | None) -> bool:
         """Whether no parked request has this member id: Kafka would never answer that one."""
-        sending = [m.sends_as for m in self.members if self.pair.is_parked(m.name)]
+        sending = [m.sends_as for m in self.members if self.pair.is_waiting(m.name)]
         member.sends_as = index
         return index is None or index not in sending
 
     def any_sync(self) -> None:
         """A SyncGroup that may be odd."""
         rng = self.rng
-        idle = [each for each in self.members if not self.pair.is_parked(each.name)]
+        idle = [each for each in self.members if not self.pair.is_waiting(each.name)]
         member = rng.choice(idle)
         odd = rng.choice(("id", "generation", "protocol", "type", "instance"))
         if odd == "id":
@@ -304,7 +304,7 @@ class Sequence:
             gone = [
                 member.name
                 for member in self.members
-                if self.pair.is_parked(member.name)
+                if self.pair.is_waiting(member.name)
                 and member.protocol is not None
                 and not member.must_join
                 and (member.instance == each[1] if by_instance else member.sends_as == each[0])

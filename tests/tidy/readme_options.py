@@ -105,7 +105,7 @@ def configs_text() -> str:
 
     rows: dict[tuple[str, str], list[str]] = {}
     for name, config in KAFKA_CONFIGS.items():
-        if config.standing is Support.OBEYED:
+        if config.standing is Support.SUPPORTED:
             continue
         but = f" (another value is refused: {config.allowed})" if config.allowed else ""
         rows.setdefault((config.standing.value, config.why + but), []).append(f"`{name}`")

@@ -54,7 +54,7 @@ SAMPLES = {
 def test_no_option_of_sparks_guide_is_ignored(
     name: str, use: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(options, "_told", set())
+    monkeypatch.setattr(options, "_warned", set())
     expected, _, why = outcomes(name)[WORDS[use]].partition(": ")
     found = "obeyed"
     try:

@@ -145,6 +145,10 @@ def test_one_name_never_means_two_things() -> None:
     refuse(list(rules.check_ambiguous_constants(read_tree(*PRODUCT))))
 
 
+def test_a_public_class_has_a_name_of_its_own_in_its_package() -> None:
+    refuse(list(rules.check_class_names(read_tree(*PRODUCT))))
+
+
 def test_every_test_file_is_collected() -> None:
     refuse(list(rules.check_collected(read_tree("tests"), collected_folders())))
 
@@ -249,3 +253,13 @@ def test_a_test_file_that_nobody_collects_is_found() -> None:
     }
     found = [v.path for v in rules.check_collected(sources, ["tests/unit", "tests/property"])]
     assert found == ["tests/unit/a_test.py", "tests/lost/test_b.py", "tests/property/test_a.py"]
+
+
+def test_a_class_name_that_comes_twice_in_a_package_is_found() -> None:
+    sources = {
+        "a/x.py": "class One: ...\nclass _Own: ...\nclass Two: ...",
+        "a/b/y.py": "class _Own: ...\nclass Two: ...",
+        "c/x.py": "class One: ...",
+    }
+    found = [(v.path, v.line) for v in rules.check_class_names(sources)]
+    assert found == [("a/x.py", 3)]

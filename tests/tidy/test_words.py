@@ -27,7 +27,7 @@ def test_the_product_and_its_documents_use_plain_words() -> None:
         ("a.md", "no free space, and nothing is delayed", []),
         ("a.py", '"""A.\n\nMade anew."""\n', [3]),
         ("a.py", 'x = f"no room for {y}"\n# told\n', [1, 2]),
-        ("a.py", "parked = verdict.story\n", []),
+        ("a.py", "parked = verdict.story\nparking = isToldNow\n", [1, 1, 2]),
     ],
 )
 def test_a_planted_word_is_found(path: str, text: str, lines: list[int]) -> None:

@@ -280,3 +280,15 @@ def check_ambiguous_constants(sources: Mapping[str, str]) -> Iterator[Violation]
                 if other != text:
                     said = f"{name} is {other} in {other_path}: give one of them another name"
                     yield Violation("ambiguous-constant", path, node.lineno, said)
+
+
+def check_class_names(sources: Mapping[str, str]) -> Iterator[Violation]:
+    """A public class has a name of its own in its package."""
+    found: dict[tuple[str, str], str] = {}
+    for path, source in sorted(sources.items()):
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                first = found.setdefault((path.partition("/")[0], node.name), path)
+                if first != path:
+                    text = f"{node.name} is a class of {first}, too"
+                    yield Violation("class-name", path, node.lineno, text)

@@ -114,7 +114,7 @@ class Client:
         None keeps it. `clock` gives monotonic seconds.
         """
         self.bootstrap = parse_bootstrap_servers(bootstrap_servers)
-        self._handshakes = ChannelBuilder(security)
+        self._channels = ChannelBuilder(security)
         self.session = Session(_monotonic_ms, config or SessionConfig(), notice=logger.warning)
         self._client_id = client_id
         self._connect_timeout_s = connect_timeout_s
@@ -272,8 +272,8 @@ class Client:
                 if connection.wants_write:
                     events |= selectors.EVENT_WRITE
                 selector.register(connection.socket, events, connection)
-                if connection.errand is not None:
-                    selector.register(connection.errand, selectors.EVENT_READ, connection)
+                if connection.background_call is not None:
+                    selector.register(connection.background_call, selectors.EVENT_READ, connection)
             timeout_s = max(0.0, min(wakes, default=0.0) - self._clock())
             for key, events in selector.select(timeout_s):
                 connection = key.data
@@ -345,7 +345,7 @@ class Client:
                 deadline_s=deadline_s,
                 connect_timeout_s=self._connect_timeout_s,
                 clock=self._clock,
-                handshakes=self._handshakes,
+                channels=self._channels,
                 throttled_until_s=self._throttled_until_s.pop(address, 0.0),
             )
         return connection

@@ -1,4 +1,4 @@
-"""One connection to one broker: greeting, versions, frames out and in, requests in order.
+"""One connection to one broker: handshake, versions, frames out and in, requests in order.
 
 Theory of operation. A connection is opened without waiting for anything: `link.py` looks the host
 up, connects and goes through TLS, `handshake.py` asks for the versions and logs in. Requests that
@@ -31,8 +31,8 @@ from txnlog_kafka.host.diagnosis import (
     REQUIRES_TLS,
     SILENT,
     SILENT_IN_TLS,
+    describe_answer,
     describe_closed,
-    describe_stranger,
 )
 from txnlog_kafka.host.handshake import Handshake, HandshakeRequest
 from txnlog_kafka.host.link import ConnectionFailed, Link, LinkBroken
@@ -81,25 +81,25 @@ class Connection:
         deadline_s: float,
         connect_timeout_s: float,
         clock: Callable[[], float],
-        handshakes: ChannelBuilder,
+        channels: ChannelBuilder,
         throttled_until_s: float = 0.0,
     ) -> None:
         """Begin to open it. Raises ConnectionFailed when that has failed already.
 
-        `clock` gives monotonic seconds, `deadline_s` is one of them: of the greeting. The throttle
+        `clock` gives monotonic seconds, `deadline_s` is one of them: of the handshake. The throttle
         is what the connection before this one was left with.
         """
         self.address = address
         self.name = f"{address[0]}:{address[1]}"
         self.throttled_until_s = throttled_until_s
-        self.stranger: str | None = None
+        self.diagnosis: str | None = None
         """What the listener is, when it cannot be a broker to talk to."""
         self._clock = clock
         self._client_id = client_id
-        self._handshakes = handshakes
+        self._channels = channels
         self._phase = Phase.LINK
-        self._greeting = Handshake(self.name)
-        self._greeting_until_s = deadline_s + self._throttle_left_s
+        self._handshake = Handshake(self.name)
+        self._handshake_until_s = deadline_s + self._throttle_left_s
         self._connect_timeout_s = connect_timeout_s
         self._connected_until_s = min(clock() + connect_timeout_s, deadline_s)
         self._login_due_s: float | None = None
@@ -112,7 +112,7 @@ class Connection:
         self._unwritten: deque[tuple[Asked, memoryview]] = deque()
         self._unanswered: deque[Asked] = deque()
         try:
-            self._link = Link(address, handshakes.new_tls(address[0]))
+            self._link = Link(address, channels.new_tls(address[0]))
         except TlsFailed as error:
             raise ConnectionFailed(f"{self.name}: {error}", final=error.final) from error
         try:
@@ -132,7 +132,7 @@ class Connection:
         return self._link.waits_on
 
     @property
-    def errand(self) -> Socket | None:
+    def background_call(self) -> Socket | None:
         """What becomes readable when the login can begin."""
         return None if self._preparing is None else self._preparing.socket
 
@@ -173,11 +173,11 @@ class Connection:
 
     @property
     def next_deadline_s(self) -> float | None:
-        """When the greeting, or the oldest request without an outcome, runs out of time."""
+        """When the handshake, or the oldest request without an outcome, runs out of time."""
         times = [asked.deadline_s for asked in self._unanswered]
         times += [pending.deadline_s for pending in self._waiting]
         if not self.is_ready:
-            times.append(self._greeting_until_s)
+            times.append(self._handshake_until_s)
         if not self._link.is_connected:
             times.append(self._connected_until_s)
         return min(times, default=None)
@@ -190,11 +190,11 @@ class Connection:
         now_s, deadline_s = self._clock(), self.next_deadline_s
         if deadline_s is None or deadline_s > now_s:
             return
-        in_time = now_s < self._greeting_until_s
+        in_time = now_s < self._handshake_until_s
         try:
             if not in_time or not self._link.try_next_address():
                 raise self._late
-            self._connected_until_s = min(now_s + self._connect_timeout_s, self._greeting_until_s)
+            self._connected_until_s = min(now_s + self._connect_timeout_s, self._handshake_until_s)
             self._go_on()
         except LinkBroken as error:
             raise self._broken(str(error)) from error
@@ -211,7 +211,7 @@ class Connection:
             silent += SILENT_IN_TLS
         elif self._phase is Phase.VERSIONS:
             silent += SILENT
-        return self._in_greeting(ConnectionFailed(silent))
+        return self._in_handshake(ConnectionFailed(silent))
 
     # ------------------------------------------------------------------ requests
 
@@ -220,7 +220,7 @@ class Connection:
         pending.deadline_s += self._throttle_left_s
         self._last_used_s = self._clock()
         if self.is_ready and self._login_due_s is not None and self._clock() >= self._login_due_s:
-            self._greeting_until_s = pending.deadline_s
+            self._handshake_until_s = pending.deadline_s
             self._phase = Phase.PREPARE
         if self.is_ready:
             self._queue(pending)
@@ -240,7 +240,7 @@ class Connection:
     def _negotiate(self, call: Call) -> tuple[Api, int] | Unanswered:
         """The request's kind and version, or why no common version exists."""
         api = api_of(call.message)
-        lowest, highest = self._greeting.versions.get(api.key, (0, -1))
+        lowest, highest = self._handshake.versions.get(api.key, (0, -1))
         ours = api.version_max if call.version_max is None else call.version_max
         version = min(highest, ours, api.version_max)
         if version >= max(lowest, api.version_min):
@@ -253,12 +253,12 @@ class Connection:
         )
         return Unanswered(reason, sent=False, retriable=False)
 
-    def _send(self, saying: HandshakeRequest, deadline_s: float, pending: Pending | None) -> None:
+    def _send(self, request: HandshakeRequest, deadline_s: float, pending: Pending | None) -> None:
         self._correlation_id = (self._correlation_id + 1) & CORRELATION_ID_MAX
         frame = encode_request(
-            saying.message, saying.version, self._correlation_id, self._client_id
+            request.message, request.version, self._correlation_id, self._client_id
         )
-        asked = Asked(saying.api, saying.version, self._correlation_id, deadline_s, pending)
+        asked = Asked(request.api, request.version, self._correlation_id, deadline_s, pending)
         self._unwritten.append((asked, memoryview(frame)))
         self._unanswered.append(asked)
 
@@ -273,7 +273,7 @@ class Connection:
             asked.deadline_s += seconds
         for pending in self._waiting:
             pending.deadline_s += seconds
-        self._greeting_until_s += seconds
+        self._handshake_until_s += seconds
         self._connected_until_s += seconds
 
     def take_unsent(self) -> list[Pending]:
@@ -303,7 +303,7 @@ class Connection:
         except LinkBroken as error:
             raise self._broken(str(error)) from error
         except ConnectionFailed as error:
-            raise self._in_greeting(error) from error
+            raise self._in_handshake(error) from error
 
     def on_readable(self) -> None:
         """Take what arrived and settle the requests it answers. Raises ConnectionFailed."""
@@ -316,7 +316,7 @@ class Connection:
         except MalformedFrame as error:
             raise ConnectionFailed(f"{self.name}: {error}") from error
         except ConnectionFailed as error:
-            raise self._in_greeting(error) from error
+            raise self._in_handshake(error) from error
 
     def _receive(self) -> None:
         data = self._link.receive()
@@ -325,12 +325,12 @@ class Connection:
             return
         self._last_used_s = self._clock()
         if not self._answers and not self._frames.buffered_bytes:
-            self.stranger = describe_stranger(data)
-            if self.stranger is not None:
+            self.diagnosis = describe_answer(data)
+            if self.diagnosis is not None:
                 raise ConnectionFailed(
-                    f"{self.name}: {self.stranger}",
+                    f"{self.name}: {self.diagnosis}",
                     final=True,
-                    is_security=self.stranger == REQUIRES_TLS,
+                    is_security=self.diagnosis == REQUIRES_TLS,
                 )
         for frame in self._frames.feed(data):
             self._on_frame(frame)
@@ -365,9 +365,9 @@ class Connection:
                 asked.deadline_s += added_s
         for pending in self._waiting:
             pending.deadline_s += added_s
-        self._greeting_until_s += added_s
+        self._handshake_until_s += added_s
 
-    # ------------------------------------------------------------------ greeting
+    # ------------------------------------------------------------------ handshake
 
     def _go_on(self) -> None:
         """Take the next steps of opening that need no waiting. Raises as `on_writable`."""
@@ -375,17 +375,17 @@ class Connection:
             self._link.advance()
         if self._phase is Phase.LINK and self._link.is_open:
             self._phase = Phase.VERSIONS
-            self._say(self._greeting.ask_versions())
+            self._send_own(self._handshake.ask_versions())
         if self._phase is Phase.PREPARE:
             self._prepare_login()
 
     def _prepare_login(self) -> None:
         """Begin the login, now or when what it needs has been fetched."""
         host = self.address[0]
-        if not self._handshakes.login_blocks:
-            self._begin_login(self._handshakes.new_login(host))
+        if not self._channels.login_blocks:
+            self._begin_login(self._channels.new_login(host))
         elif self._preparing is None:
-            self._preparing = BackgroundCall(lambda: self._handshakes.new_login(host))
+            self._preparing = BackgroundCall(lambda: self._channels.new_login(host))
         elif self._preparing.is_done:
             preparing, self._preparing = self._preparing, None
             try:
@@ -398,31 +398,31 @@ class Connection:
 
     def _begin_login(self, login: Login) -> None:
         self._phase = Phase.LOGIN
-        self._say(self._greeting.log_in(login))
+        self._send_own(self._handshake.log_in(login))
 
     def _on_greeting_answer(self, asked: Asked, answer: Message) -> None:
         if self._phase is Phase.VERSIONS:
-            saying = self._greeting.on_versions(answer)
-            if saying is None and self._handshakes.has_login:
+            request = self._handshake.on_versions(answer)
+            if request is None and self._channels.has_login:
                 self._phase = Phase.PREPARE
                 return
         else:
-            saying = self._greeting.on_login_answer(asked.api, asked.version, answer)
-        if saying is not None:
-            self._say(saying)
+            request = self._handshake.on_login_answer(asked.api, asked.version, answer)
+        if request is not None:
+            self._send_own(request)
             return
-        lifetime_s = self._greeting.session_lifetime_ms / 1000
+        lifetime_s = self._handshake.session_lifetime_ms / 1000
         self._login_due_s = self._clock() + SESSION_PART * lifetime_s if lifetime_s else None
         self._phase = Phase.READY
         for pending in self.take_unsent():
             self._queue(pending)
 
-    def _say(self, saying: HandshakeRequest) -> None:
-        self._send(saying, self._greeting_until_s, None)
+    def _send_own(self, request: HandshakeRequest) -> None:
+        self._send(request, self._handshake_until_s, None)
 
     # ------------------------------------------------------------------ the end
 
-    def _in_greeting(self, error: ConnectionFailed) -> ConnectionFailed:
+    def _in_handshake(self, error: ConnectionFailed) -> ConnectionFailed:
         """With what was being done, for a person."""
         text = str(error)
         if self._phase in (Phase.LINK, Phase.READY) or text.startswith(self._phase.value):
@@ -435,9 +435,9 @@ class Connection:
         """Why the connection is gone, with what that means when it is a new one."""
         if self._unanswered and self._unanswered[0].sent:
             what += describe_closed(
-                self._answers, self._handshakes, logs_in=self._phase is Phase.LOGIN
+                self._answers, self._channels, logs_in=self._phase is Phase.LOGIN
             )
-        return self._in_greeting(ConnectionFailed(f"{self.name}{what}"))
+        return self._in_handshake(ConnectionFailed(f"{self.name}{what}"))
 
     @property
     def is_stale(self) -> bool:

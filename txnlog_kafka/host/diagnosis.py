@@ -37,7 +37,7 @@ WEB_SERVER = "this is a web server, not a Kafka broker: correct the address"
 _TLS_RECORDS = (0x14, 0x15, 0x16, 0x17)
 
 
-def describe_stranger(first_bytes: bytes) -> str | None:
+def describe_answer(first_bytes: bytes) -> str | None:
     """What the listener is, if these cannot be the first bytes of an answer; else None."""
     if len(first_bytes) >= 2 and first_bytes[0] in _TLS_RECORDS and first_bytes[1] == 3:
         return REQUIRES_TLS
@@ -46,7 +46,7 @@ def describe_stranger(first_bytes: bytes) -> str | None:
     return None
 
 
-def describe_closed(answers: int, handshakes: ChannelBuilder, *, logs_in: bool) -> str:
+def describe_closed(answers: int, channels: ChannelBuilder, *, logs_in: bool) -> str:
     """What it may mean that the peer closed while a request was waited for, after so many answers.
 
     The text continues the sentence that says so; it is empty where it is nothing special.
@@ -54,5 +54,5 @@ def describe_closed(answers: int, handshakes: ChannelBuilder, *, logs_in: bool) 
     if logs_in:
         return CLOSED_IN_LOGIN
     if not answers:
-        return CLOSED_AT_ONCE_IN_TLS if handshakes.has_tls else CLOSED_AT_ONCE
-    return CLOSED_AFTER_VERSIONS if answers == 1 and not handshakes.has_login else ""
+        return CLOSED_AT_ONCE_IN_TLS if channels.has_tls else CLOSED_AT_ONCE
+    return CLOSED_AFTER_VERSIONS if answers == 1 and not channels.has_login else ""

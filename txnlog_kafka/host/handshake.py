@@ -25,7 +25,7 @@ NOT_ASKED_FOR = (
 
 @dataclass(frozen=True, slots=True)
 class HandshakeRequest:
-    """One request of the greeting."""
+    """One request of the handshake."""
 
     api: Api
     version: int
@@ -33,7 +33,7 @@ class HandshakeRequest:
 
 
 class Handshake:
-    """The greeting of one connection to the broker that errors call `name`."""
+    """The handshake of one connection to the broker that errors call `name`."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -118,7 +118,7 @@ class Memory:
     unstamped_bytes: int = 0
 
     @property
-    def room_bytes(self) -> int:
+    def free_bytes(self) -> int:
         """How much more may be stamped; may be negative."""
         return self.bytes_max - self.stamped_bytes
 
@@ -127,7 +127,7 @@ class Memory:
         queue.give(data)
         self.unstamped_bytes += queue.unstamped_bytes
 
-    def has_room(self, queue: PartitionQueue, size_bytes: int) -> bool:
+    def has_space(self, queue: PartitionQueue, size_bytes: int) -> bool:
         """Whether the queue's next batch may be taken; one alone always may."""
         if queue.is_stamped:
             return True

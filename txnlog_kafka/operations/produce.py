@@ -272,8 +272,8 @@ class _Window:
         if leader.recoveries or leader.requests >= IN_FLIGHT_MAX:
             return None
         request_bytes = min(self._plan.produce_request_bytes, (leader_bytes + 1) // 2)
-        room_bytes = min(leader_bytes - leader.bytes, self._memory.room_bytes)
-        if leader.requests and room_bytes < request_bytes:
+        free_bytes = min(leader_bytes - leader.bytes, self._memory.free_bytes)
+        if leader.requests and free_bytes < request_bytes:
             return None
         request = _Request(node)
         turned: list[tuple[TopicPartition, PartitionQueue]] = []
@@ -310,7 +310,7 @@ class _Window:
             return True
         if request.batches and request.bytes + size_bytes > request_bytes:
             return False
-        if not self._memory.has_room(queue, size_bytes):
+        if not self._memory.has_space(queue, size_bytes):
             return False
         if queue.must_read:
             self._memory.give(queue, (yield ReadStaged(queue.next_piece)))

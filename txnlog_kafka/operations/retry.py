@@ -343,7 +343,7 @@ def describe_code(code: int) -> str:
     return f"{error_name(code)} ({int(code)})" + (f": {hint}" if hint else "")
 
 
-class EndTxnVerdict(enum.Enum):
+class EndTxnResult(enum.Enum):
     """What an answer to EndTxn(commit) means."""
 
     COMMITTED = "committed"
@@ -369,7 +369,7 @@ _END_TXN_DEFINITE = frozenset(
 )
 
 
-def decide_end_commit(code: int, *, unknown_before: bool) -> EndTxnVerdict:
+def decide_end_commit(code: int, *, unknown_before: bool) -> EndTxnResult:
     """The meaning of an answer to EndTxn(commit), for both transaction versions.
 
     `unknown_before` says that an earlier EndTxn(commit) of this transaction may have been carried
@@ -380,9 +380,9 @@ def decide_end_commit(code: int, *, unknown_before: bool) -> EndTxnVerdict:
     NOT_COORDINATOR and UNKNOWN_SERVER_ERROR), which may yet be replicated.
     """
     if code == ErrorCode.NONE:
-        return EndTxnVerdict.COMMITTED
+        return EndTxnResult.COMMITTED
     if code in _END_TXN_DID_NOTHING:
-        return EndTxnVerdict.RETRY
+        return EndTxnResult.RETRY
     if code in _END_TXN_DEFINITE:
-        return EndTxnVerdict.UNKNOWN if unknown_before else EndTxnVerdict.REFUSED
-    return EndTxnVerdict.RETRY_UNKNOWN
+        return EndTxnResult.UNKNOWN if unknown_before else EndTxnResult.REFUSED
+    return EndTxnResult.RETRY_UNKNOWN

@@ -26,7 +26,7 @@ class TimeoutForecast:
     staged_bytes: int
     timeout_ms: int
     started_ms: int = -1
-    is_told: bool = False
+    is_reported: bool = False
 
     def __post_init__(self) -> None:
         self.started_ms = self.session.monotonic_ms()
@@ -34,7 +34,7 @@ class TimeoutForecast:
     def look(self, transaction: Transaction, done: int) -> None:
         """Estimate the whole from the bytes that are done."""
         elapsed_ms = self.session.monotonic_ms() - self.started_ms
-        if self.is_told or elapsed_ms < min(FORECAST_AFTER_MS, self.timeout_ms // 4):
+        if self.is_reported or elapsed_ms < min(FORECAST_AFTER_MS, self.timeout_ms // 4):
             return
         total = self.staged_bytes
         if not 0 < done < total or not elapsed_ms:
@@ -42,7 +42,7 @@ class TimeoutForecast:
         needed_ms = elapsed_ms * total // done
         if needed_ms <= self.timeout_ms * (1 - FORECAST_SPARE):
             return
-        self.is_told = True
+        self.is_reported = True
         rounded_ms = -(-int(needed_ms * (1 + 2 * FORECAST_SPARE)) // TIMEOUT_ROUND_MS)
         self.session.notice(
             f"this batch will not be done within its transaction timeout: after "

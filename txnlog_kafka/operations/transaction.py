@@ -41,7 +41,7 @@ from txnlog_kafka.operations.offsets import (
     fetched_offsets,
 )
 from txnlog_kafka.operations.retry import (
-    EndTxnVerdict,
+    EndTxnResult,
     Subject,
     decide,
     decide_end_commit,
@@ -420,12 +420,12 @@ def _commit_answered(
 ) -> Operation[bool]:
     """True when committed; False, after a wait, when it is to be asked again. Else raises."""
     code = reply.message.error_code
-    verdict = decide_end_commit(code, unknown_before=bool(tries.unknown))
-    if verdict is EndTxnVerdict.COMMITTED:
+    result = decide_end_commit(code, unknown_before=bool(tries.unknown))
+    if result is EndTxnResult.COMMITTED:
         return True
-    if verdict in (EndTxnVerdict.UNKNOWN, EndTxnVerdict.REFUSED):
+    if result in (EndTxnResult.UNKNOWN, EndTxnResult.REFUSED):
         raise error_of(decide(ApiKey.END_TXN, code), code, doing, Subject(ApiKey.END_TXN))
-    if verdict is EndTxnVerdict.RETRY_UNKNOWN:
+    if result is EndTxnResult.RETRY_UNKNOWN:
         tries.unknown = f"answered {error_name(code)}"
     yield from deadline.backoff(doing, describe_code(code))
     return False

@@ -37,10 +37,10 @@ def divide_batch(batch: bytearray, bytes_max: int) -> list[bytearray]:
         return [batch]
     records = decompress(header.compression, memoryview(batch)[HEADER_BYTES:])
     # How large a part may be before it is compressed, if it is compressed as well as the whole.
-    room_bytes = (bytes_max - HEADER_BYTES) * len(records) // (len(batch) - HEADER_BYTES)
+    free_bytes = (bytes_max - HEADER_BYTES) * len(records) // (len(batch) - HEADER_BYTES)
     parts: list[bytearray] = []
     base_sequence = header.base_sequence
-    for count, max_timestamp, part in _cut(records, header.base_timestamp, room_bytes):
+    for count, max_timestamp, part in _cut(records, header.base_timestamp, free_bytes):
         head = header._replace(
             last_offset_delta=count - 1,
             max_timestamp=max_timestamp,
@@ -60,10 +60,10 @@ def plain_batch(batch: bytearray) -> bytearray:
 
 
 def _cut(
-    records: bytes, base_timestamp: int, room_bytes: int
+    records: bytes, base_timestamp: int, free_bytes: int
 ) -> Iterator[tuple[int, int, bytearray]]:
     """Record count, maximum timestamp and records of each part."""
-    part_count = -(-len(records) // max(1, room_bytes))
+    part_count = -(-len(records) // max(1, free_bytes))
     wanted_bytes = -(-len(records) // part_count)
     part, count, max_timestamp = bytearray(), 0, NO_TIMESTAMP
     position = 0
@@ -74,7 +74,7 @@ def _cut(
         _, rest = decode_signed(records, at)
         timestamp = base_timestamp + timestamp_delta
         record = _record(records[start:at], count, records[rest:position])
-        if count and (len(part) >= wanted_bytes or len(part) + len(record) > room_bytes):
+        if count and (len(part) >= wanted_bytes or len(part) + len(record) > free_bytes):
             yield count, max_timestamp, part
             part, count, max_timestamp = bytearray(), 0, timestamp
             record = _record(records[start:at], count, records[rest:position])

@@ -257,15 +257,15 @@ def _plan_cuts(rows: _Rows, record_batch_bytes_max: int) -> tuple[list[int], lis
     deltas_bytes_max = _varint_size(2 * span) + _varint_size(2 * row_count)
     bodies = rows.body_sizes + deltas_bytes_max
     ends = np.cumsum(bodies + varint_sizes(zigzag(bodies)))
-    room = record_batch_bytes_max - HEADER_BYTES
+    space = record_batch_bytes_max - HEADER_BYTES
     cuts, owners = [0], []
     before = 0
     for partition, border in zip(rows.order.partitions, rows.order.borders[1:], strict=True):
         border_bytes = int(ends[border - 1])
         while cuts[-1] < border:
             start, cut = cuts[-1], border
-            if border_bytes - before > room:
-                cut = int(np.searchsorted(ends, before + room, side="right"))
+            if border_bytes - before > space:
+                cut = int(np.searchsorted(ends, before + space, side="right"))
             if cut == start:
                 _check_fits(rows, start, record_batch_bytes_max)
                 cut += 1

@@ -32,7 +32,7 @@ from txnlog_spark.commit.attempt import (
     begin_transaction,
     commit_batch_offsets,
 )
-from txnlog_spark.commit.judgement import Evidence, Verdict, judge
+from txnlog_spark.commit.judgement import Decision, Evidence, judge
 from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.progress import newest_progress
 from txnlog_spark.errors import AbortableError, ProgressError
@@ -82,7 +82,7 @@ def _shown(progress: Progress | None) -> str:
 
 def judge_for_certain(
     session: Session, attempt: TransactionTry, facts: Evidence, identity: ProducerIdentity
-) -> Operation[Verdict]:
+) -> Operation[Decision]:
     """What was asked one after the other may contradict itself when another driver took over, or a
     former coordinator has answered.
 

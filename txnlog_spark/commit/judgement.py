@@ -29,7 +29,7 @@ from txnlog_spark.errors import (
 _SHOWN_MAX = 5
 
 
-class Verdict(enum.Enum):
+class Decision(enum.Enum):
     """What to do with the batch."""
 
     SKIP = "skip"
@@ -68,7 +68,7 @@ def is_missing(plan: CommitPlan, found: Progress | None) -> bool:
     return found is None and plan.was_begun
 
 
-def judge(plan: CommitPlan, facts: Evidence) -> Verdict:
+def judge(plan: CommitPlan, facts: Evidence) -> Decision:
     """SKIP or DO.
 
     Raises ProgressMissing, ProgressBehind, BatchReplanned, AnotherOutput, CommittedOffsetsMoved,
@@ -78,7 +78,7 @@ def judge(plan: CommitPlan, facts: Evidence) -> Verdict:
     if found is not None:
         check_output(plan, found)
     if not plan.who.is_query:
-        return Verdict.SKIP if is_committed(plan, found) else Verdict.DO
+        return Decision.SKIP if is_committed(plan, found) else Decision.DO
     if is_missing(plan, found):
         if facts.progress_topic_is_gone:
             raise progress_topic_deleted(plan)
@@ -88,7 +88,7 @@ def judge(plan: CommitPlan, facts: Evidence) -> Verdict:
             if not _says_which_rows(plan, found):
                 raise AnotherOutput(_another_text(plan, found))
             raise BatchReplanned(_replanned_text(plan, found))
-        return Verdict.SKIP
+        return Decision.SKIP
     if found is not None and has_gap(plan, found) and not facts.gap_is_empty:
         raise _behind(plan, found)
     check_expected(plan, facts)
@@ -96,7 +96,7 @@ def judge(plan: CommitPlan, facts: Evidence) -> Verdict:
         _check_of_this_cluster(plan, offsets, facts.log_ends)
     _check_group_is_unused(plan, facts)
     check_previous(plan, facts)
-    return Verdict.DO
+    return Decision.DO
 
 
 def is_own(plan: CommitPlan, found: Progress) -> bool:

@@ -59,8 +59,8 @@ from txnlog_spark.commit.facts import stable_facts, stable_group, visible_progre
 from txnlog_spark.commit.former_outputs import recorded_digests
 from txnlog_spark.commit.journal import begin
 from txnlog_spark.commit.judgement import (
+    Decision,
     Evidence,
-    Verdict,
     check_output,
     is_committed,
     is_own,
@@ -156,8 +156,8 @@ def _try(session: Session, attempt: TransactionTry) -> Operation[CommitOutcome]:
     yield Milestone("judge", "before", batch_id)
     judged = yield from stable_facts(session, plan)
     plan = attempt.plan = yield from _with_former(plan, judged.progress)
-    verdict = yield from judge_for_certain(session, attempt, judged, identity)
-    if verdict is Verdict.SKIP:
+    decision = yield from judge_for_certain(session, attempt, judged, identity)
+    if decision is Decision.SKIP:
         yield Milestone("judge", "after", batch_id)
         return _skipped(attempt, judged)
     attempt.is_to_be_done = True
@@ -207,8 +207,8 @@ def _skip(session: Session, attempt: TransactionTry, found: Progress) -> Operati
     """
     is_last = found.next_batch_id == attempt.plan.batch.batch_id + 1
     facts = Evidence(found, {} if is_last else (yield from stable_group(session, attempt.plan)))
-    verdict = judge(attempt.plan, facts)
-    check(verdict is Verdict.SKIP, "a batch that is to be done was skipped")
+    decision = judge(attempt.plan, facts)
+    check(decision is Decision.SKIP, "a batch that is to be done was skipped")
     return _skipped(attempt, facts)
 
 

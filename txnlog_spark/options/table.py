@@ -335,7 +335,7 @@ NO_EFFECT: dict[str, tuple[Use, str]] = {
 """Options that a job may bring along from Spark's connector: where, and why they mean nothing."""
 
 _NO_EFFECT = {name.lower(): name for name in NO_EFFECT}
-_told: set[str] = set()
+_warned: set[str] = set()
 """Names that this process has logged as without effect."""
 
 
@@ -426,8 +426,8 @@ def _find_option(name: str, text: str, use: Use) -> Option | None:
 
 
 def _tell_no_effect(name: str, why: str) -> None:
-    if name not in _told:
-        _told.add(name)
+    if name not in _warned:
+        _warned.add(name)
         logger.warning("option %s has no effect: %s", name, why)
 
 

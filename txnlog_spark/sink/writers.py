@@ -53,7 +53,7 @@ T = TypeVar("T")
 _Messages = list[Any]
 """`StagedBatches`, None for a task that failed; Spark has a type of its own for them."""
 logger = logging.getLogger(__name__)
-_told: set[str] = set()
+_warned: set[str] = set()
 """Queries that this process has logged as at-least-once."""
 
 
@@ -172,8 +172,8 @@ def _task() -> TaskContext:
 
 def _tell_at_least_once(messages: Iterable[Any]) -> None:
     """Log that a plain write is of a streaming query, in its foreachBatch: once a query."""
-    for query_id in {message.query_id for message in messages} - {"", *_told}:
-        _told.add(query_id)
+    for query_id in {message.query_id for message in messages} - {"", *_warned}:
+        _warned.add(query_id)
         logger.warning(
             "query %s writes to Kafka with a plain write in its foreachBatch: at-least-once, a "
             "batch that is done again is written again. txnlog_spark.foreach_batch writes each "

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from txnlog_kafka.wire.topics import TopicPartition
 
-STANDSTILL_SECONDS = 60.0
+HANGING_SECONDS = 60.0
 """What is held up for longer is warned of: of Java's producers no transaction is open for longer,
 unless their transaction.timeout.ms is set."""
 
@@ -45,7 +45,7 @@ class HangingTransactions:
     def find(self, found: Sequence[HangingTransaction], now: float) -> list[HangingTransaction]:
         """Of those that are held up now, the ones that have been for too long; each once."""
         self._since = {each[:2]: self._since.get(each[:2], now) for each in found}
-        lasting = [e for e in found if now - self._since[e[:2]] >= STANDSTILL_SECONDS]
+        lasting = [e for e in found if now - self._since[e[:2]] >= HANGING_SECONDS]
         self._since |= {each[:2]: math.inf for each in lasting}
         return lasting
 

@@ -39,7 +39,7 @@ from txnlog_spark.staging.certificates import server_context
 from txnlog_spark.staging.channel import notice_dead_peers
 from txnlog_spark.staging.frames import Forgotten, Kind, NotAFrame, TaskAttempt
 from txnlog_spark.staging.server_files import ALIVE_FILE, BACKLOG
-from txnlog_spark.staging.store import Room, Store, StoreFull
+from txnlog_spark.staging.store import Medium, Store, StoreFull
 from txnlog_spark.staging.unproved import PROVING_BYTES, PROVING_MAX, UNPROVED_MAX, Unproved
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class Spool:
     def add(self, attempt: TaskAttempt, data: bytes) -> None:
         """Raises StoreFull, and OSError when the file cannot be written."""
         held = self._held[attempt]
-        if self.store.add(attempt, len(data)) is Room.MEMORY:
+        if self.store.add(attempt, len(data)) is Medium.MEMORY:
             try:
                 held.memory += data
             except MemoryError:

@@ -24,7 +24,7 @@ class StoreFull(Exception):
     """This may not be staged here; the text says why, and what to do."""
 
 
-class Room(enum.Enum):
+class Medium(enum.Enum):
     """Where the bytes of an attempt are."""
 
     MEMORY = "memory"
@@ -35,7 +35,7 @@ class Room(enum.Enum):
 class Kept:
     """One attempt's bytes, as far as the bounds are concerned."""
 
-    room: Room = Room.MEMORY
+    medium: Medium = Medium.MEMORY
     size_bytes: int = 0
     finished: bool = False
 
@@ -72,18 +72,21 @@ class Store:
         """Keep no more in memory, whatever the bound is: the process does not have more."""
         self._memory_bytes_there = min(self._memory_bytes_there, size_bytes)
 
-    def add(self, attempt: TaskAttempt, size_bytes: int) -> Room:
+    def add(self, attempt: TaskAttempt, size_bytes: int) -> Medium:
         """Where the attempt belongs with so many more bytes: with FILE, what it has in memory too.
 
         Raises StoreFull when neither bound leaves space. The attempt stays as it was then.
         """
         kept = self._kept[attempt]
-        if kept.room is Room.MEMORY and self.memory_bytes + size_bytes <= self._memory_bytes_there:
+        if (
+            kept.medium is Medium.MEMORY
+            and self.memory_bytes + size_bytes <= self._memory_bytes_there
+        ):
             self.memory_bytes += size_bytes
             kept.size_bytes += size_bytes
-            return Room.MEMORY
+            return Medium.MEMORY
         self._add_to_file(attempt, kept, size_bytes)
-        return Room.FILE
+        return Medium.FILE
 
     def move_to_file(self, attempt: TaskAttempt) -> None:
         """There was no memory for what `add` has counted there. Raises StoreFull.
@@ -95,7 +98,7 @@ class Store:
         self._add_to_file(attempt, kept, 0)
 
     def _add_to_file(self, attempt: TaskAttempt, kept: Kept, size_bytes: int) -> None:
-        moved = kept.size_bytes if kept.room is Room.MEMORY else 0
+        moved = kept.size_bytes if kept.medium is Medium.MEMORY else 0
         if self.file_bytes + moved + size_bytes > self._file_bytes_max:
             raise StoreFull(
                 f"{self.memory_bytes + self.file_bytes} bytes are staged on the driver, "
@@ -106,7 +109,7 @@ class Store:
             )
         self.memory_bytes -= moved
         self.file_bytes += moved + size_bytes
-        kept.room = Room.FILE
+        kept.medium = Medium.FILE
         kept.size_bytes += size_bytes
 
     def _of(self, write: str) -> int:
@@ -130,7 +133,7 @@ class Store:
         kept = self._kept.pop(attempt, None)
         if kept is None:
             return
-        if kept.room is Room.MEMORY:
+        if kept.medium is Medium.MEMORY:
             self.memory_bytes -= kept.size_bytes
         else:
             self.file_bytes -= kept.size_bytes

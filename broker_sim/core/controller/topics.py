@@ -95,7 +95,7 @@ class TopicAdmin:
             check_partition_count(count)
         else:
             count = self._count_by_numbers(partition_count, replication_factor)
-        self._check_room()
+        self._check_space()
         if name in INTERNAL_TOPICS:
             count, parsed = self._internal(name)
         placed: tuple[PartitionRegistration, ...] = ()
@@ -171,7 +171,7 @@ class TopicAdmin:
             for replicas in assignments if self._is_alone else ():
                 check_replicas(replicas, self._config.integer("node.id"))
         check_partition_count(count)
-        self._check_room()
+        self._check_space()
         if self._is_alone:
             return ()
         draw = self._rng.randrange
@@ -187,7 +187,7 @@ class TopicAdmin:
         """Grow the topic to `count` partitions; the new ones are empty."""
         self._metadata.commit([partitions_record(topic, count, new)], effects)
 
-    def _check_room(self) -> None:
+    def _check_space(self) -> None:
         if self._space.is_low:
             raise TopicRefused(ErrorCode.KAFKA_STORAGE_ERROR, NO_FREE_SPACE)
 

@@ -57,8 +57,8 @@ class Member:
     @property
     def has_satisfied_heartbeat(self) -> bool:
         """A waiting member need not heartbeat; a new one is timed out all the same."""
-        is_parked = self.join_reply is not None or self.sync_reply is not None
-        return is_parked and not self.is_new
+        is_waiting = self.join_reply is not None or self.sync_reply is not None
+        return is_waiting and not self.is_new
 
     def metadata(self, protocol_name: str | None) -> bytes:
         """Its subscription for the chosen protocol."""
@@ -293,14 +293,14 @@ class ClassicGroup:
 
     # ---------------------------------------------------------------- delayed answers
 
-    def park_join(self, member: Member, reply: JoinReply, effects: Effects) -> None:
+    def delay_join(self, member: Member, reply: JoinReply, effects: Effects) -> None:
         """Answer later. A JoinGroup that the member sent before is answered now."""
         self.complete_join(
             member, JoinGroupResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id), effects
         )
         member.join_reply = reply
 
-    def park_sync(self, member: Member, reply: SyncReply, effects: Effects) -> None:
+    def delay_sync(self, member: Member, reply: SyncReply, effects: Effects) -> None:
         """Answer later. A SyncGroup that the member sent before is answered now."""
         self.complete_sync(member, SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS), effects)
         member.sync_reply = reply

@@ -188,7 +188,7 @@ class JoinHandler:
         # As Kafka: the session that it asks for now begins with its next sign of life.
         self._rebalancer.reset_session(shard, group, member, effects)
         _update(member, request)
-        group.park_join(member, reply, effects)
+        group.delay_join(member, reply, effects)
         if group.is_in(_S.COMPLETING_REBALANCE):
             # The leader may be assigning to the old member id.
             self._rebalancer.prepare(shard, group, effects)
@@ -240,7 +240,7 @@ class JoinHandler:
         member = group.members[member_id]
         if self._needs_rebalance(group, member, request):
             _update(member, request)
-            group.park_join(member, reply, effects)
+            group.delay_join(member, reply, effects)
             self._rebalancer.maybe_prepare(shard, group, effects)
         else:
             # Nothing changed: it lost the answer of the present generation.

@@ -60,7 +60,7 @@ class MembershipHandler:
             self._rebalancer.on_synced(group, request.member_id, effects)
             reply(synced_result(group, member), effects)
             return
-        group.park_sync(member, reply, effects)
+        group.delay_sync(member, reply, effects)
         self._rebalancer.on_synced(group, request.member_id, effects)
         if group.is_leader(request.member_id):
             for each in group.members.values():

@@ -22,7 +22,7 @@ from broker_sim.core.handlers._verification import (
 from broker_sim.core.log import AppendOrigin, AppendResult, PartitionLog
 from broker_sim.core.log.producer_state import NO_GUARD
 from broker_sim.core.parts import BrokerParts, respond
-from broker_sim.core.replica.replica_manager import ALL_REPLICAS, NO_ROOM, NOT_LEADER
+from broker_sim.core.replica.replica_manager import ALL_REPLICAS, NOT_LEADER, STORAGE_FULL
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.records import (
@@ -121,9 +121,9 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
             asked = _to_verify(parts, request, targets.values(), effects)
 
     def append(verdicts: dict[TopicPartition, ErrorCode], effects: Effects) -> None:
-        for key, verdict in verdicts.items():
-            if verdict is not ErrorCode.NONE:
-                error = _verification_error(verdict, request.api_version)
+        for key, result in verdicts.items():
+            if result is not ErrorCode.NONE:
+                error = _verification_error(result, request.api_version)
                 asked[key].refused = AppendResult(error, _NOT_IN_TRANSACTION)
         results = {
             key: target.refused or _append(parts, target, request.message.acks, effects)
@@ -300,7 +300,7 @@ def _refuse(parts: BrokerParts, request: Request, targets: Iterable[_Target]) ->
                 f"Cannot append to internal topic {target.topic}",
             )
         elif parts.space.is_low:
-            target.refused = NO_ROOM
+            target.refused = STORAGE_FULL
         else:
             target.refused = _batch_refused(request, target.records, target.header)
         if target.refused is not None:

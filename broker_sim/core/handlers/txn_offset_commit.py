@@ -122,12 +122,12 @@ def _join_transaction(
         return reply(rejection.error, effects)
     joined = _Joined(log.verification.guard(message.producer_id))
 
-    def on_verdict(verdicts: OffsetErrors, effects: Effects) -> None:
+    def on_verified(verdicts: OffsetErrors, effects: Effects) -> None:
         error = _coordinator_error(verdicts[partition], request.api_version)
         reply(joined if error is ErrorCode.NONE else error, effects)
 
     producer = Producer(message.transactional_id, *ids)
-    return join_transaction(parts, producer, [partition], on_verdict, effects, adds=adds)
+    return join_transaction(parts, producer, [partition], on_verified, effects, adds=adds)
 
 
 def _coordinator_error(error: ErrorCode, api_version: int) -> ErrorCode:

@@ -26,7 +26,7 @@ from txnlog_kafka.wire.topics import TopicPartition
 HIGH_WATERMARK = -1
 """As the offset of DeleteRecords: all that is committed."""
 
-NO_ROOM = AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, NO_FREE_SPACE)
+STORAGE_FULL = AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, NO_FREE_SPACE)
 
 
 NOT_LEADER = AppendResult(
@@ -175,7 +175,7 @@ class ReplicaManager:
         if refused is not None:
             return refused
         if not self._space.allows_append(effects):
-            return NO_ROOM
+            return STORAGE_FULL
         result = log.append_as_leader(records, origin=origin, effects=effects, guard=guard)
         if result.error is ErrorCode.NONE and not result.duplicate:
             self._appended(log, effects)

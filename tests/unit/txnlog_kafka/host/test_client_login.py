@@ -60,31 +60,31 @@ def versions(*ranges, code=0):
 
 
 def greeted(*ranges):
-    greeting = Handshake("broker")
-    assert greeting.ask_versions().version == APIS[ApiKey.API_VERSIONS].version_max
-    assert greeting.on_versions(versions(*ranges)) is None
-    return greeting
+    handshake = Handshake("broker")
+    assert handshake.ask_versions().version == APIS[ApiKey.API_VERSIONS].version_max
+    assert handshake.on_versions(versions(*ranges)) is None
+    return handshake
 
 
 def test_versions_are_asked_again_once_at_what_the_broker_knows():
-    greeting = Handshake("broker")
-    greeting.ask_versions()
-    assert greeting.on_versions(versions((18, 0, 2), code=35)).version == 2
+    handshake = Handshake("broker")
+    handshake.ask_versions()
+    assert handshake.on_versions(versions((18, 0, 2), code=35)).version == 2
     with pytest.raises(ConnectionFailed, match="refused ApiVersions: UNSUPPORTED_VERSION"):
-        greeting.on_versions(versions((18, 0, 2), code=35))
+        handshake.on_versions(versions((18, 0, 2), code=35))
 
 
 @pytest.mark.parametrize(("highest", "lifetime_ms"), [(0, 0), (1, 9000), (2, 9000)])
 def test_a_login_is_a_handshake_and_then_the_mechanisms_bytes(highest, lifetime_ms):
-    greeting = greeted((17, 0, 1), (36, 0, highest))
-    said = greeting.log_in(login("PLAIN"))
+    handshake = greeted((17, 0, 1), (36, 0, highest))
+    said = handshake.log_in(login("PLAIN"))
     assert (said.version, said.message.mechanism) == (1, "PLAIN")
-    said = greeting.on_login_answer(HANDSHAKE, 1, HANDSHAKE.response(error_code=0, mechanisms=[]))
+    said = handshake.on_login_answer(HANDSHAKE, 1, HANDSHAKE.response(error_code=0, mechanisms=[]))
     assert said.version == highest
     assert bytes(said.message.auth_bytes) == b"u\0u\0hunter2"
     done = AUTHENTICATE.response(error_code=0, auth_bytes=b"", session_lifetime_ms=9000)
-    assert greeting.on_login_answer(AUTHENTICATE, highest, done) is None
-    assert greeting.session_lifetime_ms == lifetime_ms
+    assert handshake.on_login_answer(AUTHENTICATE, highest, done) is None
+    assert handshake.session_lifetime_ms == lifetime_ms
 
 
 def test_an_answer_that_nobody_asked_for_is_refused():

@@ -16,7 +16,7 @@ from txnlog_kafka.errors import AbortableError, CommitStateUnknown, DeadlineExce
 from txnlog_kafka.operations.retry import (
     ACTIONS,
     Action,
-    EndTxnVerdict,
+    EndTxnResult,
     decide,
     decide_all,
     decide_end_commit,
@@ -32,9 +32,9 @@ from txnlog_kafka.wire.messages import ApiKey as K
 def test_once_the_outcome_is_unknown_only_success_is_an_answer(code):
     verdict = decide_end_commit(code, unknown_before=True)
     assert verdict in (
-        EndTxnVerdict.RETRY,
-        EndTxnVerdict.RETRY_UNKNOWN,
-        EndTxnVerdict.UNKNOWN,
+        EndTxnResult.RETRY,
+        EndTxnResult.RETRY_UNKNOWN,
+        EndTxnResult.UNKNOWN,
     )
 
 
@@ -42,21 +42,21 @@ def test_once_the_outcome_is_unknown_only_success_is_an_answer(code):
 @pytest.mark.parametrize("code", list(E))
 def test_only_no_error_means_committed(code):
     for before in (False, True):
-        committed = decide_end_commit(code, unknown_before=before) is EndTxnVerdict.COMMITTED
+        committed = decide_end_commit(code, unknown_before=before) is EndTxnResult.COMMITTED
         assert committed == (code == E.NONE)
 
 
 @pytest.mark.parametrize("code", [-99, 999])
 def test_a_code_from_the_future_is_unknown(code):
     verdict = decide_end_commit(code, unknown_before=False)
-    assert verdict is EndTxnVerdict.RETRY_UNKNOWN
+    assert verdict is EndTxnResult.RETRY_UNKNOWN
 
 
 @pytest.mark.parametrize(
     "code", [E.PRODUCER_FENCED, E.INVALID_TXN_STATE, E.INVALID_PRODUCER_ID_MAPPING]
 )
 def test_a_first_definite_answer_rules_the_commit_out(code):
-    assert decide_end_commit(code, unknown_before=False) is EndTxnVerdict.REFUSED
+    assert decide_end_commit(code, unknown_before=False) is EndTxnResult.REFUSED
 
 
 @pytest.mark.parametrize("version", [1, 2])

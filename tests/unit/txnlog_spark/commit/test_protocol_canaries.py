@@ -18,12 +18,12 @@ from support.commit_plans import (
 from support.scripted_broker import ANSWER_LOST, LOST, refused
 
 from txnlog_kafka.operations import batches, retry, transaction
-from txnlog_kafka.operations.retry import EndTxnVerdict
+from txnlog_kafka.operations.retry import EndTxnResult
 from txnlog_kafka.wire.errors import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_kafka.wire.records import refresh_crc
 from txnlog_spark.commit import attempt, micro_batch
-from txnlog_spark.commit.judgement import Verdict
+from txnlog_spark.commit.judgement import Decision
 from txnlog_spark.commit.takeover import initialise
 from txnlog_spark.errors import CommitStateUnknown, TxnLogError
 
@@ -65,14 +65,14 @@ def test_22_skipping_from_memory_only_is_noticed(monkeypatch):
 def done(*_asked):
     """A judgement that asks for nothing."""
     yield from ()
-    return Verdict.DO
+    return Decision.DO
 
 
 @pytest.mark.invariant(40)
 def test_23_taking_fenced_for_success_is_noticed(monkeypatch):
     def careless(code, *, unknown_before):
         if code == E.PRODUCER_FENCED:
-            return EndTxnVerdict.COMMITTED
+            return EndTxnResult.COMMITTED
         return retry.decide_end_commit(code, unknown_before=unknown_before)
 
     monkeypatch.setattr(transaction, "decide_end_commit", careless)

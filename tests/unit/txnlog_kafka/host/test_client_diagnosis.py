@@ -21,7 +21,7 @@ from txnlog_kafka.errors import (
     SecurityRefused,
     TxnLogError,
 )
-from txnlog_kafka.host.diagnosis import describe_stranger
+from txnlog_kafka.host.diagnosis import describe_answer
 from txnlog_kafka.operations.metadata import refresh_metadata
 from txnlog_spark.client_cache import ConnectionSettings, client_for
 
@@ -133,4 +133,4 @@ def test_the_error_of_a_query_names_the_address_and_the_option():
 
 @pytest.mark.parametrize("data", [b"", b"\x15", b"\x00\x00\x00\x2a", b"HT", b"\x15\x04\x00\x00"])
 def test_what_may_be_an_answer_is_not_a_stranger(data):
-    assert describe_stranger(data) is None
+    assert describe_answer(data) is None
