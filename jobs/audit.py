@@ -30,7 +30,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from jobs import audit_checks as checks
 from jobs.cluster_options import add_cluster_arguments, cluster_client
 from jobs.topic_columns import LogColumns, TopicColumns, end_offsets, read_committed, read_log
-from txnlog_kafka.host.admin import committed_offsets
 from txnlog_kafka.host.client import Client
 from txnlog_spark.errors import TxnLogError
 
@@ -140,7 +139,7 @@ def _parse_source(line: bytes) -> dict[str, object] | None:
 
 
 def _group_offsets(client: Client, group_id: str, topic: str) -> dict[int, int]:
-    committed = committed_offsets(client, group_id, require_stable=True)
+    committed = client.committed_offsets(group_id, require_stable=True)
     return {p: offset for (t, p), offset in sorted(committed.items()) if t == topic}
 
 

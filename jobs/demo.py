@@ -27,7 +27,6 @@ from pathlib import Path
 from jobs import audit
 from jobs.demo_processes import ROOT, BrokerProcess, DemoFailed, Narrator, SparkJob
 from jobs.flights_data import FLIGHT_COUNT
-from txnlog_kafka.host.admin import create_topic
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.metadata import require_leaders
 from txnlog_kafka.wire.topics import TopicPartition
@@ -112,7 +111,7 @@ class Demo:
         """The flights into the input topic, in one transaction; an empty output topic."""
         self.narrator.say(f"loading {self.limit} flights into topic {INPUT_TOPIC}, 6 partitions")
         with Client(self.broker.bootstrap_servers, client_id="demo") as client:
-            create_topic(client, OUTPUT_TOPIC, partitions=6)
+            client.create_topic(OUTPUT_TOPIC, partitions=6)
         arguments = ["jobs/load_flights.py", "--topic", INPUT_TOPIC, "--limit", str(self.limit)]
         self._finish(self._submit(arguments, "load", {}), (0,))
 

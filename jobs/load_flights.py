@@ -22,7 +22,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from jobs.cluster_options import add_cluster_arguments, cluster_client, connector_options
 from jobs.flights_data import FLIGHT_COUNT, read_flights
 from jobs.topic_columns import read_committed
-from txnlog_kafka.host.admin import create_topic
 from txnlog_spark.errors import TxnLogError
 
 
@@ -59,7 +58,7 @@ def has_records(args: argparse.Namespace) -> bool:
         # The records' timestamps are of 2013: any retention by time would delete them at once.
         forever = {"retention.ms": "-1"}
         partitions = args.partitions
-        create_topic(client, args.topic, partitions=partitions, config=forever, exists_ok=True)
+        client.create_topic(args.topic, partitions=partitions, config=forever, exists_ok=True)
         present = len(read_committed(client, args.topic).offsets)
         if present:
             print(f"{args.topic} has {present} records already: nothing is loaded", flush=True)

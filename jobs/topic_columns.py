@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.audit_checks import Int64s, Markers, decide
-from txnlog_kafka.host.admin import EARLIEST, LATEST, list_offsets, topic_partitions
 from txnlog_kafka.host.client import Client
-from txnlog_kafka.host.fetcher import FetchedBatches, fetch_range
+from txnlog_kafka.operations.fetch import FetchedBatches
+from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from txnlog_kafka.operations.values import Bytes
 from txnlog_kafka.wire.records import MarkerType, decode_marker, iter_batches
 from txnlog_kafka.wire.topics import TopicPartition
@@ -46,7 +46,7 @@ class LogColumns:
 
 def end_offsets(client: Client, topic: str, *, read_committed: bool) -> dict[int, int]:
     """Partition -> end: the last stable offset under read_committed, else the high watermark."""
-    return _offsets(client, topic, LATEST, read_committed=read_committed)
+    return _offsets(client, topic, LATEST_TIMESTAMP, read_committed=read_committed)
 
 
 def read_committed(client: Client, topic: str, *, with_values: bool = False) -> TopicColumns:
@@ -131,14 +131,14 @@ def _columns(rows: list[tuple[int, int, int, bool]]) -> tuple[Int64s, Int64s, In
 
 
 def _offsets(client: Client, topic: str, spec: int, *, read_committed: bool) -> dict[int, int]:
-    partitions = topic_partitions(client, [topic])[topic]
+    partitions = client.topic_partitions([topic])[topic]
     specs = {TopicPartition(topic, partition): spec for partition in partitions}
-    found = list_offsets(client, specs, read_committed=read_committed)
+    found = client.list_offsets(specs, read_committed=read_committed)
     return {partition: place.offset for (_, partition), place in sorted(found.items())}
 
 
 def _ranges(client: Client, topic: str, *, read_committed: bool) -> Iterator[tuple[int, int, int]]:
-    starts = _offsets(client, topic, EARLIEST, read_committed=read_committed)
+    starts = _offsets(client, topic, EARLIEST_TIMESTAMP, read_committed=read_committed)
     for partition, end in end_offsets(client, topic, read_committed=read_committed).items():
         if starts[partition] < end:
             yield partition, starts[partition], end
@@ -149,8 +149,8 @@ def _answers(
 ) -> Iterator[tuple[FetchedBatches, int]]:
     """Fetch answers, each with the offset from which its records count."""
     position, end = span
-    answers = fetch_range(
-        client, *where, start_offset=position, end_offset=end, read_committed=committed
+    answers = client.fetch_range(
+        *where, start_offset=position, end_offset=end, read_committed=committed
     )
     for answer in answers:
         yield answer, position

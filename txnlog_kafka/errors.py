@@ -21,14 +21,15 @@ errors survive pickling between Spark's processes.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self, TypeVar
 
 from txnlog_kafka.wire.errors import error_name
 
+E = TypeVar("E", bound="TxnLogError")
 
-def _rebuild(cls: type[TxnLogError], text: str, state: dict[str, Any]) -> TxnLogError:
+
+def _rebuild(cls: type[E], text: str, state: dict[str, Any]) -> E:
     error = cls.__new__(cls, text)
-    error.args = (text,)
     error.__dict__.update(state)
     return error
 
@@ -57,9 +58,10 @@ class TxnLogError(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(f"[{self.condition}] {message}")
 
-    def add(self, text: str) -> None:
-        """Say more, at the end: what only a caller knows."""
-        self.args = (f"{self}. {text}",)
+    def with_advice(self, text: str) -> Self:
+        """This error with more at its end, which only a caller knows; to be raised `from None`."""
+        error = _rebuild(type(self), f"{self}. {text}", dict(self.__dict__))
+        return error.with_traceback(self.__traceback__)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by state, so that subclasses may have any constructor."""

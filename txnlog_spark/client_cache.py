@@ -161,6 +161,4 @@ def _reach(client: Client, servers: str) -> None:
         ) from error
     except RemoteProtocolError as error:
         client.close()
-        raise type(error)(
-            f"{error.args[0].partition('] ')[2]} (kafka.bootstrap.servers={servers})"
-        ) from error
+        raise error.with_advice(f"It was asked for at kafka.bootstrap.servers={servers}") from None

@@ -24,8 +24,8 @@ from broker_sim.cli.cluster import Cluster, Refused
 from broker_sim.cli.console import FORMATTER_PROPERTIES, RecordFormatter, read_properties
 from broker_sim.cli.dump_log import plain_records
 from broker_sim.cli.output import EXIT_OK, write_error
-from txnlog_kafka.host.admin import EARLIEST, LATEST, list_offsets
-from txnlog_kafka.host.fetcher import FetchedBatches, fetch_range
+from txnlog_kafka.operations.fetch import FetchedBatches
+from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from txnlog_kafka.wire.records import (
     BatchHeader,
     MarkerType,
@@ -133,15 +133,15 @@ def _start(cluster: Cluster, arguments: argparse.Namespace) -> dict[TopicPartiti
 
     def listed(timestamp: int) -> dict[TopicPartition, int]:
         specs = dict.fromkeys(partitions, timestamp)
-        answer = list_offsets(cluster.client, specs, read_committed=False)
+        answer = cluster.client.list_offsets(specs, read_committed=False)
         return {partition: each.offset for partition, each in answer.items()}
 
     if arguments.from_beginning or arguments.offset == "earliest":
-        return listed(EARLIEST)
+        return listed(EARLIEST_TIMESTAMP)
     if arguments.offset is None or arguments.offset == "latest":
-        return listed(LATEST)
+        return listed(LATEST_TIMESTAMP)
     offset = int(arguments.offset)
-    (first,), (end,) = listed(EARLIEST).values(), listed(LATEST).values()
+    (first,), (end,) = listed(EARLIEST_TIMESTAMP).values(), listed(LATEST_TIMESTAMP).values()
     if not first <= offset <= end:
         raise Refused(f"--offset {offset}: {topic}-{only} holds offsets from {first} to {end}")
     return {partitions[0]: offset}
@@ -153,8 +153,8 @@ def _records(
     """Records as they come, partition by partition."""
     heard_s = time.monotonic()
     while True:
-        specs = dict.fromkeys(positions, LATEST)
-        ends = list_offsets(cluster.client, specs, read_committed=is_committed)
+        specs = dict.fromkeys(positions, LATEST_TIMESTAMP)
+        ends = cluster.client.list_offsets(specs, read_committed=is_committed)
         for partition, position in sorted(positions.items()):
             end = max(position, ends[partition].offset)
             for found in _read(cluster, partition, position, end, is_committed):
@@ -171,8 +171,8 @@ def _read(
     cluster: Cluster, partition: TopicPartition, start: int, end: int, is_committed: bool
 ) -> Generator[Found]:
     """The records of [start, end) that this isolation level shows."""
-    answers = fetch_range(
-        cluster.client, *partition, start_offset=start, end_offset=end, read_committed=is_committed
+    answers = cluster.client.fetch_range(
+        *partition, start_offset=start, end_offset=end, read_committed=is_committed
     )
     for answer in answers:
         for header, at in _visible(answer):

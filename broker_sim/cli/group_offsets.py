@@ -10,13 +10,7 @@ from broker_sim.cli.arguments import UsageError, resolve_partitions
 from broker_sim.cli.cluster import Cluster, Refused
 from broker_sim.cli.group_description import INACTIVE, described
 from broker_sim.cli.output import Output, Table
-from txnlog_kafka.host.admin import (
-    EARLIEST,
-    LATEST,
-    commit_offsets,
-    committed_offsets,
-    list_offsets,
-)
+from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from txnlog_kafka.wire.topics import TopicPartition
 
 
@@ -44,14 +38,14 @@ def committed(
     cluster: Cluster, group: str, partitions: Iterable[TopicPartition] = ()
 ) -> dict[TopicPartition, int]:
     """The group's committed offsets, undecided ones left out."""
-    return committed_offsets(
-        cluster.client, group, partitions=list(partitions), require_stable=False
+    return cluster.client.committed_offsets(
+        group, partitions=list(partitions), require_stable=False
     )
 
 
 def ends(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """Log end offsets; partitions of deleted topics are left out."""
-    return _listed(cluster, partitions, LATEST)
+    return _listed(cluster, partitions, LATEST_TIMESTAMP)
 
 
 def _listed(
@@ -63,7 +57,7 @@ def _listed(
     specs = {p: timestamp for p in wanted if p.partition in known.partitions(p.topic)}
     if not specs:
         return {}
-    found = list_offsets(cluster.client, specs, read_committed=False)
+    found = cluster.client.list_offsets(specs, read_committed=False)
     return {partition: each.offset for partition, each in found.items()}
 
 
@@ -82,7 +76,7 @@ def reset(cluster: Cluster, arguments: argparse.Namespace) -> Output:
         )
     targets = _targets(cluster, arguments, partitions, offsets)
     if arguments.execute and targets:
-        commit_offsets(cluster.client, group, targets)
+        cluster.client.commit_offsets(group, targets)
     rows = [[group, *partition, targets[partition]] for partition in sorted(targets)]
     return Output([Table("offsets", ["GROUP", "TOPIC", "PARTITION", "NEW-OFFSET"], rows)])
 
@@ -94,7 +88,7 @@ def _targets(
     offsets: dict[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
     """The new offsets, each within its log, as in Kafka's tool."""
-    first, last = _listed(cluster, partitions, EARLIEST), ends(cluster, partitions)
+    first, last = _listed(cluster, partitions, EARLIEST_TIMESTAMP), ends(cluster, partitions)
     known = [p for p in partitions if p in first and p in last]
     if arguments.to_earliest:
         wanted = {p: first[p] for p in known}

@@ -21,7 +21,6 @@ from broker_sim.cli.cluster import Cluster, Refused
 from broker_sim.cli.console import READER_PROPERTIES, LineReader, LineRefused, read_properties
 from broker_sim.cli.output import Output, Table, write_error
 from txnlog_kafka.errors import RemoteProtocolError
-from txnlog_kafka.host.admin import topic_partitions
 from txnlog_kafka.operations.calls import call_all, call_any, refuse_if_final
 from txnlog_kafka.operations.effects import Call, Operation, Reply, Unanswered
 from txnlog_kafka.operations.metadata import require_leaders
@@ -75,7 +74,7 @@ def produce(cluster: Cluster, arguments: argparse.Namespace) -> Output:
     """Write all lines; one row with how many. Raises Refused for a line that cannot be read."""
     reader = LineReader(read_properties("--property", arguments.property, READER_PROPERTIES))
     topic = arguments.topic
-    (partitions,) = topic_partitions(cluster.client, [topic], allow_auto_create=True).values()
+    (partitions,) = cluster.client.topic_partitions([topic], allow_auto_create=True).values()
     if sys.stdin.isatty():
         write_error("one record a line; Ctrl-D ends")
     producer = _Producer(cluster, topic, len(partitions))

@@ -24,7 +24,6 @@ from broker_sim.cli.arguments import (
 )
 from broker_sim.cli.cluster import Cluster, Refused, check_code
 from broker_sim.cli.output import Output, Table
-from txnlog_kafka.host.admin import describe_transaction, list_transactions
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.topics import TopicPartition
@@ -98,7 +97,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def list_all(cluster: Cluster, arguments: argparse.Namespace) -> Output:
     """One row a transactional id."""
-    found = list_transactions(cluster.client, arguments.state or [])
+    found = cluster.client.list_transactions(arguments.state or [])
     rows = [[each.transactional_id, each.producer_id, each.state] for each in found]
     headings = ["TRANSACTIONAL-ID", "PRODUCER-ID", "TRANSACTION-STATE"]
     return Output([Table("transactions", headings, rows)])
@@ -107,7 +106,7 @@ def list_all(cluster: Cluster, arguments: argparse.Namespace) -> Output:
 def describe(cluster: Cluster, arguments: argparse.Namespace) -> Output:
     """One row. Raises Refused for an id that the coordinator does not know."""
     name = arguments.transactional_id
-    found = describe_transaction(cluster.client, name)
+    found = cluster.client.describe_transaction(name)
     if found is None:
         check_code(f"describing transactional id {name!r}", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         raise Refused(name)
@@ -173,7 +172,7 @@ def find_hanging(cluster: Cluster, arguments: argparse.Namespace) -> Output:
         for each in _open_transactions(cluster, arguments.topic, arguments.partition)
         if each.producer.last_timestamp <= limit_ms
     ]
-    listed = list_transactions(cluster.client) if old else ()
+    listed = cluster.client.list_transactions() if old else ()
     ids = {each.producer_id: each.transactional_id for each in listed}
     rows: list[list[Any]] = []
     for each in old:
@@ -204,7 +203,7 @@ def _open_transactions(
 
 def _is_known(cluster: Cluster, transactional_id: str, found: OpenTransaction) -> bool:
     """The coordinator has the partition in the transaction of this very producer epoch."""
-    known = describe_transaction(cluster.client, transactional_id)
+    known = cluster.client.describe_transaction(transactional_id)
     if known is None or known.producer_id != found.producer.producer_id:
         return False
     same_epoch = known.producer_epoch >= found.producer.producer_epoch

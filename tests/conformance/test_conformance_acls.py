@@ -20,7 +20,6 @@ from support.connector import Pipe
 from support.librdkafka import produce_values
 from support.secured_kafka import SECURED_BROKERS, Acl, Secured
 
-from txnlog_kafka.host import admin
 from txnlog_kafka.host.client import Client
 from txnlog_spark.client_cache import ConnectionSettings
 from txnlog_spark.errors import TxnLogError
@@ -182,7 +181,7 @@ def start_group(bootstrap: str, group: str, topic: str, partitions: int) -> None
     """The group's committed offsets are where the topic begins."""
     with Client(bootstrap) as client:
         begin = {(topic, number): 0 for number in range(partitions)}
-        admin.commit_offsets(client, group, begin)
+        client.commit_offsets(group, begin)
 
 
 def _read_all(reader: TxnLogStreamReader | TxnLogBatchReader, partitions) -> None:

@@ -23,10 +23,9 @@ from support.raw import Connection
 from support.raw_admin import ZERO_ID, delete_topics, wait_until_gone
 from support.staged_pieces import piece_of
 
-from txnlog_kafka.host import admin
 from txnlog_kafka.host.client import Client
-from txnlog_kafka.host.fetcher import fetch_range
 from txnlog_kafka.operations.effects import Milestone
+from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from txnlog_kafka.operations.values import StagedPartition
 from txnlog_kafka.wire.records import decode_records, iter_batches
 from txnlog_spark.commit.journal import write_begun
@@ -59,8 +58,8 @@ def names(unique):
 
 
 def make_topics(client, names, partitions=2):
-    admin.create_topic(client, names["out"], partitions=partitions)
-    admin.create_topic(client, names["in"], partitions=1)
+    client.create_topic(names["out"], partitions=partitions)
+    client.create_topic(names["in"], partitions=1)
 
 
 def plan_for(names, batch_id=0, parts=None, **changes):
@@ -85,11 +84,10 @@ def plan_for(names, batch_id=0, parts=None, **changes):
 
 def read_all(client, topic, partition, *, read_committed=True):
     """The values that a reader of this isolation level sees now."""
-    latest = {(topic, partition): admin.LATEST}
-    end = admin.list_offsets(client, latest, read_committed=read_committed)[topic, partition].offset
+    latest = {(topic, partition): LATEST_TIMESTAMP}
+    end = client.list_offsets(latest, read_committed=read_committed)[topic, partition].offset
     found = []
-    for got in fetch_range(
-        client,
+    for got in client.fetch_range(
         topic,
         partition,
         start_offset=0,
@@ -147,7 +145,7 @@ def test_batches_are_committed_and_a_replayed_one_is_skipped(client, names):
         assert commit_on(client, plan, files).produced_records == 5
     assert commit_on(client, plan, files).skipped
     wait_for(lambda: seen(client, names), expected(0, 1, 2))
-    assert admin.committed_offsets(client, names["g"]) == {(names["in"], 0): 3}
+    assert client.committed_offsets(names["g"]) == {(names["in"], 0): 3}
     progress = progress_of(client, names["progress"], QUERY)
     assert (progress.next_batch_id, progress.source_digest) == (3, "digest-2")
 
@@ -304,8 +302,8 @@ def test_missing_and_replanned_progress_stop_the_query(client, names):
 
 
 def test_a_record_over_the_topics_limit_is_refused_and_nothing_is_visible(client, names):
-    admin.create_topic(client, names["out"], partitions=2, config={"max.message.bytes": "2000"})
-    admin.create_topic(client, names["in"], partitions=1)
+    client.create_topic(names["out"], partitions=2, config={"max.message.bytes": "2000"})
+    client.create_topic(names["in"], partitions=1)
     parts = (
         staged(names["out"], 1, record_batch("small")),
         staged(names["out"], 0, record_batch("x" * 5_000)),
@@ -329,7 +327,7 @@ def test_a_transaction_that_outlives_its_timeout_is_fenced_and_redone(client, na
     plan = plan_for(names, transaction_timeout_ms=1_000)
 
     def state():
-        found = admin.describe_transaction(client, names["t"])
+        found = client.describe_transaction(names["t"])
         return found.state if found else ""
 
     def outlive(step, when):
@@ -350,30 +348,30 @@ def test_a_transaction_that_outlives_its_timeout_is_fenced_and_redone(client, na
 def test_topics_offsets_and_groups_are_administered(broker, client, names):
     make_topics(client, names)
     out = names["out"]
-    assert admin.topic_partitions(client, [out]) == {out: (0, 1)}
-    assert out in admin.topic_partitions(client, None)
+    assert client.topic_partitions([out]) == {out: (0, 1)}
+    assert out in client.topic_partitions(None)
     with pytest.raises(FatalError, match="TOPIC_ALREADY_EXISTS"):
-        admin.create_topic(client, out, partitions=1)
-    admin.create_topic(client, out, partitions=1, exists_ok=True)
-    admin.commit_offsets(client, names["g"], {(out, 0): 7})
-    assert admin.committed_offsets(client, names["g"]) == {(out, 0): 7}
-    assert names["g"] in admin.list_groups(client)
-    admin.delete_group(client, names["g"])
-    assert admin.committed_offsets(client, names["g"]) == {}
-    admin.delete_group(client, names["g"], missing_ok=True)
+        client.create_topic(out, partitions=1)
+    client.create_topic(out, partitions=1, exists_ok=True)
+    client.commit_offsets(names["g"], {(out, 0): 7})
+    assert client.committed_offsets(names["g"]) == {(out, 0): 7}
+    assert names["g"] in client.list_groups()
+    client.delete_group(names["g"])
+    assert client.committed_offsets(names["g"]) == {}
+    client.delete_group(names["g"], missing_ok=True)
     with Connection(broker.port) as connection:
         delete_topics(connection, (out, ZERO_ID))
         wait_until_gone(connection, out)
     with pytest.raises(UnknownTopic, match=out):
-        admin.topic_partitions(client, [out])
+        client.topic_partitions([out])
 
 
 def test_a_topic_that_does_not_exist_is_named(client, unique):
     missing = unique("missing")
     with pytest.raises(UnknownTopic, match=missing):
-        admin.topic_partitions(client, [missing])
+        client.topic_partitions([missing])
     with pytest.raises(UnknownTopic):
-        admin.list_offsets(client, {(missing, 0): admin.LATEST}, read_committed=True)
+        client.list_offsets({(missing, 0): LATEST_TIMESTAMP}, read_committed=True)
 
 
 def test_offsets_are_found_by_timestamp(client, names):
@@ -381,24 +379,24 @@ def test_offsets_are_found_by_timestamp(client, names):
     commit_on(client, plan_for(names))
     at = (names["out"], 0)
     wait_until(lambda: read_all(client, *at) != [], "the commit marker")
-    found = admin.list_offsets(client, {at: 1}, read_committed=True)[at]
+    found = client.list_offsets({at: 1}, read_committed=True)[at]
     assert (found.offset, found.timestamp_ms) == (0, 1)
-    assert admin.list_offsets(client, {at: 10**15}, read_committed=True)[at].offset == -1
-    assert admin.list_offsets(client, {at: admin.EARLIEST}, read_committed=True)[at].offset == 0
+    assert client.list_offsets({at: 10**15}, read_committed=True)[at].offset == -1
+    assert client.list_offsets({at: EARLIEST_TIMESTAMP}, read_committed=True)[at].offset == 0
 
 
 def test_an_offset_that_is_gone_is_data_loss(client, names):
     make_topics(client, names)
     with pytest.raises(OffsetOutOfRange) as caught:
-        list(fetch_range(client, names["out"], 0, start_offset=5, end_offset=9))
+        list(client.fetch_range(names["out"], 0, start_offset=5, end_offset=9))
     assert (caught.value.log_start_offset, caught.value.log_end_offset) == (0, 0)
 
 
 def test_transactions_are_listed_and_described(client, names):
     make_topics(client, names)
-    assert admin.describe_transaction(client, names["t"]) is None
+    assert client.describe_transaction(names["t"]) is None
     plan = plan_for(names)
     commit_on(client, plan)
-    found = admin.describe_transaction(client, names["t"])
+    found = client.describe_transaction(names["t"])
     assert found.timeout_ms == plan.who.transaction_timeout_ms
-    assert names["t"] in {t.transactional_id for t in admin.list_transactions(client)}
+    assert names["t"] in {t.transactional_id for t in client.list_transactions()}

@@ -12,7 +12,6 @@ from support.probe import wait_until
 from support.tls_kafka import LISTENERS, PASSWORD, SESSION_MS, TLS_BROKERS, TOKEN_USER, USER
 from support.token_endpoint import TokenEndpoint, unsigned_token
 
-from txnlog_kafka.host import admin
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.host.security import read_security
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Receive, Reply, Send
@@ -64,8 +63,8 @@ def connect(kafka, listener, options, **settings):
 def commit_and_read(client, kafka, unique):
     """A transaction of two records and a group's offset, as seen by somebody else."""
     topic, source = unique("out"), unique("in")
-    admin.create_topic(client, topic, partitions=1)
-    admin.create_topic(client, source, partitions=1)
+    client.create_topic(topic, partitions=1)
+    client.create_topic(source, partitions=1)
     plan = build_plan(
         0,
         staged=(staged(topic, 0, record_batch("a", "b")),),
@@ -78,9 +77,7 @@ def commit_and_read(client, kafka, unique):
     )
     outcome = commit_on(client, plan)
     assert outcome.produced_records == 2
-    assert admin.committed_offsets(client, unique("g"), partitions=[(source, 0)]) == {
-        (source, 0): 7
-    }
+    assert client.committed_offsets(unique("g"), partitions=[(source, 0)]) == {(source, 0): 7}
     return values_of(read_topic(kafka.bootstrap_servers, topic))
 
 

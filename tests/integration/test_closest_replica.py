@@ -19,7 +19,6 @@ from support.raw import Connection
 from support.sim_cluster import SimCluster
 
 from txnlog_kafka.host.client import Client
-from txnlog_kafka.host.fetcher import fetch_range
 from txnlog_kafka.operations.metadata import refresh_metadata
 from txnlog_kafka.operations.session import SessionConfig
 from txnlog_kafka.wire.errors import ErrorCode as E
@@ -116,7 +115,7 @@ def test_the_connector_reads_everything_from_the_replica_in_its_rack(
     client = Client(cluster.bootstrap_servers, config=SessionConfig(rack_id=rack))
     try:
         client.run(refresh_metadata(client.session, {topic}))
-        found = list(fetch_range(client, topic, 0, start_offset=0, end_offset=COUNT))
+        found = list(client.fetch_range(topic, 0, start_offset=0, end_offset=COUNT))
         assert found[-1].next_offset == COUNT
         data = b"".join(bytes(each.data) for each in found)
         assert all(f"value {number}".encode() in data for number in range(COUNT))

@@ -15,7 +15,6 @@ from pyspark.sql import functions as sf
 from support.connector import Pipe, error_of
 from support.librdkafka import producer, transactional
 
-from txnlog_kafka.host import admin
 from txnlog_spark.client_cache import ConnectionSettings, client_for
 
 
@@ -104,7 +103,7 @@ def test_a_batch_write_is_one_transaction_and_leaves_no_group_behind(pipe: Pipe)
     pipe.save(pipe.rows(range(500)).repartition(4))
     assert pipe.output_values() == sorted(map(str, range(500)))
     groups = client_for(ConnectionSettings(bootstrap_servers=pipe.bootstrap))
-    assert not [g for g in admin.list_groups(groups) if "write-" in str(g)]
+    assert not [g for g in groups.list_groups() if "write-" in str(g)]
 
 
 def test_a_batch_write_that_fails_writes_nothing(pipe: Pipe) -> None:

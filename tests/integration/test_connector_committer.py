@@ -16,7 +16,6 @@ from support.checkpoint_query import Query
 from support.prepared import wait_until_marked
 from support.staged_messages import flip_a_byte, is_there, with_location
 
-from txnlog_kafka.host import admin
 from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.commit import micro_batch
@@ -47,7 +46,7 @@ def test_batches_are_committed_with_offsets_and_progress(query: Query) -> None:
     query.commit(1, ["c"])
     client = client_for(query.settings.connection)
     assert query.values() == ["a", "bb", "c"]
-    assert admin.committed_offsets(client, query.group) == {(query.input, 0): 20}
+    assert client.committed_offsets(query.group) == {(query.input, 0): 20}
     progress = progress_of(client, query.progress_group, query.query_id)
     assert progress is not None
     assert progress.next_batch_id == 2
@@ -83,7 +82,7 @@ def test_an_empty_batch_still_moves_progress_and_offsets(query: Query) -> None:
     query.commit_staged(1, [])
     wait_until_marked(query.bootstrap)
     client = client_for(query.settings.connection)
-    assert admin.committed_offsets(client, query.group) == {(query.input, 0): 20}
+    assert client.committed_offsets(query.group) == {(query.input, 0): 20}
     query.commit(2, ["a"])
     assert query.values() == ["a"]
 
@@ -188,8 +187,8 @@ def forget_progress(query: Query) -> None:
     """What the brokers do after offsets.retention.minutes without a batch."""
     wait_until_marked(query.bootstrap)
     client = client_for(query.settings.connection)
-    admin.delete_group(client, query.progress_group)
-    admin.delete_group(client, query.group, missing_ok=True)
+    client.delete_group(query.progress_group)
+    client.delete_group(query.group, missing_ok=True)
 
 
 def test_a_query_that_was_quiet_for_longer_than_the_retention_goes_on_by_itself(

@@ -16,7 +16,6 @@ from support.raw import Connection
 from support.raw_admin import ZERO_ID, delete_topics, wait_until_gone
 from support.staged_messages import stage
 
-from txnlog_kafka.host import admin
 from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.commit import batch_write
@@ -56,7 +55,7 @@ class Fan(Query):
         delete(self, topic)
 
         def forgotten() -> bool:
-            committed = admin.committed_offsets(client, recorded.progress_group_id)
+            committed = client.committed_offsets(recorded.progress_group_id)
             return (topic, 0) not in committed
 
         wait_until(forgotten, f"the group's offsets of the deleted topic {topic} are gone")
@@ -73,7 +72,7 @@ def delete(query: Query, topic: str) -> None:
         delete_topics(connection, (topic, ZERO_ID))
         wait_until_gone(connection, topic)
     # The driver's client is this one: it knows the topics of its last metadata until it asks again.
-    admin.topic_partitions(client_for(query.settings.connection), None)
+    client_for(query.settings.connection).topic_partitions(None)
 
 
 @pytest.fixture
@@ -132,7 +131,7 @@ def test_a_batch_that_read_a_since_deleted_topic_is_committed_with_a_warning(
         query.commit_staged(1, [query.stage(1, ["b"])])
     assert f"{gone}-0" in caplog.text
     assert query.values() == ["a", "b"]
-    assert admin.committed_offsets(client, query.group) == {(query.input, 0): 20}
+    assert client.committed_offsets(query.group) == {(query.input, 0): 20}
 
 
 def test_trouble_after_the_commit_is_not_told_as_a_failed_write(

@@ -11,7 +11,6 @@ from support.connector import Pipe, error_of, finish
 from support.librdkafka import committed_offsets, create_topic
 from support.probe import free_ports
 
-from txnlog_kafka.host import admin
 from txnlog_spark.client_cache import ConnectionSettings, client_for
 
 README = Path(__file__).resolve().parents[2] / "README.md"
@@ -47,7 +46,7 @@ def test_an_unknown_input_topic_is_named_and_not_created(pipe: Pipe) -> None:
         assert "UnknownTopic" in line
         assert "no-such-topic" in line
     client = client_for(ConnectionSettings(bootstrap_servers=pipe.bootstrap))
-    assert "no-such-topic" not in admin.topic_partitions(client, None)
+    assert "no-such-topic" not in client.topic_partitions(None)
 
 
 def test_an_output_topic_that_cannot_be_is_named(pipe: Pipe) -> None:

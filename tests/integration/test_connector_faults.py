@@ -17,7 +17,6 @@ from support.librdkafka import committed_offsets
 from support.prepared import wait_until_marked
 from support.probe import wait_until
 
-from txnlog_kafka.host import admin
 from txnlog_spark.client_cache import ConnectionSettings, client_for
 
 MIB = 1024 * 1024
@@ -77,8 +76,8 @@ def test_a_weekly_job_goes_on_by_itself_though_the_brokers_have_forgotten_it(
         pipe.copy()
         # What offsets.retention.minutes does in the week after.
         wait_until_marked(pipe.bootstrap)
-        admin.delete_group(client, f"{pipe.group}.progress.{pipe.query_id}")
-        admin.delete_group(client, pipe.group)
+        client.delete_group(f"{pipe.group}.progress.{pipe.query_id}")
+        client.delete_group(pipe.group)
     assert pipe.output_values("read_uncommitted") == sorted(map(str, range(30)))
 
 

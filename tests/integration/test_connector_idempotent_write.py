@@ -7,7 +7,6 @@ from typing import Any
 
 from support.connector import error_of
 
-from txnlog_kafka.host import admin
 from txnlog_spark.client_cache import ConnectionSettings, client_for
 
 
@@ -44,7 +43,7 @@ def test_applications_do_not_know_each_other(pipe) -> None:
 def test_an_application_has_one_transactional_id_for_all_its_writes_to_a_topic(pipe) -> None:
     for version in range(4):
         save(pipe, [str(version)], version)
-    listed = [t.transactional_id for t in admin.list_transactions(client_of(pipe))]
+    listed = [t.transactional_id for t in client_of(pipe).list_transactions()]
     wanted = [f"txnlog-app-{pipe.group}.{pipe.output}"]
     assert [name for name in listed if pipe.group in name] == wanted
 
@@ -58,11 +57,11 @@ def test_source_offsets_are_committed_with_the_rows_or_not_at_all(pipe) -> None:
 
     save(pipe, ["a"], 1, **options_with(5))
     wanted = {(pipe.input, 0): 5, (pipe.input, 1): 7}
-    assert admin.committed_offsets(client_of(pipe), group) == wanted
+    assert client_of(pipe).committed_offsets(group) == wanted
     save(pipe, ["a"], 1, **options_with(9))
-    assert admin.committed_offsets(client_of(pipe), group) == wanted, "the write was skipped"
+    assert client_of(pipe).committed_offsets(group) == wanted, "the write was skipped"
     save(pipe, ["b"], 2, **options_with(9))
-    assert admin.committed_offsets(client_of(pipe), group)[pipe.input, 0] == 9
+    assert client_of(pipe).committed_offsets(group)[pipe.input, 0] == 9
 
 
 def test_a_group_without_source_offsets_is_refused(pipe) -> None:

@@ -16,7 +16,6 @@ from support.checkpoint_query import Query
 from support.librdkafka import TIMEOUT_S, committed_offsets, transactional
 from support.prepared import wait_until_marked
 
-from txnlog_kafka.host import admin
 from txnlog_kafka.operations import admin as operations
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.commit import micro_batch
@@ -88,8 +87,8 @@ def expire(query: Query) -> None:
     """As the brokers do after offsets.retention.minutes."""
     wait_until_marked(query.bootstrap)
     client = client_for(query.settings.connection)
-    admin.delete_group(client, query.progress_group)
-    admin.delete_group(client, query.group, missing_ok=True)
+    client.delete_group(query.progress_group)
+    client.delete_group(query.group, missing_ok=True)
 
 
 def begin_only(query: Query, batch_id: int) -> None:

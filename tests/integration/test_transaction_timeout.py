@@ -11,7 +11,6 @@ import pytest
 from support.checkpoint_query import Query
 from support.probe import wait_until
 
-from txnlog_kafka.host import admin
 from txnlog_kafka.host.client import Client
 from txnlog_spark.commit import micro_batch
 from txnlog_spark.errors import TransactionTimedOut
@@ -35,7 +34,7 @@ def test_the_error_names_the_timeout_that_the_batch_needs_and_following_it_commi
 
     def aborted() -> bool:
         with Client(query.bootstrap) as client:
-            found = admin.describe_transaction(client, transactional_id)
+            found = client.describe_transaction(transactional_id)
         return found is not None and found.state == "CompleteAbort"
 
     def slow(session, transaction, plan, produced):

@@ -10,7 +10,6 @@ from pathlib import Path
 from support.checkpoint_files import read_begun
 from support.librdkafka import create_topic, read_topic
 from support.staged_messages import in_file, on_server, stage
-from txnlog_kafka.host import admin
 from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.client_cache import client_for
@@ -91,7 +90,7 @@ class Query:
         """(producer id, epoch) of its transactional id, by the coordinator."""
         client = client_for(self.settings.connection)
         name = self.settings.commit_options.transactional_id_of(self.query_id)
-        found = admin.describe_transaction(client, name)
+        found = client.describe_transaction(name)
         assert found is not None
         return found.producer_id, found.producer_epoch
 

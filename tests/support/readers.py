@@ -19,9 +19,8 @@ from support import aiokafka_client, kafka_python, librdkafka
 from support.availability import available
 from support.kcat import kcat
 from support.probe import wait_until
-from txnlog_kafka.host import admin
 from txnlog_kafka.host.client import Client
-from txnlog_kafka.host.fetcher import fetch_range
+from txnlog_kafka.operations.offsets import LATEST_TIMESTAMP
 from txnlog_spark.codec.decode import decode_batches
 
 FETCH_BYTES = 1_048_576
@@ -52,13 +51,12 @@ def read_with_ours(
     """This project's own client, as the Spark source uses it."""
     topic, partition = place
     with Client(bootstrap) as client:
-        admin.topic_partitions(client, [topic])
-        ends = admin.list_offsets(client, {place: admin.LATEST}, read_committed=committed)
+        client.topic_partitions([topic])
+        ends = client.list_offsets({place: LATEST_TIMESTAMP}, read_committed=committed)
         end = ends[place].offset
         records: list[tuple[int, str]] = []
         position = start
-        answers = fetch_range(
-            client,
+        answers = client.fetch_range(
             topic,
             partition,
             start_offset=start,

@@ -13,6 +13,7 @@ from readme_options import CONFIGS, GUIDE, README, ROOT, WORDS, configs_text, ou
 from broker_sim.__main__ import CLI_COMMANDS
 from broker_sim.cli.main import build_parser
 from jobs import audit, consume_transform_produce, load_flights
+from txnlog_spark import log_once
 from txnlog_spark.errors import OptionError
 from txnlog_spark.options import table as options
 from txnlog_spark.tools.cli import build_parser as build_connector_parser
@@ -54,7 +55,7 @@ SAMPLES = {
 def test_no_option_of_sparks_guide_is_ignored(
     name: str, use: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(options, "_warned", set())
+    monkeypatch.setattr(log_once, "_logged", set())
     expected, _, why = outcomes(name)[WORDS[use]].partition(": ")
     found = "obeyed"
     try:

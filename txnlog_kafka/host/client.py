@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 from txnlog_kafka.errors import TxnLogError
 from txnlog_kafka.host.addresses import parse_bootstrap_servers
+from txnlog_kafka.host.admin import Administration
 from txnlog_kafka.host.channel_builder import ChannelBuilder
 from txnlog_kafka.host.connection import Connection
 from txnlog_kafka.host.link import ConnectionFailed
@@ -47,8 +48,10 @@ from txnlog_kafka.operations.effects import (
     Ticket,
     Unanswered,
 )
+from txnlog_kafka.operations.fetch import FetchCursor, FetchedBatches, fetch_ahead
 from txnlog_kafka.operations.session import Session, SessionConfig
 from txnlog_kafka.wire.invariants import InvariantViolation, check
+from txnlog_kafka.wire.topics import TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +95,10 @@ class Requests:
         return [p for p in pending if p.outcome is None]
 
 
-class Client:
+FETCH_BYTES = 8 * 1024 * 1024
+
+
+class Client(Administration):
     """`client.run(operation(client.session, ...))`; `close` or a `with` block ends it."""
 
     def __init__(
@@ -137,6 +143,36 @@ class Client:
             result: T = stop.value
             return result
         raise InvariantViolation("an operation that gives items is for `stream`")
+
+    def fetch_range(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        start_offset: int,
+        end_offset: int,
+        read_committed: bool = True,
+        max_bytes: int = FETCH_BYTES,
+    ) -> Iterator[FetchedBatches]:
+        """All batches that hold offsets in [start_offset, end_offset), in order; none when empty.
+
+        Raises OffsetOutOfRange, CorruptData, UnknownTopic, FatalError, DeadlineExceeded.
+        """
+        return self.fetch_rest(
+            FetchCursor(
+                TopicPartition(topic, partition),
+                start_offset,
+                end_offset,
+                read_committed,
+                max_bytes,
+            )
+        )
+
+    def fetch_rest(
+        self, cursor: FetchCursor, fetched: FetchedBatches | None = None
+    ) -> Iterator[FetchedBatches]:
+        """`fetched`, the cursor's last answer if it had one, and what follows up to its end."""
+        return self.stream(fetch_ahead(self.session, cursor, fetched))
 
     def stream(self, operation: Stream[T]) -> Iterator[T]:
         """The items that the operation gives; it goes on when the next one is asked for.

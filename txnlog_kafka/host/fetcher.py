@@ -12,43 +12,12 @@ from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.fetch import (
     FetchCursor,
     FetchedBatches,
-    fetch_ahead,
     fetch_together,
 )
 from txnlog_kafka.wire.topics import TopicPartition
 
-FETCH_BYTES = 8 * 1024 * 1024
 PARTITIONS_TOGETHER_MAX = 500
 """Ranges that begin with one common Fetch; the answer's bytes are limited by `max_bytes`."""
-
-__all__ = ["FETCH_BYTES", "FetchCursor", "FetchedBatches", "FirstAnswers", "fetch_range"]
-
-
-def fetch_range(
-    client: Client,
-    topic: str,
-    partition: int,
-    *,
-    start_offset: int,
-    end_offset: int,
-    read_committed: bool = True,
-    max_bytes: int = FETCH_BYTES,
-) -> Iterator[FetchedBatches]:
-    """All batches that hold offsets in [start_offset, end_offset), in order; none when empty.
-
-    Raises OffsetOutOfRange, CorruptData, UnknownTopic, FatalError, DeadlineExceeded.
-    """
-    cursor = FetchCursor(
-        TopicPartition(topic, partition), start_offset, end_offset, read_committed, max_bytes
-    )
-    return fetch_rest(client, cursor)
-
-
-def fetch_rest(
-    client: Client, cursor: FetchCursor, fetched: FetchedBatches | None = None
-) -> Iterator[FetchedBatches]:
-    """`fetched`, the cursor's last answer if it had one, and what follows up to its end."""
-    return client.stream(fetch_ahead(client.session, cursor, fetched))
 
 
 class FirstAnswers:
@@ -63,7 +32,7 @@ class FirstAnswers:
         self._found: dict[TopicPartition, FetchedBatches] = {}
 
     def fetch(self, index: int) -> Iterator[FetchedBatches]:
-        """All batches of the range with this index, as `fetch_range` gives them."""
+        """All batches of the range with this index, as `Client.fetch_range` gives them."""
         cursor = self._cursors[index]
         if cursor.partition not in self._found:
             window = self._cursors[index : index + PARTITIONS_TOGETHER_MAX]
@@ -71,4 +40,4 @@ class FirstAnswers:
             if len(missing) > 1:
                 together = fetch_together(self._client.session, missing)
                 self._found |= self._client.run(together)
-        return fetch_rest(self._client, cursor, self._found.pop(cursor.partition, None))
+        return self._client.fetch_rest(cursor, self._found.pop(cursor.partition, None))

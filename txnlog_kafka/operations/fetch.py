@@ -308,11 +308,11 @@ def _answers_by_partition(
     names = {
         uuid.UUID(bytes=session.cluster.topic_id(t)): t for t, _ in (c.partition for c in asked)
     }
+    is_named = outcome.version <= TOPIC_NAME_VERSION_MAX
     return {
         TopicPartition(
-            topic.topic if named else names.get(topic.topic_id, ""), part.partition_index
+            topic.topic if is_named else names.get(topic.topic_id, ""), part.partition_index
         ): part
-        for named in (outcome.version <= TOPIC_NAME_VERSION_MAX,)
         for topic in outcome.message.responses
         for part in topic.partitions
     }

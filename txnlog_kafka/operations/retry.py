@@ -155,10 +155,7 @@ def decide_all(api_key: ApiKey, codes: Iterable[int]) -> tuple[Action, int]:
     return gravest, reason
 
 
-_SHOW_TRANSACTIONS = (
-    "`python -m broker_sim transactions list --state Ongoing`, or Kafka's kafka-transactions, "
-    "shows it"
-)
+_SHOW_TRANSACTIONS = "`kafka-transactions.sh --bootstrap-server ... list --state Ongoing` shows it"
 
 _HINTS: dict[int, str] = {
     _E.INVALID_TRANSACTION_TIMEOUT: (

@@ -317,26 +317,22 @@ def _absolute(
     group: _Group, offset_deltas: Int64Array, time_deltas: Int64Array
 ) -> tuple[Int64Array, Int64Array, npt.NDArray[np.int32]]:
     """Offsets, timestamps and timestamp types from the deltas and the batches' headers."""
-    bases, base_times, max_times, appended, last_deltas = (
-        np.repeat(
-            np.array([getter(body.header) for body in group.bodies], np.int64),
-            group.record_counts,
-        )
-        for getter in _PER_BATCH
+    headers = [body.header for body in group.bodies]
+
+    def by_record(values: list[int]) -> Int64Array:
+        return np.repeat(np.array(values, np.int64), group.record_counts)
+
+    bases = by_record([each.base_offset for each in headers])
+    base_times = by_record([each.base_timestamp for each in headers])
+    max_times = by_record([each.max_timestamp for each in headers])
+    appended = by_record(
+        [LOG_APPEND_TIME if each.is_log_append_time else CREATE_TIME for each in headers]
     )
+    last_deltas = by_record([each.last_offset_delta for each in headers])
     if bool(((offset_deltas < 0) | (offset_deltas > last_deltas)).any()):
         raise ValueError("an offset delta is outside its batch")
     timestamps = np.where(appended, max_times, base_times + time_deltas)
     return bases + offset_deltas, timestamps, appended.astype(np.int32)
-
-
-_PER_BATCH = (
-    lambda header: header.base_offset,
-    lambda header: header.base_timestamp,
-    lambda header: header.max_timestamp,
-    lambda header: LOG_APPEND_TIME if header.is_log_append_time else CREATE_TIME,
-    lambda header: header.last_offset_delta,
-)
 
 
 def _cut_out(body: bytes, starts: Int64Array, stops: Int64Array, is_null: _BoolArray) -> Any:

@@ -98,14 +98,13 @@ def commit_query_batch(session: Session, batch: QueryBatch) -> Operation[CommitO
         check_sources(batch.options.group_id, sources, session.cluster.cluster_id or "")
     except OptionError as error:
         if plan.who.output.copy and plan.begun is None:
-            error.add(_planned_before(batch))
+            raise error.with_advice(_planned_before(batch)) from None
         raise
     _warn_of_options(session, plan, batch.options, sources)
     try:
         outcome = yield from commit_batch(session, plan)
     except ProducerFenced as error:
-        _explain(error, batch.options, plan)
-        raise
+        raise _explained(error, batch.options, plan) from None
     _warn_of_missing(session, plan, outcome)
     return outcome
 
@@ -172,8 +171,7 @@ def _recognised(batch: QueryBatch, output: Output, begun: Begun) -> Operation[Ou
             output, begun.output, original_is_there=original, is_same_group=is_same_group
         )
     except CheckpointCopied as error:
-        error.add(_planned_before(batch))
-        raise
+        raise error.with_advice(_planned_before(batch)) from None
 
 
 def _planned_before(batch: QueryBatch) -> str:
@@ -206,17 +204,20 @@ def _say_copied(session: Session, output: Output, begun: Begun) -> None:
     )
 
 
-def _explain(error: ProducerFenced, options: CommitOptions, plan: CommitPlan) -> None:
-    """What the brokers cannot tell: who took over, where the id comes from."""
+def _explained(error: ProducerFenced, options: CommitOptions, plan: CommitPlan) -> ProducerFenced:
+    """With what the brokers cannot say: who took over, and where the id comes from."""
     if options.transactional_id is None:
         origin = "kafka.group.id" if options.group_id is not None else "the query's id"
-        error.add(f"The transactional id {plan.who.transactional_id!r} was made from {origin}")
+        error = error.with_advice(
+            f"The transactional id {plan.who.transactional_id!r} was made from {origin}"
+        )
     begun = plan.begun
     if begun is not None and begun.run_id != plan.who.run_id and begun.host:
-        error.add(
+        error = error.with_advice(
             f"Batch {begun.batch_id} of query {begun.output.query_id} was begun by process "
             f"{begun.pid} on host {begun.host}"
         )
+    return error
 
 
 def _warn_of_options(

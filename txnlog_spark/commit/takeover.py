@@ -48,12 +48,11 @@ def fence_other_ids(session: Session, plan: CommitPlan) -> Operation[None]:
         try:
             yield from init_producer_id(session, name, who.transaction_timeout_ms)
         except FatalError as error:
-            error.add(
+            raise error.with_advice(
                 f"Query {who.output.query_id} had transactional id {name!r} before "
                 f"{who.transactional_id!r}, and a driver with it has to be fenced. If none can be "
                 f"running any more, delete {' and '.join(paths)} and start the query again"
-            )
-            raise
+            ) from None
     before = None if plan.begun is None else plan.begun.output.transactional_id
     if before in others:
         session.notice(

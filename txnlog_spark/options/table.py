@@ -19,6 +19,7 @@ from typing import Any
 
 from txnlog_kafka.host.security_options import SECURITY_OPTIONS, without_effect
 from txnlog_spark.errors import OptionError
+from txnlog_spark.log_once import warn_once
 from txnlog_spark.offsets import parse_offsets, parse_partitions
 from txnlog_spark.options import values as to
 from txnlog_spark.options.kafka_configs import KAFKA_CONFIGS, PREFIX, Support, config_of
@@ -335,8 +336,6 @@ NO_EFFECT: dict[str, tuple[Use, str]] = {
 """Options that a job may bring along from Spark's connector: where, and why they mean nothing."""
 
 _NO_EFFECT = {name.lower(): name for name in NO_EFFECT}
-_warned: set[str] = set()
-"""Names that this process has logged as without effect."""
 
 
 def parse_options(options: Mapping[str, str], use: Use) -> dict[str, Any]:
@@ -426,9 +425,7 @@ def _find_option(name: str, text: str, use: Use) -> Option | None:
 
 
 def _tell_no_effect(name: str, why: str) -> None:
-    if name not in _warned:
-        _warned.add(name)
-        logger.warning("option %s has no effect: %s", name, why)
+    warn_once(logger, ("option", name), "option %s has no effect: %s", name, why)
 
 
 def _hint(lower: str) -> str:

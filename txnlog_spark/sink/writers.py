@@ -11,11 +11,10 @@ from __future__ import annotations
 import logging
 import socket
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -24,11 +23,11 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from txnlog_kafka.host import admin
 from txnlog_kafka.wire.invariants import present
 from txnlog_spark.client_cache import ConnectionSettings, client_for, resolve_bootstrap
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.foreachbatch import QUERY_ID_PROPERTY
+from txnlog_spark.log_once import warn_once
 from txnlog_spark.sink.columns import SinkColumns
 from txnlog_spark.sink.committer import (
     abort_staged,
@@ -53,33 +52,6 @@ T = TypeVar("T")
 _Messages = list[Any]
 """`StagedBatches`, None for a task that failed; Spark has a type of its own for them."""
 logger = logging.getLogger(__name__)
-_warned: set[str] = set()
-"""Queries that this process has logged as at-least-once."""
-
-
-@dataclass
-class _Planned(Generic[T]):
-    """What the driver finds when a writer is pickled for its tasks, each time.
-
-    A failure is raised in the tasks, where Spark shows it whole.
-    """
-
-    find: Callable[[], T]
-    found: T | TxnLogError | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Find it."""
-        try:
-            self.found = self.find()
-        except TxnLogError as error:
-            self.found = error
-        return dict(self.__dict__)
-
-    def get(self) -> T:
-        """What the planner found, or raise what it met."""
-        if isinstance(self.found, TxnLogError):
-            raise self.found
-        return self.find() if self.found is None else self.found
 
 
 def _topic_view(connection: ConnectionSettings, topic: str | None) -> tuple[str, dict[str, int]]:
@@ -92,20 +64,25 @@ def _topic_view(connection: ConnectionSettings, topic: str | None) -> tuple[str,
 def _partition_count(connection: ConnectionSettings, servers: str, topic: str) -> int:
     """Like Kafka's producer, this creates a missing topic where the broker's config says so."""
     client = client_for(connection, servers)
-    return len(admin.topic_partitions(client, [topic], allow_auto_create=True)[topic])
+    return len(client.topic_partitions([topic], allow_auto_create=True)[topic])
 
 
 class _StagingSink:
     """What both writers do in a task."""
 
     def __init__(self, settings: SinkSettings, columns: SinkColumns) -> None:
+        """Looks at the topic, and starts the staging server where there is none: on the driver, as
+        Spark makes a writer there and sends copies of it to the tasks.
+
+        Raises TxnLogError.
+        """
         self._settings = settings
         self._columns = columns
         self._plan_id = uuid.uuid4().hex
-        self._view = _Planned(partial(_topic_view, settings.connection, settings.topic))
-        self._server: _Planned[ServerAddress] | None = None
+        self._servers, self._counts = _topic_view(settings.connection, settings.topic)
+        self._server: ServerAddress | None = None
         if settings.staging_location is None:
-            self._server = _Planned(partial(ensure_server, settings.staging))
+            self._server = ensure_server(settings.staging)
 
     def _stage(
         self, batches: Iterator[Any], write: str, query_id: str, batch_id: int, task: TaskContext
@@ -114,7 +91,7 @@ class _StagingSink:
         from txnlog_spark.sink.task import TaskEncoder, lookup_counts
 
         settings = self._settings
-        servers, counts = self._view.get()
+        servers = self._servers
         # A task attempt's number is unique in an application.
         name = f"{self._plan_id}-{task.partitionId()}-{task.taskAttemptId()}"
         attempt = TaskAttempt(write, batch_id, self._plan_id, name)
@@ -123,7 +100,9 @@ class _StagingSink:
         encoder = TaskEncoder(
             settings,
             self._columns,
-            lookup_counts(counts, lambda t: _partition_count(settings.connection, servers, t)),
+            lookup_counts(
+                self._counts, lambda t: _partition_count(settings.connection, servers, t)
+            ),
             staging,
             sticky=task.partitionId() + batch_id,
         )
@@ -151,7 +130,7 @@ class _StagingSink:
         if files is not None:
             return files.outlet(attempt)
         return open_server_outlet(
-            present(self._server, "without stagingLocation there is a server").get(),
+            present(self._server, "without stagingLocation there is a server"),
             attempt,
             host=self._settings.staging.host or task.getLocalProperty(DRIVER_HOST_PROPERTY),
             is_local=is_local_master(task.getLocalProperty(MASTER_PROPERTY)),
@@ -172,9 +151,10 @@ def _task() -> TaskContext:
 
 def _tell_at_least_once(messages: Iterable[Any]) -> None:
     """Log that a plain write is of a streaming query, in its foreachBatch: once a query."""
-    for query_id in {message.query_id for message in messages} - {"", *_warned}:
-        _warned.add(query_id)
-        logger.warning(
+    for query_id in {message.query_id for message in messages} - {""}:
+        warn_once(
+            logger,
+            ("plain write", query_id),
             "query %s writes to Kafka with a plain write in its foreachBatch: at-least-once, a "
             "batch that is done again is written again. txnlog_spark.foreach_batch writes each "
             "batch exactly once",

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from txnlog_kafka.host import admin
 from txnlog_kafka.host.client import Client
+from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.client_cache import client_for
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_SPECS = {"earliest": admin.EARLIEST, "latest": admin.LATEST}
+_SPECS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
 
 
 def connected_cluster(settings: SourceSettings) -> str | None:
@@ -86,10 +86,10 @@ def _discover(
     if selection.pattern is not None:
         found = _of_pattern(client, selection, matching, without)
     else:
-        found = admin.topic_partitions(client, set(selection.topics) - without)
+        found = client.topic_partitions(set(selection.topics) - without)
     listed = set(_flattened(found))
     unseen = {p for p in known if selection.selects(p.topic) and p.topic not in without} - listed
-    gone = admin.confirm_missing(client, unseen) if unseen else frozenset()
+    gone = client.confirm_missing(unseen) if unseen else frozenset()
     return tuple(sorted(listed | (unseen - gone)))
 
 
@@ -98,19 +98,19 @@ def _of_pattern(
 ) -> dict[str, tuple[int, ...]]:
     if matching is not None:
         try:
-            return admin.topic_partitions(client, matching - without)
+            return client.topic_partitions(matching - without)
         except UnknownTopic as error:
             logger.warning("listing all topics: %s", error)
-    return admin.matching_topics(client, lambda t: selection.selects(t) and t not in without)
+    return client.matching_topics(lambda t: selection.selects(t) and t not in without)
 
 
 def _assigned(
     client: Client, selection: Selection, without: Set[str]
 ) -> tuple[TopicPartition, ...]:
     assigned = tuple(p for p in selection.assigned if p.topic not in without)
-    existing = _flattened(admin.topic_partitions(client, {p.topic for p in assigned}))
+    existing = _flattened(client.topic_partitions({p.topic for p in assigned}))
     unseen = set(assigned) - set(existing)
-    gone = admin.confirm_missing(client, unseen) if unseen else frozenset()
+    gone = client.confirm_missing(unseen) if unseen else frozenset()
     if gone:
         names = ", ".join(f"{topic}-{number}" for topic, number in sorted(gone))
         raise OptionError("assign", names, "partitions that exist: the topic has fewer")
@@ -139,8 +139,7 @@ def confirm_log_ends(
     def ask() -> dict[TopicPartition, int]:
         client = client_for(settings.connection)
         known = {p: said[p] for p in positions}
-        ends = admin.confirm_log_ends(client, positions, known)
-        return {TopicPartition(*name): end for name, end in ends.items()}
+        return client.confirm_log_ends(positions, known)
 
     return _attempted(settings, ask) if positions else {}
 
@@ -171,10 +170,9 @@ def fetch_committed(
     if stable_within_ms is None:
         stable_within_ms = max(connection.api_timeout_ms, COMMITTED_WAIT_MS_MIN)
     client = client_for(replace(connection, api_timeout_ms=stable_within_ms))
-    committed = admin.committed_offsets(
-        client, settings.group_id, partitions=list(partitions), require_stable=True
+    return client.committed_offsets(
+        settings.group_id, partitions=list(partitions), require_stable=True
     )
-    return {TopicPartition(*name): position for name, position in committed.items()}
 
 
 def fetch_decided(
@@ -191,8 +189,7 @@ def fetch_decided(
         logger.warning("using the last stable offsets, which the sink compares again: %s", error)
     group_id = present(settings.group_id, "offsets are decided for a group")
     client = client_for(settings.connection)
-    committed = admin.committed_offsets(client, group_id, require_stable=False)
-    return {TopicPartition(*name): position for name, position in committed.items()}
+    return client.committed_offsets(group_id, require_stable=False)
 
 
 def _fetch_start(
@@ -301,8 +298,8 @@ def _list_offsets(
 
     def ask() -> dict[TopicPartition, int]:
         client = client_for(settings.connection)
-        answer = admin.list_offsets(client, specs, read_committed=isolation)
-        return {TopicPartition(*name): found.offset for name, found in answer.items()}
+        answer = client.list_offsets(specs, read_committed=isolation)
+        return {partition: found.offset for partition, found in answer.items()}
 
     return _attempted(settings, ask)
 

@@ -11,7 +11,8 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 
 from txnlog_kafka.host.client import Client
-from txnlog_kafka.host.fetcher import FetchCursor, FetchedBatches, FirstAnswers, fetch_rest
+from txnlog_kafka.host.fetcher import FirstAnswers
+from txnlog_kafka.operations.fetch import FetchCursor, FetchedBatches
 from txnlog_kafka.wire.records import CorruptBatch
 from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.client_cache import client_for
@@ -75,7 +76,7 @@ def _read_range(
         except OffsetOutOfRange as error:
             left = _after_loss(settings, left, error)
             if left is not None:
-                fetch = partial(fetch_rest, client, _cursor(settings, left))
+                fetch = partial(client.fetch_rest, _cursor(settings, left))
         except UnknownTopic as error:
             if settings.fail_on_data_loss:
                 raise

@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator
 
 from txnlog_spark.errors import StagedBatchesInvalid, StagingFailed
+from txnlog_spark.log_once import warn_once
 from txnlog_spark.staging.frames import TaskAttempt
 from txnlog_spark.storage.connect import StorageSettings, open_files
 from txnlog_spark.storage.files import Bytes, Files
@@ -134,17 +135,13 @@ class FileOutlet:
             ) from error
 
 
-_not_removed: set[str] = set()
-"""What a warning was logged for: it would come again with every batch."""
-
-
 def _log_once(path: str, error: OSError) -> None:
     """What is in the way of removing a file: the batch is committed all the same."""
-    if path not in _not_removed:
-        _not_removed.add(path)
-        logger.warning(
-            "staged files in %s cannot be removed and take up space: %s. Driver and executors must "
-            "be allowed to remove each other's files there (one user, or a shared group)",
-            path,
-            error,
-        )
+    warn_once(
+        logger,
+        ("not removed", path),
+        "staged files in %s cannot be removed and take up space: %s. Driver and executors must "
+        "be allowed to remove each other's files there (one user, or a shared group)",
+        path,
+        error,
+    )

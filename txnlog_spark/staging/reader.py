@@ -14,6 +14,7 @@ from typing import cast
 from txnlog_kafka.operations.values import StagedPartition, StagedPiece
 from txnlog_kafka.wire.invariants import present
 from txnlog_spark.errors import StagedBatchesInvalid, TxnLogError
+from txnlog_spark.log_once import warn_once
 from txnlog_spark.staging.address import StagingSettings, running_server
 from txnlog_spark.staging.channel import Channel, ServerAnswered, ServerGone
 from txnlog_spark.staging.chunks import IndexDamaged, StagedChunk, decode_index
@@ -30,8 +31,6 @@ from txnlog_spark.staging.output import (
 
 logger = logging.getLogger(__name__)
 
-_not_forgotten: set[str] = set()
-"""What a warning was logged for: it would come again with every batch."""
 REPLAY = "nothing was committed, restart the query to replay the batch"
 
 
@@ -182,8 +181,10 @@ class StagedReader:
             self.close()
         except (TxnLogError, OSError) as error:
             self.close()
-            if str(error) not in _not_forgotten:
-                _not_forgotten.add(str(error))
-                logger.warning(
-                    "what was staged for %s is not removed: %s", forgotten[0].write, error
-                )
+            warn_once(
+                logger,
+                ("not forgotten", str(error)),
+                "what was staged for %s is not removed: %s",
+                forgotten[0].write,
+                error,
+            )

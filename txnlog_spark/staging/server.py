@@ -38,7 +38,7 @@ from txnlog_spark.staging import frames
 from txnlog_spark.staging.certificates import server_context
 from txnlog_spark.staging.channel import notice_dead_peers
 from txnlog_spark.staging.frames import Forgotten, Kind, NotAFrame, TaskAttempt
-from txnlog_spark.staging.server_files import ALIVE_FILE, BACKLOG
+from txnlog_spark.staging.server_files import ALIVE_FILE, BACKLOG, START_FILE
 from txnlog_spark.staging.store import Medium, Store, StoreFull
 from txnlog_spark.staging.unproved import PROVING_BYTES, PROVING_MAX, UNPROVED_MAX, Unproved
 
@@ -419,7 +419,7 @@ async def serve(start: Start) -> None:
 
 async def _watch(start: Start, ended: asyncio.Event) -> None:
     """Set `ended` when the application has ended; keep what cleaners of old files look at young."""
-    files = [Path(start.directory) / name for name in ("start.lock", ALIVE_FILE)]
+    files = [Path(start.directory) / name for name in (START_FILE, ALIVE_FILE)]
     for count in itertools.count():
         if has_ended(start.application_pid, start.application_start):
             break

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from txnlog_kafka.host import admin
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.topics import TopicPartition
@@ -147,7 +146,7 @@ def set_(client: Client, options: argparse.Namespace, config: CommandConfig) -> 
     """What the progress is and is to be; with --execute it is set. Raises ProgressError."""
     checkpoint = _checkpoint(options, config)
     target = target_of(checkpoint)
-    admin.describe_decided_transaction(client, target.transactional_id)
+    client.describe_decided_transaction(target.transactional_id)
     brokers = ask_brokers(client, target)
     if checkpoint.begun is not None:
         check_cluster(checkpoint.begun.output, brokers.cluster_id)
@@ -242,7 +241,7 @@ def _place(client: Client, target: Target, sources: Iterable[TopicPartition]) ->
     """Where the progress was, else on a partition of a source; its topic may have been deleted."""
     wanted = [] if target.progress_partition is None else [target.progress_partition]
     wanted += sorted(sources)
-    missing = admin.confirm_missing(client, wanted) if wanted else frozenset()
+    missing = client.confirm_missing(wanted) if wanted else frozenset()
     for partition in wanted:
         if partition not in missing:
             return partition

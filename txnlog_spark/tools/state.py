@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from txnlog_kafka.host import admin
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.admin import TransactionDescription
 from txnlog_kafka.operations.offsets import fetch_committed
@@ -128,12 +127,12 @@ def ask_brokers(client: Client, target: Target) -> BrokerState:
     located = client.run(locate_progress(session, group, target.query_id))
     offsets: dict[TopicPartition, int] = {}
     if target.group_id is not None:
-        offsets = admin.committed_offsets(client, target.group_id, require_stable=False)
+        offsets = client.committed_offsets(target.group_id, require_stable=False)
     return BrokerState(
         cluster_id=session.cluster.cluster_id or "",
         progress=newest_progress(target.query_id, committed.values()),
         progress_partition=located,
-        transaction=admin.describe_transaction(client, target.transactional_id),
+        transaction=client.describe_transaction(target.transactional_id),
         group_offsets=offsets,
     )
 

@@ -141,19 +141,15 @@ class TransactionEnding:
         """Stop the producer of an ongoing transaction and abort it, as the server's version."""
         entry = found[1]
         version = self._config.transaction_version
-        fenced = entry.prepare(plan_fence(entry.committed))
-        try:
-            next_producer_id = self._next_producer_id(
-                entry.committed, effects, bumps=version >= TRANSACTION_VERSION_2
-            )
-        finally:
-            # The fence itself is never stored: it goes on as PREPARE_ABORT, with the raised epoch.
-            entry.cancel()
+        next_producer_id = self._next_producer_id(
+            entry.committed, effects, bumps=version >= TRANSACTION_VERSION_2
+        )
         if next_producer_id is None:
             return reply(ProducerIdResult(_E.COORDINATOR_LOAD_IN_PROGRESS), effects)
         target = plan_fencing_abort(
             entry.committed,
-            fenced,
+            # The fence itself is never stored: it goes on as PREPARE_ABORT, with the raised epoch.
+            plan_fence(entry.committed),
             effects.now_ms,
             transaction_version=version,
             next_producer_id=next_producer_id,

@@ -6,6 +6,7 @@ the list of aborted transactions, computed here from the history and not from th
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +14,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from jobs import audit, topic_columns
-from txnlog_kafka.host.admin import EARLIEST
-from txnlog_kafka.host.fetcher import FetchedBatches
-from txnlog_kafka.operations.offsets import ListedOffset
+from jobs import audit
+from txnlog_kafka.operations.fetch import FetchedBatches
+from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, ListedOffset
 from txnlog_kafka.wire.records import (
     MarkerType,
     Record,
@@ -66,20 +66,19 @@ class FakeLog:
             self.aborted.setdefault(where, []).append((9, first_offset, last_offset))
 
     # what jobs use of the client
-    def topic_partitions(self, _client: object, topics: list[str]) -> dict[str, tuple[int, ...]]:
+    def topic_partitions(self, topics: list[str]) -> dict[str, tuple[int, ...]]:
         return {t: tuple(sorted(p for (name, p) in self.batches if name == t)) for t in topics}
 
     def list_offsets(
-        self, _client: object, specs: dict[tuple[str, int], int], *, read_committed: bool
+        self, specs: dict[tuple[str, int], int], *, read_committed: bool
     ) -> dict[tuple[str, int], ListedOffset]:
         return {
-            where: ListedOffset(0 if spec == EARLIEST else self.end(where), -1)
+            where: ListedOffset(0 if spec == EARLIEST_TIMESTAMP else self.end(where), -1)
             for where, spec in specs.items()
         }
 
     def fetch_range(
         self,
-        _client: object,
         topic: str,
         partition: int,
         *,
@@ -97,7 +96,7 @@ class FakeLog:
             yield FetchedBatches(data, aborted if read_committed else None, end, end, end, 0)
 
     def committed_offsets(
-        self, _client: object, _group_id: str, *, require_stable: bool
+        self, _group_id: str, *, require_stable: bool
     ) -> dict[tuple[str, int], int]:
         return self.group
 
@@ -123,9 +122,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> FakeLog:
     log.mark(("out", 0), 7, None)
     log.data(("out", 1), others, epoch=7)
     log.mark(("out", 1), 8, None)
-    for name in ("topic_partitions", "list_offsets", "fetch_range"):
-        monkeypatch.setattr(topic_columns, name, getattr(log, name))
-    monkeypatch.setattr(audit, "committed_offsets", log.committed_offsets)
+    monkeypatch.setattr(audit, "cluster_client", lambda *_: contextlib.nullcontext(log))
     return log
 
 
@@ -223,7 +220,7 @@ def test_what_cannot_be_read_is_neither_proof_nor_disproof(
     def refuse(*_: object, **__: object) -> None:
         raise audit.TxnLogError("no broker")
 
-    monkeypatch.setattr(topic_columns, "list_offsets", refuse)
+    monkeypatch.setattr(log, "list_offsets", refuse)
     assert run_audit() == 2
 
 

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_spark import log_once
 from txnlog_spark.errors import OptionError
-from txnlog_spark.options import table as options_module
 from txnlog_spark.options.kafka_configs import KAFKA_CONFIGS, NOT_YET, Support
 from txnlog_spark.options.table import (
     NO_EFFECT,
@@ -330,7 +330,7 @@ HARMFUL = {
 @pytest.fixture
 def told(monkeypatch, caplog):
     """What is logged, by a process that has logged nothing yet."""
-    monkeypatch.setattr(options_module, "_warned", set())
+    monkeypatch.setattr(log_once, "_logged", set())
     with caplog.at_level(logging.WARNING):
         yield lambda: [record.getMessage() for record in caplog.records]
 

@@ -211,7 +211,7 @@ def test_pending_offsets_are_told_with_who_can_hold_them() -> None:
     text = str(caught.value)
     assert "another transactional id" in text
     assert "transaction.timeout.ms" in text
-    assert "transactions list --state Ongoing" in text
+    assert "list --state Ongoing` shows it" in text
     assert "kafka-transactions" in text
 
 
@@ -222,4 +222,4 @@ def test_a_transaction_that_does_not_end_is_told_with_where_to_look() -> None:
         cluster.run(init_producer_id(cluster.session(), "t", 60_000))
     text = str(caught.value)
     assert "CONCURRENT_TRANSACTIONS (51)" in text
-    assert "transactions list --state Ongoing" in text
+    assert "list --state Ongoing` shows it" in text

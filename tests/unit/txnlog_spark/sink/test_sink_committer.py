@@ -13,6 +13,7 @@ from support.scripted_broker import MALFORMED, NOT_SENT, Fault, ScriptedCluster
 from support.staged_messages import stage
 
 from txnlog_kafka.wire.messages import ApiKey as K
+from txnlog_spark import log_once
 from txnlog_spark.commit import batch_write
 from txnlog_spark.commit.plan import CommitOutcome
 from txnlog_spark.errors import (
@@ -116,7 +117,7 @@ def test_a_write_that_is_committed_is_not_reported_as_failed_for_what_cannot_be_
         raise StagingFailed("not a directory of this user alone")
 
     monkeypatch.setattr(reader, "running_server", refuse)
-    monkeypatch.setattr(reader, "_not_forgotten", set())
+    monkeypatch.setattr(log_once, "_logged", set())
     with caplog.at_level(logging.WARNING):
         outcome = write(None)
     assert outcome is not None

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from txnlog_kafka.host import admin
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.errors import DeadlineExceeded, OptionError, UnknownTopic
@@ -28,16 +27,12 @@ class Topics:
         self.lag: dict[str, int] = {}
         self.asked: list[set[str] | None] = []
 
-    def matching_topics(
-        self, client: object, selects: Callable[[str], bool]
-    ) -> dict[str, tuple[int, ...]]:
-        found = self.topic_partitions(client, filter(selects, set(self.counts) - self.unlisted))
+    def matching_topics(self, selects: Callable[[str], bool]) -> dict[str, tuple[int, ...]]:
+        found = self.topic_partitions(filter(selects, set(self.counts) - self.unlisted))
         self.asked[-1] = None
         return found
 
-    def topic_partitions(
-        self, _client: object, topics: Iterable[str]
-    ) -> dict[str, tuple[int, ...]]:
+    def topic_partitions(self, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
         names = set(topics)
         self.asked.append(names)
         missing = tuple(sorted(names - set(self.counts)))
@@ -45,19 +40,14 @@ class Topics:
             raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone", topics=missing)
         return {name: tuple(range(self.counts[name] - self.lag.get(name, 0))) for name in names}
 
-    def confirm_missing(
-        self, _client: object, partitions: Iterable[TopicPartition]
-    ) -> frozenset[TopicPartition]:
+    def confirm_missing(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
         return frozenset(p for p in partitions if p.partition >= self.counts.get(p.topic, 0))
 
 
 @pytest.fixture
 def topics(monkeypatch: pytest.MonkeyPatch) -> Topics:
     made = Topics(a1=2, a2=1, b=1)
-    monkeypatch.setattr(brokers, "client_for", lambda _connection: None)
-    monkeypatch.setattr(admin, "topic_partitions", made.topic_partitions)
-    monkeypatch.setattr(admin, "matching_topics", made.matching_topics)
-    monkeypatch.setattr(admin, "confirm_missing", made.confirm_missing)
+    monkeypatch.setattr(brokers, "client_for", lambda _connection: made)
     return made
 
 
@@ -140,12 +130,12 @@ def test_offsets_are_asked_for_as_often_as_the_option_says(
     ]
     pauses: list[float] = []
 
-    def listed(_client: object, specs: dict, **_how: object) -> dict:
+    def listed(specs: dict, **_how: object) -> dict:
         if fails:
             raise fails.pop()
         return {name: SimpleNamespace(offset=7) for name in specs}
 
-    monkeypatch.setattr(admin, "list_offsets", listed)
+    topics.list_offsets = listed
     monkeypatch.setattr(brokers, "time", SimpleNamespace(sleep=pauses.append))
     given = {"fetchOffset.numRetries": "3", "fetchOffset.retryIntervalMs": "40"}
     found = fetch_offsets(settings(subscribe="b", **given), [TopicPartition("b", 0)], "latest")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+from types import SimpleNamespace
+
 import pytest
 
-from txnlog_kafka.host import admin
 from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.client_cache import ConnectionSettings
 from txnlog_spark.errors import DeadlineExceeded, NoCommittedOffsets, OptionError
@@ -29,7 +31,7 @@ class Group:
 
     def committed_offsets(
         self,
-        client: ConnectionSettings,
+        connection: ConnectionSettings,
         _group_id: str,
         *,
         partitions: object = (),
@@ -37,17 +39,24 @@ class Group:
     ) -> dict[TopicPartition, int]:
         if require_stable:
             assert set(partitions) == {P0, P1}
-            self.waits_ms.append(client.api_timeout_ms)
-            if client.api_timeout_ms < self.pending_ms:
-                raise DeadlineExceeded("reading", client.api_timeout_ms, "UNSTABLE_OFFSET_COMMIT")
+            self.waits_ms.append(connection.api_timeout_ms)
+            if connection.api_timeout_ms < self.pending_ms:
+                raise DeadlineExceeded(
+                    "reading", connection.api_timeout_ms, "UNSTABLE_OFFSET_COMMIT"
+                )
         return dict(self.decided)
 
 
 @pytest.fixture
 def group(monkeypatch: pytest.MonkeyPatch) -> Group:
     made = Group()
-    monkeypatch.setattr(brokers, "client_for", lambda connection: connection)
-    monkeypatch.setattr(admin, "committed_offsets", made.committed_offsets)
+    monkeypatch.setattr(
+        brokers,
+        "client_for",
+        lambda connection: SimpleNamespace(
+            committed_offsets=partial(made.committed_offsets, connection)
+        ),
+    )
     monkeypatch.setattr(
         brokers,
         "fetch_offsets",
