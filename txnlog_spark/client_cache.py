@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from txnlog_kafka.host import embedded
@@ -20,10 +20,8 @@ from txnlog_kafka.operations.metadata import refresh_metadata
 from txnlog_kafka.operations.session import SessionConfig
 from txnlog_kafka.wire.invariants import present
 from txnlog_spark.errors import DeadlineExceeded, RemoteProtocolError
-from txnlog_spark.options.table import check_cluster
+from txnlog_spark.options.parse import check_cluster, settings_of
 
-TOPIC_WAIT_MS_MAX = 15_000
-BOOTSTRAP_TIMEOUT_MS_MAX = 30_000
 CLIENTS_MAX = 8
 """Workers are shared by all queries of a session; the least recently used client goes first."""
 
@@ -32,19 +30,14 @@ CLIENTS_MAX = 8
 class ConnectionSettings:
     """How to reach the brokers: `bootstrap_servers`, or the embedded broker under `path`."""
 
-    bootstrap_servers: str | None = None
-    path: str | None = None
-    client_id: str = "txnlog"
-    request_timeout_ms: int = 30_000
-    api_timeout_ms: int = 60_000
-    retry_backoff_ms: int = 20
-    retry_backoff_max_ms: int = 1_000
-    connect_timeout_ms: int = 10_000
-    idle_ms_max: int = 540_000
+    bootstrap_servers: str | None
+    path: str | None
+    client_id: str
+    connect_timeout_ms: int
+    idle_ms_max: int
     """-1: never closed."""
-    rack: str = ""
-    read_replica_ms: int = 300_000
-    security: Security = PLAINTEXT
+    session: SessionConfig
+    security: Security
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> ConnectionSettings:
@@ -53,20 +46,22 @@ class ConnectionSettings:
         Raises OptionError, see `check_cluster` and `read_security`.
         """
         check_cluster(values)
+        return cls.of(values, read_security(_security_options(values)))
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], security: Security = PLAINTEXT) -> ConnectionSettings:
+        """From some options' values; the others have their defaults."""
         return cls(
-            bootstrap_servers=values["kafka.bootstrap.servers"],
-            path=values["path"],
-            client_id=values["kafka.client.id"],
-            request_timeout_ms=values["kafka.request.timeout.ms"],
-            api_timeout_ms=values["kafka.default.api.timeout.ms"],
-            retry_backoff_ms=values["kafka.retry.backoff.ms"],
-            retry_backoff_max_ms=values["kafka.retry.backoff.max.ms"],
-            connect_timeout_ms=values["kafka.socket.connection.setup.timeout.ms"],
-            idle_ms_max=values["kafka.connections.max.idle.ms"],
-            rack=values.get("kafka.client.rack") or "",
-            read_replica_ms=values["kafka.metadata.max.age.ms"],
-            security=read_security(_security_options(values)),
+            **settings_of(values, "connection"),
+            session=SessionConfig(**settings_of(values, "session")),
+            security=security,
         )
+
+    def with_timeouts(self, api_ms: int, request_ms: int | None = None) -> ConnectionSettings:
+        """The same with another timeout of an operation including retries, and of a request."""
+        request_ms = self.session.request_timeout_ms if request_ms is None else request_ms
+        session = replace(self.session, operation_timeout_ms=api_ms, request_timeout_ms=request_ms)
+        return replace(self, session=session)
 
 
 def _security_options(values: Mapping[str, Any]) -> dict[str, str]:
@@ -125,15 +120,11 @@ def client_for(settings: ConnectionSettings, bootstrap_servers: str | None = Non
 
 
 def _connect(settings: ConnectionSettings, servers: str) -> Client:
-    config = SessionConfig(
-        request_timeout_ms=settings.request_timeout_ms,
-        operation_timeout_ms=settings.api_timeout_ms,
-        bootstrap_timeout_ms=min(BOOTSTRAP_TIMEOUT_MS_MAX, settings.api_timeout_ms),
-        topic_wait_ms=min(TOPIC_WAIT_MS_MAX, settings.api_timeout_ms),
-        retry_backoff_ms=settings.retry_backoff_ms,
-        retry_backoff_max_ms=settings.retry_backoff_max_ms,
-        rack_id=settings.rack,
-        read_replica_ms=settings.read_replica_ms,
+    session = settings.session
+    config = replace(
+        session,
+        bootstrap_timeout_ms=min(session.bootstrap_timeout_ms, session.operation_timeout_ms),
+        topic_wait_ms=min(session.topic_wait_ms, session.operation_timeout_ms),
     )
     client = Client(
         servers,

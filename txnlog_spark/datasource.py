@@ -33,7 +33,8 @@ from pyspark.sql.datasource import (  # noqa: E402
 from pyspark.sql.types import StructType  # noqa: E402
 
 from txnlog_spark.errors import OptionError  # noqa: E402
-from txnlog_spark.options.table import Use, check_cluster, parse_options  # noqa: E402
+from txnlog_spark.options.declared import Use  # noqa: E402
+from txnlog_spark.options.parse import check_cluster, parse_options  # noqa: E402
 from txnlog_spark.source.schema import source_schema  # noqa: E402
 from txnlog_spark.spark_errors import readable_errors  # noqa: E402
 

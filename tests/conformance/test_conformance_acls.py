@@ -101,9 +101,12 @@ class World:
     @property
     def connection(self) -> ConnectionSettings:
         """A client of its own, which has not seen anything while everything was allowed."""
-        return ConnectionSettings(
-            bootstrap_servers=self.query.bootstrap, client_id=self.client_id, api_timeout_ms=20_000
-        )
+        named = {
+            "kafka.bootstrap.servers": self.query.bootstrap,
+            "kafka.client.id": self.client_id,
+            "kafka.default.api.timeout.ms": 20_000,
+        }
+        return ConnectionSettings.of(named)
 
     def acls(self, kind: str) -> list[Acl]:
         """The documented ones, with this world's names."""

@@ -102,7 +102,7 @@ def test_a_read_of_empty_topics_is_empty(pipe: Pipe) -> None:
 def test_a_batch_write_is_one_transaction_and_leaves_no_group_behind(pipe: Pipe) -> None:
     pipe.save(pipe.rows(range(500)).repartition(4))
     assert pipe.output_values() == sorted(map(str, range(500)))
-    groups = client_for(ConnectionSettings(bootstrap_servers=pipe.bootstrap))
+    groups = client_for(ConnectionSettings.of({"kafka.bootstrap.servers": pipe.bootstrap}))
     assert not [g for g in groups.list_groups() if "write-" in str(g)]
 
 

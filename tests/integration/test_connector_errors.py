@@ -45,7 +45,7 @@ def test_an_unknown_input_topic_is_named_and_not_created(pipe: Pipe) -> None:
     for line in (error_of(lambda: pipe.read(**unknown).count()), pipe.copy_error(source=unknown)):
         assert "UnknownTopic" in line
         assert "no-such-topic" in line
-    client = client_for(ConnectionSettings(bootstrap_servers=pipe.bootstrap))
+    client = client_for(ConnectionSettings.of({"kafka.bootstrap.servers": pipe.bootstrap}))
     assert "no-such-topic" not in client.topic_partitions(None)
 
 

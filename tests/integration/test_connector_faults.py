@@ -70,7 +70,7 @@ def test_a_weekly_job_goes_on_by_itself_though_the_brokers_have_forgotten_it(
     both_pipe: Pipe,
 ) -> None:
     pipe = both_pipe
-    client = client_for(ConnectionSettings(bootstrap_servers=pipe.bootstrap))
+    client = client_for(ConnectionSettings.of({"kafka.bootstrap.servers": pipe.bootstrap}))
     for week in range(3):
         pipe.feed(range(10 * week, 10 * week + 10))
         pipe.copy()

@@ -16,7 +16,7 @@ def save(pipe: Any, values: list[str], version: int, **options: Any) -> None:
 
 
 def client_of(pipe: Any) -> Any:
-    return client_for(ConnectionSettings(bootstrap_servers=pipe.bootstrap))
+    return client_for(ConnectionSettings.of({"kafka.bootstrap.servers": pipe.bootstrap}))
 
 
 def test_a_version_at_or_below_the_committed_one_is_skipped(both_pipe) -> None:

@@ -13,7 +13,15 @@ from pathlib import Path
 import pytest
 from support.probe import wait_until
 from support.staged_messages import on_server, stage
-from support.staging_home import expected, read_back, remote, rows, servers_under, staging_home
+from support.staging_home import (
+    expected,
+    read_back,
+    remote,
+    rows,
+    servers_under,
+    staging_home,
+    staging_settings,
+)
 from support.task_wave import task_wave
 
 from txnlog_spark.staging.address import StagingSettings, ensure_server
@@ -34,7 +42,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def settings(home: Path) -> StagingSettings:
     """A server of this test alone; it is ended with the test."""
-    return StagingSettings(bind_address="127.0.0.1", directory=str(home / "spool"))
+    return staging_settings(bind_address="127.0.0.1", directory=str(home / "spool"))
 
 
 @pytest.mark.parametrize("way", [on_server, remote])

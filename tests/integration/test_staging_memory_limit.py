@@ -28,8 +28,8 @@ WORKER = f"""
 import resource
 resource.setrlimit(resource.RLIMIT_AS, ({LIMIT_BYTES}, {LIMIT_BYTES}))
 import test_staging_memory_limit as test
-from txnlog_spark.staging.address import StagingSettings
-test.stage_and_read_back(StagingSettings(bind_address="127.0.0.1"))
+from support.staging_home import staging_settings
+test.stage_and_read_back(staging_settings(bind_address="127.0.0.1"))
 """
 
 

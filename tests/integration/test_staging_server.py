@@ -18,7 +18,15 @@ from pathlib import Path
 import pytest
 from support.probe import pause, wait_until
 from support.staged_messages import is_there, message_of, on_server, stage
-from support.staging_home import expected, read_back, remote, rows, servers_under, staging_home
+from support.staging_home import (
+    expected,
+    read_back,
+    remote,
+    rows,
+    servers_under,
+    staging_home,
+    staging_settings,
+)
 
 from txnlog_spark.errors import OptionError, StagedBatchesInvalid, StagingFailed
 from txnlog_spark.staging import address as address_module
@@ -43,7 +51,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def settings(home: Path) -> StagingSettings:
     """A server of this test alone; it is ended with the test."""
-    return StagingSettings(bind_address="127.0.0.1", directory=str(home / "spool"))
+    return staging_settings(bind_address="127.0.0.1", directory=str(home / "spool"))
 
 
 @pytest.mark.parametrize("memory", [0, 2 * MIB, 64 * MIB])
@@ -249,12 +257,13 @@ def test_all_of_an_application_find_one_server(settings: StagingSettings, home: 
 
 def test_the_server_ends_with_its_application_and_takes_its_files_along(home: Path) -> None:
     script = (
-        "from txnlog_spark.staging.address import *; "
-        "print(ensure_server(StagingSettings(bind_address='127.0.0.1')).local_path)"
+        "from support.staging_home import *; "
+        "print(ensure_server(staging_settings(bind_address='127.0.0.1')).local_path)"
     )
     run = subprocess.run(
         [sys.executable, "-c", script],
-        capture_output=True, text=True, check=True, env=os.environ | {"TMPDIR": str(home)},
+        capture_output=True, text=True, check=True,
+        env=os.environ | {"TMPDIR": str(home), "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     directory = Path(run.stdout.strip()).parent
     wait_until(lambda: not directory.exists(), "the server to end with its application")

@@ -6,11 +6,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from txnlog_kafka.wire.records import Record, encode_batch
+from txnlog_spark.options.parse import settings_of
 from txnlog_spark.staging.address import StagingSettings, ensure_server
 from txnlog_spark.staging.frames import TaskAttempt
 from txnlog_spark.staging.messages import StagedBatches
@@ -70,3 +72,8 @@ def remote(settings: StagingSettings, attempt: TaskAttempt) -> Callable[[], Outl
     return lambda: open_server_outlet(
         ensure_server(settings), attempt, host="127.0.0.1", is_local=False
     )
+
+
+def staging_settings(**changes: Any) -> StagingSettings:
+    """As without options, but for some."""
+    return StagingSettings(**{**settings_of({}, "staging"), **changes})

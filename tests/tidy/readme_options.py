@@ -30,7 +30,7 @@ maxRecordsPerPartition, which the connector has and the guide had not yet."""
 
 def options_table() -> str:
     """Markdown: one row an option, in the order of the table in the code."""
-    from txnlog_spark.options.table import OPTIONS, Use
+    from txnlog_spark.options.declared import OPTIONS, Use
 
     words = {
         Use.ALL: "all",
@@ -53,8 +53,9 @@ def options_table() -> str:
 
 def outcomes(name: str) -> dict[str, str]:
     """What becomes of an option: "obeyed", "no effect: why" or "refused: why", by use."""
+    from txnlog_spark.options.declared import OPTIONS, Use
     from txnlog_spark.options.kafka_configs import KAFKA_CONFIGS, Support
-    from txnlog_spark.options.table import NO_EFFECT, OPTIONS, Use
+    from txnlog_spark.options.parse import NO_EFFECT
 
     declared = next((o.use for o in OPTIONS if name in (o.name, *o.aliases)), Use(0))
     nothing_in, why = NO_EFFECT.get(name, (Use(0), ""))

@@ -15,7 +15,8 @@ from broker_sim.cli.main import build_parser
 from jobs import audit, consume_transform_produce, load_flights
 from txnlog_spark import log_once
 from txnlog_spark.errors import OptionError
-from txnlog_spark.options import table as options
+from txnlog_spark.options.declared import Use
+from txnlog_spark.options.parse import parse_options
 from txnlog_spark.tools.cli import build_parser as build_connector_parser
 
 TEXT = README.read_text(encoding="utf-8")
@@ -59,7 +60,7 @@ def test_no_option_of_sparks_guide_is_ignored(
     expected, _, why = outcomes(name)[WORDS[use]].partition(": ")
     found = "obeyed"
     try:
-        values = options.parse_options({name: SAMPLES.get(name, "1")}, options.Use[use])
+        values = parse_options({name: SAMPLES.get(name, "1")}, Use[use])
     except OptionError:
         found = "refused"
     else:

@@ -240,7 +240,7 @@ def fetch_call(session: Session, cursors: Sequence[FetchCursor], deadline: Deadl
         isolation_level=int(cursors[0].read_committed),
         session_id=0,
         session_epoch=-1,
-        rack_id=session.config.rack_id,
+        rack_id=session.config.rack_id or "",
         topics=[
             topic_type(
                 topic=topic,

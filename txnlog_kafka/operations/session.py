@@ -37,7 +37,7 @@ class SessionConfig:
     """How long a topic that is being created may stay unknown."""
     retry_backoff_ms: int = 20
     retry_backoff_max_ms: int = 1_000
-    rack_id: str = ""
+    rack_id: str | None = None
     """Where this client is: leaders may name a replica there to read from (`client.rack`)."""
     read_replica_ms: int = 300_000
     """How long a named replica is read from (`metadata.max.age.ms`)."""

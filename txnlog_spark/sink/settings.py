@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from txnlog_kafka.wire.invariants import present
@@ -12,7 +12,8 @@ from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.client_cache import ConnectionSettings
 from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.errors import OptionError
-from txnlog_spark.options.table import Use, parse_options
+from txnlog_spark.options.declared import Use
+from txnlog_spark.options.parse import parse_options, settings_of
 from txnlog_spark.staging.address import StagingSettings
 from txnlog_spark.staging.files import StagedFiles
 from txnlog_spark.storage.connect import StorageSettings
@@ -42,13 +43,13 @@ class SinkSettings:
     staging_location: Location | None
     staging: StagingSettings
     checkpoint: Location | None
-    overwrite_group_offsets: bool = False
-    txn_app_id: str | None = None
-    txn_version: int = 0
-    source_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
-    sink_name: str = ""
-    sink_run: str = ""
-    storage: StorageSettings = field(default_factory=StorageSettings)
+    overwrite_group_offsets: bool
+    txn_app_id: str | None
+    txn_version: int
+    source_offsets: Mapping[TopicPartition, int]
+    sink_name: str
+    sink_run: str
+    storage: StorageSettings
 
     @property
     def checkpoint_location(self) -> Location:
@@ -104,31 +105,20 @@ def read_sink_settings(options: Mapping[str, str], *, streaming: bool) -> SinkSe
     staging = values["stagingLocation"]
     if not streaming:
         _check_batch_write(values)
-    return SinkSettings(
-        connection=ConnectionSettings.from_values(values),
-        topic=values["topic"],
-        timestamp_column=values["timestampColumn"],
-        group_id=values["kafka.group.id"],
-        transactional_id=transactional_id,
-        transaction_timeout_ms=values["kafka.transaction.timeout.ms"],
-        compression=values["kafka.compression.type"],
-        record_batch_bytes_max=values["kafka.max.request.size"],
-        staging_location=None if staging is None else read_location("stagingLocation", staging),
-        staging=StagingSettings(
-            bind_address=values["stagingBindAddress"],
-            port=values["stagingPort"],
-            host=values["stagingHost"],
-            memory_bytes_max=values["stagingMemory"],
-            directory=values["stagingDirectory"],
-            disk_bytes_max=values["stagingDiskSpace"],
+    given = settings_of(values, "write") | {
+        "staging_location": None if staging is None else read_location("stagingLocation", staging),
+        "checkpoint": (
+            None if checkpoint is None else read_location("checkpointLocation", checkpoint)
         ),
-        checkpoint=None if checkpoint is None else read_location("checkpointLocation", checkpoint),
-        overwrite_group_offsets=values["overwriteGroupOffsets"],
-        txn_app_id=values.get("txnAppId"),
-        txn_version=values.get("txnVersion") or 0,
-        source_offsets=values.get("sourceOffsets") or {},
-        sink_name=values.get("sinkName") or "",
-        sink_run=values.get("sinkRun") or "",
+        "txn_version": values.get("txnVersion") or 0,
+        "source_offsets": values.get("sourceOffsets") or {},
+        "sink_name": values.get("sinkName") or "",
+        "sink_run": values.get("sinkRun") or "",
+    }
+    return SinkSettings(
+        **given,
+        connection=ConnectionSettings.from_values(values),
+        staging=StagingSettings(**settings_of(values, "staging")),
         storage=StorageSettings.from_values(values),
     )
 

@@ -168,8 +168,8 @@ def fetch_committed(
         return {}
     connection = settings.connection
     if stable_within_ms is None:
-        stable_within_ms = max(connection.api_timeout_ms, COMMITTED_WAIT_MS_MIN)
-    client = client_for(replace(connection, api_timeout_ms=stable_within_ms))
+        stable_within_ms = max(connection.session.operation_timeout_ms, COMMITTED_WAIT_MS_MIN)
+    client = client_for(connection.with_timeouts(stable_within_ms))
     return client.committed_offsets(
         settings.group_id, partitions=list(partitions), require_stable=True
     )

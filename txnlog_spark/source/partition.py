@@ -45,7 +45,7 @@ def read_ranges(settings: SourceSettings, share: RangePartition) -> Iterator[Any
     """
     connection = settings.connection
     if settings.poll_timeout_ms is not None:
-        connection = replace(connection, api_timeout_ms=settings.poll_timeout_ms)
+        connection = connection.with_timeouts(settings.poll_timeout_ms)
     client = client_for(connection, share.bootstrap_servers)
     first = FirstAnswers(client, [_cursor(settings, each) for each in share.ranges])
     for index, wanted in enumerate(share.ranges):

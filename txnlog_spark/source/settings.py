@@ -11,7 +11,8 @@ from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.client_cache import ConnectionSettings
 from txnlog_spark.errors import OptionError
 from txnlog_spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET
-from txnlog_spark.options.table import Use, parse_options
+from txnlog_spark.options.declared import Use
+from txnlog_spark.options.parse import parse_options, settings_of
 
 COMMITTED = "committed"
 COMMITTED_WORDS = {
@@ -20,8 +21,6 @@ COMMITTED_WORDS = {
     "committedOrLatest": "latest",
 }
 """startingOffsets from a group, and where to start when it has no position; None: nowhere."""
-METADATA_MAX_AGE_MS = 300_000
-"""Kafka's own default: its consumer, too, finds new topics of a pattern when this has passed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +71,27 @@ class SourceSettings:
     min_partitions: int | None
     max_records_per_partition: int | None
     max_offsets_per_trigger: int | None
-    read_committed: bool
+    isolation_level: str
     fetch_bytes_max: int
     partition_fetch_bytes_max: int
-    metadata_max_age_ms: int = METADATA_MAX_AGE_MS
+    metadata_max_age_ms: int
     """How old the list of all topics may be that a pattern was matched with."""
-    partition_cache_ms: int = -1
+    partition_cache_ms: int
     """How long a stream takes the partitions that it found as they are; -1: for a second."""
-    min_offsets_per_trigger: int | None = None
-    trigger_delay_ms_max: int = 900_000
+    min_offsets_per_trigger: int | None
+    trigger_delay_ms_max: int
     """How long a batch may wait for `min_offsets_per_trigger`."""
-    offset_attempts: int = 1
+    offset_attempts: int
     """How often partitions and offsets are asked for, each time until the API timeout."""
-    offset_retry_ms: int = 10
-    poll_timeout_ms: int | None = None
+    offset_retry_ms: int
+    poll_timeout_ms: int | None
     """How long a task waits for records; None: the API timeout."""
-    filter_pushdown: bool = False
+    filter_pushdown: bool
+
+    @property
+    def read_committed(self) -> bool:
+        """Whether records of open and aborted transactions are left out."""
+        return self.isolation_level == "read_committed"
 
 
 def read_source_settings(options: Mapping[str, str], *, streaming: bool) -> SourceSettings:
@@ -111,23 +115,7 @@ def read_source_settings(options: Mapping[str, str], *, streaming: bool) -> Sour
         selection=_selection(values),
         starting=starting,
         ending=PositionRequest(word="latest") if streaming else _ending(values),
-        group_id=values["kafka.group.id"],
-        fail_on_data_loss=values["failOnDataLoss"],
-        include_headers=values["includeHeaders"],
-        min_partitions=values["minPartitions"],
-        max_records_per_partition=values["maxRecordsPerPartition"],
-        max_offsets_per_trigger=values.get("maxOffsetsPerTrigger"),
-        read_committed=values["kafka.isolation.level"] == "read_committed",
-        fetch_bytes_max=values["kafka.fetch.max.bytes"],
-        partition_fetch_bytes_max=values["kafka.max.partition.fetch.bytes"],
-        metadata_max_age_ms=values.get("kafka.metadata.max.age.ms", METADATA_MAX_AGE_MS),
-        partition_cache_ms=values.get("partition.metadata.cache.ttl.ms", -1),
-        min_offsets_per_trigger=values.get("minOffsetsPerTrigger"),
-        trigger_delay_ms_max=values.get("maxTriggerDelay", 0),
-        offset_attempts=values["fetchOffset.numRetries"],
-        offset_retry_ms=values["fetchOffset.retryIntervalMs"],
-        poll_timeout_ms=values["kafkaConsumer.pollTimeoutMs"],
-        filter_pushdown=values.get("filterPushdown", False),
+        **settings_of(values, "read"),
     )
 
 

@@ -65,12 +65,12 @@ class StagingSettings:
     most of what is free.
     """
 
-    bind_address: str | None = None
-    port: int = 0
-    host: str | None = None
-    memory_bytes_max: int = 256 * 2**20
-    directory: str | None = None
-    disk_bytes_max: int | None = None
+    bind_address: str | None
+    port: int
+    host: str | None
+    memory_bytes_max: int
+    directory: str | None
+    disk_bytes_max: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +51,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = CommandConfig()
         if options.command_config is not None:
             config = read_command_config(options.command_config, is_embedded=bool(options.path))
-        connection = ConnectionSettings(
-            bootstrap_servers=options.bootstrap_server,
-            path=options.path,
-            client_id="txnlog-progress",
-            request_timeout_ms=options.timeout_ms,
-            api_timeout_ms=options.timeout_ms,
-            security=config.security,
-        )
+        named = {"kafka.bootstrap.servers": options.bootstrap_server, "path": options.path}
+        connection = replace(
+            ConnectionSettings.of(named, config.security), client_id="txnlog-progress"
+        ).with_timeouts(options.timeout_ms, options.timeout_ms)
         with client_for(connection) as client:
             act = show if options.action == "show" else set_
             shown = act(client, options, config)

@@ -28,7 +28,7 @@ def cache():
 
 
 def settings(broker, **changes) -> ConnectionSettings:
-    return ConnectionSettings(bootstrap_servers=broker.bootstrap_servers, **changes)
+    return ConnectionSettings.of({"kafka.bootstrap.servers": broker.bootstrap_servers, **changes})
 
 
 def test_queries_with_equal_settings_share_a_client(cache, broker):
@@ -38,7 +38,11 @@ def test_queries_with_equal_settings_share_a_client(cache, broker):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"client_id": "other"}, {"request_timeout_ms": 1_000}, {"idle_ms_max": -1}],
+    [
+        {"kafka.client.id": "other"},
+        {"kafka.request.timeout.ms": 1_000},
+        {"kafka.connections.max.idle.ms": -1},
+    ],
     ids=lambda changes: next(iter(changes)),
 )
 def test_two_queries_in_one_worker_share_nothing_where_their_settings_differ(
@@ -75,8 +79,11 @@ def test_a_forked_worker_has_no_client_of_its_parent(cache, broker, monkeypatch)
 
 def test_the_client_that_was_used_least_recently_is_closed_for_a_new_one(cache, broker):
     servers = broker.bootstrap_servers
-    clients = [cache.get(settings(broker, client_id=str(n)), servers) for n in range(CLIENTS_MAX)]
-    assert cache.get(settings(broker, client_id="0"), servers) is clients[0]
-    cache.get(settings(broker, client_id="new"), servers)
-    assert cache.get(settings(broker, client_id="0"), servers) is clients[0]
+    clients = [
+        cache.get(settings(broker, **{"kafka.client.id": str(n)}), servers)
+        for n in range(CLIENTS_MAX)
+    ]
+    assert cache.get(settings(broker, **{"kafka.client.id": "0"}), servers) is clients[0]
+    cache.get(settings(broker, **{"kafka.client.id": "new"}), servers)
+    assert cache.get(settings(broker, **{"kafka.client.id": "0"}), servers) is clients[0]
     assert clients[1]._connections == {}

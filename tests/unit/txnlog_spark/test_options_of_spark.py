@@ -7,7 +7,8 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from txnlog_spark.datasource import TxnLogDataSource
 from txnlog_spark.errors import OptionError
-from txnlog_spark.options.table import Use, parse_options
+from txnlog_spark.options.declared import Use
+from txnlog_spark.options.parse import parse_options
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 SPARK_ADDS = {

@@ -12,14 +12,9 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark import log_once
 from txnlog_spark.errors import OptionError
+from txnlog_spark.options.declared import OPTIONS, Use
 from txnlog_spark.options.kafka_configs import KAFKA_CONFIGS, NOT_YET, Support
-from txnlog_spark.options.table import (
-    NO_EFFECT,
-    OPTIONS,
-    Use,
-    check_cluster,
-    parse_options,
-)
+from txnlog_spark.options.parse import NO_EFFECT, check_cluster, parse_options
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.source.settings import read_source_settings
 
@@ -460,7 +455,7 @@ def test_new_configs_have_kafkas_defaults_or_ours() -> None:
     assert values["kafka.metadata.max.age.ms"] == 300_000
     assert values["kafka.connections.max.idle.ms"] == 540_000
     settings = read_source_settings({**READ, "kafka.retry.backoff.ms": "7"}, streaming=True)
-    assert settings.connection.retry_backoff_ms == 7
+    assert settings.connection.session.retry_backoff_ms == 7
 
 
 @pytest.mark.parametrize("text", ["0", "-2", "-100", "1s", "0.5"])

@@ -125,7 +125,7 @@ def test_another_bootstrap_address_that_is_only_down_is_tried_again():
 
 def test_the_error_of_a_query_names_the_address_and_the_option():
     with listener(says(TLS_ALERT)) as address:
-        settings = ConnectionSettings(bootstrap_servers=address)
+        settings = ConnectionSettings.of({"kafka.bootstrap.servers": address})
         with pytest.raises(RemoteProtocolError) as caught:
             client_for(settings)
     assert f"kafka.bootstrap.servers={address}" in str(caught.value)

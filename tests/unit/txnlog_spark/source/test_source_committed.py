@@ -39,10 +39,10 @@ class Group:
     ) -> dict[TopicPartition, int]:
         if require_stable:
             assert set(partitions) == {P0, P1}
-            self.waits_ms.append(connection.api_timeout_ms)
-            if connection.api_timeout_ms < self.pending_ms:
+            self.waits_ms.append(connection.session.operation_timeout_ms)
+            if connection.session.operation_timeout_ms < self.pending_ms:
                 raise DeadlineExceeded(
-                    "reading", connection.api_timeout_ms, "UNSTABLE_OFFSET_COMMIT"
+                    "reading", connection.session.operation_timeout_ms, "UNSTABLE_OFFSET_COMMIT"
                 )
         return dict(self.decided)
 

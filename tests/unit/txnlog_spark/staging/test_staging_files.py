@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 from support.staged_messages import files_in, flip_a_byte, in_file, stage
+from support.staging_home import staging_settings
 
 from txnlog_kafka.operations.batches import queues_of
 from txnlog_kafka.operations.transaction import Transaction
 from txnlog_kafka.wire.records import Record, encode_batch, iter_batches
 from txnlog_spark.errors import StagedBatchesInvalid
-from txnlog_spark.staging.address import StagingSettings
 from txnlog_spark.staging.frames import TaskAttempt
 from txnlog_spark.staging.messages import StagedBatches
 from txnlog_spark.staging.reader import StagedReader
@@ -40,7 +40,7 @@ def staged(
 
 
 def reader_of(location: Path | None) -> StagedReader:
-    return StagedReader(StagingSettings(), None if location is None else files_in(location))
+    return StagedReader(staging_settings(), None if location is None else files_in(location))
 
 
 def read_back(messages: list[StagedBatches]) -> dict[int, list[bytes]]:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from support.object_store import ObjectStore
 from support.staged_messages import stage
+from support.staging_home import staging_settings
 
 from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_spark.errors import StagedBatchesInvalid, StagingFailed
-from txnlog_spark.staging.address import StagingSettings
 from txnlog_spark.staging.files import StagedFiles
 from txnlog_spark.staging.frames import TaskAttempt
 from txnlog_spark.staging.messages import StagedBatches
@@ -44,7 +44,7 @@ def staged(files: StagedFiles, batch_id: int, run: str) -> StagedBatches:
 def test_what_is_staged_in_a_store_is_read_back_and_removed_with_its_batch(
     store: ObjectStore, files: StagedFiles
 ) -> None:
-    reader = StagedReader(StagingSettings(), files)
+    reader = StagedReader(staging_settings(), files)
     messages = {(b, run): staged(files, b, run) for b in (1, 2, 3) for run in ("old", "new")}
     parts = reader.plan([messages[2, "new"]])
     for part in parts:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from txnlog_spark.staging.chunks import IndexSummary
 from txnlog_spark.staging.frames import Forgotten, TaskAttempt
 from txnlog_spark.staging.output import StagedOutput, over_after_commit, over_after_failure
-from txnlog_spark.staging.store import Room, Store, StoreFull
+from txnlog_spark.staging.store import Medium, Store, StoreFull
 
 
 def attempt(name: str = "a", batch_id: int = 1, run_id: str = "r", write: str = "q") -> TaskAttempt:
@@ -20,12 +20,12 @@ def test_an_attempt_is_in_memory_until_all_of_memory_is_taken_and_then_goes_to_i
     store = Store(100, 1_000)
     for each in (attempt("a"), attempt("b")):
         store.open(each)
-    assert store.add(attempt("a"), 60) is Room.MEMORY
-    assert store.add(attempt("b"), 40) is Room.MEMORY
-    assert store.add(attempt("b"), 1) is Room.FILE
+    assert store.add(attempt("a"), 60) is Medium.MEMORY
+    assert store.add(attempt("b"), 40) is Medium.MEMORY
+    assert store.add(attempt("b"), 1) is Medium.FILE
     assert (store.memory_bytes, store.file_bytes) == (60, 41)
-    assert store.add(attempt("a"), 40) is Room.MEMORY
-    assert store.add(attempt("b"), 1) is Room.FILE
+    assert store.add(attempt("a"), 40) is Medium.MEMORY
+    assert store.add(attempt("b"), 1) is Medium.FILE
     store.drop(attempt("a"))
     store.drop(attempt("b"))
     assert (store.memory_bytes, store.file_bytes, len(store)) == (0, 0, 0)
@@ -35,14 +35,14 @@ def test_what_has_no_memory_below_its_bound_goes_to_its_file_and_later_ones_too(
     store = Store(100, 150)
     for each in (attempt("a"), attempt("b"), attempt("c")):
         store.open(each)
-    assert store.add(attempt("a"), 20) is Room.MEMORY
-    assert store.add(attempt("b"), 40) is Room.MEMORY
+    assert store.add(attempt("a"), 20) is Medium.MEMORY
+    assert store.add(attempt("b"), 40) is Medium.MEMORY
     store.move_to_file(attempt("b"))
     assert (store.memory_bytes, store.file_bytes) == (20, 40)
-    assert store.add(attempt("c"), 1) is Room.FILE
+    assert store.add(attempt("c"), 1) is Medium.FILE
     store.drop(attempt("a"))
     store.open(attempt("d"))
-    assert store.add(attempt("d"), 20) is Room.MEMORY
+    assert store.add(attempt("d"), 20) is Medium.MEMORY
     with pytest.raises(StoreFull, match="stagingMemory=100"):
         store.add(attempt("c"), 110)
 
@@ -56,7 +56,7 @@ def test_beyond_both_bounds_an_attempt_is_refused_with_the_options_and_stays_as_
     for text in ("stagingMemory=100", "stagingDiskSpace=150", "stagingLocation"):
         assert text in str(caught.value)
     assert (store.memory_bytes, store.file_bytes) == (100, 0)
-    assert store.add(attempt(), 50) is Room.FILE
+    assert store.add(attempt(), 50) is Medium.FILE
 
 
 def test_what_is_not_finished_cannot_be_read() -> None:
@@ -145,7 +145,7 @@ def test_the_account_is_what_is_kept_whatever_happens(
         each = attempt(str(number))
         if action == "open" and each not in kept:
             store.open(each)
-            kept[each] = (Room.MEMORY, 0)
+            kept[each] = (Medium.MEMORY, 0)
         elif action == "drop":
             store.drop(each)
             kept.pop(each, None)
@@ -155,7 +155,7 @@ def test_the_account_is_what_is_kept_whatever_happens(
             except StoreFull:
                 continue
             kept[each] = (room, kept[each][1] + size)
-    for room, bytes_kept in ((Room.MEMORY, store.memory_bytes), (Room.FILE, store.file_bytes)):
+    for room, bytes_kept in ((Medium.MEMORY, store.memory_bytes), (Medium.FILE, store.file_bytes)):
         assert bytes_kept == sum(size for where, size in kept.values() if where is room)
     assert store.memory_bytes <= 100
     assert store.file_bytes <= 200
