@@ -32,6 +32,8 @@ TESTS_WORLD := $(TESTS_FIRST) $(TESTS_LONG) $(TESTS_PROCESSES) $(TESTS_OTHER) $(
 WORKERS := -n 8 --dist loadfile --no-loadscope-reorder
 WHEEL_SOURCES := txnlog_spark txnlog_kafka broker_sim pyspark_txnlog setup.cfg pyproject.toml README.md LICENSE
 PYTEST_ARGS ?=
+# Of `make check`.
+BASE ?= main
 BENCH_ARGS ?=
 # Of `make demo`: 1, or 3 for a cluster whose leader is killed.
 BROKERS ?= 1
@@ -43,7 +45,7 @@ PICTURED := coordinator_of_three_dies
 # Or each of Spark's Python workers would compile all of our modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test record simulate lint picture wheel bench chaos clean
+.PHONY: help setup java demo test check record simulate lint picture wheel bench chaos clean
 
 help:  ## what can be done here
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -89,6 +91,10 @@ test: java $(READY)  ## all tests
 		$(addprefix --ignore=,$(TESTS_PROCESSES))
 	@echo "== tests with real brokers and Spark"
 	$(BIN)/python -m pytest $(WORKERS) -m "not chaos" $(PYTEST_ARGS) $(TESTS_WORLD)
+
+check: $(READY)  ## lint, and the pure tests of what has changed since the branch main
+	@$(MAKE) --no-print-directory lint
+	$(BIN)/python -m pytest -q -n 3 -m "not chaos" $(PYTEST_ARGS) $$($(BIN)/python tests/changed.py $(BASE))
 
 record: java $(READY)  ## ask Apache Kafka again what the conformance tests have recorded of it
 	$(BIN)/python -m pytest $(WORKERS) --record -m recordable $(PYTEST_ARGS) tests/conformance
