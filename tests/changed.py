@@ -1,6 +1,7 @@
 """Which pure tests look at what has changed: for `make check`.
 
-Changed is what differs from the commit at which the work tree left BASE, the branch main. A file of the product has the tests of its folder in `tests/unit`; a test is its own.
+Changed is what differs from the commit at which the work tree left BASE, the branch main. A file of
+the product has the tests of its folder in `tests/unit`; a test is its own.
 """
 
 from __future__ import annotations

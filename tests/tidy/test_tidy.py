@@ -153,6 +153,11 @@ def test_every_test_file_is_collected() -> None:
     refuse(list(rules.check_collected(read_tree("tests"), collected_folders())))
 
 
+def test_every_folder_of_modules_is_a_package_that_the_contracts_see() -> None:
+    folders = {Path(path).parent for path in read_tree(*PRODUCT)}
+    assert [str(each) for each in folders if not (ROOT / each / "__init__.py").exists()] == []
+
+
 def test_every_entry_point_exists() -> None:
     modules = {rules.module_name(path) for path in read_tree(*PRODUCT)}
     assert set(ENTRY_POINTS) <= modules

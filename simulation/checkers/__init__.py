@@ -1,0 +1,1 @@
+"""Witnesses of a run: what was written, read, answered and kept, compared with what has to be."""

@@ -1,0 +1,1 @@
+"""The world that is simulated: time, disks, network, and the processes on them."""

@@ -1,0 +1,1 @@
+"""What uses the cluster: applications, groups, administrators; the actors of a run."""
