@@ -7,6 +7,7 @@ here asks the connector what it thinks it did.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -312,8 +314,17 @@ class RunningJob:
 
     def resume(self) -> None:
         """SIGCONT to every process of the run that a failpoint stopped."""
-        for pid in descendants(self.process.pid):
-            os.kill(pid, signal.SIGCONT)
+        # Not only those below it: what started the staging server may have ended at that moment.
+        for pid in {*descendants(self.process.pid), *self._with_its_environment()}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def _with_its_environment(self) -> Iterator[int]:
+        mark = f"TXNLOG_FAILPOINTS_FIRED={self._fired}".encode()
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if mark in (process / "environ").read_bytes().split(b"\0"):
+                    yield int(process.name)
 
     def kill(self) -> None:
         """SIGKILL to every process of the run."""
