@@ -28,6 +28,7 @@ from support.staging_home import (
     staging_settings,
 )
 
+from txnlog_spark import log_once
 from txnlog_spark.errors import OptionError, StagedBatchesInvalid, StagingFailed
 from txnlog_spark.staging import address as address_module
 from txnlog_spark.staging import channel, frames
@@ -330,7 +331,10 @@ def test_a_directory_of_somebody_else_is_not_used(
 
 
 def test_a_server_that_stands_still_is_named_and_found_again_when_it_goes_on(
-    settings: StagingSettings, home: Path, monkeypatch: pytest.MonkeyPatch
+    settings: StagingSettings,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     address = ensure_server(settings)
     (server,) = servers_under(home)
@@ -341,6 +345,9 @@ def test_a_server_that_stands_still_is_named_and_found_again_when_it_goes_on(
             patched.setattr(address_module, "END_WAIT_S", 0.1)
             with pytest.raises(StagingFailed, match=rf"process {server.pid}\) neither answers"):
                 ensure_server(settings)
+            patched.setattr(log_once, "_logged", set())
+            StagedReader(settings, None).remove_other_runs("q", 1, "run")
+            assert "what was staged for q is not removed: timed out" in caplog.text
     finally:
         server.resume()
     assert ensure_server(settings) == address

@@ -177,10 +177,12 @@ class StagedReader:
                 self._channel = running_server(self._settings)
             if self._channel is not None:
                 self._channel.ask(Kind.FORGET, forgotten, Kind.DONE)
-        except (ServerGone, ServerAnswered):
+        except ServerAnswered:
             self.close()
-        except (TxnLogError, OSError) as error:
+        except (ServerGone, TxnLogError, OSError) as error:
             self.close()
+            if isinstance(error, ServerGone) and not isinstance(error.__cause__, TimeoutError):
+                return
             warn_once(
                 logger,
                 ("not forgotten", str(error)),
