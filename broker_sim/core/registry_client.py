@@ -127,7 +127,7 @@ class RegistryClient:
         effects: Effects,
     ) -> None:
         """All operations or none."""
-        made = OWN_APIS[_K.REGISTRY_MULTI].request.NodeChange
+        made = OWN_APIS[_K.REGISTRY_MULTI].request.Operation
         fields = [
             made(type=each.type, path=each.path, data=each.data, expected_version=each.version)
             for each in operations

@@ -98,7 +98,7 @@ class RegistryHost:
         return error_of(self.send(K.REGISTRY_HEARTBEAT, session_id=session_id))
 
     def multi(self, session_id: int, *operations: NodeChange) -> Any:
-        made = OWN_APIS[K.REGISTRY_MULTI].request.NodeChange
+        made = OWN_APIS[K.REGISTRY_MULTI].request.Operation
         return self.send(
             K.REGISTRY_MULTI,
             session_id=session_id,
