@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simulation.checkers.outcomes import Outcome, lines
-from simulation.report.coverage import ALONE, CLUSTER, Cell, Shape, as_table, idle_cells
+from simulation.coverage import ALONE, CLUSTER, Cell, Shape, as_table, idle_cells
 from simulation.report.failure_report import report_failure
 from simulation.report.shrink import as_toml
 from simulation.scenario import (

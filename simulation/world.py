@@ -21,16 +21,15 @@ from simulation.checkers.invariants import Observations, check_final
 from simulation.checkers.leak_check import SESSIONS_MS, check_leftovers
 from simulation.checkers.outcomes import Outcome
 from simulation.checkers.producer_history import check_in_transaction
-from simulation.checkers.violation import Violation, violated
-from simulation.faults.scripted_faults import ScriptedFaults
+from simulation.cluster import Cluster
+from simulation.coverage import Cell, StateOfQuery
 from simulation.hosts import spark_driver as spark
 from simulation.hosts.checkpoint import Checkpoint, Files
 from simulation.hosts.client import ClientProcess
 from simulation.hosts.clock import MachineClock
-from simulation.hosts.cluster import Cluster
 from simulation.hosts.network import BrokerEnd, LinkConditions, Network
-from simulation.hosts.one_broker import OneBroker
 from simulation.hosts.scheduler import START_WALL_MS, Scheduler
+from simulation.hosts.scripted_faults import ScriptedFaults
 from simulation.hosts.sim_broker import SimulatedBroker
 from simulation.load.background_load import BackgroundLoad
 from simulation.load.cluster_load import ClusterLoad
@@ -40,9 +39,10 @@ from simulation.load.reader import create_topics, read_bounds, read_undecided
 from simulation.load.routing import Routing
 from simulation.load.unflushed_topic import TOPIC as UNSAFE_TOPIC
 from simulation.load.unflushed_topic import UNSAFE_CONFIGS
-from simulation.report.coverage import Cell, StateOfQuery
-from simulation.report.trace import Trace
+from simulation.one_broker import OneBroker
 from simulation.scenario import Scenario
+from simulation.trace import Trace
+from simulation.violation import Violation, violated
 from txnlog_kafka.operations.effects import Operation, Sleep
 from txnlog_kafka.operations.session import Session, SessionConfig
 from txnlog_kafka.wire.invariants import InvariantViolation

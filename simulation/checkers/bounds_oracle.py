@@ -18,8 +18,8 @@ from broker_sim.core.replica.replication import BELOW_HIGH_WATERMARK
 from simulation.checkers.fetch_oracle import answered_parts
 from simulation.checkers.metadata_oracle import METADATA_TRACE
 from simulation.checkers.sync_oracle import HIGH_WATERMARK_TRACE
-from simulation.checkers.violation import violated
 from simulation.hosts.process_clients import Core
+from simulation.violation import violated
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
 

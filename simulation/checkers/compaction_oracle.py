@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simulation.checkers.batches import decode_batches
-from simulation.checkers.violation import violated
 from simulation.hosts.disk import SimDisk
+from simulation.violation import violated
 from txnlog_kafka.wire.records import BatchHeader, CorruptBatch
 
 CLEANED_SUFFIX = ".log.cleaned"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from broker_sim.apis import RegistryApiKey
 from broker_sim.apis.registry import CONTROLLER_EPOCH_PATH, RegistryError
 from broker_sim.core.effects import ConnectionId, Request, Respond
-from simulation.checkers.violation import violated
+from simulation.violation import violated
 
 _K = RegistryApiKey
 

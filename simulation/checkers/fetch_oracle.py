@@ -19,9 +19,9 @@ from simulation.checkers.log_oracle import (
     LogOracle,
     PartitionHistory,
 )
-from simulation.checkers.violation import violated
 from simulation.hosts.disk import SimDisk
 from simulation.hosts.process_clients import Core
+from simulation.violation import violated
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey, Message
 

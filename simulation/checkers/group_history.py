@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from simulation.checkers.violation import violated
+from simulation.violation import violated
 from txnlog_kafka.wire.records import Record
 
 NOTHING_COMMITTED = -1

@@ -9,19 +9,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from simulation.checkers.violation import (
+from simulation.hosts.spark_driver import DriverHistory, Source
+from simulation.violation import (
     DUPLICATE,
     GARBAGE_READ,
     LOST_WRITE,
     NONMONOTONIC_SEND,
     violated,
 )
-from simulation.hosts.spark_driver import DriverHistory, Source
-from simulation.load.operator import Operator
 from txnlog_kafka.wire.records import Record
 from txnlog_kafka.wire.topics import TopicPartition
+
+if TYPE_CHECKING:
+    from simulation.load.operator import Operator
 
 INVARIANTS = {
     1: "one offset holds one value, for every reader at every time",

@@ -20,8 +20,8 @@ from broker_sim.core.replica.replication import HIGH_WATERMARK_TIMER, ISR_TIMER
 from broker_sim.core.transaction.coordinator import EXPIRATION_TIMER, TIMEOUT_TIMER
 from broker_sim.registry.sessions import SESSION_TIMER
 from broker_sim.registry.waits import WAIT_TIMER
-from simulation.checkers.violation import violated
 from simulation.hosts.sim_broker import SimulatedBroker
+from simulation.violation import violated
 
 _STANDING = frozenset(
     name

@@ -29,8 +29,8 @@ from broker_sim.core.group.log_records import GroupKey, OffsetKey, decode_key
 from broker_sim.schemas import TransactionLogValue
 from simulation.checkers.batches import Batch, decode_batches
 from simulation.checkers.compaction_oracle import CLEANED_SUFFIX, check_compaction
-from simulation.checkers.violation import violated
 from simulation.hosts.disk import SimDisk
+from simulation.violation import violated
 from txnlog_kafka.wire.records import (
     BatchHeader,
     CorruptBatch,

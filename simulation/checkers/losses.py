@@ -14,7 +14,7 @@ from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.effects import TraceEvent
 from broker_sim.core.membership.cluster_metadata import UNCLEAN_ELECTION, UNCLEAN_ELECTION_BEFORE
 from simulation.checkers.replica_oracle import ReplicaLogs
-from simulation.checkers.violation import violated
+from simulation.violation import violated
 
 
 class Losses:

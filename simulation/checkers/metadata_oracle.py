@@ -11,7 +11,7 @@ from typing import Any
 
 from broker_sim.core.controller.reassignment import in_progress
 from broker_sim.core.controller.registrations import NO_LEADER, PartitionRegistration
-from simulation.checkers.violation import violated
+from simulation.violation import violated
 
 METADATA_TRACE = "metadata"
 """The kind of the trace."""

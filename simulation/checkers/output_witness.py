@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from simulation.checkers.violation import violated
 from simulation.hosts.client import ClientProcess
 from simulation.hosts.spark_driver import Driver
+from simulation.violation import violated
 from txnlog_kafka.operations.effects import (
     FileAsk,
     FileFailed,

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from simulation.checkers.violation import violated
+from simulation.violation import violated
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey, Message, api_of
 from txnlog_kafka.wire.records import LEADER_EPOCH_AT, LENGTH_AT, MAGIC_AT, iter_batches

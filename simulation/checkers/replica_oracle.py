@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from broker_sim.core.effects import Append, Flush, StorageOperation, WriteFile
 from simulation.checkers.batches import Batch
 from simulation.checkers.log_oracle import COMPACTED_PREFIX, LogOracle
-from simulation.checkers.violation import violated
 from simulation.hosts.disk import SimDisk
+from simulation.violation import violated
 from txnlog_kafka.wire.records import MarkerType
 
 _Known = tuple[int, int, int, int]

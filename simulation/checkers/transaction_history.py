@@ -20,7 +20,7 @@ from simulation.checkers.producer_history import (
     batches_sent,
     identity_of,
 )
-from simulation.checkers.violation import ABORTED_READ, violated
+from simulation.violation import ABORTED_READ, violated
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey, Message, api_of
 

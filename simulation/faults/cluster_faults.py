@@ -26,16 +26,16 @@ from simulation.faults.bit_flips import closed_segments, flip_beside_logs, flip_
 from simulation.faults.disk_faults import DiskFaults
 from simulation.faults.network_faults import NetworkFaults
 from simulation.faults.unclean_election import UncleanElection
-from simulation.hosts.clock import drawn_rate
+from simulation.hosts.clock import CLOCK_JUMP_MS_MAX, drawn_rate
 from simulation.hosts.cluster_processes import ClusterBroker
+from simulation.hosts.disk import POWER_LOSS
 from simulation.hosts.network import Network
-from simulation.hosts.one_broker import CLOCK_JUMP_MS_MAX, POWER_LOSS
 from simulation.hosts.process_files import FAILED_FLUSH
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.sim_broker import SimulatedBroker
 from simulation.load.unflushed_topic import DIRECTORY as UNSAFE_DIRECTORY
-from simulation.report.trace import Trace
 from simulation.scenario import Fault, Scenario
+from simulation.trace import Trace
 
 TICK_US = 500_000
 KILL = "kill"

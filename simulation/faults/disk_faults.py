@@ -13,8 +13,8 @@ from functools import partial
 from simulation.hosts.process_files import LOW_BYTES
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.sim_broker import SimulatedBroker
-from simulation.report.trace import Trace
 from simulation.scenario import Scenario
+from simulation.trace import Trace
 
 DISK_TICK_US = 500_000
 FULL_US = (200_000, 12_000_000)

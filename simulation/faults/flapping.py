@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from simulation.hosts.network import Direction, Network
 from simulation.hosts.scheduler import Scheduler
-from simulation.report.trace import Trace
+from simulation.trace import Trace
 
 APART_US = (2_200_000, 4_000_000)
 TOGETHER_US = (1_500_000, 3_000_000)

@@ -13,7 +13,7 @@ from functools import partial
 
 from simulation.hosts.network import Direction, Network
 from simulation.hosts.scheduler import Scheduler
-from simulation.report.trace import Trace
+from simulation.trace import Trace
 
 PARTITION_US = (100_000, 10_000_000)
 CLOG_START_US = (0, 1_000_000)

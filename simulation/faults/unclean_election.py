@@ -14,7 +14,7 @@ from functools import partial
 from broker_sim.core.controller.registrations import PartitionRegistration
 from simulation.hosts.cluster_processes import ClusterBroker
 from simulation.hosts.scheduler import Scheduler
-from simulation.report.trace import Trace
+from simulation.trace import Trace
 
 BETWEEN_US = (3_000_000, 8_000_000)
 ALONE_US = 6_500_000

@@ -19,7 +19,7 @@ from typing import Any
 from simulation.hosts.clock import MachineClock
 from simulation.hosts.network import BrokerEnd, Network, SimulatedConnection
 from simulation.hosts.scheduler import Event, Scheduler
-from simulation.report.trace import Trace
+from simulation.trace import Trace
 from txnlog_kafka.operations.effects import (
     ANOTHER_NODE,
     ANY_NODE,

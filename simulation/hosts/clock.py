@@ -16,6 +16,8 @@ EXACT = 1_000_000
 DRIFT_PER_MILLION_MAX = 50_000
 """5 % fast or slow; a clock that does so for a minute is three seconds off."""
 
+CLOCK_JUMP_MS_MAX = 3_600_000
+
 
 def drawn_rate(rng: random.Random) -> int:
     """The rate of a clock that drifts."""

@@ -37,6 +37,8 @@ ZEROS_SHARE = 0.5
 """Of the files whose flush has failed and of which nothing new is on the medium, those that still
 have their size."""
 
+POWER_LOSS = "power loss"
+
 
 class NoSpace(Exception):
     """No free space; what did not fit is not there, or the first part of it."""

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from simulation.checkers.decoded import DecodedMessages
+from simulation.hosts.decoded import DecodedMessages
 from simulation.hosts.scheduler import Scheduler
-from simulation.report.trace import Trace
+from simulation.trace import Trace
 
 DELAY_US_MIN, DELAY_US_MAX = 200, 3_000
 LATE_US_MAX = 6_000_000

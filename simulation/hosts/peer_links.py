@@ -23,7 +23,7 @@ from broker_sim.core.effects import PeerAnswer, PeerLost, Send
 from broker_sim.core.peers import ConnectionKind, connection_kind
 from simulation.hosts.network import BrokerEnd, Network, SimulatedConnection
 from simulation.hosts.scheduler import Event, Scheduler
-from simulation.report.trace import Trace
+from simulation.trace import Trace
 from txnlog_kafka.wire import framing
 from txnlog_kafka.wire.invariants import check
 from txnlog_kafka.wire.messages import Message

@@ -42,7 +42,6 @@ from broker_sim.core.effects import (
     Truncate,
 )
 from broker_sim.core.startup import MACHINE_BOOT_FILE
-from simulation.checkers.violation import violated
 from simulation.hosts.clock import MachineClock
 from simulation.hosts.disk import FlushFailed, NoSpace, SimDisk
 from simulation.hosts.network import SimulatedConnection
@@ -60,7 +59,8 @@ from simulation.hosts.process_files import (
 )
 from simulation.hosts.process_timers import ProcessTimers
 from simulation.hosts.scheduler import Event, Scheduler
-from simulation.report.trace import Trace
+from simulation.trace import Trace
+from simulation.violation import violated
 from txnlog_kafka.wire.invariants import check
 
 DOWN = -1

@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from simulation.hosts.staging import Staging
-from simulation.report.trace import Trace
 from simulation.scenario import Scenario
+from simulation.trace import Trace
 from txnlog_kafka.operations.effects import Operation, Sleep
 from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_spark.errors import TxnLogError

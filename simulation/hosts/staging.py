@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from simulation.report.trace import Trace
+from simulation.trace import Trace
 from txnlog_kafka.operations.effects import FileFailed
 from txnlog_kafka.operations.values import StagedPiece
 from txnlog_kafka.wire.invariants import InvariantViolation

@@ -12,9 +12,9 @@ from random import Random
 from typing import NamedTuple
 
 from simulation.checkers.sync_oracle import MIN_INSYNC
-from simulation.checkers.violation import violated
 from simulation.load.routing import READ_TIMEOUT_MS, Routing
-from simulation.report.trace import Trace
+from simulation.trace import Trace
+from simulation.violation import violated
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Operation, Reply, Sleep
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import APIS, CLUSTER_APIS, ApiKey, Message

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from simulation.checkers.violation import ABORTED_READ, violated
 from simulation.hosts.client import ClientProcess
 from simulation.hosts.network import LATE_US_MAX
 from simulation.load.reader import read_partition
 from simulation.load.routing import READ_TIMEOUT_MS, RETRY_MS, TRANSACTION, Routing, Where
+from simulation.violation import ABORTED_READ, violated
 from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Sleep
 from txnlog_kafka.wire.errors import RETRIABLE, ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 
-from simulation.checkers.violation import LOST_WRITE, violated
 from simulation.hosts.client import ClientProcess
 from simulation.hosts.scheduler import START_WALL_MS
 from simulation.load.reader import ReadBounds, read_partition, watch_end
 from simulation.load.routing import READ_TIMEOUT_MS, RETRY_MS, Routing
+from simulation.violation import LOST_WRITE, violated
 from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Sleep
 from txnlog_kafka.wire.errors import RETRIABLE, ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message

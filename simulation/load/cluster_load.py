@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection
 from random import Random
 
 from simulation.checkers.losses import Losses
-from simulation.checkers.violation import violated
 from simulation.load.administrator import Administrator
 from simulation.load.background_load import NEIGHBOURS_PARTITIONS, NEIGHBOURS_TOPIC
 from simulation.load.cluster_clients import PARTITIONS, TOPIC, PlainClients
@@ -23,8 +22,9 @@ from simulation.load.recreated_topic import KEPT_TOPIC, RecreatedTopic
 from simulation.load.routing import Routing
 from simulation.load.unflushed_topic import SAFE_TOPIC, UnflushedTopic
 from simulation.load.unflushed_topic import TOPIC as UNSAFE_TOPIC
-from simulation.report.trace import Trace
 from simulation.scenario import Scenario
+from simulation.trace import Trace
+from simulation.violation import violated
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.records import Record

@@ -11,13 +11,13 @@ from random import Random
 from typing import Any
 
 from simulation.checkers.group_history import Committed, GroupHistory
-from simulation.checkers.violation import violated
 from simulation.hosts.client import ClientProcess
 from simulation.load.group_members import Copier, Member, describe, read_committed_offsets
 from simulation.load.reader import read_bounds
 from simulation.load.routing import RETRY_MS, Routing
-from simulation.report.trace import Trace
 from simulation.scenario import Scenario
+from simulation.trace import Trace
+from simulation.violation import violated
 from txnlog_kafka.operations.effects import Operation, Sleep
 from txnlog_kafka.wire.records import Record
 from txnlog_spark.errors import TxnLogError

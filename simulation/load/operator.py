@@ -13,20 +13,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from simulation.checkers.output_witness import OutputWitness, Record
-from simulation.checkers.violation import violated
-from simulation.faults.scripted_faults import ScriptedFaults
 from simulation.hosts import spark_driver as spark
 from simulation.hosts.checkpoint import STORE_FAILED, Checkpoint, Files
 from simulation.hosts.client import ClientProcess
-from simulation.hosts.clock import MachineClock, drawn_rate
-from simulation.hosts.one_broker import CLOCK_JUMP_MS_MAX
+from simulation.hosts.clock import CLOCK_JUMP_MS_MAX, MachineClock, drawn_rate
 from simulation.hosts.scheduler import Scheduler
+from simulation.hosts.scripted_faults import ScriptedFaults
 from simulation.hosts.spark_tasks import Executors
 from simulation.hosts.staging import Staging, StagingFiles, StagingServer, read_with_a_fault
 from simulation.load.advice import is_explained, is_of_a_sink_that_lags, is_of_another_topic
 from simulation.load.running import Running, copy_at
-from simulation.report.trace import Trace
 from simulation.scenario import Fault, Scenario
+from simulation.trace import Trace
+from simulation.violation import violated
 from txnlog_kafka.operations.effects import (
     FileAsk,
     FileFailed,

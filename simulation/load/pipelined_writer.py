@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from simulation.checkers.violation import violated
 from simulation.hosts.client import ClientProcess
 from simulation.hosts.scheduler import START_WALL_MS
 from simulation.load.cluster_clients import check_sends, produce_request
 from simulation.load.routing import RETRY_MS, Routing
+from simulation.violation import violated
 from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Sleep
 from txnlog_kafka.wire.errors import RETRIABLE, ErrorCode, error_name
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message

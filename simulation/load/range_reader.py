@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from simulation.checkers.violation import violated
+from simulation.violation import violated
 from txnlog_kafka.operations.effects import Operation, Sleep
 from txnlog_kafka.operations.fetch import FetchCursor, fetch_next
 from txnlog_kafka.operations.session import Session

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from simulation.checkers.batches import decode_batches
-from simulation.checkers.violation import violated
 from simulation.load.routing import GROUP, READ_TIMEOUT_MS, RETRY_MS, Routing
+from simulation.violation import violated
 from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Sleep
 from txnlog_kafka.wire.errors import RETRIABLE, ErrorCode, error_name
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message

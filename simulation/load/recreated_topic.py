@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from random import Random
 
 from simulation.checkers.batches import decode_batches
-from simulation.checkers.violation import ABORTED_READ, violated
 from simulation.hosts.scheduler import START_WALL_MS
 from simulation.load.routing import (
     READ_TIMEOUT_MS,
@@ -23,7 +22,8 @@ from simulation.load.routing import (
     TRANSACTION,
     Routing,
 )
-from simulation.report.trace import Trace
+from simulation.trace import Trace
+from simulation.violation import ABORTED_READ, violated
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Operation, Reply, Sleep
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message

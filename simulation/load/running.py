@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulation.checkers.output_witness import OutputWitness
-from simulation.checkers.violation import violated
 from simulation.hosts.client import ClientProcess
 from simulation.hosts.spark_driver import Driver
-from simulation.report.trace import Trace
+from simulation.trace import Trace
+from simulation.violation import violated
 from txnlog_kafka.operations.effects import Milestone
 from txnlog_spark.commit.output import Output, moved_or_copied
 

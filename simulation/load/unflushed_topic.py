@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from random import Random
 
 from simulation.checkers.losses import Losses
-from simulation.checkers.violation import violated
 from simulation.hosts.scheduler import START_WALL_MS
 from simulation.load.routing import READ_TIMEOUT_MS, RETRY_MS, TRANSACTION, Routing
-from simulation.report.trace import Trace
+from simulation.trace import Trace
+from simulation.violation import violated
 from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Sleep
 from txnlog_kafka.wire.errors import RETRIABLE, ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message

@@ -1,1 +1,1 @@
-"""What a run says of itself: its trace, what it covered, how it failed, a smaller failing run."""
+"""What is said of a run that failed: its end, the faults it had, a smaller run that fails alike."""

@@ -13,14 +13,14 @@ from broker_sim.core.effects import Append, Delete, Rename, WriteFile
 from broker_sim.core.log.files import encode_partition_metadata
 from simulation.checkers.metadata_oracle import MetadataOracle
 from simulation.checkers.replica_oracle import ReplicaLogs, ReplicaOracle, partition_name
-from simulation.checkers.violation import Violation
-from simulation.hosts.cluster import Cluster
+from simulation.cluster import Cluster
 from simulation.hosts.disk import SimDisk
 from simulation.load import administrator as administration
 from simulation.load.administrator import Administrator, Place
 from simulation.load.recreated_topic import RecreatedTopic, _Life
 from simulation.load.routing import Routing
-from simulation.report.trace import Trace
+from simulation.trace import Trace
+from simulation.violation import Violation
 from txnlog_kafka.operations.effects import Reply
 from txnlog_kafka.wire.records import Record, encode_batch, stamp_offsets
 

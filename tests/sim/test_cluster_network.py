@@ -8,7 +8,7 @@ from broker_sim.core.config import BrokerConfig
 from simulation.hosts.network import LinkConditions, Network
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.sim_broker import SimulatedBroker
-from simulation.report.trace import Trace
+from simulation.trace import Trace
 
 
 class End:

@@ -24,8 +24,7 @@ from simulation.checkers.invariants import Observations
 from simulation.checkers.metadata_oracle import METADATA_TRACE, MetadataOracle
 from simulation.checkers.replica_oracle import ReplicaLogs, ReplicaOracle
 from simulation.checkers.sync_oracle import HIGH_WATERMARK_TRACE, SyncOracle
-from simulation.checkers.violation import Violation
-from simulation.hosts.cluster import Cluster
+from simulation.cluster import Cluster
 from simulation.hosts.disk import SimDisk
 from simulation.load.background_load import check_order
 from simulation.load.cluster_clients import TOPIC, PlainClients
@@ -33,6 +32,7 @@ from simulation.load.pipelined_writer import PipelinedWriter
 from simulation.load.reader import ReadBounds
 from simulation.load.routing import Routing
 from simulation.scenario import load_scenario
+from simulation.violation import Violation
 from simulation.world import World
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey

@@ -3,10 +3,10 @@
 import pytest
 
 from broker_sim.core.group.offsets import OffsetStore
+from simulation import one_broker
 from simulation.checkers.group_history import Committed, GroupHistory, metadata_of
-from simulation.checkers.violation import Violation
 from simulation.cli import run_seed
-from simulation.hosts import one_broker
+from simulation.violation import Violation
 from txnlog_kafka.wire.records import Record
 
 

@@ -17,7 +17,7 @@ from simulation.checkers.outcomes import (
     lines,
 )
 from simulation.checkers.producer_history import check_in_transaction
-from simulation.checkers.violation import ANOMALIES, DUPLICATE, Violation, violated
+from simulation.violation import ANOMALIES, DUPLICATE, Violation, violated
 from txnlog_kafka.wire.errors import ErrorCode as E
 from txnlog_kafka.wire.invariants import InvariantViolation
 from txnlog_kafka.wire.messages import APIS, ApiKey

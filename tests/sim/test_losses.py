@@ -12,11 +12,11 @@ from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.effects import TraceEvent, Truncate
 from broker_sim.core.membership.cluster_metadata import UNCLEAN_ELECTION
 from simulation.checkers.losses import Losses
-from simulation.checkers.violation import Violation
 from simulation.cli import run_seed
 from simulation.load.unflushed_topic import DIRECTORY as UNSAFE_DIRECTORY
 from simulation.load.unflushed_topic import Transaction, check_transaction
 from simulation.scenario import THREE_BROKERS, load_scenario
+from simulation.violation import Violation
 from txnlog_kafka.wire.records import parse_header
 
 LED_BY_1 = PartitionRegistration((0, 1), (1,), 1, 3, 6)

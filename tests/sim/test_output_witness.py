@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from simulation.checkers.output_witness import OutputWitness
-from simulation.checkers.violation import Violation
 from simulation.hosts.checkpoint import STORE_FAILED, Checkpoint, Files
+from simulation.violation import Violation
 from txnlog_kafka.operations.effects import Milestone, ReadFile, WriteFile
 from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_spark.commit.plan import CommitOptions

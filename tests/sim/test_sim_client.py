@@ -7,7 +7,7 @@ import pytest
 from simulation.hosts.client import ClientProcess
 from simulation.hosts.network import Network
 from simulation.hosts.scheduler import Scheduler
-from simulation.report.trace import Trace
+from simulation.trace import Trace
 from txnlog_kafka.operations.effects import Call, Calls, Receive, Reply, Send, Sleep, Unanswered
 from txnlog_kafka.wire.framing import decode_request, encode_response
 from txnlog_kafka.wire.messages import APIS, ApiKey

@@ -9,7 +9,7 @@ import pytest
 from broker_sim.core.controller.registrations import PartitionRegistration
 from simulation.checkers.outcomes import DRIVER, KINDS, ORDER, SEND, Outcome
 from simulation.cli import main, run_seed
-from simulation.report.coverage import (
+from simulation.coverage import (
     ALONE,
     ALONE_FAULTS,
     COLUMNS,

@@ -13,7 +13,7 @@ from simulation.hosts.disk import FlushFailed, NoSpace, SimDisk
 from simulation.hosts.process_files import FAILED_FLUSH, LOW_BYTES, NO_SPACE, RETRY_US
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.sim_broker import SimulatedBroker
-from simulation.report.trace import Trace
+from simulation.trace import Trace
 from txnlog_kafka.wire.records import CorruptBatch, Record, encode_batch, stamp_offsets
 
 

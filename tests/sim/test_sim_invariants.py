@@ -29,10 +29,10 @@ from simulation.checkers.invariants import (
 )
 from simulation.checkers.log_oracle import LogOracle
 from simulation.checkers.producer_history import ProducerHistory
-from simulation.checkers.violation import Violation
 from simulation.cli import run_seed
 from simulation.hosts.disk import SimDisk
 from simulation.load import running
+from simulation.violation import Violation
 from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_kafka.wire.records import (
     DELETE_HORIZON_MASK,

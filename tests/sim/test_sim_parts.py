@@ -8,14 +8,14 @@ from support.transaction_records import state_record
 
 from broker_sim.core.effects import Append, Delete, Flush, Rename, Truncate, WriteFile
 from simulation.checkers.log_oracle import LogOracle
-from simulation.checkers.violation import Violation
 from simulation.hosts.disk import SimDisk
 from simulation.hosts.network import LinkConditions, Network
 from simulation.hosts.scheduler import Scheduler
 from simulation.load.background_load import BackgroundLoad
 from simulation.load.routing import Routing
-from simulation.report.trace import Trace
 from simulation.scenario import ScenarioError, draw_random, parse_scenario, scenario_names
+from simulation.trace import Trace
+from simulation.violation import Violation
 from txnlog_kafka.wire.invariants import InvariantViolation
 from txnlog_kafka.wire.records import (
     MarkerType,

@@ -33,12 +33,12 @@ from broker_sim.server.broker_server import BrokerServer
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import System
-from simulation.checkers.decoded import DecodedMessages
 from simulation.hosts import sim_broker
+from simulation.hosts.decoded import DecodedMessages
 from simulation.hosts.network import SimulatedConnection
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.sim_broker import SimulatedBroker
-from simulation.report.trace import Trace
+from simulation.trace import Trace
 from txnlog_kafka.wire.framing import encode_request
 from txnlog_kafka.wire.messages import APIS, ApiKey
 

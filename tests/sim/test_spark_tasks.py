@@ -9,18 +9,18 @@ import pytest
 from planted.client_plants import CLIENT_PLANTS
 
 from simulation.checkers.invariants import FinalState, check_taken
-from simulation.checkers.violation import Violation
 from simulation.cli import run_seed
+from simulation.coverage import OF_TASKS
 from simulation.hosts.client import ClientProcess
 from simulation.hosts.clock import EXACT
 from simulation.hosts.network import Network
 from simulation.hosts.scheduler import START_WALL_MS, Scheduler
 from simulation.hosts.spark_tasks import FAILURES_MAX, LATE_MS, Executors, Job, TasksFailed
 from simulation.hosts.staging import Staging, StagingFiles, StagingServer
-from simulation.report.coverage import OF_TASKS
 from simulation.report.shrink import kind_of
-from simulation.report.trace import Trace
 from simulation.scenario import Scenario, load_scenario
+from simulation.trace import Trace
+from simulation.violation import Violation
 from simulation.world import World
 from txnlog_kafka.operations.effects import FileFailed, Sleep
 from txnlog_kafka.wire.records import Record, decode_records, iter_batches

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs" / "invariants.md"
 SIMULATOR = "simulation/checkers/invariants.py"
-ANOMALIES = "simulation/checkers/violation.py"
+ANOMALIES = "simulation/violation.py"
 CLUSTER_SECTION = "With the cluster"
 _ROW = re.compile(r"^\| (\d+) \| (.*?) \|(.*)\|$")
 

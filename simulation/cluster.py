@@ -39,23 +39,23 @@ from simulation.checkers.replica_oracle import (
     partition_name,
 )
 from simulation.checkers.sync_oracle import MIN_INSYNC, SyncOracle
-from simulation.checkers.violation import violated
+from simulation.coverage import STATES
 from simulation.faults.cluster_faults import ClusterFaults
 from simulation.faults.flapping import Flapping
-from simulation.faults.scripted_faults import ScriptedFaults
 from simulation.hosts.cluster_processes import ClusterBroker, SimulatedRegistry
 from simulation.hosts.network import Network
-from simulation.hosts.one_broker import broker_options
 from simulation.hosts.peer_links import PeerLinks
 from simulation.hosts.process_clients import Core, both
 from simulation.hosts.scheduler import Scheduler
+from simulation.hosts.scripted_faults import ScriptedFaults
 from simulation.hosts.sim_broker import SimulatedBroker
 from simulation.load.recreated_topic import TRIMMED
 from simulation.load.routing import Routing
 from simulation.load.unflushed_topic import DIRECTORY as UNSAFE_DIRECTORY
-from simulation.report.coverage import STATES
-from simulation.report.trace import Trace
+from simulation.one_broker import broker_options
 from simulation.scenario import Fault, Scenario
+from simulation.trace import Trace
+from simulation.violation import violated
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.messages import ApiKey

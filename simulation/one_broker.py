@@ -14,18 +14,17 @@ from simulation.checkers.fetch_oracle import FetchOracle
 from simulation.checkers.leak_check import left_over
 from simulation.checkers.log_oracle import LogOracle
 from simulation.faults.disk_faults import DiskFaults
-from simulation.faults.scripted_faults import ScriptedFaults
+from simulation.hosts.clock import CLOCK_JUMP_MS_MAX
+from simulation.hosts.disk import POWER_LOSS
 from simulation.hosts.process_clients import both
 from simulation.hosts.process_files import FAILED_FLUSH
 from simulation.hosts.scheduler import Scheduler
+from simulation.hosts.scripted_faults import ScriptedFaults
 from simulation.hosts.sim_broker import SimulatedBroker
 from simulation.load.routing import Routing
-from simulation.report.trace import Trace
 from simulation.scenario import Fault, Scenario, ScenarioError
+from simulation.trace import Trace
 from txnlog_kafka.wire.topics import TRANSACTION_STATE_TOPIC
-
-CLOCK_JUMP_MS_MAX = 3_600_000
-POWER_LOSS = "power loss"
 
 TRANSACTION_PARTITIONS = 2
 BROKER_OPTIONS: dict[str, int | str | bool] = {
