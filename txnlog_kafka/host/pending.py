@@ -31,7 +31,7 @@ class Pending:
 
 @dataclass(slots=True)
 class Asked:
-    """What was encoded. `pending` is None for a request of the greeting."""
+    """What was encoded. `pending` is None for a request of the handshake."""
 
     api: Api
     version: int
