@@ -11,7 +11,7 @@ from typing import TypeVar
 import pytest
 from support.apache_kafka import Unavailable
 from support.azurite import azurite
-from support.planted import PLACES, Seen, run_planted
+from support.planted_secrets import PLACES, Seen, run_planted
 from support.planted_world import SECRETS, USER
 from support.s3a import s3a_jars
 
