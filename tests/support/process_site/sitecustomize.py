@@ -4,7 +4,7 @@ TXNLOG_KEPT: connector and libraries log all, and no file is lost. A file that i
 replaced is linked into that folder before: a secret that was on disk for a moment is found as well.
 
 TXNLOG_FAILPOINTS: the connector stops, fails or dies at the places named there
-(`planted_secrets.failpoints`).
+(`planted.failpoints`).
 
 TXNLOG_CENSUS: SIGUSR1 has the process write what it holds into that folder.
 """
