@@ -16,7 +16,6 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -313,18 +312,26 @@ class RunningJob:
         wait_until(done, f"failpoint {failpoint}", timeout_s=RUN_SECONDS_MAX)
 
     def resume(self) -> None:
-        """SIGCONT to every process of the run that a failpoint stopped."""
-        # Not only those below it: what started the staging server may have ended at that moment.
-        for pid in {*descendants(self.process.pid), *self._with_its_environment()}:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
+        """SIGCONT to every process of the run, once a failpoint has stopped all of them.
 
-    def _with_its_environment(self) -> Iterator[int]:
+        A failpoint says that it fires before it acts. The staging server may be no descendant any
+        more: what started it may have ended.
+        """
+        wait_until(lambda: set(self._states().values()) == {"T"}, "the driver to be stopped")
+        for pid in self._states():
+            os.kill(pid, signal.SIGCONT)
+
+    def _states(self) -> dict[int, str]:
+        """The states of Java and of Python processes that have this run's environment."""
         mark = f"TXNLOG_FAILPOINTS_FIRED={self._fired}".encode()
+        found = {}
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 if mark in (process / "environ").read_bytes().split(b"\0"):
-                    yield int(process.name)
+                    name, _, rest = (process / "stat").read_text().rpartition(") ")
+                    if "java" in name or "python" in name:
+                        found[int(process.name)] = rest[0]
+        return found
 
     def kill(self) -> None:
         """SIGKILL to every process of the run."""
