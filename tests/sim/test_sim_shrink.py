@@ -108,7 +108,7 @@ def test_only_a_failure_of_the_same_kind_counts(monkeypatch):
 
     monkeypatch.setattr(
         failure_report, "World",
-        lambda _seed, scenario, _echo: SimpleNamespace(
+        lambda _seed, scenario, _echo, _plant: SimpleNamespace(
             run=lambda: SimpleNamespace(failure=failure(scenario))
         ),
     )  # fmt: skip
