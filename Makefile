@@ -19,8 +19,7 @@ TESTS_KILLS := tests/integration/test_exactly_once_driver_kills.py
 TESTS_SESSION := $(addprefix tests/integration/test_,connector_batch.py connector_foreach_batch.py)
 TESTS_FIRST := $(TESTS_KILLS) $(TESTS_SESSION)
 TESTS_LONG := $(addprefix tests/integration/test_,exactly_once_interference.py \
-	local_cluster.py object_store_checkpoint.py sink_migration.py planted_secrets.py \
-	api_side_by_side.py)
+	local_cluster.py object_store_checkpoint.py api_side_by_side.py)
 TESTS_OTHER := $(filter-out $(TESTS_FIRST) $(TESTS_LONG) $(TESTS_WHEEL),\
 	$(sort $(wildcard tests/integration/test_*.py)))
 TESTS_CONFORMANCE_LONG := $(addprefix tests/conformance/test_conformance_,\

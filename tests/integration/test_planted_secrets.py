@@ -17,7 +17,7 @@ from support.s3a import s3a_jars
 
 T = TypeVar("T")
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(900)]
 
 # fmt: off
 ALSO_THERE = {

@@ -23,7 +23,7 @@ from support.spark_source_reader import ANSWER
 
 from txnlog_spark.tools.cli import main as tool
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.kafka, pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(900)]
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -142,7 +142,6 @@ def test_a_migration_there_and_back_and_there_again_loses_and_doubles_nothing(
     query.check("read_committed")
 
 
-@pytest.mark.chaos
 def test_sparks_own_source_feeds_the_sink_exactly_once_and_hands_over_to_ours(
     query: Migrating,
 ) -> None:

@@ -19,7 +19,7 @@ from simulation.scenario import load_scenario, scenario_names
 from simulation.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS, CHAOS_SEEDS = 160, 940
+SEEDS, CHAOS_SEEDS = 120, 940
 """And 40 of three brokers (test_sim_cluster_runs.py) in make test; with make chaos 940 and 300."""
 SEEDS_A_TEST = 20
 KNOWN = {
