@@ -301,12 +301,12 @@ def arm_reader(module: Any) -> None:
 
 
 def arm_writer(module: Any) -> None:
-    """In `txnlog_spark.sink.writers`: before Spark notes that the batch is done."""
-    writer = module.TxnLogStreamWriter
-    commit = writer.commit
+    """In `txnlog_spark.sink.writers`: before Spark notes that the batch is done, of a stream or in
+    foreachBatch."""
+    commit = module.commit_streaming
 
-    def committed(self: Any, messages: Any, batchId: int) -> None:  # noqa: N803  Spark's
-        commit(self, messages, batchId)
-        reached("commit_log", "before", batchId)
+    def committed(settings: Any, messages: Any, batch_id: int, run_id: str) -> None:
+        commit(settings, messages, batch_id, run_id)
+        reached("commit_log", "before", batch_id)
 
-    writer.commit = committed
+    module.commit_streaming = committed

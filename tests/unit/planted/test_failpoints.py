@@ -98,13 +98,13 @@ def test_a_hook_waits_until_it_may_go_on(arm, tmp_path):
 
 KIND_OF_CLIENT = """
 from txnlog_spark import client_cache
-from txnlog_spark.sink.writers import TxnLogStreamWriter
+from txnlog_spark.sink import writers
 from txnlog_spark.source.stream import TxnLogStreamReader
 {then}
-print(client_cache.Client.__name__, TxnLogStreamWriter.commit.__module__,
+print(client_cache.Client.__name__, writers.commit_streaming.__module__,
       TxnLogStreamReader.commit.__module__)
 """
-PLAIN = "Client txnlog_spark.sink.writers txnlog_spark.source.stream\n"
+PLAIN = "Client txnlog_spark.sink.committer txnlog_spark.source.stream\n"
 ARMED = "FaultInjectingClient planted.failpoints planted.failpoints\n"
 
 
