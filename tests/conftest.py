@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
-from support.apache_kafka import ApacheKafka
-from support.availability import check_available
-from support.recordings import Selection
-from support.sim_broker import SimBroker
-from support.spark_home import use_spark_home
-from support.warm_python import warm_python
+from support.brokers.apache_kafka import ApacheKafka
+from support.brokers.sim_broker import SimBroker
+from support.harness.availability import check_available
+from support.harness.recordings import Selection
+from support.spark.spark_home import use_spark_home
+from support.spark.warm_python import warm_python
 
 # Spark's workers run the Python that runs the tests.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -95,7 +95,7 @@ def spark_sessions(tmp_path_factory) -> Iterator[Callable]:
     python = warm_python(tmp_path_factory.mktemp("spark") / "warm")
 
     def session_of(master: str, **config: str) -> Any:
-        from support.connector import start_session
+        from support.spark.connector import start_session
 
         wanted = master, config
         if not running or running[0][0] != wanted:

@@ -22,7 +22,7 @@ from typing import Any
 from bench_copy import CASES, QUICK_CASES, copy_table, measure_copy
 from bench_setup import ROOT, make_session, revision, running_broker
 from bench_sink import VALUE_BYTES, make_input, measure_sink, sink_table
-from support.spark_kafka_jars import spark_kafka_jars
+from support.spark.spark_kafka_jars import spark_kafka_jars
 
 BROKERS = ("broker_sim", "apache_kafka")
 WORK = ("copy", "sink")

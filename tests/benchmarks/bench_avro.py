@@ -17,7 +17,7 @@ from bench_setup import make_session, revision  # first: it decides whose tree i
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as spark_functions
 from pyspark.sql.avro import functions as jar
-from support.spark_avro_peer import spark_avro_jar
+from support.spark.spark_avro_peer import spark_avro_jar
 
 from txnlog_spark import avro as ours
 

@@ -50,7 +50,7 @@ def revision() -> str:
 def running_broker(name: str, folder: Path) -> Iterator[str]:
     """Bootstrap servers of a fresh broker."""
     if name == "apache_kafka":
-        from support.apache_kafka import ApacheKafka
+        from support.brokers.apache_kafka import ApacheKafka
 
         with ApacheKafka(folder / "kafka") as broker:
             yield broker.bootstrap_servers

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench_setup import ROOT  # noqa: F401 - it says where `support` is
-from support.apache_kafka import VERSION, ApacheKafka, Node, new_cluster_id
-from support.delay_line import DelayLine
-from support.kafka_cluster import NODES, REPLICATED, KafkaCluster
-from support.probe import free_ports
+from support.brokers.apache_kafka import VERSION, ApacheKafka, Node, new_cluster_id
+from support.brokers.delay_line import DelayLine
+from support.brokers.kafka_cluster import NODES, REPLICATED, KafkaCluster
+from support.brokers.probe import free_ports
 
 from broker_sim import LocalCluster
 

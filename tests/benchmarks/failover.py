@@ -19,10 +19,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.failover.clients import LIBRARIES
-from support.failover.clusters import KINDS
-from support.failover.events import WORKS
-from support.failover.story import (
+from support.clients.failover.clients import LIBRARIES
+from support.clients.failover.clusters import KINDS
+from support.clients.failover.events import WORKS
+from support.clients.failover.story import (
     FAULTS,
     HEARTBEAT_MS,
     SESSION_TIMEOUT_MS,
@@ -31,7 +31,7 @@ from support.failover.story import (
     failover_ms,
     play,
 )
-from support.librdkafka import TIMEOUT_S, producer
+from support.clients.librdkafka import TIMEOUT_S, producer
 
 
 def measured(kind: str, arguments: argparse.Namespace) -> dict:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.comers import COMERS
-from support.memory_broker import Held, started
+from support.brokers.memory_broker import Held, started
+from support.core.comers import COMERS
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3600)]
 

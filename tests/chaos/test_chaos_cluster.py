@@ -1,7 +1,7 @@
 """A streaming query on three brokers, and everything fails at random: one line a round.
 
 In a round records are produced with acks=all and carried by the query all the time, while up to
-three faults begin and end (`support/chaos_faults.py`). Then all is healed, and within a time the
+three faults begin and end (`chaos_faults.py`). Then all is healed, and within a time the
 replicas must be in sync and the query at the end of its input: what was acknowledged is there once,
 and once in the output, and all replicas are equal, byte by byte.
 
@@ -23,13 +23,13 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException
-from support.audit import check_audit
-from support.chaos_cluster import HEALED_SECONDS_MAX, ChaosCluster
-from support.chaos_faults import Fault, Faults
-from support.librdkafka import COORDINATOR_MOVED, producer
-from support.prepared import wait_until_marked
-from support.probe import pause, wait_until
-from support.spark_copy import CopyQuery, RunningJob
+from support.brokers.chaos_cluster import HEALED_SECONDS_MAX, ChaosCluster
+from support.brokers.chaos_faults import Fault, Faults
+from support.brokers.prepared import wait_until_marked
+from support.brokers.probe import pause, wait_until
+from support.clients.librdkafka import COORDINATOR_MOVED, producer
+from support.spark.audit import check_audit
+from support.spark.spark_copy import CopyQuery, RunningJob
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(0)]
 

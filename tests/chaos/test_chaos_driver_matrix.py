@@ -8,9 +8,9 @@ fault matrix, which also die inside a recovery.
 from __future__ import annotations
 
 import pytest
-from support.driver_rows import DRIVER_ROWS, KILL, ON_SEND, Row
-from support.kill_story import play
-from support.spark_copy import CopyQuery
+from support.spark.driver_rows import DRIVER_ROWS, KILL, ON_SEND, Row
+from support.spark.kill_story import play
+from support.spark.spark_copy import CopyQuery
 
 from txnlog_spark.commit.micro_batch import STEPS
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from support.availability import available
-from support.failover.clients import LIBRARIES
-from support.failover.clusters import KINDS
-from support.failover.story import FAULTS, Result, play
+from support.clients.failover.clients import LIBRARIES
+from support.clients.failover.clusters import KINDS
+from support.clients.failover.story import FAULTS, Result, play
+from support.harness.availability import available
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.kafka]
 

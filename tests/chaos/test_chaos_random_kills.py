@@ -9,9 +9,9 @@ import os
 import random
 
 import pytest
-from support.audit import check_audit
-from support.probe import pause
-from support.spark_copy import CopyQuery
+from support.brokers.probe import pause
+from support.spark.audit import check_audit
+from support.spark.spark_copy import CopyQuery
 
 pytestmark = pytest.mark.chaos
 

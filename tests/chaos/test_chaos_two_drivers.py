@@ -10,9 +10,9 @@ import random
 import signal
 
 import pytest
-from support.audit import check_audit
-from support.probe import pause
-from support.spark_copy import CopyQuery, RunningJob, descendants
+from support.brokers.probe import pause
+from support.spark.audit import check_audit
+from support.spark.spark_copy import CopyQuery, RunningJob, descendants
 
 pytestmark = pytest.mark.chaos
 

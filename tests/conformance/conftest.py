@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.availability import available
-from support.cluster_broker import KILLED, WHOLE, ClusterBroker
-from support.java_tools import JavaHost, JavaProcess, java_command
+from support.brokers.cluster_broker import KILLED, WHOLE, ClusterBroker
+from support.harness.availability import available
+from support.kafka.java_tools import JavaHost, JavaProcess, java_command
 
 BROKERS = [
     pytest.param("broker_sim"),
@@ -26,7 +26,7 @@ AROUND = pytest.StashKey[Callable]()
 
 @pytest.fixture(params=BROKERS)
 def broker_name(request) -> str:
-    """The name of each kind of broker in turn; `support.cluster_runs` decides about clusters."""
+    """The name of each kind of broker in turn; `cluster_runs` decides about clusters."""
     return request.param
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from support.availability import started_when_asked
-from support.checkpoint_query import Query
-from support.connector import Pipe
-from support.librdkafka import produce_values
-from support.secured_kafka import SECURED_BROKERS, Acl, Secured
+from support.brokers.secured_kafka import SECURED_BROKERS, Acl, Secured
+from support.clients.librdkafka import produce_values
+from support.harness.availability import started_when_asked
+from support.query.checkpoint_query import Query
+from support.spark.connector import Pipe
 
 from txnlog_kafka.host.client import Client
 from txnlog_spark.client_cache import ConnectionSettings

@@ -6,10 +6,10 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from support.plain_messages import operations
-from support.probe import ports_of, wait_for, wait_until
-from support.raw import RawProducer, message_class
-from support.raw_admin import (
+from support.brokers.probe import ports_of, wait_for, wait_until
+from support.core.plain_messages import operations
+from support.raw.raw import RawProducer, message_class
+from support.raw.raw_admin import (
     ZERO_ID,
     create_topics,
     delete_topics,
@@ -20,7 +20,7 @@ from support.raw_admin import (
     stable_end,
     wait_until_served,
 )
-from support.routed import connect
+from support.raw.routed import connect
 
 from txnlog_kafka.wire.errors import error_name
 from txnlog_kafka.wire.messages import ApiKey

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.probe import wait_for, wait_until
-from support.raw import Connection, RawProducer
-from support.raw_admin import (
+from support.brokers.probe import wait_for, wait_until
+from support.raw.raw import Connection, RawProducer
+from support.raw.raw_admin import (
     APPEND,
     BROKER,
     DELETE,
@@ -18,7 +18,7 @@ from support.raw_admin import (
     node_ids,
     replace_configs,
 )
-from support.routed import connect
+from support.raw.routed import connect
 
 from txnlog_kafka.wire.records import Record, encode_batch
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from support.probe import wait_until
-from support.raw import Connection
-from support.raw_admin import (
+from support.brokers.probe import wait_until
+from support.raw.raw import Connection
+from support.raw.raw_admin import (
     ZERO_ID,
     create_partitions,
     create_topics,
@@ -17,7 +17,7 @@ from support.raw_admin import (
     new_topic,
     node_ids,
 )
-from support.routed import connect
+from support.raw.routed import connect
 
 from txnlog_kafka.wire.errors import error_name
 

@@ -10,7 +10,7 @@ from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import MessageSizeTooLargeError
-from support.aiokafka_client import (
+from support.clients.aiokafka_client import (
     consumer,
     produce_values,
     producer,
@@ -20,7 +20,7 @@ from support.aiokafka_client import (
     take,
     until,
 )
-from support.librdkafka import create_topic, values_of
+from support.clients.librdkafka import create_topic, values_of
 
 ASSIGNORS = {
     "range": RangePartitionAssignor,

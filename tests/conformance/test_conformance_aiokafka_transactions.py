@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from aiokafka import OffsetAndMetadata, TopicPartition
 from aiokafka.errors import InvalidProducerEpoch, KafkaError, ProducerFenced
-from support import aiokafka_worker
-from support.aiokafka_client import (
+from support.brokers.apache_kafka import die_with_parent
+from support.clients import aiokafka_worker
+from support.clients.aiokafka_client import (
     consumer,
     produce_values,
     producer,
@@ -20,8 +21,7 @@ from support.aiokafka_client import (
     take,
     until,
 )
-from support.apache_kafka import die_with_parent
-from support.librdkafka import create_topic, values_of
+from support.clients.librdkafka import create_topic, values_of
 
 PARTITIONS = 3
 
@@ -232,7 +232,7 @@ def test_a_killed_worker_s_open_transaction_is_redone_by_the_next_exactly_once(
 
 
 def start_worker(names: list[str], *, hang_at: int) -> subprocess.Popen[str]:
-    """The loop of `support.aiokafka_worker` in a process of its own."""
+    """The loop of `support.clients.aiokafka_worker` in a process of its own."""
     script = str(Path(aiokafka_worker.__file__))
     return subprocess.Popen(
         [sys.executable, script, *names, str(hang_at)],

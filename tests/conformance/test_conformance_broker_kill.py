@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.librdkafka import (
+from support.brokers.probe import wait_for, wait_until
+from support.clients.librdkafka import (
     TIMEOUT_S,
     committed_offsets,
     consumer,
@@ -15,7 +16,6 @@ from support.librdkafka import (
     transactional,
     values_of,
 )
-from support.probe import wait_for, wait_until
 
 PARTITIONS = 3
 

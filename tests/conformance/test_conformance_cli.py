@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from support.hanging import VERIFICATION_OFF, plant_hanging_transaction
-from support.java_tools import DUMP_LOG
-from support.probe import ports_of, wait_for, wait_until
-from support.raw import RawProducer
-from support.raw_admin import (
+from support.brokers.hanging import VERIFICATION_OFF, plant_hanging_transaction
+from support.brokers.probe import ports_of, wait_for, wait_until
+from support.kafka.java_tools import DUMP_LOG
+from support.raw.raw import RawProducer
+from support.raw.raw_admin import (
     BROKER,
     DELETE,
     SET,
@@ -23,7 +23,7 @@ from support.raw_admin import (
     make_topic,
     node_ids,
 )
-from support.routed import connect
+from support.raw.routed import connect
 
 from broker_sim.cli.cluster import MAY_BE_DONE
 from broker_sim.cli.main import main

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from support.availability import available
-from support.java_tools import CONSOLE_CONSUMER, CONSOLE_PRODUCER
-from support.kcat import kcat
-from support.librdkafka import TIMEOUT_S, create_topic, transactional
-from support.probe import wait_until
+from support.brokers.probe import wait_until
+from support.clients.kcat import kcat
+from support.clients.librdkafka import TIMEOUT_S, create_topic, transactional
+from support.harness.availability import available
+from support.kafka.java_tools import CONSOLE_CONSUMER, CONSOLE_PRODUCER
 
 from broker_sim.cli.main import main
 

@@ -6,11 +6,11 @@ import re
 
 import pytest
 from confluent_kafka import KafkaError
-from support.java_tools import DUMP_LOG
-from support.librdkafka import TIMEOUT_S, create_topic, producer, read_topic, transactional
-from support.probe import wait_until
-from support.raw import message_class
-from support.routed import connect
+from support.brokers.probe import wait_until
+from support.clients.librdkafka import TIMEOUT_S, create_topic, producer, read_topic, transactional
+from support.kafka.java_tools import DUMP_LOG
+from support.raw.raw import message_class
+from support.raw.routed import connect
 
 from txnlog_kafka.wire.errors import error_name
 from txnlog_kafka.wire.messages import ApiKey

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from support.librdkafka import TIMEOUT_S, consumer, create_topic, produce_values
+from support.clients.librdkafka import TIMEOUT_S, consumer, create_topic, produce_values
 
 from txnlog_kafka.wire.records import iter_batches
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support.kafka_definitions import FOLDER, all_derived
+from support.kafka.kafka_definitions import FOLDER, all_derived
 
 
 @pytest.mark.kafka
 def test_the_definitions_are_those_of_kafka_clients() -> None:
     there = {path.name: path.read_text() for path in FOLDER.glob("*.json")}
-    assert there == all_derived(), "python -m support.kafka_definitions writes them again"
+    assert there == all_derived(), "python -m support.kafka.kafka_definitions writes them again"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.librdkafka import create_topic, produce_values
-from support.raw import Connection, message_class
-from support.routed import leader
+from support.clients.librdkafka import create_topic, produce_values
+from support.raw.raw import Connection, message_class
+from support.raw.routed import leader
 
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey

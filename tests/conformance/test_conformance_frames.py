@@ -6,8 +6,8 @@ import random
 import struct
 
 import pytest
-from support.probe import ports_of, read_exactly
-from support.raw import Connection, message_class
+from support.brokers.probe import ports_of, read_exactly
+from support.raw.raw import Connection, message_class
 
 from txnlog_kafka.wire.framing import encode_request
 from txnlog_kafka.wire.messages import ApiKey

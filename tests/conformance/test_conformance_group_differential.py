@@ -20,13 +20,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from support.apache_kafka import ApacheKafka
-from support.broker_build import BrokerOnDisk, request
-from support.group_pair import GROUPS, ORDERED, OtherLeader, Pair, find_coordinators
-from support.group_sequence import REQUESTS, TOPICS, Sequence
-from support.librdkafka import create_topic
-from support.recordings import wants_live
-from support.transcripts import Transcript, read_transcripts, write_transcripts
+from support.brokers.apache_kafka import ApacheKafka
+from support.clients.librdkafka import create_topic
+from support.core.broker_build import BrokerOnDisk, request
+from support.harness.recordings import wants_live
+from support.harness.transcripts import Transcript, read_transcripts, write_transcripts
+from support.lives.group_pair import GROUPS, ORDERED, OtherLeader, Pair, find_coordinators
+from support.lives.group_sequence import REQUESTS, TOPICS, Sequence
 
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey

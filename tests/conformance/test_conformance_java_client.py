@@ -1,6 +1,6 @@
 """Apache Kafka's Java client on both brokers: each test names what one of our programs saw.
 
-The programs are in `tests/support/java`; they run in one JVM and print what the client told them.
+The programs are in `support/kafka/java`; they run in one JVM and print what the client told them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.librdkafka import create_topic
+from support.clients.librdkafka import create_topic
 
 pytestmark = pytest.mark.kafka
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from support.java_tools import COMPACTION_TESTER
+from support.kafka.java_tools import COMPACTION_TESTER
 
 # The tool reads until nothing has come for 20 s.
 pytestmark = [pytest.mark.kafka, pytest.mark.chaos]

@@ -8,7 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.java_tools import (
+from support.brokers.probe import ports_of, wait_until
+from support.clients.librdkafka import (
+    TIMEOUT_S,
+    committed_offsets,
+    create_topic,
+    produce_values,
+    read_topic,
+    transactional,
+    values_of,
+)
+from support.kafka.java_tools import (
     COMPATIBILITY,
     CONSOLE_CONSUMER,
     CONSOLE_PRODUCER,
@@ -24,16 +34,6 @@ from support.java_tools import (
     JavaHost,
     JavaProcess,
 )
-from support.librdkafka import (
-    TIMEOUT_S,
-    committed_offsets,
-    create_topic,
-    produce_values,
-    read_topic,
-    transactional,
-    values_of,
-)
-from support.probe import ports_of, wait_until
 
 pytestmark = pytest.mark.kafka
 

@@ -11,15 +11,15 @@ import json
 from collections.abc import Callable
 
 import pytest
-from support.java_tools import JavaProcess
-from support.librdkafka import (
+from support.brokers.probe import NotReady, wait_until
+from support.clients.librdkafka import (
     committed_offsets,
     create_topic,
     produce_values,
     read_topic,
     values_of,
 )
-from support.probe import NotReady, wait_until
+from support.kafka.java_tools import JavaProcess
 
 pytestmark = pytest.mark.kafka
 

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
-from support.apache_kafka import ApacheKafka
-from support.availability import check_available
-from support.java_tools import DUMP_LOG
-from support.librdkafka import (
+from support.brokers.apache_kafka import ApacheKafka
+from support.brokers.probe import wait_until
+from support.brokers.sim_broker import SimBroker
+from support.clients.librdkafka import (
     TIMEOUT_S,
     consumer,
     create_topic,
@@ -31,9 +31,9 @@ from support.librdkafka import (
     transactional,
     values_of,
 )
-from support.probe import wait_until
-from support.raw import Connection, RawProducer
-from support.sim_broker import SimBroker
+from support.harness.availability import check_available
+from support.kafka.java_tools import DUMP_LOG
+from support.raw.raw import Connection, RawProducer
 
 from broker_sim.__main__ import main
 from broker_sim.cli.timeline_logs import find_stories, find_written

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from support.java_tools import GROUPS, Done, JavaHost
-from support.librdkafka import (
+from support.brokers.probe import wait_for, wait_until
+from support.clients.librdkafka import (
     committed_offsets,
     consumer,
     create_topic,
     produce_values,
     transactional,
 )
-from support.probe import wait_for, wait_until
+from support.kafka.java_tools import GROUPS, Done, JavaHost
 
 pytestmark = pytest.mark.kafka
 

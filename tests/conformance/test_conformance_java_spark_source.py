@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import spark_source_reader
-from support.apache_kafka import die_with_parent
-from support.availability import available
-from support.librdkafka import TIMEOUT_S, create_topic, transactional
-from support.prepared import wait_until_marked
-from support.spark_kafka_jars import spark_kafka_jars
+from support.brokers.apache_kafka import die_with_parent
+from support.brokers.prepared import wait_until_marked
+from support.clients.librdkafka import TIMEOUT_S, create_topic, transactional
+from support.harness.availability import available
+from support.spark import spark_source_reader
+from support.spark.spark_kafka_jars import spark_kafka_jars
 
 pytestmark = [
     pytest.mark.kafka,

@@ -6,7 +6,9 @@ import json
 import re
 
 import pytest
-from support.java_tools import (
+from support.brokers.probe import ports_of, wait_for, wait_until
+from support.clients.librdkafka import produce_values, wait_served
+from support.kafka.java_tools import (
     API_VERSIONS,
     CLUSTER,
     CONFIGS,
@@ -16,8 +18,6 @@ from support.java_tools import (
     TOPICS,
     Done,
 )
-from support.librdkafka import produce_values, wait_served
-from support.probe import ports_of, wait_for, wait_until
 
 pytestmark = pytest.mark.kafka
 

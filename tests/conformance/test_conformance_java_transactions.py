@@ -8,16 +8,9 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
-from support.hanging import HangingTransaction, plant_hanging_transaction
-from support.java_tools import (
-    CONFIGS,
-    DELETE_RECORDS,
-    GET_OFFSETS,
-    TRANSACTIONS,
-    Done,
-    JavaHost,
-)
-from support.librdkafka import (
+from support.brokers.hanging import HangingTransaction, plant_hanging_transaction
+from support.brokers.probe import wait_for, wait_until
+from support.clients.librdkafka import (
     TIMEOUT_S,
     create_topic,
     produce_values,
@@ -25,7 +18,14 @@ from support.librdkafka import (
     transactional,
     values_of,
 )
-from support.probe import wait_for, wait_until
+from support.kafka.java_tools import (
+    CONFIGS,
+    DELETE_RECORDS,
+    GET_OFFSETS,
+    TRANSACTIONS,
+    Done,
+    JavaHost,
+)
 
 pytestmark = pytest.mark.kafka
 

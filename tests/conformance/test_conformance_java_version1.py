@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from support.apache_kafka import ApacheKafka
-from support.availability import check_available
-from support.librdkafka import create_topic
-from support.sim_broker import SimBroker
+from support.brokers.apache_kafka import ApacheKafka
+from support.brokers.sim_broker import SimBroker
+from support.clients.librdkafka import create_topic
+from support.harness.availability import check_available
 
 pytestmark = pytest.mark.kafka
 

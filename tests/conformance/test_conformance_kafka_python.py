@@ -12,7 +12,8 @@ from kafka.errors import (
     ProducerFencedError,
 )
 from kafka.structs import OffsetAndMetadata
-from support.kafka_python import (
+from support.brokers.probe import wait_for, wait_until
+from support.clients.kafka_python import (
     consumer,
     create_topic,
     poll_count,
@@ -20,9 +21,8 @@ from support.kafka_python import (
     read_topic,
     transactional,
 )
-from support.librdkafka import read_topic as read_with_librdkafka
-from support.librdkafka import values_of
-from support.probe import wait_for, wait_until
+from support.clients.librdkafka import read_topic as read_with_librdkafka
+from support.clients.librdkafka import values_of
 
 PARTITIONS = 3
 

@@ -32,9 +32,9 @@ from kafka.errors import (
     UnknownTopicOrPartitionError,
 )
 from kafka.structs import OffsetAndMetadata
-from support.kafka_python import consumer, poll_count, produce_values, read_topic
-from support.librdkafka import create_topic, values_of
-from support.probe import wait_for, wait_until
+from support.brokers.probe import wait_for, wait_until
+from support.clients.kafka_python import consumer, poll_count, produce_values, read_topic
+from support.clients.librdkafka import create_topic, values_of
 
 pytestmark = pytest.mark.no_kill("kafka-python hangs when a poll ends before SyncGroup does")
 

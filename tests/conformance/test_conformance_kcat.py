@@ -7,17 +7,17 @@ import queue
 import threading
 
 import pytest
-from support.availability import available
-from support.kcat import Kcat, kcat
-from support.librdkafka import (
+from support.brokers.probe import wait_until
+from support.clients.kcat import Kcat, kcat
+from support.clients.librdkafka import (
     create_topic,
     plain_producer,
     produce_values,
     transactional,
     values_of,
 )
-from support.librdkafka import read_topic as read_with_librdkafka
-from support.probe import wait_until
+from support.clients.librdkafka import read_topic as read_with_librdkafka
+from support.harness.availability import available
 
 TIMEOUT_S = 30
 FIRST_MS = 1_700_000_000_000

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import KafkaException
-from support.librdkafka import (
+from support.brokers.probe import wait_for, wait_until
+from support.clients.librdkafka import (
     TIMEOUT_S,
     committed_offsets,
     consumer,
@@ -15,7 +16,6 @@ from support.librdkafka import (
     transactional,
     values_of,
 )
-from support.probe import wait_for, wait_until
 
 PARTITIONS = 3
 

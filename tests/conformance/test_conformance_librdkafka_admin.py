@@ -29,7 +29,8 @@ from confluent_kafka.admin import (
     OffsetSpec,
     ResourceType,
 )
-from support.librdkafka import (
+from support.brokers.probe import ports_of, wait_for, wait_until
+from support.clients.librdkafka import (
     ASK_S,
     TIMEOUT_S,
     Administrator,
@@ -42,7 +43,6 @@ from support.librdkafka import (
     transactional,
     values_of,
 )
-from support.probe import ports_of, wait_for, wait_until
 
 T = TypeVar("T")
 

@@ -6,7 +6,8 @@ import json
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from support.librdkafka import (
+from support.brokers.probe import wait_until
+from support.clients.librdkafka import (
     TIMEOUT_S,
     committed_offsets,
     consumer,
@@ -15,7 +16,6 @@ from support.librdkafka import (
     produce_values,
     transactional,
 )
-from support.probe import wait_until
 
 PARTITIONS = 6
 

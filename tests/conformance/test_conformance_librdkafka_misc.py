@@ -8,7 +8,8 @@ from typing import TypeVar
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
-from support.librdkafka import (
+from support.brokers.probe import wait_until
+from support.clients.librdkafka import (
     TIMEOUT_S,
     Administrator,
     answer_of,
@@ -20,7 +21,6 @@ from support.librdkafka import (
     read_topic,
     values_of,
 )
-from support.probe import wait_until
 
 T = TypeVar("T")
 

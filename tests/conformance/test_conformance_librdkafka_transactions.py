@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
-from support.librdkafka import (
+from support.brokers.probe import wait_for, wait_until
+from support.clients.librdkafka import (
     TIMEOUT_S,
     committed_offsets,
     consumer,
@@ -17,7 +18,6 @@ from support.librdkafka import (
     transactional,
     values_of,
 )
-from support.probe import wait_for, wait_until
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from support.librdkafka import create_topic, produce_values
-from support.raw_admin import list_offset
-from support.routed import leader
+from support.clients.librdkafka import create_topic, produce_values
+from support.raw.raw_admin import list_offset
+from support.raw.routed import leader
 
 from txnlog_kafka.wire.errors import error_name
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
-from support.apache_kafka import ApacheKafka
-from support.availability import check_available
-from support.librdkafka import create_topic
-from support.log_build import NOW_MS, LogOnDisk, build_batch
-from support.prepared import wait_until_marked
+from support.brokers.apache_kafka import ApacheKafka
+from support.brokers.prepared import wait_until_marked
+from support.clients.librdkafka import create_topic
+from support.core.log_build import NOW_MS, LogOnDisk, build_batch
+from support.harness.availability import check_available
 
 from broker_sim.core.effects import WriteFile
 from broker_sim.core.log import Folder, KnownAtStart, LogConfig, PartitionLog, files

@@ -12,11 +12,11 @@ from urllib.request import urlopen
 
 import pytest
 from confluent_kafka import TopicPartition
-from support.apache_kafka import ApacheKafka
-from support.availability import available
-from support.java_tools import JavaHost, java_command
-from support.librdkafka import consumer, create_topic, transactional
-from support.probe import free_ports, wait_until
+from support.brokers.apache_kafka import ApacheKafka
+from support.brokers.probe import free_ports, wait_until
+from support.clients.librdkafka import consumer, create_topic, transactional
+from support.harness.availability import available
+from support.kafka.java_tools import JavaHost, java_command
 
 Counted = Callable[[str, str], float]
 """By a meter of BrokerTopicMetrics, such as MessagesIn, and a topic."""

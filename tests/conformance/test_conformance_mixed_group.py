@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
-from support import group_worker
-from support.apache_kafka import die_with_parent
-from support.librdkafka import (
+from support.brokers.apache_kafka import die_with_parent
+from support.brokers.probe import wait_for, wait_until
+from support.clients import group_worker
+from support.clients.librdkafka import (
     TIMEOUT_S,
     committed_offsets,
     consumer,
     create_topic,
     plain_producer,
 )
-from support.probe import wait_for, wait_until
 
 PARTITIONS = 6
 CLIENTS = list(group_worker.CLIENTS)

@@ -6,10 +6,10 @@ import struct
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from support.librdkafka import create_topic, produce_values, read_topic
-from support.probe import wait_for
-from support.raw import RawProducer, message_class
-from support.routed import connect, leader
+from support.brokers.probe import wait_for
+from support.clients.librdkafka import create_topic, produce_values, read_topic
+from support.raw.raw import RawProducer, message_class
+from support.raw.routed import connect, leader
 
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.framing import encode_request

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import pytest
 from confluent_kafka import Producer
-from support.librdkafka import TIMEOUT_S, create_topic, plain_producer, transactional
-from support.probe import wait_for
-from support.readers import READERS, Place
+from support.brokers.probe import wait_for
+from support.clients.librdkafka import TIMEOUT_S, create_topic, plain_producer, transactional
+from support.clients.readers import READERS, Place
 
 SMALL_FETCH_BYTES = 1_500
 

@@ -16,14 +16,14 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import admin as admin_client
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.access_asks import ASKS, REFUSALS, codes
-from support.availability import started_when_asked
-from support.java_tools import CONFIGS, CONSOLE_CONSUMER, CONSOLE_PRODUCER, TOPICS, JavaHost
-from support.librdkafka import TIMEOUT_S, create_topic, read_topic, values_of
-from support.plain_messages import plain
-from support.probe import wait_until
-from support.tls_client import answer_to, asked, port_in
-from support.tls_kafka import LISTENERS, PASSWORD, TLS_BROKERS, USER
+from support.brokers.probe import wait_until
+from support.brokers.tls_kafka import LISTENERS, PASSWORD, TLS_BROKERS, USER
+from support.clients.librdkafka import TIMEOUT_S, create_topic, read_topic, values_of
+from support.clients.tls_client import answer_to, asked, port_in
+from support.core.plain_messages import plain
+from support.harness.availability import started_when_asked
+from support.kafka.java_tools import CONFIGS, CONSOLE_CONSUMER, CONSOLE_PRODUCER, TOPICS, JavaHost
+from support.raw.access_asks import ASKS, REFUSALS, codes
 
 from broker_sim.cli.main import main
 from broker_sim.core.controller.acls import CLUSTER_NAME, AclOperation

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from support.hanging import (
+from support.brokers.hanging import (
     VERIFICATION_OFF,
     active_producers,
     list_transactions,
     plant_hanging_transaction,
     write_marker,
 )
-from support.librdkafka import create_topic, read_topic, values_of
-from support.probe import wait_for
-from support.raw import Connection, RawProducer
-from support.routed import connect
+from support.brokers.probe import wait_for
+from support.clients.librdkafka import create_topic, read_topic, values_of
+from support.raw.raw import Connection, RawProducer
+from support.raw.routed import connect
 
 
 @pytest.fixture

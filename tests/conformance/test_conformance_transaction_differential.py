@@ -1,6 +1,6 @@
 """Random requests to two brokers, ours and Apache Kafka's: the same answers, and the same records.
 
-Each sequence (see `support.transaction_steps`) runs on a fresh transactional id and group at both
+Each sequence (see `lives.transaction_steps`) runs on a fresh transactional id and group at both
 brokers; answers, admin views, and in the end the batches and aborted transactions that readers
 get, have to be equal. One thread per broker, one request at a time: Kafka mixes the requests of
 several connections into one verification, and then answers one in the words meant for the other.
@@ -20,14 +20,14 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from support.apache_kafka import ApacheKafka
-from support.broker_build import BrokerOnDisk
-from support.librdkafka import create_topic
-from support.raw import Connection
-from support.recordings import wants_live
-from support.sim_broker import SimBroker
-from support.transaction_steps import Side, Step, build_sequence
-from support.transcripts import Transcript, digest, read_transcripts, write_transcripts
+from support.brokers.apache_kafka import ApacheKafka
+from support.brokers.sim_broker import SimBroker
+from support.clients.librdkafka import create_topic
+from support.core.broker_build import BrokerOnDisk
+from support.harness.recordings import wants_live
+from support.harness.transcripts import Transcript, digest, read_transcripts, write_transcripts
+from support.lives.transaction_steps import Side, Step, build_sequence
+from support.raw.raw import Connection
 
 STEPS = 14
 SEEDS = {2: range(400), 1: range(400, 650)}

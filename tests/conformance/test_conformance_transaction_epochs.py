@@ -10,14 +10,14 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-from support.apache_kafka import ApacheKafka
-from support.availability import check_available
-from support.librdkafka import create_topic
-from support.probe import wait_for, wait_until
-from support.raw import Connection, RawProducer, message_class
-from support.sim_broker import SimBroker
-from support.transaction_presets import Preset, plant_transactions
-from support.transaction_steps import Side, build_sequence
+from support.brokers.apache_kafka import ApacheKafka
+from support.brokers.probe import wait_for, wait_until
+from support.brokers.sim_broker import SimBroker
+from support.clients.librdkafka import create_topic
+from support.harness.availability import check_available
+from support.lives.transaction_presets import Preset, plant_transactions
+from support.lives.transaction_steps import Side, build_sequence
+from support.raw.raw import Connection, RawProducer, message_class
 
 from broker_sim.core.transaction import TransactionState
 from txnlog_kafka.wire.messages import ApiKey

@@ -7,10 +7,10 @@ version means (Produce < 12, EndTxn < 5), version 2 the newest of KIP-890.
 from __future__ import annotations
 
 import pytest
-from support.librdkafka import create_topic, read_topic, values_of
-from support.probe import wait_for
-from support.raw import RawProducer, fetch_offsets
-from support.routed import connect
+from support.brokers.probe import wait_for
+from support.clients.librdkafka import create_topic, read_topic, values_of
+from support.raw.raw import RawProducer, fetch_offsets
+from support.raw.routed import connect
 
 AGAIN = pytest.mark.no_kill("InitProducerId that is sent again raises the epoch again")
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from support.hanging import active_producers, list_transactions
-from support.librdkafka import create_topic, read_topic, values_of
-from support.prepared import PREPARED
-from support.probe import wait_for
-from support.raw import Connection, RawProducer
-from support.routed import connect
+from support.brokers.hanging import active_producers, list_transactions
+from support.brokers.prepared import PREPARED
+from support.brokers.probe import wait_for
+from support.clients.librdkafka import create_topic, read_topic, values_of
+from support.raw.raw import Connection, RawProducer
+from support.raw.routed import connect
 
 V1, V2 = 11, 12
 """The version of Produce that speaks for a transaction version."""

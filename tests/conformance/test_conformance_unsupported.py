@@ -11,8 +11,8 @@ import struct
 import pytest
 from confluent_kafka import ElectionType, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
-from support.probe import exchange
-from support.raw import Connection
+from support.brokers.probe import exchange
+from support.raw.raw import Connection
 
 JAVA = {
     "quotas": (

@@ -5,7 +5,7 @@ import struct
 import crc32c_rs as crc32c
 import numpy as np
 import pyarrow as pa
-from support.encode_rows import encode_batches
+from support.query.encode_rows import encode_batches
 
 from txnlog_kafka.wire.compression import compress
 from txnlog_kafka.wire.records import Compression

@@ -13,7 +13,7 @@ import uuid
 from dataclasses import replace
 from pathlib import Path
 
-from support.log_build import NOW_MS, TOPIC_ID, build_batch
+from support.core.log_build import NOW_MS, TOPIC_ID, build_batch
 
 from broker_sim.core.controller import image
 from broker_sim.core.controller.acls import (

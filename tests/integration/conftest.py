@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.spark_copy import CLASSES, QUICK
+from support.spark.spark_copy import CLASSES, QUICK
 
 
 @pytest.fixture
 def pipe(connector_spark, shared_brokers, tmp_path: Path, unique: Callable[[str], str]):
     """Two topics of broker_sim with three partitions each, and a query's options around them."""
-    from support.connector import Pipe
+    from support.spark.connector import Pipe
 
     return Pipe(connector_spark, shared_brokers("broker_sim"), tmp_path, unique)
 
@@ -20,7 +20,7 @@ def pipe(connector_spark, shared_brokers, tmp_path: Path, unique: Callable[[str]
 @pytest.fixture
 def both_pipe(connector_spark, broker, tmp_path: Path, unique: Callable[[str], str]):
     """The same on both brokers in turn."""
-    from support.connector import Pipe
+    from support.spark.connector import Pipe
 
     return Pipe(connector_spark, broker, tmp_path, unique)
 

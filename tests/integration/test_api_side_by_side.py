@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from support.api_calls import CALLS, OTHER_FORMATS, Call, Outcome, Side
-from support.availability import available
-from support.librdkafka import create_topic, produce_values
-from support.spark_kafka_jars import spark_kafka_jars
+from support.clients.librdkafka import create_topic, produce_values
+from support.harness.availability import available
+from support.spark.api_calls import CALLS, OTHER_FORMATS, Call, Outcome, Side
+from support.spark.spark_kafka_jars import spark_kafka_jars
 
 pytestmark = pytest.mark.slow
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
-from support.apicurio import Apicurio, PasswordProxy, apicurio_home, make_certificate
-from support.availability import available
-from support.avro_cases import encoded
-from support.probe import free_ports
+from support.brokers.probe import free_ports
+from support.harness.availability import available
+from support.kafka.apicurio import Apicurio, PasswordProxy, apicurio_home, make_certificate
+from support.spark.avro_cases import encoded
 
 from txnlog_spark.avro import from_avro, to_avro
 from txnlog_spark.avro.errors import RegistryError, RegistryUnreachable, UnknownSchema

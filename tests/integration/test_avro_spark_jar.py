@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import types as spark
-from support.availability import available
-from support.avro_cases import NODE, RECORD, SCHEMAS, encoded, orders
-from support.spark_avro_peer import Refused, SparkAvro, spark_avro_jar
+from support.harness.availability import available
+from support.spark.avro_cases import NODE, RECORD, SCHEMAS, encoded, orders
+from support.spark.spark_avro_peer import Refused, SparkAvro, spark_avro_jar
 
 from txnlog_spark.avro import from_avro, to_avro
 from txnlog_spark.avro.errors import AvroSchemaError

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.availability import available
-from support.azurite import ACCOUNT_KEY, Azurite, azurite
-from support.store_contract import CHECKS
+from support.harness.availability import available
+from support.stores.azurite import ACCOUNT_KEY, Azurite, azurite
+from support.stores.store_contract import CHECKS
 
 from txnlog_spark.storage.connect import StorageSettings, open_files
 from txnlog_spark.storage.files import Files

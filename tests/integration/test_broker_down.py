@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.availability import check_available
-from support.kafka_cluster import KafkaCluster
-from support.probe import live_brokers, wait_until
-from support.raw import Connection, message_class
-from support.sim_cluster import SimCluster
+from support.brokers.kafka_cluster import KafkaCluster
+from support.brokers.probe import live_brokers, wait_until
+from support.brokers.sim_cluster import SimCluster
+from support.harness.availability import check_available
+from support.raw.raw import Connection, message_class
 
 from txnlog_kafka.wire.messages import ApiKey
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.comers import COMERS
-from support.memory_broker import Held, started
+from support.brokers.memory_broker import Held, started
+from support.core.comers import COMERS
 
 COUNT = 160
 CONNECTIONS = 500

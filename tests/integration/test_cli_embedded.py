@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.probe import wait_until
+from support.brokers.probe import wait_until
 
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.host.embedded import ADDRESS_FILE

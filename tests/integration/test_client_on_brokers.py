@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.checkpoint_files import progress_of
-from support.commit_plans import (
+from support.brokers.probe import wait_for, wait_until
+from support.query.checkpoint_files import progress_of
+from support.query.commit_plans import (
     FOLDER,
     QUERY,
     build_plan,
@@ -18,10 +19,9 @@ from support.commit_plans import (
     recorded,
     staged,
 )
-from support.probe import wait_for, wait_until
-from support.raw import Connection
-from support.raw_admin import ZERO_ID, delete_topics, wait_until_gone
-from support.staged_pieces import piece_of
+from support.query.staged_pieces import piece_of
+from support.raw.raw import Connection
+from support.raw.raw_admin import ZERO_ID, delete_topics, wait_until_gone
 
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.effects import Milestone

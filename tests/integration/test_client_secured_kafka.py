@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 
 import pytest
-from support.availability import started_when_asked
-from support.commit_plans import build_plan, commit_on, record_batch, staged
-from support.librdkafka import read_topic, values_of
-from support.probe import wait_until
-from support.tls_kafka import LISTENERS, PASSWORD, SESSION_MS, TLS_BROKERS, TOKEN_USER, USER
-from support.token_endpoint import TokenEndpoint, unsigned_token
+from support.brokers.probe import wait_until
+from support.brokers.tls_kafka import LISTENERS, PASSWORD, SESSION_MS, TLS_BROKERS, TOKEN_USER, USER
+from support.clients.librdkafka import read_topic, values_of
+from support.harness.availability import started_when_asked
+from support.query.commit_plans import build_plan, commit_on, record_batch, staged
+from support.stores.token_endpoint import TokenEndpoint, unsigned_token
 
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.host.security import read_security

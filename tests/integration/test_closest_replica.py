@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.availability import check_available
-from support.broker_build import fetch_request
-from support.kafka_cluster import KafkaCluster
-from support.probe import wait_until
-from support.raw import Connection
-from support.sim_cluster import SimCluster
+from support.brokers.kafka_cluster import KafkaCluster
+from support.brokers.probe import wait_until
+from support.brokers.sim_cluster import SimCluster
+from support.core.broker_build import fetch_request
+from support.harness.availability import check_available
+from support.raw.raw import Connection
 
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.metadata import refresh_metadata

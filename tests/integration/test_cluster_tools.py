@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from support.availability import available, check_available
-from support.java_tools import Done, JavaHost, java_command
-from support.kafka_cluster import KafkaCluster
-from support.librdkafka import produce_values
-from support.probe import wait_for, wait_until
-from support.sim_cluster import SimCluster
+from support.brokers.kafka_cluster import KafkaCluster
+from support.brokers.probe import wait_for, wait_until
+from support.brokers.sim_cluster import SimCluster
+from support.clients.librdkafka import produce_values
+from support.harness.availability import available, check_available
+from support.kafka.java_tools import Done, JavaHost, java_command
 
 CLUSTERS = {"broker_sim_cluster": SimCluster, "apache_kafka_cluster": KafkaCluster}
 KINDS = ["broker_sim_cluster", pytest.param("apache_kafka_cluster", marks=pytest.mark.chaos)]

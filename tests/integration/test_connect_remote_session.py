@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.connect_server import ConnectServer
-from support.librdkafka import create_topic
-from support.spark_copy import CopyQuery
+from support.clients.librdkafka import create_topic
+from support.spark.connect_server import ConnectServer
+from support.spark.spark_copy import CopyQuery
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(900)]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
-from support.connector import Pipe, error_of
-from support.librdkafka import producer, transactional
+from support.clients.librdkafka import producer, transactional
+from support.spark.connector import Pipe, error_of
 
 from txnlog_spark.client_cache import ConnectionSettings, client_for
 

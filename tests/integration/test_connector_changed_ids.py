@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.checkpoint_query import Query
+from support.query.checkpoint_query import Query
 
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.effects import Milestone, Operation

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from support.connector import Pipe, error_of
-from support.librdkafka import committed_offsets, consumer, produce_values, transactional
-from test_connector_committer import Query
+from support.clients.librdkafka import committed_offsets, consumer, produce_values, transactional
+from support.query.checkpoint_query import Query
+from support.spark.connector import Pipe, error_of
 
 from txnlog_spark.errors import CommittedOffsetsMoved, OptionError
 from txnlog_spark.offsets import COMMITTED_START_KEY, from_json_value

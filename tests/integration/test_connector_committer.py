@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.checkpoint_files import progress_of
-from support.checkpoint_query import Query
-from support.prepared import wait_until_marked
-from support.staged_messages import flip_a_byte, is_there, with_location
+from support.brokers.prepared import wait_until_marked
+from support.query.checkpoint_files import progress_of
+from support.query.checkpoint_query import Query
+from support.query.staged_messages import flip_a_byte, is_there, with_location
 
 from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.client_cache import client_for

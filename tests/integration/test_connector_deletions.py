@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.checkpoint_query import Query
-from support.librdkafka import create_topic, read_topic
-from support.prepared import wait_until_marked
-from support.probe import wait_until
-from support.raw import Connection
-from support.raw_admin import ZERO_ID, delete_topics, wait_until_gone
-from support.staged_messages import stage
+from support.brokers.prepared import wait_until_marked
+from support.brokers.probe import wait_until
+from support.clients.librdkafka import create_topic, read_topic
+from support.query.checkpoint_query import Query
+from support.query.staged_messages import stage
+from support.raw.raw import Connection
+from support.raw.raw_admin import ZERO_ID, delete_topics, wait_until_gone
 
 from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_spark.client_cache import client_for

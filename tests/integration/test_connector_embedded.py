@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
-from support.connector import Pipe, error_of, finish
+from support.spark.connector import Pipe, error_of, finish
 
 from txnlog_kafka.host.embedded import ensure_broker
 

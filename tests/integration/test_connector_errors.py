@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
-from support.connector import Pipe, error_of, finish
-from support.librdkafka import committed_offsets, create_topic
-from support.probe import free_ports
+from support.brokers.probe import free_ports
+from support.clients.librdkafka import committed_offsets, create_topic
+from support.spark.connector import Pipe, error_of, finish
 
 from txnlog_spark.client_cache import ConnectionSettings, client_for
 

@@ -12,10 +12,10 @@ from typing import Any
 import psutil
 import pytest
 from pyspark.sql import DataFrame
-from support.connector import Pipe, finish
-from support.librdkafka import committed_offsets
-from support.prepared import wait_until_marked
-from support.probe import wait_until
+from support.brokers.prepared import wait_until_marked
+from support.brokers.probe import wait_until
+from support.clients.librdkafka import committed_offsets
+from support.spark.connector import Pipe, finish
 
 from txnlog_spark.client_cache import ConnectionSettings, client_for
 

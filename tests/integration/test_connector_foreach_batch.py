@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
-from support.connector import finish, shown_error
-from support.librdkafka import create_topic, read_topic, values_of
+from support.clients.librdkafka import create_topic, read_topic, values_of
+from support.spark.connector import finish, shown_error
 
 from txnlog_spark import foreach_batch
 from txnlog_spark.errors import OptionError

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.connector import Pipe, finish
-from support.librdkafka import create_topic, produce_values
-from support.sim_broker import SimBroker
+from support.brokers.sim_broker import SimBroker
+from support.clients.librdkafka import create_topic, produce_values
+from support.spark.connector import Pipe, finish
 
 
 def texts(numbers: range) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from support.connector import error_of
+from support.spark.connector import error_of
 
 from txnlog_spark.client_cache import ConnectionSettings, client_for
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from support.connector import Pipe
-from support.librdkafka import create_topic, produce_values
+from support.clients.librdkafka import create_topic, produce_values
+from support.spark.connector import Pipe
 
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.wire.messages import api_of

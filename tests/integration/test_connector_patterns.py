@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from support.librdkafka import create_topic
-from support.probe import wait_until
+from support.brokers.probe import wait_until
+from support.clients.librdkafka import create_topic
 
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.wire.messages import ApiKey, api_of

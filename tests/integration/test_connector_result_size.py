@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import functions as sf
-from support.librdkafka import create_topic, read_topic
+from support.clients.librdkafka import create_topic, read_topic
 
 TASKS = 16
 ROWS = 40

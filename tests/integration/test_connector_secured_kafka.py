@@ -7,10 +7,10 @@ import io
 import logging
 
 import pytest
-from support.availability import check_available
-from support.connector import Pipe, error_of
-from support.spark_copy import KILLED, CopyQuery
-from support.tls_kafka import PASSWORD, USER, TlsKafka
+from support.brokers.tls_kafka import PASSWORD, USER, TlsKafka
+from support.harness.availability import check_available
+from support.spark.connector import Pipe, error_of
+from support.spark.spark_copy import KILLED, CopyQuery
 
 pytestmark = [pytest.mark.kafka, pytest.mark.chaos]
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 from pyspark.sql import DataFrame
-from support.connector import Pipe, finish
-from support.librdkafka import create_topic
-from support.probe import wait_until
+from support.brokers.probe import wait_until
+from support.clients.librdkafka import create_topic
+from support.spark.connector import Pipe, finish
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from pyspark.sql import DataFrame
-from support.connector import Pipe, error_of
-from support.librdkafka import TIMEOUT_S, create_topic
+from support.clients.librdkafka import TIMEOUT_S, create_topic
+from support.spark.connector import Pipe, error_of
 
 pytestmark = pytest.mark.live
 

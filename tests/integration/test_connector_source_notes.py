@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from support.connector import Pipe, error_of, finish
-from support.librdkafka import create_topic
-from support.sim_broker import SimBroker
+from support.brokers.sim_broker import SimBroker
+from support.clients.librdkafka import create_topic
+from support.spark.connector import Pipe, error_of, finish
 
 from txnlog_spark.offsets import SourceNote, plain_offset, source_note_of
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
-from support.connector import Pipe, finish
-from support.librdkafka import committed_offsets, create_topic, read_topic
-from support.probe import wait_until
+from support.brokers.probe import wait_until
+from support.clients.librdkafka import committed_offsets, create_topic, read_topic
+from support.spark.connector import Pipe, finish
 
 
 def texts(numbers: range) -> list[str]:

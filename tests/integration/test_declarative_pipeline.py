@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.spark_copy import CopyQuery, conf_arguments
-from support.spark_home import SPARK_HOME
+from support.spark.spark_copy import CopyQuery, conf_arguments
+from support.spark.spark_home import SPARK_HOME
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
-DEFINITIONS = Path(__file__).resolve().parents[1] / "support" / "copy_pipeline.py"
+DEFINITIONS = Path(__file__).resolve().parents[1] / "support" / "spark" / "copy_pipeline.py"
 SPEC = """\
 name: copy
 storage: file://{folder}/storage

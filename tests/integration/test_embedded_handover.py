@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.probe import wait_until
+from support.brokers.probe import wait_until
 
 from broker_sim.server.process import LINGER_SECONDS, PARENT_POLL_SECONDS
 from txnlog_kafka.host.embedded import ensure_broker

@@ -1,15 +1,15 @@
 """Rows D of docs/faults.md: the driver is killed inside the commit, at six steps for all.
 
-One query lives through all rows (`support.driver_rows`), then each row is judged. What is killed is
+One query lives through all rows (`driver_rows`), then each row is judged. What is killed is
 the whole Spark application: the JVM, its Python workers and the driver program.
 """
 
 from __future__ import annotations
 
 import pytest
-from support.audit import check_audit
-from support.driver_rows import ROWS_OF, Story
-from support.spark_copy import KILLED, CopyQuery
+from support.spark.audit import check_audit
+from support.spark.driver_rows import ROWS_OF, Story
+from support.spark.spark_copy import KILLED, CopyQuery
 
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(1800)]
 

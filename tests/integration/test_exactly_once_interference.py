@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.audit import check_audit
-from support.probe import wait_until
-from support.spark_copy import RUN_SECONDS_MAX, CopyQuery
+from support.brokers.probe import wait_until
+from support.spark.audit import check_audit
+from support.spark.spark_copy import RUN_SECONDS_MAX, CopyQuery
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.broker_build import fetch_request, produce_request, request, struct
-from support.failing_storage import FailingSystem, Gone, HostOnFiles
-from support.hostile import good_batch
+from support.core.broker_build import fetch_request, produce_request, request, struct
+from support.core.failing_storage import FailingSystem, Gone, HostOnFiles
+from support.raw.hostile import good_batch
 
 from broker_sim.server import broker_server as host_module
 from broker_sim.server import space as space_module

@@ -10,8 +10,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
-from support.connector import Pipe
-from support.librdkafka import produce_values
+from support.clients.librdkafka import produce_values
+from support.spark.connector import Pipe
 
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.wire.messages import api_of

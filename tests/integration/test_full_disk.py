@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from support.librdkafka import create_topic, read_topic
-from support.probe import wait_until
-from support.sim_broker import SMALL_BROKER, SimBroker
+from support.brokers.probe import wait_until
+from support.brokers.sim_broker import SMALL_BROKER, SimBroker
+from support.clients.librdkafka import create_topic, read_topic
 
 MEBIBYTE = 1024 * 1024
 RECORDS = 400

@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.availability import available
-from support.gcs_emulator import BUCKET, GcsEmulator, gcs_emulator
-from support.probe import free_ports
-from support.store_contract import CHECKS
+from support.brokers.probe import free_ports
+from support.harness.availability import available
+from support.stores.gcs_emulator import BUCKET, GcsEmulator, gcs_emulator
+from support.stores.store_contract import CHECKS
 
 from txnlog_spark.storage.arrow import ObjectFiles
 from txnlog_spark.storage.connect import StorageSettings, open_files

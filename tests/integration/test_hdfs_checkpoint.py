@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.availability import available
-from support.driver_rows import DRIVER_ROWS
-from support.hdfs import Hdfs, HdfsQuery, minicluster_jar
-from support.kill_story import play
-from support.store_contract import CHECKS
+from support.harness.availability import available
+from support.spark.driver_rows import DRIVER_ROWS
+from support.spark.kill_story import play
+from support.stores.hdfs import Hdfs, HdfsQuery, minicluster_jar
+from support.stores.store_contract import CHECKS
 
 from txnlog_spark.storage.connect import StorageSettings, open_files
 from txnlog_spark.storage.location import read_location

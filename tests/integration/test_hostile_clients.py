@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from support.hostile_run import CONFIG, run_hostile
-from support.sim_broker import SimBroker
+from support.brokers.sim_broker import SimBroker
+from support.raw.hostile_run import CONFIG, run_hostile
 
 SEED = int(os.environ.get("TXNLOG_CHAOS_SEED", "20261121"))
 SECONDS = float(os.environ.get("TXNLOG_HOSTILE_SECONDS", "600"))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import functions as sf
-from support.librdkafka import create_topic, read_topic, values_of
+from support.clients.librdkafka import create_topic, read_topic, values_of
 
 pytestmark = pytest.mark.live
 

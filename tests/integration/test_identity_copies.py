@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from pyspark.sql.streaming import StreamingQuery
-from support.connector import Pipe, error_of
-from support.librdkafka import create_topic, read_topic, values_of
-from support.probe import wait_until
-from support.spark_copy import CopyQuery
+from support.brokers.probe import wait_until
+from support.clients.librdkafka import create_topic, read_topic, values_of
+from support.spark.connector import Pipe, error_of
+from support.spark.spark_copy import CopyQuery
 
 WAIT_S = 120
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.librdkafka import create_topic
-from support.spark_copy import KILLED, CopyQuery
+from support.clients.librdkafka import create_topic
+from support.spark.spark_copy import KILLED, CopyQuery
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from support.probe import wait_until
+from support.brokers.probe import wait_until
 
 
 def recorded(pipe: Any) -> dict[str, Any]:

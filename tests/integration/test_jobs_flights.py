@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
-from support.availability import check_available
-from support.librdkafka import produce_values
-from support.tls_kafka import PASSWORD, USER, TlsKafka, TlsSim
+from support.brokers.tls_kafka import PASSWORD, USER, TlsKafka, TlsSim
+from support.clients.librdkafka import produce_values
+from support.harness.availability import check_available
 
 from broker_sim import LocalCluster
 from jobs import audit, load_flights

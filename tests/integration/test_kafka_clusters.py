@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.apache_kafka import VERSION_3, ApacheKafka
-from support.audit import check_audit
-from support.availability import check_available
-from support.cluster_roles import coordinator, leader
-from support.coordinators_ready import GROUP, TRANSACTION
-from support.kafka_cluster import KafkaCluster
-from support.prepared import wait_until_marked
-from support.sim_broker import SimBroker
-from support.sim_cluster import SimCluster
-from support.spark_copy import KILLED, CopyQuery
+from support.brokers.apache_kafka import VERSION_3, ApacheKafka
+from support.brokers.cluster_roles import coordinator, leader
+from support.brokers.coordinators_ready import GROUP, TRANSACTION
+from support.brokers.kafka_cluster import KafkaCluster
+from support.brokers.prepared import wait_until_marked
+from support.brokers.sim_broker import SimBroker
+from support.brokers.sim_cluster import SimCluster
+from support.harness.availability import check_available
+from support.spark.audit import check_audit
+from support.spark.spark_copy import KILLED, CopyQuery
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 

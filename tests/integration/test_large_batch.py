@@ -13,11 +13,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support import large_write_job
-from support.apache_kafka import die_with_parent
-from support.librdkafka import create_topic, each_record
-from support.sim_broker import SimBroker
-from support.spark_copy import REPOSITORY, SPARK_CONFIG, SPARK_SUBMIT, java_options
+from support.brokers.apache_kafka import die_with_parent
+from support.brokers.sim_broker import SimBroker
+from support.clients.librdkafka import create_topic, each_record
+from support.spark import large_write_job
+from support.spark.spark_copy import REPOSITORY, SPARK_CONFIG, SPARK_SUBMIT, java_options
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.probe import wait_until
-from support.spark_copy import CopyQuery, RunningJob
-from support.spark_home import SPARK_HOME
+from support.brokers.probe import wait_until
+from support.spark.spark_copy import CopyQuery, RunningJob
+from support.spark.spark_home import SPARK_HOME
 
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 SERVER = "txnlog_spark.staging.server"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
-from support.connector import PARTITIONS, Pipe
-from support.librdkafka import create_topic, read_topic, values_of
-from support.probe import wait_until
+from support.brokers.probe import wait_until
+from support.clients.librdkafka import create_topic, read_topic, values_of
+from support.spark.connector import PARTITIONS, Pipe
 
 TRIGGERS_MS = (100, 1300, 150, 350, 125, 450, 200, 300)
 """The first two make different numbers of batches: their commits go through the workers in turn,

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
-from support.connector import Pipe
-from support.librdkafka import create_topic, read_topic, values_of
-from support.probe import wait_until
-from support.resources import MIB, Application, check_flat
+from support.brokers.probe import wait_until
+from support.clients.librdkafka import create_topic, read_topic, values_of
+from support.spark.connector import Pipe
+from support.spark.resources import MIB, Application, check_flat
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3600)]
 

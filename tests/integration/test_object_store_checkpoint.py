@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.availability import available
-from support.driver_rows import DRIVER_ROWS
-from support.kill_story import play
-from support.object_store import SECRET_KEY, ObjectStore
-from support.s3a import ObjectStoreQuery, s3a_jars
-from support.spark_copy import KILLED
+from support.harness.availability import available
+from support.spark.driver_rows import DRIVER_ROWS
+from support.spark.kill_story import play
+from support.spark.spark_copy import KILLED
+from support.stores.object_store import SECRET_KEY, ObjectStore
+from support.stores.s3a import ObjectStoreQuery, s3a_jars
 
 from txnlog_spark.tools.cli import main
 

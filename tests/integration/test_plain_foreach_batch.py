@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from support.librdkafka import read_topic
-from support.spark_copy import CopyQuery
+from support.clients.librdkafka import read_topic
+from support.spark.spark_copy import CopyQuery
 
 BATCHES = 3
 

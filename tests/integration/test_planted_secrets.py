@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from support.apache_kafka import Unavailable
-from support.azurite import azurite
-from support.planted_secrets import PLACES, Seen, run_planted
-from support.planted_world import SECRETS, USER
-from support.s3a import s3a_jars
+from support.brokers.apache_kafka import Unavailable
+from support.spark.planted_secrets import PLACES, Seen, run_planted
+from support.spark.planted_world import SECRETS, USER
+from support.stores.azurite import azurite
+from support.stores.s3a import s3a_jars
 
 T = TypeVar("T")
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.checkpoint_files import write_begun
-from support.checkpoint_query import Query
-from support.librdkafka import TIMEOUT_S, committed_offsets, transactional
-from support.prepared import wait_until_marked
+from support.brokers.prepared import wait_until_marked
+from support.clients.librdkafka import TIMEOUT_S, committed_offsets, transactional
+from support.query.checkpoint_files import write_begun
+from support.query.checkpoint_query import Query
 
 from txnlog_kafka.operations import admin as operations
 from txnlog_spark.client_cache import client_for

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from urllib.request import urlopen
 
-from support.connector import Pipe
-from support.librdkafka import transactional
-from support.probe import wait_until
+from support.brokers.probe import wait_until
+from support.clients.librdkafka import transactional
+from support.spark.connector import Pipe
 
 from txnlog_spark.metrics import offsets_behind_latest, serve_metrics
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka import TopicPartition
-from support.librdkafka import TIMEOUT_S, consumer, create_topic, transactional
+from support.clients.librdkafka import TIMEOUT_S, consumer, create_topic, transactional
 
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.admin import fetch_broker_config

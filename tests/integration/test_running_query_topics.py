@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming import StreamingQuery
-from support.connector import Pipe, shown_error
-from support.librdkafka import create_topic
-from support.probe import wait_until
+from support.brokers.probe import wait_until
+from support.clients.librdkafka import create_topic
+from support.spark.connector import Pipe, shown_error
 
 WAIT_S = 120
 

@@ -6,11 +6,11 @@ import asyncio
 import socket
 
 import pytest
-from support.broker_build import fetch_request, produce_request, request
-from support.probe import wait_until
-from support.raw import Connection
-from support.sim_broker import SimBroker
-from support.swarm import Peer, connect, open_descriptors, resident_bytes
+from support.brokers.probe import wait_until
+from support.brokers.sim_broker import SimBroker
+from support.core.broker_build import fetch_request, produce_request, request
+from support.raw.raw import Connection
+from support.raw.swarm import Peer, connect, open_descriptors, resident_bytes
 
 from txnlog_kafka.wire.framing import encode_request
 from txnlog_kafka.wire.messages import ApiKey

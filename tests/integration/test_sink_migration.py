@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import sink_switcher
-from support.apache_kafka import die_with_parent
-from support.availability import available
-from support.connector import shown_error
-from support.librdkafka import create_topic, produce_values, read_topic, values_of
-from support.spark_kafka_jars import spark_kafka_jars
-from support.spark_source_reader import ANSWER
+from support.brokers.apache_kafka import die_with_parent
+from support.clients.librdkafka import create_topic, produce_values, read_topic, values_of
+from support.harness.availability import available
+from support.spark import sink_switcher
+from support.spark.connector import shown_error
+from support.spark.spark_kafka_jars import spark_kafka_jars
+from support.spark.spark_source_reader import ANSWER
 
 from txnlog_spark.tools.cli import main as tool
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from support.availability import available
-from support.hanging import VERIFICATION_OFF, plant_hanging_transaction
-from support.java_tools import TRANSACTIONS, JavaHost, java_command
-from support.librdkafka import create_topic, produce_values
+from support.brokers.hanging import VERIFICATION_OFF, plant_hanging_transaction
+from support.clients.librdkafka import create_topic, produce_values
+from support.harness.availability import available
+from support.kafka.java_tools import TRANSACTIONS, JavaHost, java_command
 
 from txnlog_spark.source.hanging_transactions import HANGING_SECONDS
 from txnlog_spark.source.settings import read_source_settings

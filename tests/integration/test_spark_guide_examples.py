@@ -17,9 +17,9 @@ from typing import Any
 import pyspark
 import pytest
 from pyspark.sql import DataFrame
-from support.connector import Pipe, finish
-from support.librdkafka import create_topic, produce_values
-from support.probe import wait_until
+from support.brokers.probe import wait_until
+from support.clients.librdkafka import create_topic, produce_values
+from support.spark.connector import Pipe, finish
 
 EXAMPLES = Path(pyspark.__file__).parent / "examples" / "src" / "main" / "python"
 WORD_COUNT = EXAMPLES / "sql" / "streaming" / "structured_kafka_wordcount.py"

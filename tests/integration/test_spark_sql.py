@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
-from support.api_calls import COLUMNS
-from support.connector import Pipe, error_of
+from support.spark.api_calls import COLUMNS
+from support.spark.connector import Pipe, error_of
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.probe import wait_until
-from support.staged_messages import on_server, stage
-from support.staging_home import (
+from support.brokers.probe import wait_until
+from support.query.staged_messages import on_server, stage
+from support.query.staging_home import (
     expected,
     read_back,
     remote,
@@ -22,7 +22,7 @@ from support.staging_home import (
     staging_home,
     staging_settings,
 )
-from support.task_wave import task_wave
+from support.query.task_wave import task_wave
 
 from txnlog_spark.staging.address import StagingSettings, ensure_server
 from txnlog_spark.staging.channel import connect_remote

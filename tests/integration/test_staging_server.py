@@ -16,9 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.probe import pause, wait_until
-from support.staged_messages import is_there, message_of, on_server, stage
-from support.staging_home import (
+from support.brokers.probe import pause, wait_until
+from support.query.staged_messages import is_there, message_of, on_server, stage
+from support.query.staging_home import (
     expected,
     read_back,
     remote,
@@ -258,7 +258,7 @@ def test_all_of_an_application_find_one_server(settings: StagingSettings, home: 
 
 def test_the_server_ends_with_its_application_and_takes_its_files_along(home: Path) -> None:
     script = (
-        "from support.staging_home import *; "
+        "from support.query.staging_home import *; "
         "print(ensure_server(staging_settings(bind_address='127.0.0.1')).local_path)"
     )
     run = subprocess.run(

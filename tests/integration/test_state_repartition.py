@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.connector import Pipe, finish
-from support.stateful_query import ROCKS_DB, STATE_STORE
+from support.spark.connector import Pipe, finish
+from support.spark.stateful_query import ROCKS_DB, STATE_STORE
 
 
 def run_distinct(pipe: Pipe) -> None:

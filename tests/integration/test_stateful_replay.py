@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from support.connector import Pipe, finish
-from support.librdkafka import (
+from support.clients.librdkafka import (
     create_topic,
     produce_values,
     read_topic,
     values_of,
 )
-from support.spark_copy import KILLED, CopyQuery
-from support.stateful_query import FAR, ROCKS_DB, STATE_FORMAT, STATE_STORE, check, stateful
+from support.spark.connector import Pipe, finish
+from support.spark.spark_copy import KILLED, CopyQuery
+from support.spark.stateful_query import FAR, ROCKS_DB, STATE_FORMAT, STATE_STORE, check, stateful
 
 BATCH = 30
 

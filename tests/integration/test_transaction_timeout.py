@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.checkpoint_query import Query
-from support.probe import wait_until
+from support.brokers.probe import wait_until
+from support.query.checkpoint_query import Query
 
 from txnlog_kafka.host.client import Client
 from txnlog_spark.commit import micro_batch

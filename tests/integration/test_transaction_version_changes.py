@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.apache_kafka import ApacheKafka
-from support.availability import check_available
-from support.checkpoint_query import Query
-from support.java_tools import FEATURES, JavaHost
+from support.brokers.apache_kafka import ApacheKafka
+from support.harness.availability import check_available
+from support.kafka.java_tools import FEATURES, JavaHost
+from support.query.checkpoint_query import Query
 
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.errors import FatalError

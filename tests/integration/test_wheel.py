@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.apache_kafka import Unavailable
-from support.availability import available
+from support.brokers.apache_kafka import Unavailable
+from support.harness.availability import available
 
 from txnlog_spark import __version__
 

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support.probe import wait_until
+from support.brokers.probe import wait_until
 
 from planted.arming import ARMED_VARIABLE
 from txnlog_kafka.host.client import Client, Requests

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_type
-from support.avro_cases import NODE, RECORD, encoded, orders
+from support.spark.avro_cases import NODE, RECORD, encoded, orders
 
 from txnlog_spark.avro.decode import Decoder
 from txnlog_spark.avro.encode import nullable_encoder, varints

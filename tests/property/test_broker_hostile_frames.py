@@ -6,8 +6,9 @@ import struct
 from typing import Any
 
 import pytest
-from support.broker_build import BrokerOnDisk, produce_request, request
-from support.hostile import (
+from support.core.broker_build import BrokerOnDisk, produce_request, request
+from support.core.message_build import fill
+from support.raw.hostile import (
     FUZZ_TOPIC,
     INSERTED,
     NO_REQUEST,
@@ -18,7 +19,6 @@ from support.hostile import (
     state_digest,
     with_records,
 )
-from support.message_build import fill
 
 from broker_sim.core.effects import Disconnected, Request
 from txnlog_kafka.wire.compression import decompress

@@ -7,8 +7,8 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.broker_build import BrokerOnDisk
-from support.message_build import any_request
+from support.core.broker_build import BrokerOnDisk
+from support.core.message_build import any_request
 
 from txnlog_kafka.wire.messages import APIS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.membership_run import MembershipRun
+from support.lives.membership_run import MembershipRun
 
 
 @settings(max_examples=8, deadline=None)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.encode_rows import encode_batches
+from support.query.encode_rows import encode_batches
 
 from txnlog_kafka.wire.compression import COMPRESSIONS, compress, decompress
 from txnlog_kafka.wire.records import (

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.coordinators import MemoryHost, MemoryLog, World
+from support.core.coordinators import MemoryHost, MemoryLog, World
 
 from broker_sim.core.coordinator.partition_writer import PartitionMarker
 from broker_sim.core.group.requests import (

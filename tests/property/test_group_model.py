@@ -12,8 +12,8 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.coordinators import World
-from support.group_model import (
+from support.core.coordinators import World
+from support.lives.group_model import (
     INITIAL_DELAY_MS,
     PREPARING,
     REBALANCE_MS,

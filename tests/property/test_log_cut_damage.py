@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from support.damage import Truth, batch_at, copied, filled, flip, truth_of
-from support.log_build import LogOnDisk, build_batch
+from support.core.damage import Truth, batch_at, copied, filled, flip, truth_of
+from support.core.log_build import LogOnDisk, build_batch
 
 from broker_sim.core.effects import Delete, Truncate
 from broker_sim.core.log import DamagedLog, LogConfig, segment_states

@@ -7,8 +7,8 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.batch_layout import LAST_OFFSET_DELTA_AT
-from support.damage import (
+from support.core.batch_layout import LAST_OFFSET_DELTA_AT
+from support.core.damage import (
     BASE_OFFSET_BYTES,
     Truth,
     bits_of,
@@ -20,7 +20,7 @@ from support.damage import (
     replace,
     truth_of,
 )
-from support.log_build import LogOnDisk
+from support.core.log_build import LogOnDisk
 
 from broker_sim.core.effects import Delete, Truncate
 from broker_sim.core.log import InconsistentTopicId, LogConfig

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.log_build import LogOnDisk, build_batch
+from support.core.log_build import LogOnDisk, build_batch
 
 from txnlog_kafka.wire.errors import ErrorCode
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.log_build import NOW_MS, SMALL, LogOnDisk, build_batch
+from support.core.log_build import NOW_MS, SMALL, LogOnDisk, build_batch
 
 from broker_sim.core.effects import Append, Effects, Truncate
 from broker_sim.core.log import AppendOrigin, LogConfig, PartitionLog

@@ -8,9 +8,9 @@ import random
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.compaction import CompactedLog, carry_out_some, compact, draw
-from support.log_build import LogOnDisk
-from support.log_truncation import Model, TruncatedLog, check_equal, segments_of
+from support.core.log_build import LogOnDisk
+from support.lives.compaction import CompactedLog, carry_out_some, compact, draw
+from support.lives.log_truncation import Model, TruncatedLog, check_equal, segments_of
 
 from broker_sim.core.effects import Delete
 from broker_sim.core.log import LogConfig, segment_states

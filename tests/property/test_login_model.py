@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from support.broker_build import BrokerOnDisk, request
-from support.sasl_client import SASL_CONFIG, USERS
+from support.clients.sasl_client import SASL_CONFIG, USERS
+from support.core.broker_build import BrokerOnDisk, request
 
 from txnlog_kafka.wire.messages import ApiKey
 

@@ -12,11 +12,11 @@ import struct
 from dataclasses import dataclass, field
 
 import pytest
-from support.commit_plans import build_plan, commit, is_committed, restart_until_done
-from support.hostile import INSERTED
-from support.message_build import fill
-from support.scripted_broker import ScriptedCluster
-from support.socket_broker import SocketBroker, answer_bytes
+from support.core.message_build import fill
+from support.query.commit_plans import build_plan, commit, is_committed, restart_until_done
+from support.raw.hostile import INSERTED
+from support.scripted.scripted_broker import ScriptedCluster
+from support.scripted.socket_broker import SocketBroker, answer_bytes
 
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.effects import Calls, Reply, Unanswered

@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.replication import Controlled
+from support.core.replication import Controlled
 
 from broker_sim.core.controller.election import Election
 from broker_sim.core.controller.image import MetadataRecord

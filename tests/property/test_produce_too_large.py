@@ -6,9 +6,8 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.produce_run import Watched
-from support.staged_pieces import staged_of
-from test_produce_window import FAULTS, cluster_of, move_leaders
+from support.query.staged_pieces import staged_of
+from support.scripted.produce_run import FAULTS, Watched, move_leaders, slow_cluster_of
 
 from txnlog_kafka.operations.produce import staged_totals
 from txnlog_kafka.operations.values import ProducePlan
@@ -44,7 +43,7 @@ def test_whatever_the_limit_is_and_leaders_do_every_record_arrives_once_and_in_o
     partitions, limit, delays_ms, limits, faults, moves
 ):
     seed, chance = moves
-    cluster = cluster_of(len(partitions), delays_ms, seed=seed)
+    cluster = slow_cluster_of(len(partitions), delays_ms, seed=seed)
     cluster.state.max_message_bytes = limit
     move_leaders(cluster, random.Random(seed), chance)
     cluster.script(K.PRODUCE, *faults)

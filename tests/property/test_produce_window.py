@@ -11,56 +11,12 @@ from collections import Counter, defaultdict
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.produce_run import Watched, part_of
-from support.scripted_broker import ANSWER_LOST, LOST, NOT_SENT, refused
-from support.virtual_cluster import VirtualCluster
+from support.scripted.produce_run import FAULTS, Watched, move_leaders, part_of, slow_cluster_of
+from support.scripted.scripted_broker import ANSWER_LOST, LOST
 
 from txnlog_kafka.operations.values import ProducePlan
 from txnlog_kafka.wire.errors import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
-
-FAULTS = [
-    LOST,
-    ANSWER_LOST,
-    NOT_SENT,
-    *map(
-        refused,
-        (
-            E.NOT_LEADER_OR_FOLLOWER,
-            E.NOT_ENOUGH_REPLICAS,
-            E.CONCURRENT_TRANSACTIONS,
-            E.COORDINATOR_LOAD_IN_PROGRESS,
-            E.KAFKA_STORAGE_ERROR,
-        ),
-    ),
-]
-
-
-def cluster_of(partition_count: int, delays_ms: list[int], **how) -> VirtualCluster:
-    """A node for each delay; partitions are led by them in turn."""
-    nodes = tuple(range(1, len(delays_ms) + 1))
-    leaders = {("out", p): nodes[p % len(nodes)] for p in range(partition_count)}
-    return VirtualCluster(
-        2,
-        leaders=leaders | {("in", 0): 1},
-        nodes=nodes,
-        delay_ms=lambda call: delays_ms[call.node - 1] if call.node > 0 else 1,
-        **how,
-    )
-
-
-def move_leaders(cluster: VirtualCluster, rng: random.Random, chance: float) -> None:
-    """Before each wait a partition may get another leader, or none for a while."""
-
-    def move() -> None:
-        lost = [p for p, node in cluster.leaders.items() if node < 0]
-        for partition in lost:
-            cluster.leaders[partition] = rng.choice(cluster.nodes)
-        if rng.random() < chance:
-            partition = rng.choice([p for p in cluster.leaders if p[0] == "out"])
-            cluster.leaders[partition] = rng.choice((-1, *cluster.nodes))
-
-    cluster.on_wait = move
 
 
 @given(
@@ -90,7 +46,7 @@ def move_leaders(cluster: VirtualCluster, rng: random.Random, chance: float) -> 
 def test_whatever_leaders_do_every_batch_arrives_once_and_in_order(
     partitions, delays_ms, limits, faults, seed, chance
 ):
-    cluster = cluster_of(len(partitions), delays_ms, seed=seed)
+    cluster = slow_cluster_of(len(partitions), delays_ms, seed=seed)
     move_leaders(cluster, random.Random(seed), chance)
     cluster.script(K.PRODUCE, *faults)
     plan = ProducePlan(
@@ -112,7 +68,7 @@ def test_whatever_leaders_do_every_batch_arrives_once_and_in_order(
 def test_no_leader_is_idle_while_there_is_something_to_send_to_it(
     batch_counts, delays_ms, request_bytes
 ):
-    cluster = cluster_of(len(batch_counts), delays_ms)
+    cluster = slow_cluster_of(len(batch_counts), delays_ms)
     plan = ProducePlan(
         0,
         staged=tuple(part_of(p, [[500]] * count) for p, count in enumerate(batch_counts)),
@@ -139,7 +95,7 @@ def test_no_leader_is_idle_while_there_is_something_to_send_to_it(
 
 
 def test_a_partition_that_moves_is_sent_to_its_new_leader_when_the_old_one_has_answered():
-    cluster = cluster_of(3, [500, 10])
+    cluster = slow_cluster_of(3, [500, 10])
     parts = tuple(part_of(p, [[500]] * (400 if p == 1 else 40)) for p in range(3))
     watched = Watched(cluster, ProducePlan(0, staged=parts, produce_request_bytes=500))
     moved = []
@@ -157,7 +113,7 @@ def test_a_partition_that_moves_is_sent_to_its_new_leader_when_the_old_one_has_a
 
 def test_a_slow_leader_keeps_no_other_waiting():
     finished_ms: dict[int, int] = defaultdict(int)
-    cluster = cluster_of(2, [1000, 10])
+    cluster = slow_cluster_of(2, [1000, 10])
     original = cluster._call
 
     def call(asked):
@@ -173,7 +129,7 @@ def test_a_slow_leader_keeps_no_other_waiting():
 
 
 def test_a_partition_that_waits_for_replicas_keeps_no_other_waiting():
-    cluster = cluster_of(2, [10])
+    cluster = slow_cluster_of(2, [10])
     append = cluster.state.append
     done_ms = {}
 
@@ -191,7 +147,7 @@ def test_a_partition_that_waits_for_replicas_keeps_no_other_waiting():
 
 
 def test_while_the_transaction_takes_no_partition_little_is_sent_in_vain():
-    cluster = cluster_of(40, [10])
+    cluster = slow_cluster_of(40, [10])
     append = cluster.state.append
     refusals = 0
 

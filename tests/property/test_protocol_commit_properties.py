@@ -7,7 +7,7 @@ import contextlib
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.commit_plans import (
+from support.query.commit_plans import (
     QUERY,
     build_plan,
     changed,
@@ -16,7 +16,7 @@ from support.commit_plans import (
     record_batch,
     staged,
 )
-from support.scripted_broker import (
+from support.scripted.scripted_broker import (
     ANSWER_LOST,
     LOST,
     NOT_SENT,

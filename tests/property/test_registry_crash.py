@@ -9,7 +9,7 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.registry_build import K, RegistryHost
+from support.core.registry_build import K, RegistryHost
 
 from broker_sim.apis.registry import (
     CONTROLLER_EPOCH_PATH,

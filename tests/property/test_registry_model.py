@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     invariant,
     rule,
 )
-from support.registry_build import K, RegistryHost, error_of
+from support.core.registry_build import K, RegistryHost, error_of
 
 from broker_sim.apis.registry import (
     CONTROLLER_EPOCH_PATH,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.replication_run import ReplicationRun
+from support.lives.replication_run import ReplicationRun
 
 
 @settings(max_examples=15, deadline=None)

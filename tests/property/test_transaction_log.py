@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.coordinators import ONE, MemoryHost, MemoryLog, World
+from support.core.coordinators import ONE, MemoryHost, MemoryLog, World
 
 from broker_sim.core.transaction import TransactionFilters
 from broker_sim.core.transaction.metadata import TransactionEntry, TransactionMetadata

@@ -1,6 +1,6 @@
 """A whole broker beside a dumb reference: same answers, same records, in any order, over restarts.
 
-The reference (`support.transaction_reference`) is written from Kafka's rules and knows no record,
+The reference (`transaction_reference`) is written from Kafka's rules and knows no record,
 log or effect. Several transactional ids share partitions and groups; some begin near their last
 epoch, by what is in the log. Markers are refused for a while, time passes, the broker restarts.
 """
@@ -12,11 +12,11 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from support.broker_build import BrokerOnDisk, request, struct
-from support.hanging import list_transactions
-from support.raw import RawProducer, fetch_offsets
-from support.transaction_presets import INTERNAL_CLIENT_ID, LOG_TOPIC, Preset, preset_batch
-from support.transaction_reference import LAST, Identity, Reference, Txn
+from support.brokers.hanging import list_transactions
+from support.core.broker_build import BrokerOnDisk, request, struct
+from support.lives.transaction_presets import INTERNAL_CLIENT_ID, LOG_TOPIC, Preset, preset_batch
+from support.lives.transaction_reference import LAST, Identity, Reference, Txn
+from support.raw.raw import RawProducer, fetch_offsets
 
 from broker_sim.core.coordinator.runtime import partition_for
 from broker_sim.core.transaction import TransactionState

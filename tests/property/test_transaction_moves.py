@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.transaction_run import TransactionRun
+from support.lives.transaction_run import TransactionRun
 
 
 @settings(max_examples=6, deadline=None)

@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import pytest
 from planted.commit_plants import COMMIT_PLANTS
-from support.explored_query import driver, explore, hanging_worker, two_workers
-from support.explorer import (
+from support.explorer.explored_query import driver, explore, hanging_worker, two_workers
+from support.explorer.explorer import (
     ANSWER_LOST,
     CRASH,
     FILE_FAILED,

@@ -6,7 +6,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
-from test_cluster_witnesses import DIRECTORY, PATH, Replicas, batch, changed, read
+from support.core.replica_disks import DIRECTORY, PATH, Replicas, batch, changed, read
 
 from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.effects import TraceEvent, Truncate

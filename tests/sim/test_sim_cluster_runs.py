@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from planted import PLANTS
 from planted.replication_plants import REPLICATION_PLANTS
-from support.planted_bugs import assert_caught
+from support.harness.planted_bugs import assert_caught
 
 from simulation.cli import run_seed
 from simulation.scenario import load_scenario

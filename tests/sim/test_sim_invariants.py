@@ -4,7 +4,7 @@ from random import Random
 from types import SimpleNamespace
 
 import pytest
-from support.transaction_records import state_record, tombstone
+from support.lives.transaction_records import state_record, tombstone
 
 from broker_sim.core.broker import CHECKPOINT_TIMER, Broker
 from broker_sim.core.config import BrokerConfig

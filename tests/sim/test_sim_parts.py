@@ -4,7 +4,7 @@ import contextlib
 import random
 
 import pytest
-from support.transaction_records import state_record
+from support.lives.transaction_records import state_record
 
 from broker_sim.core.effects import Append, Delete, Flush, Rename, Truncate, WriteFile
 from simulation.checkers.log_oracle import LogOracle

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from planted.plants import ONE_BROKER_PLANTS
-from support.planted_bugs import assert_caught
+from support.harness.planted_bugs import assert_caught
 
 from simulation import cli
 from simulation.cli import main, run_seed

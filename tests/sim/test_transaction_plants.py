@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 from planted.transaction_plants import TRANSACTION_PLANTS
-from support.planted_bugs import assert_caught
+from support.harness.planted_bugs import assert_caught
 
 
 class Known(NamedTuple):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import configparser
 import re
 
-import invariant_map as map_
 import pytest
-import tidy_rules as rules
+from tidy import invariant_map as map_
+from tidy import rules
 
 PREFIX = "importlinter:contract:"
 REQUESTS = {"txnlog_kafka.wire.messages", "txnlog_kafka.wire.framing"}

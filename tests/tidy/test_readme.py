@@ -8,7 +8,16 @@ import re
 import shlex
 
 import pytest
-from readme_options import CONFIGS, GUIDE, README, ROOT, WORDS, configs_text, outcomes, with_options
+from tidy.readme_options import (
+    CONFIGS,
+    GUIDE,
+    README,
+    ROOT,
+    WORDS,
+    configs_text,
+    outcomes,
+    with_options,
+)
 
 from broker_sim.__main__ import CLI_COMMANDS
 from broker_sim.cli.main import build_parser

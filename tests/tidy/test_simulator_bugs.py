@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from test_tidy import ROOT
+from tidy.tree import ROOT
 
 ROW = re.compile(r"^\| ([a-z_]+) (\d+(?:, \d+)*)((?: \w+=\w+)*) \|", re.MULTILINE)
 LINE = re.compile(r"^([a-z_]+) (\d+)((?: \w+=\w+)*) ", re.MULTILINE)

@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import tidy_rules as rules
-from tidy_rules import Violation
+from tidy import rules
+from tidy.rules import Violation
+from tidy.tree import PRODUCT, ROOT, SKIPPED_FOLDERS, read_tree, refuse
 
-ROOT = Path(__file__).resolve().parents[2]
-PRODUCT = ("txnlog_spark", "txnlog_kafka", "broker_sim", "simulation", "pyspark_txnlog", "jobs")
 TEXT_SUFFIXES = {".py", ".md", ".cfg", ".toml", ".properties", ".sh", ".json", ".txt", ""}
-SKIPPED_FOLDERS = {".git", ".venv", ".cache", "build", "artifacts", "demo-data", "__pycache__"}
 
 PRINTING = re.compile(r"^(jobs/|(\w+/)+__main__\.py$|(\w+/)+cli\.py$)")
 """The entry points: what they print is what they are for."""
@@ -63,16 +61,6 @@ IN_PRODUCT: tuple[Rule, ...] = (rules.check_docstrings, rules.check_asserts)
 IN_TEXT: tuple[Rule, ...] = (rules.check_leftovers, rules.check_machine_paths)
 
 
-def read_tree(*folders: str) -> dict[str, str]:
-    """Path relative to the root -> source, of all Python files in these folders."""
-    paths = (p for f in folders for p in sorted((ROOT / f).rglob("*.py")))
-    return {
-        p.relative_to(ROOT).as_posix(): p.read_text(encoding="utf-8")
-        for p in paths
-        if not SKIPPED_FOLDERS & set(p.parts)
-    }
-
-
 def read_texts() -> dict[str, str]:
     """Every text file a person reads: sources, documents, configuration."""
     found = {}
@@ -90,11 +78,6 @@ def read_texts() -> dict[str, str]:
 def apply(checks: tuple[Rule, ...], sources: dict[str, str]) -> list[Violation]:
     """All findings of these rules in these sources."""
     return [v for path, text in sources.items() for rule in checks for v in rule(path, text)]
-
-
-def refuse(violations: list[Violation]) -> None:
-    """Fail with one line a finding."""
-    assert not violations, "\n" + "\n".join(map(str, violations))
 
 
 def collected_folders() -> list[str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import tidy_rules as rules
-from test_tidy import PRODUCT, ROOT, read_tree, refuse
-from words import check_words
+from tidy import rules
+from tidy.tree import PRODUCT, ROOT, read_tree, refuse
+from tidy.words import check_words
 
 DOCUMENTS = ("README.md", "docs/*.md", "*/*.md")
 

@@ -12,7 +12,7 @@ import re
 import tokenize
 from collections.abc import Iterator
 
-import tidy_rules as rules
+from tidy import rules
 
 PLAIN_WORDS = {
     r"parked|parks?": "delayed, waiting",

@@ -31,7 +31,7 @@ def keep(event: str, arguments: tuple[object, ...]) -> None:
 
 def take_census(_number: int, _frame: object) -> None:
     """Called between two instructions of the main thread."""
-    from support.census import write_census
+    from support.core.census import write_census
 
     write_census(Path(os.environ["TXNLOG_CENSUS"]))
 

@@ -19,8 +19,8 @@ from planted.failpoints import (
     parse_failpoints,
     reached,
 )
-from support.census import SITE
-from support.probe import wait_until
+from support.brokers.probe import wait_until
+from support.core.census import SITE
 
 from txnlog_spark.errors import OptionError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from support.cluster_broker import KILLED, WHOLE, Use
-from support.cluster_runs import is_on_cluster, keep
+from support.brokers.cluster_broker import KILLED, WHOLE, Use
+from support.brokers.cluster_runs import is_on_cluster, keep
 
 
 class Item:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.failover.story import Outcome
+from support.clients.failover.story import Outcome
 
 
 def verdict(*errors: str) -> tuple[object, ...]:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support import recordings
-from support.transcripts import digest
+from support.harness import recordings
+from support.harness.transcripts import digest
 
 FILES = {
     "tests/conftest.py": "import support.fixtures",
     "tests/conformance/conftest.py": "",
     "tests/conformance/test_a.py": "def test():\n    from support import helper",
-    "tests/support/fixtures.py": "import support.sim_broker",
-    "tests/support/sim_broker.py": "import product.broker",
-    "tests/support/helper.py": "import product.wire\nfrom support.java_tools import run",
-    "tests/support/java_tools.py": "import confluent_kafka",
-    "tests/support/java/Calls.java": "class Calls {}",
+    "tests/support/fixtures.py": "import support.brokers.sim_broker",
+    "tests/support/brokers/sim_broker.py": "import product.broker",
+    "tests/support/helper.py": "import product.wire\nfrom support.kafka.java_tools import run",
+    "tests/support/kafka/java_tools.py": "import confluent_kafka",
+    "tests/support/kafka/java/Calls.java": "class Calls {}",
     "tests/support/other.py": "",
     "product/__init__.py": "",
     "product/wire.py": "import product.errors",
@@ -26,7 +26,7 @@ FILES = {
 
 # A package counts where something is imported from it and not from one of its modules.
 NO_PART = {"product/__init__.py", "product/broker.py"}
-NO_PART |= {"tests/support/other.py", "tests/support/sim_broker.py"}
+NO_PART |= {"tests/support/other.py", "tests/support/brokers/sim_broker.py"}
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     support = tmp_path / "tests" / "support"
     monkeypatch.setattr(recordings, "REPOSITORY", tmp_path)
     monkeypatch.setattr(recordings, "TESTS", tmp_path / "tests")
-    monkeypatch.setattr(recordings, "ELSEWHERE", {support / "sim_broker.py"})
-    monkeypatch.setattr(recordings, "WITH_FILES", {support / "java_tools.py": "java/*"})
+    monkeypatch.setattr(recordings, "ELSEWHERE", {support / "brokers" / "sim_broker.py"})
+    monkeypatch.setattr(recordings, "WITH_FILES", {support / "kafka" / "java_tools.py": "java/*"})
     return tmp_path
 
 

@@ -11,7 +11,7 @@ import tempfile
 import jks
 import pytest
 from cryptography.hazmat.primitives import serialization
-from support.certificates import Authority
+from support.brokers.certificates import Authority
 
 from txnlog_kafka.host.tls_context import build_tls_context
 from txnlog_kafka.stores import load_key, load_trusted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from support.socket_broker import SocketBroker, answer_bytes, metadata_answer
+from support.scripted.socket_broker import SocketBroker, answer_bytes, metadata_answer
 
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Send
 from txnlog_kafka.wire.messages import APIS, ApiKey

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from pyspark.sql.streaming.listener import SourceProgress
-from support.probe import wait_until
+from support.brokers.probe import wait_until
 
 from txnlog_spark.metrics import MetricsListener, offsets_behind_latest
 from txnlog_spark.sink.commit_reports import CommitReport, send

@@ -296,7 +296,7 @@ def test_settings_of_either_kind_need_to_know_the_cluster() -> None:
 
 # ------------------------------------------------------------------ Kafka's own configs
 
-NAMES = (Path(__file__).parents[2] / "support" / "kafka_config_names.txt").read_text()
+NAMES = (Path(__file__).parents[2] / "support" / "kafka" / "kafka_config_names.txt").read_text()
 KAFKA_NAMES = [f"kafka.{line.split()[0]}" for line in NAMES.splitlines()]
 HARMLESS = {
     "kafka.max.in.flight.requests.per.connection": "5",

@@ -1,1 +1,1 @@
-"""Kafka's definitions of its messages; `tests/support/kafka_definitions.py` derives them."""
+"""Kafka's definitions of its messages; `tests/support/kafka/kafka_definitions.py` derives them."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.broker_build import BrokerOnDisk
+from support.core.broker_build import BrokerOnDisk
 
 from broker_sim.apis import (
     BROKER_APIS,

@@ -9,7 +9,7 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
-from support.sim_broker import SimBroker
+from support.brokers.sim_broker import SimBroker
 
 from broker_sim.__main__ import CLI_COMMANDS
 from broker_sim.__main__ import main as run_main

@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from support.librdkafka import create_topic, transactional
+from support.clients.librdkafka import create_topic, transactional
 
 from broker_sim import LocalCluster
 from broker_sim.__main__ import main

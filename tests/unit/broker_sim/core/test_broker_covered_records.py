@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from support.broker_build import BrokerOnDisk, request, struct
+from support.core.broker_build import BrokerOnDisk, request, struct
 
 from broker_sim.core.broker import Broker
 from broker_sim.core.effects import Flush, Start

@@ -6,8 +6,8 @@ import json
 from random import Random
 
 import pytest
-from support.broker_build import SMALL, BrokerOnDisk, request, struct
-from support.damage import flip, replace
+from support.core.broker_build import SMALL, BrokerOnDisk, request, struct
+from support.core.damage import flip, replace
 
 from broker_sim.core.config import BrokerConfig, DataDirectoryError
 from broker_sim.core.effects import Delete, Flush

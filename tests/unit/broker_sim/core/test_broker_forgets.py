@@ -6,10 +6,10 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from support.broker_build import BrokerOnDisk, fetch_request, request
-from support.census import census, grown
-from support.comers import COMERS, ORDERS, SESSION_MS
-from support.coordinators_ready import GROUP, TRANSACTION
+from support.brokers.coordinators_ready import GROUP, TRANSACTION
+from support.core.broker_build import BrokerOnDisk, fetch_request, request
+from support.core.census import census, grown
+from support.core.comers import COMERS, ORDERS, SESSION_MS
 
 from txnlog_kafka.wire.messages import ApiKey
 

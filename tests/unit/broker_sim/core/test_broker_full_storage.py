@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.broker_build import BrokerOnDisk, produce_request, request, struct
-from support.hostile import good_batch, state_digest
+from support.core.broker_build import BrokerOnDisk, produce_request, request, struct
+from support.raw.hostile import good_batch, state_digest
 
 from broker_sim.core.effects import Flush, StorageSpace
 from txnlog_kafka.wire.errors import ErrorCode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.broker_build import BrokerOnDisk, request, struct
+from support.core.broker_build import BrokerOnDisk, request, struct
 
 from broker_sim.core.effects import WriteFile
 from txnlog_kafka.wire.messages import ApiKey

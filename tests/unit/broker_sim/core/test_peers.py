@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.broker_build import BrokerOnDisk, request
+from support.core.broker_build import BrokerOnDisk, request
 
 from broker_sim.core.controller.registrations import BrokerRegistration
 from broker_sim.core.effects import PeerAnswer, PeerLost

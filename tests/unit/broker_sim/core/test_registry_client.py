@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.registry_build import RegistryHost
+from support.core.registry_build import RegistryHost
 
 from broker_sim.apis import own_api_of
 from broker_sim.apis.registry import (

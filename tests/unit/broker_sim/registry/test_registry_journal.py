@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from support.registry_build import RegistryHost
+from support.core.registry_build import RegistryHost
 
 from broker_sim.apis.registry import NodeChange, OperationType
 from broker_sim.core.effects import Append, Delete, Truncate, WriteFile

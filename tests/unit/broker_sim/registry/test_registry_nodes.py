@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.registry_build import RegistryHost, error_of
+from support.core.registry_build import RegistryHost, error_of
 
 from broker_sim.apis.registry import (
     CONTROLLER_EPOCH_PATH,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.registry_build import K, RegistryHost, error_of
+from support.core.registry_build import K, RegistryHost, error_of
 
 from broker_sim.apis import RegistryApiKey
 from broker_sim.apis.registry import (

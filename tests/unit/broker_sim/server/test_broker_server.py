@@ -7,9 +7,9 @@ import gc
 import struct
 
 import pytest
-from support.broker_build import fetch_request
-from support.failing_storage import HostOnFiles, _Transport
-from support.hostile import Hostile
+from support.core.broker_build import fetch_request
+from support.core.failing_storage import HostOnFiles, _Transport
+from support.raw.hostile import Hostile
 
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.effects import (

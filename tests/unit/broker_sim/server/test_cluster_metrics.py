@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from support.core_cluster import CoreCluster, replicated
+from support.core.core_cluster import CoreCluster, replicated
 
 from broker_sim.core.controller.registrations import NO_LEADER
 from broker_sim.core.effects import Step

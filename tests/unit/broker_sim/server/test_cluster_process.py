@@ -14,10 +14,10 @@ from collections.abc import Iterator
 import psutil
 import pytest
 from kafka.admin import KafkaAdminClient, NewTopic
-from support.librdkafka import producer, read_topic
-from support.probe import wait_for, wait_until
-from support.raw import Connection
-from support.registry_client import RegistryConnection
+from support.brokers.probe import wait_for, wait_until
+from support.brokers.registry_client import RegistryConnection
+from support.clients.librdkafka import producer, read_topic
+from support.raw.raw import Connection
 
 from broker_sim import REGISTRY, ClusterError, LocalCluster
 from broker_sim.apis import RegistryApiKey

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.raw import Connection
-from support.registry_client import RegistryConnection, RegistryProcess
+from support.brokers.registry_client import RegistryConnection, RegistryProcess
+from support.raw.raw import Connection
 
 from broker_sim.__main__ import EXIT_CANNOT_START, main
 from broker_sim.apis import OWN_APIS, RegistryApiKey

@@ -15,9 +15,9 @@ from urllib.request import urlopen
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from support.librdkafka import create_topic, produce_values, read_topic
-from support.probe import free_ports
-from support.tls_kafka import PASSWORD, USER, Listeners
+from support.brokers.probe import free_ports
+from support.brokers.tls_kafka import PASSWORD, USER, Listeners
+from support.clients.librdkafka import create_topic, produce_values, read_topic
 
 from broker_sim.__main__ import EXIT_CANNOT_START, main
 

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
-from support.broker_build import fetch_request, request
+from support.core.broker_build import fetch_request, request
 
 from broker_sim.apis import BROKER_APIS, OWN_APIS, RegistryApiKey
 from broker_sim.apis.frames import decode_request, encode_response

@@ -13,7 +13,7 @@ import sys
 import time
 
 import pytest
-from support.raw import Connection
+from support.raw.raw import Connection
 
 from broker_sim import ClusterError, LocalCluster
 from broker_sim.__main__ import EXIT_CANNOT_START, EXIT_STORAGE_FAILED, main

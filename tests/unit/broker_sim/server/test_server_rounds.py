@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from support.broker_build import fetch_request, produce_request, request, struct
-from support.compaction import keyed_batch
-from support.failing_storage import HostOnFiles
+from support.core.broker_build import fetch_request, produce_request, request, struct
+from support.core.failing_storage import HostOnFiles
+from support.lives.compaction import keyed_batch
 
 from broker_sim.core.effects import TimerFired
 from broker_sim.core.replica.log_cleaner import CLEANER_TIMER

@@ -9,10 +9,10 @@ import subprocess
 import sys
 
 import pytest
-from support.certificates import LOCAL, Authority
-from support.probe import free_ports, wait_until
-from support.sasl_client import MODULES, SCRAM_MODULE
-from support.tls_client import asked, port_in
+from support.brokers.certificates import LOCAL, Authority
+from support.brokers.probe import free_ports, wait_until
+from support.clients.sasl_client import MODULES, SCRAM_MODULE
+from support.clients.tls_client import asked, port_in
 
 from txnlog_kafka.wire.messages import APIS, ApiKey
 

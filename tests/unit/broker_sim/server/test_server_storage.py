@@ -6,7 +6,7 @@ import errno
 import os
 
 import pytest
-from support.census import census, grown
+from support.core.census import census, grown
 
 from broker_sim.core.effects import Append, Delete, FileSlice, Flush, Rename, Truncate, WriteFile
 from broker_sim.server import storage as storage_module

@@ -6,9 +6,9 @@ import ssl
 from pathlib import Path
 
 import pytest
-from support.certificates import LOCAL, Authority
-from support.probe import free_ports, wait_until
-from support.tls_client import asked, port_in
+from support.brokers.certificates import LOCAL, Authority
+from support.brokers.probe import free_ports, wait_until
+from support.clients.tls_client import asked, port_in
 
 from broker_sim import LocalCluster
 from broker_sim.core.config import BrokerConfig, ConfigError

@@ -8,8 +8,8 @@ import threading
 import time
 
 import pytest
-from support.probe import free_ports
-from support.socket_broker import (
+from support.brokers.probe import free_ports
+from support.scripted.socket_broker import (
     VERSIONS,
     SocketBroker,
     answer_bytes,

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
-from support.few_attempts import client_of_few_attempts
-from support.probe import free_ports
-from support.socket_broker import SocketBroker
+from support.brokers.probe import free_ports
+from support.scripted.few_attempts import client_of_few_attempts
+from support.scripted.socket_broker import SocketBroker
 
 from txnlog_kafka.errors import (
     DeadlineExceeded,

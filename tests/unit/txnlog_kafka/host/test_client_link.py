@@ -6,8 +6,8 @@ import contextlib
 import socket
 
 import pytest
-from support.probe import free_ports
-from support.socket_broker import SocketBroker, answer_bytes, metadata_answer
+from support.brokers.probe import free_ports
+from support.scripted.socket_broker import SocketBroker, answer_bytes, metadata_answer
 
 from txnlog_kafka.host import link as link_module
 from txnlog_kafka.host.client import Client

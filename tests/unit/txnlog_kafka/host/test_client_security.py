@@ -7,10 +7,10 @@ import pickle
 import socket
 
 import pytest
-from support.certificates import LOCAL, Authority
-from support.few_attempts import client_of_few_attempts
-from support.secured_broker import SASL_VERSIONS, SecuredBroker
-from support.socket_broker import SocketBroker, answer_bytes, metadata_answer
+from support.brokers.certificates import LOCAL, Authority
+from support.scripted.few_attempts import client_of_few_attempts
+from support.scripted.secured_broker import SASL_VERSIONS, SecuredBroker
+from support.scripted.socket_broker import SocketBroker, answer_bytes, metadata_answer
 
 from txnlog_kafka.errors import DeadlineExceeded, OptionError, SecurityRefused, TxnLogError
 from txnlog_kafka.host.client import Client

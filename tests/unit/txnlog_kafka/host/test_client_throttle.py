@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 
 import pytest
-from support.probe import wait_until
-from support.socket_broker import SocketBroker, answer_bytes, metadata_answer
+from support.brokers.probe import wait_until
+from support.scripted.socket_broker import SocketBroker, answer_bytes, metadata_answer
 
 from txnlog_kafka.host.client import IDLE_S_MAX, Client
 from txnlog_kafka.host.link import ConnectionFailed

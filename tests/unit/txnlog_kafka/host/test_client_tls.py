@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 
 import pytest
-from support.certificates import Authority
+from support.brokers.certificates import Authority
 
 from txnlog_kafka.host.tls import Tls, TlsFailed
 from txnlog_kafka.host.tls_context import build_tls_context

@@ -7,12 +7,12 @@ import threading
 import urllib.parse
 
 import pytest
-from support.certificates import LOCAL, Authority
-from support.few_attempts import client_of_few_attempts
-from support.probe import free_ports
-from support.secured_broker import SecuredBroker
-from support.socket_broker import SocketBroker, answer_bytes, metadata_answer
-from support.token_endpoint import TokenEndpoint, unsigned_token
+from support.brokers.certificates import LOCAL, Authority
+from support.brokers.probe import free_ports
+from support.scripted.few_attempts import client_of_few_attempts
+from support.scripted.secured_broker import SecuredBroker
+from support.scripted.socket_broker import SocketBroker, answer_bytes, metadata_answer
+from support.stores.token_endpoint import TokenEndpoint, unsigned_token
 
 from txnlog_kafka.errors import OptionError, SecurityRefused, TxnLogError
 from txnlog_kafka.host import tokens as tokens_module

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.secured_broker import SecuredBroker
-from support.socket_broker import answer_bytes, metadata_answer
+from support.scripted.secured_broker import SecuredBroker
+from support.scripted.socket_broker import answer_bytes, metadata_answer
 
 from txnlog_kafka.host.security import Security
 from txnlog_spark.errors import OptionError

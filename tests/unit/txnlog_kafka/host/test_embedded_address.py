@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from support.sim_broker import SimBroker
+from support.brokers.sim_broker import SimBroker
 
 from broker_sim import LocalCluster
 from txnlog_kafka.host import embedded, processes

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from support.probe import wait_until
+from support.brokers.probe import wait_until
 
 from txnlog_kafka.host import processes
 

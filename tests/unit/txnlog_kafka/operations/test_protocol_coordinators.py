@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.scripted_broker import ScriptedCluster
+from support.scripted.scripted_broker import ScriptedCluster
 
 from txnlog_kafka.operations.calls import GROUP, TRANSACTION, find_coordinator
 from txnlog_kafka.operations.session import COORDINATORS_MAX

@@ -1,7 +1,7 @@
 """A transaction whose outcome is decided is described once its markers are written."""
 
 import pytest
-from support.scripted_broker import ScriptedCluster
+from support.scripted.scripted_broker import ScriptedCluster
 
 from txnlog_kafka.errors import DeadlineExceeded
 from txnlog_kafka.operations import admin

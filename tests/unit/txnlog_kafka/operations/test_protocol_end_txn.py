@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from support.commit_plans import (
+from support.query.commit_plans import (
     build_plan,
     check_wire_discipline,
     commit,
     is_committed,
     with_baseline,
 )
-from support.scripted_broker import ANSWER_LOST, LOST, NOT_SENT, refused
+from support.scripted.scripted_broker import ANSWER_LOST, LOST, NOT_SENT, refused
 
 from txnlog_kafka.errors import AbortableError, CommitStateUnknown, DeadlineExceeded, ProducerFenced
 from txnlog_kafka.operations.retry import (

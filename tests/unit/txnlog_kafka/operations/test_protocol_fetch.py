@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
-from support.scripted_broker import ScriptedCluster
+from support.scripted.scripted_broker import ScriptedCluster
 
 from txnlog_kafka.errors import (
     CorruptData,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from support.scripted_broker import ScriptedCluster
+from support.scripted.scripted_broker import ScriptedCluster
 
 from txnlog_kafka.errors import CorruptData
 from txnlog_kafka.operations.cluster_view import ClusterView, TopicView

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.virtual_cluster import VirtualCluster
+from support.scripted.virtual_cluster import VirtualCluster
 
 from txnlog_kafka.errors import DeadlineExceeded
 from txnlog_kafka.operations.calls import call_all, receive, send

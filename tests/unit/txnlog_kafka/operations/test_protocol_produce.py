@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 from crc32c_rs import crc32c
-from support.commit_plans import (
+from support.query.commit_plans import (
     build_plan,
     check_wire_discipline,
     commit,
@@ -15,9 +15,9 @@ from support.commit_plans import (
     staged,
     with_baseline,
 )
-from support.scripted_broker import ANSWER_LOST, LOST, ScriptedCluster, refused
-from support.staged_pieces import piece_of
-from support.virtual_cluster import VirtualCluster
+from support.query.staged_pieces import piece_of
+from support.scripted.scripted_broker import ANSWER_LOST, LOST, ScriptedCluster, refused
+from support.scripted.virtual_cluster import VirtualCluster
 
 from txnlog_kafka.errors import (
     AbortableError,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.commit_plans import PROGRESS_GROUP, build_plan, commit, with_baseline
-from support.scripted_broker import LOST, ScriptedCluster, refused
+from support.query.commit_plans import PROGRESS_GROUP, build_plan, commit, with_baseline
+from support.scripted.scripted_broker import LOST, ScriptedCluster, refused
 
 from txnlog_kafka.errors import BrokerError, DeadlineExceeded, FatalError
 from txnlog_kafka.operations.admin import create_topic, delete_group, fetch_broker_config

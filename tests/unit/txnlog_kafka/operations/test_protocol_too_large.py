@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.commit_plans import (
+from support.query.commit_plans import (
     build_plan,
     check_wire_discipline,
     commit,
@@ -11,7 +11,7 @@ from support.commit_plans import (
     staged,
     with_baseline,
 )
-from support.scripted_broker import ANSWER_LOST, LOST, ScriptedCluster, refused
+from support.scripted.scripted_broker import ANSWER_LOST, LOST, ScriptedCluster, refused
 
 from txnlog_kafka.errors import RecordRefused
 from txnlog_kafka.wire.errors import ErrorCode as E

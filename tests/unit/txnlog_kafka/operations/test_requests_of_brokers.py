@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import pytest
-from support.broker_build import BrokerOnDisk, request, struct
-from support.raw import RawProducer
+from support.core.broker_build import BrokerOnDisk, request, struct
+from support.raw.raw import RawProducer
 
 from broker_sim.core.coordinator.runtime import partition_for
 from broker_sim.core.transaction.log_records import decode_value

@@ -6,8 +6,8 @@ import random
 import struct
 
 import pytest
-from support.broker_build import produce_request
-from support.message_build import fill
+from support.core.broker_build import produce_request
+from support.core.message_build import fill
 
 from txnlog_kafka.wire.decoder import MalformedMessage, decode_message
 from txnlog_kafka.wire.encoder import encode_message

@@ -13,8 +13,8 @@ import kafka.protocol
 import pytest
 from kafka.protocol.api_data import ApiData
 from kafka.protocol.data_container import DataContainer
-from support.message_build import fill
-from support.plain_messages import plain
+from support.core.message_build import fill
+from support.core.plain_messages import plain
 
 from broker_sim import schemas
 from broker_sim.apis import DEFINED_APIS

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
-from support.avro_cases import encoded
+from support.spark.avro_cases import encoded
 
 from txnlog_spark.avro.decode import Decoder, null_fields
 from txnlog_spark.avro.errors import AvroSchemaError, MalformedAvro

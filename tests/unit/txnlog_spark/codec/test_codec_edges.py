@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pyarrow as pa
 import pytest
-from support.encode_rows import encode_batches
+from support.query.encode_rows import encode_batches
 
 from txnlog_kafka.wire.compression import COMPRESSIONS, compress
 from txnlog_kafka.wire.records import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.commit_plans import record_batch, staged
-from support.scripted_broker import ScriptedCluster
+from support.query.commit_plans import record_batch, staged
+from support.scripted.scripted_broker import ScriptedCluster
 
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_kafka.wire.topics import TopicPartition

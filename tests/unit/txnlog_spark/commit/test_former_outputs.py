@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.commit_plans import build_plan
+from support.query.commit_plans import build_plan
 
 from txnlog_spark.commit.former_outputs import (
     other_ids,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.commit_plans import build_plan
+from support.query.commit_plans import build_plan
 
 from txnlog_kafka.operations.offsets import CommittedOffset
 from txnlog_spark.commit.plan import Progress

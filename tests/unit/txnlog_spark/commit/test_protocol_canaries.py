@@ -6,8 +6,8 @@ The numbers are those of the planted bugs in `docs/faults.md`.
 from __future__ import annotations
 
 import pytest
-from support.batch_layout import BASE_TIMESTAMP_AT
-from support.commit_plans import (
+from support.core.batch_layout import BASE_TIMESTAMP_AT
+from support.query.commit_plans import (
     build_plan,
     check_wire_discipline,
     commit,
@@ -15,7 +15,7 @@ from support.commit_plans import (
     restart_until_done,
     with_baseline,
 )
-from support.scripted_broker import ANSWER_LOST, LOST, refused
+from support.scripted.scripted_broker import ANSWER_LOST, LOST, refused
 
 from txnlog_kafka.operations import batches, retry, transaction
 from txnlog_kafka.operations.retry import EndTxnResult

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 from planted.failpoints import FailpointRaised
-from support.commit_plans import (
+from support.query.commit_plans import (
     build_plan,
     changed,
     check_wire_discipline,
@@ -18,7 +18,7 @@ from support.commit_plans import (
     restart_until_done,
     with_baseline,
 )
-from support.scripted_broker import (
+from support.scripted.scripted_broker import (
     ANSWER_LOST,
     LOST,
     MALFORMED,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.commit_plans import (
+from support.query.commit_plans import (
     EXPECTED,
     PROGRESS_GROUP,
     QUERY,
@@ -19,7 +19,7 @@ from support.commit_plans import (
     staged,
     with_baseline,
 )
-from support.scripted_broker import LOST, ScriptedCluster, refused
+from support.scripted.scripted_broker import LOST, ScriptedCluster, refused
 
 from txnlog_kafka.wire.errors import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.commit_plans import build_plan, commit, nothing_is_written
-from support.scripted_broker import ScriptedCluster
+from support.query.commit_plans import build_plan, commit, nothing_is_written
+from support.scripted.scripted_broker import ScriptedCluster
 
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_spark.errors import CommittedOffsetsMoved

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.commit_plans import EXPECTED, build_plan, changed, commit, nothing_is_written
-from support.scripted_broker import ScriptedCluster, refused
+from support.query.commit_plans import EXPECTED, build_plan, changed, commit, nothing_is_written
+from support.scripted.scripted_broker import ScriptedCluster, refused
 
 from txnlog_kafka.operations.transaction import init_producer_id
 from txnlog_kafka.wire.errors import ErrorCode

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.commit_plans import (
+from support.query.commit_plans import (
     EXPECTED,
     PROGRESS_GROUP,
     QUERY,
@@ -16,7 +16,7 @@ from support.commit_plans import (
     recorded,
     recorded_on,
 )
-from support.scripted_broker import ScriptedCluster, refused
+from support.scripted.scripted_broker import ScriptedCluster, refused
 
 from txnlog_kafka.wire.errors import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K

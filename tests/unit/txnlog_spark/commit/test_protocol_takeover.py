@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.commit_plans import (
+from support.query.commit_plans import (
     EXPECTED,
     FOLDER,
     PROGRESS_GROUP,
@@ -22,7 +22,7 @@ from support.commit_plans import (
     recorded_on,
     with_baseline,
 )
-from support.scripted_broker import ScriptedCluster, refused
+from support.scripted.scripted_broker import ScriptedCluster, refused
 
 from txnlog_kafka.operations.effects import ListFolder, Operation, WriteFile
 from txnlog_kafka.operations.transaction import init_producer_id

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.checkpoint_files import read_batch_offsets, read_query_id
+from support.query.checkpoint_files import read_batch_offsets, read_query_id
 
 from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.errors import ProgressError

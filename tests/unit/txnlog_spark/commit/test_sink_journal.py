@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.checkpoint_files import read_begun, write_begun
-from support.commit_plans import build_plan, changed
+from support.query.checkpoint_files import read_begun, write_begun
+from support.query.commit_plans import build_plan, changed
 
 from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.commit.files import write_file

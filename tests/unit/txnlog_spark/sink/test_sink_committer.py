@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.commit_plans import record_batch
-from support.scripted_broker import MALFORMED, NOT_SENT, Fault, ScriptedCluster
-from support.staged_messages import stage
+from support.query.commit_plans import record_batch
+from support.query.staged_messages import stage
+from support.scripted.scripted_broker import MALFORMED, NOT_SENT, Fault, ScriptedCluster
 
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_spark import log_once

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from support.commit_plans import record_batch, staged
-from support.scripted_broker import ScriptedCluster
-from support.staged_pieces import served
+from support.query.commit_plans import record_batch, staged
+from support.query.staged_pieces import served
+from support.scripted.scripted_broker import ScriptedCluster
 
 from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch

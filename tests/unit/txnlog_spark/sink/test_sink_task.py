@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
-from support.staged_messages import message_of, never
+from support.query.staged_messages import message_of, never
 
 from txnlog_kafka.wire.records import Record, decode_records, iter_batches
 from txnlog_spark.codec.decode import HEADERS_TYPE

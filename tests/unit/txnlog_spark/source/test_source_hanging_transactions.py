@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from support.source_cluster import ALL, P0, P1, Cluster, at, reader, stand_in
+from support.query.source_cluster import ALL, P0, P1, Cluster, at, reader, stand_in
 
 from txnlog_spark.metrics import offsets_behind_latest
 from txnlog_spark.offsets import to_json_value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.source_cluster import ALL, P0, P1, Cluster, at, noted, reader, stand_in, taken
+from support.query.source_cluster import ALL, P0, P1, Cluster, at, noted, reader, stand_in, taken
 
 from txnlog_spark.errors import WrongCluster
 from txnlog_spark.offsets import SourceNote, plain_offset, source_note_of

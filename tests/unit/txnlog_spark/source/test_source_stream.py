@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from support.source_cluster import ALL, P0, P1, Cluster, at, noted, reader, stand_in, taken
+from support.query.source_cluster import ALL, P0, P1, Cluster, at, noted, reader, stand_in, taken
 
 from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.errors import DataLoss, NoCommittedOffsets, UnknownTopic

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.staged_messages import files_in, flip_a_byte, in_file, stage
-from support.staging_home import staging_settings
+from support.query.staged_messages import files_in, flip_a_byte, in_file, stage
+from support.query.staging_home import staging_settings
 
 from txnlog_kafka.operations.batches import queues_of
 from txnlog_kafka.operations.transaction import Transaction

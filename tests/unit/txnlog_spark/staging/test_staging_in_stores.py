@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.object_store import ObjectStore
-from support.staged_messages import stage
-from support.staging_home import staging_settings
+from support.query.staged_messages import stage
+from support.query.staging_home import staging_settings
+from support.stores.object_store import ObjectStore
 
 from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_spark.errors import StagedBatchesInvalid, StagingFailed

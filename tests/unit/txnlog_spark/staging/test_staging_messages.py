@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from support.staged_messages import stage
+from support.query.staged_messages import stage
 
 from txnlog_spark.errors import StagedBatchesInvalid
 from txnlog_spark.staging.frames import TaskAttempt

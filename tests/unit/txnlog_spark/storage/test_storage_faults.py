@@ -11,7 +11,14 @@ from typing import Any
 import fsspec
 import pytest
 from pyarrow.fs import FSSpecHandler, PyFileSystem
-from support.object_store import SECRET_KEY, Answer, ObjectStore, carried_out, failed, refused
+from support.stores.object_store import (
+    SECRET_KEY,
+    Answer,
+    ObjectStore,
+    carried_out,
+    failed,
+    refused,
+)
 
 from txnlog_spark.commit.files import read_file, write_file
 from txnlog_spark.errors import ProgressError

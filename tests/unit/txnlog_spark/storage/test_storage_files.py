@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.object_store import ObjectStore
-from support.store_contract import CHECKS
+from support.stores.object_store import ObjectStore
+from support.stores.store_contract import CHECKS
 
 from txnlog_spark.storage.arrow import ObjectFiles, RenamedFiles
 from txnlog_spark.storage.connect import StorageSettings, open_files

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.broker_build import BrokerOnDisk, request, struct
+from support.core.broker_build import BrokerOnDisk, request, struct
 
 from broker_sim.core.config import ConfigSource
 from broker_sim.core.controller.image import MetadataRecord, broker_configs_record

@@ -5,8 +5,8 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from support.broker_build import BrokerOnDisk, request, struct
-from support.plain_messages import operations
+from support.core.broker_build import BrokerOnDisk, request, struct
+from support.core.plain_messages import operations
 
 from broker_sim.core.config import ConfigError
 from broker_sim.core.controller.image import ClusterImage, Topic, topic_record

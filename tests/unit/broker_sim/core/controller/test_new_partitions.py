@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.replication import Controlled
+from support.core.replication import Controlled
 
 from broker_sim.core.controller.new_partitions import (
     assigned_partitions,

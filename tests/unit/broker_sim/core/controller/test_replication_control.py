@@ -6,7 +6,7 @@ import uuid
 from dataclasses import replace
 
 import pytest
-from support.replication import TOPIC_ID, Controlled
+from support.core.replication import TOPIC_ID, Controlled
 
 from broker_sim.core.controller.election import Election
 from broker_sim.core.controller.isr_changes import UNKNOWN_BROKER_EPOCH

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.broker_build import BrokerOnDisk, request, struct
+from support.core.broker_build import BrokerOnDisk, request, struct
 
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.requests import OffsetCommit, OffsetToCommit

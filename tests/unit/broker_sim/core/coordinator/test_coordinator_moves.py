@@ -4,8 +4,8 @@ with a shard."""
 from __future__ import annotations
 
 import pytest
-from support.broker_build import request, struct
-from support.transaction_cluster import DATA, OFFSETS, STATE, TransactionCluster
+from support.core.broker_build import request, struct
+from support.core.transaction_cluster import DATA, OFFSETS, STATE, TransactionCluster
 
 from broker_sim.core.controller.registrations import NO_LEADER
 from txnlog_kafka.wire.errors import ErrorCode, error_name

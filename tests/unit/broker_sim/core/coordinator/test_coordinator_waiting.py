@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 import pytest
-from support.broker_build import BrokerOnDisk, produce_request, request, struct
+from support.core.broker_build import BrokerOnDisk, produce_request, request, struct
 
 from broker_sim.core.effects import Effects
 from broker_sim.core.replica.partition import Partition

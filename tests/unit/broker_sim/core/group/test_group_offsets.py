@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.coordinators import GROUPS, World
+from support.core.coordinators import GROUPS, World
 
 from broker_sim.core.coordinator.partition_writer import PartitionMarker
 from broker_sim.core.effects import Append, Flush

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from support.coordinators import World
+from support.core.coordinators import World
+from support.core.group_calls import heartbeat, leave, state
 
 from broker_sim.core.group import GroupConfig
 from broker_sim.core.group.classic_group import ClassicGroup
@@ -17,23 +18,6 @@ from txnlog_kafka.wire.invariants import InvariantViolation
 E, S = ErrorCode, GroupState
 OLD = {"requires_known_member_id": False}
 LONG = {"session_timeout_ms": 60_000, "rebalance_timeout_ms": 60_000}
-
-
-def state(world: World) -> str:
-    return world.groups.describe_group("g").state
-
-
-def heartbeat(world: World, member_id: str, generation_id: int, instance: str | None = None):
-    return world.step(
-        world.groups.heartbeat, "g", member_id=member_id, generation_id=generation_id,
-        group_instance_id=instance,
-    )  # fmt: skip
-
-
-def leave(world: World, *members: LeavingMember) -> list[ErrorCode]:
-    result = world.step(world.groups.leave_group, "g", members)
-    assert result.error is E.NONE
-    return [error for _, error in result.members]
 
 
 def build_group(world: World, count: int = 2, **more) -> list:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support import plain_messages
-from support.broker_build import BrokerOnDisk, request, struct
+from support.core import plain_messages
+from support.core.broker_build import BrokerOnDisk, request, struct
 
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey

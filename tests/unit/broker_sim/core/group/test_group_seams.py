@@ -6,8 +6,8 @@ The names B23 to B29 are those of the field bugs in `docs/faults.md`.
 from __future__ import annotations
 
 import pytest
-from support.broker_build import BrokerOnDisk, request
-from support.coordinators import World
+from support.core.broker_build import BrokerOnDisk, request
+from support.core.coordinators import World
 
 from broker_sim.core.coordinator.partition_writer import PartitionMarker
 from broker_sim.core.group import GroupConfig

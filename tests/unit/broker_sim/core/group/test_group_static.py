@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.coordinators import World
-from test_group_rebalance import heartbeat, leave, state
+from support.core.coordinators import World
+from support.core.group_calls import heartbeat, leave, state
 
 from broker_sim.core.group.requests import LeavingMember
 from txnlog_kafka.wire.errors import ErrorCode

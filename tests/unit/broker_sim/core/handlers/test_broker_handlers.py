@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from support.broker_build import BrokerOnDisk, request, struct
-from support.message_build import fill
+from support.core.broker_build import BrokerOnDisk, request, struct
+from support.core.message_build import fill
 
 from broker_sim.core.handlers import HANDLERS
 from broker_sim.core.handlers.api_versions import unsupported_version_response

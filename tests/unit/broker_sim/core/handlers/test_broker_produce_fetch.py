@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.broker_build import (
+from support.core.broker_build import (
     BrokerOnDisk,
     fetch_request,
     produce_request,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.broker_build import request, struct
-from support.transaction_cluster import OFFSETS, TransactionCluster
+from support.core.broker_build import request, struct
+from support.core.transaction_cluster import OFFSETS, TransactionCluster
 
 from broker_sim.core.controller.registrations import PartitionRegistration
 from txnlog_kafka.wire.errors import error_name

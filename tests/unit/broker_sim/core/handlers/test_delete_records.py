@@ -6,8 +6,8 @@ import copy
 import random
 
 import pytest
-from support.broker_build import BrokerOnDisk, fetch_request, request, struct
-from support.log_build import build_batch
+from support.core.broker_build import BrokerOnDisk, fetch_request, request, struct
+from support.core.log_build import build_batch
 
 from broker_sim.core.config import DataDirectoryError
 from broker_sim.core.effects import Effects

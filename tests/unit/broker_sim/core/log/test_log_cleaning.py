@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from support.compaction import COMPACTED, CompactedLog, compact, headers, keyed_batch
-from support.log_build import NOW_MS
+from support.core.log_build import NOW_MS
+from support.lives.compaction import COMPACTED, CompactedLog, compact, headers, keyed_batch
 
 from broker_sim.core.effects import Delete
 from broker_sim.core.log import AppendOrigin

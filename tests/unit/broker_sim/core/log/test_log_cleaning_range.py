@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from support.compaction import (
+from support.core.log_build import NOW_MS
+from support.lives.compaction import (
     COMPACTED,
     CompactedLog,
     bases,
@@ -14,7 +15,6 @@ from support.compaction import (
     headers,
     keyed_batch,
 )
-from support.log_build import NOW_MS
 
 from broker_sim.core.effects import Append, Delete, Effects, Flush, Rename
 from broker_sim.core.log import cleaning as cleaning_module

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from support.batch_layout import LAST_OFFSET_DELTA_AT
-from support.damage import consume_until_damage, flip, replace
-from support.log_build import SMALL, LogOnDisk, build_batch
+from support.core.batch_layout import LAST_OFFSET_DELTA_AT
+from support.core.damage import consume_until_damage, flip, replace
+from support.core.log_build import SMALL, LogOnDisk, build_batch
 
 from broker_sim.core.effects import Append, Truncate
 from broker_sim.core.log import LogConfig

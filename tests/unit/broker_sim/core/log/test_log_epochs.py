@@ -10,7 +10,7 @@ records after those of the newer one.
 from __future__ import annotations
 
 import pytest
-from support.log_build import LogOnDisk, build_batch
+from support.core.log_build import LogOnDisk, build_batch
 
 from broker_sim.core.effects import WriteFile
 from txnlog_kafka.wire.records import stamp_offsets

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 from crc32c_rs import crc32c
-from support.log_build import TOPIC_ID, LogOnDisk, build_batch
+from support.core.log_build import TOPIC_ID, LogOnDisk, build_batch
 
 from broker_sim.core.log import AbortedTransaction, LogConfig, files
 from broker_sim.core.log.indexes import CorruptIndex, OffsetIndex, TimeIndex, TransactionIndex

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.log_build import NOW_MS, SMALL, LogOnDisk, build_batch
+from support.core.log_build import NOW_MS, SMALL, LogOnDisk, build_batch
 
 from broker_sim.core.effects import Append, Delete, Truncate, WriteFile
 from broker_sim.core.log import Folder, InconsistentTopicId, KnownAtStart, LogConfig, PartitionLog

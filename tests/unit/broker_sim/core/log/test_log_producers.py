@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.log_build import LogOnDisk, build_batch
+from support.core.log_build import LogOnDisk, build_batch
 
 from broker_sim.core.log import AppendOrigin, LogConfig
 from txnlog_kafka.wire import records

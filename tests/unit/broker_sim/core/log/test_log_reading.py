@@ -6,7 +6,7 @@ import gzip
 import struct
 
 import pytest
-from support.log_build import NOW_MS, LogOnDisk, build_batch
+from support.core.log_build import NOW_MS, LogOnDisk, build_batch
 
 from broker_sim.core.effects import Append, Truncate
 from broker_sim.core.log import AppendOrigin, Folder, LogConfig, PartitionLog, timestamps

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from support.log_build import LogOnDisk, build_batch
+from support.core.log_build import LogOnDisk, build_batch
 
 from broker_sim.core.effects import Append, Delete, Flush, Truncate, WriteFile
 from broker_sim.core.log import LogConfig

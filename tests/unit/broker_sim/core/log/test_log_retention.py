@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.log_build import NOW_MS, LogOnDisk, build_batch
+from support.core.log_build import NOW_MS, LogOnDisk, build_batch
 
 from broker_sim.core.effects import Flush
 from broker_sim.core.log import LogConfig

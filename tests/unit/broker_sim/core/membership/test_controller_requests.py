@@ -6,15 +6,15 @@ import random
 from typing import Any
 
 import pytest
-from support.broker_build import (
+from support.core.broker_build import (
     BrokerOnDisk,
     fetch_request,
     produce_request,
     request,
     struct,
 )
-from support.message_build import fill
-from support.registry_cluster import RegistryCluster
+from support.core.message_build import fill
+from support.core.registry_cluster import RegistryCluster
 
 from broker_sim.apis import BROKER_APIS, BrokerApiKey, frames
 from broker_sim.core.controller.acls import CLUSTER_NAME, AclOperation, ResourceType

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 
 import pytest
-from support.broker_build import BrokerOnDisk, produce_request, request, struct
-from support.damage import flip
-from support.registry_cluster import RegistryCluster
+from support.core.broker_build import BrokerOnDisk, produce_request, request, struct
+from support.core.damage import flip
+from support.core.registry_cluster import RegistryCluster
 
 from broker_sim.apis.registry import NO_SESSION
 from broker_sim.cli.main import main

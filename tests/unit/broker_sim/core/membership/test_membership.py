@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from support.broker_build import produce_request, request
-from support.registry_cluster import REGISTRY, Member, RegistryCluster
+from support.core.broker_build import produce_request, request
+from support.core.registry_cluster import REGISTRY, Member, RegistryCluster
 
 from broker_sim.core.config import DataDirectoryError
 from broker_sim.core.controller.image import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gzip
 
 import pytest
-from support.broker_build import BrokerOnDisk, request, struct
-from support.compaction import keyed_batch
+from support.core.broker_build import BrokerOnDisk, request, struct
+from support.lives.compaction import keyed_batch
 
 from broker_sim.core.effects import Rename, TimerFired, WriteFile
 from broker_sim.core.log import validation

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.broker_build import request, struct
-from support.core_cluster import CoreCluster, replicated
+from support.core.broker_build import request, struct
+from support.core.core_cluster import CoreCluster, replicated
 
 from txnlog_kafka.wire.errors import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey

@@ -4,9 +4,9 @@ on a disk that has lost something which other replicas have."""
 from __future__ import annotations
 
 import pytest
-from support.broker_build import BrokerOnDisk, fetch_request, produce_request
-from support.core_cluster import ORDERS, CoreCluster, replicated
-from support.log_build import build_batch
+from support.core.broker_build import BrokerOnDisk, fetch_request, produce_request
+from support.core.core_cluster import ORDERS, CoreCluster, replicated
+from support.core.log_build import build_batch
 
 from broker_sim.core.effects import Append, Delete, Truncate
 from broker_sim.core.log.offset_checkpoint import HIGH_WATERMARK_FILE, decode_offsets

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.broker_build import fetch_request
-from support.core_cluster import CoreCluster, replicated
+from support.core.broker_build import fetch_request
+from support.core.core_cluster import CoreCluster, replicated
 
 from broker_sim.core.config import BrokerConfig, ConfigError
 from broker_sim.core.config.cluster import LEADER_SELECTOR, RACK_AWARE_SELECTOR

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.core_cluster import LAG_MS, ORDERS, CoreCluster, replicated
+from support.core.core_cluster import LAG_MS, ORDERS, CoreCluster, replicated
 
 from broker_sim.core.effects import PeerAnswer
 from txnlog_kafka.wire.errors import ErrorCode

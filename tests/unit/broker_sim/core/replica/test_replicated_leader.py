@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.broker_build import fetch_request, request, struct
-from support.core_cluster import LAG_MS, ORDERS, CoreCluster, replicated
+from support.core.broker_build import fetch_request, request, struct
+from support.core.core_cluster import LAG_MS, ORDERS, CoreCluster, replicated
 
 from broker_sim.core.controller.registrations import NO_LEADER
 from txnlog_kafka.wire.errors import ErrorCode

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator
 
 import pytest
-from support.broker_build import BrokerOnDisk, request, struct
+from support.core.broker_build import BrokerOnDisk, request, struct
 
 from broker_sim.core.effects import Delete, Rename, WriteFile
 from broker_sim.core.log import STRAY_SUFFIX

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.broker_build import fetch_request, produce_request, request, struct
-from support.registry_cluster import RegistryCluster
-from support.registry_producer import Producer
+from support.core.broker_build import fetch_request, produce_request, request, struct
+from support.core.registry_cluster import RegistryCluster
+from support.core.registry_producer import Producer
 
 from broker_sim.core.controller.registrations import NO_LEADER
 from broker_sim.core.effects import TraceEvent

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.access_asks import (
+from support.core.broker_build import BrokerOnDisk, request, struct
+from support.core.plain_messages import operations, plain
+from support.raw.access_asks import (
     ASKS,
     CLUSTER_REFUSED,
     ID_REFUSED,
@@ -20,8 +22,6 @@ from support.access_asks import (
     offset_commit,
     produce,
 )
-from support.broker_build import BrokerOnDisk, request, struct
-from support.plain_messages import operations, plain
 
 from broker_sim.core.config import AUTHORIZER
 from broker_sim.core.controller.acls import CLUSTER_NAME, AclOperation, ResourceType

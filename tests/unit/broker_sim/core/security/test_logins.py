@@ -6,8 +6,8 @@ import itertools
 import json
 
 import pytest
-from support.broker_build import BrokerOnDisk, request, struct
-from support.sasl_client import MECHANISM_IDS, SASL_CONFIG, USERS, add_user, log_in
+from support.clients.sasl_client import MECHANISM_IDS, SASL_CONFIG, USERS, add_user, log_in
+from support.core.broker_build import BrokerOnDisk, request, struct
 
 from broker_sim.apis import BROKER_APIS
 from broker_sim.core.config import ConfigError

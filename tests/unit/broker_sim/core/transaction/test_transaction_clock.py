@@ -7,7 +7,7 @@ a dead producer open.
 from __future__ import annotations
 
 import pytest
-from support.coordinators import World
+from support.core.coordinators import World
 
 from txnlog_kafka.wire.errors import ErrorCode as E
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.coordinators import NOW_MS, ONE, ONE_V1, MemoryHost, World
-from test_transaction_states import build_metadata
+from support.core.coordinators import NOW_MS, ONE, ONE_V1, MemoryHost, World
+from support.core.transaction_values import build_metadata
 
 from broker_sim.core.transaction.metadata import EPOCH_LAST
 from broker_sim.core.transaction.results import ProducerIdResult

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.broker_build import request, struct
-from support.raw import RawProducer
-from support.transaction_cluster import DATA, OFFSETS, STATE, TransactionCluster
+from support.core.broker_build import request, struct
+from support.core.transaction_cluster import DATA, OFFSETS, STATE, TransactionCluster
+from support.raw.raw import RawProducer
 
 from broker_sim.core.controller.image import topic_deleted_record
 from broker_sim.core.controller.registrations import NO_LEADER

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from support.coordinators import World
-from support.core_cluster import CoreCluster, replicated
-from support.registry_cluster import RegistryCluster
-from support.registry_producer import Producer
+from support.core.coordinators import World
+from support.core.core_cluster import CoreCluster, replicated
+from support.core.registry_cluster import RegistryCluster
+from support.core.registry_producer import Producer
 
 from broker_sim.core.effects import Flush, Stop
 from broker_sim.core.transaction.states import TransactionState

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.coordinators import NOW_MS, ONE, ONE_V1, MemoryHost, World
-from test_transaction_states import build_metadata
+from support.core.coordinators import NOW_MS, ONE, ONE_V1, MemoryHost, World
+from support.core.transaction_values import build_metadata
 
 from broker_sim.core.effects import Append, Flush
 from broker_sim.core.group.requests import OffsetToCommit, TxnOffsetCommit

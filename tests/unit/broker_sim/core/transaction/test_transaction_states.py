@@ -6,11 +6,11 @@ import itertools
 from dataclasses import replace
 
 import pytest
+from support.core.transaction_values import build_metadata
 
 from broker_sim.core.transaction.metadata import (
     EPOCH_LAST,
     TransactionEntry,
-    TransactionMetadata,
     plan_add_partitions,
     plan_complete,
     plan_dead,
@@ -43,14 +43,6 @@ LEGAL = {
     (S.EMPTY, S.DEAD), (S.COMPLETE_COMMIT, S.DEAD), (S.COMPLETE_ABORT, S.DEAD),
     (S.ONGOING, S.PREPARE_EPOCH_FENCE),
 }  # fmt: skip
-
-
-def build_metadata(state: TransactionState = S.EMPTY, **more) -> TransactionMetadata:
-    values = {
-        "transactional_id": "t", "producer_id": 5, "producer_epoch": 3, "timeout_ms": 1000,
-        "state": state, "last_update_ms": 100, "start_ms": 50,
-    } | more  # fmt: skip
-    return TransactionMetadata(**values)
 
 
 def test_the_table_names_every_state_and_the_numbers_on_disk_are_kafkas() -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.broker_build import BrokerOnDisk, request
-from support.raw import RawProducer
+from support.core.broker_build import BrokerOnDisk, request
+from support.raw.raw import RawProducer
 
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey

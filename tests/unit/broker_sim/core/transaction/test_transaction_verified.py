@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.broker_build import produce_request
-from support.raw import RawProducer
-from support.transaction_cluster import DATA, OFFSETS, STATE, TransactionCluster
+from support.core.broker_build import produce_request
+from support.core.transaction_cluster import DATA, OFFSETS, STATE, TransactionCluster
+from support.raw.raw import RawProducer
 
 from broker_sim.core.controller.registrations import NO_LEADER
 from broker_sim.core.coordinator.partition_writer import PartitionMarker

@@ -1,0 +1,129 @@
+"""Three brokers and their registry, with a network between them that can be cut."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from support.brokers.network import Network, Way
+from support.brokers.probe import free_ports, wait_until
+from support.brokers.sim_cluster import NODES, REPLICATED
+from support.raw.raw import Connection
+
+from broker_sim import REGISTRY, LocalCluster
+from txnlog_kafka.wire.messages import APIS, ApiKey
+
+HEALED_SECONDS_MAX = 120.0
+SHORT = {
+    # What takes its time in a cluster is seen within a round.
+    "replica.lag.time.max.ms": 4000,
+    "replica.socket.timeout.ms": 5000,
+    "listener.security.protocol.map": "CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT",
+    "inter.broker.listener.name": "BROKERS",
+}
+
+
+class ChaosCluster:
+    """A context manager. Clients connect directly, brokers to each other and the registry by doors
+    of the network."""
+
+    def __init__(self, folder: Path) -> None:
+        self.network = Network()
+        self.ports = free_ports(NODES)
+        inner = free_ports(NODES)
+        self.cluster: LocalCluster
+        self._paused: set[int] = set()
+        registry = self.network.door(REGISTRY, lambda: self.cluster.registry_port)
+        configs = []
+        for number in range(NODES):
+            door = self.network.door(number, lambda number=number: inner[number])
+            clients = f"CLIENTS://127.0.0.1:{self.ports[number]}"
+            configs.append(
+                {
+                    "listeners": f"{clients},BROKERS://127.0.0.1:{inner[number]}",
+                    "advertised.listeners": f"{clients},BROKERS://127.0.0.1:{door}",
+                    "registry.connect": f"127.0.0.1:{registry}",
+                }
+            )
+        self.cluster = LocalCluster(
+            folder, NODES, REPLICATED | SHORT, self.ports, broker_configs=configs
+        )
+        self.bootstrap_servers = self.cluster.bootstrap_servers
+
+    def __enter__(self) -> ChaosCluster:
+        self.cluster.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        try:
+            self.heal()
+            self.cluster.stop()
+        finally:
+            self.network.close()
+
+    def start(self, number: int) -> None:
+        """Start one that is down. A broker needs the registry for that: where it cannot be reached
+        now, `heal` will start it."""
+        cut = self.network.cut_ways
+        reachable = self.cluster.is_running(REGISTRY) and REGISTRY not in self._paused
+        if number == REGISTRY or (reachable and not any(REGISTRY in way for way in cut)):
+            self.cluster.start(number)
+
+    def stop(self, number: int) -> None:
+        """SIGTERM, and wait until it is gone."""
+        self.cluster.stop(number)
+
+    def pause(self, number: int) -> None:
+        """SIGSTOP."""
+        self._paused.add(number)
+        self.cluster.pause(number)
+
+    def resume(self, number: int) -> None:
+        """SIGCONT."""
+        self._paused.discard(number)
+        self.cluster.resume(number)
+
+    def lose_disk(self, number: int) -> None:
+        """SIGKILL, and nothing is left of its files."""
+        self.cluster.kill(number)
+        shutil.rmtree(self.cluster.broker_dir(number))
+
+    def ways_of(self, number: int) -> list[Way]:
+        """From and to everybody else, the registry among them."""
+        others = [each for each in (REGISTRY, *range(NODES)) if each != number]
+        return [way for each in others for way in ((number, each), (each, number))]
+
+    def heal(self) -> None:
+        """Every process runs, and all can speak to each other."""
+        self.network.heal()
+        for number in (REGISTRY, *range(NODES)):
+            if self.cluster.is_running(number):
+                self.resume(number)
+        self.cluster.start()
+
+    def wait_whole(self) -> None:
+        """Return when all replicas of everything are in sync, as every broker knows."""
+        wait_until(self._is_whole, "all replicas in sync", timeout_s=HEALED_SECONDS_MAX)
+
+    def logs_of(self, topic: str, partition: int) -> list[bytes]:
+        """What each broker has of it on disk, wherever its segments begin and end."""
+        found = []
+        for number in range(NODES):
+            folder = self.cluster.broker_dir(number) / f"{topic}-{partition}"
+            found.append(b"".join(path.read_bytes() for path in sorted(folder.glob("*.log"))))
+        return found
+
+    def _is_whole(self) -> bool:
+        message = APIS[ApiKey.METADATA].request(topics=None, allow_auto_topic_creation=False)
+        everybody = set(range(NODES))
+        for port in self.ports:
+            try:
+                with Connection(port) as connection:
+                    answer = connection.ask(message, 9)
+            except (OSError, EOFError):
+                return False
+            isrs = [set(each.isr_nodes) for topic in answer.topics for each in topic.partitions]
+            known = {each.node_id for each in answer.brokers}
+            if known != everybody or any(isr != everybody for isr in isrs):
+                return False
+        return True

@@ -1,0 +1,44 @@
+"""Three brokers of either kind, and who of them has which part."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from confluent_kafka.admin import AdminClient
+from support.brokers.coordinators_ready import TRANSACTION
+from support.raw.raw import Connection, message_class
+
+from txnlog_kafka.wire.messages import ApiKey
+
+ANSWER_SECONDS_MAX = 60
+
+
+class Cluster(Protocol):
+    """Brokers that can be killed one by one, by their numbers."""
+
+    bootstrap_servers: str
+
+    @property
+    def live_port(self) -> int:
+        """The port of one that is up."""
+
+    def kill(self, number: int) -> None:
+        """SIGKILL one."""
+
+    def restart(self, number: int) -> None:
+        """Start one that was killed."""
+
+
+def leader(cluster: Cluster, topic: str, partition: int) -> int:
+    """The number of the broker that leads it."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    found = admin.list_topics(topic, timeout=ANSWER_SECONDS_MAX).topics[topic]
+    return int(found.partitions[partition].leader)
+
+
+def coordinator(cluster: Cluster, key: str, key_type: int = TRANSACTION) -> int:
+    """The number of the broker that coordinates a transactional id, or a group."""
+    request = message_class(ApiKey.FIND_COORDINATOR)(key_type=key_type, coordinator_keys=[key])
+    with Connection(cluster.live_port) as connection:
+        (found,) = connection.ask(request, 4).coordinators
+    return int(found.node_id)

@@ -1,0 +1,146 @@
+"""Brokers that tell what they hold: one started from a shell, or three with their registry."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.brokers.apache_kafka import die_with_parent
+from support.brokers.probe import free_ports, ports_of, wait_for, wait_until
+from support.brokers.sim_broker import SMALL_BROKER
+from support.brokers.sim_cluster import SimCluster
+from support.core.census import FOLDER_VARIABLE, SITE, ask_for_census, grown
+from support.core.comers import COMERS, ORDERS, SESSION_MS, connect_and_close
+from support.raw.raw_admin import make_topic
+from support.raw.routed import RoutedConnection
+from support.raw.swarm import resident_bytes
+
+from broker_sim.local_cluster import REGISTRY
+
+SETTINGS = SMALL_BROKER | {
+    "group.min.session.timeout.ms": str(SESSION_MS),
+    "producer.id.expiration.ms": "1000",
+    "producer.id.expiration.check.interval.ms": "500",
+    "transactional.id.expiration.ms": "1000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
+    "offsets.retention.check.interval.ms": "500",
+    "metadata.log.max.snapshot.interval.ms": "500",
+}
+"""What Kafka keeps for days is gone soon."""
+NOISE = 20
+"""Objects that come and go by themselves."""
+
+
+class ShellBroker:
+    """A broker that nobody but its shell knows, with figures for a scraper."""
+
+    def __init__(self, folder: Path) -> None:
+        settings = [f"--set={name}={value}" for name, value in SETTINGS.items()]
+        (port,) = free_ports(1)
+        self.bootstrap_servers = f"127.0.0.1:{port}"
+        with (folder / "broker.log").open("w") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "broker_sim", "start", "--data-dir", str(folder / "data"),
+                 "--port", str(port), "--metrics-port", "0", *settings],
+                stdout=subprocess.PIPE, stderr=log, text=True,
+                preexec_fn=die_with_parent,  # noqa: PLW1509
+            )  # fmt: skip
+        self.pids = [self._process.pid]
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline().startswith("READY")
+
+    def stop(self) -> None:
+        """Cleanly."""
+        self._process.terminate()
+        self._process.communicate()
+        assert self._process.returncode == 0
+
+
+class ThreeBrokers(SimCluster):
+    """A cluster and its registry."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, SETTINGS)
+        self.start()
+        self.pids = [self._cluster.pid(number) for number in (REGISTRY, *self.numbers)]
+
+
+class Held:
+    """What the processes hold, and how it grows while something comes and goes."""
+
+    def __init__(self, brokers: ShellBroker | ThreeBrokers, folder: Path) -> None:
+        self._brokers = brokers
+        self._folder = folder
+        self._names = 0
+
+    def settle(self, count: int) -> None:
+        """Let that many of all come and go, after which nothing is there for the first time."""
+        for kind in COMERS:
+            self._come(kind, count)
+        self._connect(count)
+        before = self._census()
+
+        def is_quiet() -> bool:
+            nonlocal before
+            before, last = self._census(), before
+            return not any(grown(new, old, NOISE) for old, new in zip(last, before, strict=True))
+
+        for _ in range(3):
+            wait_until(is_quiet, "what came first to be gone")
+
+    def check_connections(self, count: int, leak: int) -> None:
+        """Fail when closed connections leave that many objects of a type."""
+        self._check(lambda: self._connect(count), leak)
+
+    def check(self, kind: str, count: int, leak: int) -> None:
+        """Fail when so many of a kind of `COMERS` leave that many objects of a type."""
+        self._check(lambda: self._come(kind, count), leak)
+
+    def resident_bytes(self) -> list[int]:
+        """Of each process."""
+        return [resident_bytes(pid) for pid in self._brokers.pids]
+
+    def _connect(self, count: int) -> None:
+        for port in ports_of(self._brokers.bootstrap_servers):
+            asyncio.run(connect_and_close(port, count))
+
+    def _come(self, kind: str, count: int) -> None:
+        names = [f"{kind}-{self._names + each}".replace(" ", "-") for each in range(count)]
+        self._names += count
+        with RoutedConnection(ports_of(self._brokers.bootstrap_servers)) as connection:
+            COMERS[kind](connection, names)
+
+    def _check(self, come: Callable[[], None], leak: int) -> None:
+        before = self._census()
+        come()
+
+        def more() -> list[dict[str, int]]:
+            pairs = zip(before, self._census(), strict=True)
+            return [grown(*pair, leak) for pair in pairs]
+
+        wait_for(more, [{} for _ in before], timeout_s=30)
+
+    def _census(self) -> list[Counter[str]]:
+        return [ask_for_census(pid, self._folder) for pid in self._brokers.pids]
+
+
+@contextmanager
+def started(folder: Path, *, cluster: bool) -> Iterator[Held]:
+    """The brokers, with a topic."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv(FOLDER_VARIABLE, str(folder))
+        patched.setenv("PYTHONPATH", os.pathsep.join(map(str, (SITE, SITE.parent.parent))))
+        brokers = ThreeBrokers(folder) if cluster else ShellBroker(folder)
+    try:
+        with RoutedConnection(ports_of(brokers.bootstrap_servers)) as connection:
+            make_topic(connection, ORDERS)
+        yield Held(brokers, folder)
+    finally:
+        brokers.stop()

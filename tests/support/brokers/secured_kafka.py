@@ -1,0 +1,204 @@
+"""Both brokers with an authorizer, where the client under test may do what a test allows it.
+
+The connector speaks PLAINTEXT, and over PLAINTEXT everybody is User:ANONYMOUS: that is the user
+whose ACLs the tests set. The broker itself, its controller and the tests' admin client come by a
+listener with SASL/PLAIN, as a super user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from support.brokers.apache_kafka import ApacheKafka
+from support.brokers.probe import free_ports, wait_until
+from support.brokers.sim_broker import SimBroker
+
+USER = "User:ANONYMOUS"
+ADMIN, PASSWORD = "admin", "admin-secret"
+TIMEOUT_S = 60.0
+_LOGIN = (
+    "org.apache.kafka.common.security.plain.PlainLoginModule required "
+    f'username="{ADMIN}" password="{PASSWORD}" user_{ADMIN}="{PASSWORD}";'
+)
+
+
+@dataclass(frozen=True, order=True)
+class Acl:
+    """An operation that is allowed on a resource, in Kafka's words; `name*` is a prefix."""
+
+    operation: str
+    resource_type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.operation} on {self.resource_type} {self.name}"
+
+    def binding(self) -> AclBinding:
+        """As the admin client wants it."""
+        prefixed = self.name.endswith("*") and self.name != "*"
+        return AclBinding(
+            ResourceType[self.resource_type],
+            self.name[:-1] if prefixed else self.name,
+            ResourcePatternType.PREFIXED if prefixed else ResourcePatternType.LITERAL,
+            USER,
+            "*",
+            AclOperation[self.operation],
+            AclPermissionType.ALLOW,
+        )
+
+
+EVERYTHING = (
+    Acl("ALL", "TOPIC", "*"),
+    Acl("ALL", "GROUP", "*"),
+    Acl("ALL", "TRANSACTIONAL_ID", "*"),
+)
+_OF_USER = AclBindingFilter(
+    ResourceType.ANY,
+    None,
+    ResourcePatternType.ANY,
+    USER,
+    None,
+    AclOperation.ANY,
+    AclPermissionType.ANY,
+)
+
+
+class Guard:
+    """The listener of the tests' admin client, and the user's ACLs."""
+
+    def __init__(self) -> None:
+        (self._port,) = free_ports(1)
+        self._admin: AdminClient | None = None
+
+    def settings(self, more: dict[str, str]) -> dict[str, str]:
+        """With the listeners and protocols of `more`."""
+        admin = f"ADMIN://127.0.0.1:{self._port}"
+        return {
+            "listeners": f"{more['listeners']},{admin}",
+            "advertised.listeners": f"{more['advertised.listeners']},{admin}",
+            "inter.broker.listener.name": "ADMIN",
+            "sasl.enabled.mechanisms": "PLAIN",
+            "sasl.mechanism.inter.broker.protocol": "PLAIN",
+            "listener.name.admin.plain.sasl.jaas.config": _LOGIN,
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "super.users": f"User:{ADMIN}",
+        }
+
+    def open(self) -> None:
+        """The broker runs: the user may do everything."""
+        if self._admin is None:
+            self._admin = AdminClient(
+                {
+                    "bootstrap.servers": f"127.0.0.1:{self._port}",
+                    "security.protocol": "SASL_PLAINTEXT",
+                    "sasl.mechanism": "PLAIN",
+                    "sasl.username": ADMIN,
+                    "sasl.password": PASSWORD,
+                    "log_level": 0,
+                }
+            )
+            self._allow(EVERYTHING)
+
+    @contextlib.contextmanager
+    def only(self, acls: Iterable[Acl]) -> Iterator[None]:
+        """The user may do what these allow, and nothing else; everything again afterwards."""
+        self._allow(acls)
+        try:
+            yield
+        finally:
+            self._allow(EVERYTHING)
+
+    def _allow(self, acls: Iterable[Acl]) -> None:
+        """Replace the user's ACLs, and wait until the broker's authorizer has taken them in."""
+        assert self._admin is not None
+        wanted, present = {acl.binding() for acl in acls}, self._present()
+        missing, unwanted = wanted - present, present - wanted
+        made = self._admin.create_acls(list(missing)) if missing else {}
+        filters = [_filter_of(binding) for binding in unwanted]
+        gone = self._admin.delete_acls(filters) if filters else {}
+        for future in (*made.values(), *gone.values()):
+            future.result(TIMEOUT_S)
+        wait_until(lambda: self._present() == wanted, "the authorizer to know the new ACLs")
+
+    def _present(self) -> set[AclBinding]:
+        assert self._admin is not None
+        return set(self._admin.describe_acls(_OF_USER).result(TIMEOUT_S))
+
+
+class SecuredKafka(ApacheKafka):
+    """One broker with StandardAuthorizer. Outside of `guard.only` the user may do everything."""
+
+    name = "secured_kafka"
+
+    def __init__(self, folder: Path) -> None:
+        self.guard = Guard()
+        super().__init__(folder, {"num.partitions": "2"})
+
+    def _settings(self) -> dict[str, str]:
+        settings = super()._settings()
+        protocols = "PLAINTEXT:PLAINTEXT,ADMIN:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"
+        return (
+            settings
+            | self.guard.settings(settings)
+            | {
+                "listener.security.protocol.map": protocols,
+                "sasl.mechanism.controller.protocol": "PLAIN",
+                "listener.name.controller.plain.sasl.jaas.config": _LOGIN,
+            }
+        )
+
+    def _is_ready(self) -> bool:
+        self.guard.open()
+        return super()._is_ready()
+
+
+class SecuredSim(SimBroker):
+    """The same, of ours."""
+
+    name = "secured_sim"
+
+    def __init__(self, folder: Path) -> None:
+        self.guard = Guard()
+        (port,) = free_ports(1)
+        plain = dict.fromkeys(
+            ("listeners", "advertised.listeners"), f"PLAINTEXT://127.0.0.1:{port}"
+        )
+        protocols = "PLAINTEXT:PLAINTEXT,ADMIN:SASL_PLAINTEXT"
+        settings = {"num.partitions": "2", "listener.security.protocol.map": protocols}
+        super().__init__(folder, settings | self.guard.settings(plain))
+
+    def start(self) -> None:
+        """And open it to the user."""
+        super().start()
+        self.guard.open()
+
+
+Secured = SecuredKafka | SecuredSim
+SECURED_BROKERS: dict[str, type[Secured]] = {
+    "broker_sim": SecuredSim,
+    "apache_kafka": SecuredKafka,
+}
+
+
+def _filter_of(binding: AclBinding) -> AclBindingFilter:
+    return AclBindingFilter(
+        binding.restype,
+        binding.name,
+        binding.resource_pattern_type,
+        binding.principal,
+        binding.host,
+        binding.operation,
+        binding.permission_type,
+    )

@@ -1,0 +1,157 @@
+"""Both brokers with a listener of each security protocol, and certificates made for them.
+
+`secured.address(listener)` is the address of one of LISTENERS. PLAINTEXT is for the tests' own
+helpers, which are not what is tested. USER may log in by PLAIN and, from the start on, by SCRAM.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from support.brokers.apache_kafka import ApacheKafka
+from support.brokers.certificates import LOCAL, Authority
+from support.brokers.probe import free_ports
+from support.brokers.sim_broker import SimBroker
+
+LISTENERS = {
+    "SSL": "SSL",
+    "MUTUAL": "SSL",
+    "EXPIRED": "SSL",
+    "ELSEWHERE": "SSL",
+    "SASL_SSL": "SASL_SSL",
+    "SASL_PLAINTEXT": "SASL_PLAINTEXT",
+    "SHORT": "SASL_PLAINTEXT",
+}
+"""The security protocol of each listener besides PLAINTEXT."""
+SESSION_MS = 2_000
+"""Of a login at the listener SHORT."""
+USER, PASSWORD = "alice", "alice-secret"
+TOKEN_USER = "carol"
+TIMEOUT_S = 60.0
+_MODULES = "org.apache.kafka.common.security"
+_MECHANISMS = {
+    "plain": f'{_MODULES}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";',
+    "scram-sha-256": f"{_MODULES}.scram.ScramLoginModule required;",
+    "scram-sha-512": f"{_MODULES}.scram.ScramLoginModule required;",
+}
+_TOKENS = {
+    "oauthbearer": (
+        f"{_MODULES}.oauthbearer.OAuthBearerLoginModule required "
+        'unsecuredLoginStringClaim_sub="broker";'
+    ),
+}
+"""A mechanism that Apache Kafka has alone."""
+
+
+class Listeners:
+    """Ports, files and settings of them; `ca` signed the certificates."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ca = Authority()
+        self.ports = dict(zip(LISTENERS, free_ports(len(LISTENERS)), strict=True))
+        folder.mkdir(parents=True, exist_ok=True)
+        self.ca_file = folder / "ca.pem"
+        self.ca_file.write_text(self.ca.pem)
+        self._key_files = {
+            "SSL": self.ca.sign(*LOCAL).write_pem(folder / "local.pem"),
+            "EXPIRED": self.ca.sign(*LOCAL, days=-1).write_pem(folder / "expired.pem"),
+            "ELSEWHERE": self.ca.sign("elsewhere.example").write_pem(folder / "elsewhere.pem"),
+        }
+
+    def address(self, listener: str) -> str:
+        """`host:port` of a listener."""
+        return f"127.0.0.1:{self.ports[listener]}"
+
+    def settings(self, more: dict[str, str], logins: dict[str, str]) -> dict[str, str]:
+        """With the listeners and protocols of `more`, and the login modules of mechanisms."""
+        own = ",".join(f"{name}://{self.address(name)}" for name in LISTENERS)
+        protocols = ",".join(f"{name}:{protocol}" for name, protocol in LISTENERS.items())
+        settings = {
+            "listeners": f"{more['listeners']},{own}",
+            "advertised.listeners": f"{more['advertised.listeners']},{own}",
+            "listener.security.protocol.map": (
+                f"{more['listener.security.protocol.map']},{protocols}"
+            ),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.ca_file),
+            "sasl.enabled.mechanisms": ",".join(logins).upper(),
+            "listener.name.mutual.ssl.client.auth": "required",
+            "listener.name.short.sasl.enabled.mechanisms": "SCRAM-SHA-256",
+            "listener.name.short.connections.max.reauth.ms": str(SESSION_MS),
+        }
+        for name, protocol in LISTENERS.items():
+            of = f"listener.name.{name.lower()}"
+            if protocol.endswith("SSL"):
+                file = self._key_files.get(name, self._key_files["SSL"])
+                settings |= {f"{of}.ssl.keystore.type": "PEM"}
+                settings |= {f"{of}.ssl.keystore.location": str(file)}
+            if protocol.startswith("SASL"):
+                settings |= {
+                    f"{of}.{mechanism}.sasl.jaas.config": jaas for mechanism, jaas in logins.items()
+                }
+        return settings
+
+
+def _add_users(bootstrap_servers: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+        credential = ScramCredentialInfo(mechanism, 4096)
+        change = UserScramCredentialUpsertion(USER, credential, PASSWORD.encode())
+        admin.alter_user_scram_credentials([change])[USER].result(TIMEOUT_S)
+
+
+class TlsKafka(ApacheKafka):
+    """One broker of Apache Kafka."""
+
+    name = "tls_kafka"
+
+    def __init__(self, folder: Path, config: dict[str, str] | None = None) -> None:
+        self.secured = Listeners(folder)
+        self._has_users = False
+        super().__init__(folder, config)
+
+    def _settings(self) -> dict[str, str]:
+        settings = super()._settings()
+        return settings | self.secured.settings(settings, _MECHANISMS | _TOKENS)
+
+    def _is_ready(self) -> bool:
+        if not self._has_users:
+            _add_users(self.bootstrap_servers)
+            self._has_users = True
+        return super()._is_ready()
+
+
+class TlsSim(SimBroker):
+    """One broker of ours."""
+
+    name = "tls_sim"
+
+    def __init__(self, folder: Path, config: dict[str, str] | None = None) -> None:
+        self.secured = Listeners(folder)
+        self._has_users = False
+        (port,) = free_ports(1)
+        plain = {
+            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT",
+        }
+        super().__init__(folder, self.secured.settings(plain, _MECHANISMS) | (config or {}))
+
+    def start(self) -> None:
+        """And add the users."""
+        super().start()
+        if not self._has_users:
+            _add_users(self.bootstrap_servers)
+            self._has_users = True
+
+
+TLS_BROKERS: dict[str, type[TlsKafka | TlsSim]] = {
+    "broker_sim": TlsSim,
+    "apache_kafka": TlsKafka,
+}

@@ -1,0 +1,133 @@
+"""The client programs as processes: each library does all works at once, and prints what it saw."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import KafkaError
+from support.brokers.apache_kafka import REPOSITORY, Unavailable, die_with_parent
+from support.kafka.java_tools import java_command
+
+from txnlog_kafka.wire.errors import ErrorCode
+
+HERE = Path(__file__).parent
+GO_SOURCES = HERE.parent / "go" / "failover"
+GO_BUILT = REPOSITORY / ".cache" / "go-tools"
+BUILD_SECONDS_MAX = 600
+END_SECONDS_MAX = 60
+_NAMES = {code.name for code in ErrorCode if code.value > 0}
+_TEXTS = {KafkaError(code.value).str(): code.name for code in ErrorCode if code.value > 0}
+"""librdkafka's logs have its own texts, such as "Broker: Not leader for partition"."""
+_TEXT = re.compile("|".join(map(re.escape, sorted(_TEXTS, key=len, reverse=True))))
+
+
+def go_program() -> list[str]:
+    """The program with franz-go, compiled once. Unavailable where Go or the modules are not had."""
+    digest = hashlib.sha256()
+    for source in sorted(GO_SOURCES.iterdir()):
+        digest.update(source.read_bytes())
+    program = GO_BUILT / digest.hexdigest()[:16]
+    if not program.exists():
+        if shutil.which("go") is None:
+            raise Unavailable("franz-go is not here: `go` is not installed")
+        GO_BUILT.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(
+            ["go", "build", "-o", str(program), "."],
+            cwd=GO_SOURCES, check=False, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise Unavailable(f"franz-go is not here: {done.stderr.strip()[-200:]}")
+    return [str(program)]
+
+
+def _python(name: str) -> list[str]:
+    return [sys.executable, str(HERE / name)]
+
+
+LIBRARIES = {
+    "librdkafka": lambda: _python("librdkafka_client.py"),
+    "Java client": lambda: [*java_command(), "FailoverClient"],
+    "franz-go": go_program,
+    "kafka-python": lambda: _python("kafka_python_client.py"),
+}
+"""Each gives the command of its program, or raises Unavailable."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a client saw: the fields of `support.clients.failover.events`."""
+
+    at: int
+    work: str
+    ok: tuple[int, ...] = ()
+    error: str = ""
+    anew: bool = False
+
+
+class Client:
+    """A running program. A context manager."""
+
+    def __init__(self, library: str, folder: Path, words: Sequence[str]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.library = library
+        self.events: list[Event] = []
+        self._log = folder / "client.log"
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*LIBRARIES[library](), *words],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
+            )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.end()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            fields = json.loads(line)
+            self.events.append(Event(**fields | {"ok": tuple(fields.get("ok", ()))}))
+
+    def end(self) -> None:
+        """Let it come to its end, or kill it."""
+        assert self._process.stdin is not None
+        if not self._process.stdin.closed:
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout=END_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join()
+
+    @property
+    def lives(self) -> bool:
+        """Whether it has not ended by itself."""
+        return self._process.poll() is None
+
+    def log_tail(self) -> str:
+        """The last that it wrote of itself."""
+        return self._log.read_text(errors="replace")[-2000:]
+
+    def logged_errors(self) -> set[str]:
+        """Kafka's names of the brokers' errors that its log has, though the program saw none."""
+        text = self._log.read_text(errors="replace")
+        named = set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", text)) & _NAMES
+        return named | {_TEXTS[found] for found in _TEXT.findall(text)}

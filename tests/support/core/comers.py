@@ -1,0 +1,182 @@
+"""What comes to a broker and goes again: connections, topics, groups, transactional ids, producers.
+
+All that has some names comes, is used and goes, or is left to what removes it in a broker after a
+while: ends of sessions, expiry of offsets, of ids and of producers.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from support.raw.raw import RawProducer, message_class
+from support.raw.raw_admin import create_topics, new_topic
+from support.raw.swarm import Peer, connect
+
+from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.messages import ApiKey
+
+ORDERS = "orders"
+"""A topic that stays."""
+AT_ONCE = 100
+SESSION_MS = 3000
+RETENTION_MS = 1000
+DELETED, EXPIRED, LEFT, SILENT, NEVER_JOINED = range(5)
+"""How groups go."""
+
+Comers = Callable[[Any, Sequence[str]], None]
+"""(what has the method `ask` of a connection, and finds the right broker; names)"""
+
+
+async def connect_and_close(port: int, count: int) -> None:
+    """That many connections, which say all sorts of things, or nothing."""
+    for done in range(0, count, AT_ONCE):
+        for number, peer in enumerate(await connect(port, min(AT_ONCE, count - done))):
+            await SAYINGS[number % len(SAYINGS)](peer)
+            peer.close()
+
+
+async def _say_nothing(_peer: Peer) -> None:
+    pass
+
+
+async def _ask_for_versions(peer: Peer) -> None:
+    cls = message_class(ApiKey.API_VERSIONS)
+    await peer.ask(cls(client_software_name="s", client_software_version="1"), 3)
+
+
+async def _ask_in_an_unknown_version(peer: Peer) -> None:
+    peer.writer.write(b"\0\0\0\x0c" + b"\0\1\x7f\0" + b"\0\0\0\1" + b"\0\2me")
+    assert await peer.is_closed()
+
+
+async def _say_nonsense(peer: Peer) -> None:
+    peer.writer.write(b"\xff" * 40)
+    assert await peer.is_closed()
+
+
+async def _say_half_a_frame(peer: Peer) -> None:
+    peer.writer.write(b"\0\0\1\0abc")
+
+
+SAYINGS = (
+    _say_nothing,
+    _ask_for_versions,
+    _ask_in_an_unknown_version,
+    _say_nonsense,
+    _say_half_a_frame,
+)
+
+
+def come_as_topics(connection: Any, names: Sequence[str]) -> None:
+    """Created, written to, and deleted."""
+    delete = message_class(ApiKey.DELETE_TOPICS)
+    for start in range(0, len(names), AT_ONCE):
+        some = names[start : start + AT_ONCE]
+        created = create_topics(connection, *(new_topic(name, 1) for name in some))
+        assert {each.error_code for each in created.values()} == {0}
+        for name in some:
+            come_as_producers(connection, [name], topic=name)
+        gone = [delete.DeleteTopicState(name=name, topic_id=uuid.UUID(int=0)) for name in some]
+        answer = connection.ask(delete(topics=gone, timeout_ms=30_000), 6)
+        assert {each.error_code for each in answer.responses} == {0}
+
+
+def come_as_producers(connection: Any, names: Sequence[str], topic: str = ORDERS) -> None:
+    """Idempotent ones, each of which writes once."""
+    for name in names:
+        producer = RawProducer(connection)
+        assert producer.init() == "NONE"
+        assert producer.produce(topic, 0, name) == "NONE"
+
+
+def come_as_transactional_ids(connection: Any, names: Sequence[str]) -> None:
+    """Each writes, commits an offset, and ends its transaction one way or the other."""
+    for number, name in enumerate(names):
+        producer = RawProducer(connection, name)
+        assert producer.init() == "NONE"
+        bumps = number % 2 == 0
+        if not bumps:
+            assert producer.add_partitions(ORDERS, 0) == "NONE"
+            assert producer.add_offsets(ORDERS) == "NONE"
+        assert producer.produce(ORDERS, 0, name, version=12 if bumps else 11) == "NONE"
+        committed = producer.commit_offset(ORDERS, ORDERS, 0, number, version=5 if bumps else 4)
+        assert committed == "NONE"
+        assert producer.end(commit=number % 3 > 0, version=5 if bumps else 4) == "NONE"
+
+
+def come_as_groups(connection: Any, names: Sequence[str]) -> None:
+    """Of offsets, which are deleted or expire; and with a member that leaves, or says nothing more
+    once it has joined, or once it has a member id."""
+    for number, name in enumerate(names):
+        way = number % (NEVER_JOINED + 1)
+        if way in (DELETED, EXPIRED):
+            _commit(connection, name, retention_ms=-1 if way == DELETED else RETENTION_MS)
+            if way == DELETED:
+                answer = connection.ask(message_class(ApiKey.DELETE_GROUPS)(groups_names=[name]), 2)
+                assert answer.results[0].error_code == 0
+        else:
+            _join(connection, name, way)
+
+
+def _commit(connection: Any, group: str, retention_ms: int) -> None:
+    cls = message_class(ApiKey.OFFSET_COMMIT)
+    topic = cls.OffsetCommitRequestTopic
+    place = topic.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=1, committed_metadata=group
+    )
+    request = cls(
+        group_id=group,
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        retention_time_ms=retention_ms,
+        topics=[topic(name=ORDERS, partitions=[place])],
+    )
+    assert connection.ask(request, 4).topics[0].partitions[0].error_code == 0
+
+
+def _join(connection: Any, group: str, way: int) -> None:
+    join = message_class(ApiKey.JOIN_GROUP)
+    request = join(
+        group_id=group,
+        session_timeout_ms=SESSION_MS,
+        rebalance_timeout_ms=SESSION_MS,
+        member_id="",
+        protocol_type="consumer",
+        protocols=[join.JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+    request.member_id = connection.ask(request, 5).member_id
+    if way == NEVER_JOINED:
+        return None
+    joined = connection.ask(request, 5)
+    if error_name(joined.error_code) == "UNKNOWN_MEMBER_ID":
+        # The sweep of expired offsets took the group, which had none yet, as in Kafka.
+        return _join(connection, group, way)
+    assert joined.error_code == 0
+    sync = message_class(ApiKey.SYNC_GROUP)
+    answer = connection.ask(
+        sync(
+            group_id=group,
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            assignments=[
+                sync.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"all")
+            ],
+        ),
+        3,
+    )
+    assert answer.error_code == 0
+    if way == LEFT:
+        leave = message_class(ApiKey.LEAVE_GROUP)
+        members = [leave.MemberIdentity(member_id=joined.member_id, group_instance_id=None)]
+        assert connection.ask(leave(group_id=group, members=members), 4).error_code == 0
+    return None
+
+
+COMERS: dict[str, Comers] = {
+    "topics": come_as_topics,
+    "groups": come_as_groups,
+    "transactional ids": come_as_transactional_ids,
+    "producers": come_as_producers,
+}

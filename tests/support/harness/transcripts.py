@@ -1,0 +1,46 @@
+"""Digests of what Apache Kafka was asked and answered, recorded once per version of it.
+
+A sequence of requests that two brokers answered alike is one transcript, whoever is asked. So ours
+alone is asked again, and has to give the recorded one. Where it does not, or nothing is recorded,
+the answers or the requests are others than they were, and only Apache Kafka can tell who is right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from support.brokers.apache_kafka import VERSION
+
+RECORDED = Path(__file__).parents[2] / "recorded" / VERSION
+
+Transcript = list[str]
+"""One digest a request; the last one may be a word about how the sequence ended."""
+
+
+def digest(value: Any) -> str:
+    """Of a value made of what JSON knows, of tuples and of bytes."""
+    text = json.dumps(value, sort_keys=True, default=repr)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def read_transcripts(name: str) -> dict[int, Transcript]:
+    """By seed; empty when nothing is recorded by this name."""
+    path = _path(name)
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return {int(seed): words for seed, *words in map(str.split, lines)}
+
+
+def write_transcripts(name: str, transcripts: Mapping[int, Transcript]) -> None:
+    """One line a seed."""
+    path = _path(name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = (" ".join((str(seed), *words)) + "\n" for seed, words in transcripts.items())
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def _path(name: str) -> Path:
+    return RECORDED / f"{name}.txt"

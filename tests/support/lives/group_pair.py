@@ -1,0 +1,297 @@
+"""One group on two brokers, asked the same: the core of ours in this process, and Apache Kafka.
+
+Ours answers within the step, so it is known at once which requests are parked and which parked ones
+a request releases; exactly these answers are then read from Kafka. Nothing is waited for by time:
+Kafka runs with one network and one request thread (`ORDERED`), so whatever was sent before a round
+trip is carried out before what is sent after it, and `Pair.settle` asks for group and offsets until
+both brokers tell the same.
+
+Member ids, topic ids and producer ids differ; answers are compared with them replaced by the order
+in which they were given out.
+
+Without a port there is ours alone: its `transcript` is the same as that of both when they agree.
+"""
+
+from __future__ import annotations
+
+import re
+import select
+import struct
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from support.brokers.probe import pause
+from support.core.broker_build import BrokerOnDisk, request
+from support.harness.transcripts import digest
+from support.raw.raw import Connection
+
+from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.framing import decode_response, encode_request
+from txnlog_kafka.wire.messages import ApiKey, api_of
+from txnlog_kafka.wire.structs import StructValue
+
+K = ApiKey
+GROUPS = {"group.min.session.timeout.ms": "6000", "group.max.size": "3"}
+"""For both brokers."""
+ORDERED = {"num.network.threads": "1", "num.io.threads": "1"}
+ADMIN = "admin"
+RETRIES = 1_300
+"""A minute: a busy machine may take seconds for what one request began."""
+TRIES_WITHOUT_PAUSE = 100
+UUID_LENGTH = 36
+MEMBER_ID = re.compile(r".*-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+NOT_YET = {
+    "CONCURRENT_TRANSACTIONS",
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    "COORDINATOR_NOT_AVAILABLE",
+    "NOT_COORDINATOR",
+}
+
+Plain = Any
+"""A message as dicts, lists and plain values, ids replaced."""
+
+
+class OtherLeader(Exception):
+    """Kafka chose another of the remaining members as leader: from here on the groups differ."""
+
+
+class Wire(Connection):
+    """A connection on which an answer may come much later than its request."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(port)
+        self._waiting: tuple[Any, int] | None = None
+
+    def send(self, message: Any, version: int) -> None:
+        """Send one request; the next is allowed once its answer was read."""
+        assert self._waiting is None
+        self._correlation_id += 1
+        self.send_bytes(encode_request(message, version, self._correlation_id, "raw"))
+        self._waiting = (api_of(message), version)
+
+    def receive(self) -> Any:
+        """The answer, when it comes."""
+        assert self._waiting is not None
+        (size,) = struct.unpack(">i", self._read(4))
+        answer = self._read(size)
+        assert struct.unpack_from(">i", answer) == (self._correlation_id,)
+        (api, version), self._waiting = self._waiting, None
+        return decode_response(api, version, answer)
+
+    def _read(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            try:
+                chunk = self.socket.recv(count - len(data))
+            except TimeoutError:
+                raise AssertionError(f"Apache Kafka does not answer {self._waiting}") from None
+            assert chunk, f"Apache Kafka closed the connection, asked {self._waiting}"
+            data += chunk
+        return data
+
+    def has_answer(self) -> bool:
+        """Whether something came already."""
+        return bool(select.select([self.socket], [], [], 0)[0])
+
+
+@dataclass
+class Names:
+    """One broker's ids, in the order in which it gave them out."""
+
+    members: list[str] = field(default_factory=list)
+    topics: dict[str, uuid.UUID] = field(default_factory=dict)
+
+    def learn(self, answer: Any) -> None:
+        """A member id that its owner is told."""
+        member_id = getattr(answer, "member_id", None)
+        if member_id and member_id not in self.members:
+            self.members.append(member_id)
+
+    def member(self, index: int | None) -> str:
+        """The member id given out as the `index`-th; one that nobody has for -1, "" for None."""
+        if index is None:
+            return ""
+        return self.members[index] if index >= 0 else "nobody"
+
+    def plain(self, value: Any) -> Plain:
+        """A message without what may differ: ids by their order, lists of structs sorted."""
+        if isinstance(value, str) and value in self.members:
+            return f"<member {self.members.index(value)}>"
+        if isinstance(value, str) and MEMBER_ID.fullmatch(value):
+            # Of a member whose first JoinGroup is parked: nobody was told it.
+            return f"<member of {value[:-UUID_LENGTH]}>"
+        if isinstance(value, uuid.UUID):
+            known = {topic_id: name for name, topic_id in self.topics.items()}
+            return f"<topic {known.get(value)}>"
+        if isinstance(value, list):
+            plain = [self.plain(each) for each in value]
+            return sorted(plain, key=repr)
+        if not isinstance(value, StructValue):
+            return value
+        return {name: self.plain(getattr(value, name)) for name in value.DEFAULTS}
+
+
+class Pair:
+    """The same requests to both, or to ours alone; `connection` names one at each."""
+
+    def __init__(self, ours: BrokerOnDisk, port: int | None) -> None:
+        self.ours, self._port = ours, port
+        self._wires: dict[str, Wire] = {}
+        self._numbers: dict[str, int] = {}
+        self._parked: dict[str, tuple[int, int]] = {}
+        self.names = (Names(),) if port is None else (Names(), Names())
+        self.answers: dict[str, Plain] = {}
+        """What the last request brought, by connection; parked ones are not in it."""
+        self.leader_is_open = False
+        """The leader is gone: who is the next one depends on Kafka's random member ids."""
+        self.transcript: list[str] = []
+        """A digest of each request with what both told; may be taken away by its reader."""
+        self.ends_at: int | None = None
+        """Of ours alone: how long the transcript was when Kafka chose another leader."""
+
+    def close(self) -> None:
+        """Give up all connections."""
+        for wire in self._wires.values():
+            wire.socket.close()
+
+    def forget_parked(self) -> None:
+        """Give up the connections on which an answer is awaited."""
+        for connection in list(self._parked):
+            del self._parked[connection]
+            self._drop(connection)
+
+    def _drop(self, connection: str) -> None:
+        if self._port is not None:
+            self._wires.pop(connection).socket.close()
+
+    def wire(self, connection: str) -> Wire:
+        """Kafka's end."""
+        assert self._port is not None
+        if connection not in self._wires:
+            self._wires[connection] = Wire(self._port)
+        return self._wires[connection]
+
+    def is_waiting(self, connection: str) -> bool:
+        """Whether an answer is awaited on it."""
+        return connection in self._parked
+
+    # ------------------------------------------------------------------ ask
+
+    def ask(
+        self, connection: str, make: Callable[[Names], Any], version: int, *, forgets: str = ""
+    ) -> Plain | None:
+        """Send `make(names)` to both; the answer, None when it is parked.
+
+        All answers that this releases are compared. `forgets` is a connection whose parked request
+        Kafka never answers, where ours does.
+        """
+        message, *twins = (make(names) for names in self.names)
+        asked = connection, version, self.names[0].plain(message)
+        number = self._numbers.setdefault(connection, len(self._numbers) + 1)
+        assert connection not in self._parked
+        self._parked[connection] = self.ours.send(message, version, connection_id=number)
+        self.ours.advance(1)
+        for twin in twins:
+            self.wire(connection).send(twin, version)
+        self._read_released(forgets)
+        self.transcript.append(digest((asked, self.answers)))
+        return self.answers.get(connection)
+
+    def _read_released(self, forgets: str) -> None:
+        asked = self.ours.asked.answers
+        released = {name: asked.pop(key) for name, key in self._parked.items() if key in asked}
+        for connection in released:
+            del self._parked[connection]
+        if forgets in released:
+            del released[forgets]
+            self._drop(forgets)
+        both = {name: [answer] for name, answer in released.items()}
+        if self._port is not None:
+            for name, answers in both.items():
+                answers.append(self.wire(name).receive())
+        for answers in both.values():
+            for names, answer in zip(self.names, answers, strict=True):
+                names.learn(answer)
+        self.answers = {}
+        self._check_leaders(list(both.values()))
+        self.answers = {name: self._agreed(answers) for name, answers in both.items()}
+
+    def _check_leaders(self, both: list[list[Any]]) -> None:
+        if len(self.transcript) == self.ends_at:
+            raise OtherLeader
+        for answers in both:
+            leaders = [getattr(answer, "leader", "") for answer in answers]
+            if not all(leaders):
+                continue
+            indexes = {
+                names.members.index(leader)
+                for names, leader in zip(self.names, leaders, strict=True)
+            }
+            if len(indexes) > 1 and self.leader_is_open:
+                raise OtherLeader
+            self.leader_is_open = False
+
+    def _agreed(self, answers: list[Any]) -> Plain:
+        """What all of these tell, which must be the same."""
+        told = [names.plain(each) for names, each in zip(self.names, answers, strict=True)]
+        assert all(each == told[0] for each in told), f"{answers[0]} but Kafka: {answers[1:]}"
+        return told[0]
+
+    def retry(
+        self, make: Callable[[Names], Any], version: int, code: Callable[[Any], int]
+    ) -> list[Any]:
+        """Ask both until Kafka's coordinator is there and idle; the answers as they are."""
+        message, *twins = (make(names) for names in self.names)
+        answers = [self.ours.ask(message, version, connection_id=0)]
+        return answers + [self._retry_on_kafka(twin, version, code) for twin in twins]
+
+    def _retry_on_kafka(self, twin: Any, version: int, code: Callable[[Any], int]) -> Any:
+        for attempt in range(RETRIES):
+            theirs = self.wire(ADMIN).ask(twin, version)
+            if error_name(code(theirs)) not in NOT_YET:
+                return theirs
+            if attempt > TRIES_WITHOUT_PAUSE:
+                pause()
+        raise AssertionError(f"Apache Kafka stays at {error_name(code(theirs))}")
+
+    def agree(self, what: str, told: list[Plain]) -> Plain:
+        """What both told of `what`, which must be the same; it joins the transcript."""
+        assert all(each == told[0] for each in told), f"{told[0]} but Kafka: {told[1:]}"
+        self.transcript.append(digest((what, told[0])))
+        return told[0]
+
+    # ------------------------------------------------------------------ settle
+
+    def settle(self, views: list[tuple[Callable[[Names], Any], int]]) -> list[Plain]:
+        """Ask for `views` until both tell the same; what they tell."""
+        told: list[Plain] = []
+        for make, version in views:
+            ours = self.ours.ask(make(self.names[0]), version, connection_id=0)
+            told.append(self.names[0].plain(ours))
+            for names in self.names[1:]:
+                self._wait_to_tell(told[-1], make(names), version)
+        if self._port is not None:
+            for connection in self._parked:
+                assert not self.wire(connection).has_answer(), f"Kafka answered {connection}"
+        self.transcript.append(digest(told))
+        return told
+
+    def _wait_to_tell(self, expected: Plain, twin: Any, version: int) -> None:
+        for attempt in range(RETRIES):
+            theirs = self.names[1].plain(self.wire(ADMIN).ask(twin, version))
+            if theirs == expected:
+                return
+            if attempt > TRIES_WITHOUT_PAUSE:
+                pause()
+        raise AssertionError(f"{expected} but Kafka: {theirs}")
+
+
+def find_coordinators(pair: Pair, group: str, transactional_id: str) -> None:
+    """Have both brokers make their internal topics, and wait for all of Kafka's coordinators."""
+    for key_type, key in ((0, group), (1, transactional_id)):
+        message = request(K.FIND_COORDINATOR, key_type=key_type, coordinator_keys=[key])
+        pair.retry(lambda _, m=message: m, 4, lambda answer: answer.coordinators[0].error_code)
+    probes = request(K.DESCRIBE_GROUPS, groups=[f"probe-{number}" for number in range(64)])
+    pair.retry(lambda _: probes, 5, lambda answer: max(g.error_code for g in answer.groups))

@@ -1,0 +1,374 @@
+"""A log next to a list of its batches, from which everything that can be asked of it follows."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import random
+from dataclasses import dataclass
+
+from support.core.log_build import SMALL, LogOnDisk, build_batch
+
+from broker_sim.core.effects import Effects
+from broker_sim.core.log import AppendOrigin, LogConfig, ProducerStateView
+from simulation.hosts.disk import SimDisk
+from txnlog_kafka.wire import records
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.records import MarkerType, TransactionMarker
+
+PRODUCERS = (7, 8, 9)
+"""The last one is idempotent only."""
+EMPTY_STATE = ProducerStateView(-1, -1, -1, -1, -1, -1)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch of the list; `marker` is `commit` or `abort`."""
+
+    base: int
+    values: tuple[str, ...]
+    timestamp: int
+    leader_epoch: int
+    producer: tuple[int, int, int] | None = None
+    """Producer id, epoch, base sequence."""
+    transactional: bool = False
+    marker: str = ""
+
+    @property
+    def end(self) -> int:
+        return self.base + len(self.values)
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """First offset, and the marker's when it is decided."""
+
+    producer_id: int
+    first: int
+    marker: int | None = None
+    aborted: bool = False
+
+
+@dataclass
+class Model:
+    """The naive twin: all batches ever appended and not truncated, in their order."""
+
+    batches: list[Batch]
+    start: int = 0
+    high_watermark: int = 0
+    first_offset: int = 0
+    """Of an empty list."""
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1].end if self.batches else self.first_offset
+
+    def truncated(self, offset: int) -> Model:
+        """The list as it is to be after a truncation."""
+        kept = [batch for batch in self.batches if batch.end <= offset]
+        end = kept[-1].end if kept else self.first_offset
+        if offset >= self.end:
+            return self
+        if end < self.start or offset < self.start:
+            return Model([], offset, min(self.high_watermark, offset), offset)
+        return Model(kept, self.start, min(self.high_watermark, end), self.first_offset)
+
+    def transactions(self) -> list[Transaction]:
+        """In the order of their markers, the undecided ones last."""
+        opened: dict[int, int] = {}
+        decided = []
+        for batch in self.batches:
+            if batch.producer is None:
+                continue
+            producer_id = batch.producer[0]
+            if batch.marker:
+                first = opened.pop(producer_id, None)
+                if first is not None:
+                    aborted = batch.marker == "abort"
+                    decided.append(Transaction(producer_id, first, batch.base, aborted))
+            elif batch.transactional:
+                opened.setdefault(producer_id, batch.base)
+        return decided + [Transaction(producer_id, first) for producer_id, first in opened.items()]
+
+    def last_stable_offset(self) -> int:
+        firsts = [
+            max(txn.first, self.start)
+            for txn in self.transactions()
+            if txn.marker is None or txn.marker >= self.high_watermark
+        ]
+        return min([self.high_watermark, *firsts])
+
+    def records(self, *, committed: bool) -> list[tuple[int, str]]:
+        end = self.last_stable_offset() if committed else self.high_watermark
+        aborted = [txn for txn in self.transactions() if txn.aborted]
+        return [
+            (offset, value)
+            for batch in self.batches
+            if not batch.marker
+            for offset, value in enumerate(batch.values, batch.base)
+            if self.start <= offset < end
+            and not (committed and batch.transactional and _within(batch, aborted))
+        ]
+
+    def producers(self) -> tuple[ProducerStateView, ...]:
+        found: dict[int, ProducerStateView] = {}
+        opened = {txn.producer_id: txn.first for txn in self.transactions() if txn.marker is None}
+        for batch in self.batches:
+            if batch.producer is None:
+                continue
+            producer_id, epoch, sequence = batch.producer
+            last = found.get(producer_id, EMPTY_STATE)
+            newest = last.last_sequence if epoch == last.producer_epoch else -1
+            found[producer_id] = ProducerStateView(
+                producer_id,
+                epoch,
+                newest if batch.marker else sequence + len(batch.values) - 1,
+                batch.timestamp + len(batch.values) - 1,
+                0 if batch.marker else last.coordinator_epoch,
+                opened.get(producer_id, -1),
+            )
+        return tuple(view for _, view in sorted(found.items()))
+
+    def epoch_ends(self) -> dict[int, int]:
+        """Where each leader epoch of the readable part ends."""
+        starts: dict[int, int] = {}
+        for batch in self.batches:
+            if batch.end > self.start:
+                starts.setdefault(batch.leader_epoch, batch.base)
+        ends = [*list(starts.values())[1:], self.end]
+        return dict(zip(starts, ends, strict=False))
+
+    def offset_for(self, timestamp: int) -> tuple[int, int] | None:
+        for batch in self.batches:
+            for at in range(len(batch.values)):
+                if batch.base + at >= self.start and batch.timestamp + at >= timestamp:
+                    return batch.timestamp + at, batch.base + at
+        return None
+
+
+def _within(batch: Batch, aborted: list[Transaction]) -> bool:
+    return any(
+        batch.producer is not None
+        and txn.producer_id == batch.producer[0]
+        and txn.first <= batch.base < (txn.marker or 0)
+        for txn in aborted
+    )
+
+
+def check_equal(on_disk: LogOnDisk, model: Model) -> None:
+    """All that the log says of itself is what the list says."""
+    log = on_disk.log
+    offsets = (log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset)
+    lso = model.last_stable_offset()
+    assert offsets == (model.start, lso, model.high_watermark, model.end)
+    assert log.producers() == model.producers()
+    for committed in (False, True):
+        expected = model.records(committed=committed)
+        for start in {model.start, (model.start + model.end) // 2}:
+            seen = on_disk.consume(start, committed=committed, max_bytes=300)
+            assert seen == [record for record in expected if record[0] >= start]
+    aborted = on_disk.read(model.start, committed=True).aborted or ()
+    assert [(a.producer_id, a.first_offset, a.last_offset) for a in aborted] == [
+        (txn.producer_id, txn.first, txn.marker)
+        for txn in model.transactions()
+        if txn.aborted and txn.first < lso and (txn.marker or 0) >= model.start
+    ]
+    for epoch, end in model.epoch_ends().items():
+        assert log.end_offset_for_epoch(epoch) == (epoch, end)
+    for timestamp in {batch.timestamp + at for batch in model.batches for at in (0, 1)}:
+        found = log.offset_for_timestamp(timestamp)
+        assert found == model.offset_for(timestamp), timestamp
+
+
+def segments_of(on_disk: LogOnDisk) -> list[tuple]:
+    """What the segments know of their files, but for the time index, which may know of more."""
+    return [
+        (s.base_offset, s.next_offset, s.log_bytes, s.max_timestamp, s.max_timestamp_offset,
+         s.index_count, s.index_crc, s.aborted_count, s.aborted_crc)
+        for s in (segment.state() for segment in on_disk.log._local.segments)
+    ]  # fmt: skip
+
+
+class TruncatedLog(LogOnDisk):
+    """Draws what happens to a log, and does the same to the list."""
+
+    def __init__(self, rng: random.Random, config: LogConfig = SMALL) -> None:
+        super().__init__(config)
+        self.rng = rng
+        self.model = Model([])
+        self.is_replica = rng.random() < 0.5
+        """The high watermark is moved from outside."""
+        self.log.single_replica = not self.is_replica
+        self.epochs = dict.fromkeys(PRODUCERS, 0)
+        self.points = [0]
+        """Recovery points that the file of them may have."""
+        self.made = 0
+
+    # ------------------------------------------------------------------ steps
+
+    def act(self) -> None:
+        """One thing that happens to a log, but no truncation."""
+        drawn = self.rng.random()
+        if drawn < 0.5:
+            self.append()
+        elif drawn < 0.7:
+            self.mark_some()
+        else:
+            self.rng.choice((self.act_roll, self.act_flush, self.act_checkpoint, self.act_delete,
+                             self.act_retention, self.act_lead, self.act_advance,
+                             self.act_restart))()  # fmt: skip
+
+    def done(self, effects: Effects) -> None:
+        self.carry_out(effects)
+        self.points.append(self.log.recovery_point)
+        if not self.is_replica:
+            self.model.high_watermark = self.model.end
+
+    def append(self) -> None:
+        rng = self.rng
+        self.now_ms += rng.choice((-50, 0, 10, 10, 500))
+        self.made += 1
+        values = tuple(f"v{self.made}-{at}" * rng.randint(1, 5) for at in range(rng.randint(1, 3)))
+        producer_id = rng.choice((None, *PRODUCERS))
+        producer, transactional = None, producer_id in PRODUCERS[:2]
+        if producer_id is not None:
+            producer = self._next(producer_id)
+        data = build_batch(
+            *values, producer=producer, transactional=transactional, timestamp=self.now_ms
+        )
+        effects = self.effects()
+        if self.is_replica:
+            leader_epoch = self._replicate(data, effects)
+        else:
+            leader_epoch = self.log.leader_epoch
+            result = self.log.append_as_leader(data, origin=AppendOrigin.CLIENT, effects=effects)
+            assert (result.error, result.duplicate) == (ErrorCode.NONE, False), result
+        end = self.model.end
+        batch = Batch(end, values, self.now_ms, leader_epoch, producer, transactional)
+        self.model.batches.append(batch)
+        self.done(effects)
+
+    def _replicate(self, data: bytes, effects: Effects) -> int:
+        """As the follower of leaders that change now and then; the leader epoch.
+
+        It may be lower than before where a truncation has left nothing above the log start: the
+        leader does not know then in which epoch the batches below are (see `log.continuity`).
+        """
+        known = max(self.log.leader_epoch, self.log.latest_epoch)
+        leader_epoch = known + (self.rng.random() < 0.2)
+        stamped = bytearray(data)
+        records.stamp_offsets(stamped, 0, base_offset=self.model.end, leader_epoch=leader_epoch)
+        assert self.log.append_as_follower(bytes(stamped), effects).ok
+        return leader_epoch
+
+    def _next(self, producer_id: int) -> tuple[int, int, int]:
+        for view in self.model.producers():
+            if view.producer_id == producer_id:
+                if view.producer_epoch == self.epochs[producer_id]:
+                    return producer_id, view.producer_epoch, view.last_sequence + 1
+                self.epochs[producer_id] = max(self.epochs[producer_id], view.producer_epoch)
+        return producer_id, self.epochs[producer_id], 0
+
+    def mark_some(self) -> None:
+        rng = self.rng
+        producer_id, kind = rng.choice(PRODUCERS[:2]), rng.choice(("commit", "abort"))
+        known = self._next(producer_id)[1]
+        epoch = self.epochs[producer_id] = known + (rng.random() < 0.3)
+        effects = self.effects()
+        marker = TransactionMarker(producer_id, epoch, MarkerType[kind.upper()], 0)
+        leader_epoch, end = self.log.leader_epoch, self.model.end
+        if self.is_replica:
+            data = records.encode_marker(marker, timestamp=self.now_ms)
+            leader_epoch = self._replicate(data, effects)
+        else:
+            assert self.log.append_marker(marker, effects=effects).ok
+        producer = (producer_id, epoch, -1)
+        batch = Batch(end, ("",), self.now_ms, leader_epoch, producer, True, kind)
+        self.model.batches.append(batch)
+        self.done(effects)
+
+    def act_roll(self) -> None:
+        effects = self.effects()
+        self.log.roll(effects)
+        self.done(effects)
+
+    def act_flush(self) -> None:
+        effects = self.effects()
+        self.log.flush(effects)
+        self.done(effects)
+
+    def act_checkpoint(self) -> None:
+        effects = self.effects()
+        self.log.flush(effects)
+        self.log.checkpoint(effects)
+        self.done(effects)
+
+    def act_delete(self) -> None:
+        start, high = self.model.start, self.model.high_watermark
+        effects = self.effects()
+        self.log.flush(effects)
+        wanted = self.rng.randint(start, max(start, high))
+        self.log.increase_log_start(wanted, effects)
+        self.log.remove_below_start(effects)
+        self.model.start = wanted
+        self.done(effects)
+
+    def act_retention(self) -> None:
+        config, effects = self.log.config, self.effects()
+        kept = self.rng.choice((600, 1200, 2400))
+        self.log.config = dataclasses.replace(config, retention_bytes=kept)
+        self.log.apply_retention(effects)
+        self.log.config = config
+        self.model.start = self.log.log_start_offset
+        self.done(effects)
+
+    def act_lead(self) -> None:
+        self.log.become_leader(
+            max([self.log.leader_epoch, *(b.leader_epoch for b in self.model.batches[-1:])]) + 1
+        )
+
+    def act_advance(self) -> None:
+        if self.is_replica:
+            model = self.model
+            wanted = self.rng.choice([b.end for b in model.batches] or [0])
+            self.log.advance_high_watermark(wanted, self.effects())
+            model.high_watermark = max(model.high_watermark, min(wanted, model.end))
+
+    def act_restart(self) -> None:
+        effects = self.effects()
+        clean = self.rng.random() < 0.5
+        if clean:
+            self.log.close(effects)
+        self.carry_out(effects)
+        self.start(self.disk, clean=clean, recovery_point=self.log.recovery_point)
+
+    def truncate(self) -> Effects:
+        """To any offset, mostly one where a batch begins. The operations are not carried out."""
+        model = self.model
+        offset = self.rng.randint(max(0, model.start - 2), model.end + 1)
+        if self.rng.random() < 0.7:
+            offset = self.rng.choice([b.base for b in model.batches] or [offset])
+        effects = self.effects()
+        self.log.truncate_to(offset, effects)
+        self.model = model.truncated(offset)
+        return effects
+
+    # ------------------------------------------------------------------ lives
+
+    def start(self, disk: SimDisk, *, clean: bool, recovery_point: int, **more: int) -> None:
+        """Another life on these files; the high watermark is the log end then."""
+        self.disk = disk
+        leader_epoch = self.log.leader_epoch
+        known = {"log_start_offset": self.model.start, **more}
+        self.load(clean=clean, recovery_point=recovery_point, **known)
+        self.log.become_leader(leader_epoch)
+        self.log.single_replica = not self.is_replica
+        self.model.high_watermark = self.log.log_end_offset
+
+    def twin(self, disk: SimDisk, model: Model) -> TruncatedLog:
+        """Another broker on these files, which is not started."""
+        other = copy.copy(self)
+        other.disk, other.model = disk, Model(list(model.batches), model.start, 0)
+        other.model.first_offset = model.first_offset
+        other.points = [*self.points]
+        return other

@@ -1,0 +1,250 @@
+"""Plans of micro-batches for tests of the commit operation, and what must hold afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from support.query.staged_pieces import served, staged_of
+from support.scripted.scripted_broker import ScriptedCluster
+
+from simulation.hosts.checkpoint import Checkpoint, Files
+from txnlog_kafka.operations.effects import Ask, FileAsk, Operation, relayed
+from txnlog_kafka.operations.offsets import CommittedOffset
+from txnlog_kafka.operations.session import Session
+from txnlog_kafka.operations.values import StagedPartition
+from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.records import Record, encode_batch, parse_header
+from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_spark.commit.journal import check_not_overtaken, read_begun, write_begun
+from txnlog_spark.commit.micro_batch import commit_batch
+from txnlog_spark.commit.output import Output
+from txnlog_spark.commit.plan import Batch, Begun, CommitOutcome, CommitPlan, Committer, Progress
+from txnlog_spark.commit.progress import newest_progress, progress_offset
+from txnlog_spark.errors import TxnLogError
+
+QUERY = "query-1"
+PROGRESS_GROUP = "t.progress.query-1"
+CHECKPOINT = "cp"
+FOLDER = f"{CHECKPOINT}/txnlog"
+RESTARTS_MAX = 4
+
+
+def record_batch(*values: str) -> bytes:
+    """A staged batch of these values."""
+    return encode_batch([Record(None, v.encode(), 1) for v in values])
+
+
+def staged(topic: str, partition: int, *pieces: bytes) -> StagedPartition:
+    """Staged pieces of one partition."""
+    return staged_of(topic, partition, pieces)
+
+
+def build_plan(batch_id: int = 0, **changes: Any) -> CommitPlan:
+    """Five records in two partitions, a source group, and the progress; of a query that is new.
+
+    `changes` are fields of the plan, of its committer, batch or output, by their names alone;
+    `folder=""` makes it a batch write's.
+    """
+    output = Output(QUERY, CHECKPOINT, transactional_id="t", target="out", cluster_id="c")
+    who = Committer(
+        output=output,
+        run_id="run-1",
+        transactional_id="t",
+        progress_group_id=PROGRESS_GROUP,
+        group_id="g",
+        checkpoint=CHECKPOINT,
+        folder=FOLDER,
+    )
+    batch = Batch(
+        batch_id,
+        staged=(
+            staged("out", 0, record_batch("a0", "a1"), record_batch("a2")),
+            staged("out", 1, record_batch("b0"), record_batch("b1")),
+        ),
+        source_offsets={TopicPartition("in", 0): 5},
+        source_digest="digest-5",
+        batch_hash=f"planned-{batch_id}",
+        is_pinned=True,
+    )
+    return changed(CommitPlan(who, batch), **changes)
+
+
+def changed(plan: CommitPlan, **changes: Any) -> CommitPlan:
+    """The plan with other values, by the names of the fields; `transactional_id` is in two."""
+    left = set(changes)
+    if "source_offsets" in changes:
+        ends = changes["source_offsets"].items()
+        changes["source_offsets"] = {TopicPartition(*p): end for p, end in ends}
+    if changes.get("progress_partition") is not None:
+        changes["progress_partition"] = TopicPartition(*changes["progress_partition"])
+
+    def apply(value: Any) -> Any:
+        mine = {f.name for f in fields(value)} & changes.keys()
+        left.difference_update(mine)
+        return replace(value, **{name: changes[name] for name in mine})
+
+    who = apply(replace(plan.who, output=apply(plan.who.output)))
+    made: CommitPlan = apply(replace(plan, who=who, batch=apply(plan.batch)))
+    assert not left, f"no such fields: {left}"
+    return made
+
+
+def recorded(plan: CommitPlan, **changes: Any) -> Begun:
+    """What the checkpoint says after the plan's batch was begun."""
+    begun = Begun(
+        output=plan.who.output,
+        batch_id=plan.batch.batch_id,
+        run_id=plan.who.run_id,
+        progress_group_id=plan.who.progress_group_id,
+        progress_partition=plan.who.progress_partition or TopicPartition("out", 0),
+    )
+    return replace(begun, **changes)
+
+
+EXPECTED = {("out", 0): [b"a0", b"a1", b"a2"], ("out", 1): [b"b0", b"b1"]}
+
+
+def commit_recorded(session: Session, plan: CommitPlan) -> Operation[CommitOutcome]:
+    """`commit_batch` as a query calls it: with what its checkpoint says was begun before."""
+    begun = yield from read_begun(plan.who.folder)
+    if begun is not None:
+        check_not_overtaken(plan.who, begun, plan.batch.batch_id)
+        who = replace(
+            plan.who,
+            progress_group_id=begun.progress_group_id,
+            progress_partition=begun.progress_partition,
+        )
+        plan = replace(plan, who=who, begun=begun)
+    return (yield from commit_batch(session, plan))
+
+
+def commit(cluster: ScriptedCluster, plan: CommitPlan, session: Session | None = None) -> Any:
+    """The outcome of a commit on a scripted cluster, by a client that knows nothing yet."""
+    return cluster.run(commit_recorded(session or cluster.session(), plan))
+
+
+def new_checkpoint() -> Checkpoint:
+    """Of a query that has begun nothing."""
+    return Checkpoint(CHECKPOINT, QUERY, Files(), starts_committed=False)
+
+
+def committing(
+    client: Any, plan: CommitPlan, checkpoint: Checkpoint | None = None
+) -> Operation[CommitOutcome]:
+    """For a real client, with the files of a checkpoint: a new one where none is given."""
+    files = checkpoint or new_checkpoint()
+
+    def answer(ask: Ask) -> Operation[Any]:
+        return files.perform(ask) if isinstance(ask, FileAsk) else (yield ask)
+
+    return relayed(served(commit_recorded(client.session, plan)), answer)
+
+
+def commit_on(client: Any, plan: CommitPlan, checkpoint: Checkpoint | None = None) -> CommitOutcome:
+    """The outcome of it."""
+    outcome: CommitOutcome = client.run(committing(client, plan, checkpoint))
+    return outcome
+
+
+def put_progress(
+    cluster: ScriptedCluster,
+    next_batch_id: int,
+    partition: tuple[str, int] = ("out", 0),
+    *,
+    of: CommitPlan | None = None,
+    **digests: str,
+) -> None:
+    """The query's committed progress; `of` says whose, and digests what its last batch was."""
+    output = (of or build_plan()).who.output
+    own = {"output_digest": output.digest, "target": output.target}
+    progress = Progress(output.query_id, next_batch_id, **own | digests)
+    offset = progress_offset(progress)
+    committed = cluster.state.offsets[PROGRESS_GROUP if of is None else of.who.progress_group_id]
+    committed[partition] = (offset.committed_offset, offset.metadata)
+
+
+def with_baseline(version: int = 2, **settings: Any) -> ScriptedCluster:
+    """A cluster that has the baseline of the query, and no batch of it."""
+    cluster = ScriptedCluster(version, **settings)
+    put_progress(cluster, 0)
+    return cluster
+
+
+def put_begun(cluster: ScriptedCluster, begun: Begun, folder: str = FOLDER) -> None:
+    """The record in the checkpoint."""
+    cluster.run(write_begun(folder, begun))
+
+
+def recorded_on(cluster: ScriptedCluster) -> Begun | None:
+    """What the record in the checkpoint says."""
+    begun: Begun | None = cluster.run(read_begun(FOLDER))
+    return begun
+
+
+def is_committed(cluster: ScriptedCluster, plan: CommitPlan) -> bool:
+    """Whether the batch is wholly visible; fails when it is visible in part, or twice."""
+    seen = {p: cluster.state.committed_values(p) for p in EXPECTED}
+    committed = seen == EXPECTED
+    assert committed or not any(seen.values()), f"torn or doubled: {seen}"
+    offsets = cluster.state.offsets
+    progress = newest_progress(
+        QUERY, [CommittedOffset(o, m) for o, m in offsets[PROGRESS_GROUP].values()]
+    )
+    reached = progress is not None and progress.next_batch_id == plan.batch.batch_id + 1
+    assert reached == committed, "progress and records must agree"
+    assert (offsets["g"].get(("in", 0)) == (5, "")) == committed, "offsets and records must agree"
+    return committed
+
+
+def nothing_is_written(cluster: ScriptedCluster, since: int = 0) -> bool:
+    """Whether no record was sent and no transaction committed, after so many requests."""
+    return not any(
+        each.api_key == ApiKey.PRODUCE
+        or (each.api_key == ApiKey.END_TXN and each.message.committed)
+        for each in cluster.asked[since:]
+    )
+
+
+def check_wire_discipline(cluster: ScriptedCluster) -> None:
+    """No abort after EndTxn(commit); one payload per (partition, producer, epoch, sequences)."""
+    sent = set()
+    payloads: dict[tuple, bytes] = {}
+    for asked in cluster.asked:
+        message = asked.message
+        if asked.api_key == ApiKey.ADD_PARTITIONS_TO_TXN:
+            # Version 1: the next transaction of the same epoch begins.
+            sent.discard(
+                (
+                    message.v3_and_below_transactional_id,
+                    message.v3_and_below_producer_id,
+                    message.v3_and_below_producer_epoch,
+                )
+            )
+        if asked.api_key == ApiKey.END_TXN:
+            who = (message.transactional_id, message.producer_id, message.producer_epoch)
+            assert message.committed or who not in sent, "abort after EndTxn(commit) was sent"
+            if message.committed:
+                sent.add(who)
+        if asked.api_key == ApiKey.PRODUCE:
+            for topic in message.topic_data:
+                for part in topic.partition_data:
+                    data = bytes(part.records)
+                    h = parse_header(data)
+                    # A batch that was too large comes again in parts, the first from its sequence.
+                    sequences = (h.base_sequence, h.record_count)
+                    key = (topic.name, part.index, h.producer_id, h.producer_epoch, *sequences)
+                    assert payloads.setdefault(key, data) == data, f"other bytes for {key}"
+
+
+def restart_until_done(cluster: ScriptedCluster, plan: CommitPlan) -> CommitOutcome:
+    """New drivers, one after another, as Spark's user would start them."""
+    cluster.faults.clear()
+    cluster.always.clear()
+    for number in range(RESTARTS_MAX):
+        try:
+            restarted: CommitOutcome = commit(cluster, changed(plan, run_id=f"restart-{number}"))
+            return restarted
+        except TxnLogError as error:
+            last = error
+    raise last

@@ -1,0 +1,102 @@
+"""A staging server of one test: its home, and what tasks stage there and the committer reads."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from support.query.staged_messages import stage
+
+from txnlog_kafka.wire.records import Record, encode_batch
+from txnlog_spark.options.parse import settings_of
+from txnlog_spark.staging.address import StagingSettings, ensure_server
+from txnlog_spark.staging.frames import TaskAttempt
+from txnlog_spark.staging.messages import StagedBatches
+from txnlog_spark.staging.reader import StagedReader
+from txnlog_spark.staging.writer import Outlet, open_server_outlet
+
+
+@contextmanager
+def staging_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A temporary directory with a name that is short enough for a Unix socket."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="txn") as name:
+        monkeypatch.setenv("TMPDIR", name)
+        monkeypatch.setattr("tempfile.tempdir", name)
+        yield Path(name)
+        for process in servers_under(Path(name)):
+            process.kill()
+            process.wait()
+
+
+def servers_under(folder: Path) -> list[psutil.Process]:
+    """The staging servers whose directory is there."""
+    return [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if child.status() != psutil.STATUS_ZOMBIE
+        and "txnlog_spark.staging.server" in child.cmdline()
+        and any(file.path.startswith(str(folder)) for file in child.open_files())
+    ]
+
+
+def rows(count: int, size: int = 50_000) -> list[tuple[str, int, bytes]]:
+    return [
+        ("out", number % 7, encode_batch([Record(None, b"%d" % number + bytes(size))]))
+        for number in range(count)
+    ]
+
+
+def read_back(settings: StagingSettings, message: StagedBatches) -> dict[int, bytes]:
+    reader = StagedReader(settings, None)
+    try:
+        return {
+            part.partition: b"".join(bytes(reader.read(piece)) for piece in part.pieces)
+            for part in reader.plan([message])
+        }
+    finally:
+        reader.close()
+
+
+def expected(staged: list[tuple[str, int, bytes]]) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    for _, partition, data in staged:
+        found[partition] = found.get(partition, b"") + data
+    return found
+
+
+def remote(settings: StagingSettings, attempt: TaskAttempt) -> Callable[[], Outlet]:
+    return lambda: open_server_outlet(
+        ensure_server(settings), attempt, host="127.0.0.1", is_local=False
+    )
+
+
+def staging_settings(**changes: Any) -> StagingSettings:
+    """As without options, but for some."""
+    return StagingSettings(**{**settings_of({}, "staging"), **changes})
+
+
+MIB = 2**20
+
+
+STAGED_BYTES = 50 * MIB
+
+
+ATTEMPTS = 8
+
+
+def stage_and_read_back(settings: StagingSettings) -> None:
+    """More than the limit, while the default of stagingMemory is nearly as large as it."""
+    staged = rows(STAGED_BYTES // MIB, MIB)
+    sizes: dict[int, int] = {}
+    for _, partition, data in staged:
+        sizes[partition] = sizes.get(partition, 0) + len(data)
+    attempts = [TaskAttempt("q", 3, "r", f"r-{number}") for number in range(ATTEMPTS)]
+    messages = [stage(each, staged, remote(settings, each)) for each in attempts]
+    for message in messages:
+        found = read_back(settings, message)
+        assert {partition: len(data) for partition, data in found.items()} == sizes

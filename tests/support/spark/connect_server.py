@@ -1,0 +1,126 @@
+"""A Spark Connect server as a process, and programs that are its clients.
+
+The server is PySpark's own, started as its `start-connect-server.sh` does. A client is a process
+with `SPARK_REMOTE`, which makes the session of an unchanged job a remote one; this process has a
+session of the classic kind, and one process cannot have both.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from support.brokers.apache_kafka import die_with_parent
+from support.brokers.probe import free_ports, wait_until
+from support.core.census import SITE
+from support.spark.spark_copy import (
+    REPOSITORY,
+    RUN_SECONDS_MAX,
+    SPARK_CONFIG,
+    SPARK_SUBMIT,
+    java_options,
+)
+
+TESTS = Path(__file__).resolve().parents[2]
+MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
+
+
+class ConnectServer:
+    """A server on a port of its own, which it keeps when it is started again."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        self._folder = folder
+        self._log = folder / "server.log"
+        (self._port,) = free_ports(1)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def remote(self) -> str:
+        """What a client connects to."""
+        return f"sc://127.0.0.1:{self._port}"
+
+    def start(self, failpoints: str = "") -> None:
+        """Start it with these failpoints armed; returns when it listens."""
+        settings = {
+            **SPARK_CONFIG,
+            **java_options(),
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": str(self._port),
+        }
+        command = [str(SPARK_SUBMIT), "--master", "local[2]", "--class", MAIN_CLASS]
+        for name, value in settings.items():
+            command += ["--conf", f"{name}={value}"]
+        fired = self._folder / "fired"
+        environment = _environment() | {
+            "TXNLOG_FAILPOINTS": failpoints,
+            "TXNLOG_FAILPOINTS_FIRED": str(fired),
+        }
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                [*command, "spark-internal"],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                cwd=self._folder,
+                start_new_session=True,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
+            )
+        wait_until(self._listens, "the Spark Connect server", timeout_s=120)
+
+    def _listens(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, self._log.read_text()[-3000:]
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self._port)) == 0
+
+    def wait(self) -> int:
+        """The exit code of a server that ends by itself."""
+        assert self._process is not None
+        return self._process.wait(RUN_SECONDS_MAX)
+
+    def stop(self) -> None:
+        """SIGKILL to it and its Python processes."""
+        if self._process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def client(self, program: str, *arguments: str) -> subprocess.Popen[str]:
+        """Start a program of this folder; both outputs are in its `stdout`."""
+        return subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name(program)), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env=_environment() | {"SPARK_REMOTE": self.remote},
+            cwd=self._folder,
+            text=True,
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
+        )
+
+    def run(self, program: str, *arguments: str) -> str:
+        """Run a program to its end, which must be 0; what it printed."""
+        client = self.client(program, *arguments)
+        try:
+            printed, _ = client.communicate(timeout=RUN_SECONDS_MAX)
+        finally:
+            client.kill()
+        assert client.returncode == 0, printed[-3000:] + self._log.read_text()[-1000:]
+        return printed
+
+
+def _environment() -> dict[str, str]:
+    return {
+        **os.environ,
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(map(str, (SITE, REPOSITORY, TESTS))),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }

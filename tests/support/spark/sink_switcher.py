@@ -1,0 +1,41 @@
+"""One query on one checkpoint, with Spark's own `kafka` or `txnlog` at either end, run after run.
+
+Run with the jars of `kafka` as arguments. Each line of stdin is a JSON object: `source` and `sink`
+are formats, `read` and `write` their options. The query runs to the input's present end
+(Trigger.AvailableNow); the answer is one line of JSON behind ANSWER, with the error, if any.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from support.spark.spark_source_reader import ANSWER, start
+
+
+def copy(spark: SparkSession, wanted: dict[str, Any]) -> dict[str, str]:
+    """One run."""
+    try:
+        rows = spark.readStream.format(wanted["source"]).options(**wanted["read"]).load()
+        writer = rows.select("key", "value").writeStream.format(wanted["sink"])
+        query = writer.options(**wanted["write"]).trigger(availableNow=True).start()
+        query.awaitTermination()
+    except PySparkException as error:
+        return {"error": str(error)}
+    return {}
+
+
+def main() -> None:
+    """Answer until stdin ends."""
+    spark = start(sys.argv[1:])
+    print(ANSWER + "{}", flush=True)
+    for line in sys.stdin:
+        print(ANSWER + json.dumps(copy(spark, json.loads(line))), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

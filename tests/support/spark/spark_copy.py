@@ -1,0 +1,354 @@
+"""One streaming query over many lives: started, killed, started again, and looked at from outside.
+
+`CopyQuery` runs `copy_job.py` under spark-submit, each run with its own failpoints. What a
+run left behind is read from the checkpoint's files and, with librdkafka, from the topics: nothing
+here asks the connector what it thinks it did.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from support.brokers.apache_kafka import die_with_parent
+from support.brokers.probe import wait_until
+from support.clients.librdkafka import committed_offsets, create_topic, produce_values, read_topic
+from support.core.census import SITE
+from support.kafka.class_archive import AT_ITS_PLACE, archive_in
+from support.spark.spark_home import INSTALLED, SPARK_HOME
+from support.spark.warm_python import warm_python
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+SPARK_SUBMIT = SPARK_HOME / "bin" / "spark-submit"
+RUN_SECONDS_MAX = 300
+QUICK = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-XX:MetaspaceSize=256m",  # or the heap is searched whenever so many classes are loaded
+    *AT_ITS_PLACE,
+    "-Xshare:auto",
+    "-Xlog:disable",
+)
+JAVA_OPTIONS = (
+    *QUICK,
+    f"-Dlog4j2.configurationFile={REPOSITORY / 'conf' / 'log4j2.properties'}",
+)
+
+CLASSES = archive_in(SPARK_HOME, INSTALLED / "jars")
+"""Spark's; a third off each start."""
+SMALL = {
+    # What a batch commits is no matter of generated code, and to compile it takes a second a query.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.ui.enabled": "false",
+}
+SPARK_CONFIG = SMALL | {
+    "spark.driver.memory": "512m",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+KILLED = -signal.SIGKILL
+OUR_ERROR = re.compile(r"\btxnlog_(kafka|spark)\.errors\.")
+
+Coordinates = tuple[int, int]
+"""(partition, offset) of an input record."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """How one run of the job ended."""
+
+    code: int
+    stderr: str
+    fired: tuple[str, ...]
+
+    @property
+    def last_error(self) -> str:
+        """The last line that names an error of ours."""
+        lines = [line for line in self.stderr.splitlines() if OUR_ERROR.search(line)]
+        return lines[-1].strip() if lines else ""
+
+
+def java_options(classes: str = f"-XX:SharedArchiveFile={CLASSES}") -> dict[str, str]:
+    """A JVM that starts soon; reads the archive of classes where there is one."""
+    return {"spark.driver.extraJavaOptions": " ".join((*JAVA_OPTIONS, classes))}
+
+
+def conf_arguments(settings: dict[str, str]) -> list[str]:
+    """As Spark's commands take them."""
+    return [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+
+
+class CopyQuery:
+    """A streaming query from one topic to another, with a checkpoint and a group of its own."""
+
+    def __init__(
+        self, folder: Path, bootstrap: str, name: str, *, partitions: int = 3, batch_size: int = 30
+    ) -> None:
+        self.folder = folder
+        self.bootstrap = bootstrap
+        self.partitions = partitions
+        self.source = create_topic(bootstrap, f"in-{name}", partitions)
+        self.target = create_topic(bootstrap, f"out-{name}", partitions)
+        self.group = f"group-{name}"
+        self.checkpoint = folder / "checkpoint"
+        self.batch_size = batch_size
+        self.produced = 0
+        self.read_options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(batch_size)}
+        self.write_options: dict[str, str] = {}
+        self.spark_config: dict[str, str] = {}
+        self.master = "local[1]"
+        self.program = "copy_job.py"
+        self.job_arguments: list[str] = []
+        self.environment: dict[str, str] = {}
+        self.has_warm_python = False
+        self._run_count = 0
+        folder.mkdir(parents=True, exist_ok=True)
+
+    # ------------------------------------------------------------------ the world
+
+    def feed(self, count: int) -> None:
+        """Produce `count` more records to the input."""
+        first = self.produced
+        self.produced += count
+        values = (f"{number:06}" for number in range(first, self.produced))
+        produce_values(self.bootstrap, self.source, values)
+
+    def start(self, failpoints: str = "") -> RunningJob:
+        """Start one run with these failpoints armed."""
+        if failpoints and not CLASSES.exists():
+            # Only a run that nobody kills can write the archive: another query's, over one record.
+            first = CopyQuery(self.folder / "first", self.bootstrap, f"first-{self.source}")
+            first.feed(1)
+            ended = first.run()
+            assert ended.code == 0, ended.stderr[-3000:]
+        self._run_count += 1
+        return RunningJob(self, self._run_count, failpoints)
+
+    def run(self, failpoints: str = "") -> Run:
+        """One run to its end, however it ends."""
+        return self.start(failpoints).wait()
+
+    def command(self, settings: dict[str, str]) -> list[str]:
+        """What a run is, with this configuration of Spark."""
+        command = [str(SPARK_SUBMIT), "--master", self.master, *conf_arguments(settings)]
+        return [*command, str(Path(__file__).with_name(self.program)), *self.arguments()]
+
+    def arguments(self) -> list[str]:
+        """The job's arguments."""
+        given = [f"read.{name}={value}" for name, value in self.all_read_options.items()]
+        given += [f"write.{name}={value}" for name, value in self.all_write_options.items()]
+        return given + self.job_arguments
+
+    @property
+    def all_read_options(self) -> dict[str, str]:
+        """Those of `readStream`."""
+        read = {
+            "kafka.bootstrap.servers": self.bootstrap,
+            "subscribe": self.source,
+            "group.id": self.group,
+        }
+        return read | self.read_options
+
+    @property
+    def all_write_options(self) -> dict[str, str]:
+        """Those of `writeStream`."""
+        write = {
+            "kafka.bootstrap.servers": self.bootstrap,
+            "topic": self.target,
+            "group.id": self.group,
+            "checkpointLocation": self.checkpoint_location,
+        }
+        return write | self.write_options
+
+    # ------------------------------------------------------------------ what the files say
+
+    @property
+    def checkpoint_location(self) -> str:
+        """The option's value."""
+        return str(self.checkpoint)
+
+    def names_in(self, log: str) -> list[str]:
+        """The names of the files in one of the checkpoint's folders."""
+        folder = self.checkpoint / log
+        return [path.name for path in folder.iterdir()] if folder.exists() else []
+
+    def text_of(self, path: str) -> str:
+        """The text of one of the checkpoint's files."""
+        return (self.checkpoint / path).read_text()
+
+    def logged(self, log: str) -> list[int]:
+        """The batch ids in the checkpoint's "offsets" or "commits"."""
+        return sorted(int(name) for name in self.names_in(log) if name.isdigit())
+
+    def next_batch(self) -> int:
+        """The batch id that no run has planned yet."""
+        return max(self.logged("offsets"), default=-1) + 1
+
+    def end_of_batch(self, batch_id: int) -> dict[int, int]:
+        """Per input partition the exclusive end of a batch; of batch -1 there is none."""
+        if batch_id < 0:
+            return {}
+        offsets = json.loads(self.text_of(f"offsets/{batch_id}").splitlines()[-1])
+        return {int(number): end for number, end in offsets[self.source].items()}
+
+    def records_of_batch(self, batch_id: int) -> set[Coordinates]:
+        """The input records of a planned batch."""
+        starts, ends = self.end_of_batch(batch_id - 1), self.end_of_batch(batch_id)
+        return {
+            (number, position)
+            for number, end in ends.items()
+            for position in range(starts.get(number, 0), end)
+        }
+
+    # ------------------------------------------------------------------ what the topics say
+
+    def output(self, isolation: str = "read_committed") -> Counter[Coordinates]:
+        """How often each input record is in the output."""
+        seen = read_topic(self.bootstrap, self.target, isolation=isolation)
+        places = (json.loads(each.value)["source"] for each in seen)
+        return Counter((place["partition"], place["offset"]) for place in places)
+
+    def input(self) -> set[Coordinates]:
+        """Every record of the input."""
+        return {(each.partition, each.offset) for each in read_topic(self.bootstrap, self.source)}
+
+    def group_offsets(self) -> dict[int, int]:
+        """The group's committed offsets in the input."""
+        return committed_offsets(self.bootstrap, self.group, self.source, self.partitions)
+
+    def check_exactly_once(self) -> None:
+        """Fail unless each input record is in the output once, and the group stands at the end."""
+        output, expected = self.output(), self.input()
+        assert len(expected) == self.produced
+        doubled = {place: count for place, count in output.items() if count > 1}
+        assert not doubled, f"doubled: {doubled}"
+        assert set(output) == expected, f"lost or invented: {set(output) ^ expected}"
+        ends = Counter(number for number, _ in expected)
+        assert self.group_offsets() == dict(ends)
+
+
+class RunningJob:
+    """One run of the job as a process group of its own."""
+
+    def __init__(self, query: CopyQuery, number: int, failpoints: str) -> None:
+        self._fired = query.folder / f"fired-{number}"
+        self._log = query.folder / f"run-{number}.log"
+        self._new_classes = None if CLASSES.exists() or failpoints else query.folder / "classes"
+        settings = SPARK_CONFIG | query.spark_config | self._java_options()
+        python = sys.executable
+        if query.has_warm_python:
+            python = warm_python(query.folder / f"warm-{number}")
+        command = query.command(settings)
+        environment = {
+            **os.environ,
+            "PYSPARK_PYTHON": python,
+            "PYSPARK_DRIVER_PYTHON": python,  # where Spark looks first for that of a data source
+            "PYTHONPATH": os.pathsep.join(map(str, (SITE, REPOSITORY, SITE.parents[1]))),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "TXNLOG_FAILPOINTS": failpoints,
+            "TXNLOG_FAILPOINTS_FIRED": str(self._fired),
+            **query.environment,
+        }
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=environment,
+                cwd=query.folder,
+                start_new_session=True,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
+            )
+
+    def _java_options(self) -> dict[str, str]:
+        """The first run that nobody kills writes the archive of classes, later ones read it."""
+        if self._new_classes is not None:
+            return java_options(f"-XX:ArchiveClassesAtExit={self._new_classes}")
+        return java_options()
+
+    def wait(self, timeout_s: int = RUN_SECONDS_MAX) -> Run:
+        """The end of the run; one that hangs is killed and fails the test."""
+        try:
+            code = self.process.wait(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            text = self._log.read_text(errors="replace")
+            raise AssertionError(
+                f"the job still ran after {timeout_s} s:\n{text[-3000:]}"
+            ) from None
+        finally:
+            self._end_group()
+        if self._new_classes is not None and self._new_classes.exists() and code == 0:
+            CLASSES.parent.mkdir(exist_ok=True)
+            beside = CLASSES.with_name(f"{CLASSES.name}.{os.getpid()}")
+            shutil.move(self._new_classes, beside)
+            # Other tests' JVMs may start at this moment: the whole archive, or none.
+            beside.replace(CLASSES)
+        return Run(code, self._log.read_text(errors="replace"), self.fired())
+
+    def fired(self) -> tuple[str, ...]:
+        """The failpoints that have fired so far."""
+        return tuple(self._fired.read_text().splitlines()) if self._fired.exists() else ()
+
+    def wait_fired(self, failpoint: str) -> None:
+        """Return when this failpoint has fired; fails when the job ends before."""
+
+        def done() -> bool:
+            ended = self.process.poll() is not None
+            assert failpoint in self.fired() or not ended, self._log.read_text()[-3000:]
+            return failpoint in self.fired()
+
+        wait_until(done, f"failpoint {failpoint}", timeout_s=RUN_SECONDS_MAX)
+
+    def resume(self) -> None:
+        """SIGCONT to every process of the run, once a failpoint has stopped all of them.
+
+        A failpoint says that it fires before it acts. The staging server may be no descendant any
+        more: what started it may have ended.
+        """
+        wait_until(lambda: set(self._states().values()) == {"T"}, "the driver to be stopped")
+        for pid in self._states():
+            os.kill(pid, signal.SIGCONT)
+
+    def _states(self) -> dict[int, str]:
+        """The states of Java and of Python processes that have this run's environment."""
+        mark = f"TXNLOG_FAILPOINTS_FIRED={self._fired}".encode()
+        found = {}
+        for process in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if mark in (process / "environ").read_bytes().split(b"\0"):
+                    name, _, rest = (process / "stat").read_text().rpartition(") ")
+                    if "java" in name or "python" in name:
+                        found[int(process.name)] = rest[0]
+        return found
+
+    def kill(self) -> None:
+        """SIGKILL to every process of the run."""
+        self._end_group()
+        self.process.wait()
+
+    def _end_group(self) -> None:
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+
+def descendants(pid: int) -> list[int]:
+    """A process and all below it; Spark's Python daemons lead process groups of their own."""
+    found = [pid]
+    for parent in found:
+        for task in Path(f"/proc/{parent}/task").glob("*/children"):
+            found += [int(child) for child in task.read_text().split()]
+    return found

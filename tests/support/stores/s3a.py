@@ -1,0 +1,84 @@
+"""A query whose checkpoint is in an object store: Spark reaches it by Hadoop's S3A."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from support.brokers.apache_kafka import REPOSITORY, fetched
+from support.spark.spark_copy import CopyQuery
+from support.spark.spark_home import INSTALLED
+from support.stores.object_store import ObjectStore
+
+SDK_VERSION = "2.35.4"
+"""What hadoop-aws 3.5.0 is built with."""
+ACCELERATOR_VERSION = "1.3.1"
+SPARK_HAS = "io.netty,org.slf4j,commons-codec,commons-logging,org.apache.httpcomponents"
+
+
+def hadoop_version() -> str:
+    """Of the Hadoop client that comes with PySpark; S3A has to be of the same."""
+    (jar,) = (INSTALLED / "jars").glob("hadoop-client-api-*.jar")
+    return jar.stem.rpartition("-")[2]
+
+
+def _pom(hadoop: str) -> str:
+    """S3A with the parts of AWS's SDK that it uses: the bundle it asks for has 600 MB."""
+    sdk = "software.amazon.awssdk"
+    alone = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
+    parts = [
+        ("org.apache.hadoop", "hadoop-aws", hadoop, f"{alone}</exclusions>"),
+        (sdk, "s3-transfer-manager", SDK_VERSION, ""),
+        (sdk, "apache-client", SDK_VERSION, ""),
+        (sdk, "sts", SDK_VERSION, ""),
+        (
+            "software.amazon.s3.analyticsaccelerator",
+            "analyticsaccelerator-s3",
+            ACCELERATOR_VERSION,
+            f"{alone}</exclusions>",
+        ),
+    ]
+    found = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
+        f"<version>{version}</version>{more}</dependency>"
+        for group, name, version, more in parts
+    )
+    return (
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
+        "<groupId>txnlog.tests</groupId><artifactId>s3a</artifactId><version>1</version>"
+        f"<packaging>pom</packaging><dependencies>{found}</dependencies></project>"
+    )
+
+
+def s3a_jars() -> list[Path]:
+    """The jars to give to Spark, fetched once (18 MB). Unavailable with Maven's reason."""
+    hadoop = hadoop_version()
+    pom = _pom(hadoop)
+    digest = hashlib.sha256(pom.encode()).hexdigest()[:8]
+    folder = REPOSITORY / ".cache" / "s3a" / f"{hadoop}-{digest}"
+    fetched("Hadoop's S3A", pom, folder, f"-DexcludeGroupIds={SPARK_HAS}")
+    return sorted(folder.glob("*.jar"))
+
+
+class ObjectStoreQuery(CopyQuery):
+    """`CopyQuery` with its checkpoint in a bucket."""
+
+    def __init__(
+        self, store: ObjectStore, jars: list[Path], folder: Path, bootstrap: str, name: str
+    ) -> None:
+        super().__init__(folder, bootstrap, name)
+        self.store = store
+        self.prefix = f"checkpoints/{name}"
+        self.write_options = store.options()
+        self.spark_config = {"spark.jars": ",".join(map(str, jars))}
+        self.spark_config |= store.options("spark.hadoop.fs.")
+
+    @property
+    def checkpoint_location(self) -> str:
+        return self.store.location(self.prefix)
+
+    def names_in(self, log: str) -> list[str]:
+        return [key.rpartition("/")[2] for key in self.store.names(f"{self.prefix}/{log}/")]
+
+    def text_of(self, path: str) -> str:
+        return self.store.get(f"{self.prefix}/{path}").decode()
