@@ -10,7 +10,7 @@ READY := $(VENV)/.installed
 
 TESTS_PURE := tests/tidy tests/unit tests/property tests/golden tests/sim
 # They start processes, and mostly wait for them.
-TESTS_PROCESSES := $(addprefix tests/unit/broker_sim/server/test_,cluster_process.py server_process.py)
+TESTS_PROCESSES := $(addprefix tests/unit/broker_sim/server/test_,cluster_process.py process.py)
 # What `make wheel` runs, on the wheel.
 TESTS_WHEEL := tests/integration/test_readme_first_steps.py
 # The long ones early, the many short ones at the end: then no worker is left alone with a long one.
@@ -22,7 +22,7 @@ TESTS_LONG := $(addprefix tests/integration/test_,exactly_once_interference.py \
 	local_cluster.py object_store_checkpoint.py api_side_by_side.py)
 TESTS_OTHER := $(filter-out $(TESTS_FIRST) $(TESTS_LONG) $(TESTS_WHEEL),\
 	$(sort $(wildcard tests/integration/test_*.py)))
-TESTS_CONFORMANCE_LONG := $(addprefix tests/conformance/test_conformance_,\
+TESTS_CONFORMANCE_LONG := $(addprefix tests/conformance/test_,\
 	security.py acls.py broker_kill.py java_spark_source.py)
 TESTS_CONFORMANCE := $(TESTS_CONFORMANCE_LONG) $(filter-out $(TESTS_CONFORMANCE_LONG),\
 	$(sort $(wildcard tests/conformance/test_*.py)))

@@ -185,18 +185,10 @@ def check_unused_modules(
 def check_collected(
     sources: Mapping[str, str], collected_folders: Iterable[str]
 ) -> Iterator[Violation]:
-    """Every file with tests is one that `make test` collects, under a name of its own.
-
-    Without packages pytest tells test modules apart by file name only, so names are unique.
-    """
+    """Every file with tests is one that `make test` collects."""
     folders = tuple(f.rstrip("/") + "/" for f in collected_folders)
-    seen: dict[str, str] = {}
     for path, source in sources.items():
         name = path.rsplit("/", 1)[-1]
-        if name in seen and name not in ("conftest.py", "__init__.py"):
-            text = f"{seen[name]} has the same file name"
-            yield Violation("collected", path, 1, text)
-        seen[name] = path
         if not _has_tests(source):
             continue
         if not (name.startswith("test_") and path.startswith(folders)):

@@ -5,7 +5,7 @@ message. It never raises for bad input: errors are codes in the answer. It retur
 None when the answer is in the effects already, or comes at a later step (long polls, rebalances).
 
 To add an API: its versions into `txnlog_kafka.wire.messages.APIS`, its module here, its line in
-`HANDLERS` and its row in `_access.ACCESS`; `test_broker_handlers.py` compares the tables.
+`HANDLERS` and its row in `_access.ACCESS`; `handlers/test_handlers.py` compares the tables.
 """
 
 from __future__ import annotations

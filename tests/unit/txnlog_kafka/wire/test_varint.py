@@ -1,4 +1,4 @@
-"""Varints of lengths, counts and tags, at the edges. Those of records are in test_wire_records."""
+"""Varints of lengths, counts and tags, at the edges. Those of records are in test_records."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`produce` and `consume`: lines to records and back, and what is refused before a broker is asked.
 
-That they agree with Kafka's own console tools is seen in `test_conformance_cli_console.py`.
+That they agree with Kafka's own console tools is seen in `tests/conformance/test_cli_console.py`.
 """
 
 from __future__ import annotations

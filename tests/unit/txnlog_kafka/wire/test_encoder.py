@@ -1,4 +1,4 @@
-"""Messages to bytes; that these are Kafka's is shown in `test_wire_kafka_python.py`."""
+"""Messages to bytes; that these are Kafka's is shown in `test_kafka_python.py`."""
 
 from __future__ import annotations
 
