@@ -34,6 +34,32 @@ _OPEN_FILES = "/proc/self/fd"
 _WRONG_PASSWORD = "it cannot be opened: look at kafka.ssl.{kind}.password"
 
 
+ENDPOINT = "ssl.endpoint.identification.algorithm"
+
+
+def build_tls_context(options: Mapping[str, str]) -> ssl.SSLContext:
+    """Of options with Kafka's names, without `kafka.`; files are read now. Raises OptionError.
+
+    Without a truststore the CAs of the machine are trusted. A certificate in the truststore is
+    trusted by itself, whoever signed it, as in Java.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    algorithm = options.get(ENDPOINT, "https").lower()
+    if algorithm not in ("", "https"):
+        raise OptionError(PREFIX + ENDPOINT, algorithm, "https, or empty to accept any host name")
+    context.check_hostname = algorithm == "https"
+    limit_versions(context, options.get("ssl.enabled.protocols"))
+    trusted = load_trusted(options)
+    if trusted is None:
+        context.load_default_certs()
+    else:
+        use_trusted(context, trusted)
+    key = load_key(options)
+    if key is not None:
+        use_key(context, key)
+    return context
+
+
 @dataclass(frozen=True, slots=True)
 class KeyStore:
     """The client's key and the certificates that belong to it, in PEM."""

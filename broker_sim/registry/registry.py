@@ -12,7 +12,7 @@ connection has one request at a time: who wants to change something meanwhile ha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from broker_sim.apis import OWN_APIS, RegistryApiKey
@@ -52,7 +52,6 @@ from broker_sim.registry.journal import Journal
 from broker_sim.registry.nodes import plan_multi
 from broker_sim.registry.registry_log import fitting
 from broker_sim.registry.sessions import SESSION_TIMER, NewestConnections, SessionDeadlines
-from broker_sim.registry.snapshot_parts import SnapshotParts
 from broker_sim.registry.state import RegistryState
 from broker_sim.registry.waits import Seen, Wait, Waits
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
@@ -69,6 +68,31 @@ _CHANGES = frozenset({_K.REGISTRY_MULTI, _K.REGISTRY_APPEND, _K.REGISTRY_WRITE_S
 _NEEDS_SPACE = _CHANGES | {_K.REGISTRY_OPEN_SESSION}
 _NEEDS_NO_SESSION = frozenset({_K.REGISTRY_GET_NODES, _K.REGISTRY_READ, _K.REGISTRY_READ_SNAPSHOT})
 """What may be asked with NO_SESSION."""
+
+
+class SnapshotParts:
+    """One snapshot at a time; a new one begins with position 0."""
+
+    def __init__(self) -> None:
+        self._key: tuple[int, int] | None = None
+        self._records: list[bytes] = []
+
+    def add(
+        self, key: tuple[int, int], position: int, records: Sequence[bytes]
+    ) -> list[bytes] | None:
+        """All records so far, None when these do not follow them. `key` is the controller's epoch
+        and the snapshot's end offset, `position` the number of records before these."""
+        if position == 0:
+            self.clear()
+            self._key = key
+        if key != self._key or position != len(self._records):
+            return None
+        self._records += records
+        return self._records
+
+    def clear(self) -> None:
+        """Forget what has come."""
+        self._key, self._records = None, []
 
 
 class Registry:

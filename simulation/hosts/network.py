@@ -18,11 +18,14 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
-from simulation.hosts.decoded import DecodedMessages
 from simulation.hosts.scheduler import Scheduler
 from simulation.trace import Trace
+from txnlog_kafka.wire.encoder import encode_message
+from txnlog_kafka.wire.framing import decode_body
+from txnlog_kafka.wire.invariants import check
+from txnlog_kafka.wire.messages import Message
 
 DELAY_US_MIN, DELAY_US_MAX = 200, 3_000
 LATE_US_MAX = 6_000_000
@@ -353,3 +356,26 @@ class Network:
         at_us = max(not_before_us, now_us + self.delay_us(direction))
         self._scheduler.after(at_us - now_us, partial(self._arrive, direction, arrive))
         return at_us
+
+
+class DecodedMessages:
+    """Those of one run; called as `decode_body` is."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, int, int, bytes], Message] = {}
+
+    def __call__(
+        self, message_class: Any, version: int, body: memoryview, elements_max: int
+    ) -> Message:
+        """The message of these bytes, the same object each time. Raises as `decode_body`."""
+        key = message_class, version, elements_max, bytes(body)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = decode_body(message_class, version, body, elements_max)
+        return known
+
+    def check(self) -> None:
+        """Raises InvariantViolation when a message has not the bytes any more that it came of."""
+        for (_, version, _, body), message in self._known.items():
+            check(encode_message(message, version) == body, "a decoded message was changed",
+                  message=message, version=version)  # fmt: skip

@@ -21,8 +21,13 @@ from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.scripted_faults import ScriptedFaults
 from simulation.hosts.spark_tasks import Executors
 from simulation.hosts.staging import Staging, StagingFiles, StagingServer, read_with_a_fault
-from simulation.load.advice import is_explained, is_of_a_sink_that_lags, is_of_another_topic
-from simulation.load.running import Running, copy_at
+from simulation.load.running import (
+    Running,
+    copy_at,
+    is_explained,
+    is_of_a_sink_that_lags,
+    is_of_another_topic,
+)
 from simulation.scenario import Fault, Scenario
 from simulation.trace import Trace
 from simulation.violation import violated

@@ -5,12 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulation.checkers.output_witness import OutputWitness
+from simulation.hosts.checkpoint import Checkpoint
 from simulation.hosts.client import ClientProcess
 from simulation.hosts.spark_driver import Driver
 from simulation.trace import Trace
 from simulation.violation import violated
 from txnlog_kafka.operations.effects import Milestone
 from txnlog_spark.commit.output import Output, moved_or_copied
+from txnlog_spark.errors import (
+    AnotherOutput,
+    BatchReplanned,
+    CommittedOffsetsMoved,
+    GroupHasOffsets,
+    ProgressBehind,
+    ProgressError,
+)
 
 PRODUCE = "Produce"
 
@@ -42,3 +51,22 @@ def copy_at(location: str) -> str:
     """What a copy in this place is known by."""
     original, copied = Output("", "the original", transactional_id="a"), Output("", location)
     return moved_or_copied(copied, original, original_is_there=True, is_same_group=False).copy
+
+
+def is_of_another_topic(error: ProgressError, topic: str) -> bool:
+    """Whether the batch is in the topic of before: to be started with that one again."""
+    return isinstance(error, AnotherOutput) and f"started with topic {topic!r}" in str(error)
+
+
+def is_of_a_sink_that_lags(error: ProgressError, sinks: int) -> bool:
+    """Whether it may be that another driver is ahead by several batches: of a sink without a group
+    nobody can tell. Started again it knows what is planned."""
+    return isinstance(error, BatchReplanned) and sinks > 1
+
+
+def is_explained(error: ProgressError, checkpoint: Checkpoint, *, is_only: bool) -> bool:
+    """Whether what was done to the checkpoints explains that a person has to look."""
+    if isinstance(error, CommittedOffsetsMoved | GroupHasOffsets):
+        return not is_only or checkpoint.tail_losses > 0
+    # A batch that was begun may be planned again without rows, and its sink not be called for it.
+    return isinstance(error, BatchReplanned | ProgressBehind) and checkpoint.tail_losses > 0

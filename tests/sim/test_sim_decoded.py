@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from simulation.hosts.decoded import DecodedMessages
+from simulation.hosts.network import DecodedMessages
 from txnlog_kafka.wire.framing import MalformedFrame, decode_request, decode_response
 from txnlog_kafka.wire.framing import encode_request as framed
 from txnlog_kafka.wire.framing import encode_response as framed_answer

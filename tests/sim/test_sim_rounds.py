@@ -34,8 +34,7 @@ from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import System
 from simulation.hosts import sim_broker
-from simulation.hosts.decoded import DecodedMessages
-from simulation.hosts.network import SimulatedConnection
+from simulation.hosts.network import DecodedMessages, SimulatedConnection
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.sim_broker import SimulatedBroker
 from simulation.trace import Trace

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 LINE_COLUMNS_MAX = 100
 MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
+SHARED_MODULE_LINES_MIN = 40
 
 _LEFTOVER = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")
 _MACHINE_PATH = re.compile(r"(?<![\w.~$}-])/(work|opt|root|home|Users)/[\w.-]+")
@@ -180,6 +182,22 @@ def check_unused_modules(
     for path, source in sources.items():
         if module_name(path) not in used and source.strip():
             yield Violation("unused-module", path, 1, "no product module imports it")
+
+
+def check_small_modules(
+    sources: Mapping[str, str], excused: Iterable[str] = ()
+) -> Iterator[Violation]:
+    """A module of a few lines has two others that use it: else it belongs into the one."""
+    users: dict[str, int] = Counter()
+    for path, source in sources.items():
+        users.update(set(imported_modules(path, source)) - {module_name(path)})
+    for path, source in sources.items():
+        name, lines = module_name(path), source.count("\n")
+        if path.endswith("/__init__.py") or name.startswith(tuple(excused)):
+            continue
+        if lines < SHARED_MODULE_LINES_MIN and users[name] < 2:
+            text = f"has {lines} lines and {users[name]} user: it belongs there"
+            yield Violation("small-module", path, 1, text)
 
 
 def check_collected(

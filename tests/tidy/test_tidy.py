@@ -51,6 +51,12 @@ PUBLIC_NAMES = {
 }
 """Names that the product does not use itself, and who does."""
 
+SMALL_MODULES = {
+    "broker_sim.core.handlers": "one a request, by its name",
+    "txnlog_spark.source.schema": "a lookup of the data source needs it, and not Arrow",
+}
+"""Modules of a few lines that one other uses, and why they are not in it."""
+
 Rule = Callable[[str, str], Iterator[Violation]]
 EVERYWHERE: tuple[Rule, ...] = (
     rules.check_line_length,
@@ -110,6 +116,11 @@ def test_no_leftover_note_and_no_path_of_one_machine() -> None:
 
 def test_every_product_module_is_used() -> None:
     refuse(list(rules.check_unused_modules(read_tree(*PRODUCT), ENTRY_POINTS)))
+
+
+def test_a_small_module_has_two_that_use_it() -> None:
+    excused = (*SMALL_MODULES, *ENTRY_POINTS)
+    refuse(list(rules.check_small_modules(read_tree(*PRODUCT), excused)))
 
 
 def test_every_product_name_is_used() -> None:
@@ -195,6 +206,19 @@ def test_a_module_that_nobody_imports_is_found() -> None:
     }
     found = [v.path for v in rules.check_unused_modules(sources, ["a.main"])]
     assert found == ["a/dead.py"]
+
+
+def test_a_small_module_with_one_user_is_found() -> None:
+    sources = {
+        "a/__init__.py": "",
+        "a/one.py": "from a.small import x\nfrom a import shared\nimport a.large",
+        "a/two.py": "from a.shared import x",
+        "a/small.py": "x = 1\n" * 39,
+        "a/shared.py": "x = 1\n" * 39,
+        "a/large.py": "x = 1\n" * 40,
+    }
+    found = [v.path for v in rules.check_small_modules(sources, ["a.one", "a.two"])]
+    assert found == ["a/small.py"]
 
 
 def test_a_name_that_nothing_uses_is_found() -> None:

@@ -38,7 +38,6 @@ from txnlog_kafka.host.handshake import Handshake, HandshakeRequest
 from txnlog_kafka.host.link import ConnectionFailed, Link, LinkBroken
 from txnlog_kafka.host.login import NO_TOKEN_IN_TIME, Login, LoginRefused
 from txnlog_kafka.host.pending import Asked, Pending
-from txnlog_kafka.host.throttle import throttle_seconds
 from txnlog_kafka.host.tls import TlsFailed
 from txnlog_kafka.operations.effects import Call, Reply, Unanswered
 from txnlog_kafka.wire.errors import ErrorCode
@@ -49,7 +48,7 @@ from txnlog_kafka.wire.framing import (
     encode_request,
     response_correlation_id,
 )
-from txnlog_kafka.wire.messages import Api, ApiKey, Message, api_of
+from txnlog_kafka.wire.messages import Api, ApiKey, Message, api_of, throttle_seconds
 
 CORRELATION_ID_MAX = 2**31 - 1
 SESSION_PART = 0.85

@@ -24,7 +24,7 @@ from typing import Any
 from txnlog_kafka.errors import OptionError
 from txnlog_kafka.host.login import LoginRefused
 from txnlog_kafka.host.security import CALLBACK, PREFIX, TOKEN_URL, Security
-from txnlog_kafka.host.tls_context import build_tls_context
+from txnlog_kafka.stores import build_tls_context
 
 LIFE_PART = 0.8
 """Of a token's life, after which a new one is asked for: Kafka's login.refresh.window.factor."""

@@ -41,7 +41,6 @@ from txnlog_kafka.wire.records import (
     refresh_crc,
 )
 from txnlog_spark.codec import compute as pc
-from txnlog_spark.codec.scatter import RowOrder, sort_rows
 from txnlog_spark.codec.varints import (
     Int64Array,
     UInt64Array,
@@ -74,6 +73,36 @@ _HEADER = np.dtype(
     ]
 )
 """`wire.records.BatchHeader`, many at once."""
+
+
+_RADIX_MAX = 2**16
+"""Sixteen bits are sorted by radix: twenty times faster than a merge sort of the same numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowOrder:
+    """The rows sorted by partition.
+
+    `rows` holds the rows' indices in their new order, None when they lie so already. Partition
+    `partitions[i]` has the sorted rows [borders[i], borders[i + 1]).
+    """
+
+    rows: Int64Array | None
+    partitions: list[int]
+    borders: list[int]
+
+
+def sort_rows(partitions: npt.NDArray[np.int32]) -> RowOrder:
+    """The rows by ascending partition; within a partition they keep their order."""
+    if not len(partitions):
+        return RowOrder(None, [], [0])
+    rows: Int64Array | None = None
+    if (partitions[1:] < partitions[:-1]).any():
+        small = int(partitions.min()) >= 0 and int(partitions.max()) < _RADIX_MAX
+        rows = np.argsort(partitions.astype(np.uint16) if small else partitions, kind="stable")
+        partitions = partitions[rows]
+    starts = np.flatnonzero(np.diff(partitions, prepend=partitions[0] - 1))
+    return RowOrder(rows, partitions[starts].tolist(), [*starts.tolist(), len(partitions)])
 
 
 class RecordTooLarge(ValueError):

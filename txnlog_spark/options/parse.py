@@ -8,7 +8,6 @@ options over with lower-cased names, so names are looked up without regard to ca
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections import Counter
 from collections.abc import Mapping
@@ -165,6 +164,8 @@ def _hint(lower: str) -> str:
     own, other = (kafkas, plain) if lower.startswith(PREFIX) else (plain, kafkas)
     if wanted in other:
         return f", did you mean {other[wanted]}?"
+    import difflib  # where a name is wrong only: it takes a while
+
     close = difflib.get_close_matches(wanted, own, n=1, cutoff=HINT_RATIO_MIN)
     return f", did you mean {own[close[0]]}?" if close else ""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from xml.etree import ElementTree
 
 from txnlog_spark.errors import OptionError
 from txnlog_spark.storage.location import Location
@@ -33,6 +32,8 @@ def configured_default_fs() -> str | None:
     folder = os.environ.get("HADOOP_CONF_DIR")
     if folder is None:
         return None
+    from xml.etree import ElementTree  # few processes need it, and it takes a while
+
     try:
         root = ElementTree.parse(Path(folder) / "core-site.xml").getroot()
     except (OSError, ElementTree.ParseError):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from broker_sim.core.coordinator.codec import CorruptRecord, decode_fields, version_of
 from broker_sim.core.coordinator.runtime import java_hash_code
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.requests import (
@@ -22,7 +23,7 @@ from broker_sim.core.group.requests import (
     SyncReply,
 )
 from broker_sim.core.group.states import VALID_PREVIOUS_GROUP_STATES, GroupState
-from broker_sim.core.group.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from broker_sim.schemas import ConsumerProtocolSubscription
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.invariants import check
 
@@ -318,3 +319,19 @@ class ClassicGroup:
         if reply is not None:
             reply(result, effects)
         return reply is not None
+
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+
+def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+    """All topics of these subscriptions; None when one of them cannot be read."""
+    topics: set[str] = set()
+    try:
+        for subscription in subscriptions:
+            version_of(subscription)
+            fields = decode_fields(ConsumerProtocolSubscription, subscription, version=0)
+            topics.update(fields.topics)
+    except CorruptRecord:
+        return None
+    return frozenset(topics)

@@ -13,8 +13,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from support.brokers.certificates import Authority
 
-from txnlog_kafka.host.tls_context import build_tls_context
-from txnlog_kafka.stores import load_key, load_trusted
+from txnlog_kafka.stores import build_tls_context, load_key, load_trusted
 from txnlog_spark.errors import OptionError
 
 PASSWORD = "store-secret"

@@ -8,7 +8,7 @@ import pytest
 from support.brokers.certificates import Authority
 
 from txnlog_kafka.host.tls import Tls, TlsFailed
-from txnlog_kafka.host.tls_context import build_tls_context
+from txnlog_kafka.stores import build_tls_context
 
 
 @pytest.fixture(scope="module")

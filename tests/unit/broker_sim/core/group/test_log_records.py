@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_sim.core.coordinator.codec import CorruptRecord
+from broker_sim.core.group.classic_group import subscribed_topics
 from broker_sim.core.group.log_records import (
     GroupKey,
     GroupValue,
@@ -25,7 +26,6 @@ from broker_sim.core.group.log_records import (
     encode_offset_key,
     encode_offset_value,
 )
-from broker_sim.core.group.subscription import subscribed_topics
 
 OFFSET_KEY = bytes.fromhex("00010001670002696e00000004")
 GROUP_KEY = bytes.fromhex("0002000167")

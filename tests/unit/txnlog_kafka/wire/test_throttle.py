@@ -11,9 +11,14 @@ from support.scripted.socket_broker import SocketBroker, answer_bytes, metadata_
 from txnlog_kafka.host.client import IDLE_S_MAX, Client
 from txnlog_kafka.host.link import ConnectionFailed
 from txnlog_kafka.host.pending import Pending
-from txnlog_kafka.host.throttle import THROTTLE_S_MAX, THROTTLED_FROM, throttle_seconds
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Give, Receive, Reply, Send
-from txnlog_kafka.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.messages import (
+    APIS,
+    THROTTLE_S_MAX,
+    THROTTLED_FROM,
+    ApiKey,
+    throttle_seconds,
+)
 
 METADATA = APIS[ApiKey.METADATA].request
 
