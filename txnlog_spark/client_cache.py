@@ -2,12 +2,11 @@
 
 Spark builds new readers and writers all the time, in worker processes that live on: the planner
 of each micro-batch, the tasks, the committer. So connections are kept here, by what they connect
-to, and not in those objects; they are never pickled and never survive a fork.
+to, and not in those objects; they are never pickled and never survive a fork (`process_local`).
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +20,7 @@ from txnlog_kafka.operations.session import SessionConfig
 from txnlog_kafka.wire.invariants import present
 from txnlog_spark.errors import DeadlineExceeded, RemoteProtocolError
 from txnlog_spark.options.parse import check_cluster, settings_of
+from txnlog_spark.process_local import process_local
 
 CLIENTS_MAX = 8
 """Workers are shared by all queries of a session; the least recently used client goes first."""
@@ -78,14 +78,13 @@ def resolve_bootstrap(settings: ConnectionSettings) -> str:
 
 
 class ClientCache:
-    """The clients of one process, by what they connect to; a forked child begins with none.
+    """The clients of one process, by what they connect to.
 
     Queries share a client where all that `ConnectionSettings` says is equal, and nothing more: what
     a query knows of itself is not kept here.
     """
 
     def __init__(self) -> None:
-        self._pid = os.getpid()
         self._clients: dict[tuple[ConnectionSettings, str], Client] = {}
 
     def get(self, settings: ConnectionSettings, servers: str) -> Client:
@@ -93,9 +92,6 @@ class ClientCache:
 
         Raises DeadlineExceeded or RemoteProtocolError when no broker can be reached.
         """
-        if self._pid != os.getpid():
-            self.close()
-            self._pid = os.getpid()
         client = self._clients.pop((settings, servers), None)
         if client is None:
             client = _connect(settings, servers)
@@ -111,12 +107,10 @@ class ClientCache:
         self._clients.clear()
 
 
-_cache = ClientCache()
-
-
 def client_for(settings: ConnectionSettings, bootstrap_servers: str | None = None) -> Client:
     """This process's client. A task is given the address that its planner resolved."""
-    return _cache.get(settings, bootstrap_servers or resolve_bootstrap(settings))
+    servers = bootstrap_servers or resolve_bootstrap(settings)
+    return process_local(ClientCache).get(settings, servers)
 
 
 def _connect(settings: ConnectionSettings, servers: str) -> Client:

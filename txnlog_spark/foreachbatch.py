@@ -37,6 +37,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from txnlog_spark.errors import OptionError
+from txnlog_spark.process_local import process_local
 from txnlog_spark.storage.location import read_location
 
 if TYPE_CHECKING:
@@ -54,10 +55,12 @@ class _Run:
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     written: dict[str, int] = field(default_factory=dict)
     """The last batch that was written, or is being written, by the sink's name."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Several sinks may write in threads of their own."""
 
     def begin(self, name: str, batch_id: int) -> None:
         """Raises OptionError for a second write of a batch under one name: it would be skipped."""
-        with _lock:
+        with self.lock:
             is_first = self.written.get(name) != batch_id
             self.written[name] = batch_id
         if is_first:
@@ -74,13 +77,26 @@ class _Run:
 
     def failed(self, name: str) -> None:
         """The sink may write its batch again."""
-        with _lock:
+        with self.lock:
             del self.written[name]
 
 
-_lock = threading.Lock()
-_runs: dict[str, _Run] = {}
-"""By where the checkpoint lies; the latest run of each. Shared by all sinks of a query."""
+class _Runs:
+    """The latest run of each query that this process writes, by where its checkpoint lies."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._latest: dict[str, _Run] = {}
+
+    def run_of(self, where: str, session_id: str) -> _Run:
+        """The run, which all sinks of the query share."""
+        with self._lock:
+            run = self._latest.get(where)
+            if run is None or run.session_id != session_id:
+                run = self._latest[where] = _Run(session_id)
+            return run
+
+
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 """A local property of the thread that runs a query."""
 
@@ -120,7 +136,7 @@ def foreach_batch(
     def write(batch: DataFrame, batch_id: int) -> None:
         rows = batch if transform is None else transform(batch)
         where = read_location("checkpointLocation", checkpoint).normal
-        run = _run_of(where, _activated(rows.sparkSession))
+        run = process_local(_Runs).run_of(where, _activated(rows.sparkSession))
         run.begin(name, batch_id)
         try:
             writer = rows.write.format("txnlog").mode("append").options(**given)
@@ -148,11 +164,3 @@ def _activated(session: SparkSession) -> str:
         return str(active.get().sessionUUID())  # the query's own thread; rows may be of any session
     sessions.setActiveSession(java)
     return str(java.sessionUUID())
-
-
-def _run_of(where: str, session_id: str) -> _Run:
-    with _lock:
-        run = _runs.get(where)
-        if run is None or run.session_id != session_id:
-            run = _runs[where] = _Run(session_id)
-        return run

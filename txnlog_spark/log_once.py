@@ -5,11 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Hashable
 
-_logged: set[Hashable] = set()
+from txnlog_spark.process_local import process_local
+
+
+class Warned(set[Hashable]):
+    """Of what this process has warned."""
 
 
 def warn_once(logger: logging.Logger, what: Hashable, text: str, *values: object) -> None:
     """Log a warning, unless this process has logged one of `what` before."""
-    if what not in _logged:
-        _logged.add(what)
+    warned = process_local(Warned)
+    if what not in warned:
+        warned.add(what)
         logger.warning(text, *values)

@@ -21,13 +21,7 @@ from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.scripted_faults import ScriptedFaults
 from simulation.hosts.spark_tasks import Executors
 from simulation.hosts.staging import Staging, StagingFiles, StagingServer, read_with_a_fault
-from simulation.load.running import (
-    Running,
-    copy_at,
-    is_explained,
-    is_of_a_sink_that_lags,
-    is_of_another_topic,
-)
+from simulation.load.running import Running, copy_at, is_explained, is_other_topic, is_sink_behind
 from simulation.scenario import Fault, Scenario
 from simulation.trace import Trace
 from simulation.violation import violated
@@ -380,10 +374,10 @@ class Operator:
         """
         if not isinstance(error, ProgressError) or STORE_FAILED.reason in str(error):
             return None
-        if is_of_another_topic(error, str(self.options.topic)):
+        if is_other_topic(error, str(self.options.topic)):
             self._change_topic(checkpoint)
             return None
-        if is_of_a_sink_that_lags(error, len(self.sinks)):
+        if is_sink_behind(error, len(self.sinks)):
             return None
         if not is_explained(error, checkpoint, is_only=len(self.checkpoints) == 1):
             violated(41, "the query stopped for a contradiction", error=str(error))

@@ -53,12 +53,12 @@ def copy_at(location: str) -> str:
     return moved_or_copied(copied, original, original_is_there=True, is_same_group=False).copy
 
 
-def is_of_another_topic(error: ProgressError, topic: str) -> bool:
+def is_other_topic(error: ProgressError, topic: str) -> bool:
     """Whether the batch is in the topic of before: to be started with that one again."""
     return isinstance(error, AnotherOutput) and f"started with topic {topic!r}" in str(error)
 
 
-def is_of_a_sink_that_lags(error: ProgressError, sinks: int) -> bool:
+def is_sink_behind(error: ProgressError, sinks: int) -> bool:
     """Whether it may be that another driver is ahead by several batches: of a sink without a group
     nobody can tell. Started again it knows what is planned."""
     return isinstance(error, BatchReplanned) and sinks > 1

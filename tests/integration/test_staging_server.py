@@ -28,8 +28,9 @@ from support.query.staging_home import (
     staging_settings,
 )
 
-from txnlog_spark import log_once
 from txnlog_spark.errors import OptionError, StagedBatchesInvalid, StagingFailed
+from txnlog_spark.log_once import Warned
+from txnlog_spark.process_local import process_local
 from txnlog_spark.staging import address as address_module
 from txnlog_spark.staging import channel, frames
 from txnlog_spark.staging.address import ServerAddress, StagingSettings, ensure_server
@@ -345,7 +346,7 @@ def test_a_server_that_stands_still_is_named_and_found_again_when_it_goes_on(
             patched.setattr(address_module, "END_WAIT_S", 0.1)
             with pytest.raises(StagingFailed, match=rf"process {server.pid}\) neither answers"):
                 ensure_server(settings)
-            patched.setattr(log_once, "_logged", set())
+            process_local(Warned).clear()
             StagedReader(settings, None).remove_other_runs("q", 1, "run")
             assert "what was staged for q is not removed: timed out" in caplog.text
     finally:

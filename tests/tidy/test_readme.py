@@ -22,10 +22,11 @@ from tidy.readme_options import (
 from broker_sim.__main__ import CLI_COMMANDS
 from broker_sim.cli.main import build_parser
 from jobs import audit, consume_transform_produce, load_flights
-from txnlog_spark import log_once
 from txnlog_spark.errors import OptionError
+from txnlog_spark.log_once import Warned
 from txnlog_spark.options.declared import Use
 from txnlog_spark.options.parse import parse_options
+from txnlog_spark.process_local import process_local
 from txnlog_spark.tools.cli import build_parser as build_connector_parser
 
 TEXT = README.read_text(encoding="utf-8")
@@ -65,7 +66,7 @@ SAMPLES = {
 def test_no_option_of_sparks_guide_is_ignored(
     name: str, use: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(log_once, "_logged", set())
+    process_local(Warned).clear()
     expected, _, why = outcomes(name)[WORDS[use]].partition(": ")
     found = "obeyed"
     try:

@@ -10,6 +10,7 @@ from typing import Any
 
 from txnlog_kafka.wire.invariants import present
 from txnlog_spark.errors import OptionError, is_secret
+from txnlog_spark.process_local import process_local
 from txnlog_spark.storage.arrow import ObjectFiles, RenamedFiles
 from txnlog_spark.storage.files import Files
 from txnlog_spark.storage.local import LocalFiles
@@ -59,18 +60,19 @@ class StorageSettings:
         return frozenset(value for value in given if value)
 
 
-_opened: dict[tuple[object, ...], Files] = {}
-"""By process (a fork begins without), root and settings: connections outlive a commit."""
+class OpenedFiles(dict[tuple[object, ...], Files]):
+    """By root and settings: connections outlive a commit."""
 
 
 def open_files(option: str, location: Location, settings: StorageSettings) -> Files:
     """The file system of a location; nothing is asked of it yet. Raises OptionError."""
     if location.scheme == LOCAL:
         return LocalFiles()
-    key = (os.getpid(), location.root, frozenset(settings.values.items()))
-    found = _opened.get(key)
+    opened = process_local(OpenedFiles)
+    key = (location.root, frozenset(settings.values.items()))
+    found = opened.get(key)
     if found is None:
-        found = _opened[key] = _connect(option, location, settings)
+        found = opened[key] = _connect(option, location, settings)
     return found
 
 

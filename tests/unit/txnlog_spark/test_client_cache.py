@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from support.scripted.socket_broker import SocketBroker, answer_bytes, metadata_answer
 
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Send
 from txnlog_kafka.wire.messages import APIS, ApiKey
-from txnlog_spark import client_cache
 from txnlog_spark.client_cache import CLIENTS_MAX, ClientCache, ConnectionSettings
 
 
@@ -68,13 +65,6 @@ def test_what_one_query_left_unanswered_reaches_no_other(cache, broker):
     first, second = client.run(leaving()), client.run(leaving())
     assert first != second
     assert not any(c.idle_s() == 0 for c in client._connections.values())
-
-
-def test_a_forked_worker_has_no_client_of_its_parent(cache, broker, monkeypatch):
-    parents = cache.get(settings(broker), broker.bootstrap_servers)
-    childs_pid = os.getpid() + 1
-    monkeypatch.setattr(client_cache.os, "getpid", lambda: childs_pid)
-    assert cache.get(settings(broker), broker.bootstrap_servers) is not parents
 
 
 def test_the_client_that_was_used_least_recently_is_closed_for_a_new_one(cache, broker):

@@ -9,6 +9,7 @@ import pytest
 
 from txnlog_spark import foreach_batch, foreachbatch
 from txnlog_spark.errors import OptionError
+from txnlog_spark.process_local import process_local
 
 
 @dataclass
@@ -51,7 +52,7 @@ class Rows:
 
 @pytest.fixture(autouse=True)
 def no_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreachbatch, "_runs", {})
+    monkeypatch.setattr(process_local(foreachbatch._Runs), "_latest", {})
 
 
 def sink(name: str = "", **options: Any) -> Any:

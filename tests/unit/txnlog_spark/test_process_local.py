@@ -1,0 +1,49 @@
+"""One object of a kind in a process, and none of it in a forked child."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from txnlog_spark.process_local import process_local
+
+
+class Kept:
+    """Anything that a process keeps."""
+
+
+class OtherKept:
+    """Something else that it keeps."""
+
+
+def test_a_process_has_one_object_of_a_kind() -> None:
+    first = process_local(Kept)
+    assert process_local(Kept) is first
+    assert process_local(OtherKept) is not first
+
+
+def test_threads_that_ask_at_the_same_time_are_given_the_same_object() -> None:
+    meeting = threading.Barrier(2)
+
+    class Slow:
+        """Both threads are making one before either has made it."""
+
+        def __init__(self) -> None:
+            meeting.wait(timeout=60)
+
+    found: list[Slow] = []
+    threads = [threading.Thread(target=lambda: found.append(process_local(Slow))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found[0] is found[1]
+
+
+def test_a_forked_worker_has_none_of_its_parent() -> None:
+    parents = process_local(Kept)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if process_local(Kept) is not parents else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert process_local(Kept) is parents
