@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
@@ -16,14 +17,14 @@ from txnlog_kafka.wire.topics import TopicPartition
 T = TypeVar("T")
 
 
-class Administration:
+class Administration(ABC):
     """Each carries one operation to its end; a `Client` is one of these."""
 
     session: Session
 
+    @abstractmethod
     def run(self, operation: Operation[T]) -> T:
         """Carry the operation to its end and return its result, or raise what it raised."""
-        raise NotImplementedError
 
     def topic_partitions(
         self, topics: Iterable[str] | None, *, allow_auto_create: bool = False

@@ -80,11 +80,10 @@ class _Source:
 
     def reader(self, struct_class: Any) -> _Read:
         """The function that reads a struct of this class."""
-        lines = self._struct(struct_class)
-        text = "\n".join(("def read(data, at, left):", *(f"    {line}" for line in lines)))
-        return self._compiled(text, struct_class.__name__)
+        return self._compiled(self._struct(struct_class), struct_class.__name__)
 
-    def _compiled(self, text: str, name: str) -> _Read:
+    def _compiled(self, lines: list[str], name: str) -> _Read:
+        text = "\n".join(("def read(data, at, left):", *(f"    {line}" for line in lines)))
         names = dict(self._names)
         exec(compile(text, f"<reader of {name} {self._version}>", "exec"), names)
         read: _Read = names["read"]
@@ -131,13 +130,9 @@ class _Source:
         return [f"{names}, = {unpack}(data, at)", f"at += {packed.size}"]
 
     def _tagged(self, field: Field, struct_class: Any) -> _Read:
-        lines = [
-            "size = len(data)",
-            *self._value(field, "tagged", struct_class),
-            "return tagged, at",
-        ]
-        text = "\n".join(("def read(data, at, left):", *(f"    {line}" for line in lines)))
-        return self._compiled(text, f"{struct_class.__name__}.{field.name}")
+        value = self._value(field, "tagged", struct_class)
+        lines = ["size = len(data)", *value, "return tagged, at"]
+        return self._compiled(lines, f"{struct_class.__name__}.{field.name}")
 
     def _value(self, field: Field, target: str, holder: Any) -> list[str]:
         """Lines that assign the field's value."""
