@@ -144,7 +144,7 @@ def limit_versions(context: ssl.SSLContext, text: str | None) -> None:
 
 
 def use_key(context: ssl.SSLContext, key: KeyStore) -> None:
-    """Show this key to whom we connect. Raises OptionError."""
+    """Show this key to the brokers. Raises OptionError."""
 
     def password() -> str:
         if key.key_password is None:

@@ -440,7 +440,7 @@ class Connection:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the peer has closed, or sent what nobody asked for, while nothing was asked."""
+        """Whether the peer has closed, or sent something, while nothing was asked."""
         if self._unanswered or not self.is_ready:
             return False
         try:

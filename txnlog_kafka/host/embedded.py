@@ -1,11 +1,11 @@
 """The embedded broker: what `format("txnlog")` talks to when it is given a path, not a cluster.
 
 `ensure_broker(path)` gives the address of the one broker whose data is under `path`, and starts it
-as a process of its own when none is running: `python -m broker_sim start`. Whoever comes first
+as a process of its own when none is running: `python -m broker_sim start`. The first process
 starts it, under a file lock, and writes the address beside the data; the others find it there. The
 broker ends with the application that started it (its JVM, else this process), or later, when the
 last client of others has gone; its data stays. One that is about to end holds the data a little
-longer: whoever comes then waits for it, and starts the next one.
+longer: a process that comes then waits for it, and starts the next one.
 An address is believed only when the cluster that answers there is the one that was started here:
 process ids and ports are used again, by the brokers of other directories among others.
 `broker_sim` is never imported: the connector ships without it.

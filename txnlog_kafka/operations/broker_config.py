@@ -13,7 +13,7 @@ from txnlog_kafka.wire.messages import APIS, ApiKey
 BROKER = 4
 """DescribeConfigs' resource type of a broker."""
 CONFIG_TIMEOUT_MS = 2_000
-"""Whoever waits for the answer has an error to report: soon is better than complete."""
+"""The caller has an error to report: an answer soon is better than a complete one."""
 
 _DESCRIBE = APIS[ApiKey.DESCRIBE_CONFIGS]
 

@@ -1,10 +1,10 @@
 """Which partition is next, and whether there is memory for its batch.
 
 The queues of one leader that have something to send form two rings.
-Who was served goes to the end, so that no partition starves though there is space for a few only;
-who has something in memory, read or to be sent again, comes to the front, so that it leaves memory
-first. Filling a request looks at the queues that it serves and at few others, however many there
-are: who may not send at the moment is in no ring.
+A queue that was served goes to the end, so that no partition starves though there is space for a
+few only; one that has something in memory, read or to be sent again, comes to the front, so that it
+leaves memory first. Filling a request looks at the queues that it serves and at few others, however
+many there are: a queue that may not send at the moment is in no ring.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class DrainOrder:
     """Whose turn it is: the queues that may send, in two rings for each leader.
 
     Those that send again come before all others. What they hold counts as in flight, so that with
-    others before them there could be space for nobody.
+    others before them there could be space for none.
     """
 
     def __init__(self, queues: dict[TopicPartition, PartitionQueue]) -> None:

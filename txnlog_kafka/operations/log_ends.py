@@ -18,7 +18,7 @@ def confirm_log_ends(
     """The high watermarks of logs of which it was `said` that they end before these positions.
 
     A former leader ends its log early. So where there are several brokers, most of them are asked
-    who leads, and nobody but that one where its log ends, again and again for a while as long as it
+    for the leader, and that one alone where its log ends, again and again for a while as long as it
     lies before the position. Raises UnknownTopic, and DeadlineExceeded when it does not answer.
     """
     if len(session.cluster.nodes) < 2:

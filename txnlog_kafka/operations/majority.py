@@ -81,8 +81,8 @@ def newest_leaders(
 
     A topic that was deleted and created again begins with new epochs: then those answers count
     that have the id which most have. Two ids that equally many have leave it without a leader. The
-    leader's address is by who names it in the newest epoch: the others may not list one that came
-    back since, or have its address of before.
+    leader's address is as the brokers give it that name it in the newest epoch: the others may not
+    list one that came back since, or have its address of before.
     """
     said = _said(answers)
     nodes = dict(cluster.nodes)
@@ -141,7 +141,7 @@ def find_missing(
     wanted = frozenset(partitions)
     answers = yield from ask_most(session, {topic for topic, _ in wanted}, deadline=deadline)
     unsure: set[str] = set()
-    # Who knows the most comes last: that is what the view keeps.
+    # The answer with the most partitions comes last: that is what the view keeps.
     for answer in sorted(answers, key=lambda a: sum(len(t.partitions or ()) for t in a.topics)):
         session.cluster = session.cluster.merged(answer, all_topics=False)
         unsure |= {t.name for t in answer.topics if t.error_code not in _SURE}

@@ -44,7 +44,8 @@ class _Part(Generic[K, T]):
 class OperationGroup(Generic[K, T]):
     """The parts of an operation that go on at the same time, by their keys.
 
-    Whoever leaves while parts are unfinished abandons them, and the requests that they wait for.
+    A caller that leaves while parts are unfinished abandons them, and the requests that they wait
+    for.
     """
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:

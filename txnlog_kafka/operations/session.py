@@ -58,7 +58,8 @@ class Session:
     """Node by (key type, key) as FindCoordinator answered: 0 a group, 1 a transactional id."""
     read_replicas: PreferredReplicas = field(default_factory=PreferredReplicas)
     asks_another: bool = False
-    """Something failed since any broker was asked: who answered may know less than others do."""
+    """Something failed since any broker was asked: the one that answered may know less than others
+    do."""
     notice: Callable[[str], None] = _ignore
     """Where an operation says what a person should know now; the host writes it to its log."""
 

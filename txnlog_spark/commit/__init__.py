@@ -7,7 +7,7 @@
     takeover.py     InitProducerId, other transactional ids, the baseline
     judgement.py    skip, do, or refuse: one pure function, and the facts it needs
     facts.py        asks the brokers for the facts of the judgement
-    confirmation.py reads them again, of who has answered TxnOffsetCommit
+    confirmation.py reads them again, of the broker that has answered TxnOffsetCommit
     progress.py     the committed offset that says how far a query has come
     checkpoint.py   what Spark logged for a batch
     former_outputs.py  which outputs the query has had: their ids are fenced

@@ -2,12 +2,12 @@
 
 Theory of operation. A group coordinator that was paused, or that other brokers cannot reach,
 answers OffsetFetch from its memory until it learns that there is another one: a read needs no
-quorum. What it says may be behind. TxnOffsetCommit is answered when it is replicated: who answers
-it is the coordinator, and has all that was committed before. So what a judgement rests on is read
-again behind TxnOffsetCommit, not stable, which leaves out the transaction's own offsets; when it is
-not the same, the transaction is aborted and the batch is judged again, by what the coordinator
-says. Behind it is on the same connection: brokers take its requests in their order, so that this
-costs no round trip.
+quorum. What it says may be behind. TxnOffsetCommit is answered when it is replicated: the broker
+that answers it is the coordinator, and has all that was committed before. So what a judgement rests
+on is read again behind TxnOffsetCommit, not stable, which leaves out the transaction's own offsets;
+when it is not the same, the transaction is aborted and the batch is judged again, by what the
+coordinator says. Behind it is on the same connection: brokers take its requests in their order, so
+that this costs no round trip.
 
 A batch that is to be done has its TxnOffsetCommit, and is confirmed before EndTxn. A batch that is
 refused has none: a person would be asked to look for what never happened. So its transaction is

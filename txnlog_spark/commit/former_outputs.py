@@ -11,7 +11,7 @@ two new ids at once. So a driver
 in this order, before it judges what is committed. Of two drivers the one that initialised its own
 id later listed after that; the other had recorded its id before it initialised it, so the later
 one finds it, and fences what the other initialised. At most one of the two goes on. (Both may be
-fenced; Spark stops both queries, and whoever is started again goes on.)
+fenced; Spark stops both queries, and the one that is started again goes on.)
 
 The same files say which progress is the query's own: it was committed for one of these outputs.
 

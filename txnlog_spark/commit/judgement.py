@@ -235,8 +235,9 @@ def _says_which_rows(plan: CommitPlan, found: Progress) -> bool:
 def _check_group_is_unused(plan: CommitPlan, facts: Evidence) -> None:
     """Refuse a query whose first batch begins elsewhere than where its group has come to.
 
-    Who has read a topic to its end with a group and starts with `earliest` and an empty checkpoint
-    would write all of it again. A committed offset at the log start says that nothing was read.
+    A query that has read a topic to its end with a group and starts with `earliest` and an empty
+    checkpoint would write all of it again. A committed offset at the log start says that nothing
+    was read.
     """
     stand = unexpected_positions(plan, facts.group)
     elsewhere = {p: offset for p, offset in stand.items() if offset != facts.log_starts.get(p)}

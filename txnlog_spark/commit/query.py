@@ -75,7 +75,7 @@ class QueryBatch:
 
 
 def commit_query_batch(session: Session, batch: QueryBatch) -> Operation[CommitOutcome]:
-    """Commit the batch, exactly once, whoever tries it how often.
+    """Commit the batch exactly once, also when several drivers try it, or one tries it again.
 
     Raises ProducerFenced, CommitStateUnknown, ProgressError, TransactionTimedOut, WrongCluster,
     OptionError and what the brokers refuse; each time Spark stops the query, and its restart
@@ -205,7 +205,7 @@ def _say_copied(session: Session, output: Output, begun: Begun) -> None:
 
 
 def _explained(error: ProducerFenced, options: CommitOptions, plan: CommitPlan) -> ProducerFenced:
-    """With what the brokers cannot say: who took over, and where the id comes from."""
+    """With what the brokers cannot say: which driver took over, and where the id comes from."""
     if options.transactional_id is None:
         origin = "kafka.group.id" if options.group_id is not None else "the query's id"
         error = error.with_advice(

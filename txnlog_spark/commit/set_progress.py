@@ -46,7 +46,8 @@ def set_progress(session: Session, plan: CommitPlan) -> Operation[frozenset[Topi
     try:
         yield from add_groups(session, attempt, transaction)
         yield from commit_batch_offsets(session, attempt, transaction)
-        # Of the broker that has answered: who was asked before may be a former coordinator.
+        # Of the broker that has answered: the one that was asked before may be a former
+        # coordinator.
         check_forward(plan, (yield from visible_progress(session, plan)))
     except TxnLogError:
         yield from abort_transaction(session, transaction)

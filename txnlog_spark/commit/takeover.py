@@ -16,7 +16,8 @@ from txnlog_spark.errors import FatalError, UnknownTopic
 
 
 def initialise(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity]:
-    """A new epoch, which fences whoever had the transactional id, or another one of the query's."""
+    """A new epoch, which fences all former producers of the transactional id and of the query's
+    others."""
     who, batch_id = plan.who, plan.batch.batch_id
     yield Milestone("init_producer_id", "before", batch_id)
     if who.is_query and not _is_recorded(plan):

@@ -218,8 +218,8 @@ def serve_metrics(
 ) -> Exposition:
     """Serve `http://address:port/metrics` of all queries of the session; port 0 takes a free one.
 
-    Call it before queries are started, or their first commits are not counted. Whoever reaches the
-    address reads it: it has no login. `registry` may have metrics of your own.
+    Call it before queries are started, or their first commits are not counted. It has no login:
+    all that can reach the address read it. `registry` may have metrics of your own.
     """
     registry = CollectorRegistry() if registry is None else registry
     listener = MetricsListener(registry, spark.streams)

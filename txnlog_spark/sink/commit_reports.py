@@ -1,4 +1,4 @@
-"""What a commit did and how long it took: one log line, and one datagram to who listens.
+"""What a commit did and how long it took: one log line, and one datagram to each listener.
 
 Theory of operation. A micro-batch is committed in one of Spark's worker processes, and Spark gives
 a Python sink no way to hand figures to the query's progress. So the worker sends a `CommitReport`
@@ -212,7 +212,7 @@ class Receiver:
                     logger.warning("a report of a commit is of another version: %s", error)
 
     def close(self) -> None:
-        """Receive no more; who waits for a report is woken."""
+        """Receive no more; a thread that waits for a report is woken."""
         with contextlib.suppress(OSError):  # closed by `reports` when it has ended
             self._socket.shutdown(socket.SHUT_RDWR)
         self._path.unlink(missing_ok=True)

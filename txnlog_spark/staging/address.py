@@ -1,8 +1,9 @@
-"""The staging server of this application: started by whoever needs it first, found by all others.
+"""The staging server of this application: started by the first process that needs it, found by all
+others.
 
 Each application (its JVM, by process id and start time) has a directory of its own for each set of
-settings, for this user alone. The server's Unix socket in it is how it is found: whoever can
-connect asks it for its address and token. A process that finds nobody there holds `start.lock`,
+settings, for this user alone. The server's Unix socket in it is how it is found: a process that can
+connect asks it for its address and token. A process that finds no server there holds `start.lock`,
 binds both sockets, and starts the server with them; connections are accepted by the system from
 then on, so that no query waits for the process to come up.
 
@@ -150,7 +151,7 @@ def running_server(settings: StagingSettings) -> Channel | None:
 
 
 def _connect(directory: Path) -> Channel | None:
-    """Whoever else could make the directory could take its rows, so it has to be this user's."""
+    """Another user that could make the directory could take its rows, so it has to be this user's."""
     try:
         _check_private(directory.parent, directory)
         return connect_local(str(directory / SOCKET_FILE))

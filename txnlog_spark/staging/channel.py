@@ -152,7 +152,7 @@ def connect_remote(host: str, port: int, token: str) -> Channel:
 
 
 def _prove(channel: Channel, secured: ssl.SSLSocket, token: bytes) -> None:
-    """The server first: whoever has only taken its place learns nothing that it could use."""
+    """The server proves it first: an impostor learns nothing that it could use."""
     certificate = secured.getpeercert(binary_form=True) or b""
     nonce = os.urandom(frames.NONCE_BYTES)
     channel.send(Kind.NONCE, nonce)

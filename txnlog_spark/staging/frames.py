@@ -146,8 +146,8 @@ def attempt_of(value: Any) -> TaskAttempt:
 def proof(token: bytes, side: str, certificate: bytes, nonce: bytes) -> bytes:
     """That `side` knows the token and sees this certificate (DER) on the connection.
 
-    Bound to the certificate, it is of no use on a connection through anybody else: who stands
-    between has another certificate, and cannot make a proof for it.
+    Bound to the certificate, it is of no use on a connection through anybody else: a man in
+    the middle has another certificate, and cannot make a proof for it.
     """
     message = b"|".join(
         (b"%d" % VERSION, side.encode(), hashlib.sha256(certificate).digest(), nonce)

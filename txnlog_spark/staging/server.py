@@ -212,7 +212,7 @@ class StagingServer:
         self._unproved = unproved
 
     async def serve_local(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """The Unix socket: who can open it is this user."""
+        """The Unix socket: only this user can open it."""
         try:
             with _logged_end():
                 await self._serve(_Peer(reader, writer), is_driver=True)

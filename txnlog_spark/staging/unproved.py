@@ -2,8 +2,8 @@
 
 Anybody can connect, and all tasks of a stage do at the same moment. One that waits for its turn is
 not read from, so it costs a descriptor; TLS begins with its turn. Peers are distinguished by their
-addresses, and the one that has the fewest turns gets the next: who opens many connections and says
-nothing holds up the tasks of that address, for some turns, and nobody else's.
+addresses, and the one that has the fewest turns gets the next: a peer that opens many connections
+and says nothing holds up the tasks of that address, for some turns, and nobody else's.
 """
 
 from __future__ import annotations

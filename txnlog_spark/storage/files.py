@@ -48,7 +48,7 @@ class Files(Protocol):
         OSError."""
 
     def write(self, path: str, data: bytes, *, durable: bool) -> None:
-        """Replace a file as a whole; whoever reads it finds the old bytes or the new ones.
+        """Replace a file as a whole; a reader finds the old bytes or the new ones.
 
         With `durable` the new ones are safe, and were read back where the store is remote, when
         this returns. After OSError it is not known whether the write took place.
