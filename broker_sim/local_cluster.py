@@ -200,7 +200,7 @@ class LocalCluster:
                 stderr=log,
                 text=True,
                 env={**os.environ, "PYTHONPATH": path},
-                # Ctrl-C is for whoever stops them in their order.
+                # Ctrl-C is for this process, which stops them in their order.
                 process_group=None if len(self._ports) == 1 else 0,
             )
 

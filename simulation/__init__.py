@@ -4,9 +4,9 @@
 seeds: `python -m simulation`. `trace` has a line for all that happens, `coverage` counts faults by
 state, `violation` is what a witness raises. In `hosts` are what the code runs on, with what can
 break (scheduler, clock, disk, network, brokers and their registry, clients, and a model of Spark's
-driver, tasks, staging and checkpoint); in `faults` who breaks it; in `load` who uses it (a query's
+driver, tasks, staging and checkpoint); in `faults` the faults; in `load` its users (a query's
 operator, readers, other applications, groups, administrators); in `checkers` what must hold, and
-who watches it; in `report` what is printed of a failure, and a smaller run that fails in the same
+its witnesses; in `report` what is printed of a failure, and a smaller run that fails in the same
 way. Deliberate bugs are in `tests/planted`.
 
 Deliberately absent: any real clock, socket, file, thread or process; the connector's codec and

@@ -69,7 +69,7 @@ _NEVER: dict[Cell, str] = {
     ("client partition one way", REGISTRY): "clients do not ask it",
 }
 _SELDOM_STAGED = (
-    "who reads what is staged has a transaction of its own that is open: another driver must end "
+    "its reader has a transaction of its own that is open: another driver must end "
     "one at that instant, or the timeout this one"
 )
 _SELDOM_TASKS = (

@@ -240,7 +240,8 @@ def draw_random(seed: int) -> Scenario:
     def seldom(low: float, high: float) -> float:
         return rng.uniform(low, high) if rng.random() < 0.3 else 0.0
 
-    # Who loses a checkpoint has to keep the transactional id: a new one has no record of the old.
+    # A person that loses a checkpoint has to keep the transactional id: a new one has no record of
+    # the old.
     changes_id = rng.random() < 0.25
     made = Scenario(
         description="faults of every kind, drawn from the seed",

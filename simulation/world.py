@@ -186,7 +186,7 @@ class World:
         scenario = self.scenario
         if prefix:
             # It gets an id of its own later: so it keeps its checkpoint (the guarantee's third
-            # condition), as in `draw_random` who changes the id does.
+            # condition), as in `draw_random` a person that changes the id does.
             scenario = replace(scenario, checkpoint_lost=0.0, tail_lost=0.0, old_checkpoint=0.0)
             scenario = replace(scenario, copied=0.0, moved=0.0, topic_change=0.0, sinks=1)
         source = spark.Source(
@@ -417,7 +417,8 @@ class World:
         offsets: dict[tuple[str, int], int],
         done_when_asked: int,
     ) -> None:
-        # Who has not heard yet that it coordinates the group no more answers by what it knows.
+        # A broker that has not heard yet that it coordinates the group no more answers by what it
+        # knows.
         if self.machines.coordinates(node, group_id):
             seen.on_group(group_id, offsets, done_when_asked)
 

@@ -41,7 +41,7 @@ def build_tls_context(options: Mapping[str, str]) -> ssl.SSLContext:
     """Of options with Kafka's names, without `kafka.`; files are read now. Raises OptionError.
 
     Without a truststore the CAs of the machine are trusted. A certificate in the truststore is
-    trusted by itself, whoever signed it, as in Java.
+    trusted by itself, with any issuer, as in Java.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     algorithm = options.get(ENDPOINT, "https").lower()
@@ -126,7 +126,7 @@ def load_key(options: Mapping[str, str]) -> KeyStore | None:
 
 
 def use_trusted(context: ssl.SSLContext, certificates: str) -> None:
-    """Trust these, each by itself, whoever signed it, as Java does. Raises OptionError."""
+    """Trust these, each by itself, with any issuer, as Java does. Raises OptionError."""
     try:
         context.load_verify_locations(cadata=certificates)
     except ssl.SSLError as error:

@@ -3,11 +3,11 @@
 One shape everywhere: `{"topic": {"0": 123}}`, the *next* offset to read per partition. It is what
 Spark writes into `<checkpoint>/offsets/<batchId>`, what the options `startingOffsets` and
 `endingOffsets` take, and what the sink reads back to commit a consumer group's position; the JVM's
-own Kafka source writes the same, so a checkpoint can be read whoever wrote it (Spark's `JsonUtils`
-and `KafkaSourceOffset`). Beside its topics an offset that our source plans holds notes, each under
-a key that no topic can have: a `SourceNote` in all of them, naming the cluster that the offsets
-belong to, and a `CommittedStart` in the first of a query that starts from committed offsets.
-Pure: text and mappings in, values out.
+own Kafka source writes the same, so a checkpoint can be read whichever of them wrote it (Spark's
+`JsonUtils` and `KafkaSourceOffset`). Beside its topics an offset that our source plans holds notes,
+each under a key that no topic can have: a `SourceNote` in all of them, naming the cluster that the
+offsets belong to, and a `CommittedStart` in the first of a query that starts from committed
+offsets. Pure: text and mappings in, values out.
 """
 
 from __future__ import annotations

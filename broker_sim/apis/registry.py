@@ -21,9 +21,9 @@ REGISTRY_IDS = range(1, 1 << 31)
 def registry_of_session(session_id: int) -> int:
     """The id of the registry that gave this session id; 0 of one that has not drawn it yet.
 
-    So no other registry takes the session for one of its own, and who opens a new one sees whether
-    the registry still has the data directory that it had. (ZooKeeper's session ids begin with the
-    server and the time.)
+    So no other registry takes the session for one of its own, and a broker that opens a new one
+    sees whether the registry still has the data directory that it had. (ZooKeeper's session ids
+    begin with the server and the time.)
     """
     return session_id >> _NUMBER_BITS
 

@@ -43,8 +43,8 @@ def main(arguments: Sequence[str]) -> int:
         code = _run(options)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Who reads the output has enough, as `head` does. What is left of it goes nowhere, or the
-        # interpreter would complain when it ends.
+        # The reader of the output has enough, as `head` does. What is left of it goes nowhere, or
+        # the interpreter would complain when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_REFUSED
     except KeyboardInterrupt:

@@ -19,7 +19,7 @@ NO_LEADER = -1
 
 
 class Leaders:
-    """Who led each partition in each of its leader epochs."""
+    """The leader of each partition in each of its leader epochs."""
 
     def __init__(self, root: Path) -> None:
         """`root` holds brokers' directories, or is one of them: then nothing is known. Raises

@@ -255,8 +255,8 @@ class Broker:
             respond(request, message, effects)
 
     def _handle(self, handler: Handler, request: Request, effects: Effects) -> Message | None:
-        """The answer, when there is one already. Who sends what makes no sense loses the
-        connection."""
+        """The answer, when there is one already. A client whose request makes no sense loses
+        its connection."""
 
         def close(error: Exception) -> None:
             effects.responses.clear()

@@ -67,7 +67,7 @@ class Request:
     listener: str = "PLAINTEXT"
     """The name of the listener that the connection came by."""
     principal: str = "User:ANONYMOUS"
-    """Who asks: what the host knows of a certificate, and then what a login says."""
+    """The client that asks: what the host knows of a certificate, and then what a login says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +305,7 @@ class Step:
 
 @dataclass(slots=True)
 class Effects:
-    """Collects the effects of one step; passed down to whoever may cause one.
+    """Collects the effects of one step; passed down to all that may cause one.
 
     `now_ms` is the host's wall clock in ms since the epoch, for timestamps and persisted times;
     `monotonic_ms` never goes back, for deadlines inside this process.

@@ -1,4 +1,4 @@
-"""Requests to other brokers: who waits for which answer.
+"""Requests to other brokers, and the callers that wait for their answers.
 
 A reply is called once: with the answer, or with None when the peer was lost first, and then the
 request may have been carried out or not. Whether to ask again, and when to stop waiting, is the

@@ -91,7 +91,7 @@ class Publisher:
         return self.transactions if topic == TRANSACTION_STATE_TOPIC else self.groups
 
     def _coordinate(self, name: TopicPartition, effects: Effects) -> None:
-        """Who leads a partition of an internal topic coordinates what is in it; a new leader
+        """The leader of a partition of an internal topic coordinates what is in it; a new leader
         epoch is a new coordinator, also on the same broker."""
         if name.topic not in INTERNAL_TOPICS:
             return

@@ -7,7 +7,8 @@ it is given.
 
 A request of an open session keeps it alive, whatever becomes of the request. A wait ends after a
 third of the timeout at the latest, so a client that waits again and again stays alive too. A
-connection has one request at a time: who wants to change something meanwhile has another one.
+connection has one request at a time: a broker that wants to change something meanwhile has another
+one.
 """
 
 from __future__ import annotations

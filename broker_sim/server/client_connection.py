@@ -103,7 +103,7 @@ class ClientConnection(asyncio.Protocol):
         self.connection_id = connection_id
         self.peer = "?"
         self.principal = ANONYMOUS
-        """Who the peer's certificate says it is."""
+        """The principal that the peer's certificate names."""
         self.is_of_broker = False
         """It has asked what only another broker of the cluster asks."""
         self.memory_held_bytes = 0
@@ -175,7 +175,7 @@ class ClientConnection(asyncio.Protocol):
         self._owner.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Gone, whoever closed it."""
+        """Gone, closed by either end."""
         del exc
         self._closing = True
         self._drop_answer()

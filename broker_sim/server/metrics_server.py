@@ -45,7 +45,7 @@ class MetricsServer:
                     writer.write(self._answer(head))
                     await writer.drain()
         except (OSError, EOFError, asyncio.LimitOverrunError, TimeoutError):
-            writer.transport.abort()  # whoever asks like this gets no answer
+            writer.transport.abort()  # a client that asks like this gets no answer
         finally:
             self._open -= 1
             writer.close()

@@ -2,7 +2,8 @@
 
 The options are those of the inter-broker listener, as in Kafka: its key is what this broker shows,
 its trusted certificates are what others' keys are checked by, and the user of its login module is
-who this broker logs in as, by `sasl.mechanism.inter.broker.protocol`. The registry has neither.
+the user that this broker logs in as, by `sasl.mechanism.inter.broker.protocol`. The registry has
+neither.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class LoginStep(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class PeerUser:
-    """Who a broker logs in as; the password is in no text."""
+    """The user that a broker logs in as; the password is in no text."""
 
     mechanism: str
     name: str

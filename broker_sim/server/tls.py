@@ -70,7 +70,7 @@ def build_tls_context(listener: Listener, config: BrokerConfig) -> ssl.SSLContex
 
 def build_peer_context(listener: Listener, config: BrokerConfig) -> ssl.SSLContext | None:
     """Of a broker that connects to this listener of another one, whose options it has, too: it
-    shows the listener's key, and trusts whom the listener trusts. None when there is no TLS. Raises
+    shows the listener's key, and trusts what the listener trusts. None when there is no TLS. Raises
     ConfigError."""
     if not listener.protocol.uses_tls:
         return None
@@ -84,7 +84,7 @@ def build_peer_context(listener: Listener, config: BrokerConfig) -> ssl.SSLConte
 def _load(
     context: ssl.SSLContext, listener: Listener, config: BrokerConfig, purpose: ssl.Purpose
 ) -> None:
-    """The listener's key, and whom it trusts. Raises ConfigError."""
+    """The listener's key, and the certificates that it trusts. Raises ConfigError."""
     values = {name: str(config.of_listener(listener.name, name)) for name in _OPTIONS}
     options = {name: value for name, value in values.items() if value}
     for store, text in (("keystore", "key"), ("truststore", "certificates")):

@@ -1,6 +1,6 @@
 """Record batches as the simulator's witnesses see them: each is decoded once, however often read.
 
-Equal bytes are equal batches, whoever reads them: the readers and the log oracle share the decoded
+Equal bytes are equal batches to all readers: the readers and the log oracle share the decoded
 values and nothing else.
 """
 

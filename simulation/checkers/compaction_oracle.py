@@ -1,6 +1,7 @@
 """A witness of compaction: a marker goes only when its delete horizon was set before (50).
 
-Who has read a transaction and not yet its marker has delete.retention.ms to come to it (KIP-534).
+A reader that has read a transaction and not yet its marker has delete.retention.ms to come to it
+(KIP-534).
 """
 
 from __future__ import annotations

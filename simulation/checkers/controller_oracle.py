@@ -1,7 +1,7 @@
 """A witness of controllers: each epoch has one, and no epoch goes back (9).
 
 It looks at what the registry takes and answers: a controller decides by appending to the metadata
-log in its epoch, and whoever reads a record is answered in which epoch it was appended.
+log in its epoch, and a reader of a record is answered in which epoch it was appended.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ _STANDING = frozenset(
 
 
 SESSIONS_MS = 10_000
-"""Longer than any session of a member. That a group has become empty need not be stored: who loads
-its partition then waits once more for the members of before to expire, as in Kafka."""
+"""Longer than any session of a member. That a group has become empty need not be stored: the broker
+that loads its partition then waits once more for the members of before to expire, as in Kafka."""
 
 
 def left_over(host: SimulatedBroker) -> list[str]:

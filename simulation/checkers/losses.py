@@ -1,8 +1,8 @@
 """What may be lost of the unsafe topic in a cluster, and nothing else.
 
 An unclean election loses what the new leader has not. When all machines lose power, what is not on
-all disks of the ISR may be lost, whoever of it leads then: so it is what somebody had not flushed.
-Elections count as explained only when a broker that was up has reported them.
+all disks of the ISR may be lost, whichever of them leads then: so it is what one of them had not
+flushed. Elections count as explained only when a broker that was up has reported them.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ WRITING = frozenset(
 
 @dataclass(slots=True)
 class Record:
-    """Who has written a record, and the runs before whose records were read by who wrote after."""
+    """The run that wrote a record, and the earlier runs that its writer had read records of."""
 
     run_id: str = ""
     ended: frozenset[str] = frozenset()
@@ -136,7 +136,7 @@ class OutputWitness:
         is_own = name == self._transactional_id
         is_overtaken = self._is_reported or self._stands_overtaken()
         if key is ApiKey.INIT_PRODUCER_ID and is_own and is_overtaken:
-            violated(78, "a run that was overtaken fences who has overtaken it",
+            violated(78, "a run that was overtaken fences the one that has overtaken it",
                      run_id=self._driver.run_id, transactional_id=name)  # fmt: skip
         if self._is_refused:
             violated(79, "a copy with the transactional id of the original writes",

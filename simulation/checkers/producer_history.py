@@ -1,7 +1,7 @@
 """What producers sent and were given, as seen at their end, and what must hold of it.
 
-A batch is known by what a broker knows it by. Times are compared as clients have them: who is given
-an epoch is given it when the answer is heard, so what leaves later leaves after it.
+A batch is known by what a broker knows it by. Times are compared as clients have them: a client is
+given an epoch when it hears the answer, so what leaves later leaves after it.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class ProducerHistory:
                      api=api_of(request).name, identity=identity, newest=newest)  # fmt: skip
 
     def _on_given(self, process: str, request: Message, answer: Message) -> None:
-        """Who was given which (producer id, epoch)."""
+        """The client that was given a (producer id, epoch)."""
         producer_id, epoch = answer.producer_id, answer.producer_epoch
         identity = producer_id, epoch
         if not 0 <= epoch <= EPOCH_MAX:

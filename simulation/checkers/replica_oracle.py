@@ -1,11 +1,12 @@
 """Witnesses of the replicas: what must hold between the disks of a cluster, while it is written.
 
 A batch is known by its partition, its first offset and its leader epoch; a partition by its folder
-and the topic id that lies in it, as a topic may be deleted and created again with its name. The one
-who appends a batch first leads; all others have it from there. What is under a high watermark that
-a leader has named is committed: whoever is asked as a leader later has the same. Rules of
-transactions are checked where a batch is appended first, as a replica may be behind, and not at a
-leader that does not know yet that it is none any more: what it appends is never committed.
+and the topic id that lies in it, as a topic may be deleted and created again with its name. The
+broker that appends a batch first leads; all others have it from there. What is under a high
+watermark that a leader has named is committed: a broker that is asked as a leader later has the
+same. Rules of transactions are checked where a batch is appended first, as a replica may be behind,
+and not at a leader that does not know yet that it is none any more: what it appends is never
+committed.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ class ReplicaLogs:
         return self.committed.get(named(directory), [])
 
     def check_in_sync(self, directory: str) -> None:
-        """Whoever is in the ISR has all that is committed. Raises Violation (7)."""
+        """Every member of the ISR has all that is committed. Raises Violation (7)."""
         committed = self.committed_in(directory)
         for name in self.in_sync(directory) if committed else ():
             held = self.oracles[name].held.get(directory, [])

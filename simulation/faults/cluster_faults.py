@@ -8,7 +8,7 @@ A broker may also be stopped cleanly, as an operator does it. A machine that los
 what was not flushed, and perhaps all of its disk. Kafka answers before it flushes, as others
 have the records. So where not every append is flushed, one machine only loses power at a time, and
 only while all replicas are in sync; and nothing else happens until it is out of every ISR, since
-whoever is left there last is taken to have everything.
+the last one that is left there is taken to have everything.
 """
 
 from __future__ import annotations

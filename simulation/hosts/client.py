@@ -261,7 +261,7 @@ class ClientProcess:
         self.close_unanswered()
 
     def close_unanswered(self) -> None:
-        """Who asked has ended: close the connections that still owe it an answer."""
+        """The operation that asked has ended: close the connections that still owe it an answer."""
         self._open.clear()
         self._outcomes.clear()
         for node, link in list(self._links.items()):

@@ -227,7 +227,7 @@ class SimulatedConnection:
 
 
 Direction = tuple[str, str]
-"""The names of who sends and of who is to hear it."""
+"""The names of the sender and of the receiver."""
 
 
 def machine_of(name: str) -> str:

@@ -233,7 +233,7 @@ class Driver:
             yield from self._run_batch(batch_id)
 
     def _run_batch(self, batch_id: int) -> Operation[None]:
-        """The batch, as often as who writes it wants to."""
+        """The batch, as often as the function writes it."""
         for number in range(TRIES_MAX):
             may_try_again = number + 1 < TRIES_MAX and self.tries_again > 0.0
             try:

@@ -103,7 +103,7 @@ class ClusterLoad:
 
     @property
     def missing(self) -> str | None:
-        """Who has not come to an end (45); None when all have."""
+        """A client that has not come to an end (45); None when all have."""
         if self._unsafe is not None and not self._unsafe.is_over:
             return "the writer of the unsafe topic"
         return None if self._group.is_over else "the consumer group"

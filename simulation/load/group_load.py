@@ -65,7 +65,7 @@ class GroupLoad:
         return {COPIES_TOPIC: 1} if self._scenario.copiers else {}
 
     def start(self, process: NewProcess) -> None:
-        """Start the members, and who looks at them."""
+        """Start the members, and the administrator that looks at them."""
         if self.is_over:
             return
         for number in range(self._scenario.members):

@@ -89,7 +89,7 @@ class Operator:
     staging_files: dict[str, StagingFiles] = field(default_factory=dict)
     """By query id: all drivers of a query share them."""
     records: dict[str, Record] = field(default_factory=dict)
-    """Who has written what was begun, by path."""
+    """The run that has written what was begun, by path."""
     _current: Running | None = None
     _application: spark.Application | None = None
     """The one in which the query has stopped, and may be started again."""

@@ -1,4 +1,4 @@
-"""The queries of a run: who runs each, what readers saw of it, and what is there in the end."""
+"""The queries of a run: their operators, what readers saw, and what is there in the end."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Query:
         new_places: Callable[[], Routing],
         on_group: Callable[[int, str, dict[tuple[str, int], int], int], None],
     ) -> Iterator[Operation[None]]:
-        """Who reads each topic while it is written, the first one the groups as well."""
+        """The readers of each topic while it is written, the first one the groups as well."""
         operator, seen = self.operator, self.observations
         groups = operator.groups
 

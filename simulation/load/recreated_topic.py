@@ -242,7 +242,7 @@ class RecreatedTopic:
         self._trace.count("topic read in its life")
 
     def _leader(self, life: _Life) -> Operation[int | None]:
-        """Who leads the topic of this id; None when it is gone, or faults have ended."""
+        """The leader of the topic of this id; None when it is gone, or faults have ended."""
         wanted = _METADATA.MetadataRequestTopic(topic_id=life.topic_id, name=None)
         request = _METADATA(topics=[wanted], allow_auto_topic_creation=False)
         while self._faults_are_on():

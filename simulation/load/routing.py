@@ -1,4 +1,4 @@
-"""Which broker a plain client asks: whoever leads a partition, or coordinates a group.
+"""Which broker a plain client asks: the leader of a partition, or the coordinator of a group.
 
 Part of the simulator's own client, which shares no code with the connector's. Where there is one
 broker nothing is asked: it has everything.

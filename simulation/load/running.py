@@ -1,4 +1,4 @@
-"""A driver that was started, as the person sees it who runs the query."""
+"""A driver that was started, as the person that runs the query sees it."""
 
 from __future__ import annotations
 

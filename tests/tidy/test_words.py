@@ -27,6 +27,8 @@ def test_the_product_and_its_documents_use_plain_words() -> None:
         ("a.md", "no free space, and nothing is delayed", []),
         ("a.py", '"""A.\n\nMade anew."""\n', [3]),
         ("a.py", 'x = f"no room for {y}"\n# told\n', [1, 2]),
+        ("a.md", "It waits. Who comes\nlate is refused. Who leads?", [1]),
+        ("a.md", "A client who comes late; the broker says who leads.", []),
         ("a.py", "parked = verdict.story\nparking = isToldNow\n", [1, 1, 2]),
     ],
 )

@@ -26,7 +26,10 @@ PLAIN_WORDS = {
     r"not there yet": "not supported yet",
     r"cut (off|short)": "truncated, incomplete",
     r"(?<!there )(is|are|was|were) no (?!(longer|more|other|such)\b)": "is not a valid, is not a",
+    r"whoever|whomever": "the client, the driver, the reader: name the one that acts",
 }
+_WHO_AS_A_NOUN = re.compile(r"(?:\A|\n\n|[.:;]\s+)[Ww]ho\s[^?.:;]*?[.:;]", re.M)
+"""A clause that begins with "who" and asks nothing: its subject has no name."""
 NOT_NAMES = {
     "park": "delay, wait", "parked": "delayed, waiting", "heir": "successor", "room": "space",
     "told": "reported, answered", "verdict": "result, decision", "errand": "background call",
@@ -45,6 +48,9 @@ def check_words(path: str, source: str) -> Iterator[rules.Violation]:
             for found in pattern.finditer(text):
                 at = line + text.count("\n", 0, found.start())
                 yield rules.Violation("word", path, at, f"{found.group()!r}: say {plain}")
+        for found in _WHO_AS_A_NOUN.finditer(text):
+            at = line + text.count("\n", 0, found.start())
+            yield rules.Violation("word", path, at, f"{found.group()!r}: name the one that acts")
 
 
 def _check_names(path: str, source: str) -> Iterator[rules.Violation]:

@@ -1,4 +1,4 @@
-"""Plain values of producing in a transaction: who produces, and what."""
+"""Plain values of producing in a transaction: the producer, and what it produces."""
 
 from __future__ import annotations
 

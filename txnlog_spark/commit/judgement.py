@@ -223,7 +223,7 @@ def _is_same_batch(plan: CommitPlan, found: Progress, group: Mapping[TopicPartit
 
 
 def _says_which_rows(plan: CommitPlan, found: Progress) -> bool:
-    """Whether equal offsets are equal rows in the output, whoever has committed them.
+    """Whether equal offsets are equal rows in the output, whichever driver has committed them.
 
     With another transactional id of this checkpoint it may have been a copy of its volume, which
     lies at the same place: what that has written is known where all goes to one topic.

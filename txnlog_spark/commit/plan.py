@@ -1,4 +1,4 @@
-"""The values of a commit: who commits, the batch, what was begun before; and the outcome."""
+"""The values of a commit: its committer, the batch, what was begun before; and the outcome."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CommitOptions:
 
 @dataclass(frozen=True, slots=True)
 class Committer:
-    """Who commits: the same for all batches of a run.
+    """The committer: the same for all batches of a run.
 
     `run_id` is random, of what a driver process began: a start of the query, or a batch write.
     `progress_partition` is where its progress is committed, None until that is decided; with a

@@ -180,8 +180,8 @@ def fetch_decided(
 ) -> dict[TopicPartition, int]:
     """The group's stable committed offsets, or after a moment those that were decided last.
 
-    For a reader that goes by them only if they are still the same when whoever holds newer ones
-    pending has been fenced: an offset that is pending is not reported at all.
+    For a reader that goes by them only if they are still the same when the producer that holds
+    newer ones pending is fenced: an offset that is pending is not reported at all.
     """
     try:
         return fetch_committed(settings, partitions, stable_within_ms=DECIDED_WAIT_MS)

@@ -151,7 +151,7 @@ def running_server(settings: StagingSettings) -> Channel | None:
 
 
 def _connect(directory: Path) -> Channel | None:
-    """Another user that could make the directory could take its rows, so it has to be this user's."""
+    """Another user that made the directory could take its rows, so it has to be this user's."""
     try:
         _check_private(directory.parent, directory)
         return connect_local(str(directory / SOCKET_FILE))

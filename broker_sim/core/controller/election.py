@@ -17,7 +17,7 @@ from broker_sim.core.controller.registrations import NO_LEADER, PartitionRegistr
 
 
 class Election(enum.Enum):
-    """Who may become the leader when a partition changes."""
+    """The replicas that may become the leader when a partition changes."""
 
     ONLINE = enum.auto()
     """The first replica that is in the ISR, when the leader cannot lead any more."""

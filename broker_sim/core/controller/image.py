@@ -77,7 +77,7 @@ class BrokerConfigsDelta(NamedTuple):
 
 
 ImageDelta = TopicDelta | PartitionDelta | BrokersDelta | BrokerConfigsDelta | None
-"""What a record means for whoever carries it out; None when nobody has to."""
+"""What a record means for the part of the broker that carries it out; None without one."""
 
 
 @dataclass(slots=True)
@@ -123,7 +123,7 @@ class ClusterImage:
         return self.broker_epoch - topic.created_epoch
 
     def registration(self, topic: Topic, partition: int) -> PartitionRegistration:
-        """Who has a partition of the topic."""
+        """The replicas and the leader of a partition of the topic."""
         if topic.partitions:
             return topic.partitions[partition]
         return alone(self.node_id, self.leader_epoch(topic))

@@ -39,9 +39,9 @@ def check_isr_change(
 ) -> ErrorCode:
     """NONE when the broker may alter the ISR so.
 
-    Epochs above those of the image are of changes that it has not seen, so whoever decides by it is
-    the controller no more: NOT_CONTROLLER. Before version 2 of the API an ineligible replica
-    was OPERATION_NOT_ATTEMPTED; Kafka 4 has no such version any more.
+    Epochs above those of the image are of changes that it has not seen, so a controller that
+    decides by it is the controller no more: NOT_CONTROLLER. Before version 2 of the API an
+    ineligible replica was OPERATION_NOT_ATTEMPTED; Kafka 4 has no such version any more.
     """
     newer = (
         change.leader_epoch > partition.leader_epoch

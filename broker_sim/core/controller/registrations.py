@@ -54,7 +54,7 @@ class BrokerRegistration:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRegistration:
-    """Who has a partition. The first of `replicas` is the preferred leader."""
+    """The brokers that have a partition. The first of `replicas` is the preferred leader."""
 
     replicas: tuple[int, ...]
     isr: tuple[int, ...]

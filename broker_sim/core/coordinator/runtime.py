@@ -10,8 +10,8 @@ A load reads up to the log end, and the shard is used when the high watermark ha
 new leader has records that its predecessor has not answered for, which may count or, if it fails
 too, be lost. Until then requests are answered COORDINATOR_LOAD_IN_PROGRESS.
 
-When a shard is unloaded, whoever waits for a record of it is answered NOT_COORDINATOR: the record
-may be committed by the next leader, or lost.
+When a shard is unloaded, a request that waits for a record of it is answered NOT_COORDINATOR: the
+record may be committed by the next leader, or lost.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ class ClassicGroup:
         """The common protocol with the most votes.
 
         Of equals the one that comes first in a Java hash map, as in Kafka: with two members of
-        opposite preferences, "range" wins over "roundrobin" whoever came first.
+        opposite preferences, "range" wins over "roundrobin" in either order.
         """
         check(bool(self.members), "no protocol for an empty group", group_id=self.group_id)
         candidates = self._candidates()
@@ -268,7 +268,7 @@ class ClassicGroup:
         return False
 
     def begin_next_generation(self, now_ms: int) -> None:
-        """All who count have joined: a new generation, or an empty group."""
+        """All members that count have joined: a new generation, or an empty group."""
         self.generation_id += 1
         if self.members:
             self.protocol_name = self.select_protocol()

@@ -202,8 +202,8 @@ class GroupCoordinator:
     ) -> None:
         """A marker was appended to this partition of `__consumer_offsets`.
 
-        Called before the marker is acknowledged, so that whoever learns that the transaction is
-        complete also sees its offsets (KAFKA-17507).
+        Called before the marker is acknowledged, so that a client that learns that the transaction
+        is complete also sees its offsets (KAFKA-17507).
         """
         shard = self._runtime.shard(partition)
         if shard is None:

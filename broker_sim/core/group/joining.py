@@ -1,4 +1,4 @@
-"""JoinGroup: who may join, under which member id, and what it sets off.
+"""JoinGroup: the members that may join, their ids, and what a join sets off.
 
 Rules for this file: JoinGroup only. Every path answers or delays exactly once. Source: Kafka's
 `GroupMetadataManager.classicGroupJoinToClassicGroup` and what it calls.

@@ -201,7 +201,7 @@ class Rebalancer:
     def _complete_join_phase(
         self, shard: GroupShard, group: ClassicGroup, effects: Effects
     ) -> None:
-        """Whoever has not come is out (static members may stay away); begin the generation."""
+        """A member that has not come is out (a static one may stay away); begin the generation."""
         self._timers.cancel(join_key(group.group_id), effects)
         absent = [m for m in group.members.values() if m.join_reply is None and not m.is_static]
         for member in absent:
@@ -260,7 +260,7 @@ class Rebalancer:
     def propagate_error(
         self, shard: GroupShard, group: ClassicGroup, error: ErrorCode, effects: Effects
     ) -> None:
-        """There is no assignment for this generation: whoever waits for one gets the reason."""
+        """There is no assignment for this generation: members that wait for one get the reason."""
         for member in group.members.values():
             member.assignment = b""
             if group.complete_sync(member, SyncGroupResult(error), effects):

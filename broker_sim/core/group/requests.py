@@ -90,7 +90,7 @@ class SyncGroupResult:
 
 @dataclass(frozen=True, slots=True)
 class LeavingMember:
-    """Who is to leave: by member id, or by instance id alone (an administrator)."""
+    """The member that is to leave: by member id, or by instance id alone (an administrator)."""
 
     member_id: str
     group_instance_id: str | None = None

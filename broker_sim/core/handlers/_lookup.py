@@ -46,7 +46,8 @@ def find_topic(
 def find_log(
     parts: BrokerParts, name: str | None, topic_id: uuid.UUID | None, partition: int
 ) -> tuple[PartitionLog | None, ErrorCode]:
-    """The log of a partition that a request names, whoever leads it; else None and why."""
+    """The log of a partition that a request names, whether it is led here or not; else None and
+    why."""
     topic, error = find_topic(parts, name, topic_id)
     if topic is None:
         return None, error
@@ -92,7 +93,7 @@ TELLS_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEA
 
 
 def leader_of(parts: BrokerParts, topic: str, partition: int) -> PartitionRegistration | None:
-    """Who leads a partition, for answers that say it; None where a broker is alone."""
+    """The leader of a partition, for answers that say it; None where a broker is alone."""
     known = parts.image.topics.get(topic)
     if known is None or not 0 <= partition < len(known.partitions):
         return None

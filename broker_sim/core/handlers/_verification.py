@@ -19,7 +19,7 @@ from txnlog_kafka.wire.topics import TRANSACTION_STATE_TOPIC, TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """Who writes in a transaction."""
+    """The producer that writes in a transaction."""
 
     transactional_id: str
     producer_id: int

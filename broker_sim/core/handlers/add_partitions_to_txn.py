@@ -119,8 +119,8 @@ def _refused_partitions(
     """Errors for all partitions when one of them cannot be in a transaction, else nothing.
 
     `client` is its request; None for a broker's. A client may not name partitions of the
-    coordinators, whoever it is: AddOffsetsToTxn is how a group joins, and what is written to the
-    transaction log is not for clients.
+    coordinators, also with every right: AddOffsetsToTxn is how a group joins, and what is written
+    to the transaction log is not for clients.
     """
     refused: dict[TopicPartition, ErrorCode] = {}
     for place in partitions:

@@ -1,4 +1,5 @@
-"""DescribeUserScramCredentials (key 50): who can log in by SCRAM, and never by what password."""
+"""DescribeUserScramCredentials (key 50): the users that can log in by SCRAM, and never their
+passwords."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ _Response = BROKER_APIS[BrokerApiKey.ENVELOPE].response
 
 
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message | None:
-    """Carried out as who has asked. Only a broker may say who that is: by the listener of brokers,
-    and as one that may act for the cluster, as in Kafka."""
+    """Carried out as the client that has asked. Only a broker may say which that is: by the
+    listener of brokers, and as one that may act for the cluster, as in Kafka."""
     if request.listener != inter_broker_listener(parts.config) or not cluster_allowed(
         parts, request
     ):

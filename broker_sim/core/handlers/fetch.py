@@ -35,7 +35,7 @@ _Partition = _Topic.PartitionData
 READ_COMMITTED = 1
 SESSION_EPOCH_INITIAL = 0
 CONSUMER = -1
-"""As the replica id of who fetches."""
+"""As the replica id of a fetch: it is a client's."""
 KNOWS_RACK_VERSION = 11
 """From here on a consumer may be sent to a follower, and is answered by one (KIP-392)."""
 TELLS_LEADER_VERSION = 16
@@ -204,7 +204,7 @@ def _read(parts: BrokerParts, request: Request) -> _Result:
 
 
 def _check_follower(parts: BrokerParts, log: PartitionLog, replica_id: int) -> ErrorCode:
-    """Who has no replica of the partition may not say how far it has it."""
+    """A broker without a replica of the partition may not say how far it has it."""
     leader = parts.replicas.partition(log).leader
     is_follower = leader is not None and replica_id in leader.followers
     return ErrorCode.NONE if is_follower else ErrorCode.NOT_LEADER_OR_FOLLOWER

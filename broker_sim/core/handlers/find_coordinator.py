@@ -53,7 +53,7 @@ def _locate(parts: BrokerParts, request: Request, key: str, effects: Effects) ->
 
 
 def _leader(parts: BrokerParts, request: Request, topic: str, key: str) -> dict[str, Any]:
-    """Who leads the key's partition coordinates it."""
+    """The leader of the key's partition coordinates it."""
     coordinator = parts.groups if topic == GROUP_METADATA_TOPIC else parts.transactions
     partition = coordinator.partition_for(key)
     held = leader_of(parts, topic, partition)

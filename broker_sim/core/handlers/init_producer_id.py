@@ -48,7 +48,8 @@ def _answer(request: Request, result: ProducerIdResult) -> Message:
 
 
 def _refused(parts: BrokerParts, request: Request) -> ErrorCode:
-    """Without a transactional id who may write to any topic may be idempotent, too (KIP-679)."""
+    """Without a transactional id a client that may write to any topic may be idempotent, too
+    (KIP-679)."""
     transactional_id = request.message.transactional_id
     if transactional_id is not None:
         if not transactional_id_allowed(parts, request, transactional_id):

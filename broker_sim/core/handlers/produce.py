@@ -50,7 +50,7 @@ ABORTABLE_VERSION = 11
 """From here on clients know TRANSACTION_ABORTABLE."""
 ACKS = (-1, 0, 1)
 INTERNAL_CLIENT_ID = "__admin_client"
-"""Who says so may write to internal topics, as in Kafka."""
+"""A client of this id may write to internal topics, as in Kafka."""
 
 _UNAUTHORIZED = AppendResult(
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,

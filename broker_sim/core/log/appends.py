@@ -41,7 +41,7 @@ def check_producers(
 
     BatchMetadata: of the batch in the log that an incoming one repeats. None: append all of them.
     Each batch is checked against the state after those before it; the drafts are thrown away.
-    Control batches pass: a marker was checked by whoever made it.
+    Control batches pass: a marker was checked where it was made.
     """
     drafts: dict[int, ProducerStateEntry] = {}
     last = batches[-1]

@@ -9,7 +9,7 @@ each partition (Kafka's `OffsetCheckpointFile`). Written whole, atomically.
     replication-offset-checkpoint      the high watermarks of partitions with several replicas, and
                                        (`__cluster_metadata 0`) how far the metadata was read
 
-Kafka's files have no checksum, so whoever reads one must live with any offset in it. For the
+Kafka's files have no checksum, so a reader of one must live with any offset in it. For the
 recovery points that is so; but a log start with another digit would hide records and then remove
 them. A high watermark with
 another digit would let consumers read what is not committed. So a file of ours stands beside each
@@ -18,9 +18,9 @@ with the CRC-32C of the content before and of the one to come, and of these two.
 of the two is damaged; where ours is missing or damaged itself, as in a directory that Kafka wrote,
 the file is taken as it is.
 
-Whoever sets a log aside under another name forgets what these files have of it, and first writes
-that into its directory: `stray-offset-checkpoint`, a checkpoint of ours with the names of the
-files in place of topics, and a line with its CRC-32C. It counts once the directory has its name
+A broker that sets a log aside under another name forgets what these files have of it, and first
+writes that into its directory: `stray-offset-checkpoint`, a checkpoint of ours with the names of
+the files in place of topics, and a line with its CRC-32C. It counts once the directory has its name
 back.
 """
 

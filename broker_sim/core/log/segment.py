@@ -391,7 +391,8 @@ class Segment:
                     if position > end:
                         end, next_offset = position, header.base_offset
                     break
-                # A batch that lies may not hide what the ones before it have: who was aborted.
+                # A batch that lies may not hide what the ones before it have: which producers were
+                # aborted.
                 next_offset = max(next_offset, header.next_offset)
                 end = position + header.size_bytes
         except CorruptBatch:

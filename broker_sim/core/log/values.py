@@ -10,7 +10,7 @@ from txnlog_kafka.wire.errors import ErrorCode
 
 
 class AppendOrigin(enum.Enum):
-    """Who appends decides how much is checked (Kafka's `AppendOrigin`).
+    """The origin of an append decides how much is checked (Kafka's `AppendOrigin`).
 
     CLIENT: batch shape, producer epoch and sequence, duplicates. COORDINATOR (offset commits,
     coordinator records, markers): producer epoch only. REPLICATION: nothing is refused, for the

@@ -82,8 +82,8 @@ class ClusterMetadata:
     def catch_up(self, effects: Effects) -> None:
         """All that was there at the start is read.
 
-        Of it those unclean elections are reported after which nobody has come into the ISR: who was
-        up then may have ended before it could report them.
+        Of it those unclean elections are reported after which no broker has come into the ISR: one
+        that was up then may have ended before it could report them.
         """
         self._is_caught_up = True
         for (topic_id, number), delta in self._unclean.items():

@@ -1,7 +1,7 @@
 """Blocks of producer ids from the controller: AllocateProducerIds (KIP-730).
 
-Source: Kafka's `RPCProducerIdManager`. Who needs an id while the next block is on its way has
-to come again.
+Source: Kafka's `RPCProducerIdManager`. A client that needs an id while the next block is on its
+way has to come again.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class Controller:
 
     def _plan_brokers(self, effects: Effects) -> list[MetadataRecord]:
         """What the first broker whose registration is not in the image needs; those that are gone
-        come first, so that nobody is elected who is down."""
+        come first, so that no broker is elected that is down."""
         del effects
         image, registered = self._metadata.image, registered_brokers(self._link.nodes)
         if not image.cluster_id:

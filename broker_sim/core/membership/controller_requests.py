@@ -1,9 +1,9 @@
 """Requests that the controller carries out, on their way to it; it may be this broker.
 
-A client's request goes to the controller in an Envelope (KIP-590), with who asks and from where,
-and its answer comes back as it is. Who the controller is may change meanwhile, and nobody may be:
-the request is tried again within its time, so it may be carried out twice, as in Kafka. What this
-broker itself asks is asked once: whoever asks has to ask again.
+A client's request goes to the controller in an Envelope (KIP-590), with the client that asks and
+its address, and its answer comes back as it is. The controller may change meanwhile, and there may
+be none: the request is tried again within its time, so it may be carried out twice, as in Kafka.
+What this broker itself asks is asked once: the caller has to ask again.
 """
 
 from __future__ import annotations

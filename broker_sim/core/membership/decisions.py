@@ -2,7 +2,8 @@
 
 A decision is planned against the image when it is its turn, so it sees all those before it. Its
 records are one append, with the controller's epoch and the end of the log it was planned at; when
-that is answered they are replayed here, and then whoever waits for the decision is answered.
+that is answered they are replayed here, and then the request that waits for the decision is
+answered.
 
 An append whose answer was lost is asked again as it was, which the registry recognises. One that
 was refused may have been carried out all the same, by an earlier asking: what the log has there

@@ -37,7 +37,7 @@ MAX_WAIT_MS = 30_000
 
 
 class LinkListener(Protocol):
-    """Who does something about what was read."""
+    """The part that does something about what was read."""
 
     def on_progress(self, effects: Effects) -> None:
         """Nodes or records were read, or the connection may be used again."""

@@ -4,7 +4,7 @@ A snapshot has all of the image at an offset, as records; the registry then forg
 a broker that asks for one of them reads the snapshot first. So a start reads no more than the image
 and what has changed since, however old the cluster is. After Kafka's KRaft snapshots (KIP-630).
 
-Neither has to succeed at once: what is lost is done again, by whoever is the controller then, or
+Neither has to succeed at once: what is lost is done again, by the controller of then, or
 from the first part on.
 """
 

@@ -1,7 +1,7 @@
 """Topics that come to be when they are first needed: asked for at the controller by CreateTopics.
 
-Source: Kafka's `AutoTopicCreationManager`. Whoever needs one gets an error, and
-comes again; a topic is asked for once at a time.
+Source: Kafka's `AutoTopicCreationManager`. A client that needs one gets an
+error, and comes again; a topic is asked for once at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TIMEOUT_MS = 30_000
 
 
 class TopicCreations:
-    """`ask` as in `Line`; in an Envelope, so that whoever is not the controller refuses it
+    """`ask` as in `Line`; in an Envelope, so that a broker that is not the controller refuses it
     and does not pass it on again."""
 
     def __init__(self, ask: Callable[[Message, Reply[Any], Effects], None]) -> None:

@@ -212,7 +212,7 @@ class ReplicaFetchers:
                 name, followed = found
                 if asked.get(name) != (followed.log.log_end_offset, followed.leader_epoch):
                     continue
-                if entry.records:  # who had something comes last in the next request
+                if entry.records:  # a partition that had something comes last in the next request
                     fetcher.partitions[name] = fetcher.partitions.pop(name)
                 if not self._take(fetcher, followed, entry, effects):
                     self._delay(fetcher, followed, effects)

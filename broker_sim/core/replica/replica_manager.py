@@ -2,8 +2,8 @@
 
 Kafka's `ReplicaManager`. With one replica a partition an append is committed as soon as it is in
 the log, so the high watermark follows the log end at once; what several replicas need besides is
-in `replication`. All appends go through here, so that delayed fetches are looked at again, whoever
-appended.
+in `replication`. All appends go through here, so that delayed fetches are looked at again after
+each.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class ReplicaManager:
         return partition
 
     def find(self, topic: Topic, number: int) -> Partition | ErrorCode:
-        """The replica of a topic's partition, whoever leads it; else why it is not here."""
+        """The replica of a topic's partition, a leader or not; else why it is not here."""
         log = self._logs.get(topic.name, number)
         if log is not None:
             return self.partition(log)
@@ -111,7 +111,8 @@ class ReplicaManager:
         return self._config.integer("replica.lag.time.max.ms")
 
     def is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether the broker may be in an ISR: it is up, and as who it has fetched (KIP-903)."""
+        """Whether the broker may be in an ISR: it is up, and in the broker epoch that it has
+        fetched with (KIP-903)."""
         registered = self._image.brokers.get(broker_id)
         return registered is not None and registered.epoch == broker_epoch
 

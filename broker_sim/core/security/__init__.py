@@ -1,1 +1,1 @@
-"""Who a client is, and what it may do: logins by SASL, principals, the authorizer."""
+"""The principal of a client, and what it may do: logins by SASL, principals, the authorizer."""

@@ -1,4 +1,4 @@
-"""Who may do what: Kafka's `StandardAuthorizer`, over the ACLs of the image.
+"""What a principal may do: Kafka's `StandardAuthorizer`, over the ACLs of the image.
 
 Rules for this file: questions only, about the principal and host of a request. A DENY wins over
 every ALLOW. Where no ACL concerns a resource, `allow.everyone.if.no.acl.found` decides; where any

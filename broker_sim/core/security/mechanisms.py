@@ -28,7 +28,7 @@ class Exchange(Protocol):
 
     @property
     def user(self) -> str | None:
-        """Who has logged in; None before that."""
+        """The user that has logged in; None before that."""
 
     def respond(self, token: bytes) -> bytes:
         """The answer to a client's bytes. Raises LoginRefused, after which it is over."""

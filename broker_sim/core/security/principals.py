@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 ANONYMOUS = "User:ANONYMOUS"
-"""Who has not shown who it is."""
+"""A client that has not shown who it is."""
 A_BROKER = "Broker:itself"
 """Of what a broker asks for itself, at its own controller or in an Envelope to another. It may do
 everything; no connection has this principal, as those of all logins begin with "User:"."""
