@@ -19,13 +19,8 @@ from simulation.checkers.outcomes import Outcome, lines
 from simulation.coverage import ALONE, CLUSTER, Cell, Shape, as_table, idle_cells
 from simulation.report.failure_report import report_failure
 from simulation.report.shrink import as_toml
-from simulation.scenario import (
-    RANDOM,
-    THREE_BROKERS,
-    ScenarioError,
-    load_scenario,
-    scenario_names,
-)
+from simulation.scenario import ScenarioError
+from simulation.scenario_loading import RANDOM, THREE_BROKERS, load_scenario, scenario_names
 from simulation.world import Plant, SeedResult, World
 
 FAILURES_SHOWN_MAX = 20
@@ -139,7 +134,7 @@ def run_seed(
     if save_logs is not None:
         folder = save_logs / f"seed-{seed}-{chosen.name}"
         for host in world.machines.hosts.values():
-            host.disk.save(folder if chosen.brokers == 1 else folder / host.name)
+            host.disk.save(folder if chosen.brokers.count == 1 else folder / host.name)
         world.machines.save_history(folder)
     return result
 

@@ -114,11 +114,11 @@ class Cluster:
         self.logs.in_sync = self._in_sync
         self.logs.partition_of = self._partition_of
         self.logs.has_to_keep = self._has_to_keep
-        if scenario.passing_topic:
+        if scenario.load.passing_topic:
             self.logs.trimmed.add(TRIMMED)
         self.metadata = MetadataOracle(self._on_changed)
         self.losses = Losses(self.logs, lambda: scheduler.now_us, trace.count)
-        if scenario.unsafe_topic:
+        if scenario.load.unsafe_topic:
             self.logs.unsafe.add(UNSAFE_DIRECTORY)
             self.metadata.unsafe.add(UNSAFE_DIRECTORY)
             self.metadata.on_unclean = self._on_unclean
@@ -129,11 +129,12 @@ class Cluster:
             trace=trace,
             seed=f"{seed}/registry",
         )
-        options = broker_options(scenario) | CLUSTER_OPTIONS
-        options["log.cleaner.enable"] = self.logs.compacts = scenario.compaction
-        if scenario.small_segments:
+        self._settings = settings = scenario.brokers
+        options = broker_options(settings) | CLUSTER_OPTIONS
+        options["log.cleaner.enable"] = self.logs.compacts = settings.compaction
+        if settings.small_segments:
             options |= SMALL_SEGMENTS
-        if scenario.flushes_all:
+        if settings.flushes_all:
             options["log.flush.interval.messages"] = 1
         self.hosts = {
             number: ClusterBroker(
@@ -145,16 +146,15 @@ class Cluster:
                 trace=trace,
                 seed=f"{seed}/broker-{number}",
             )
-            for number in range(scenario.brokers)
+            for number in range(settings.count)
         }
         self._sync = SyncOracle(MIN_INSYNC_REPLICAS)
         self._planned = planned
-        self._group_partitions = scenario.group_partitions
-        self._late_markers = scenario.transaction_version == 2 and not scenario.has_old_clients
+        self._late_markers = settings.transaction_version == 2 and not scenario.load.has_old_clients
         self._trace = trace
-        self.faults = ClusterFaults(scenario, self, scheduler, trace, rng)
+        self.faults = ClusterFaults(scenario.faults, settings, self, scheduler, trace, rng)
         self._flapping: Flapping | None = None
-        if scenario.flapping:
+        if scenario.faults.cluster.flapping:
             self._flapping = Flapping(
                 network, scheduler, trace, rng("flapping"), self._all_but_the_controller
             )
@@ -466,7 +466,7 @@ class Cluster:
 
     def coordinates(self, node: int, group_id: str) -> bool:
         """Whether a broker is a group's coordinator, by the newest metadata."""
-        number = partition_for(group_id, self._group_partitions)
+        number = partition_for(group_id, self._settings.group_partitions)
         held = self.metadata.partitions.get(f"{GROUP_METADATA_TOPIC}-{number}")
         return held is not None and held.leader == node
 

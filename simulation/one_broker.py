@@ -22,7 +22,7 @@ from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.scripted_faults import ScriptedFaults
 from simulation.hosts.sim_broker import SimulatedBroker
 from simulation.load.routing import Routing
-from simulation.scenario import Fault, Scenario, ScenarioError
+from simulation.scenario import BrokerSettings, Fault, Scenario, ScenarioError
 from simulation.trace import Trace
 from txnlog_kafka.wire.topics import TRANSACTION_STATE_TOPIC
 
@@ -47,11 +47,11 @@ COMPACTION_OPTIONS: dict[str, int | str | bool] = {
 """A segment holds a few records, and a round of the cleaner takes several steps."""
 
 
-def broker_options(scenario: Scenario) -> dict[str, int | str | bool]:
+def broker_options(settings: BrokerSettings) -> dict[str, int | str | bool]:
     """What a scenario sets of every broker."""
-    options = BROKER_OPTIONS | {"transaction.version": scenario.transaction_version or 2}
-    options["offsets.topic.num.partitions"] = scenario.group_partitions
-    return options | COMPACTION_OPTIONS if scenario.compaction else options
+    options = BROKER_OPTIONS | {"transaction.version": settings.transaction_version or 2}
+    options["offsets.topic.num.partitions"] = settings.group_partitions
+    return options | COMPACTION_OPTIONS if settings.compaction else options
 
 
 class OneBroker:
@@ -68,7 +68,7 @@ class OneBroker:
     ) -> None:
         self.host = SimulatedBroker(
             name="broker-0",
-            config=BrokerConfig(broker_options(scenario)),
+            config=BrokerConfig(broker_options(scenario.brokers)),
             scheduler=scheduler,
             trace=trace,
             seed=f"{seed}/broker",
@@ -83,9 +83,9 @@ class OneBroker:
         self.host.died = self._on_died
         self.host.write_failed = self.oracle.rebuild
         self._disk_faults = DiskFaults(
-            scenario, scheduler, trace, rng("disk-faults"), lambda _: True
+            scenario.faults.disk, scheduler, trace, rng("disk-faults"), lambda _: True
         )
-        self._scenario = scenario
+        self._chances = scenario.faults.broker
         self._scheduler = scheduler
         self._trace = trace
         self._planned = planned
@@ -188,8 +188,8 @@ class OneBroker:
         return self._chance_of_death()
 
     def _chance_of_death(self) -> str | None:
-        if self._chaos and self._faults.random() < self._scenario.broker_crash:
-            lossy = self._faults.random() < self._scenario.power_loss
+        if self._chaos and self._faults.random() < self._chances.crash:
+            lossy = self._faults.random() < self._chances.power_loss
             return POWER_LOSS if lossy else "kill"
         return None
 
@@ -212,7 +212,7 @@ class OneBroker:
     def _start_again(self) -> None:
         if self.host.is_running:
             return
-        if self._chaos and self._faults.random() < self._scenario.clock_jump:
+        if self._chaos and self._faults.random() < self._chances.clock_jump:
             self._trace.fault("clock jump", self.host.name)
             jump_ms = self._faults.randint(-CLOCK_JUMP_MS_MAX, CLOCK_JUMP_MS_MAX)
             self._scheduler.wall_skew_ms = jump_ms

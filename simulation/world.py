@@ -27,7 +27,7 @@ from simulation.hosts import spark_driver as spark
 from simulation.hosts.checkpoint import Checkpoint, Files
 from simulation.hosts.client import ClientProcess
 from simulation.hosts.clock import MachineClock
-from simulation.hosts.network import BrokerEnd, LinkConditions, Network
+from simulation.hosts.network import BrokerEnd, Network
 from simulation.hosts.scheduler import START_WALL_MS, Scheduler
 from simulation.hosts.scripted_faults import ScriptedFaults
 from simulation.hosts.sim_broker import SimulatedBroker
@@ -40,7 +40,7 @@ from simulation.load.routing import Routing
 from simulation.load.unflushed_topic import TOPIC as UNSAFE_TOPIC
 from simulation.load.unflushed_topic import UNSAFE_CONFIGS
 from simulation.one_broker import OneBroker
-from simulation.scenario import Scenario
+from simulation.scenario import LinkConditions, OperatorChances, Scenario
 from simulation.trace import Trace
 from simulation.violation import Violation, violated
 from txnlog_kafka.operations.effects import Operation, Sleep
@@ -109,26 +109,26 @@ class World:
         self.trace = Trace(lambda: self.scheduler.now_us, echo)
         self.network = Network(self.scheduler, self.trace, self._rng("network"))
         self.network.duplicates = self._rng("duplicates")
-        self.planned = ScriptedFaults(scenario.faults)
+        self.planned = ScriptedFaults(scenario.planned)
         self.machines = self._machines()
-        self.history = ClientHistory({UNSAFE_TOPIC} if scenario.unsafe_topic else ())
+        self.history = ClientHistory({UNSAFE_TOPIC} if scenario.load.unsafe_topic else ())
         self.machines.know_producers(self.history.producers.initialised)
         self._chaos = False
         self._processes: list[ClientProcess] = []
         self._neighbours = BackgroundLoad(
-            scenario.neighbours,
+            scenario.load.neighbours,
             seed=seed,
             new_places=self.machines.new_places,
-            stamp_ms=NO_STAMP if scenario.brokers == 1 else START_WALL_MS,
+            stamp_ms=NO_STAMP if scenario.brokers.count == 1 else START_WALL_MS,
             now_ms=lambda: self.scheduler.monotonic_ms,
             may_go_on=lambda: self._chaos,
-            abort=scenario.neighbours_abort,
+            abort=scenario.load.neighbours_abort,
         )
-        output = OUTPUT_TOPIC, scenario.output_partitions
         self._load = ClusterLoad(
-            scenario,
+            scenario.load,
+            scenario.faults,
             self._rng,
-            output,
+            (OUTPUT_TOPIC, scenario.query.output_partitions),
             self.machines.new_places,
             self.trace,
             faults_are_on=lambda: self._chaos,
@@ -139,12 +139,12 @@ class World:
         options = CommitOptions(
             group_id=GROUP_ID,
             topic=OUTPUT_TOPIC,
-            transaction_timeout_ms=scenario.transaction_timeout_ms,
+            transaction_timeout_ms=scenario.query.transaction_timeout_ms,
             produce_request_bytes=spark.PRODUCE_REQUEST_BYTES,
         )
         self.files = Files()
-        self.queries = [Query(self._operator("job", scenario.batches, options))]
-        if scenario.second_query:
+        self.queries = [Query(self._operator("job", scenario.query.batches, options))]
+        if scenario.faults.operator.second_query:
             shared = options.transactional_id_of("")
             other = replace(options, group_id=SECOND + GROUP_ID, transactional_id=shared)
             self.queries.append(Query(self._operator(SECOND + "job", 2, other)))
@@ -160,7 +160,7 @@ class World:
 
     def _machines(self) -> OneBroker | Cluster:
         made = self.scenario, self.seed, self.scheduler, self.trace, self.planned, self._rng
-        if self.scenario.brokers == 1:
+        if self.scenario.brokers.count == 1:
             return OneBroker(*made)
         return Cluster(*made, network=self.network)
 
@@ -183,32 +183,29 @@ class World:
         copied: Checkpoint | None = None,
     ) -> Operator:
         prefix = name.removesuffix("job")
-        scenario = self.scenario
+        settings, chances = self.scenario.query, self.scenario.faults
         if prefix:
             # It gets an id of its own later: so it keeps its checkpoint (the guarantee's third
-            # condition), as in `draw_random` a person that changes the id does.
-            scenario = replace(scenario, checkpoint_lost=0.0, tail_lost=0.0, old_checkpoint=0.0)
-            scenario = replace(scenario, copied=0.0, moved=0.0, topic_change=0.0, sinks=1)
+            # condition), as in `draw_random` where the id changes.
+            settings = replace(settings, sinks=1)
+            mishaps = OperatorChances(id_change=chances.operator.id_change)
+            chances = replace(chances, operator=mishaps)
         source = spark.Source(
             topic=prefix + INPUT_TOPIC,
-            partitions=scenario.source_partitions,
-            rows=batches * scenario.rows_per_batch // 2 + 1,
-            rows_per_batch=scenario.rows_per_batch,
+            rows=batches * settings.rows_per_batch // 2 + 1,
             output_topic=prefix + OUTPUT_TOPIC,
-            output_partitions=scenario.output_partitions,
-            empty_batches=scenario.empty_batches,
-            tasks=scenario.tasks,
-            first_stamp_ms=0 if scenario.brokers == 1 else START_WALL_MS,
+            settings=settings,
+            first_stamp_ms=0 if self.scenario.brokers.count == 1 else START_WALL_MS,
         )
         original = None
         if copied is not None:
             original = self.queries[0].operator
-            source = replace(original.source, output_topic=str(options.topic))
+            source = replace(original.source, output_topic=str(options.topic), settings=settings)
         return Operator(
             name=name,
             source=source,
             options=replace(options, topic=source.output_topic),
-            scenario=scenario,
+            chances=chances,
             scheduler=self.scheduler,
             trace=self.trace,
             planned=self.planned if not prefix else ScriptedFaults(()),
@@ -222,6 +219,7 @@ class World:
             isolate=self.machines.isolate,
             files=self.files,
             on_copied=self._on_copied,
+            may_be_copied=not prefix and self.scenario.may_be_copied,
             checkpoints=[] if copied is None else [copied],
             original=original,
         )
@@ -299,21 +297,21 @@ class World:
         topics = {}
         for query in self.queries:
             source = query.operator.source
-            topics[source.topic] = source.partitions
-            topics |= dict.fromkeys(query.topics, source.output_partitions)
+            topics[source.topic] = source.settings.source_partitions
+            topics |= dict.fromkeys(query.topics, source.settings.output_partitions)
         if self.scenario.may_be_copied:
-            topics[COPY + OUTPUT_TOPIC] = self.scenario.output_partitions
+            topics[COPY + OUTPUT_TOPIC] = self.scenario.query.output_partitions
         topics.update(self._neighbours.topics)
-        if self.scenario.brokers > 1:
+        if self.scenario.brokers.count > 1:
             topics.update(self._load.topics)
-        configs = SMALL_SEGMENTS_OF_TOPICS if self.scenario.small_segments else {}
+        configs = SMALL_SEGMENTS_OF_TOPICS if self.scenario.brokers.small_segments else {}
         if self._load.unsafe_topics:
             unsafe = create_topics(self._places, self._load.unsafe_topics, UNSAFE_CONFIGS)
             self._finish("set-up", unsafe, AUDIT_MS)
         self._finish("set-up", create_topics(self._places, topics, configs), AUDIT_MS)
         self._begin_chaos()
         # Of the unsafe topic nothing is lost soon: it takes replicas that have left the ISR.
-        lasts = self.scenario.unsafe_topic
+        lasts = self.scenario.load.unsafe_topic
         self._run(lambda: not lasts and all(map(FINISHED, self._operators)), self.scenario.chaos_ms)
         self._end_chaos()
         if not self._run(self._is_over, CALM_MS):
@@ -328,7 +326,7 @@ class World:
         # future, which a load takes for the present.
         self._finish("settling", self._settle(), SETTLE_PATIENCE_MS, number=43)
         self._audit()
-        if self.scenario.brokers > 1:
+        if self.scenario.brokers.count > 1:
             # A request of before may have come late, and be on its way to the other replicas.
             self._finish("settling", self._settle(), SETTLE_PATIENCE_MS, number=44)
             self.machines.check_healed()
@@ -381,17 +379,11 @@ class World:
     def _begin_chaos(self) -> None:
         self._chaos = True
         self.machines.begin_chaos()
-        self.network.weather = LinkConditions(
-            connection_loss=self.scenario.connection_loss,
-            spike=self.scenario.spike,
-            spike_us_max=self.scenario.spike_ms * 1000,
-            late=self.scenario.late,
-            duplicate=self.scenario.duplicate,
-        )
+        self.network.weather = self.scenario.faults.network
         for query in self.queries:
             self._start(query)
         self._neighbours.start(self._process)
-        if self.scenario.brokers > 1:
+        if self.scenario.brokers.count > 1:
             self._load.start(self._process)
 
     def _start(self, query: Query) -> None:
@@ -417,8 +409,7 @@ class World:
         offsets: dict[tuple[str, int], int],
         done_when_asked: int,
     ) -> None:
-        # A broker that has not heard yet that it coordinates the group no more answers by what it
-        # knows.
+        # A former coordinator that has not heard of another one answers by what it knows.
         if self.machines.coordinates(node, group_id):
             seen.on_group(group_id, offsets, done_when_asked)
 
@@ -437,7 +428,7 @@ class World:
             undecided = yield from read_undecided(places)
             stuck = 0
             for query, topic in ((q, topic) for q in self.queries for topic in q.topics):
-                for partition in range(query.operator.source.output_partitions):
+                for partition in range(query.operator.source.settings.output_partitions):
                     bounds = yield from read_bounds(places, topic, partition)
                     stuck += bounds.high_watermark != bounds.last_stable_offset
             missing = self.machines.not_healed()

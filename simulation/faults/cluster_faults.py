@@ -34,7 +34,7 @@ from simulation.hosts.process_files import FAILED_FLUSH
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.sim_broker import SimulatedBroker
 from simulation.load.unflushed_topic import DIRECTORY as UNSAFE_DIRECTORY
-from simulation.scenario import Fault, Scenario
+from simulation.scenario import BrokerSettings, Chances, Fault
 from simulation.trace import Trace
 
 TICK_US = 500_000
@@ -92,14 +92,16 @@ class ClusterFaults:
 
     def __init__(
         self,
-        scenario: Scenario,
+        chances: Chances,
+        settings: BrokerSettings,
         cluster: Victims,
         scheduler: Scheduler,
         trace: Trace,
         rng: Callable[[str], random.Random],
     ) -> None:
         self.are_on = False
-        self._scenario = scenario
+        self._chances = chances.cluster
+        self._broker_chances = chances.broker
         self._cluster = cluster
         self._scheduler = scheduler
         self._trace = trace
@@ -107,7 +109,7 @@ class ClusterFaults:
         self._disks = rng("disk")
         self._ticks = rng("ticks")
         self._disk_faults = DiskFaults(
-            scenario, scheduler, trace, rng("disk-faults"), self._may_lose
+            chances.disk, scheduler, trace, rng("disk-faults"), self._may_lose
         )
         self._more = rng("more-ticks")
         self._moments = rng("moments")
@@ -122,10 +124,11 @@ class ClusterFaults:
         """The group that holds the query's progress."""
         names = [process.name for process in cluster.processes]
         self._network = NetworkFaults(cluster.network, scheduler, trace, names)
-        self._all_is_flushed = scenario.flushes_all and not scenario.unsafe_topic
+        self._flushes_all = settings.flushes_all
+        self._all_is_flushed = settings.flushes_all and not cluster.logs.unsafe
         """Whether one machine may lose power at any time."""
         self._lonely: UncleanElection | None = None
-        if scenario.lonely_leader:
+        if chances.cluster.lonely_leader:
             self._lonely = UncleanElection(
                 scheduler, trace, rng("lonely-leader"), cluster.brokers,
                 self._unsafe_leader, self._may_disturb_all,
@@ -175,11 +178,11 @@ class ClusterFaults:
         """Asked after each effect: the reason to die now; so many times as likely as else."""
         if not self.are_on:
             return None
-        scenario, is_registry = self._scenario, process is self._cluster.registry
-        limit = scenario.registry_crash if is_registry else scenario.broker_crash
+        chances, is_registry = self._broker_chances, process is self._cluster.registry
+        limit = self._chances.registry_crash if is_registry else chances.crash
         if self._deaths.random() >= limit * bias or not self._may_disturb(process):
             return None
-        lossy = self._deaths.random() < scenario.power_loss
+        lossy = self._deaths.random() < chances.power_loss
         if not lossy or is_registry:
             return POWER_LOSS if lossy else KILL
         if self._deaths.random() < DISK_LOSS_SHARE and self._all_is_in_sync(process):
@@ -190,7 +193,7 @@ class ClusterFaults:
         """Count it, while the process still is what it was."""
         self._trace.fault(reason, process.name)
         may_flip = self.are_on and process is not self._cluster.registry
-        flips = self._flips.random() < self._scenario.bit_flip or process is self._damaged
+        flips = self._flips.random() < self._chances.bit_flip or process is self._damaged
         if may_flip and flips:
             self._flip(process, in_log=not self._is_blackout and self._all_is_in_sync(process))
 
@@ -225,7 +228,7 @@ class ClusterFaults:
     def _start_again(self, process: SimulatedBroker) -> None:
         if process.is_running:
             return
-        if self.are_on and self._deaths.random() < self._scenario.clock_jump:
+        if self.are_on and self._deaths.random() < self._broker_chances.clock_jump:
             self._jump(process, self._deaths)
         process.start()
 
@@ -295,7 +298,7 @@ class ClusterFaults:
         self._scheduler.after(TICK_US, self._tick)
         state = next(iter(self._trace.columns_of("")), "")
         self._happen(SHORT_STATES.get(state, 1))
-        if self._isolations.random() < self._scenario.isolation and self._may_disturb_all():
+        if self._isolations.random() < self._chances.isolation and self._may_disturb_all():
             self.isolate(self.progress_group(), self._isolations.randint(*ISOLATION_MS))
 
     def isolate(self, group_id: str, for_ms: int) -> None:
@@ -310,7 +313,7 @@ class ClusterFaults:
             return
         bias = SHORT_STATES.get(state, MOMENT_BIAS)
         self._disk_faults.at_moment(coordinator, bias * FLUSH_BIAS)
-        if self._scenario.isolation > 0.0:
+        if self._chances.isolation > 0.0:
             self._scheduler.after(self._isolations.randint(*MOMENT_US), self.on_moment)
         share = MOMENT_SHARE * (2 if state in SHORT_STATES else 1)
         if self._moments.random() < share:
@@ -324,20 +327,20 @@ class ClusterFaults:
 
     def _happen(self, bias: int, blackout_bias: int = 1) -> None:
         """`bias` is of what needs all replicas in sync, and so comes seldom."""
-        rng, scenario = self._ticks, self._scenario
+        rng, chances = self._ticks, self._chances
         pauses, parts, fails, stops = (rng.random() for _ in range(4))
         victim = rng.choice(self._cluster.processes)
         self._tick_more(bias)
         if not self._may_disturb_all():
             return
-        if pauses < scenario.broker_pause:
+        if pauses < chances.pause:
             self._pause(victim)
         stopped = rng.choice(self._cluster.brokers)
-        if stops < scenario.clean_stop and stopped.incarnation >= 0 and not stopped.paused:
+        if stops < chances.clean_stop and stopped.incarnation >= 0 and not stopped.paused:
             self._shut_down(stopped)
-        if parts < scenario.partition:
+        if parts < chances.partition:
             self._network.part(rng)
-        if fails < scenario.blackout * blackout_bias and scenario.flushes_all:
+        if fails < chances.blackout * blackout_bias and self._flushes_all:
             self._trace.fault("all machines lost power")
             self._black_out()
 
@@ -372,23 +375,23 @@ class ClusterFaults:
             victim.pause(self._ticks.randint(*PAUSE_US))
 
     def _tick_more(self, bias: int) -> None:
-        rng, scenario = self._more, self._scenario
+        rng, chances = self._more, self._chances
         parts, clogs, drifts, jumps, wipes = (rng.random() for _ in range(5))
-        if parts < scenario.client_partition:
+        if parts < chances.client_partition:
             self._network.part_client(rng)
-        if clogs < scenario.clog and self._may_disturb_all():
+        if clogs < chances.clog and self._may_disturb_all():
             self._network.clog(rng, lambda: self.are_on)
         process = rng.choice(self._cluster.processes)
         broker = rng.choice(self._cluster.brokers)
-        if self._flips.random() < scenario.bit_flip * DAMAGE_SHARE * bias:
+        if self._flips.random() < chances.bit_flip * DAMAGE_SHARE * bias:
             self._damage()
-        if wipes < scenario.disk_loss * bias and broker.is_running and self._all_is_in_sync(broker):
+        if wipes < chances.disk_loss * bias and broker.is_running and self._all_is_in_sync(broker):
             broker.kill(DISK_LOSS)
-        if drifts < scenario.clock_drift:
+        if drifts < chances.clock_drift:
             self._trace.fault("clock drift", process.name)
             process.clock.drift(monotonic=drawn_rate(rng), wall=drawn_rate(rng))
             self._scheduler.after(rng.randint(*DRIFT_US), process.clock.drift)
-        if jumps < scenario.clock_jump * JUMP_SHARE:
+        if jumps < self._broker_chances.clock_jump * JUMP_SHARE:
             self._jump(process, rng)
 
     def _damage(self) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 from simulation.hosts.process_files import LOW_BYTES
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.sim_broker import SimulatedBroker
-from simulation.scenario import Scenario
+from simulation.scenario import DiskChances
 from simulation.trace import Trace
 
 DISK_TICK_US = 500_000
@@ -27,13 +27,13 @@ class DiskFaults:
 
     def __init__(
         self,
-        scenario: Scenario,
+        chances: DiskChances,
         scheduler: Scheduler,
         trace: Trace,
         rng: random.Random,
         may_lose: Callable[[SimulatedBroker], bool],
     ) -> None:
-        self._scenario = scenario
+        self._chances = chances
         self._scheduler = scheduler
         self._trace = trace
         self._rng = rng
@@ -44,10 +44,10 @@ class DiskFaults:
     def begin(self, processes: Sequence[SimulatedBroker]) -> None:
         """From now on, to these."""
         self._processes = processes
-        if self._scenario.flush_failure:
+        if self._chances.flush_failure:
             for process in processes:
                 process.disk.flush_fails = partial(self._flush_fails, process)
-        if self._scenario.disk_full:
+        if self._chances.full:
             self._scheduler.after(DISK_TICK_US, self._tick)
 
     def end(self) -> None:
@@ -63,7 +63,7 @@ class DiskFaults:
         self._biased = process, bias
 
     def _flush_fails(self, process: SimulatedBroker) -> bool:
-        chance = self._scenario.flush_failure
+        chance = self._chances.flush_failure
         if self._biased is not None and process is self._biased[0]:
             chance, self._biased = chance * self._biased[1], None
         return self._rng.random() < chance and self._may_lose(process)
@@ -76,7 +76,7 @@ class DiskFaults:
 
     def happen(self) -> None:
         """A disk may be full from now on."""
-        if not self._processes or self._rng.random() >= self._scenario.disk_full:
+        if not self._processes or self._rng.random() >= self._chances.full:
             return
         process = self._rng.choice(self._processes)
         if process.disk.free_bytes is not None:

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
 from simulation.hosts.scheduler import Scheduler
+from simulation.scenario import LinkConditions
 from simulation.trace import Trace
 from txnlog_kafka.wire.encoder import encode_message
 from txnlog_kafka.wire.framing import decode_body
@@ -64,23 +64,6 @@ class BrokerEnd(Protocol):
 
     def on_disconnected(self, connection: SimulatedConnection) -> None:
         """The connection broke."""
-
-
-@dataclass(slots=True)
-class LinkConditions:
-    """How bad the network is; probabilities are per message."""
-
-    connection_loss: float = 0.0
-    spike: float = 0.0
-    spike_us_max: int = 0
-    late: float = 0.0
-    """Requests whose client hears that the connection is broken, and which arrive all the same, up
-    to `LATE_US_MAX` later: after what the client does then on another connection."""
-    duplicate: float = 0.0
-    """Requests that arrive, whose client hears that the connection is broken, and whose bytes
-    arrive once more up to `LATE_US_MAX` later, on a connection of its own: somebody in between, or
-    a client that writes again what it does not know to have come through, has sent them twice.
-    Within one connection TCP allows no such thing."""
 
 
 class SimulatedConnection:
@@ -345,7 +328,7 @@ class Network:
         """The delay of one message, which goes this way."""
         if self.weather.spike > self.rng.random():
             self.trace.fault("delay", _server_of(direction))
-            return self.rng.randint(DELAY_US_MAX, max(DELAY_US_MAX, self.weather.spike_us_max))
+            return self.rng.randint(DELAY_US_MAX, max(DELAY_US_MAX, self.weather.spike_ms * 1000))
         return self.rng.randint(DELAY_US_MIN, DELAY_US_MAX)
 
     def deliver(

@@ -24,6 +24,7 @@ from simulation.hosts.checkpoint import Checkpoint
 from simulation.hosts.clock import MachineClock
 from simulation.hosts.spark_tasks import Executors, Job, Row, TasksFailed
 from simulation.hosts.staging import Staging
+from simulation.scenario import QuerySettings, WorkerChances
 from txnlog_kafka.operations.effects import Milestone, Operation, Sleep
 from txnlog_kafka.operations.metadata import refresh_metadata
 from txnlog_kafka.operations.offsets import fetch_committed
@@ -102,16 +103,11 @@ class Source:
     """Input records by coordinates: partition p of `topic` holds offsets [0, rows)."""
 
     topic: str
-    partitions: int
     rows: int
-    rows_per_batch: int
     output_topic: str
-    output_partitions: int
-    empty_batches: float
+    settings: QuerySettings
     first_stamp_ms: int = 0
     """Of the records of batch 0, where no clock has jumped; later batches have later ones."""
-    tasks: int = 1
-    """Of a batch, if it has so many rows; none without rows."""
 
     def key(self, partition: int, position: int) -> bytes:
         """The row's key; order per key is part of exactly-once."""
@@ -119,21 +115,22 @@ class Source:
 
     def output_partition(self, key: bytes) -> int:
         """Where a key's rows go."""
-        return zlib.crc32(key) % self.output_partitions
+        return zlib.crc32(key) % self.settings.output_partitions
 
     @property
     def ends(self) -> Offsets:
         """The end of the input."""
-        return {TopicPartition(self.topic, p): self.rows for p in range(self.partitions)}
+        numbers = range(self.settings.source_partitions)
+        return {TopicPartition(self.topic, p): self.rows for p in numbers}
 
     def plan_ends(self, before: Offsets, rng: random.Random) -> Offsets:
         """The next batch's end offsets; a share of `empty_batches` has no rows."""
-        if rng.random() < self.empty_batches:
+        empty_batches, rows_max = self.settings.empty_batches, self.settings.rows_per_batch
+        if rng.random() < empty_batches:
             return {p: before.get(p, 0) for p in self.ends}
-        rows_min = 0 if self.empty_batches else (self.rows_per_batch + 1) // 2
+        rows_min = 0 if empty_batches else (rows_max + 1) // 2
         return {
-            p: min(self.rows, before.get(p, 0) + rng.randint(rows_min, self.rows_per_batch))
-            for p in self.ends
+            p: min(self.rows, before.get(p, 0) + rng.randint(rows_min, rows_max)) for p in self.ends
         }
 
 
@@ -165,7 +162,7 @@ class Application:
 
 @dataclass(slots=True)
 class Driver:
-    """One query run. `new_session` gives a client; the chances are those of the scenario."""
+    """One query run. `new_session` gives a client."""
 
     run_id: str
     checkpoint: Checkpoint
@@ -176,13 +173,8 @@ class Driver:
     rng: random.Random
     new_session: Callable[[], Session]
     application: Application
-    worker_loss: float = 0.0
-    worker_kill: float = 0.0
-    tries_again: float = 0.0
-    leaves_out: bool = False
-    """The function writes nothing of a batch that has no rows."""
-    function_failure: float = 0.0
-    """Between two sinks."""
+    chances: WorkerChances
+    """While faults happen those of the scenario."""
     notes_group: bool = True
     """Its reader has the group as well; a batch that it has planned cannot get another group."""
     on_worker_lost: Callable[[], None] = lambda: None
@@ -217,7 +209,7 @@ class Driver:
             if batch_id is None:
                 return
             is_first = False
-            if rows_of(self.checkpoint, batch_id) or not self.leaves_out:
+            if rows_of(self.checkpoint, batch_id) or not self.source.settings.leaves_out:
                 yield from self._run_function(batch_id)
             yield Milestone("commit_log", "before", batch_id)
             self.checkpoint.create("commits", batch_id, b"v1\n{}")
@@ -227,22 +219,23 @@ class Driver:
     def _run_function(self, batch_id: int) -> Operation[None]:
         """All sinks, in their order. Raises FunctionFailed."""
         for number in range(len(self.sinks)):
-            if number and self.rng.random() < self.function_failure:
+            if number and self.rng.random() < self.chances.function_failure:
                 raise FunctionFailed(f"before sink {number} of batch {batch_id}")
             self._sink_number = number
             yield from self._run_batch(batch_id)
 
     def _run_batch(self, batch_id: int) -> Operation[None]:
         """The batch, as often as the function writes it."""
+        tries_again = self.source.settings.tries_again
         for number in range(TRIES_MAX):
-            may_try_again = number + 1 < TRIES_MAX and self.tries_again > 0.0
+            may_try_again = number + 1 < TRIES_MAX and tries_again > 0.0
             try:
                 yield from self._write_batch(batch_id, is_again=number > 0)
             except TxnLogError:
-                if not may_try_again or self.rng.random() >= self.tries_again:
+                if not may_try_again or self.rng.random() >= tries_again:
                     raise
             else:
-                if not may_try_again or self.rng.random() >= self.tries_again / 2:
+                if not may_try_again or self.rng.random() >= tries_again / 2:
                     return
 
     def _write_batch(self, batch_id: int, *, is_again: bool) -> Operation[None]:
@@ -285,10 +278,10 @@ class Driver:
             staged=plan_partitions(staged, self.staging.index_of),
             run_id=self.run_id,
             query_id=self.checkpoint.query_id if first is None else first.query_id,
-            is_function=self.tries_again > 0.0 or self.leaves_out or len(self.sinks) > 1,
+            is_function=self.source.settings.has_function,
         )
         commit = commit_query_batch(session, batch)
-        if self.worker_kill == 0.0:
+        if self.chances.kill == 0.0:
             return (yield from commit)
         return (yield from self._until_killed(commit, index))
 
@@ -303,7 +296,7 @@ class Driver:
             except StopIteration as stop:
                 done: CommitOutcome = stop.value
                 return done
-            if isinstance(ask, Milestone) and self.rng.random() < self.worker_kill:
+            if isinstance(ask, Milestone) and self.rng.random() < self.chances.kill:
                 break
             outcome = yield ask
         with contextlib.suppress(RuntimeError, TxnLogError):
@@ -320,7 +313,7 @@ class Driver:
     def _pick_worker(self) -> int:
         """Any of the pool, and one that vanished in between is a new one."""
         index = self.rng.randrange(WORKERS)
-        if self.rng.random() < self.worker_loss:
+        if self.rng.random() < self.chances.loss:
             self.on_worker_lost()
             self.application.workers[index] = self.new_session()
         return index
@@ -404,10 +397,10 @@ class Driver:
                     for each in task
                     for position in range(each.start_offset, each.end_offset)
                 ]
-                for task in plan_tasks(ranges, min_partitions=self.source.tasks)
+                for task in plan_tasks(ranges, min_partitions=self.source.settings.tasks)
             ],
             topic=str(self.options.topic),
-            partition_count=self.source.output_partitions,
+            partition_count=self.source.settings.output_partitions,
             record_of=partial(self._record, batch_id),
             is_again=is_again,
         )

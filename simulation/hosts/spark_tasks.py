@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from simulation.hosts.staging import Staging
-from simulation.scenario import Scenario
+from simulation.scenario import TaskChances
 from simulation.trace import Trace
 from txnlog_kafka.operations.effects import Operation, Sleep
 from txnlog_kafka.wire.records import Record, encode_batch
@@ -111,7 +111,8 @@ class _Attempt:
 class Executors:
     """Those of one application, and where their tasks stage."""
 
-    scenario: Scenario
+    chances: TaskChances
+    inline_bytes: int
     staging: Staging
     rng: random.Random
     trace: Trace
@@ -130,7 +131,7 @@ class Executors:
         messages: dict[int, StagedOutput] = {}
         failures: Counter[int] = Counter()
         running = [each for task in range(len(job.tasks)) for each in self._begin(job, task)]
-        if self._happens(self.scenario.executor_loss):
+        if self._happens(self.chances.executor_loss):
             self._losses.append(self.now_ms() + self.rng.randint(*LOSS_MS))
         while len(messages) < len(job.tasks):
             wait_ms = min(each.reported_ms for each in running) - self.now_ms()
@@ -178,18 +179,18 @@ class Executors:
     def _begin(self, job: Job, task: int) -> list[_Attempt]:
         """A task's first attempt, and perhaps a copy of it at the same time."""
         begun = [self._launch(job, task, is_first=not job.is_again)]
-        if self._happens(self.scenario.speculation):
+        if self._happens(self.chances.speculation):
             self.trace.fault("task speculated")
             begun.append(self._launch(job, task, is_first=False))
         return begun
 
     def _launch(self, job: Job, task: int, *, is_first: bool) -> _Attempt:
         fate = _Fate.DONE
-        if self._happens(self.scenario.task_failure):
+        if self._happens(self.chances.failure):
             fate = self.rng.choice((_Fate.BEFORE, _Fate.WHILE, _Fate.AFTER))
         staged_ms = reported_ms = self.now_ms()
         host = self._hosts[task % len(self._hosts)]
-        if self.scenario.has_task_faults and self.faults_are_on():
+        if self.chances.are_slow and self.faults_are_on():
             slow = self.rng.random() < SLOW
             staged_ms += self.rng.randint(*(SLOW_TASK_MS if slow else TASK_MS))
             reported_ms = staged_ms + self.rng.randint(*MESSAGE_MS)
@@ -222,7 +223,7 @@ class Executors:
     def _put(self, message: StagedOutput, data: bytes, index: bytes) -> StagedOutput | None:
         """The message, with where the output is; None when the server takes none for its batch."""
         changed: dict[str, object] = {}
-        if len(data) <= self.scenario.inline_bytes:
+        if len(data) <= self.inline_bytes:
             changed = {"inline": data, "index": index}
         elif self.staging.files is not None:
             path = self.staging.files.put(message.attempt, message.host, data + index)

@@ -22,7 +22,7 @@ from simulation.load.recreated_topic import KEPT_TOPIC, RecreatedTopic
 from simulation.load.routing import Routing
 from simulation.load.unflushed_topic import SAFE_TOPIC, UnflushedTopic
 from simulation.load.unflushed_topic import TOPIC as UNSAFE_TOPIC
-from simulation.scenario import Scenario
+from simulation.scenario import Chances, OtherLoad
 from simulation.trace import Trace
 from simulation.violation import violated
 from txnlog_kafka.operations.effects import Operation
@@ -39,7 +39,8 @@ class ClusterLoad:
 
     def __init__(
         self,
-        scenario: Scenario,
+        load: OtherLoad,
+        chances: Chances,
         rng: Callable[[str], Random],
         output: tuple[str, int],
         new_places: Callable[[], Routing],
@@ -52,12 +53,12 @@ class ClusterLoad:
     ) -> None:
         """`output` is the topic of the query, and its partitions; `coordinates` says whether a
         broker is the coordinator of a group; `new_session` is of the product's code."""
-        self._reads = scenario.isolation > 0.0
+        self._reads = chances.cluster.isolation > 0.0
         self._faults_are_on = faults_are_on
         self._new_session = new_session
         self._plain = PlainClients(output, new_places, faults_are_on)
         self._group = GroupLoad(
-            scenario,
+            load.group,
             rng("group"),
             (TOPIC, PARTITIONS),
             new_places,
@@ -66,21 +67,21 @@ class ClusterLoad:
             is_coordinator=lambda node: coordinates(node, GROUP_ID),
         )
         topics = dict([output, (TOPIC, PARTITIONS)])
-        grown = {NEIGHBOURS_TOPIC: GROWN_PARTITIONS} if scenario.neighbours else {}
+        grown = {NEIGHBOURS_TOPIC: GROWN_PARTITIONS} if load.neighbours else {}
         self._administrator = None
-        if scenario.administrator:
+        if load.administrator:
             self._administrator = Administrator(
                 rng("administrator"), topics, grown, new_places, trace, faults_are_on,
-                may_repeat=scenario.duplicate > 0.0,
+                may_repeat=chances.network.duplicate > 0.0,
             )  # fmt: skip
         self._passing = None
-        if scenario.passing_topic:
+        if load.passing_topic:
             self._passing = RecreatedTopic(rng("passing"), new_places, trace, faults_are_on)
         self._pipelined = None
-        if scenario.pipelined:
+        if load.pipelined:
             self._pipelined = PipelinedWriter(new_places, faults_are_on)
         self._unsafe = None
-        if scenario.unsafe_topic:
+        if load.unsafe_topic:
             self._unsafe = UnflushedTopic(rng("unsafe"), new_places, trace, faults_are_on, now_us)
 
     @property

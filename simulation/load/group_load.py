@@ -15,7 +15,7 @@ from simulation.hosts.client import ClientProcess
 from simulation.load.group_members import Copier, Member, describe, read_committed_offsets
 from simulation.load.reader import read_bounds
 from simulation.load.routing import RETRY_MS, Routing
-from simulation.scenario import Scenario
+from simulation.scenario import GroupMembers
 from simulation.trace import Trace
 from simulation.violation import violated
 from txnlog_kafka.operations.effects import Operation, Sleep
@@ -35,7 +35,7 @@ class GroupLoad:
 
     def __init__(
         self,
-        scenario: Scenario,
+        settings: GroupMembers,
         rng: Random,
         topic: tuple[str, int],
         new_places: Callable[[], Routing],
@@ -46,9 +46,9 @@ class GroupLoad:
     ) -> None:
         """`topic` is read, with so many partitions. `is_coordinator` is of the group."""
         self.history = GroupHistory(is_coordinator)
-        self.is_over = scenario.members == 0
+        self.is_over = settings.members == 0
         """The group was stable with nothing left to do, and is empty now."""
-        self._scenario = scenario
+        self._settings = settings
         self._rng = rng
         self._topic, self._partitions = topic
         self._new_places = new_places
@@ -62,20 +62,20 @@ class GroupLoad:
     @property
     def topics(self) -> dict[str, int]:
         """The partitions of what it needs besides."""
-        return {COPIES_TOPIC: 1} if self._scenario.copiers else {}
+        return {COPIES_TOPIC: 1} if self._settings.copiers else {}
 
     def start(self, process: NewProcess) -> None:
         """Start the members, and the administrator that looks at them."""
         if self.is_over:
             return
-        for number in range(self._scenario.members):
+        for number in range(self._settings.members):
             self._start(process, number, 0)
         process("group-observer").run(self._watch(self._new_places()), _on_end)
 
     def _start(self, process: NewProcess, number: int, delay_ms: int) -> None:
         self._starts += 1
         name = f"reader-{number}"
-        is_static = number < self._scenario.static_members
+        is_static = number < self._settings.static_members
         common: dict[str, Any] = {
             "name": name,
             "instance_id": name if is_static else None,
@@ -87,7 +87,7 @@ class GroupLoad:
             "delay_ms": delay_ms,
             "chance": lambda: self._chance(process, number),
         }
-        is_copier = self._scenario.copiers
+        is_copier = self._settings.copiers
         member = Copier(**common, target=COPIES_TOPIC) if is_copier else Member(**common)
         self._running += 1
         made = self._processes[number] = process(f"{name}-{self._starts}")
@@ -100,7 +100,7 @@ class GroupLoad:
     def _chance(self, process: NewProcess, number: int) -> None:
         """Kill a member, or have it stand still, while faults are on."""
         rng, victim = self._rng, self._processes[number]
-        if not self._faults_are_on() or rng.random() >= self._scenario.member_fault:
+        if not self._faults_are_on() or rng.random() >= self._settings.member_fault:
             return
         if rng.random() < 0.6:
             self._trace.count("group member paused")
@@ -132,7 +132,7 @@ class GroupLoad:
 
     def _is_healed(self, places: Routing) -> Operation[bool]:
         """Stable, with all members and no others, all read and nothing pending."""
-        if (yield from describe(places)) != (STABLE, self._scenario.members):
+        if (yield from describe(places)) != (STABLE, self._settings.members):
             return False
         committed = yield from self._committed(places)
         if committed is None:
@@ -152,7 +152,7 @@ class GroupLoad:
         originals = {n: found[self._topic, n] for n in range(self._partitions)}
         for number, records in originals.items():
             self.history.check_processed(number, records)
-        if self._scenario.copiers:
+        if self._settings.copiers:
             self.history.check_copied(originals, found[COPIES_TOPIC, 0])
 
 

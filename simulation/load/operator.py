@@ -22,7 +22,7 @@ from simulation.hosts.scripted_faults import ScriptedFaults
 from simulation.hosts.spark_tasks import Executors
 from simulation.hosts.staging import Staging, StagingFiles, StagingServer, read_with_a_fault
 from simulation.load.running import Running, copy_at, is_explained, is_other_topic, is_sink_behind
-from simulation.scenario import Fault, Scenario
+from simulation.scenario import Chances, Fault, WorkerChances
 from simulation.trace import Trace
 from simulation.violation import violated
 from txnlog_kafka.operations.effects import (
@@ -47,7 +47,6 @@ PAUSE_MS_MIN = 10
 FILE_DELAY_US_MIN = 20
 JUMP_SHARE = 0.5
 """Of what happens to a driver's clocks; the rest is drift."""
-FUNCTION_FAILURE = 0.1
 SAME_APPLICATION = 0.5
 """Of the restarts of a query that has stopped with an error: its session has others, and lives."""
 
@@ -59,7 +58,7 @@ class Operator:
     name: str
     source: spark.Source
     options: CommitOptions
-    scenario: Scenario
+    chances: Chances
     scheduler: Scheduler
     trace: Trace
     planned: ScriptedFaults
@@ -75,6 +74,8 @@ class Operator:
     files: Files
     on_copied: Callable[[Checkpoint], None] = lambda _: None
     """A copy of the checkpoint was made, to be a query of its own."""
+    may_be_copied: bool = False
+    """The checkpoint may."""
     original: Operator | None = None
     """Whose checkpoint this query's was copied from."""
     begins: spark.Offsets = field(default_factory=dict)
@@ -112,7 +113,7 @@ class Operator:
     @property
     def sinks(self) -> tuple[CommitOptions, ...]:
         """Of two that a function writes to, only the last one commits the group's offsets."""
-        if self.scenario.sinks == 1:
+        if self.source.settings.sinks == 1:
             return (self.options,)
         first = replace(self.options, sink_name="first", group_id=None, topic=self._second_topic)
         return first, replace(self.options, sink_name="last")
@@ -125,9 +126,9 @@ class Operator:
     def lineages(self) -> list[list[str]]:
         """Topics that have each row once, together."""
         topics = [self.source.output_topic]
-        if self.scenario.topic_change:
+        if self.chances.operator.topic_change:
             return [[*topics, self._second_topic]]
-        return [topics] if self.scenario.sinks == 1 else [topics, [self._second_topic]]
+        return [topics] if len(self.sinks) == 1 else [topics, [self._second_topic]]
 
     def progress_groups(self) -> dict[str, str]:
         """The group that holds progress, by query and sink."""
@@ -147,7 +148,7 @@ class Operator:
     def last_written(self, checkpoint: Checkpoint) -> int:
         """The last batch that it has to write itself, and its function leaves in; -1 for none."""
         own = (n for n in checkpoint.batches("offsets") if n > self._noted_by_original)
-        leaves_out = self.scenario.leaves_out
+        leaves_out = self.source.settings.leaves_out
         return max((n for n in own if not leaves_out or spark.rows_of(checkpoint, n)), default=-1)
 
     def progress_group_at(self, checkpoint: Checkpoint, sink: CommitOptions) -> str:
@@ -216,12 +217,8 @@ class Operator:
             rng=self.workload,
             new_session=partial(self.new_session, application.clock),
             application=application,
-            worker_loss=self.scenario.worker_loss if self.chaos else 0.0,
-            worker_kill=self.scenario.worker_kill if self.chaos else 0.0,
-            tries_again=self.scenario.tries_again,
-            leaves_out=self.scenario.leaves_out,
-            notes_group=not self.scenario.may_be_copied and self.original is None,
-            function_failure=FUNCTION_FAILURE if self.chaos else 0.0,
+            chances=self.chances.worker if self.chaos else WorkerChances(),
+            notes_group=not self.may_be_copied and self.original is None,
             on_worker_lost=lambda: self.trace.fault("worker lost"),
             on_worker_killed=lambda: self._on_worker_killed(process),
         )
@@ -230,7 +227,7 @@ class Operator:
         process.on_reached = lambda reached: self._on_reached(running, reached)
         witness.watch(process)
         process.serve_file = lambda ask: self._serve_file(running, ask)
-        longest_us = self.scenario.store_ms * 1000
+        longest_us = self.chances.driver.store_ms * 1000
         process.file_delay_us = lambda: self.faults.randint(FILE_DELAY_US_MIN, longest_us)
         process.run(driver.query(), lambda _, error: self._on_end(running, error))
         return running
@@ -246,10 +243,11 @@ class Operator:
         if left is not None and left.executors.staging.write == write:
             return left
         files = None
-        if self.scenario.staging_files:
+        if self.source.settings.staging_files:
             files = self.staging_files.setdefault(write, StagingFiles())
         executors = Executors(
-            scenario=self.scenario,
+            chances=self.chances.tasks,
+            inline_bytes=self.source.settings.inline_bytes,
             staging=Staging(write, StagingServer(), files),
             rng=self.tasks,
             trace=self.trace,
@@ -279,14 +277,14 @@ class Operator:
 
     def _mishap(self) -> Checkpoint | None:
         """What a restart may do to the checkpoint and the options, by the scenario's chances."""
-        newest, chance = self.checkpoints[-1], self.faults.random()
+        newest, chance, chances = self.checkpoints[-1], self.faults.random(), self.chances.operator
         limits = (
-            (self.scenario.checkpoint_lost, self._lose_checkpoint),
-            (self.scenario.tail_lost, self._lose_tail),
-            (self.scenario.old_checkpoint, self._old_checkpoint),
-            (self.scenario.id_change, self._change_id),
-            (self.scenario.topic_change, self._change_topic),
-            (self.scenario.moved, self._move),
+            (chances.checkpoint_lost, self._lose_checkpoint),
+            (chances.tail_lost, self._lose_tail),
+            (chances.old_checkpoint, self._old_checkpoint),
+            (chances.id_change, self._change_id),
+            (chances.topic_change, self._change_topic),
+            (chances.moved, self._move),
         )
         for limit, happen in limits:
             if chance < limit:
@@ -337,7 +335,7 @@ class Operator:
             self.checkpoints[-1] = newest.moved_to(f"{self.name}-moved-{self._move_count}")
 
     def _may_copy(self, running: Running) -> bool:
-        may = self.scenario.copied > 0.0 and not self._was_copied
+        may = self.chances.operator.copied > 0.0 and not self._was_copied
         return may and running is self._current and running.driver.checkpoint.is_begun
 
     def _copy(self, checkpoint: Checkpoint) -> None:
@@ -399,7 +397,7 @@ class Operator:
 
     def _chance_of_clock(self, running: Running, bias: int = 1) -> None:
         """A driver's machine: its clocks go at other rates from now on, or its wall clock jumps."""
-        clock, chance = running.driver.application.clock, self.scenario.driver_clock * bias
+        clock, chance = running.driver.application.clock, self.chances.driver.clock * bias
         if not self.chaos or chance == 0.0 or self.clocks.random() >= chance:
             return
         if self.clocks.random() < JUMP_SHARE:
@@ -428,19 +426,16 @@ class Operator:
         return found
 
     def _perform(self, running: Running, ask: FileAsk) -> FileOutcome:
-        if self._store_fails():
+        chance = self.chances.driver.store_failure
+        if self.chaos and chance > 0.0 and self.faults.random() < chance:
             self.trace.fault("store failed")
             return running.driver.checkpoint.perform_in_vain(ask, self.faults)
         return running.driver.checkpoint.perform(ask)
 
-    def _store_fails(self) -> bool:
-        chance = self.scenario.store_failure if self.chaos else 0.0
-        return chance > 0.0 and self.faults.random() < chance
-
     def _read_staged(self, running: Running, piece: StagedPiece) -> bytes | FileFailed:
         executors = running.driver.application.executors
         executors.advance()
-        if not self.chaos or self.faults.random() >= self.scenario.staging_fault:
+        if not self.chaos or self.faults.random() >= self.chances.tasks.staged_read:
             return executors.staging.read(piece)
 
         def stall(duration_ms: int) -> None:
@@ -452,11 +447,12 @@ class Operator:
         """Any driver may be killed; one that is not the current one is not paused again."""
         if not self.chaos or not running.process.alive or running.process.paused:
             return
-        if self.faults.random() < self.scenario.driver_kill * bias:
+        chances = self.chances.driver
+        if self.faults.random() < chances.kill * bias:
             self._kill(running)
-        elif running is self._current and self.faults.random() < self.scenario.driver_pause * bias:
-            self._pause(running, self.faults.randint(PAUSE_MS_MIN, self.scenario.driver_pause_ms))
-        elif self._may_copy(running) and self.faults.random() < self.scenario.copied:
+        elif running is self._current and self.faults.random() < chances.pause * bias:
+            self._pause(running, self.faults.randint(PAUSE_MS_MIN, chances.pause_ms))
+        elif self._may_copy(running) and self.faults.random() < self.chances.operator.copied:
             self._copy(running.driver.checkpoint)
 
     def _step_fault(self, running: Running, fault: Fault) -> None:
@@ -476,7 +472,7 @@ class Operator:
         running.process.kill()
         if running in self.zombies:
             self.zombies.remove(running)
-        if self.chaos and self.faults.random() < self.scenario.driver_power_loss:
+        if self.chaos and self.faults.random() < self.chances.driver.power_loss:
             self.trace.fault("driver's machine lost power")
             for checkpoint in self.checkpoints:
                 self._end_zombies(checkpoint)

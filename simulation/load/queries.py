@@ -49,7 +49,7 @@ class Query:
             yield watch_output(
                 new_places(),
                 topic,
-                operator.source.output_partitions,
+                operator.source.settings.output_partitions,
                 groups,
                 on_records=on_records,
                 on_group=on_group,
@@ -63,7 +63,7 @@ class Query:
         committed: dict[TopicPartition, list[Record]] = {}
         uncommitted: dict[TopicPartition, list[Record]] = {}
         for topic in self.topics:
-            for number in range(self.operator.source.output_partitions):
+            for number in range(self.operator.source.settings.output_partitions):
                 for read_committed, into in ((True, committed), (False, uncommitted)):
                     into[TopicPartition(topic, number)], _ = yield from read_partition(
                         places, topic, number, 0, read_committed=read_committed

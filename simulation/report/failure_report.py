@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from simulation.report.shrink import WORKLOAD, kind_of, shrunk
+from simulation.report.shrink import kind_of, kinds_of_faults, shrunk
 from simulation.scenario import Fault, Scenario
 from simulation.world import Plant, SeedResult, World
 
@@ -40,9 +40,8 @@ class FailureReport:
     @property
     def faults(self) -> str:
         """The kinds of faults that are left, as fields of the scenario."""
-        names = (item.name for item in fields(self.scenario) if item.name not in WORKLOAD)
-        left = [f"{name}={value}" for name in names if (value := getattr(self.scenario, name))]
-        left += [_described(fault) for fault in self.scenario.faults]
+        left = [f"{path}={value}" for path, value in kinds_of_faults(self.scenario).items()]
+        left += [_described(fault) for fault in self.scenario.planned]
         return ", ".join(left) or "none that was drawn"
 
 

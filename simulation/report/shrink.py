@@ -9,53 +9,37 @@ from __future__ import annotations
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
+from typing import Any
 
-from simulation.scenario import Fault, Scenario
+from simulation.scenario import Scenario
 
-WORKLOAD = frozenset(
-    {
-        "name",
-        "description",
-        "brokers",
-        "batches",
-        "rows_per_batch",
-        "source_partitions",
-        "output_partitions",
-        "transaction_version",
-        "transaction_timeout_ms",
-        "sinks",
-        "leaves_out",
-        "driver_pause_ms",
-        "chaos_ms",
-        "spike_ms",
-        "store_ms",
-        "tasks",
-        "staging_files",
-        "inline_bytes",
-        "flushes_all",
-        "group_partitions",
-        "static_members",
-        "copiers",
-        "faults",
-        "expect",
-    }
-)
-"""Fields that say what is done, not what fails. Without `flushes_all` other faults would be allowed
-than with it."""
+_LEFT_OUT = ("faults.", "load.", "query.empty_batches", "query.tries_again",
+             "brokers.compaction", "brokers.small_segments")  # fmt: skip
+_DETAILS = ("_ms", ".static_members", ".copiers")
+"""How something happens that is left out itself."""
+
+
+def kinds_of_faults(scenario: Scenario) -> dict[str, Any]:
+    """What happens in a scenario, not what is done, by path; of `brokers` only what is here, as
+    without `flushes_all` other faults would be allowed than with it."""
+    return {
+        path: value for path, value in scenario.values().items()
+        if value and path.startswith(_LEFT_OUT) and not path.endswith(_DETAILS)
+    }  # fmt: skip
 
 
 def shrunk(scenario: Scenario, fails: Callable[[Scenario], bool]) -> Scenario:
     """The scenario without what it fails without."""
-    for name in (item.name for item in fields(scenario) if item.name not in WORKLOAD):
-        value = getattr(scenario, name)
-        tried = replace(scenario, **{name: type(value)(0)})
-        if value and fails(tried):
+    for path, value in kinds_of_faults(scenario).items():
+        tried = scenario.changed({path: type(value)(0)})
+        if fails(tried):
             scenario = tried
-    for fault in scenario.faults:
-        at = next(at for at, each in enumerate(scenario.faults) if each is fault)
-        tried = replace(scenario, faults=scenario.faults[:at] + scenario.faults[at + 1 :])
+    for fault in scenario.planned:
+        at = next(at for at, each in enumerate(scenario.planned) if each is fault)
+        tried = replace(scenario, planned=scenario.planned[:at] + scenario.planned[at + 1 :])
         if fails(tried):
             scenario = tried
     return scenario
@@ -69,20 +53,14 @@ def kind_of(failure: str) -> str:
 
 def as_toml(scenario: Scenario) -> str:
     """A file for `--scenario` that says the same."""
-    default = Scenario()
-    lines = []
-    for item in fields(scenario):
-        value = getattr(scenario, item.name)
-        kept = item.name not in ("name", "faults", "expect")
-        if kept and value is not None and value != getattr(default, item.name):
-            lines.append(f"{item.name} = {json.dumps(value)}")
-    expected = [f"{each.name} = {getattr(scenario.expect, each.name)}"
-                for each in fields(scenario.expect)]  # fmt: skip
-    lines += ["", "[expect]", *expected]
-    for fault in scenario.faults:
-        lines += ["", "[[fault]]", *_fields_of(fault)]
-    return "\n".join(lines) + "\n"
-
-
-def _fields_of(fault: Fault) -> list[str]:
-    return [f"{item.name} = {json.dumps(getattr(fault, item.name))}" for item in fields(fault)]
+    default = Scenario(name=scenario.name).values()
+    tables: dict[str, list[tuple[str, Any]]] = defaultdict(list)
+    for path, value in scenario.values().items():
+        if value != default[path] and path != "planned":
+            table, _, name = path.rpartition(".")
+            tables[f"[{table}]" if table else ""].append((name, value))
+    planned = [("[[planned]]", list(asdict(fault).items())) for fault in scenario.planned]
+    text = []
+    for header, values in [*tables.items(), *planned]:
+        text += ["", header, *(f"{name} = {json.dumps(value)}" for name, value in values)]
+    return "\n".join(text).strip() + "\n"

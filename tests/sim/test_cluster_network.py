@@ -5,9 +5,10 @@ import random
 import pytest
 
 from broker_sim.core.config import BrokerConfig
-from simulation.hosts.network import LinkConditions, Network
+from simulation.hosts.network import Network
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.sim_broker import SimulatedBroker
+from simulation.scenario import LinkConditions
 from simulation.trace import Trace
 
 

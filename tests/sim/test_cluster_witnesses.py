@@ -30,7 +30,7 @@ from simulation.load.cluster_clients import TOPIC, PlainClients
 from simulation.load.pipelined_writer import PipelinedWriter
 from simulation.load.reader import ReadBounds
 from simulation.load.routing import Routing
-from simulation.scenario import load_scenario
+from simulation.scenario_loading import load_scenario
 from simulation.violation import Violation
 from simulation.world import World
 from txnlog_kafka.wire.errors import ErrorCode

@@ -15,7 +15,7 @@ from simulation.checkers.losses import Losses
 from simulation.cli import run_seed
 from simulation.load.unflushed_topic import DIRECTORY as UNSAFE_DIRECTORY
 from simulation.load.unflushed_topic import Transaction, check_transaction
-from simulation.scenario import THREE_BROKERS, load_scenario
+from simulation.scenario_loading import THREE_BROKERS, load_scenario
 from simulation.violation import Violation
 from txnlog_kafka.wire.records import parse_header
 
@@ -182,7 +182,8 @@ def test_in_the_story_of_lost_power_open_transactions_and_acknowledged_records_a
 
 def test_some_drawn_clusters_have_an_unsafe_topic():
     drawn = [load_scenario(THREE_BROKERS, seed) for seed in range(300)]
-    assert 10 < sum(each.unsafe_topic for each in drawn) < 90
-    assert any(each.unsafe_topic and each.blackout for each in drawn)
-    assert any(each.lonely_leader for each in drawn)
-    assert not any(each.lonely_leader and not each.unsafe_topic for each in drawn)
+    unsafe = [each.faults.cluster for each in drawn if each.load.unsafe_topic]
+    assert 10 < len(unsafe) < 90
+    assert any(each.blackout for each in unsafe)
+    lonely = sum(each.lonely_leader for each in unsafe)
+    assert 0 < lonely == sum(each.faults.cluster.lonely_leader for each in drawn)

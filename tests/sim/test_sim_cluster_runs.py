@@ -13,7 +13,8 @@ from planted.replication_plants import REPLICATION_PLANTS
 from support.harness.planted_bugs import assert_caught
 
 from simulation.cli import run_seed
-from simulation.scenario import load_scenario
+from simulation.scenario import GroupMembers
+from simulation.scenario_loading import load_scenario
 from simulation.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,9 +83,8 @@ def test_a_cluster_keeps_every_invariant_under_random_faults(seed):
 def test_a_group_whose_members_die_and_stand_still_ends_stable_with_all_read(copies):
     fates = Counter()
     for seed in range(3):
-        scenario = load_scenario(SCENARIO, seed)
-        members = {"members": 3, "static_members": seed, "copiers": copies, "member_fault": 0.4}
-        verdict = World(seed, replace(scenario, **members)).run()
+        members = {"load.group": GroupMembers(3, seed, copies, member_fault=0.4)}
+        verdict = World(seed, load_scenario(SCENARIO, seed).changed(members)).run()
         assert verdict.failure is None, told(verdict)
         fates.update(verdict.counts)
     assert fates["group healed"] == 3
@@ -95,9 +95,10 @@ def test_a_group_whose_members_die_and_stand_still_ends_stable_with_all_read(cop
 def test_an_administrator_at_work_and_a_topic_that_comes_and_goes_leave_nothing_behind():
     done = Counter()
     for seed in (2, 31):
-        members = {"members": 3, "static_members": 3, "copiers": False}
-        scenario = replace(load_scenario(SCENARIO, seed), **members)
-        verdict = World(seed, replace(scenario, administrator=True, passing_topic=True)).run()
+        drawn = load_scenario(SCENARIO, seed)
+        members = replace(drawn.load.group, members=3, static_members=3, copiers=False)
+        load = replace(drawn.load, administrator=True, passing_topic=True, group=members)
+        verdict = World(seed, replace(drawn, load=load)).run()
         assert verdict.failure is None, told(verdict)
         done.update(verdict.counts)
     for what in ("reassignment", "topic created", "topic deleted", "topic read in its life"):

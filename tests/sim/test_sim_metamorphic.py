@@ -7,26 +7,27 @@ a reader of committed records finds at its end, without who wrote it.
 """
 
 from collections import defaultdict
-from dataclasses import replace
 
 import pytest
 
 from simulation import world as world_
-from simulation.scenario import Fault, Scenario
+from simulation.scenario import BrokerSettings, Fault, QuerySettings, Scenario
 from simulation.world import World
 
 SEED = 5
 CALM = Scenario(
-    name="metamorphic", brokers=3, batches=10, rows_per_batch=12, source_partitions=2,
-    output_partitions=2, chaos_ms=20_000,
+    name="metamorphic", chaos_ms=20_000, brokers=BrokerSettings(count=3),
+    query=QuerySettings(
+        batches=10, rows_per_batch=12, source_partitions=2, output_partitions=2
+    ),
 )  # fmt: skip
-ALONE = replace(CALM, brokers=1)
+ALONE = CALM.changed({"brokers.count": 1})
 
-RESTART = {"faults": (Fault(on="prepare-commit", occurrence=2),)}
+RESTART = {"planned": (Fault(on="prepare-commit", occurrence=2),)}
 DRIVER_RESTARTED = {
-    "faults": (Fault(on="step", step="txn_offset_commit", when="before", batch_id=1),)
+    "planned": (Fault(on="step", step="txn_offset_commit", when="before", batch_id=1),)
 }
-SPLIT = {"batches": 20, "rows_per_batch": 6}
+SPLIT = {"query.batches": 20, "query.rows_per_batch": 6}
 
 
 def finals_of(scenario, monkeypatch):
@@ -67,7 +68,7 @@ def rows_by_key(final):
 def measures():
     """The output of the run that nothing happens to, by the number of brokers."""
     patch = pytest.MonkeyPatch()
-    return {made.brokers: finals_of(made, patch)[0] for made in (CALM, ALONE)}
+    return {made.brokers.count: finals_of(made, patch)[0] for made in (CALM, ALONE)}
 
 
 def test_a_restart_of_all_and_the_number_of_brokers_change_nothing(measures):
@@ -82,22 +83,22 @@ def test_a_restart_of_all_and_the_number_of_brokers_change_nothing(measures):
 @pytest.mark.parametrize(
     ("scenario", "changed", "happened"),
     [
-        (CALM, {"compaction": True}, "segments compacted"),
-        (ALONE, {"compaction": True}, "segments compacted"),
+        (CALM, {"brokers.compaction": True}, "segments compacted"),
+        (ALONE, {"brokers.compaction": True}, "segments compacted"),
         (CALM, RESTART, "kill"),
         (ALONE, RESTART, "kill"),
-        (CALM, {"clean_stop": 0.3}, "clean stop"),
-        (CALM, {"administrator": True}, "reassignment"),
+        (CALM, {"faults.cluster.clean_stop": 0.3}, "clean stop"),
+        (CALM, {"load.administrator": True}, "reassignment"),
     ],
 )
 def test_what_happens_to_brokers_changes_no_row_and_no_order(
     scenario, changed, happened, measures, monkeypatch
 ):
-    finals, counts = finals_of(replace(scenario, **changed), monkeypatch)
+    finals, counts = finals_of(scenario.changed(changed), monkeypatch)
     assert counts[happened] > 0, counts
     for final in finals:
-        assert rows_of(final) == rows_of(measures[scenario.brokers][0])
-        assert final.groups == measures[scenario.brokers][0].groups
+        assert rows_of(final) == rows_of(measures[scenario.brokers.count][0])
+        assert final.groups == measures[scenario.brokers.count][0].groups
 
 
 @pytest.mark.invariant(50)
@@ -105,6 +106,6 @@ def test_what_happens_to_brokers_changes_no_row_and_no_order(
 def test_a_restarted_driver_and_other_batches_change_no_row_and_no_order_of_a_key(
     changed, measures, monkeypatch
 ):
-    finals, _ = finals_of(replace(CALM, **changed), monkeypatch)
+    finals, _ = finals_of(CALM.changed(changed), monkeypatch)
     for final in finals:
         assert rows_by_key(final) == rows_by_key(measures[3][0])

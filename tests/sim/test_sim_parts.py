@@ -9,11 +9,12 @@ from support.lives.transaction_records import state_record
 from broker_sim.core.effects import Append, Delete, Flush, Rename, Truncate, WriteFile
 from simulation.checkers.log_oracle import LogOracle
 from simulation.hosts.disk import SimDisk
-from simulation.hosts.network import LinkConditions, Network
+from simulation.hosts.network import Network
 from simulation.hosts.scheduler import Scheduler
 from simulation.load.background_load import BackgroundLoad
 from simulation.load.routing import Routing
-from simulation.scenario import ScenarioError, draw_random, parse_scenario, scenario_names
+from simulation.scenario import LinkConditions, ScenarioError
+from simulation.scenario_loading import draw_random, load_scenario, parse_scenario, scenario_names
 from simulation.trace import Trace
 from simulation.violation import Violation
 from txnlog_kafka.wire.invariants import InvariantViolation
@@ -118,7 +119,7 @@ def run(scheduler):
 
 
 def test_a_connection_keeps_the_order_of_its_frames():
-    scheduler, _, broker, connection = connected(LinkConditions(spike=0.5, spike_us_max=50_000))
+    scheduler, _, broker, connection = connected(LinkConditions(spike=0.5, spike_ms=50))
     for number in range(50):
         connection.request(b"%d" % number)
     run(scheduler)
@@ -269,15 +270,19 @@ def test_what_neighbours_were_answered_is_held_against_what_is_there(values, exp
 
 
 def test_a_scenario_with_an_unknown_field_is_refused_by_name():
-    with pytest.raises(ScenarioError, match="no field broker_crush"):
-        parse_scenario("x", "broker_crush = 1")
-    with pytest.raises(ScenarioError, match="x: fault: no field onn"):
-        parse_scenario("x", '[[fault]]\nonn = "marker"')
+    for text, said in {
+        "chaos = 1": "x: no field chaos",
+        "[faults.broker]\ncrush = 1": r"x: no field faults\.broker\.crush",
+        "[faults.broker.crash]\nmore = 1": r"x: no field faults\.broker\.crash\.more",
+        "faults = 1": "x: no field faults",
+        '[[planned]]\nonn = "marker"': r"x, \[\[planned\]\]: no field onn",
+        '[planned]\non = "marker"': r"x: a planned fault is a table \[\[planned\]\]",
+    }.items():
+        with pytest.raises(ScenarioError, match=f"^scenario {said}$"):
+            parse_scenario("x", text)
 
 
 def test_every_scenario_file_can_be_read_and_says_what_it_is_about():
-    from simulation.scenario import load_scenario
-
     assert len(scenario_names()) >= 10
     for name in scenario_names():
         assert load_scenario(name, 0).description
@@ -285,7 +290,9 @@ def test_every_scenario_file_can_be_read_and_says_what_it_is_about():
 
 @pytest.mark.invariant(51)
 def test_the_random_scenario_turns_each_kind_of_fault_on_and_off():
-    drawn = [draw_random(seed) for seed in range(50)]
-    for kind in ("broker_crash", "driver_kill", "driver_pause", "connection_loss", "spike"):
-        strengths = {getattr(scenario, kind) > 0 for scenario in drawn}
+    drawn = [draw_random(seed).values() for seed in range(50)]
+    for kind in (
+        "broker.crash", "driver.kill", "driver.pause", "network.connection_loss", "network.spike",
+    ):  # fmt: skip
+        strengths = {values[f"faults.{kind}"] > 0 for values in drawn}
         assert strengths == {True, False}, kind

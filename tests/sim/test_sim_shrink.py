@@ -1,7 +1,6 @@
 """A failing seed is brought down to the faults that it takes, and its events are told in order."""
 
 import re
-from dataclasses import replace
 from types import SimpleNamespace
 
 from planted import PLANTS
@@ -9,16 +8,21 @@ from planted import PLANTS
 from simulation.cli import main
 from simulation.report import failure_report
 from simulation.report.failure_report import TIMELINE_LINES_MAX, report_failure, timeline
-from simulation.report.shrink import as_toml, kind_of, shrunk
-from simulation.scenario import Expect, Fault, Scenario, load_scenario, parse_scenario
+from simulation.report.shrink import as_toml, kind_of, kinds_of_faults, shrunk
+from simulation.scenario import Chances, ClusterChances, Expect, Fault, LinkConditions, Scenario
+from simulation.scenario_loading import load_scenario, parse_scenario
 
 
 def test_only_what_it_takes_is_left():
     drawn = load_scenario("cluster", 2)
-    found = shrunk(drawn, lambda scenario: scenario.partition > 0 and scenario.clean_stop > 0)
-    assert (found.partition, found.clean_stop) == (drawn.partition, drawn.clean_stop)
-    assert (found.broker_pause, found.broker_crash, found.spike, found.late) == (0, 0, 0, 0)
-    assert (found.batches, found.flushes_all) == (drawn.batches, drawn.flushes_all)
+    needed = ["faults.cluster.clean_stop", "faults.cluster.partition"]
+    found = shrunk(drawn, lambda scenario: all(map(scenario.values().get, needed)))
+    left, all_kinds = kinds_of_faults(found), kinds_of_faults(drawn)
+    assert left == {path: all_kinds[path] for path in needed}
+    assert all_kinds.keys() > {*needed, "faults.broker.crash", "load.administrator"}
+    assert (found.query.batches, found.brokers.flushes_all) == (
+        drawn.query.batches, drawn.brokers.flushes_all,
+    )  # fmt: skip
 
 
 def test_what_is_needed_in_none_of_its_parts_is_left_whole():
@@ -30,7 +34,7 @@ def test_a_scenario_is_read_as_it_was_written():
     drawn = load_scenario("cluster", 5)
     assert parse_scenario("cluster", as_toml(drawn)) == drawn
     planned = Scenario(
-        name="x", faults=(Fault("marker", flushed=True), Fault("step", step="txn_offset_commit")),
+        name="x", planned=(Fault("marker", flushed=True), Fault("step", step="txn_offset_commit")),
         expect=Expect(fenced=2),
     )  # fmt: skip
     assert parse_scenario("x", as_toml(planned)) == planned
@@ -51,7 +55,7 @@ def test_the_first_failure_is_told_with_the_faults_it_takes_and_a_timeline(capsy
     lines = capsys.readouterr().out.splitlines()
     (at,) = [at for at, line in enumerate(lines) if line.startswith("  the fewest kinds of faults")]
     assert lines[at - 2].startswith("FAILED seed 0 "), "of the first failure only"
-    assert re.fullmatch(r".* fails with: driver_kill=0\.\d+", lines[at])
+    assert re.fullmatch(r".* fails with: faults\.driver\.kill=0\.\d+", lines[at])
     events = [line for line in lines[at + 2 :] if re.match(r" +\d+\.\d{6} s  ", line)]
     assert re.search(r" job-driver-\d+ +killed", "\n".join(events))
     assert re.search(r" s  world +FAILED why=.invariant 27: ", events[-1])
@@ -60,8 +64,9 @@ def test_the_first_failure_is_told_with_the_faults_it_takes_and_a_timeline(capsy
 def test_a_report_is_of_a_scenario_that_fails_with_less():
     drawn = load_scenario("random", 0)
     report = report_failure(0, drawn, PLANTS["aborted-list-missing"])
-    assert report.scenario.driver_kill == drawn.driver_kill > 0
-    assert drawn.driver_pause > 0 == report.scenario.driver_pause
+    left, was = report.scenario.faults.driver, drawn.faults.driver
+    assert left.kill == was.kill > 0
+    assert was.pause > 0 == left.pause
     assert report.failure.startswith("invariant 27: ")
 
 
@@ -94,17 +99,19 @@ def test_a_timeline_is_the_end_of_a_run():
 
 def test_planned_faults_are_left_out_one_by_one():
     first, second, third = Fault("data"), Fault("marker"), Fault("marker", occurrence=2)
-    planned = Scenario(name="x", faults=(first, second, third), spike=0.5)
-    found = shrunk(planned, lambda scenario: second in scenario.faults)
-    assert found == replace(planned, faults=(second,), spike=0.0)
-    assert shrunk(planned, lambda scenario: len(scenario.faults) > 1).faults == (second, third)
+    faults = Chances(network=LinkConditions(spike=0.5))
+    planned = Scenario(name="x", planned=(first, second, third), faults=faults)
+    found = shrunk(planned, lambda scenario: second in scenario.planned)
+    assert found == Scenario(name="x", planned=(second,))
+    assert shrunk(planned, lambda scenario: len(scenario.planned) > 1).planned == (second, third)
 
 
 def test_only_a_failure_of_the_same_kind_counts(monkeypatch):
     def failure(scenario):
-        if scenario.spike and scenario.late:
+        network = scenario.faults.network
+        if network.spike and network.late:
             return "invariant 35: a row is there twice"
-        return "invariant 46: a query did not finish" if scenario.spike else None
+        return "invariant 46: a query did not finish" if network.spike else None
 
     monkeypatch.setattr(
         failure_report, "World",
@@ -112,9 +119,10 @@ def test_only_a_failure_of_the_same_kind_counts(monkeypatch):
             run=lambda: SimpleNamespace(failure=failure(scenario))
         ),
     )  # fmt: skip
-    report = report_failure(0, Scenario(spike=0.5, late=0.5, partition=0.5))
+    network, cluster = LinkConditions(spike=0.5, late=0.5), ClusterChances(partition=0.5)
+    report = report_failure(0, Scenario(faults=Chances(network=network, cluster=cluster)))
     assert report.failure == "invariant 35: a row is there twice"
-    assert report.faults == "spike=0.5, late=0.5"
+    assert report.faults == "faults.network.spike=0.5, faults.network.late=0.5"
 
 
 def test_failures_are_of_one_kind_by_the_invariant_or_what_was_raised():
@@ -125,7 +133,7 @@ def test_failures_are_of_one_kind_by_the_invariant_or_what_was_raised():
 
 def test_a_report_names_the_planned_faults_that_are_left():
     planned = Scenario(
-        faults=(Fault("marker", occurrence=2), Fault("step", step="txn_offset_commit"))
+        planned=(Fault("marker", occurrence=2), Fault("step", step="txn_offset_commit"))
     )
     told = failure_report.FailureReport(planned, "", []).faults
     assert told == "a broker dies after marker 2, kill after txn_offset_commit of batch 0"

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from support.harness.planted_bugs import assert_caught
 
 from simulation import cli
 from simulation.cli import main, run_seed
-from simulation.scenario import load_scenario, scenario_names
+from simulation.scenario_loading import load_scenario, scenario_names
 from simulation.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -106,7 +105,7 @@ def told(verdict):
 
 
 def is_of_a_cluster(name):
-    return load_scenario(name, 0).brokers > 1
+    return load_scenario(name, 0).brokers.count > 1
 
 
 @pytest.mark.parametrize("name", scenario_names())
@@ -175,7 +174,7 @@ def test_past_failures_stay_fixed(words):
     name, seed, *rest = words
     fields = dict(word.split("=") for word in rest if "=" in word)
     values = {field: json.loads(value) for field, value in fields.items()}
-    verdict = World(int(seed), replace(load_scenario(name, int(seed)), **values)).run()
+    verdict = World(int(seed), load_scenario(name, int(seed)).changed(values)).run()
     assert verdict.failure is None, told(verdict)
 
 

@@ -1,7 +1,6 @@
 """Tasks as Spark runs them: attempts, copies, lost executors; and the bugs planted in retries."""
 
 from collections import Counter, defaultdict
-from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 
@@ -18,7 +17,8 @@ from simulation.hosts.scheduler import START_WALL_MS, Scheduler
 from simulation.hosts.spark_tasks import FAILURES_MAX, LATE_MS, Executors, Job, TasksFailed
 from simulation.hosts.staging import Staging, StagingFiles, StagingServer
 from simulation.report.shrink import kind_of
-from simulation.scenario import Scenario, load_scenario
+from simulation.scenario import TaskChances
+from simulation.scenario_loading import load_scenario
 from simulation.trace import Trace
 from simulation.violation import Violation
 from simulation.world import World
@@ -50,7 +50,8 @@ class Tasks:
         self.trace = Trace(lambda: self.now_ms * 1000, None)
         self.staging = Staging("q", StagingServer(), files)
         self.executors = Executors(
-            scenario=Scenario(**rates),
+            chances=TaskChances(**rates),
+            inline_bytes=0,
             staging=self.staging,
             rng=Random(seed),
             trace=self.trace,
@@ -117,7 +118,7 @@ def test_whatever_attempts_fail_the_driver_reads_each_row_once(in_files):
     counts, attempts = Counter(), set()
     for seed in range(30):
         files = StagingFiles() if in_files else None
-        tasks = Tasks(seed, files, task_failure=0.3, speculation=0.5)
+        tasks = Tasks(seed, files, failure=0.3, speculation=0.5)
         try:
             messages = tasks.run()
         except TasksFailed:
@@ -144,7 +145,7 @@ def test_another_attempt_has_its_rows_in_another_order_and_in_other_batches():
 def test_a_task_that_fails_too_often_fails_its_job_and_what_others_staged_is_removed():
     removed = 0
     for seed in range(20):
-        tasks = Tasks(seed, task_failure=0.8)
+        tasks = Tasks(seed, failure=0.8)
         try:
             tasks.run()
         except TasksFailed as failed:
@@ -209,10 +210,15 @@ def test_a_row_of_an_attempt_that_spark_did_not_take_is_noticed():
 
 def test_each_fault_of_tasks_happens_and_costs_no_row():
     counts = Counter()
-    rates = {"task_failure": 0.2, "speculation": 0.4, "executor_loss": 0.5, "tasks": 4}
+    rates = {
+        "query.tasks": 4,
+        "faults.tasks.failure": 0.2,
+        "faults.tasks.speculation": 0.4,
+        "faults.tasks.executor_loss": 0.5,
+    }
     for seed in range(6):
-        drawn = replace(load_scenario("random", seed), **rates, staging_files=bool(seed % 2))
-        verdict = World(seed, drawn).run()
+        rates["query.staging_files"] = bool(seed % 2)
+        verdict = World(seed, load_scenario("random", seed).changed(rates)).run()
         assert verdict.failure is None, verdict.failure
         counts.update(verdict.counts)
     for fault in (*OF_TASKS, "output left behind", "query stopped: StagedBatchesInvalid"):
@@ -234,7 +240,8 @@ def test_a_bug_planted_in_what_is_done_again_is_caught_by_its_invariant(plant):
 def test_a_drivers_clocks_jump_and_drift_and_cost_no_row():
     counts = Counter()
     for seed in range(4):
-        verdict = World(seed, replace(load_scenario("random", seed), driver_clock=0.2)).run()
+        drawn = load_scenario("random", seed).changed({"faults.driver.clock": 0.2})
+        verdict = World(seed, drawn).run()
         assert verdict.failure is None, verdict.failure
         counts.update(verdict.counts)
     assert counts["driver's clock drifted"] > 10
