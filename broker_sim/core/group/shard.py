@@ -13,7 +13,7 @@ from functools import partial
 
 from broker_sim.core.coordinator.codec import CorruptRecord
 from broker_sim.core.coordinator.partition_writer import PartitionWriter
-from broker_sim.core.coordinator.runtime import CoordinatorResult, CoordinatorRuntime
+from broker_sim.core.coordinator.runtime import CoordinatorResult, CoordinatorRuntime, Logged
 from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.classic_group import ClassicGroup, Member
@@ -90,10 +90,9 @@ class GroupShard:
             return GroupRecord(key, None if raw.value is None else decode_group_value(raw.value))
         return None
 
-    def replay(
-        self, record: GroupLogRecord, offset: int, producer_id: int, effects: Effects
-    ) -> None:
+    def replay(self, logged: Logged[GroupLogRecord], effects: Effects) -> None:
         """The only place where offsets change, markers aside."""
+        record, offset, producer_id = logged
         if isinstance(record, GroupRecord):
             self._replay_group(record, effects)
             return
@@ -144,6 +143,7 @@ def group_runtime(
         writer,
         lambda partition, _log: GroupShard(partition),
         timers,
+        replay_marker=GroupShard.replay_marker,
         flushes=config.flush_on_commit,
     )
 

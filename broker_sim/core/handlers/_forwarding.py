@@ -109,13 +109,11 @@ def _of_elections(answer: Any, message: Any, fields: dict[str, Any]) -> Message:
     )
 
 
-def _of_reassignments(answer: Any, message: Any, fields: dict[str, Any]) -> Message:
-    del message
+def _of_reassignments(answer: Any, _message: Any, fields: dict[str, Any]) -> Message:
     return answer(throttle_time_ms=0, responses=[], **fields)
 
 
-def _of_listing(answer: Any, message: Any, fields: dict[str, Any]) -> Message:
-    del message
+def _of_listing(answer: Any, _message: Any, fields: dict[str, Any]) -> Message:
     return answer(throttle_time_ms=0, topics=[], **fields)
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from broker_sim.core.effects import Effects, Request
+from broker_sim.core.effects import Request
 from broker_sim.core.membership import Alone
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.errors import ErrorCode
@@ -53,9 +53,8 @@ def unsupported_version_response() -> Message:
     return _Response(error_code=int(ErrorCode.UNSUPPORTED_VERSION), api_keys=keys)
 
 
-def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request) -> Message:
     """The table, and the level of transaction.version that clients decide by (KIP-890)."""
-    del effects
     if not _is_valid(request):
         return _Response(error_code=int(ErrorCode.INVALID_REQUEST), api_keys=[])
     parts.logins.on_versions(request)

@@ -46,9 +46,8 @@ class ClusterMetadata:
         """The last unclean election of each partition that was read at the start."""
         self._draft: list[MetadataRecord] | None = None
 
-    def commit(self, records: Sequence[MetadataRecord], effects: Effects) -> None:
+    def commit(self, records: Sequence[MetadataRecord], _effects: Effects) -> None:
         """Collect the records of the request that is being handled."""
-        del effects
         check(self._draft is not None, "records of nobody who waits for them", records=records)
         if self._draft is not None:
             self._draft += records

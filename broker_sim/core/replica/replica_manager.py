@@ -277,7 +277,7 @@ class ReplicaManager:
         def begin(
             partition: Partition, start: int, reply: Reply[ErrorCode], effects: Effects
         ) -> None:
-            partition.when_deleted(start, reply, effects)
+            partition.when_deleted(start, reply)
             partition.release_deleted(self._image.brokers, effects)
 
         self._delayed.wait(starts, timeout_ms, reply, effects, begin)

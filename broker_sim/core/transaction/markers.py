@@ -195,8 +195,7 @@ class MarkerManager:
             return
         decided.is_completing = True
 
-        def on_complete(error: ErrorCode, effects: Effects) -> None:
-            del effects
+        def on_complete(error: ErrorCode, _effects: Effects) -> None:
             if not self._is_waiting(decided):
                 return
             if error is ErrorCode.NONE:

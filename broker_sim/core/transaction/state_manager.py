@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from broker_sim.core.coordinator.codec import CorruptRecord
 from broker_sim.core.coordinator.partition_writer import PartitionWriter
-from broker_sim.core.coordinator.runtime import CoordinatorResult, CoordinatorRuntime
+from broker_sim.core.coordinator.runtime import CoordinatorResult, CoordinatorRuntime, Logged
 from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import Effects
 from broker_sim.core.log import PartitionLog
@@ -77,12 +77,9 @@ class TransactionShard:
         metadata = None if raw.value is None else decode_value(transactional_id, raw.value)
         return TransactionRecord(transactional_id, metadata)
 
-    def replay(
-        self, record: TransactionRecord, offset: int, producer_id: int, effects: Effects
-    ) -> None:
+    def replay(self, logged: Logged[TransactionRecord], effects: Effects) -> None:
         """The only place where committed state changes."""
-        del offset, producer_id
-        transactional_id, metadata = record
+        transactional_id, metadata = logged.record
         if metadata is None:
             self.entries.pop(transactional_id, None)
             return
@@ -92,11 +89,6 @@ class TransactionShard:
             entry.complete(metadata)
         else:
             entry.committed = metadata
-
-    def replay_marker(self, producer_id: int, committed: bool) -> int:
-        """No transaction writes to this topic."""
-        del producer_id, committed
-        return 0
 
     def on_loaded(self, effects: Effects) -> None:
         """Only to be traced."""
@@ -126,6 +118,7 @@ class TransactionStateManager:
             writer,
             self._new_shard,
             timers,
+            replay_marker=None,  # no transaction writes to this topic
             flushes=config.flush_on_commit,
         )
 
