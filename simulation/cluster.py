@@ -15,7 +15,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.controller.reassignment import in_progress
 from broker_sim.core.controller.registrations import PartitionRegistration
@@ -23,8 +22,6 @@ from broker_sim.core.coordinator.runtime import partition_for
 from broker_sim.core.effects import Respond, Step, StorageOperation
 from broker_sim.core.log import STRAY_SUFFIX, PartitionLog
 from broker_sim.core.log.files import encode_partition_metadata
-from broker_sim.core.membership import Membership
-from broker_sim.core.membership.cluster_metadata import ClusterMetadata
 from broker_sim.core.registry_client import REGISTRY_PEER, REGISTRY_WAIT_PEER
 from simulation.checkers.bounds_oracle import BoundsOracle
 from simulation.checkers.controller_oracle import ControllerOracle
@@ -212,8 +209,7 @@ class Cluster:
     def is_controller(self, name: str) -> bool:
         """Whether this process is it now."""
         found = (host for host in self.hosts.values() if host.name == name and host.is_up)
-        memberships = (host.parts.membership for host in found)
-        return any(isinstance(m, Membership) and m.controller.is_active for m in memberships)
+        return any(host.membership.is_controller for host in found)
 
     def _all_but_the_controller(self) -> list[str]:
         """The names of at least two brokers."""
@@ -308,23 +304,23 @@ class Cluster:
         self._trace.count("unclean election")
         self.losses.on_election(directory, after)
 
-    def _on_step(self, host: SimulatedBroker, core: Core, step: Step) -> None:
+    def _on_step(self, host: ClusterBroker, _core: Core, step: Step) -> None:
         records = [trace.fields for trace in step.traces if trace.kind == METADATA_TRACE]
-        metadata = core.parts.metadata if isinstance(core, Broker) else None
-        if records and isinstance(metadata, ClusterMetadata):
-            self.metadata.on_read(host.name, records, metadata.next_offset)
+        if records:
+            self.metadata.on_read(host.name, records, host.membership.registry_offset)
         self.losses.on_traces(step.traces)
         for trace in step.traces:
             if trace.kind == LOG_START_TRACE:
                 self.logs.on_log_start(host.name, **trace.fields)
-        if isinstance(core, Broker) and (step.traces or step.responses):
-            self._sync.on_step(host.name, core.parts, step)
+        parts = host.opened
+        if parts is not None and (step.traces or step.responses):
+            self._sync.on_step(host.name, parts, step)
 
     def _on_respond(self, host: ClusterBroker, response: Respond) -> None:
         if response.api_key is not ApiKey.FETCH:
             return
         for topic in response.message.responses:
-            known = host.parts.image.topic_of_id(topic.topic_id)
+            known = host.membership.image.topic_of_id(topic.topic_id)
             name = topic.topic if known is None else known.name
             for part in topic.partitions:
                 if part.error_code == 0:
@@ -351,7 +347,7 @@ class Cluster:
         if held is None or not is_present or number not in held.replicas:
             return False
         host, (topic, _, index) = self.hosts[number], directory.rpartition("-")
-        known = host.parts.image.topics.get(topic) if host.is_up else None
+        known = host.membership.image.topics.get(topic) if host.is_up else None
         if known is None or number in known.partitions[int(index)].adding:
             # It has read, perhaps in one step, that it was taken away: it begins again.
             return broker in self._in_sync(directory)
@@ -365,10 +361,12 @@ class Cluster:
         if host is None or not host.is_up:
             return
         topic, _, number = directory.rpartition("-")
-        known = host.parts.image.topics.get(topic)
+        known = host.membership.image.topics.get(topic)
         if known is None or str(known.topic_id) != self.metadata.topic_ids.get(topic):
             return  # it leads one of this name that was deleted
-        found = host.parts.replicas.lookup(topic, int(number))
+        if host.opened is None:
+            return
+        found = host.opened.replicas.lookup(topic, int(number))
         leader = None if isinstance(found, ErrorCode) else found.leader
         if leader is None or leader.registration.leader_epoch != held.leader_epoch:
             return
@@ -386,22 +384,21 @@ class Cluster:
         """What is not as it has to be once faults have ended (44); None when all is."""
         if any(not process.is_up or process.paused for process in self.processes):
             return "not all are up"
-        brokers = [host.parts for host in self.hosts.values()]
-        memberships = [parts.membership for parts in brokers]
+        memberships = [host.membership for host in self.hosts.values()]
         if not all(membership.is_serving for membership in memberships):
             return "not all serve"
-        active = [m for m in memberships if isinstance(m, Membership) and m.controller.is_active]
-        if len(active) != 1:
-            return f"{len(active)} controllers"
-        first = brokers[0].image
-        for image in (parts.image for parts in brokers[1:]):
+        active = sum(membership.is_controller for membership in memberships)
+        if active != 1:
+            return f"{active} controllers"
+        first, *others = (membership.image for membership in memberships)
+        for image in others:
             if (image.topics, image.brokers) != (first.topics, first.brokers):
                 return "brokers have different metadata"
         found = (self._partition_not_healed(*partition) for partition in self._partitions())
         return next(filter(None, found), None)
 
     def _partitions(self) -> Iterator[tuple[str, int, PartitionRegistration]]:
-        for topic in self.hosts[0].parts.image.topics.values():
+        for topic in self.hosts[0].membership.image.topics.values():
             for number, held in enumerate(topic.partitions):
                 yield topic.name, number, held
 
@@ -421,8 +418,8 @@ class Cluster:
         return None if len(ends) == 1 else f"{topic}-{number} has ends {sorted(ends)}"
 
     def _log(self, broker: int, topic: str, number: int) -> PartitionLog:
-        log = self.hosts[broker].parts.logs.get(topic, number)
-        return present(log, "a replica has no log")
+        parts = present(self.hosts[broker].opened, "a broker has not opened its logs")
+        return present(parts.logs.get(topic, number), "a replica has no log")
 
     def left_over(self) -> dict[str, list[str]]:
         """What is there of clients, and of brokers' former sessions, that are gone, by process."""

@@ -6,30 +6,28 @@ the replicas and coordinators that the change is about. Source: Kafka's `BrokerM
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.controller import ClusterImage, Topic
 from broker_sim.core.controller.configs import ALL_BROKERS
 from broker_sim.core.controller.image import (
     BrokerConfigsDelta,
+    ClusterDelta,
     ImageDelta,
     PartitionDelta,
     TopicDelta,
 )
 from broker_sim.core.coordinator.marker_sender import MarkerSender
+from broker_sim.core.data_directory import DataDirectory
 from broker_sim.core.effects import Effects
+from broker_sim.core.elections import Elections
 from broker_sim.core.group.coordinator import GroupCoordinator
 from broker_sim.core.replica.log_manager import LogManager
 from broker_sim.core.replica.replica_manager import ReplicaManager
 from broker_sim.core.replica.replication import Replication
 from broker_sim.core.transaction.coordinator import TransactionCoordinator
-from txnlog_kafka.wire.topics import (
-    GROUP_METADATA_TOPIC,
-    INTERNAL_TOPICS,
-    TRANSACTION_STATE_TOPIC,
-    TopicPartition,
-)
+from txnlog_kafka.wire.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 
 
 @dataclass(slots=True)
@@ -38,23 +36,28 @@ class Publisher:
 
     config: BrokerConfig
     image: ClusterImage
+    directory: DataDirectory
     logs: LogManager
     replicas: ReplicaManager
     transactions: TransactionCoordinator
     groups: GroupCoordinator
     replication: Replication
     markers: MarkerSender
-    lost_power: bool = False
-    """The machine of this broker went down, and what was not flushed may be gone."""
-    _coordinated: dict[TopicPartition, int] = field(default_factory=dict)
-    """Partitions of internal topics that this broker leads in a cluster, each with the epoch."""
+    elections: Elections
 
-    def __post_init__(self) -> None:
-        self.replication.role_changed = self._coordinate
+    def start(self, effects: Effects) -> None:
+        """Load the coordinators, groups first, and begin what they and the replicas do."""
+        for topic in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC):
+            self.elections.load(topic, effects)
+        self.groups.start(effects)
+        self.replication.start(effects)
+        self.transactions.start(effects, abort_open=self.elections.lost_power)
 
     def publish(self, delta: ImageDelta, effects: Effects) -> None:
         """The image has this change; a crash before or within is repaired at the next start."""
-        if isinstance(delta, BrokerConfigsDelta):
+        if isinstance(delta, ClusterDelta):
+            self.directory.claim(self.image, effects)
+        elif isinstance(delta, BrokerConfigsDelta):
             apply_dynamic(self.config, self.image)
             for topic in self.image.topics.values():
                 self.logs.reconfigure(topic)
@@ -76,39 +79,6 @@ class Publisher:
         metadata says so in other epochs."""
         self.replication.start(effects)
 
-    def load(self, topic: str, effects: Effects) -> None:
-        """Load the coordinator of an internal topic from all partitions, where a broker is alone;
-        in a cluster each is loaded when this broker is elected."""
-        known = self.image.topics.get(topic)
-        if known is None or known.partitions:
-            return
-        for partition in range(known.partition_count):
-            log = self.logs.get(topic, partition)
-            if log is not None:
-                self._coordinator(topic).load(partition, log, effects)
-
-    def _coordinator(self, topic: str) -> GroupCoordinator | TransactionCoordinator:
-        return self.transactions if topic == TRANSACTION_STATE_TOPIC else self.groups
-
-    def _coordinate(self, name: TopicPartition, effects: Effects) -> None:
-        """Who leads a partition of an internal topic coordinates what is in it; a new leader
-        epoch is a new coordinator, also on the same broker."""
-        if name.topic not in INTERNAL_TOPICS:
-            return
-        log = self.logs.get(*name)
-        leader = None if log is None else self.replicas.partition(log).leader
-        epoch = None if leader is None else leader.registration.leader_epoch
-        if epoch == self._coordinated.get(name):
-            return
-        coordinator = self._coordinator(name.topic)
-        if log is None or leader is None or epoch is None:
-            del self._coordinated[name]
-            coordinator.unload(name.partition, effects)
-        else:
-            self._coordinated[name] = epoch
-            is_torn = self.lost_power and leader.is_alone_in_isr
-            coordinator.announce(name.partition, log, effects, is_torn=is_torn)
-
     def _change(self, before: Topic | None, after: Topic, effects: Effects) -> None:
         if after.is_internal and after.partitions:
             self._resize(after)
@@ -119,7 +89,7 @@ class Publisher:
             name = TopicPartition(after.name, number)
             self.replication.apply(name, after.partitions[number], effects)
         if before is None and after.is_internal:
-            self.load(after.name, effects)
+            self.elections.load(after.name, effects)
         elif before is not None and before.configs != after.configs:
             self.logs.reconfigure(after)
 

@@ -57,15 +57,16 @@ class BoundsOracle:
             self._core = core
             self._highest.clear()
         # In a step that brings another epoch it is not seen here in which one was answered.
-        if not isinstance(core, Broker) or any(t.kind == METADATA_TRACE for t in step.traces):
+        parts = core.opened if isinstance(core, Broker) else None
+        if parts is None or any(t.kind == METADATA_TRACE for t in step.traces):
             return
-        for directory, bounds in _said(core.parts, step):
-            reign = _reign(core.parts, directory)
+        for directory, bounds in _said(parts, step):
+            reign = _reign(parts, directory)
             if reign is not None:
                 self.on_bounds(reign, bounds)
         for trace in step.traces:
             if trace.kind == BELOW_HIGH_WATERMARK:
-                self._on_truncated(core.parts, str(trace.fields["log"]))
+                self._on_truncated(parts, str(trace.fields["log"]))
 
     def on_bounds(self, reign: _Reign, now: Bounds) -> None:
         """The broker says so in this leader epoch."""

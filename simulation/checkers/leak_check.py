@@ -77,9 +77,9 @@ def _connections(host: SimulatedBroker) -> Iterator[str]:
 
 
 def _fetches(host: SimulatedBroker) -> Iterator[str]:
-    if not isinstance(host.core, Broker):
+    if not isinstance(host.core, Broker) or host.core.opened is None:
         return
-    fetches = host.core.parts.fetches
+    fetches = host.core.opened.fetches
     for number in sorted(set(fetches.connections()) - host.clients.keys()):
         yield f"a fetch of connection {number}, which there is not"
     timers = sum(name == FETCH_TIMER for name, *_ in host.timer_keys)

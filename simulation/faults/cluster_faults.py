@@ -410,7 +410,7 @@ class ClusterFaults:
 def _serves(broker: ClusterBroker) -> bool:
     """Whether it is registered in its present session: a registration of the session before, with
     its place in ISRs, ends with that."""
-    return broker.is_up and broker.parts.membership.is_serving
+    return broker.is_up and broker.membership.is_serving
 
 
 def _number(process: SimulatedBroker) -> int:

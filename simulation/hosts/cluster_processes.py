@@ -8,6 +8,7 @@ from functools import partial
 
 from broker_sim.core.broker import Broker
 from broker_sim.core.effects import ControlledShutdown, Input, Request, Step
+from broker_sim.core.membership import Membership
 from broker_sim.core.parts import BrokerParts
 from broker_sim.registry.config import RegistryConfig
 from broker_sim.registry.registry import Registry
@@ -40,12 +41,21 @@ class ClusterBroker(SimulatedBroker):
             self.later(HAND_OVER_POLL_US, again)
 
     @property
-    def parts(self) -> BrokerParts:
-        """The core's; only of one that is up."""
+    def _broker(self) -> Broker:
         core = self._core
         if not isinstance(core, Broker):
-            raise InvariantViolation(f"{self.name} is down and has no parts")
-        return core.parts
+            raise InvariantViolation(f"{self.name} is down and has no core")
+        return core
+
+    @property
+    def membership(self) -> Membership:
+        """The core's; only of one that is up."""
+        return self._broker.membership
+
+    @property
+    def opened(self) -> BrokerParts | None:
+        """The core's parts, once its logs are open; only of one that is up."""
+        return self._broker.opened
 
 
 class SimulatedRegistry(SimulatedBroker):

@@ -22,6 +22,7 @@ from functools import partial
 from broker_sim.apis.frames import decode_request, encode_response
 from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig
+from broker_sim.core.data_directory import MACHINE_BOOT_FILE
 from broker_sim.core.effects import (
     Close,
     Delete,
@@ -41,7 +42,6 @@ from broker_sim.core.effects import (
     TimerKey,
     Truncate,
 )
-from broker_sim.core.startup import MACHINE_BOOT_FILE
 from simulation.hosts.clock import MachineClock
 from simulation.hosts.disk import FlushFailed, NoSpace, SimDisk
 from simulation.hosts.network import SimulatedConnection

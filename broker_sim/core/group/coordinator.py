@@ -110,12 +110,8 @@ class GroupCoordinator:
             if len(group.members) > self._config.group_size_max:
                 self._rebalancer.prepare(shard, group, effects)
 
-    def announce(
-        self, partition: int, log: PartitionLog, effects: Effects, *, is_torn: bool
-    ) -> None:
-        """This broker leads the partition from here on: it will be loaded. What is in it is true
-        also when it `is_torn`, see `TransactionCoordinator.announce`."""
-        del is_torn
+    def announce(self, partition: int, log: PartitionLog, effects: Effects) -> None:
+        """This broker leads the partition from here on: it will be loaded."""
         self.unload(partition, effects)
         self._runtime.announce(partition, partial(self.load, partition, log), effects)
 

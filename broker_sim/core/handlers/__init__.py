@@ -11,6 +11,7 @@ To add an API: its versions into `txnlog_kafka.wire.messages.APIS`, its module h
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from broker_sim.apis import AnyApiKey, BrokerApiKey
 from broker_sim.core.effects import Request
@@ -66,9 +67,10 @@ from broker_sim.core.handlers import (
     txn_offset_commit,
     write_txn_markers,
 )
+from broker_sim.core.handlers._forwarding import FORWARDED, carry_out, forward
 from broker_sim.core.handlers._lookup import Handler
+from broker_sim.core.membership import ClusterMember
 from broker_sim.core.parts import BrokerParts
-from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey, Message
 
 
@@ -124,19 +126,23 @@ HANDLERS: dict[AnyApiKey, Handler] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _answering(describe_topic_partitions.handle),
 }
 
-CLUSTER_HANDLERS: dict[AnyApiKey, Handler] = {
+CONTROLLER_HANDLERS: dict[AnyApiKey, Handler] = HANDLERS | {
     ApiKey.ELECT_LEADERS: elect_leaders.handle,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments.handle,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _answering(list_partition_reassignments.handle),
     BrokerApiKey.ALTER_PARTITION: alter_partition.handle,
-    BrokerApiKey.ENVELOPE: envelope.handle,
     BrokerApiKey.ALLOCATE_PRODUCER_IDS: allocate_producer_ids.handle,
 }
-"""What a broker of a cluster answers besides."""
-ALL_HANDLERS: dict[AnyApiKey, Handler] = HANDLERS | CLUSTER_HANDLERS
+"""How the controller of a cluster carries out what comes to it."""
 
-REFUSED_BY_OTHERS: dict[AnyApiKey, Callable[[ErrorCode], Message]] = {
-    BrokerApiKey.ALTER_PARTITION: alter_partition.refused,
-    BrokerApiKey.ALLOCATE_PRODUCER_IDS: allocate_producer_ids.refused,
-}
-"""What other brokers ask of the controller, and how one that is not the controller answers."""
+
+def cluster_handlers(member: ClusterMember) -> dict[AnyApiKey, Handler]:
+    """Those of a broker of a cluster: what the controller carries out goes there."""
+    altered, allocated = alter_partition.refused, allocate_producer_ids.refused
+    return {
+        **HANDLERS,
+        **dict.fromkeys(FORWARDED, partial(forward, member)),
+        BrokerApiKey.ALTER_PARTITION: partial(carry_out, member, altered),
+        BrokerApiKey.ALLOCATE_PRODUCER_IDS: partial(carry_out, member, allocated),
+        BrokerApiKey.ENVELOPE: partial(envelope.handle, member),
+    }

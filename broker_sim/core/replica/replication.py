@@ -19,11 +19,10 @@ from broker_sim.core.replica.fetcher import (
     FollowerActions,
     ReplicaFetchers,
 )
-from broker_sim.core.replica.leader import AlterPartition, FetchPosition, IsrProposal
+from broker_sim.core.replica.leader import AlterPartition, FetchPosition
 from broker_sim.core.replica.log_cleaner import LogCleaner
 from broker_sim.core.replica.log_manager import LogManager, name_of
 from broker_sim.core.replica.replica_manager import ReplicaManager
-from broker_sim.core.replies import Reply
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.records import HEADER_BYTES, parse_header
 from txnlog_kafka.wire.topics import TopicPartition
@@ -34,14 +33,8 @@ BELOW_HIGH_WATERMARK = "truncated-below-high-watermark"
 """The kind of the trace (Kafka's ReplicaFetcherThread warns as well)."""
 
 
-def no_controller(proposal: IsrProposal, reply: Reply[ErrorCode], effects: Effects) -> None:
-    """Nobody is there to ask."""
-    del proposal, reply, effects
-
-
 class Replication:
-    """See the module. `alter_partition` is set by who knows the way to the controller, and
-    `role_changed`, called when this broker leads or does not, by who has to know that."""
+    """See the module."""
 
     def __init__(
         self,
@@ -51,9 +44,14 @@ class Replication:
         replicas: ReplicaManager,
         peers: Peers,
         cleaner: LogCleaner,
+        *,
+        alter_partition: AlterPartition,
+        on_role: Callable[[TopicPartition, Effects], None],
     ) -> None:
-        self.alter_partition: AlterPartition = no_controller
-        self.role_changed: Callable[[TopicPartition, Effects], None] = lambda _name, _effects: None
+        """`alter_partition` brings proposals to the controller, `on_role` is called when this
+        broker leads a partition or does not."""
+        self._alter_partition = alter_partition
+        self._on_role = on_role
         self._config = config
         self._image = image
         self._logs = logs
@@ -94,10 +92,10 @@ class Replication:
             partition.lead(node_id, registration, effects)
             self._replicas.advance(partition, effects)
             self._schedule(effects)
-            self.role_changed(name, effects)
+            self._on_role(name, effects)
             return
         partition.follow(registration, effects)
-        self.role_changed(name, effects)
+        self._on_role(name, effects)
         self._replicas.wake(name)
         if registration.leader in (node_id, NO_LEADER):
             self._fetchers.forget(name)
@@ -108,7 +106,7 @@ class Replication:
         """Its replica is not here any more."""
         self.forget(name)
         self._replicas.delete_partition(name, effects)
-        self.role_changed(name, effects)
+        self._on_role(name, effects)
 
     def forget(self, name: TopicPartition) -> None:
         """Its topic is gone."""
@@ -150,7 +148,7 @@ class Replication:
             replica_id, partition.log.high_watermark, self._replicas.is_eligible
         )
         if wanted is not None:
-            partition.propose(wanted, self.alter_partition, effects)
+            partition.propose(wanted, self._alter_partition, effects)
         self._replicas.advance(partition, effects)
 
     def _check_isrs(self, effects: Effects) -> None:
@@ -164,7 +162,7 @@ class Replication:
             self._schedule(effects)
             wanted = leader.shrunk_isr(log.log_end_offset, now_ms, lag_max_ms)
             if wanted is not None:
-                partition.propose(wanted, self.alter_partition, effects)
+                partition.propose(wanted, self._alter_partition, effects)
             # A replica that was waited for, that it may join, is not any more.
             self._replicas.advance(partition, effects)
 
