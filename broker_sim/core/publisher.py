@@ -6,7 +6,7 @@ the replicas and coordinators that the change is about. Source: Kafka's `BrokerM
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.controller import ClusterImage, Topic
@@ -18,16 +18,21 @@ from broker_sim.core.controller.image import (
     PartitionDelta,
     TopicDelta,
 )
+from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.coordinator.marker_sender import MarkerSender
 from broker_sim.core.data_directory import DataDirectory
 from broker_sim.core.effects import Effects
-from broker_sim.core.elections import Elections
 from broker_sim.core.group.coordinator import GroupCoordinator
 from broker_sim.core.replica.log_manager import LogManager
 from broker_sim.core.replica.replica_manager import ReplicaManager
 from broker_sim.core.replica.replication import Replication
 from broker_sim.core.transaction.coordinator import TransactionCoordinator
-from txnlog_kafka.wire.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from txnlog_kafka.wire.topics import (
+    GROUP_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+)
 
 
 @dataclass(slots=True)
@@ -43,15 +48,18 @@ class Publisher:
     groups: GroupCoordinator
     replication: Replication
     markers: MarkerSender
-    elections: Elections
+    lost_power: bool
+    """The machine of this broker went down, and what was not flushed may be gone."""
+    _coordinated: dict[TopicPartition, int] = field(default_factory=dict)
+    """Partitions of internal topics that this broker leads in a cluster, each with the epoch."""
 
     def start(self, effects: Effects) -> None:
         """Load the coordinators, groups first, and begin what they and the replicas do."""
         for topic in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC):
-            self.elections.load(topic, effects)
+            self._load(topic, effects)
         self.groups.start(effects)
-        self.replication.start(effects)
-        self.transactions.start(effects, abort_open=self.elections.lost_power)
+        self.fence(effects)
+        self.transactions.start(effects, abort_open=self.lost_power)
 
     def publish(self, delta: ImageDelta, effects: Effects) -> None:
         """The image has this change; a crash before or within is repaired at the next start."""
@@ -75,9 +83,48 @@ class Publisher:
                 self.groups.on_partitions_deleted(deleted, effects)
 
     def fence(self, effects: Effects) -> None:
-        """The controller takes this broker for one that is down: it leads nothing, until the
-        metadata says so in other epochs."""
-        self.replication.start(effects)
+        """This broker has started, or the controller takes it for one that is down: it leads
+        nothing, until the metadata says so in other epochs."""
+        for topic in self.image.topics.values():
+            for number, registration in enumerate(topic.partitions):
+                name = TopicPartition(topic.name, number)
+                self.replication.fence(name, registration, effects)
+                self._coordinate(name, effects)
+
+    def _load(self, topic: str, effects: Effects) -> None:
+        """Load the coordinator of an internal topic from all partitions, where a broker is alone;
+        in a cluster each is loaded when this broker is elected."""
+        known = self.image.topics.get(topic)
+        if known is None or known.partitions:
+            return
+        for partition in range(known.partition_count):
+            log = self.logs.get(topic, partition)
+            if log is not None:
+                self._coordinator(topic).load(partition, log, effects)
+
+    def _coordinator(self, topic: str) -> GroupCoordinator | TransactionCoordinator:
+        return self.transactions if topic == TRANSACTION_STATE_TOPIC else self.groups
+
+    def _coordinate(self, name: TopicPartition, effects: Effects) -> None:
+        """Who leads a partition of an internal topic coordinates what is in it; a new leader
+        epoch is a new coordinator, also on the same broker."""
+        if name.topic not in INTERNAL_TOPICS:
+            return
+        log = self.logs.get(*name)
+        leader = None if log is None else self.replicas.partition(log).leader
+        epoch = None if leader is None else leader.registration.leader_epoch
+        if epoch == self._coordinated.get(name):
+            return
+        if log is None or leader is None or epoch is None:
+            del self._coordinated[name]
+            self._coordinator(name.topic).unload(name.partition, effects)
+            return
+        self._coordinated[name] = epoch
+        if name.topic == TRANSACTION_STATE_TOPIC:
+            is_torn = self.lost_power and leader.is_alone_in_isr
+            self.transactions.announce(name.partition, log, effects, is_torn=is_torn)
+        else:
+            self.groups.announce(name.partition, log, effects)
 
     def _change(self, before: Topic | None, after: Topic, effects: Effects) -> None:
         if after.is_internal and after.partitions:
@@ -87,9 +134,9 @@ class Publisher:
         self.logs.create(after, hosted, self.image, effects)
         for number in hosted if after.partitions else ():
             name = TopicPartition(after.name, number)
-            self.replication.apply(name, after.partitions[number], effects)
+            self._apply(name, after.partitions[number], effects)
         if before is None and after.is_internal:
-            self.elections.load(after.name, effects)
+            self._load(after.name, effects)
         elif before is not None and before.configs != after.configs:
             self.logs.reconfigure(after)
 
@@ -108,10 +155,17 @@ class Publisher:
         if self.image.node_id not in delta.after.replicas:
             if is_here:
                 self.replication.delete(name, effects)
+                self._coordinate(name, effects)
             return
         if not is_here:
             self.logs.create(delta.topic, [delta.partition], self.image, effects)
-        self.replication.apply(name, delta.after, effects)
+        self._apply(name, delta.after, effects)
+
+    def _apply(
+        self, name: TopicPartition, registration: PartitionRegistration, effects: Effects
+    ) -> None:
+        self.replication.apply(name, registration, effects)
+        self._coordinate(name, effects)
 
 
 def apply_dynamic(config: BrokerConfig, image: ClusterImage) -> list[str]:

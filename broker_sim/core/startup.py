@@ -32,7 +32,6 @@ from broker_sim.core.coordinator.marker_sender import MarkerSender
 from broker_sim.core.coordinator.partition_writer import MarkerWriter, PartitionWriter
 from broker_sim.core.data_directory import CLEAN_SHUTDOWN_FILE, DataDirectory
 from broker_sim.core.effects import Effects, Request, Storage, WriteFile
-from broker_sim.core.elections import Elections
 from broker_sim.core.endpoint import read_listeners
 from broker_sim.core.free_space import FreeSpace
 from broker_sim.core.group import GroupConfig, GroupCoordinator
@@ -230,7 +229,6 @@ def _publisher(
     transactions = TransactionCoordinator(
         transaction_config(config, image), writer, markers, membership.producer_ids
     )
-    elections = Elections(image, logs, replicas, transactions, groups, lost_power=aborts)
     replication = Replication(
         config,
         image,
@@ -239,7 +237,6 @@ def _publisher(
         peers,
         cleaner,
         alter_partition=membership.alter_partition,
-        on_role=elections.on_role,
     )
     return Publisher(
         config,
@@ -251,7 +248,7 @@ def _publisher(
         groups,
         replication,
         markers,
-        elections,
+        lost_power=aborts,
     )
 
 

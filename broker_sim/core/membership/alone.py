@@ -13,26 +13,13 @@ from broker_sim.core.publisher import Publisher
 from broker_sim.core.replica.leader import IsrProposal
 from broker_sim.core.replies import Reply
 from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.invariants import InvariantViolation
+from txnlog_kafka.wire.invariants import InvariantViolation, present
 from txnlog_kafka.wire.messages import APIS
 
 
-class OwnMetadata:
-    """The metadata log, and who carries out what is in it. Implements `Metadata`."""
-
-    def __init__(self, log: MetadataLog, publisher: Publisher) -> None:
-        self.image = log.image
-        self._log = log
-        self._publisher = publisher
-
-    def commit(self, records: Sequence[MetadataRecord], effects: Effects) -> None:
-        """All records are in the image before the first is carried out."""
-        for delta in self._log.commit(records, effects):
-            self._publisher.publish(delta, effects)
-
-
 class Alone:
-    """What a broker asks about where it belongs, as `ClusterMember` in a cluster."""
+    """What a broker asks about where it belongs, as `ClusterMember` in a cluster. Implements
+    `Metadata`, too."""
 
     apis = frozenset(APIS)
     """What clients may ask, as ApiVersions says."""
@@ -51,10 +38,18 @@ class Alone:
         self.controller_id = log.image.node_id
         self.producer_ids = ProducerIdAllocator(log, space)
         self._log = log
+        self._publisher: Publisher | None = None
 
     def carried_out_by(self, publisher: Publisher) -> Metadata:
         """The metadata, whose changes the publisher carries out from here on."""
-        return OwnMetadata(self._log, publisher)
+        self._publisher = publisher
+        return self
+
+    def commit(self, records: Sequence[MetadataRecord], effects: Effects) -> None:
+        """All records are in the image before the first is carried out."""
+        publisher = present(self._publisher, "nobody is there to carry out what is committed")
+        for delta in self._log.commit(records, effects):
+            publisher.publish(delta, effects)
 
     def alter_partition(
         self, proposal: IsrProposal, _reply: Reply[ErrorCode], _effects: Effects

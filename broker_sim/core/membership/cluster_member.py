@@ -121,11 +121,6 @@ class ClusterMember:
         return self.controller.is_active
 
     @property
-    def is_open(self) -> bool:
-        """Whether the logs are open; before that nothing can be asked of this broker."""
-        return self._publisher is not None
-
-    @property
     def broker_epoch(self) -> int | None:
         """Of this broker's registration, None when it has none."""
         node_id, link = self._broker.broker_id, self._link
@@ -135,7 +130,8 @@ class ClusterMember:
     def is_serving(self) -> bool:
         """Whether the image has this registration; before that nobody is answered."""
         known = self._metadata.image.brokers.get(self._broker.broker_id)
-        return self.is_open and known is not None and known.epoch == self.broker_epoch
+        is_open = self._publisher is not None
+        return is_open and known is not None and known.epoch == self.broker_epoch
 
     @property
     def controller_id(self) -> int:
@@ -147,7 +143,7 @@ class ClusterMember:
     @property
     def has_handed_over(self) -> bool:
         """Whether this broker leads nothing that another one could lead."""
-        if not self.is_open or self.broker_epoch is None:
+        if self._publisher is None or self.broker_epoch is None:
             return True
         known = self._metadata.image.brokers.get(self._broker.broker_id)
         return known is not None and known.in_controlled_shutdown
@@ -181,7 +177,7 @@ class ClusterMember:
 
     def on_progress(self, effects: Effects) -> None:
         """Something was read from the registry, or it can be asked again."""
-        if not self.is_open:
+        if self._publisher is None:
             if not self._link.has_all_records:
                 return
             self._open_logs(self, effects)

@@ -18,7 +18,6 @@ from broker_sim.core.membership.cluster_metadata import ClusterMetadata
 from broker_sim.core.membership.decisions import Decisions
 from broker_sim.core.membership.registration import registered_brokers
 from broker_sim.core.membership.registry_link import RegistryLink
-from broker_sim.core.replies import Reply
 
 IMBALANCE_TIMER = ("leader-imbalance",)
 
@@ -57,12 +56,6 @@ class Controller:
         if self.is_active:
             self._watch_imbalance(effects)
             self._review_brokers(effects)
-
-    def submit(
-        self, plan: Callable[[Effects], list[MetadataRecord]], done: Reply[bool], effects: Effects
-    ) -> None:
-        """As `Decisions.submit`."""
-        self._decisions.submit(plan, done, effects)
 
     def on_timer(self, key: TimerKey, effects: Effects) -> bool:
         """Whether the timer is of this module."""

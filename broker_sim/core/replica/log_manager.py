@@ -113,11 +113,6 @@ def log_config(topic: Topic, config: BrokerConfig) -> LogConfig:
     )
 
 
-def name_of(log: PartitionLog) -> TopicPartition:
-    """The partition that the log is of."""
-    return log.name
-
-
 def _has_other_replicas(topic: Topic, partition: int) -> bool:
     return partition < len(topic.partitions) and len(topic.partitions[partition].replicas) > 1
 
@@ -321,7 +316,7 @@ class LogManager:
 
     def keep_log_starts(self, logs: Iterable[PartitionLog], effects: Effects) -> None:
         """Make the moved starts of these logs durable, before any file below them goes."""
-        self._log_starts.put({name_of(log): log.log_start_offset for log in logs}, effects)
+        self._log_starts.put({log.name: log.log_start_offset for log in logs}, effects)
 
     # ------------------------------------------------------------------ details
 
@@ -381,7 +376,7 @@ class LogManager:
         except DamagedLog as error:
             raise DataDirectoryError(str(error)) from error
         if known.has_other_replicas:  # it may have been cut at damage
-            self.lower_checkpoints(name_of(log), log.log_end_offset, effects)
+            self.lower_checkpoints(log.name, log.log_end_offset, effects)
         return log
 
     def _check_directory(self, topic: Topic, partition: int) -> None:

@@ -6,8 +6,6 @@ Kafka's `ReplicaManager` that deal with leaders, followers and ISRs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.controller.image import ClusterImage
 from broker_sim.core.controller.registrations import NO_LEADER, PartitionRegistration
@@ -21,7 +19,7 @@ from broker_sim.core.replica.fetcher import (
 )
 from broker_sim.core.replica.leader import AlterPartition, FetchPosition
 from broker_sim.core.replica.log_cleaner import LogCleaner
-from broker_sim.core.replica.log_manager import LogManager, name_of
+from broker_sim.core.replica.log_manager import LogManager
 from broker_sim.core.replica.replica_manager import ReplicaManager
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.records import HEADER_BYTES, parse_header
@@ -46,12 +44,8 @@ class Replication:
         cleaner: LogCleaner,
         *,
         alter_partition: AlterPartition,
-        on_role: Callable[[TopicPartition, Effects], None],
     ) -> None:
-        """`alter_partition` brings proposals to the controller, `on_role` is called when this
-        broker leads a partition or does not."""
         self._alter_partition = alter_partition
-        self._on_role = on_role
         self._config = config
         self._image = image
         self._logs = logs
@@ -67,15 +61,14 @@ class Replication:
         self._checkpoints = False
         """The timer for the next checkpoint of the high watermarks is set."""
 
-    def start(self, effects: Effects) -> None:
-        """Follow, after a start. What this broker led it leads again in another epoch only: it may
-        have lost what was not flushed, and must not write other batches with the same epoch."""
-        for topic in self._image.topics.values():
-            for number, registration in enumerate(topic.partitions):
-                name = TopicPartition(topic.name, number)
-                if registration.leader == self._image.node_id:
-                    self._led_before[name] = registration.leader_epoch
-                self.apply(name, registration, effects)
+    def fence(
+        self, name: TopicPartition, registration: PartitionRegistration, effects: Effects
+    ) -> None:
+        """As `apply`; but what this broker led it leads again in another epoch only: it may have
+        lost what was not flushed, and must not write other batches with the same epoch."""
+        if registration.leader == self._image.node_id:
+            self._led_before[name] = registration.leader_epoch
+        self.apply(name, registration, effects)
 
     def apply(
         self, name: TopicPartition, registration: PartitionRegistration, effects: Effects
@@ -92,10 +85,8 @@ class Replication:
             partition.lead(node_id, registration, effects)
             self._replicas.advance(partition, effects)
             self._schedule(effects)
-            self._on_role(name, effects)
             return
         partition.follow(registration, effects)
-        self._on_role(name, effects)
         self._replicas.wake(name)
         if registration.leader in (node_id, NO_LEADER):
             self._fetchers.forget(name)
@@ -106,7 +97,6 @@ class Replication:
         """Its replica is not here any more."""
         self.forget(name)
         self._replicas.delete_partition(name, effects)
-        self._on_role(name, effects)
 
     def forget(self, name: TopicPartition) -> None:
         """Its topic is gone."""
@@ -184,7 +174,7 @@ class Replication:
     def _append(self, log: PartitionLog, data: bytes, effects: Effects) -> ErrorCode:
         """What the leader has next. The first batch must begin where this log ends, or above it
         where the leader has compacted."""
-        name = name_of(log)
+        name = log.name
         if not self._replicas.allows_append(effects):
             return ErrorCode.KAFKA_STORAGE_ERROR
         if len(data) < HEADER_BYTES or parse_header(data).base_offset < log.log_end_offset:
@@ -205,11 +195,11 @@ class Replication:
     def _begin_at(self, log: PartitionLog, offset: int, effects: Effects) -> None:
         self._prepare_truncation(log, offset, effects)
         log.truncate_fully_and_start_at(offset, effects)
-        self._replicas.wake(name_of(log))
+        self._replicas.wake(log.name)
 
     def _prepare_truncation(self, log: PartitionLog, offset: int, effects: Effects) -> None:
         self._cleaner.abandon(log, effects)
-        self._logs.lower_checkpoints(name_of(log), offset, effects)
+        self._logs.lower_checkpoints(log.name, offset, effects)
 
     def _take_leader_offsets(
         self, log: PartitionLog, high_watermark: int, log_start_offset: int, effects: Effects
@@ -218,7 +208,7 @@ class Replication:
         before = log.high_watermark
         log.advance_high_watermark(high_watermark, effects)
         if log.high_watermark > before:
-            self._replicas.wake(name_of(log))
+            self._replicas.wake(log.name)
         start_offset = min(log_start_offset, log.high_watermark)
         if log.increase_log_start(start_offset, effects):
             self._logs.flush([log], effects)
