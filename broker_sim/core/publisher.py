@@ -55,8 +55,11 @@ class Publisher:
 
     def start(self, effects: Effects) -> None:
         """Load the coordinators, groups first, and begin what they and the replicas do."""
-        for topic in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC):
-            self._load(topic, effects)
+        for name in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC):
+            topic = self.image.topics.get(name)
+            if topic is not None:
+                self._resize(topic)
+                self._load(topic, effects)
         self.groups.start(effects)
         self.fence(effects)
         self.transactions.start(effects, abort_open=self.lost_power)
@@ -91,16 +94,13 @@ class Publisher:
                 self.replication.fence(name, registration, effects)
                 self._coordinate(name, effects)
 
-    def _load(self, topic: str, effects: Effects) -> None:
+    def _load(self, topic: Topic, effects: Effects) -> None:
         """Load the coordinator of an internal topic from all partitions, where a broker is alone;
         in a cluster each is loaded when this broker is elected."""
-        known = self.image.topics.get(topic)
-        if known is None or known.partitions:
-            return
-        for partition in range(known.partition_count):
-            log = self.logs.get(topic, partition)
+        for partition in range(0 if topic.partitions else topic.partition_count):
+            log = self.logs.get(topic.name, partition)
             if log is not None:
-                self._coordinator(topic).load(partition, log, effects)
+                self._coordinator(topic.name).load(partition, log, effects)
 
     def _coordinator(self, topic: str) -> GroupCoordinator | TransactionCoordinator:
         return self.transactions if topic == TRANSACTION_STATE_TOPIC else self.groups
@@ -136,7 +136,7 @@ class Publisher:
             name = TopicPartition(after.name, number)
             self._apply(name, after.partitions[number], effects)
         if before is None and after.is_internal:
-            self._load(after.name, effects)
+            self._load(after, effects)
         elif before is not None and before.configs != after.configs:
             self.logs.reconfigure(after)
 

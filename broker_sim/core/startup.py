@@ -34,7 +34,7 @@ from broker_sim.core.data_directory import CLEAN_SHUTDOWN_FILE, DataDirectory
 from broker_sim.core.effects import Effects, Request, Storage, WriteFile
 from broker_sim.core.endpoint import read_listeners
 from broker_sim.core.free_space import FreeSpace
-from broker_sim.core.group import GroupConfig, GroupCoordinator
+from broker_sim.core.group import GroupCoordinator
 from broker_sim.core.log.compression import Codecs
 from broker_sim.core.membership import Alone, ClusterMember, Membership
 from broker_sim.core.parts import BrokerParts
@@ -47,7 +47,7 @@ from broker_sim.core.replica.replica_manager import ReplicaManager
 from broker_sim.core.replica.replication import Replication
 from broker_sim.core.security.authorizer import Authorizer
 from broker_sim.core.security.logins import Logins
-from broker_sim.core.transaction import TransactionConfig, TransactionCoordinator
+from broker_sim.core.transaction import TransactionCoordinator
 from broker_sim.core.transaction.verifier import TransactionVerifier
 from txnlog_kafka.wire.messages import Message
 from txnlog_kafka.wire.records import CorruptBatch
@@ -220,15 +220,13 @@ def _publisher(
     replicas = ReplicaManager(config, image, logs, given.space)
     writer = PartitionWriter(logs, replicas)
     groups = GroupCoordinator(
-        group_config(config, image),
+        config,
         writer,
         lambda: str(uuid.UUID(int=rng.getrandbits(128), version=4)),
     )
     marker_writer = MarkerWriter(replicas, groups.on_marker, groups.is_loading)
     markers = MarkerSender(image, marker_writer, peers)
-    transactions = TransactionCoordinator(
-        transaction_config(config, image), writer, markers, membership.producer_ids
-    )
+    transactions = TransactionCoordinator(config, writer, markers, membership.producer_ids)
     replication = Replication(
         config,
         image,
@@ -269,45 +267,6 @@ def _apply_dynamic(config: BrokerConfig, image: ClusterImage, effects: Effects) 
     unusable = apply_dynamic(config, image)
     if unusable:
         effects.trace("unusable-configs", names=unusable)
-
-
-def transaction_config(config: BrokerConfig, image: ClusterImage) -> TransactionConfig:
-    """The transaction coordinator's part. Counts are those of topics that exist: another count
-    would look for transactional ids where they are not.
-    """
-    return TransactionConfig(
-        partition_count=image.partition_count(TRANSACTION_STATE_TOPIC)
-        or config.integer("transaction.state.log.num.partitions"),
-        offsets_partition_count=image.partition_count(GROUP_METADATA_TOPIC)
-        or config.integer("offsets.topic.num.partitions"),
-        timeout_ms_max=config.integer("transaction.max.timeout.ms"),
-        id_expiration_ms=config.integer("transactional.id.expiration.ms"),
-        abort_timed_out_interval_ms=config.integer(
-            "transaction.abort.timed.out.transaction.cleanup.interval.ms"
-        ),
-        remove_expired_interval_ms=config.integer(
-            "transaction.remove.expired.transaction.cleanup.interval.ms"
-        ),
-        transaction_version=config.integer("transaction.version"),
-        fence_commit_after_abort=config.boolean("transaction.fence.commit.after.abort"),
-        flush_on_commit=config.boolean("flush.on.commit"),
-    )
-
-
-def group_config(config: BrokerConfig, image: ClusterImage) -> GroupConfig:
-    """The group coordinator's part."""
-    return GroupConfig(
-        partition_count=image.partition_count(GROUP_METADATA_TOPIC)
-        or config.integer("offsets.topic.num.partitions"),
-        offset_metadata_max_bytes=config.integer("offset.metadata.max.bytes"),
-        offsets_retention_ms=config.integer("offsets.retention.minutes") * 60_000,
-        offsets_retention_check_interval_ms=config.integer("offsets.retention.check.interval.ms"),
-        session_timeout_ms_min=config.integer("group.min.session.timeout.ms"),
-        session_timeout_ms_max=config.integer("group.max.session.timeout.ms"),
-        initial_rebalance_delay_ms=config.integer("group.initial.rebalance.delay.ms"),
-        group_size_max=config.integer("group.max.size"),
-        flush_on_commit=config.boolean("flush.on.commit"),
-    )
 
 
 def _random_id(rng: Random) -> str:

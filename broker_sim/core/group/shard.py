@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from broker_sim.core.config import BrokerConfig
 from broker_sim.core.coordinator.codec import CorruptRecord
 from broker_sim.core.coordinator.partition_writer import PartitionWriter
 from broker_sim.core.coordinator.runtime import CoordinatorResult, CoordinatorRuntime, Logged
 from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.classic_group import ClassicGroup, Member
-from broker_sim.core.group.config import GroupConfig
 from broker_sim.core.group.log_records import (
     GroupKey,
     GroupValue,
@@ -133,18 +133,18 @@ GroupRuntime = CoordinatorRuntime[GroupShard, GroupLogRecord]
 
 
 def group_runtime(
-    config: GroupConfig, writer: PartitionWriter, timers: KeyedTimers
+    config: BrokerConfig, writer: PartitionWriter, timers: KeyedTimers
 ) -> GroupRuntime:
     """The runtime of the group coordinator."""
     return CoordinatorRuntime(
         "group",
         GROUP_METADATA_TOPIC,
-        config.partition_count,
+        config.integer("offsets.topic.num.partitions"),
         writer,
         lambda partition, _log: GroupShard(partition),
         timers,
         replay_marker=GroupShard.replay_marker,
-        flushes=config.flush_on_commit,
+        flushes=config.boolean("flush.on.commit"),
     )
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
+from broker_sim.core.config import BrokerConfig
 from broker_sim.core.coordinator.codec import CorruptRecord
 from broker_sim.core.coordinator.partition_writer import PartitionWriter
 from broker_sim.core.coordinator.runtime import CoordinatorResult, CoordinatorRuntime, Logged
@@ -24,7 +25,6 @@ from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import Effects
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.replies import Reply
-from broker_sim.core.transaction.config import TransactionConfig
 from broker_sim.core.transaction.log_records import (
     decode_key,
     decode_value,
@@ -107,23 +107,23 @@ Found = tuple[TransactionShard, TransactionEntry]
 class TransactionStateManager:
     """Owns the entries; the coordinator asks for them and says what to append."""
 
-    def __init__(
-        self, config: TransactionConfig, writer: PartitionWriter, timers: KeyedTimers
-    ) -> None:
+    def __init__(self, config: BrokerConfig, writer: PartitionWriter, timers: KeyedTimers) -> None:
         self._config = config
         self.runtime: CoordinatorRuntime[TransactionShard, TransactionRecord] = CoordinatorRuntime(
             "transaction",
             TRANSACTION_STATE_TOPIC,
-            config.partition_count,
+            config.integer("transaction.state.log.num.partitions"),
             writer,
             self._new_shard,
             timers,
             replay_marker=None,  # no transaction writes to this topic
-            flushes=config.flush_on_commit,
+            flushes=config.boolean("flush.on.commit"),
         )
 
     def _new_shard(self, partition: int, log: PartitionLog) -> TransactionShard:
-        return TransactionShard(partition, log.leader_epoch, self._config.transaction_version)
+        return TransactionShard(
+            partition, log.leader_epoch, self._config.integer("transaction.version")
+        )
 
     def find(self, transactional_id: str) -> TransactionShard | ErrorCode:
         """The shard of an id, or NOT_COORDINATOR; INVALID_REQUEST for one that is too long."""
@@ -223,7 +223,7 @@ class TransactionStateManager:
 
     def remove_expired(self, effects: Effects) -> None:
         """Write tombstones for ids that were idle for transactional.id.expiration.ms."""
-        deadline_ms = effects.now_ms - self._config.id_expiration_ms
+        deadline_ms = effects.now_ms - self._config.integer("transactional.id.expiration.ms")
         for shard in self.runtime.shards():
             expired = [
                 transactional_id
