@@ -12,19 +12,15 @@ import json
 import random
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 
-from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.controller.reassignment import in_progress
 from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.coordinator.runtime import partition_for
-from broker_sim.core.effects import Respond, Step, StorageOperation
+from broker_sim.core.effects import Input, Request, Respond, Step, StorageOperation
 from broker_sim.core.log import STRAY_SUFFIX, PartitionLog
 from broker_sim.core.log.files import encode_partition_metadata
-from broker_sim.core.membership import Membership
-from broker_sim.core.membership.cluster_metadata import ClusterMetadata
 from broker_sim.core.registry_client import REGISTRY_PEER, REGISTRY_WAIT_PEER
 from simulation.checkers.bounds_oracle import BoundsOracle
 from simulation.checkers.controller_oracle import ControllerOracle
@@ -45,10 +41,11 @@ from simulation.faults.flapping import Flapping
 from simulation.hosts.cluster_processes import ClusterBroker, SimulatedRegistry
 from simulation.hosts.network import Network
 from simulation.hosts.peer_links import PeerLinks
-from simulation.hosts.process_clients import Core, both
+from simulation.hosts.process_clients import Observer
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.scripted_faults import ScriptedFaults
 from simulation.hosts.sim_broker import SimulatedBroker
+from simulation.load.operator import Operator
 from simulation.load.recreated_topic import TRIMMED
 from simulation.load.routing import Routing
 from simulation.load.unflushed_topic import DIRECTORY as UNSAFE_DIRECTORY
@@ -94,7 +91,7 @@ SMALL_SEGMENTS: dict[str, int | str | bool] = {
 `world.SMALL_SEGMENTS_OF_TOPICS`."""
 
 
-class Cluster:
+class Cluster(Observer):
     """See the module."""
 
     def __init__(
@@ -107,6 +104,7 @@ class Cluster:
         rng: Callable[[str], random.Random],
         *,
         network: Network,
+        driver: Callable[[], Operator],
     ) -> None:
         self.network = network
         self.logs = ReplicaLogs()
@@ -128,6 +126,7 @@ class Cluster:
             scheduler=scheduler,
             trace=trace,
             seed=f"{seed}/registry",
+            observer=self,
         )
         self._settings = settings = scenario.brokers
         options = broker_options(settings) | CLUSTER_OPTIONS
@@ -145,14 +144,20 @@ class Cluster:
                 scheduler=scheduler,
                 trace=trace,
                 seed=f"{seed}/broker-{number}",
+                observer=self,
             )
             for number in range(settings.count)
         }
         self._sync = SyncOracle(MIN_INSYNC_REPLICAS)
+        self._controllers = ControllerOracle()
+        self._of_steps: dict[str, tuple[FetchOracle, BoundsOracle]] = {}
+        """What watches the steps of each broker."""
         self._planned = planned
         self._late_markers = settings.transaction_version == 2 and not scenario.load.has_old_clients
         self._trace = trace
-        self.faults = ClusterFaults(scenario.faults, settings, self, scheduler, trace, rng)
+        self.faults = ClusterFaults(
+            scenario.faults, settings, self, scheduler, trace, rng, driver=driver
+        )
         self._flapping: Flapping | None = None
         if scenario.faults.cluster.flapping:
             self._flapping = Flapping(
@@ -160,13 +165,6 @@ class Cluster:
             )
         for number, host in self.hosts.items():
             self._connect(number, host, scheduler, trace)
-        controllers = ControllerOracle()
-        self.registry.watch_asked = controllers.on_asked
-        self.registry.watch_respond = controllers.on_reported
-        self.registry.files.watch = self._on_registry_storage
-        self.registry.watch_answer = partial(self.faults.chance_of_death, self.registry)
-        self.registry.dies = partial(self.faults.on_dying, self.registry)
-        self.registry.died = partial(self.faults.on_died, self.registry)
 
     def _connect(
         self, number: int, host: ClusterBroker, scheduler: Scheduler, trace: Trace
@@ -186,16 +184,7 @@ class Cluster:
         if self._flapping is not None:
             host.links.is_late = self._flapping.is_late
         oracle = ReplicaOracle(host.name, host.disk, self.logs)
-        host.files.watch = partial(self._on_storage, host, oracle)
-        host.watch_done = both(
-            FetchOracle(host.disk, oracle).on_step, BoundsOracle(host.name).on_step
-        )
-        host.watch_answer = partial(self.faults.chance_of_death, host)
-        host.write_failed = oracle.rebuild
-        host.watch_step = partial(self._on_step, host)
-        host.watch_respond = partial(self._on_respond, host)
-        host.dies = partial(self.faults.on_dying, host)
-        host.died = partial(self.faults.on_died, host)
+        self._of_steps[host.name] = FetchOracle(host.disk, oracle), BoundsOracle(host.name)
 
     # ------------------------------------------------------------------ as `ClusterView`
 
@@ -212,8 +201,7 @@ class Cluster:
     def is_controller(self, name: str) -> bool:
         """Whether this process is it now."""
         found = (host for host in self.hosts.values() if host.name == name and host.is_up)
-        memberships = (host.parts.membership for host in found)
-        return any(isinstance(m, Membership) and m.controller.is_active for m in memberships)
+        return any(host.broker.membership.is_controller for host in found)
 
     def _all_but_the_controller(self) -> list[str]:
         """The names of at least two brokers."""
@@ -281,11 +269,13 @@ class Cluster:
         """The most ABORT markers that ended a transaction with data, on any disk."""
         return max(oracle.aborted_count for oracle in self.logs.oracles.values())
 
-    # ------------------------------------------------------------------ witnesses
+    # ------------------------------------------------------------------ as `Observer`
 
-    def _on_storage(
-        self, host: SimulatedBroker, oracle: ReplicaOracle, operation: StorageOperation
-    ) -> str | None:
+    def on_storage(self, process: SimulatedBroker, operation: StorageOperation) -> str | None:
+        """It may die of a planned fault, or by chance."""
+        oracle = self.logs.oracles.get(process.name)
+        if oracle is None:
+            return self.faults.chance_of_death(process)
         labels = oracle.watch(operation)
         leads = oracle.leads_last or "flush" in labels
         fault = self._planned.at_storage(labels) if self.faults.are_on and leads else None
@@ -293,43 +283,72 @@ class Cluster:
             return self.faults.planned_reason(fault)
         is_state = bool(labels) and labels[-1] in STATES and oracle.leads_last
         if is_state:
-            self.faults.at_moment(host, labels[-1])
-        reason = self.faults.chance_of_death(host, BIAS if is_state else 1)
+            self.faults.at_moment(process, labels[-1])
+        reason = self.faults.chance_of_death(process, BIAS if is_state else 1)
         if reason is not None:
             role = "the one that leads" if oracle.leads_last else "a broker"
             self._trace.count(f"{reason} of {role} after {labels[-1] if labels else 'other files'}")
         return reason
 
-    def _on_registry_storage(self, operation: StorageOperation) -> str | None:
-        del operation
-        return self.faults.chance_of_death(self.registry)
+    def on_answer(self, process: SimulatedBroker) -> str | None:
+        """It may die by chance."""
+        return self.faults.chance_of_death(process)
 
-    def _on_unclean(self, directory: str, after: PartitionRegistration) -> None:
-        self._trace.count("unclean election")
-        self.losses.on_election(directory, after)
+    def on_dying(self, process: SimulatedBroker, reason: str) -> None:
+        """Count it."""
+        self.faults.on_dying(process, reason)
 
-    def _on_step(self, host: SimulatedBroker, core: Core, step: Step) -> None:
+    def on_died(self, process: SimulatedBroker, reason: str) -> None:
+        """Start it again after a while."""
+        self.faults.on_died(process, reason)
+
+    def on_write_failed(self, process: SimulatedBroker) -> None:
+        """Look at what is there."""
+        if process is not self.registry:
+            self.logs.oracles[process.name].rebuild()
+
+    def on_step(self, process: SimulatedBroker, item: Input, step: Step) -> None:
+        """Have the witnesses look at what is done."""
+        if process is self.registry:
+            if isinstance(item, Request):
+                self._controllers.on_asked(item)
+            return
         records = [trace.fields for trace in step.traces if trace.kind == METADATA_TRACE]
-        metadata = core.parts.metadata if isinstance(core, Broker) else None
-        if records and isinstance(metadata, ClusterMetadata):
-            self.metadata.on_read(host.name, records, metadata.next_offset)
+        if records:
+            offset = process.broker.membership.registry_offset
+            self.metadata.on_read(process.name, records, offset)
         self.losses.on_traces(step.traces)
         for trace in step.traces:
             if trace.kind == LOG_START_TRACE:
-                self.logs.on_log_start(host.name, **trace.fields)
-        if isinstance(core, Broker) and (step.traces or step.responses):
-            self._sync.on_step(host.name, core.parts, step)
+                self.logs.on_log_start(process.name, **trace.fields)
+        parts = process.broker.opened
+        if parts is not None and (step.traces or step.responses):
+            self._sync.on_step(process.name, parts, step)
 
-    def _on_respond(self, host: ClusterBroker, response: Respond) -> None:
+    def on_done(self, process: SimulatedBroker, step: Step) -> None:
+        """Have the witnesses look at what is in the files."""
+        for oracle in self._of_steps.get(process.name, ()):
+            oracle.on_step(process.broker, step)
+
+    def on_respond(self, process: SimulatedBroker, response: Respond) -> None:
+        """Have the witnesses look at what is said."""
+        if process is self.registry:
+            self._controllers.on_reported(response)
         if response.api_key is not ApiKey.FETCH:
             return
         for topic in response.message.responses:
-            known = host.parts.image.topic_of_id(topic.topic_id)
+            known = process.broker.membership.image.topic_of_id(topic.topic_id)
             name = topic.topic if known is None else known.name
             for part in topic.partitions:
                 if part.error_code == 0:
                     directory = f"{name}-{part.partition_index}"
-                    self.logs.on_high_watermark(host.name, directory, part.high_watermark)
+                    self.logs.on_high_watermark(process.name, directory, part.high_watermark)
+
+    # ------------------------------------------------------------------ witnesses
+
+    def _on_unclean(self, directory: str, after: PartitionRegistration) -> None:
+        self._trace.count("unclean election")
+        self.losses.on_election(directory, after)
 
     def _leader_of(self, directory: str) -> str:
         held = self.metadata.partitions.get(directory)
@@ -351,7 +370,7 @@ class Cluster:
         if held is None or not is_present or number not in held.replicas:
             return False
         host, (topic, _, index) = self.hosts[number], directory.rpartition("-")
-        known = host.parts.image.topics.get(topic) if host.is_up else None
+        known = host.broker.membership.image.topics.get(topic) if host.is_up else None
         if known is None or number in known.partitions[int(index)].adding:
             # It has read, perhaps in one step, that it was taken away: it begins again.
             return broker in self._in_sync(directory)
@@ -365,10 +384,12 @@ class Cluster:
         if host is None or not host.is_up:
             return
         topic, _, number = directory.rpartition("-")
-        known = host.parts.image.topics.get(topic)
+        known = host.broker.membership.image.topics.get(topic)
         if known is None or str(known.topic_id) != self.metadata.topic_ids.get(topic):
             return  # it leads one of this name that was deleted
-        found = host.parts.replicas.lookup(topic, int(number))
+        if host.broker.opened is None:
+            return
+        found = host.broker.opened.replicas.lookup(topic, int(number))
         leader = None if isinstance(found, ErrorCode) else found.leader
         if leader is None or leader.registration.leader_epoch != held.leader_epoch:
             return
@@ -386,22 +407,21 @@ class Cluster:
         """What is not as it has to be once faults have ended (44); None when all is."""
         if any(not process.is_up or process.paused for process in self.processes):
             return "not all are up"
-        brokers = [host.parts for host in self.hosts.values()]
-        memberships = [parts.membership for parts in brokers]
+        memberships = [host.broker.membership for host in self.hosts.values()]
         if not all(membership.is_serving for membership in memberships):
             return "not all serve"
-        active = [m for m in memberships if isinstance(m, Membership) and m.controller.is_active]
-        if len(active) != 1:
-            return f"{len(active)} controllers"
-        first = brokers[0].image
-        for image in (parts.image for parts in brokers[1:]):
+        active = sum(membership.is_controller for membership in memberships)
+        if active != 1:
+            return f"{active} controllers"
+        first, *others = (membership.image for membership in memberships)
+        for image in others:
             if (image.topics, image.brokers) != (first.topics, first.brokers):
                 return "brokers have different metadata"
         found = (self._partition_not_healed(*partition) for partition in self._partitions())
         return next(filter(None, found), None)
 
     def _partitions(self) -> Iterator[tuple[str, int, PartitionRegistration]]:
-        for topic in self.hosts[0].parts.image.topics.values():
+        for topic in self.hosts[0].broker.membership.image.topics.values():
             for number, held in enumerate(topic.partitions):
                 yield topic.name, number, held
 
@@ -421,8 +441,8 @@ class Cluster:
         return None if len(ends) == 1 else f"{topic}-{number} has ends {sorted(ends)}"
 
     def _log(self, broker: int, topic: str, number: int) -> PartitionLog:
-        log = self.hosts[broker].parts.logs.get(topic, number)
-        return present(log, "a replica has no log")
+        parts = present(self.hosts[broker].broker.opened, "a broker has not opened its logs")
+        return present(parts.logs.get(topic, number), "a replica has no log")
 
     def left_over(self) -> dict[str, list[str]]:
         """What is there of clients, and of brokers' former sessions, that are gone, by process."""

@@ -8,15 +8,17 @@ from pathlib import Path
 
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.controller.registrations import PartitionRegistration, alone
-from broker_sim.core.effects import StorageOperation
+from broker_sim.core.effects import Step, StorageOperation
 from simulation.checkers.bounds_oracle import BoundsOracle
 from simulation.checkers.fetch_oracle import FetchOracle
 from simulation.checkers.leak_check import left_over
 from simulation.checkers.log_oracle import LogOracle
+from simulation.checkers.losses import Losses
+from simulation.checkers.replica_oracle import ReplicaLogs
 from simulation.faults.disk_faults import DiskFaults
 from simulation.hosts.clock import CLOCK_JUMP_MS_MAX
 from simulation.hosts.disk import POWER_LOSS
-from simulation.hosts.process_clients import both
+from simulation.hosts.process_clients import Observer
 from simulation.hosts.process_files import FAILED_FLUSH
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.scripted_faults import ScriptedFaults
@@ -54,7 +56,7 @@ def broker_options(settings: BrokerSettings) -> dict[str, int | str | bool]:
     return options | COMPACTION_OPTIONS if settings.compaction else options
 
 
-class OneBroker:
+class OneBroker(Observer):
     """A broker that is alone, and its disk."""
 
     def __init__(
@@ -72,16 +74,14 @@ class OneBroker:
             scheduler=scheduler,
             trace=trace,
             seed=f"{seed}/broker",
+            observer=self,
         )
         self.hosts = {0: self.host}
         self.oracle = LogOracle(self.host.disk)
-        self.host.files.watch = self._on_storage
-        self.host.watch_done = both(
-            FetchOracle(self.host.disk, self.oracle).on_step, BoundsOracle(self.host.name).on_step
-        )
-        self.host.watch_answer = self._chance_of_death
-        self.host.died = self._on_died
-        self.host.write_failed = self.oracle.rebuild
+        self._fetches = FetchOracle(self.host.disk, self.oracle)
+        self._bounds = BoundsOracle(self.host.name)
+        self.losses = Losses(ReplicaLogs(), lambda: scheduler.now_us, trace.count)
+        """None: whatever happens, the one replica keeps what is committed."""
         self._disk_faults = DiskFaults(
             scenario.faults.disk, scheduler, trace, rng("disk-faults"), lambda _: True
         )
@@ -178,30 +178,42 @@ class OneBroker:
         """It is the controller of itself."""
         return name == self.host.name
 
-    # ------------------------------------------------------------------ faults
+    # ------------------------------------------------------------------ as `Observer`
 
-    def _on_storage(self, operation: StorageOperation) -> str | None:
+    def on_storage(self, process: SimulatedBroker, operation: StorageOperation) -> str | None:
+        """It may die of a planned fault, or by chance."""
         labels = self.oracle.watch(operation)
         fault = self._planned.at_storage(labels) if self._chaos else None
         if fault is not None:
             return POWER_LOSS if fault.power_loss else "kill"
-        return self._chance_of_death()
+        return self.on_answer(process)
 
-    def _chance_of_death(self) -> str | None:
+    def on_answer(self, _process: SimulatedBroker) -> str | None:
+        """It may die by chance."""
         if self._chaos and self._faults.random() < self._chances.crash:
             lossy = self._faults.random() < self._chances.power_loss
             return POWER_LOSS if lossy else "kill"
         return None
 
-    def _on_died(self, reason: str) -> None:
-        self._trace.fault(reason, self.host.name)
+    def on_done(self, process: SimulatedBroker, step: Step) -> None:
+        """Have the witnesses look."""
+        self._fetches.on_step(process.broker, step)
+        self._bounds.on_step(process.broker, step)
+
+    def on_write_failed(self, _process: SimulatedBroker) -> None:
+        """Look at what is there."""
+        self.oracle.rebuild()
+
+    def on_died(self, process: SimulatedBroker, reason: str) -> None:
+        """Start it again after a while."""
+        self._trace.fault(reason, process.name)
         if reason == POWER_LOSS:
-            self.host.machine_boots += 1
-            lost_bytes = self.host.disk.lose_power(self._disk_rng)
+            process.machine_boots += 1
+            lost_bytes = process.disk.lose_power(self._disk_rng)
             self._trace.line("disk", "lost", {"bytes": lost_bytes})
             self.oracle.rebuild()
         elif reason == FAILED_FLUSH:
-            lost_bytes = self.host.disk.read_medium(self._disk_rng)
+            lost_bytes = process.disk.read_medium(self._disk_rng)
             self._trace.line("disk", "lost", {"bytes": lost_bytes})
             self.oracle.rebuild()
         down_ms = next(

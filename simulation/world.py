@@ -154,15 +154,12 @@ class World:
             self.machines, OUTPUT_TOPIC, GROUP_ID, lambda: first.sinks[-1].transactional_id_of("")
         )
         self.trace.columns_of = state.columns_of
-        if isinstance(self.machines, Cluster):
-            self.machines.faults.on_moment = first.at_moment
-            self.machines.faults.progress_group = first.progress_group
 
     def _machines(self) -> OneBroker | Cluster:
         made = self.scenario, self.seed, self.scheduler, self.trace, self.planned, self._rng
         if self.scenario.brokers.count == 1:
             return OneBroker(*made)
-        return Cluster(*made, network=self.network)
+        return Cluster(*made, network=self.network, driver=lambda: self.queries[0].operator)
 
     @property
     def host(self) -> SimulatedBroker:
@@ -453,7 +450,7 @@ class World:
             final = self._finish("audit", query.read_all(self._places), AUDIT_MS)
             check_final(query.operator, query.observations, final)
         self._neighbours.check(self._finish("audit", self._neighbours.read(self._places), AUDIT_MS))
-        if isinstance(self.machines, Cluster):
+        if self.scenario.brokers.count > 1:
             found = self._finish("audit", self._load.read(self._places), AUDIT_MS)
             self._load.check(found, self.machines.losses)
         self.history.end_audit()

@@ -7,11 +7,11 @@ entropy but the injected `rng`, no file, no socket.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from broker_sim.apis import AnyApiKey
 from broker_sim.core import startup
 from broker_sim.core.config import INT64_MAX, BrokerConfig
 from broker_sim.core.effects import (
@@ -32,18 +32,16 @@ from broker_sim.core.effects import (
     TimerKey,
 )
 from broker_sim.core.endpoint import Endpoint, inter_broker_listener, read_registry
-from broker_sim.core.handlers import ALL_HANDLERS, HANDLERS, REFUSED_BY_OTHERS
-from broker_sim.core.handlers._forwarding import FORWARDED, forward
+from broker_sim.core.handlers import CONTROLLER_HANDLERS, HANDLERS, cluster_handlers
 from broker_sim.core.handlers._lookup import Handler
 from broker_sim.core.handlers.fetch import reconsider
 from broker_sim.core.log.compression import NO_CODECS, Codecs
-from broker_sim.core.membership import Alone, Membership
+from broker_sim.core.membership import Membership
 from broker_sim.core.parts import BrokerParts, respond
 from broker_sim.core.registry_client import REGISTRY_PEER, REGISTRY_WAIT_PEER
 from broker_sim.core.replica.delayed_fetch import FETCH_TIMER
 from broker_sim.core.replica.log_cleaner import CLEANER_TIMER
 from broker_sim.core.security.logins import LOGIN_TIMER
-from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.invariants import InvariantViolation, check, present
 from txnlog_kafka.wire.messages import ApiKey, Message
 
@@ -101,13 +99,6 @@ PERIODIC: dict[TimerKey, tuple[str, Callable[[BrokerParts, Effects], None]]] = {
 """What is done again and again: the option that says how often, and what."""
 
 
-def _answer_broker(
-    request: Request, refused: Callable[[ErrorCode], Message], answer: Any, effects: Effects
-) -> None:
-    message = refused(answer) if isinstance(answer, ErrorCode) else answer
-    respond(request, message, effects)
-
-
 class Broker:
     """See the module. Use: one `Start`, then inputs in the order they come, at last one `Stop`."""
 
@@ -122,38 +113,44 @@ class Broker:
         """`rng` is all the entropy there is. Without `codecs` ListOffsets by time is up to one
         batch early in compressed batches, and logs with such batches are not compacted.
         """
-        self._config = config
-        self._storage = storage
-        self._rng = rng
-        self._codecs = codecs
+        self._given = startup.Given(config, storage, rng, codecs)
         self._registry: Endpoint | None = None
         """None: this broker is alone."""
-        self._parts: BrokerParts | None = None
+        self._handlers: Mapping[AnyApiKey, Handler] = HANDLERS
+        self._membership: Membership | None = None
+        self.opened: BrokerParts | None = None
+        """None before the logs are open, which in a cluster may be long after the start."""
+
+    @property
+    def membership(self) -> Membership:
+        """Where this broker belongs, once started."""
+        found = self._membership
+        return found if found is not None else present(found, "the broker has not been started")
 
     @property
     def parts(self) -> BrokerParts:
-        """The parts, once started; for tests and invariants to look at."""
-        parts = self._parts
-        return parts if parts is not None else present(parts, "the broker has not been started")
+        """The parts, once the logs are open; for tests and invariants to look at."""
+        parts = self.opened
+        return parts if parts is not None else present(parts, "the broker has not opened its logs")
 
     @property
     def is_serving(self) -> bool:
         """Whether clients may be let in."""
-        return self._parts is not None and self._parts.membership.is_serving
+        return self._membership is not None and self._membership.is_serving
 
     @property
     def may_stop(self) -> bool:
         """Whether others lead what they can lead of this broker's (`ControlledShutdown`)."""
-        return self._parts is None or self._parts.membership.has_handed_over
+        return self._membership is None or self._membership.has_handed_over
 
     def peer_endpoint(self, peer: int) -> Endpoint | None:
         """Where requests to the peer go; None for one that is not known now."""
         if peer in (REGISTRY_PEER, REGISTRY_WAIT_PEER):
             return self._registry
-        registered = self.parts.image.brokers.get(peer)
+        registered = self.membership.image.brokers.get(peer)
         if registered is None:
             return None
-        return registered.endpoints.get(inter_broker_listener(self._config))
+        return registered.endpoints.get(inter_broker_listener(self._given.config))
 
     def step(self, item: Input, now_ms: int, monotonic_ms: int) -> Step:
         """Everything `item` causes.
@@ -168,20 +165,20 @@ class Broker:
                 self._on_request(item, effects)
             case TimerFired(key):
                 self._on_timer(key, effects)
-            case Disconnected(connection_id):
-                self.parts.fetches.forget_connection(connection_id, effects)
-                self.parts.logins.forget(connection_id, effects)
+            case Disconnected(connection_id) if self.opened is not None:
+                self.opened.fetches.forget_connection(connection_id, effects)
+                self.opened.logins.forget(connection_id, effects)
             case Start(machine_boot_id):
                 self._start(machine_boot_id, effects)
             case PeerAnswer():
-                self.parts.peers.on_answer(item, effects)
+                self._given.peers.on_answer(item, effects)
             case PeerLost():
-                self.parts.peers.on_lost(item, effects)
+                self._given.peers.on_lost(item, effects)
             case StorageSpace(is_low):
-                self.parts.space.is_low = is_low
+                self._given.space.is_low = is_low
                 effects.trace("storage-space", is_low=is_low)
             case ControlledShutdown():
-                self.parts.membership.begin_shutdown(effects)
+                self.membership.begin_shutdown(effects)
             case Stop():
                 self._stop(effects)
         self._wake_fetches(effects)
@@ -190,66 +187,45 @@ class Broker:
     # ------------------------------------------------------------------ life
 
     def _start(self, machine_boot_id: str, effects: Effects) -> None:
-        check(self._parts is None, "the broker was started twice")
-        self._registry = read_registry(self._config)
-        if self._registry is not None:
-            self._parts = startup.join(
-                self._config,
-                self._storage,
-                self._rng,
-                effects,
-                machine_boot_id=machine_boot_id,
-                codecs=self._codecs,
-                decide=self._decide,
-                opened=self._opened,
+        check(self._membership is None, "the broker was started twice")
+        self._registry = read_registry(self._given.config)
+        if self._registry is None:
+            self._on_opened(startup.start(self._given, machine_boot_id, effects), effects)
+        else:
+            member = startup.join(
+                self._given, machine_boot_id, effects, decide=self._decide, opened=self._on_opened
             )
-            return
-        parts = startup.start(
-            self._config,
-            self._storage,
-            self._rng,
-            effects,
-            machine_boot_id=machine_boot_id,
-            codecs=self._codecs,
-        )
-        self._opened(parts, effects)
+            self._membership, self._handlers = member, cluster_handlers(member)
 
-    def _opened(self, parts: BrokerParts, effects: Effects) -> None:
+    def _on_opened(self, parts: BrokerParts, effects: Effects) -> None:
         """From here on requests are answered, in a cluster once the broker is registered."""
-        self._parts = parts
+        self.opened, self._membership = parts, parts.membership
         parts.cleaner.start(effects)
         for key in PERIODIC:
             self._schedule(key, effects)
 
     def _stop(self, effects: Effects) -> None:
-        startup.stop(self.parts, effects)
+        self.membership.stop(effects)
+        if self.opened is not None:  # else what the last stop has left is untouched
+            startup.stop(self.opened, effects)
 
     # ------------------------------------------------------------------ inputs
 
     def _on_request(self, request: Request, effects: Effects) -> None:
-        if not self.parts.membership.is_open:
+        if self.opened is None:
             reason = "the broker has not read the cluster's metadata yet"
             effects.responses.append(Close(request.connection_id, reason))
             return
-        membership = self.parts.membership
-        is_alone = isinstance(membership, Alone)
-        handler = (HANDLERS if is_alone else ALL_HANDLERS).get(request.api_key)
+        handler = self._handlers.get(request.api_key)
         if handler is None:
             reason = f"{request.api_key.name} is not supported"
             effects.responses.append(Close(request.connection_id, reason))
             return
-        principal = self.parts.logins.admit(request, effects)
+        principal = self.opened.logins.admit(request, effects)
         if principal is None:
             return
         if principal != request.principal:
             request = replace(request, principal=principal)
-        if isinstance(membership, Membership) and request.api_key in FORWARDED:
-            forward(membership, request, effects)
-            return
-        if isinstance(membership, Membership) and request.api_key in REFUSED_BY_OTHERS:
-            refused = REFUSED_BY_OTHERS[request.api_key]
-            membership.carry_out(request, partial(_answer_broker, request, refused), effects)
-            return
         message = self._handle(handler, request, effects)
         if message is not None:
             respond(request, message, effects)
@@ -267,7 +243,8 @@ class Broker:
 
     def _decide(self, request: Request, effects: Effects) -> Message | None:
         """The answer to a request at the controller, None for one that makes no sense."""
-        return self._attempt(ALL_HANDLERS[request.api_key], request, effects, lambda _error: None)
+        handler = CONTROLLER_HANDLERS[request.api_key]
+        return self._attempt(handler, request, effects, lambda _error: None)
 
     def _attempt(
         self,
@@ -291,7 +268,9 @@ class Broker:
             return None
 
     def _on_timer(self, key: TimerKey, effects: Effects) -> None:
-        parts = self.parts
+        parts = self.opened
+        if self.membership.on_timer(key, effects) or parts is None:
+            return
         if key[0] == FETCH_TIMER:
             delayed = parts.fetches.due(key)
             if delayed is not None:
@@ -304,9 +283,7 @@ class Broker:
         elif key == CLEANER_TIMER:
             parts.cleaner.on_timer(effects)
         elif not (
-            parts.replicas.on_timer(key, effects)
-            or parts.replication.on_timer(key, effects)
-            or parts.membership.on_timer(key, effects)
+            parts.replicas.on_timer(key, effects) or parts.replication.on_timer(key, effects)
         ):
             parts.transactions.on_timer(key, effects)
             parts.groups.on_timer(key, effects)
@@ -315,12 +292,13 @@ class Broker:
 
     def _schedule(self, key: TimerKey, effects: Effects) -> None:
         """Fire after the option's time; its largest value is Kafka's way to say never."""
-        after_ms = self._config.integer(PERIODIC[key][0])
+        after_ms = self._given.config.integer(PERIODIC[key][0])
         if after_ms < INT64_MAX:
             effects.set_timer(*key, after_ms=after_ms)
 
     def _wake_fetches(self, effects: Effects) -> None:
-        parts = self.parts
-        changed = parts.replicas.take_changed()
-        for delayed in parts.fetches.waiting_for(changed) if changed else ():
-            reconsider(parts, delayed, effects, due=False)
+        parts = self.opened
+        changed = None if parts is None else parts.replicas.take_changed()
+        if parts is not None and changed:
+            for delayed in parts.fetches.waiting_for(changed):
+                reconsider(parts, delayed, effects, due=False)

@@ -9,6 +9,7 @@ from broker_sim.core.config import BrokerConfig
 from broker_sim.core.controller import ClusterImage, Metadata
 from broker_sim.core.controller.acl_admin import AclAdmin
 from broker_sim.core.controller.configs import ConfigAdmin
+from broker_sim.core.controller.replication_control import ReplicationControl
 from broker_sim.core.controller.scram import ScramAdmin
 from broker_sim.core.controller.topics import TopicAdmin
 from broker_sim.core.coordinator.marker_sender import MarkerSender
@@ -17,7 +18,7 @@ from broker_sim.core.endpoint import Endpoint, Listener
 from broker_sim.core.free_space import FreeSpace
 from broker_sim.core.group.coordinator import GroupCoordinator
 from broker_sim.core.log.compression import Decompress
-from broker_sim.core.membership import Alone, Membership
+from broker_sim.core.membership import Membership
 from broker_sim.core.peers import Peers
 from broker_sim.core.replica.delayed_fetch import DelayedFetches
 from broker_sim.core.replica.log_cleaner import LogCleaner
@@ -39,7 +40,7 @@ class BrokerParts:
     listeners: Mapping[str, Listener]
     """By name."""
     metadata: Metadata
-    membership: Alone | Membership
+    membership: Membership
     space: FreeSpace
     logs: LogManager
     replicas: ReplicaManager
@@ -48,6 +49,7 @@ class BrokerParts:
     configs: ConfigAdmin
     scram: ScramAdmin
     acls: AclAdmin
+    control: ReplicationControl
     authorizer: Authorizer
     logins: Logins
     markers: MarkerSender

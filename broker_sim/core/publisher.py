@@ -13,11 +13,14 @@ from broker_sim.core.controller import ClusterImage, Topic
 from broker_sim.core.controller.configs import ALL_BROKERS
 from broker_sim.core.controller.image import (
     BrokerConfigsDelta,
+    ClusterDelta,
     ImageDelta,
     PartitionDelta,
     TopicDelta,
 )
+from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.coordinator.marker_sender import MarkerSender
+from broker_sim.core.data_directory import DataDirectory
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.coordinator import GroupCoordinator
 from broker_sim.core.replica.log_manager import LogManager
@@ -38,23 +41,34 @@ class Publisher:
 
     config: BrokerConfig
     image: ClusterImage
+    directory: DataDirectory
     logs: LogManager
     replicas: ReplicaManager
     transactions: TransactionCoordinator
     groups: GroupCoordinator
     replication: Replication
     markers: MarkerSender
-    lost_power: bool = False
+    lost_power: bool
     """The machine of this broker went down, and what was not flushed may be gone."""
     _coordinated: dict[TopicPartition, int] = field(default_factory=dict)
     """Partitions of internal topics that this broker leads in a cluster, each with the epoch."""
 
-    def __post_init__(self) -> None:
-        self.replication.role_changed = self._coordinate
+    def start(self, effects: Effects) -> None:
+        """Load the coordinators, groups first, and begin what they and the replicas do."""
+        for name in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC):
+            topic = self.image.topics.get(name)
+            if topic is not None:
+                self._resize(topic)
+                self._load(topic, effects)
+        self.groups.start(effects)
+        self.fence(effects)
+        self.transactions.start(effects, abort_open=self.lost_power)
 
     def publish(self, delta: ImageDelta, effects: Effects) -> None:
         """The image has this change; a crash before or within is repaired at the next start."""
-        if isinstance(delta, BrokerConfigsDelta):
+        if isinstance(delta, ClusterDelta):
+            self.directory.claim(self.image, effects)
+        elif isinstance(delta, BrokerConfigsDelta):
             apply_dynamic(self.config, self.image)
             for topic in self.image.topics.values():
                 self.logs.reconfigure(topic)
@@ -72,20 +86,21 @@ class Publisher:
                 self.groups.on_partitions_deleted(deleted, effects)
 
     def fence(self, effects: Effects) -> None:
-        """The controller takes this broker for one that is down: it leads nothing, until the
-        metadata says so in other epochs."""
-        self.replication.start(effects)
+        """This broker has started, or the controller takes it for one that is down: it leads
+        nothing, until the metadata says so in other epochs."""
+        for topic in self.image.topics.values():
+            for number, registration in enumerate(topic.partitions):
+                name = TopicPartition(topic.name, number)
+                self.replication.fence(name, registration, effects)
+                self._coordinate(name, effects)
 
-    def load(self, topic: str, effects: Effects) -> None:
+    def _load(self, topic: Topic, effects: Effects) -> None:
         """Load the coordinator of an internal topic from all partitions, where a broker is alone;
         in a cluster each is loaded when this broker is elected."""
-        known = self.image.topics.get(topic)
-        if known is None or known.partitions:
-            return
-        for partition in range(known.partition_count):
-            log = self.logs.get(topic, partition)
+        for partition in range(0 if topic.partitions else topic.partition_count):
+            log = self.logs.get(topic.name, partition)
             if log is not None:
-                self._coordinator(topic).load(partition, log, effects)
+                self._coordinator(topic.name).load(partition, log, effects)
 
     def _coordinator(self, topic: str) -> GroupCoordinator | TransactionCoordinator:
         return self.transactions if topic == TRANSACTION_STATE_TOPIC else self.groups
@@ -100,14 +115,16 @@ class Publisher:
         epoch = None if leader is None else leader.registration.leader_epoch
         if epoch == self._coordinated.get(name):
             return
-        coordinator = self._coordinator(name.topic)
         if log is None or leader is None or epoch is None:
             del self._coordinated[name]
-            coordinator.unload(name.partition, effects)
-        else:
-            self._coordinated[name] = epoch
+            self._coordinator(name.topic).unload(name.partition, effects)
+            return
+        self._coordinated[name] = epoch
+        if name.topic == TRANSACTION_STATE_TOPIC:
             is_torn = self.lost_power and leader.is_alone_in_isr
-            coordinator.announce(name.partition, log, effects, is_torn=is_torn)
+            self.transactions.announce(name.partition, log, effects, is_torn=is_torn)
+        else:
+            self.groups.announce(name.partition, log, effects)
 
     def _change(self, before: Topic | None, after: Topic, effects: Effects) -> None:
         if after.is_internal and after.partitions:
@@ -117,9 +134,9 @@ class Publisher:
         self.logs.create(after, hosted, self.image, effects)
         for number in hosted if after.partitions else ():
             name = TopicPartition(after.name, number)
-            self.replication.apply(name, after.partitions[number], effects)
+            self._apply(name, after.partitions[number], effects)
         if before is None and after.is_internal:
-            self.load(after.name, effects)
+            self._load(after, effects)
         elif before is not None and before.configs != after.configs:
             self.logs.reconfigure(after)
 
@@ -138,10 +155,17 @@ class Publisher:
         if self.image.node_id not in delta.after.replicas:
             if is_here:
                 self.replication.delete(name, effects)
+                self._coordinate(name, effects)
             return
         if not is_here:
             self.logs.create(delta.topic, [delta.partition], self.image, effects)
-        self.replication.apply(name, delta.after, effects)
+        self._apply(name, delta.after, effects)
+
+    def _apply(
+        self, name: TopicPartition, registration: PartitionRegistration, effects: Effects
+    ) -> None:
+        self.replication.apply(name, registration, effects)
+        self._coordinate(name, effects)
 
 
 def apply_dynamic(config: BrokerConfig, image: ClusterImage) -> list[str]:

@@ -29,6 +29,7 @@ from typing import Protocol
 
 from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig
+from broker_sim.core.data_directory import MACHINE_BOOT_FILE
 from broker_sim.core.effects import (
     CancelTimer,
     Close,
@@ -56,7 +57,6 @@ from broker_sim.core.endpoint import Endpoint, Listener
 from broker_sim.core.membership.cluster_metadata import UNCLEAN_ELECTION, UNCLEAN_ELECTION_BEFORE
 from broker_sim.core.replica.log_manager import STRAY_LOG
 from broker_sim.core.replica.replication import BELOW_HIGH_WATERMARK
-from broker_sim.core.startup import MACHINE_BOOT_FILE
 from broker_sim.server.client_connection import ClientConnection
 from broker_sim.server.connections import Connections
 from broker_sim.server.metrics import BrokerMetrics
@@ -219,7 +219,7 @@ class BrokerServer:
 
     def metrics_text(self) -> str:
         """The figures of now; "" for a host that counts nothing."""
-        parts = self._core.parts if isinstance(self._core, Broker) else None
+        parts = self._core.opened if isinstance(self._core, Broker) else None
         flushes = self._storage.flush_count
         return "" if self._metrics is None else self._metrics.text(parts, flushes)
 
@@ -310,7 +310,7 @@ class BrokerServer:
         step = core.step(item, wall_ms(), monotonic_ms())
         self._tell_of_life(core)
         if self._metrics is not None:
-            self._metrics.count(item, step, core.parts if isinstance(core, Broker) else None)
+            self._metrics.count(item, step, core.opened if isinstance(core, Broker) else None)
         if before and any(isinstance(op, Truncate | Delete | Rename) for op in step.storage):
             self._carry_out(before)
             before.clear()

@@ -76,7 +76,7 @@ class BrokerMetrics:
         self._unclean_elections += sum(each.kind == UNCLEAN_ELECTION for each in step.traces)
 
     def text(self, parts: BrokerParts | None, flush_count: int) -> str:
-        """Everything in Prometheus' text format; `parts` None while there is no core."""
+        """Everything in Prometheus' text format; `parts` None while no logs are open."""
         lines: list[str] = []
         for name, kind, samples in self._all(parts, flush_count):
             lines.append(f"# TYPE {name} {kind}")

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig, ConfigError, ConfigValue
+from broker_sim.core.data_directory import CLEAN_SHUTDOWN_FILE
 from broker_sim.core.endpoint import (
     Endpoint,
     Listener,
@@ -28,7 +29,6 @@ from broker_sim.core.endpoint import (
     read_listeners,
     read_registry,
 )
-from broker_sim.core.startup import CLEAN_SHUTDOWN_FILE
 from broker_sim.server.broker_server import BrokerServer
 from broker_sim.server.client_connection import ClientConnection
 from broker_sim.server.codecs import CODECS

@@ -18,7 +18,6 @@ from broker_sim.core.replica.replication import BELOW_HIGH_WATERMARK
 from simulation.checkers.fetch_oracle import answered_parts
 from simulation.checkers.metadata_oracle import METADATA_TRACE
 from simulation.checkers.sync_oracle import HIGH_WATERMARK_TRACE
-from simulation.hosts.process_clients import Core
 from simulation.violation import violated
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
@@ -48,24 +47,25 @@ class BoundsOracle:
 
     def __init__(self, broker: str) -> None:
         self._broker = broker
-        self._core: Core | None = None
+        self._core: Broker | None = None
         self._highest: dict[_Reign, Bounds] = {}
 
-    def on_step(self, core: Core, step: Step) -> None:
+    def on_step(self, core: Broker, step: Step) -> None:
         """After each step of the broker. Raises Violation (5)."""
         if core is not self._core:
             self._core = core
             self._highest.clear()
         # In a step that brings another epoch it is not seen here in which one was answered.
-        if not isinstance(core, Broker) or any(t.kind == METADATA_TRACE for t in step.traces):
+        parts = core.opened
+        if parts is None or any(t.kind == METADATA_TRACE for t in step.traces):
             return
-        for directory, bounds in _said(core.parts, step):
-            reign = _reign(core.parts, directory)
+        for directory, bounds in _said(parts, step):
+            reign = _reign(parts, directory)
             if reign is not None:
                 self.on_bounds(reign, bounds)
         for trace in step.traces:
             if trace.kind == BELOW_HIGH_WATERMARK:
-                self._on_truncated(core.parts, str(trace.fields["log"]))
+                self._on_truncated(parts, str(trace.fields["log"]))
 
     def on_bounds(self, reign: _Reign, now: Bounds) -> None:
         """The broker says so in this leader epoch."""

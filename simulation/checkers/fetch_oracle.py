@@ -20,7 +20,6 @@ from simulation.checkers.log_oracle import (
     PartitionHistory,
 )
 from simulation.hosts.disk import SimDisk
-from simulation.hosts.process_clients import Core
 from simulation.violation import violated
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey, Message
@@ -32,17 +31,15 @@ class FetchOracle:
     def __init__(self, disk: SimDisk, oracle: LogOracle) -> None:
         self._disk = disk
         self._oracle = oracle
-        self._core: Core | None = None
+        self._core: Broker | None = None
         self._loaded: dict[str, int] = {}
         """By folder, the end of the log when the process began: of transactions that have ended
         before it, it does not know which markers are replicated."""
 
-    def on_step(self, core: Core, step: Step) -> None:
+    def on_step(self, core: Broker, step: Step) -> None:
         """After each step of the broker. Raises Violation (26, 27)."""
         if core is not self._core:
             self._core, self._loaded = core, self._oracle.log_ends()
-        if not isinstance(core, Broker):
-            return
         for answer in step.responses:
             if not isinstance(answer, Respond) or answer.api_key is not ApiKey.FETCH:
                 continue

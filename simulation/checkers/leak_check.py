@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from broker_sim.core.broker import PERIODIC, Broker
+from broker_sim.core.broker import PERIODIC
 from broker_sim.core.effects import TimerKey
 from broker_sim.core.group.coordinator import OFFSETS_EXPIRATION_TIMER
 from broker_sim.core.membership.controller import IMBALANCE_TIMER
@@ -77,9 +77,10 @@ def _connections(host: SimulatedBroker) -> Iterator[str]:
 
 
 def _fetches(host: SimulatedBroker) -> Iterator[str]:
-    if not isinstance(host.core, Broker):
+    opened = host.broker.opened if host.is_up else None
+    if opened is None:
         return
-    fetches = host.core.parts.fetches
+    fetches = opened.fetches
     for number in sorted(set(fetches.connections()) - host.clients.keys()):
         yield f"a fetch of connection {number}, which there is not"
     timers = sum(name == FETCH_TIMER for name, *_ in host.timer_keys)

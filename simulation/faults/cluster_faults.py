@@ -33,6 +33,7 @@ from simulation.hosts.network import Network
 from simulation.hosts.process_files import FAILED_FLUSH
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.sim_broker import SimulatedBroker
+from simulation.load.operator import Operator
 from simulation.load.unflushed_topic import DIRECTORY as UNSAFE_DIRECTORY
 from simulation.scenario import BrokerSettings, Chances, Fault
 from simulation.trace import Trace
@@ -98,7 +99,10 @@ class ClusterFaults:
         scheduler: Scheduler,
         trace: Trace,
         rng: Callable[[str], random.Random],
+        *,
+        driver: Callable[[], Operator],
     ) -> None:
+        """`driver` is the query's: it has faults, too, at the moments that are looked for here."""
         self.are_on = False
         self._chances = chances.cluster
         self._broker_chances = chances.broker
@@ -118,10 +122,7 @@ class ClusterFaults:
         self._damaged: SimulatedBroker | None = None
         """What is killed so that a bit of its disk flips."""
         self._is_blackout = False
-        self.on_moment: Callable[[], None] = lambda: None
-        """Called while a transaction has just come to another state: drivers have faults, too."""
-        self.progress_group: Callable[[], str] = lambda: ""
-        """The group that holds the query's progress."""
+        self._driver = driver
         names = [process.name for process in cluster.processes]
         self._network = NetworkFaults(cluster.network, scheduler, trace, names)
         self._flushes_all = settings.flushes_all
@@ -299,7 +300,7 @@ class ClusterFaults:
         state = next(iter(self._trace.columns_of("")), "")
         self._happen(SHORT_STATES.get(state, 1))
         if self._isolations.random() < self._chances.isolation and self._may_disturb_all():
-            self.isolate(self.progress_group(), self._isolations.randint(*ISOLATION_MS))
+            self.isolate(self._driver().progress_group(), self._isolations.randint(*ISOLATION_MS))
 
     def isolate(self, group_id: str, for_ms: int) -> None:
         """A group's coordinator cannot learn that it is not that any more."""
@@ -314,7 +315,7 @@ class ClusterFaults:
         bias = SHORT_STATES.get(state, MOMENT_BIAS)
         self._disk_faults.at_moment(coordinator, bias * FLUSH_BIAS)
         if self._chances.isolation > 0.0:
-            self._scheduler.after(self._isolations.randint(*MOMENT_US), self.on_moment)
+            self._scheduler.after(self._isolations.randint(*MOMENT_US), self._driver().at_moment)
         share = MOMENT_SHARE * (2 if state in SHORT_STATES else 1)
         if self._moments.random() < share:
             self._scheduler.after(self._moments.randint(*MOMENT_US), partial(self._at_moment, bias))
@@ -323,7 +324,7 @@ class ClusterFaults:
         if self.are_on:
             self._happen(bias, MOMENT_BIAS)
             self._disk_faults.happen()
-            self.on_moment()
+            self._driver().at_moment()
 
     def _happen(self, bias: int, blackout_bias: int = 1) -> None:
         """`bias` is of what needs all replicas in sync, and so comes seldom."""
@@ -410,10 +411,10 @@ class ClusterFaults:
         process.clock.wall_skew_ms = rng.randint(-CLOCK_JUMP_MS_MAX, CLOCK_JUMP_MS_MAX)
 
 
-def _serves(broker: ClusterBroker) -> bool:
+def _serves(host: ClusterBroker) -> bool:
     """Whether it is registered in its present session: a registration of the session before, with
     its place in ISRs, ends with that."""
-    return broker.is_up and broker.parts.membership.is_serving
+    return host.is_up and host.broker.membership.is_serving
 
 
 def _number(process: SimulatedBroker) -> int:

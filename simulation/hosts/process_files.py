@@ -55,17 +55,18 @@ class Mortal:
         return kind is not None and self._die_of(error)
 
 
-def survives(_: object = None) -> str | None:
-    """No reason to die."""
-
-
 class ProcessFiles:
     """The way of one process to its disk."""
 
-    def __init__(self, disk: SimDisk, flush_times: random.Random) -> None:
-        self.watch: Callable[[StorageOperation], str | None] = survives
-        """Called after each operation; a text is the reason to die now."""
+    def __init__(
+        self,
+        disk: SimDisk,
+        flush_times: random.Random,
+        watch: Callable[[StorageOperation], str | None],
+    ) -> None:
+        """`watch` is called after each operation; a text is the reason to die now."""
         self.flush_count = 0
+        self._watch = watch
         self._disk = disk
         self._flush_times = flush_times
         self._order = FlushOrder()
@@ -95,7 +96,7 @@ class ProcessFiles:
         for operation in operations:
             self._disk.apply(operation)
             self.flush_count += isinstance(operation, Flush)
-            reason = self.watch(operation)
+            reason = self._watch(operation)
             if reason is not None:
                 raise ProcessDied(reason)
 

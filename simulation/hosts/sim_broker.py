@@ -22,6 +22,7 @@ from functools import partial
 from broker_sim.apis.frames import decode_request, encode_response
 from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig
+from broker_sim.core.data_directory import MACHINE_BOOT_FILE
 from broker_sim.core.effects import (
     Close,
     Delete,
@@ -41,12 +42,11 @@ from broker_sim.core.effects import (
     TimerKey,
     Truncate,
 )
-from broker_sim.core.startup import MACHINE_BOOT_FILE
 from simulation.hosts.clock import MachineClock
 from simulation.hosts.disk import FlushFailed, NoSpace, SimDisk
 from simulation.hosts.network import SimulatedConnection
 from simulation.hosts.peer_links import PeerLinks
-from simulation.hosts.process_clients import Client, Core
+from simulation.hosts.process_clients import Client, Core, Observer
 from simulation.hosts.process_files import (
     FAILED_FLUSH,
     NO_SPACE,
@@ -55,13 +55,12 @@ from simulation.hosts.process_files import (
     ProcessDied,
     ProcessFiles,
     SpaceWatch,
-    survives,
 )
 from simulation.hosts.process_timers import ProcessTimers
 from simulation.hosts.scheduler import Event, Scheduler
 from simulation.trace import Trace
 from simulation.violation import violated
-from txnlog_kafka.wire.invariants import check
+from txnlog_kafka.wire.invariants import InvariantViolation, check
 
 DOWN = -1
 LOG_CLEANED = "log-cleaned"
@@ -82,18 +81,14 @@ class SimulatedBroker:
         scheduler: Scheduler,
         trace: Trace,
         seed: str,
+        observer: Observer,
     ) -> None:
         self.name = name
         self.disk = SimDisk()
-        self.files = ProcessFiles(self.disk, random.Random(f"{seed}/flush-times"))
+        self.files = ProcessFiles(
+            self.disk, random.Random(f"{seed}/flush-times"), partial(observer.on_storage, self)
+        )
         self.clock = MachineClock(scheduler)
-        self.watch_answer: Callable[[], str | None] = survives
-        """Called between two answers of one round, likewise."""
-        self.dies: Callable[[str], None] = lambda _: None
-        """Called with the reason, while the process is still as it was."""
-        self.died: Callable[[str], None] = lambda _: None
-        self.write_failed: Callable[[], None] = lambda: None
-        """Called when a write found no space: there may be a part of it."""
         self.machine_boots = 1
         """Rises with each loss of power; a killed process is started again in the same boot."""
         self.knows_boots = True
@@ -102,12 +97,6 @@ class SimulatedBroker:
         """True is a planted bug: answers leave before their storage operations are done."""
         self.links: PeerLinks | None = None
         """The way to its peers; a broker that is alone has none."""
-        self.watch_step: Callable[[Core, Step], None] = lambda _core, _step: None
-        """Called with each step, before its effects are carried out."""
-        self.watch_done: Callable[[Core, Step], None] = lambda _core, _step: None
-        """Called with each step, when what it writes is in the files."""
-        self.watch_respond: Callable[[Respond], None] = lambda _response: None
-        """Called with each answer that leaves."""
         self.paused = False
         self._deferred: deque[Callable[[], None]] = deque()
         """What has happened since the process stands still."""
@@ -115,6 +104,7 @@ class SimulatedBroker:
         self._scheduler = scheduler
         self._trace = trace
         self._seed = seed
+        self._observer = observer
         self._starts = 0
         self._core: Core | None = None
         self.is_running = False
@@ -138,8 +128,10 @@ class SimulatedBroker:
         return self._starts if self._is_serving else DOWN
 
     @property
-    def core(self) -> Core | None:
-        """What is driven, None while there is none; for witnesses to look at."""
+    def broker(self) -> Broker:
+        """The core of a broker that is up."""
+        if not isinstance(self._core, Broker):
+            raise InvariantViolation(f"{self.name} has not a broker's core now")
         return self._core
 
     @property
@@ -179,10 +171,6 @@ class SimulatedBroker:
     def _make_core(self, rng: random.Random) -> Core:
         return Broker(self._config, self.disk, rng)
 
-    def _lets_in(self, core: Core) -> bool:
-        """Whether others may connect from now on."""
-        return core is not None
-
     def stop(self) -> None:
         """A clean stop, as on SIGTERM: the round that goes on is answered, others are not."""
         core = self._core
@@ -199,9 +187,9 @@ class SimulatedBroker:
         """SIGKILL between two events."""
         if self.is_running:
             self._trace.line(self.name, "killed", {"reason": reason})
-            self.dies(reason)
+            self._observer.on_dying(self, reason)
             self._end()
-            self.died(reason)
+            self._observer.on_died(self, reason)
 
     def pause(self, duration_us: int) -> None:
         """SIGSTOP, and SIGCONT after a while; nothing for one that is down or stands still."""
@@ -280,7 +268,7 @@ class SimulatedBroker:
     def _find_no_space(self) -> None:
         self._trace.line(self.name, "no-space")
         self._space.release()
-        self.write_failed()
+        self._observer.on_write_failed(self)
 
     def _start_anew(self) -> None:
         """A write found no space: nothing of this round was answered, and memory is ahead."""
@@ -342,7 +330,7 @@ class SimulatedBroker:
 
     def knows(self, peer: int) -> bool:
         """Whether the core knows where a peer listens."""
-        return isinstance(self._core, Broker) and self._core.peer_endpoint(peer) is not None
+        return self.is_up and self.broker.peer_endpoint(peer) is not None
 
     def _go_on(self, client: Client) -> None:
         """Take the next request when the one before it is answered."""
@@ -426,7 +414,7 @@ class SimulatedBroker:
             else:
                 self._answers += (*step.sends, *step.responses)
             self.files.perform(step.storage)
-            self.watch_done(core, step)
+            self._observer.on_done(self, step)
             self._timers.change(step.timers)
             flushing += any(isinstance(op, Flush) for op in step.storage)
         if flushing > 1:
@@ -447,9 +435,9 @@ class SimulatedBroker:
 
     def _step(self, core: Core, item: Input) -> Step:
         step = core.step(item, self.clock.wall_ms, self.clock.monotonic_ms)
-        self.watch_step(core, step)
+        self._observer.on_step(self, item, step)
         if not self._is_serving:
-            self._is_serving = self._lets_in(core)
+            self._is_serving = not isinstance(core, Broker) or core.is_serving
         for trace in step.traces:
             self._trace.line(self.name, trace.kind, trace.fields)
             if trace.kind == LOG_CLEANED:
@@ -460,7 +448,7 @@ class SimulatedBroker:
 
     def _deliver(self, answers: Iterable[_Answer]) -> None:
         for index, answer in enumerate(answers):
-            reason = self.watch_answer() if index else None
+            reason = self._observer.on_answer(self) if index else None
             if reason is not None:
                 raise ProcessDied(reason)
             if isinstance(answer, Send):
@@ -482,7 +470,7 @@ class SimulatedBroker:
               waits=client.correlation_id, answered=answer.correlation_id)  # fmt: skip
         client.correlation_id = None
         if isinstance(answer, Respond):
-            self.watch_respond(answer)
+            self._observer.on_respond(self, answer)
             for records in answer.records:
                 records.target.records = b"".join(
                     self.disk.read(part.path, part.position, part.length) for part in records.slices

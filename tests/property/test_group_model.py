@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.core.coordinators import World
+from support.core.coordinators import ONE_PARTITION, World
 from support.lives.group_model import (
     INITIAL_DELAY_MS,
     PREPARING,
@@ -23,8 +23,8 @@ from support.lives.group_model import (
     Synced,
 )
 
+from broker_sim.core.config import BrokerConfig
 from broker_sim.core.coordinator.partition_writer import PartitionMarker
-from broker_sim.core.group import GroupConfig
 from broker_sim.core.group.requests import (
     LeavingMember,
     OffsetCommit,
@@ -37,11 +37,13 @@ from txnlog_kafka.wire.topics import TopicPartition
 
 E = ErrorCode
 MEMBERS_MAX = 5
-CONFIG = GroupConfig(
-    partition_count=1,
-    initial_rebalance_delay_ms=INITIAL_DELAY_MS,
-    # Expiry of empty groups has tests of its own.
-    offsets_retention_check_interval_ms=2**40,
+CONFIG = BrokerConfig(
+    ONE_PARTITION
+    | {
+        "group.initial.rebalance.delay.ms": INITIAL_DELAY_MS,
+        # Expiry of empty groups has tests of its own.
+        "offsets.retention.check.interval.ms": 2**40,
+    }
 )
 INSTANCES = st.sampled_from([None, None, None, "i0", "i1"])
 WHO = st.integers(0, 5)
@@ -53,7 +55,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = World(groups=CONFIG)
+        self.world = World(CONFIG)
         self.model = GroupModel()
         self.ids = ["nobody"]
         self.tokens: dict[int, list[Any]] = {}

@@ -7,9 +7,11 @@ import dataclasses
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.core.coordinators import ONE, MemoryHost, MemoryLog, World
+from support.core.coordinators import ONE, ONE_PARTITION, MemoryHost, MemoryLog, World
 
+from broker_sim.core.config import BrokerConfig
 from broker_sim.core.transaction import TransactionFilters
+from broker_sim.core.transaction.markers import MARKER_RETRY_MS
 from broker_sim.core.transaction.metadata import TransactionEntry, TransactionMetadata
 from broker_sim.core.transaction.results import ProducerIdResult
 from broker_sim.core.transaction.states import TransactionState
@@ -18,7 +20,13 @@ from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.records import Record
 
 E = ErrorCode
-EXPIRING = dataclasses.replace(ONE, id_expiration_ms=60_000, remove_expired_interval_ms=30_000)
+EXPIRING = BrokerConfig(
+    ONE_PARTITION
+    | {
+        "transactional.id.expiration.ms": 60_000,
+        "transaction.remove.expired.transaction.cleanup.interval.ms": 30_000,
+    }
+)
 LOG = ("__transaction_state", 0)
 DATA = [("a", 0), ("b", 0)]
 IDS = ["t", "u", "v", "w"]
@@ -175,7 +183,7 @@ def test_a_compacted_log_loads_to_the_same_state(steps, share, keeps_tombstones)
 def test_a_load_knows_what_was_known_before_it(steps) -> None:
     world = play(steps)
     # A load writes the markers that are missing: here they are tried again, too.
-    world.advance(EXPIRING.marker_retry_ms + 1)
+    world.advance(MARKER_RETRY_MS + 1)
     before = {
         name: dataclasses.replace(entry.committed, last_producer_epoch=-1)
         for shard in world.transactions._manager.runtime.shards()

@@ -6,6 +6,7 @@ import pytest
 
 from broker_sim.core.config import BrokerConfig
 from simulation.hosts.network import Network
+from simulation.hosts.process_clients import Observer
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.sim_broker import SimulatedBroker
 from simulation.scenario import LinkConditions
@@ -116,6 +117,7 @@ def alone():
         scheduler=scheduler,
         trace=Trace(lambda: scheduler.now_us, None),
         seed="1",
+        observer=Observer(),
     )
     broker.start()
     return scheduler, broker

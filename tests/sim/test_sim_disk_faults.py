@@ -10,6 +10,7 @@ from simulation.checkers.batches import decode_batches
 from simulation.faults.bit_flips import flip_beside_logs, flip_in_closed_segment
 from simulation.hosts.clock import MachineClock
 from simulation.hosts.disk import FlushFailed, NoSpace, SimDisk
+from simulation.hosts.process_clients import Observer
 from simulation.hosts.process_files import FAILED_FLUSH, LOW_BYTES, NO_SPACE, RETRY_US
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.sim_broker import SimulatedBroker
@@ -50,6 +51,13 @@ def test_after_a_failed_flush_any_part_of_what_was_not_flushed_is_there_or_zeros
     assert seen == {b"abc", b"abcd", b"abcde", b"abcdef", b"abc\0\0\0"}
 
 
+class Reasons(Observer):
+    """Why the process ended, each time."""
+
+    def on_died(self, process, reason):
+        process.reasons.append(reason)
+
+
 def running():
     scheduler = Scheduler()
     lines = []
@@ -59,9 +67,9 @@ def running():
         scheduler=scheduler,
         trace=Trace(lambda: scheduler.now_us, lines.append),
         seed="1",
+        observer=Reasons(),
     )
     broker.reasons = []
-    broker.died = broker.reasons.append
     return scheduler, broker, lines
 
 

@@ -33,8 +33,8 @@ from broker_sim.server.broker_server import BrokerServer
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import System
-from simulation.hosts import sim_broker
 from simulation.hosts.network import DecodedMessages, SimulatedConnection
+from simulation.hosts.process_clients import Observer
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.sim_broker import SimulatedBroker
 from simulation.trace import Trace
@@ -278,14 +278,24 @@ def named(operation: StorageOperation) -> str:
     raise AssertionError(operation)
 
 
+class Files(Observer):
+    """Notes what is done with files."""
+
+    def __init__(self, story: list[str]) -> None:
+        self.story = story
+
+    def on_storage(self, process: SimulatedBroker, operation: StorageOperation) -> None:
+        self.story.append(named(operation))
+
+
 def told_by_simulator(rounds: list[Round], monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the simulator does, and in which order."""
     story: list[str] = []
-    monkeypatch.setattr(sim_broker, "Broker", lambda *_: ScriptedBroker(rounds, story))
+    script = ScriptedBroker(rounds, story)
+    monkeypatch.setattr(SimulatedBroker, "_make_core", lambda *_: script)
     scheduler = Scheduler()
     host = SimulatedBroker(name="b", config=BrokerConfig({}), scheduler=scheduler,
-                     trace=Trace(lambda: 0, None), seed="1")  # fmt: skip
-    host.files.watch = lambda operation: story.append(named(operation))
+                     trace=Trace(lambda: 0, None), seed="1", observer=Files(story))  # fmt: skip
     host.start()
     connections = [SimConnection(n + 1, story) for n in range(CONNECTIONS)]
     for arrivals in rounds:

@@ -47,6 +47,12 @@ class Topic:
         return self.name in INTERNAL_TOPICS
 
 
+class ClusterDelta(NamedTuple):
+    """The cluster has its id."""
+
+    cluster_id: str
+
+
 class TopicDelta(NamedTuple):
     """A topic before and after a record; None where it did not exist."""
 
@@ -76,7 +82,7 @@ class BrokerConfigsDelta(NamedTuple):
     broker: str
 
 
-ImageDelta = TopicDelta | PartitionDelta | BrokersDelta | BrokerConfigsDelta | None
+ImageDelta = ClusterDelta | TopicDelta | PartitionDelta | BrokersDelta | BrokerConfigsDelta | None
 """What a record means for the part of the broker that carries it out; None without one."""
 
 
@@ -168,7 +174,7 @@ class ClusterImage:
 
     def _replay_cluster(self, record: MetadataRecord) -> ImageDelta:
         self.cluster_id = record["cluster_id"]
-        return None
+        return ClusterDelta(self.cluster_id)
 
     def _replay_broker_start(self, record: MetadataRecord) -> ImageDelta:
         self.broker_epoch = record["broker_epoch"]
@@ -270,6 +276,8 @@ counted only where it is alone, and there are no snapshots there."""
 
 
 def _changes(before: ClusterImage, after: ClusterImage) -> Iterator[ImageDelta]:
+    if before.cluster_id != after.cluster_id:
+        yield ClusterDelta(after.cluster_id)
     for topic in before.topics.values():
         if topic.topic_id not in after.names:
             yield TopicDelta(topic, None)

@@ -9,7 +9,7 @@ either no trace of a change or all of its metadata.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from broker_sim.core.controller.credentials import SECRET_FIELDS
@@ -44,8 +44,6 @@ class MetadataLog:
 
     def __init__(self, log: PartitionLog, node_id: int) -> None:
         self.image = ClusterImage(node_id)
-        self.publish: Callable[[ImageDelta, Effects], None] = lambda _delta, _effects: None
-        """Called with each change once it is durable; the publisher's, when the broker has one."""
         self._log = log
 
     def load(self) -> None:
@@ -54,8 +52,8 @@ class MetadataLog:
             for record in decode_records(batch, 0, header):
                 self.image.replay(decode_record(record.value))
 
-    def commit(self, records: Sequence[MetadataRecord], effects: Effects) -> None:
-        """Make the records durable, then part of the image, then have them carried out."""
+    def commit(self, records: Sequence[MetadataRecord], effects: Effects) -> list[ImageDelta]:
+        """Make the records durable, then part of the image; what is to be carried out then."""
         batch = encode_batch([Record(None, encode_record(r), effects.now_ms) for r in records])
         result = self._log.append_as_leader(batch, origin=AppendOrigin.COORDINATOR, effects=effects)
         check(result.error is ErrorCode.NONE, "the metadata log refused a record", result=result)
@@ -64,8 +62,7 @@ class MetadataLog:
         for record in records:
             deltas.append(self.image.replay(record))
             trace_record(record, effects)
-        for delta in deltas:
-            self.publish(delta, effects)
+        return deltas
 
 
 def trace_record(record: MetadataRecord, effects: Effects) -> None:

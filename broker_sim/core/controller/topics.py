@@ -57,15 +57,21 @@ class TopicAdmin:
     """Creates, changes and deletes topics."""
 
     def __init__(
-        self, config: BrokerConfig, metadata: Metadata, space: FreeSpace, rng: Random
+        self,
+        config: BrokerConfig,
+        metadata: Metadata,
+        space: FreeSpace,
+        rng: Random,
+        create_later: Callable[[Sequence[str], Effects], None] | None,
     ) -> None:
+        """`create_later` asks the controller of a cluster to create topics; None where a broker is
+        alone."""
         self._config = config
         self._metadata = metadata
         self._space = space
         self._rng = rng
-        self._is_alone = not config.text("registry.connect")
-        self.create_later: Callable[[Sequence[str], Effects], None] | None = None
-        """Asks the controller of a cluster to create topics; None where a broker is alone."""
+        self._create_later = create_later
+        self._is_alone = create_later is None
 
     def plan(
         self,
@@ -118,18 +124,18 @@ class TopicAdmin:
     def create_on_demand(self, topics: Sequence[Topic], effects: Effects) -> None:
         """Topics that somebody needs; in a cluster they come to be later, when the controller has
         planned them itself."""
-        if self.create_later is None:
+        if self._create_later is None:
             self.create_all(topics, effects)
         else:
-            self.create_later([topic.name for topic in topics], effects)
+            self._create_later([topic.name for topic in topics], effects)
 
     def ensure_internal(self, name: str, effects: Effects) -> bool:
         """Create an internal topic when it is first needed; False while it does not exist, or
         without free space for it."""
         if name in self._metadata.image.topics:
             return True
-        if self.create_later is not None:
-            self.create_later([name], effects)
+        if self._create_later is not None:
+            self._create_later([name], effects)
             return False
         if self._space.is_low:
             return False

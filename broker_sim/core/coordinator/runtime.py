@@ -20,7 +20,7 @@ import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from broker_sim.core.coordinator.codec import CorruptRecord, is_storable
 from broker_sim.core.coordinator.partition_writer import PartitionWriter
@@ -110,6 +110,15 @@ def flush_logs(
 R = TypeVar("R")
 
 
+class Logged(NamedTuple, Generic[R]):
+    """A record that is committed, as it is in the log."""
+
+    record: R
+    offset: int
+    producer_id: int
+    """Of a transactional batch, else -1."""
+
+
 class Shard(Protocol[R]):
     """What a coordinator holds of one partition of its topic; R is the type of its records."""
 
@@ -123,12 +132,8 @@ class Shard(Protocol[R]):
     def decode(self, raw: Record) -> R | None:
         """The record, None for one to skip. Raises CorruptRecord."""
 
-    def replay(self, record: R, offset: int, producer_id: int, effects: Effects) -> None:
-        """The only place where a record changes the shard; `producer_id` is that of a
-        transactional batch, else -1."""
-
-    def replay_marker(self, producer_id: int, committed: bool) -> int:
-        """A marker in the partition decides the producer's transaction; what it changed."""
+    def replay(self, logged: Logged[R], effects: Effects) -> None:
+        """The only place where a record changes the shard."""
 
     def on_loaded(self, effects: Effects) -> None:
         """All of the log was replayed."""
@@ -175,16 +180,19 @@ class CoordinatorRuntime(Generic[S, R]):
         new_shard: Callable[[int, PartitionLog], S],
         timers: KeyedTimers,
         *,
+        replay_marker: Callable[[S, int, bool], int] | None,
         flushes: bool,
     ) -> None:
-        """`name` is that of traces and timers. `flushes` False: durability is left to
-        replication."""
+        """`name` is that of traces and timers. `replay_marker` has a marker in a shard's log decide
+        a producer's transaction; None where there are none. `flushes` False: durability is left
+        to replication."""
         self._name = name
         self._timers = timers
         self._topic = topic
         self._partition_count = partition_count
         self._writer = writer
         self._new_shard = new_shard
+        self._replay_marker = replay_marker
         self._flushes = flushes
         self._shards: dict[int, S] = {}
         self._loading: dict[int, object] = {}
@@ -251,7 +259,7 @@ class CoordinatorRuntime(Generic[S, R]):
         shard, end_offset = self._new_shard(partition, log), 0
         try:
             for header, data in log.batches(log.log_start_offset):
-                _replay_batch(shard, header, data, effects)
+                self._replay_batch(shard, header, data, effects)
                 end_offset = header.next_offset
         except (CorruptBatch, CorruptRecord) as error:
             effects.trace(f"{self._name}-load-failed", partition=partition, error=str(error))
@@ -321,18 +329,18 @@ class CoordinatorRuntime(Generic[S, R]):
         ]
         if error is ErrorCode.NONE:
             for delta, record in enumerate(result.records):
-                shard.replay(record, base_offset + delta, result.producer_id, effects)
+                shard.replay(Logged(record, base_offset + delta, result.producer_id), effects)
         result.reply(coordinator_error(error), effects)
 
-
-def _replay_batch(shard: Shard[R], header: BatchHeader, data: bytes, effects: Effects) -> None:
-    if header.is_control:
-        marker = decode_marker(data, 0, header)
-        if marker is not None:
-            shard.replay_marker(marker.producer_id, marker.marker_type is MarkerType.COMMIT)
-        return
-    producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
-    for raw in decode_records(data, 0, header) if header.record_count else ():
-        record = shard.decode(raw)
-        if record is not None:
-            shard.replay(record, raw.record_offset, producer_id, effects)
+    def _replay_batch(self, shard: S, header: BatchHeader, data: bytes, effects: Effects) -> None:
+        if header.is_control:
+            marker = decode_marker(data, 0, header)
+            if marker is not None and self._replay_marker is not None:
+                committed = marker.marker_type is MarkerType.COMMIT
+                self._replay_marker(shard, marker.producer_id, committed)
+            return
+        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+        for raw in decode_records(data, 0, header) if header.record_count else ():
+            record = shard.decode(raw)
+            if record is not None:
+                shard.replay(Logged(record, raw.record_offset, producer_id), effects)

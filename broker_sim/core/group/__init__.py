@@ -1,6 +1,5 @@
 """The group coordinator: classic groups, committed and pending offsets, the offsets log."""
 
-from broker_sim.core.group.config import GroupConfig
 from broker_sim.core.group.coordinator import GroupCoordinator
 
-__all__ = ["GroupConfig", "GroupCoordinator"]
+__all__ = ["GroupCoordinator"]

@@ -13,11 +13,11 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
+from broker_sim.core.config import BrokerConfig
 from broker_sim.core.coordinator.partition_writer import PartitionWriter
 from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import Effects, TimerKey
 from broker_sim.core.group.classic_group import ClassicGroup
-from broker_sim.core.group.config import GroupConfig
 from broker_sim.core.group.joining import JoinHandler, NewUuid
 from broker_sim.core.group.membership import MembershipHandler
 from broker_sim.core.group.offset_requests import OffsetHandler
@@ -55,7 +55,7 @@ GROUP_TYPE = "classic"
 class GroupCoordinator:
     """Coordinates the groups of the `__consumer_offsets` partitions that were loaded."""
 
-    def __init__(self, config: GroupConfig, writer: PartitionWriter, new_uuid: NewUuid) -> None:
+    def __init__(self, config: BrokerConfig, writer: PartitionWriter, new_uuid: NewUuid) -> None:
         self._config = config
         self._timers = KeyedTimers()
         self._runtime = group_runtime(config, writer, self._timers)
@@ -70,7 +70,7 @@ class GroupCoordinator:
         """Begin the periodic expiry of offsets."""
         self._timers.schedule(
             OFFSETS_EXPIRATION_TIMER,
-            self._config.offsets_retention_check_interval_ms,
+            self._config.integer("offsets.retention.check.interval.ms"),
             self._expiration_sweep,
             effects,
         )
@@ -107,15 +107,11 @@ class GroupCoordinator:
         for _, group in sorted(shard.groups.items()):
             for member in group.members.values():
                 self._rebalancer.reset_session(shard, group, member, effects)
-            if len(group.members) > self._config.group_size_max:
+            if len(group.members) > self._config.integer("group.max.size"):
                 self._rebalancer.prepare(shard, group, effects)
 
-    def announce(
-        self, partition: int, log: PartitionLog, effects: Effects, *, is_torn: bool
-    ) -> None:
-        """This broker leads the partition from here on: it will be loaded. What is in it is true
-        also when it `is_torn`, see `TransactionCoordinator.announce`."""
-        del is_torn
+    def announce(self, partition: int, log: PartitionLog, effects: Effects) -> None:
+        """This broker leads the partition from here on: it will be loaded."""
         self.unload(partition, effects)
         self._runtime.announce(partition, partial(self.load, partition, log), effects)
 
@@ -171,7 +167,7 @@ class GroupCoordinator:
     def offset_commit(
         self, request: OffsetCommit, reply: Reply[OffsetErrors], effects: Effects
     ) -> None:
-        """OffsetCommit; durable before the answer when `flush_on_commit`."""
+        """OffsetCommit; durable before the answer when `flush.on.commit`."""
         self._offsets.commit(request, reply, effects)
 
     def txn_offset_commit(
@@ -238,7 +234,7 @@ class GroupCoordinator:
     def delete_groups(
         self, group_ids: Sequence[str], reply: Reply[dict[str, ErrorCode]], effects: Effects
     ) -> None:
-        """DeleteGroups; durable before the answer when `flush_on_commit`."""
+        """DeleteGroups; durable before the answer when `flush.on.commit`."""
         self._offsets.delete_groups(group_ids, reply, effects)
 
     def list_groups(

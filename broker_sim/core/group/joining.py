@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from broker_sim.core.config import BrokerConfig
 from broker_sim.core.coordinator.codec import is_storable
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.classic_group import ClassicGroup, Member
-from broker_sim.core.group.config import GroupConfig
 from broker_sim.core.group.rebalance import Rebalancer, joined_result
 from broker_sim.core.group.requests import (
     UNKNOWN_MEMBER_ID,
@@ -24,6 +24,8 @@ from broker_sim.core.group.states import GroupState
 from txnlog_kafka.wire.errors import ErrorCode
 
 UUID_LENGTH = 36
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
+"""How long a new member's JoinGroup may be delayed (Kafka's `NEW_MEMBER_JOIN_TIMEOUT_MS`)."""
 NewUuid = Callable[[], str]
 """A fresh random UUID as text, from the injected randomness; part of member ids."""
 
@@ -36,7 +38,7 @@ class JoinHandler:
 
     def __init__(
         self,
-        config: GroupConfig,
+        config: BrokerConfig,
         new_uuid: NewUuid,
         runtime: GroupRuntime,
         rebalancer: Rebalancer,
@@ -97,15 +99,15 @@ class JoinHandler:
             return _E.INVALID_GROUP_ID
         if not _is_storable(request):
             return _E.INVALID_REQUEST
-        config = self._config
-        timeout_ms = request.session_timeout_ms
-        if not config.session_timeout_ms_min <= timeout_ms <= config.session_timeout_ms_max:
+        low = self._config.integer("group.min.session.timeout.ms")
+        high = self._config.integer("group.max.session.timeout.ms")
+        if not low <= request.session_timeout_ms <= high:
             return _E.INVALID_SESSION_TIMEOUT
         return _E.NONE
 
     def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
         """group.max.size; while members rejoin, those who are back count."""
-        limit = self._config.group_size_max
+        limit = self._config.integer("group.max.size")
         member = group.members.get(member_id)
         if group.is_in(_S.PREPARING_REBALANCE):
             is_back = member is not None and member.join_reply is not None
@@ -164,9 +166,7 @@ class JoinHandler:
         group.add(member, request.protocol_type)
         # Until it is answered the member cannot heartbeat; a dead client must not block the
         # group's rebalances for ever.
-        self._rebalancer.reset_session(
-            shard, group, member, effects, self._config.new_member_join_timeout_ms
-        )
+        self._rebalancer.reset_session(shard, group, member, effects, NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._rebalancer.maybe_prepare(shard, group, effects)
 
     def _replace_static(

@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
+from broker_sim.core.config import BrokerConfig
 from broker_sim.core.coordinator.runtime import CoordinatorResult
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.classic_group import ClassicGroup
-from broker_sim.core.group.config import GroupConfig
 from broker_sim.core.group.log_records import ZERO_ID, GroupKey, OffsetKey, OffsetValue
 from broker_sim.core.group.offsets import StoredOffset
 from broker_sim.core.group.rebalance import Rebalancer
@@ -54,7 +54,7 @@ _E = ErrorCode
 class OffsetHandler:
     """Answers the offset requests."""
 
-    def __init__(self, config: GroupConfig, runtime: GroupRuntime, rebalancer: Rebalancer) -> None:
+    def __init__(self, config: BrokerConfig, runtime: GroupRuntime, rebalancer: Rebalancer) -> None:
         self._config = config
         self._runtime = runtime
         self._rebalancer = rebalancer
@@ -124,7 +124,7 @@ class OffsetHandler:
         for offset in offsets:
             metadata = offset.metadata or ""
             partition = TopicPartition(offset.topic, offset.partition)
-            if _utf16_length(metadata) > self._config.offset_metadata_max_bytes:
+            if _utf16_length(metadata) > self._config.integer("offset.metadata.max.bytes"):
                 errors[partition] = _E.OFFSET_METADATA_TOO_LARGE
                 continue
             errors[partition] = _E.NONE
@@ -292,7 +292,8 @@ class OffsetHandler:
                 return False
         if value.expire_ms != NO_TIMESTAMP:
             return now_ms >= value.expire_ms
-        return now_ms - since_ms >= self._config.offsets_retention_ms
+        retention_ms = self._config.integer("offsets.retention.minutes") * 60_000
+        return now_ms - since_ms >= retention_ms
 
     @staticmethod
     def _may_expire_while_read(group: ClassicGroup, topic: str) -> bool:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from broker_sim.core.config import BrokerConfig
 from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.classic_group import ClassicGroup, Member
-from broker_sim.core.group.config import GroupConfig
 from broker_sim.core.group.requests import JoinGroupResult, SyncGroupResult
 from broker_sim.core.group.shard import GroupRuntime, GroupShard, write_group
 from broker_sim.core.group.states import GroupState
@@ -25,7 +25,7 @@ _S = GroupState
 class Rebalancer:
     """Moves groups through their states."""
 
-    def __init__(self, config: GroupConfig, runtime: GroupRuntime, timers: KeyedTimers) -> None:
+    def __init__(self, config: BrokerConfig, runtime: GroupRuntime, timers: KeyedTimers) -> None:
         self._config = config
         self._runtime = runtime
         self._timers = timers
@@ -130,7 +130,7 @@ class Rebalancer:
         self.cancel_sync_expiration(group, effects)
         is_initial = group.is_in(_S.EMPTY)
         if is_initial:
-            delay_ms = self._config.initial_rebalance_delay_ms
+            delay_ms = self._config.integer("group.initial.rebalance.delay.ms")
             remaining_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
             self._schedule_initial(shard, group, delay_ms, remaining_ms, effects)
         group.transition_to(_S.PREPARING_REBALANCE, effects.now_ms)
@@ -168,7 +168,9 @@ class Rebalancer:
             return
         if group.new_member_added and remaining_ms != 0:
             group.new_member_added = False
-            next_delay_ms = min(self._config.initial_rebalance_delay_ms, remaining_ms)
+            next_delay_ms = min(
+                self._config.integer("group.initial.rebalance.delay.ms"), remaining_ms
+            )
             next_remaining_ms = max(remaining_ms - delay_ms, 0)
             self._schedule_initial(shard, group, next_delay_ms, next_remaining_ms, effects)
         else:

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from broker_sim.core.config import BrokerConfig
 from broker_sim.core.coordinator.codec import CorruptRecord
 from broker_sim.core.coordinator.partition_writer import PartitionWriter
-from broker_sim.core.coordinator.runtime import CoordinatorResult, CoordinatorRuntime
+from broker_sim.core.coordinator.runtime import CoordinatorResult, CoordinatorRuntime, Logged
 from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.classic_group import ClassicGroup, Member
-from broker_sim.core.group.config import GroupConfig
 from broker_sim.core.group.log_records import (
     GroupKey,
     GroupValue,
@@ -90,10 +90,9 @@ class GroupShard:
             return GroupRecord(key, None if raw.value is None else decode_group_value(raw.value))
         return None
 
-    def replay(
-        self, record: GroupLogRecord, offset: int, producer_id: int, effects: Effects
-    ) -> None:
+    def replay(self, logged: Logged[GroupLogRecord], effects: Effects) -> None:
         """The only place where offsets change, markers aside."""
+        record, offset, producer_id = logged
         if isinstance(record, GroupRecord):
             self._replay_group(record, effects)
             return
@@ -134,17 +133,18 @@ GroupRuntime = CoordinatorRuntime[GroupShard, GroupLogRecord]
 
 
 def group_runtime(
-    config: GroupConfig, writer: PartitionWriter, timers: KeyedTimers
+    config: BrokerConfig, writer: PartitionWriter, timers: KeyedTimers
 ) -> GroupRuntime:
     """The runtime of the group coordinator."""
     return CoordinatorRuntime(
         "group",
         GROUP_METADATA_TOPIC,
-        config.partition_count,
+        config.integer("offsets.topic.num.partitions"),
         writer,
         lambda partition, _log: GroupShard(partition),
         timers,
-        flushes=config.flush_on_commit,
+        replay_marker=GroupShard.replay_marker,
+        flushes=config.boolean("flush.on.commit"),
     )
 
 

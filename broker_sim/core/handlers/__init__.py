@@ -11,8 +11,10 @@ To add an API: its versions into `txnlog_kafka.wire.messages.APIS`, its module h
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from broker_sim.apis import AnyApiKey, BrokerApiKey
+from broker_sim.core.effects import Request
 from broker_sim.core.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -65,9 +67,17 @@ from broker_sim.core.handlers import (
     txn_offset_commit,
     write_txn_markers,
 )
+from broker_sim.core.handlers._forwarding import FORWARDED, carry_out, forward
 from broker_sim.core.handlers._lookup import Handler
-from txnlog_kafka.wire.errors import ErrorCode
+from broker_sim.core.membership import ClusterMember
+from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.messages import ApiKey, Message
+
+
+def _answering(handle: Callable[[BrokerParts, Request], Message]) -> Handler:
+    """A handler that only answers."""
+    return lambda parts, request, _effects: handle(parts, request)
+
 
 HANDLERS: dict[AnyApiKey, Handler] = {
     ApiKey.PRODUCE: produce.handle,
@@ -75,60 +85,64 @@ HANDLERS: dict[AnyApiKey, Handler] = {
     ApiKey.LIST_OFFSETS: list_offsets.handle,
     ApiKey.METADATA: metadata.handle,
     ApiKey.OFFSET_COMMIT: offset_commit.handle,
-    ApiKey.OFFSET_FETCH: offset_fetch.handle,
+    ApiKey.OFFSET_FETCH: _answering(offset_fetch.handle),
     ApiKey.FIND_COORDINATOR: find_coordinator.handle,
     ApiKey.JOIN_GROUP: join_group.handle,
     ApiKey.HEARTBEAT: heartbeat.handle,
     ApiKey.LEAVE_GROUP: leave_group.handle,
     ApiKey.SYNC_GROUP: sync_group.handle,
-    ApiKey.DESCRIBE_GROUPS: describe_groups.handle,
-    ApiKey.LIST_GROUPS: list_groups.handle,
+    ApiKey.DESCRIBE_GROUPS: _answering(describe_groups.handle),
+    ApiKey.LIST_GROUPS: _answering(list_groups.handle),
     ApiKey.SASL_HANDSHAKE: sasl_handshake.handle,
-    ApiKey.API_VERSIONS: api_versions.handle,
+    ApiKey.API_VERSIONS: _answering(api_versions.handle),
     ApiKey.CREATE_TOPICS: create_topics.handle,
     ApiKey.DELETE_TOPICS: delete_topics.handle,
     ApiKey.DELETE_RECORDS: delete_records.handle,
     ApiKey.INIT_PRODUCER_ID: init_producer_id.handle,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch.handle,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _answering(offset_for_leader_epoch.handle),
     ApiKey.ADD_PARTITIONS_TO_TXN: add_partitions_to_txn.handle,
     ApiKey.ADD_OFFSETS_TO_TXN: add_offsets_to_txn.handle,
     ApiKey.END_TXN: end_txn.handle,
     ApiKey.WRITE_TXN_MARKERS: write_txn_markers.handle,
     ApiKey.TXN_OFFSET_COMMIT: txn_offset_commit.handle,
-    ApiKey.DESCRIBE_ACLS: describe_acls.handle,
+    ApiKey.DESCRIBE_ACLS: _answering(describe_acls.handle),
     ApiKey.CREATE_ACLS: create_acls.handle,
     ApiKey.DELETE_ACLS: delete_acls.handle,
-    ApiKey.DESCRIBE_CONFIGS: describe_configs.handle,
+    ApiKey.DESCRIBE_CONFIGS: _answering(describe_configs.handle),
     ApiKey.ALTER_CONFIGS: alter_configs.handle,
-    ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs.handle,
+    ApiKey.DESCRIBE_LOG_DIRS: _answering(describe_log_dirs.handle),
     ApiKey.SASL_AUTHENTICATE: sasl_authenticate.handle,
     ApiKey.CREATE_PARTITIONS: create_partitions.handle,
     ApiKey.DELETE_GROUPS: delete_groups.handle,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs.handle,
     ApiKey.OFFSET_DELETE: offset_delete.handle,
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: describe_client_quotas.handle,
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: describe_user_scram_credentials.handle,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: _answering(describe_client_quotas.handle),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _answering(describe_user_scram_credentials.handle),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: alter_user_scram_credentials.handle,
-    ApiKey.DESCRIBE_CLUSTER: describe_cluster.handle,
-    ApiKey.DESCRIBE_PRODUCERS: describe_producers.handle,
-    ApiKey.DESCRIBE_TRANSACTIONS: describe_transactions.handle,
+    ApiKey.DESCRIBE_CLUSTER: _answering(describe_cluster.handle),
+    ApiKey.DESCRIBE_PRODUCERS: _answering(describe_producers.handle),
+    ApiKey.DESCRIBE_TRANSACTIONS: _answering(describe_transactions.handle),
     ApiKey.LIST_TRANSACTIONS: list_transactions.handle,
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.handle,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: _answering(describe_topic_partitions.handle),
 }
 
-CLUSTER_HANDLERS: dict[AnyApiKey, Handler] = {
+CONTROLLER_HANDLERS: dict[AnyApiKey, Handler] = HANDLERS | {
     ApiKey.ELECT_LEADERS: elect_leaders.handle,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments.handle,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments.handle,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _answering(list_partition_reassignments.handle),
     BrokerApiKey.ALTER_PARTITION: alter_partition.handle,
-    BrokerApiKey.ENVELOPE: envelope.handle,
     BrokerApiKey.ALLOCATE_PRODUCER_IDS: allocate_producer_ids.handle,
 }
-"""What a broker of a cluster answers besides."""
-ALL_HANDLERS: dict[AnyApiKey, Handler] = HANDLERS | CLUSTER_HANDLERS
+"""How the controller of a cluster carries out what comes to it."""
 
-REFUSED_BY_OTHERS: dict[AnyApiKey, Callable[[ErrorCode], Message]] = {
-    BrokerApiKey.ALTER_PARTITION: alter_partition.refused,
-    BrokerApiKey.ALLOCATE_PRODUCER_IDS: allocate_producer_ids.refused,
-}
-"""What other brokers ask of the controller, and how one that is not the controller answers."""
+
+def cluster_handlers(member: ClusterMember) -> dict[AnyApiKey, Handler]:
+    """Those of a broker of a cluster: what the controller carries out goes there."""
+    altered, allocated = alter_partition.refused, allocate_producer_ids.refused
+    return {
+        **HANDLERS,
+        **dict.fromkeys(FORWARDED, partial(forward, member)),
+        BrokerApiKey.ALTER_PARTITION: partial(carry_out, member, altered),
+        BrokerApiKey.ALLOCATE_PRODUCER_IDS: partial(carry_out, member, allocated),
+        BrokerApiKey.ENVELOPE: partial(envelope.handle, member),
+    }

@@ -5,31 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from broker_sim.core.controller.replication_control import (
-    Decision,
-    PartitionResult,
-    ReplicationControl,
-)
+from broker_sim.core.controller.replication_control import Decision, PartitionResult
 from broker_sim.core.effects import Effects
-from broker_sim.core.membership import Membership
 from broker_sim.core.parts import BrokerParts
-from txnlog_kafka.wire.invariants import present
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
 Key = TypeVar("Key")
-
-
-def membership_of(parts: BrokerParts) -> Membership:
-    """Of a broker in a cluster; where it is alone nobody gets to these handlers."""
-    found = parts.membership
-    cluster = found if isinstance(found, Membership) else None
-    return present(cluster, "a request of clusters at a broker that is alone")
-
-
-def control_of(parts: BrokerParts) -> ReplicationControl:
-    """What decides of partitions, by the image of this broker."""
-    return membership_of(parts).controller.control
 
 
 def committed(parts: BrokerParts, decision: Decision[Answer], effects: Effects) -> Answer:

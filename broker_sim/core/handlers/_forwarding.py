@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from broker_sim.core.effects import Close, Effects, Request
-from broker_sim.core.membership import Membership
-from broker_sim.core.parts import respond
+from broker_sim.core.membership import ClusterMember
+from broker_sim.core.parts import BrokerParts, respond
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import KNOWN_APIS, ApiKey, Message
 
@@ -20,9 +20,25 @@ _Refuse = Callable[[Any, Any, dict[str, Any]], Message]
 _TEXT = "The controller has not answered in time."
 
 
-def forward(membership: Membership, request: Request, effects: Effects) -> None:
+def forward(member: ClusterMember, _parts: BrokerParts, request: Request, effects: Effects) -> None:
     """Answered when the controller has; REQUEST_TIMED_OUT when none does in time."""
-    membership.requests.forward(request, partial(_answer, request), effects)
+    member.requests.forward(request, partial(_answer, request), effects)
+
+
+def carry_out(
+    member: ClusterMember,
+    refused: Callable[[ErrorCode], Message],
+    _parts: BrokerParts,
+    request: Request,
+    effects: Effects,
+) -> None:
+    """What another broker asks of the controller: one that is not answers that it `refused`."""
+
+    def on_answer(answer: Any, effects: Effects) -> None:
+        message = refused(answer) if isinstance(answer, ErrorCode) else answer
+        respond(request, message, effects)
+
+    member.carry_out(request, on_answer, effects)
 
 
 def _answer(request: Request, answer: Any, effects: Effects) -> None:
@@ -109,13 +125,11 @@ def _of_elections(answer: Any, message: Any, fields: dict[str, Any]) -> Message:
     )
 
 
-def _of_reassignments(answer: Any, message: Any, fields: dict[str, Any]) -> Message:
-    del message
+def _of_reassignments(answer: Any, _message: Any, fields: dict[str, Any]) -> Message:
     return answer(throttle_time_ms=0, responses=[], **fields)
 
 
-def _of_listing(answer: Any, message: Any, fields: dict[str, Any]) -> Message:
-    del message
+def _of_listing(answer: Any, _message: Any, fields: dict[str, Any]) -> Message:
     return answer(throttle_time_ms=0, topics=[], **fields)
 
 

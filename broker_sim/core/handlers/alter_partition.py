@@ -8,7 +8,7 @@ from broker_sim.apis import BROKER_APIS, BrokerApiKey
 from broker_sim.core.controller.isr_changes import AlteredPartition, IsrChange
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import cluster_allowed
-from broker_sim.core.handlers._controller import committed, control_of, grouped
+from broker_sim.core.handlers._controller import committed, grouped
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import Message
@@ -33,7 +33,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
         for topic in message.topics
         for partition in topic.partitions
     ]
-    decision = control_of(parts).alter_partition(message.broker_id, message.broker_epoch, changes)
+    decision = parts.control.alter_partition(message.broker_id, message.broker_epoch, changes)
     if isinstance(decision.answer, ErrorCode):
         return refused(decision.answer)
     by_topic = grouped(decision.answer, lambda each: each.change.topic_id, _result)

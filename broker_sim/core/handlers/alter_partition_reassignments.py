@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from broker_sim.core.controller.replication_control import PartitionResult, Reassignment
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import cluster_allowed
-from broker_sim.core.handlers._controller import committed, control_of, results_by_topic
+from broker_sim.core.handlers._controller import committed, results_by_topic
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import CLUSTER_APIS, ApiKey, Message
@@ -30,7 +30,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     allowed = request.api_version < FACTOR_CHANGE_VERSION or bool(
         message.allow_replication_factor_change
     )
-    decision = control_of(parts).alter_reassignments(asked, allow_factor_change=allowed)
+    decision = parts.control.alter_reassignments(asked, allow_factor_change=allowed)
     results = committed(parts, decision, effects)
     return _answer(ErrorCode.NONE, results)
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
 from typing import Any
 
-from broker_sim.core.effects import Effects, Request
-from broker_sim.core.membership import Alone
+from broker_sim.core.effects import Request
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import APIS, KNOWN_APIS, ApiKey, Message
@@ -27,7 +25,9 @@ _CLIENT_NAME = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """Of a client's software and its version (KIP-511)."""
 
 
-def _api_keys(apis: Iterable[ApiKey]) -> list[Any]:
+@functools.cache
+def _api_keys(apis: frozenset[ApiKey]) -> list[Any]:
+    """Made once: each connection begins with this answer."""
     return [
         _Response.ApiVersion(
             api_key=int(api.key),
@@ -38,24 +38,17 @@ def _api_keys(apis: Iterable[ApiKey]) -> list[Any]:
     ]
 
 
-@functools.cache
-def _all_api_keys(*, is_alone: bool) -> list[Any]:
-    """Made once: each connection begins with this answer."""
-    return _api_keys(APIS if is_alone else KNOWN_APIS)
-
-
 def unsupported_version_response() -> Message:
     """The answer to an ApiVersions request newer than is supported; encoded as version 0 (KIP-511).
 
     It names the versions of ApiVersions only, for the client's next try.
     """
-    keys = _api_keys([ApiKey.API_VERSIONS])
+    keys = _api_keys(frozenset([ApiKey.API_VERSIONS]))
     return _Response(error_code=int(ErrorCode.UNSUPPORTED_VERSION), api_keys=keys)
 
 
-def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request) -> Message:
     """The table, and the level of transaction.version that clients decide by (KIP-890)."""
-    del effects
     if not _is_valid(request):
         return _Response(error_code=int(ErrorCode.INVALID_REQUEST), api_keys=[])
     parts.logins.on_versions(request)
@@ -75,7 +68,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     )
     return _Response(
         error_code=0,
-        api_keys=_all_api_keys(is_alone=isinstance(parts.membership, Alone)),
+        api_keys=_api_keys(parts.membership.apis),
         throttle_time_ms=0,
         supported_features=[supported] if request.api_version >= LEVEL_0_VERSION else [],
         **features,

@@ -6,7 +6,7 @@ from itertools import groupby
 
 from broker_sim.core.controller.acls import Acl, PatternType, ResourceType
 from broker_sim.core.controller.scram import Refusal
-from broker_sim.core.effects import Effects, Request
+from broker_sim.core.effects import Request
 from broker_sim.core.handlers._acls import read_filter, refused
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.errors import ErrorCode
@@ -16,9 +16,8 @@ _Response = APIS[ApiKey.DESCRIBE_ACLS].response
 _Resource = _Response.DescribeAclsResource
 
 
-def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request) -> Message:
     """Those that the filter means, by resource."""
-    del effects
     wanted = read_filter(request.message)
     refusal = refused(parts, request)
     if refusal is None and wanted.is_unknown:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_sim.core.effects import Effects, Request
+from broker_sim.core.effects import Request
 from broker_sim.core.handlers._access import cluster_allowed
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.errors import ErrorCode
@@ -11,9 +11,8 @@ from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 _Response = APIS[ApiKey.DESCRIBE_CLIENT_QUOTAS].response
 
 
-def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request) -> Message:
     """Nobody has a quota."""
-    del effects
     if not cluster_allowed(parts, request):
         refused = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         text = "quotas are not open to this principal"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from broker_sim.core.effects import Effects, Request
+from broker_sim.core.effects import Request
 from broker_sim.core.handlers._access import CLUSTER, authorized_operations
 from broker_sim.core.handlers._lookup import brokers_on
 from broker_sim.core.parts import BrokerParts
@@ -23,10 +23,9 @@ class EndpointType(enum.IntEnum):
     CONTROLLERS = 2
 
 
-def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request) -> Message:
     """The brokers, also those that are down when they are asked for (KIP-1073); controllers have no
     endpoint of their own here."""
-    del effects
     message = request.message
     endpoint_type = EndpointType.BROKERS if request.api_version == 0 else message.endpoint_type
     if endpoint_type != EndpointType.BROKERS:

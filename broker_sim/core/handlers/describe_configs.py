@@ -19,7 +19,7 @@ from broker_sim.core.config import (
 )
 from broker_sim.core.controller.configs import ALL_BROKERS, Resource
 from broker_sim.core.controller.topic_rules import TopicRefused, check_topic_name
-from broker_sim.core.effects import Effects, Request
+from broker_sim.core.effects import Request
 from broker_sim.core.handlers._configs import check_access, topic_config_names
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.errors import ErrorCode
@@ -40,9 +40,8 @@ class _Entry:
     read_only: bool
 
 
-def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request) -> Message:
     """Each resource on its own, once; no list of names, or an empty one, means all."""
-    del effects
     message = request.message
     results = []
     for (resource_type, name), wanted in _options(message.resources).items():

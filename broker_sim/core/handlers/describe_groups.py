@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_sim.core.effects import Effects, Request
+from broker_sim.core.effects import Request
 from broker_sim.core.group.requests import GroupDescription
 from broker_sim.core.handlers._access import GROUP, authorized_operations, group_allowed
 from broker_sim.core.parts import BrokerParts
@@ -20,9 +20,8 @@ OPERATIONS_VERSION = 3
 _NO_STATE = {ErrorCode.GROUP_AUTHORIZATION_FAILED: ""}
 
 
-def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request) -> Message:
     """State, members and assignments of each group, once."""
-    del effects
     groups = [
         _group(_description(parts, request, group_id), request.api_version)
         for group_id in dict.fromkeys(request.message.groups)

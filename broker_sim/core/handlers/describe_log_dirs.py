@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_sim.core.effects import Effects, Request
+from broker_sim.core.effects import Request
 from broker_sim.core.handlers._access import cluster_allowed
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.errors import ErrorCode
@@ -16,9 +16,8 @@ _Result = _Response.DescribeLogDirsResult
 _Topic = _Result.DescribeLogDirsTopic
 
 
-def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request) -> Message:
     """One directory; a null list of topics means all."""
-    del effects
     if not cluster_allowed(parts, request):
         refused = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return _Response(throttle_time_ms=0, error_code=refused, results=[])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker_sim.core.controller.topic_rules import TopicRefused, check_topic_name
-from broker_sim.core.effects import Effects, Request
+from broker_sim.core.effects import Request
 from broker_sim.core.handlers._access import topic_allowed
 from broker_sim.core.handlers._lookup import find_log
 from broker_sim.core.parts import BrokerParts
@@ -17,9 +17,8 @@ _Topic = _Response.TopicResponse
 _Partition = _Topic.PartitionResponse
 
 
-def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request) -> Message:
     """Shows which producer holds the last stable offset back; each partition once."""
-    del effects
     wanted: dict[str, dict[int, None]] = {}
     for topic in request.message.topics:
         wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))

@@ -6,7 +6,7 @@ from typing import Any
 
 from broker_sim.core.controller import Topic
 from broker_sim.core.controller.topic_rules import TopicRefused, check_topic_name
-from broker_sim.core.effects import Effects, Request
+from broker_sim.core.effects import Request
 from broker_sim.core.handlers._access import TOPIC, authorized_operations, topic_allowed
 from broker_sim.core.handlers._lookup import ZERO_ID
 from broker_sim.core.parts import BrokerParts
@@ -20,10 +20,9 @@ LIMIT_MAX = 2000
 """Kafka's max.request.partition.size.limit."""
 
 
-def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request) -> Message:
     """Topics in the order of their names, from the cursor on, up to the limit of partitions; those
     that may not be described come after them, or not at all where all are asked for."""
-    del effects
     message = request.message
     asked = {topic.name for topic in message.topics}
     names = sorted(asked or parts.image.topics)

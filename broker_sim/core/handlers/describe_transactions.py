@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from broker_sim.core.effects import Effects, Request
+from broker_sim.core.effects import Request
 from broker_sim.core.handlers._access import topic_allowed, transactional_id_allowed
 from broker_sim.core.parts import BrokerParts
 from broker_sim.core.transaction.results import TransactionDescription
@@ -17,9 +17,8 @@ _Response = APIS[ApiKey.DESCRIBE_TRANSACTIONS].response
 _State = _Response.TransactionState
 
 
-def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request) -> Message:
     """State, ids and partitions of each transactional id, once."""
-    del effects
     descriptions = [
         _description(parts, request, transactional_id)
         for transactional_id in dict.fromkeys(request.message.transactional_ids)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from broker_sim.core.effects import Effects, Request
+from broker_sim.core.effects import Request
 from broker_sim.core.handlers._access import cluster_allowed
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.errors import ErrorCode
@@ -16,9 +16,8 @@ _Response = APIS[ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS].response
 _Result = _Response.DescribeUserScramCredentialsResult
 
 
-def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request) -> Message:
     """These users, or all for none; one that is named twice is refused."""
-    del effects
     if not cluster_allowed(parts, request):
         return _Response(
             throttle_time_ms=0,

@@ -8,7 +8,7 @@ from broker_sim.core.controller.election import Election
 from broker_sim.core.controller.replication_control import PartitionResult
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import cluster_allowed
-from broker_sim.core.handlers._controller import committed, control_of, results_by_topic
+from broker_sim.core.handlers._controller import committed, results_by_topic
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import CLUSTER_APIS, ApiKey, Message
@@ -32,7 +32,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     partitions = None
     if message.topic_partitions is not None:
         partitions = [(each.topic, n) for each in message.topic_partitions for n in each.partitions]
-    decision = control_of(parts).elect_leaders(election, partitions)
+    decision = parts.control.elect_leaders(election, partitions)
     results = committed(parts, decision, effects)
     return _answer(ErrorCode.NONE, results)
 

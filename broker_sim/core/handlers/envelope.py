@@ -9,8 +9,8 @@ from broker_sim.apis import BROKER_APIS, BrokerApiKey
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.endpoint import inter_broker_listener
 from broker_sim.core.handlers._access import cluster_allowed
-from broker_sim.core.handlers._controller import membership_of
 from broker_sim.core.handlers._forwarding import FORWARDED
+from broker_sim.core.membership import ClusterMember
 from broker_sim.core.parts import BrokerParts, respond
 from txnlog_kafka.wire import framing
 from txnlog_kafka.wire.errors import ErrorCode
@@ -20,7 +20,9 @@ from txnlog_kafka.wire.messages import Message
 _Response = BROKER_APIS[BrokerApiKey.ENVELOPE].response
 
 
-def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message | None:
+def handle(
+    member: ClusterMember, parts: BrokerParts, request: Request, effects: Effects
+) -> Message | None:
     """Carried out as the client that has asked. Only a broker may say which that is: by the
     listener of brokers, and as one that may act for the cluster, as in Kafka."""
     if request.listener != inter_broker_listener(parts.config) or not cluster_allowed(
@@ -56,7 +58,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message | 
         )
         respond(request, _Response(response_data=frame[4:], error_code=0), effects)
 
-    membership_of(parts).carry_out(asked, on_answer, effects)
+    member.carry_out(asked, on_answer, effects)
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_sim.core.effects import Effects, Request
+from broker_sim.core.effects import Request
 from broker_sim.core.handlers._access import cluster_allowed, group_allowed
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
@@ -10,9 +10,8 @@ from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 _Response = APIS[ApiKey.LIST_GROUPS].response
 
 
-def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request) -> Message:
     """All groups, or those in the states (version 4) and of the types (version 5) asked for."""
-    del effects
     message = request.message
     listing = parts.groups.list_groups(
         state_filters=message.states_filter or (), type_filters=message.types_filter or ()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from broker_sim.core.controller.registrations import PartitionRegistration
-from broker_sim.core.effects import Effects, Request
+from broker_sim.core.effects import Request
 from broker_sim.core.handlers._access import cluster_allowed
-from broker_sim.core.handlers._controller import control_of, grouped
+from broker_sim.core.handlers._controller import grouped
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import CLUSTER_APIS, ApiKey, Message
@@ -16,9 +16,8 @@ _Response = CLUSTER_APIS[ApiKey.LIST_PARTITION_REASSIGNMENTS].response
 _Topic = _Response.OngoingTopicReassignment
 
 
-def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request) -> Message:
     """Of these partitions, or of all for a null list."""
-    del effects
     wanted = request.message.topics
     if not cluster_allowed(parts, request):
         error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -28,7 +27,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     partitions = None
     if wanted is not None:
         partitions = [(each.name, number) for each in wanted for number in each.partition_indexes]
-    ongoing = control_of(parts).list_reassignments(partitions)
+    ongoing = parts.control.list_reassignments(partitions)
     by_topic = grouped(ongoing, lambda each: each[0], _ongoing)
     return _Response(
         throttle_time_ms=0,

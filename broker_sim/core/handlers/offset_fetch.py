@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from broker_sim.core.effects import Effects, Request
+from broker_sim.core.effects import Request
 from broker_sim.core.group.requests import FetchedOffset, OffsetFetchResult
 from broker_sim.core.handlers._access import group_allowed, topic_allowed
 from broker_sim.core.handlers._lookup import ZERO_ID
@@ -26,9 +26,8 @@ GROUPS_VERSION = 8
 TOPIC_ID_VERSION = 10
 
 
-def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request) -> Message:
     """A null list of topics means every offset of the group."""
-    del effects
     message = request.message
     require_stable = bool(message.require_stable)
     if request.api_version < GROUPS_VERSION:

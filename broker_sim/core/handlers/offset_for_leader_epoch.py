@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from broker_sim.core.effects import Effects, Request
+from broker_sim.core.effects import Request
 from broker_sim.core.handlers._access import cluster_allowed, topic_allowed
 from broker_sim.core.handlers._lookup import find_led
 from broker_sim.core.parts import BrokerParts
@@ -17,9 +17,8 @@ _Topic = _Response.OffsetForLeaderTopicResult
 UNDEFINED = (-1, -1)
 
 
-def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request) -> Message:
     """The largest epoch not above the one asked for, and its end offset (exclusive)."""
-    del effects
     sees_all = cluster_allowed(parts, request)
     topics = []
     for topic in request.message.topics:

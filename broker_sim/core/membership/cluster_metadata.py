@@ -30,12 +30,10 @@ UNCLEAN_ELECTION_BEFORE = "unclean-election-before-the-start"
 class ClusterMetadata:
     """The image of a broker in a cluster. Implements `Metadata`."""
 
-    def __init__(self, node_id: int) -> None:
+    def __init__(self, node_id: int, publish: Callable[[ImageDelta, Effects], None]) -> None:
+        """`publish` is called with each change that was read."""
         self.image = ClusterImage(node_id)
-        self.publish: Callable[[ImageDelta, Effects], None] = lambda _delta, _effects: None
-        """Called with each change that was read; the publisher's, once the logs are open."""
-        self.on_cluster_id: Callable[[Effects], None] = lambda _effects: None
-        """Called when the cluster, which is a new one, gets its id."""
+        self._publish = publish
         self.next_offset = 0
         """Of the registry's log: all records below are in the image."""
         self.bytes_since_snapshot = 0
@@ -46,9 +44,8 @@ class ClusterMetadata:
         """The last unclean election of each partition that was read at the start."""
         self._draft: list[MetadataRecord] | None = None
 
-    def commit(self, records: Sequence[MetadataRecord], effects: Effects) -> None:
+    def commit(self, records: Sequence[MetadataRecord], _effects: Effects) -> None:
         """Collect the records of the request that is being handled."""
-        del effects
         check(self._draft is not None, "records of nobody who waits for them", records=records)
         if self._draft is not None:
             self._draft += records
@@ -65,7 +62,7 @@ class ClusterMetadata:
     def replay(self, values: Sequence[bytes], effects: Effects) -> None:
         """The next records of the registry's log; each is carried out before the one after."""
         for value in values:
-            record, had_id = decode_record(value), bool(self.image.cluster_id)
+            record = decode_record(value)
             delta = self.image.replay(record)
             self.next_offset += 1
             self.bytes_since_snapshot += len(value)
@@ -75,9 +72,7 @@ class ClusterMetadata:
                     _report_unclean(UNCLEAN_ELECTION, delta, effects)
                 else:
                     self._unclean[delta.topic.topic_id, delta.partition] = delta
-            if self.image.cluster_id and not had_id:
-                self.on_cluster_id(effects)
-            self.publish(delta, effects)
+            self._publish(delta, effects)
 
     def catch_up(self, effects: Effects) -> None:
         """All that was there at the start is read.
@@ -95,16 +90,14 @@ class ClusterMetadata:
     def restore(self, end_offset: int, values: Sequence[bytes], effects: Effects) -> None:
         """The snapshot of all records below the offset, of which this broker lacks some; what it
         changes is carried out at once. Raises DataDirectoryError when it is of another cluster."""
-        records, had_id = [decode_record(value) for value in values], bool(self.image.cluster_id)
-        if had_id:
+        records = [decode_record(value) for value in values]
+        if self.image.cluster_id:
             _check_same_cluster(self.image.cluster_id, records)
         deltas = self.image.restore(records)
         effects.trace("metadata-restored", end_offset=end_offset, before=self.next_offset)
         self.next_offset, self.bytes_since_snapshot = end_offset, 0
-        if self.image.cluster_id and not had_id:
-            self.on_cluster_id(effects)
         for delta in deltas:
-            self.publish(delta, effects)
+            self._publish(delta, effects)
 
 
 def _check_same_cluster(cluster_id: str, records: Sequence[MetadataRecord]) -> None:

@@ -18,7 +18,6 @@ from broker_sim.core.membership.cluster_metadata import ClusterMetadata
 from broker_sim.core.membership.decisions import Decisions
 from broker_sim.core.membership.registration import registered_brokers
 from broker_sim.core.membership.registry_link import RegistryLink
-from broker_sim.core.replies import Reply
 
 IMBALANCE_TIMER = ("leader-imbalance",)
 
@@ -58,12 +57,6 @@ class Controller:
             self._watch_imbalance(effects)
             self._review_brokers(effects)
 
-    def submit(
-        self, plan: Callable[[Effects], list[MetadataRecord]], done: Reply[bool], effects: Effects
-    ) -> None:
-        """As `Decisions.submit`."""
-        self._decisions.submit(plan, done, effects)
-
     def on_timer(self, key: TimerKey, effects: Effects) -> bool:
         """Whether the timer is of this module."""
         if key == IMBALANCE_TIMER:
@@ -71,15 +64,15 @@ class Controller:
             if self.is_active:
                 self._watch_imbalance(effects)
                 if self._config.boolean("auto.leader.rebalance.enable"):
-                    self._decisions.submit(self._plan_rebalance, _ignore, effects)
+                    self._decisions.submit(lambda _: self._plan_rebalance(), _ignore, effects)
         return key == IMBALANCE_TIMER
 
     # ------------------------------------------------------------------ details
 
     def _review_brokers(self, effects: Effects) -> None:
-        if not self._is_reviewing and self._link.has_all_records and self._plan_brokers(effects):
+        if not self._is_reviewing and self._link.has_all_records and self._plan_brokers():
             self._is_reviewing = True
-            self._decisions.submit(self._plan_brokers, self._on_reviewed, effects)
+            self._decisions.submit(lambda _: self._plan_brokers(), self._on_reviewed, effects)
 
     def _on_reviewed(self, is_done: bool, effects: Effects) -> None:
         self._is_reviewing = False
@@ -88,10 +81,9 @@ class Controller:
         else:
             self._link.pause(effects)
 
-    def _plan_brokers(self, effects: Effects) -> list[MetadataRecord]:
+    def _plan_brokers(self) -> list[MetadataRecord]:
         """What the first broker whose registration is not in the image needs; those that are gone
         come first, so that no broker is elected that is down."""
-        del effects
         image, registered = self._metadata.image, registered_brokers(self._link.nodes)
         if not image.cluster_id:
             return [cluster_record(self._new_cluster_id())]
@@ -104,8 +96,7 @@ class Controller:
                 return records
         return []
 
-    def _plan_rebalance(self, effects: Effects) -> list[MetadataRecord]:
-        del effects
+    def _plan_rebalance(self) -> list[MetadataRecord]:
         return self.control.elect_leaders(Election.PREFERRED, None).records
 
     def _watch_imbalance(self, effects: Effects) -> None:

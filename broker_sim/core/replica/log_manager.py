@@ -30,7 +30,7 @@ from broker_sim.core.log import (
     PartitionLog,
     stray_directory_name,
 )
-from broker_sim.core.log.compression import NO_CODECS, Codecs
+from broker_sim.core.log.compression import Codecs
 from broker_sim.core.log.files import PARTITION_METADATA, directory_name, read_whole
 from broker_sim.core.log.offset_checkpoint import (
     CLEANER_FILE,
@@ -113,11 +113,6 @@ def log_config(topic: Topic, config: BrokerConfig) -> LogConfig:
     )
 
 
-def name_of(log: PartitionLog) -> TopicPartition:
-    """The partition that the log is of."""
-    return log.name
-
-
 def _has_other_replicas(topic: Topic, partition: int) -> bool:
     return partition < len(topic.partitions) and len(topic.partitions[partition].replicas) > 1
 
@@ -149,7 +144,14 @@ def _check_leader_epoch(log: PartitionLog, registration: PartitionRegistration) 
 class LogManager:
     """Every partition's log, by its name."""
 
-    def __init__(self, config: BrokerConfig, storage: Storage, codecs: Codecs = NO_CODECS) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        storage: Storage,
+        codecs: Codecs,
+        metadata_read: Callable[[], int],
+    ) -> None:
+        """`metadata_read` is how far the registry's log was read, 0 where a broker is alone."""
         self._config = config
         self._storage = storage
         self._logs: dict[TopicPartition, PartitionLog] = {}
@@ -163,8 +165,7 @@ class LogManager:
         self._high_watermarks = OffsetCheckpointFile(HIGH_WATERMARK_FILE, storage)
         """Of partitions with several replicas, and how far the metadata was read; a broker that is
         alone has no such file."""
-        self.metadata_read: Callable[[], int] = lambda: 0
-        """How far a broker of a cluster has read the registry's log."""
+        self._metadata_read = metadata_read
         self.cleaned = OffsetCheckpointFile(CLEANER_FILE, storage)
         """Up to where the cleaner has compacted each log."""
         self._checkpoints = (self._log_starts, self._high_watermarks, self.cleaned)
@@ -280,7 +281,7 @@ class LogManager:
         reached: dict[tuple[str, int], int] = {
             name: log.high_watermark for name, log in self._logs.items() if not log.single_replica
         }
-        if read := self.metadata_read():
+        if read := self._metadata_read():
             reached[METADATA_TOPIC, 0] = read
         known = self._high_watermarks.offsets
         if any(known.get(name) != offset for name, offset in reached.items()):
@@ -315,7 +316,7 @@ class LogManager:
 
     def keep_log_starts(self, logs: Iterable[PartitionLog], effects: Effects) -> None:
         """Make the moved starts of these logs durable, before any file below them goes."""
-        self._log_starts.put({name_of(log): log.log_start_offset for log in logs}, effects)
+        self._log_starts.put({log.name: log.log_start_offset for log in logs}, effects)
 
     # ------------------------------------------------------------------ details
 
@@ -375,7 +376,7 @@ class LogManager:
         except DamagedLog as error:
             raise DataDirectoryError(str(error)) from error
         if known.has_other_replicas:  # it may have been cut at damage
-            self.lower_checkpoints(name_of(log), log.log_end_offset, effects)
+            self.lower_checkpoints(log.name, log.log_end_offset, effects)
         return log
 
     def _check_directory(self, topic: Topic, partition: int) -> None:
@@ -401,9 +402,9 @@ class LogManager:
     def _check_metadata_read(self) -> None:
         """Before anything is set aside for metadata that has forgotten it."""
         before = self._high_watermarks.offsets.get((METADATA_TOPIC, 0), 0)
-        if self.metadata_read() < before:
+        if self._metadata_read() < before:
             raise DataDirectoryError(
-                f"the registry's metadata log ends at offset {self.metadata_read()}, and this "
+                f"the registry's metadata log ends at offset {self._metadata_read()}, and this "
                 f"broker had read up to {before}: the registry was started with an older copy of "
                 f"its data directory. {_PUT_BACK}"
             )

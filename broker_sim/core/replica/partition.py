@@ -152,9 +152,8 @@ class Partition:
         starts = [each.log_start_offset for replica, each in followers.items() if replica in alive]
         return min([self.log.log_start_offset, *starts])
 
-    def when_deleted(self, offset: int, reply: Reply[ErrorCode], effects: Effects) -> None:
+    def when_deleted(self, offset: int, reply: Reply[ErrorCode]) -> None:
         """Call `reply` once the low watermark has come to the offset: see `release_deleted`."""
-        del effects
         self._deleting.append((offset, reply))
 
     def release_deleted(self, alive: Collection[int], effects: Effects) -> None:

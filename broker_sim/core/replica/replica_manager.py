@@ -16,7 +16,7 @@ from broker_sim.core.effects import Effects, TimerKey
 from broker_sim.core.free_space import NO_FREE_SPACE, FreeSpace
 from broker_sim.core.log import AppendOrigin, AppendResult, PartitionLog
 from broker_sim.core.replica.delayed_produce import PRODUCE_TIMER, DelayedProduces, Outcomes
-from broker_sim.core.replica.log_manager import LogManager, name_of
+from broker_sim.core.replica.log_manager import LogManager
 from broker_sim.core.replica.partition import Partition
 from broker_sim.core.replies import Reply
 from txnlog_kafka.wire.errors import ErrorCode
@@ -70,7 +70,7 @@ class ReplicaManager:
 
     def partition(self, log: PartitionLog) -> Partition:
         """The replica that has this log."""
-        name = name_of(log)
+        name = log.name
         partition = self._partitions.get(name)
         if partition is None or partition.log is not log:
             partition = self._partitions[name] = Partition(log)
@@ -126,7 +126,7 @@ class ReplicaManager:
         if self._flushes_transactions and self._rests_on_disk(partition):
             partition.log.flush(effects)
         if partition.advance(effects, self.lag_max_ms, self.is_eligible):
-            self._changed.add(name_of(partition.log))
+            self._changed.add(partition.log.name)
             partition.release(effects)
         partition.release_deleted(self._image.brokers, effects)
 
@@ -192,7 +192,7 @@ class ReplicaManager:
         return None
 
     def _appended(self, log: PartitionLog, effects: Effects) -> None:
-        self._changed.add(name_of(log))
+        self._changed.add(log.name)
         self.advance(self.partition(log), effects)
 
     def append_marker(
@@ -261,7 +261,7 @@ class ReplicaManager:
             self._logs.keep_log_starts(moved, effects)
             for log in moved:
                 log.remove_below_start(effects)
-                self._changed.add(name_of(log))
+                self._changed.add(log.name)
         return results
 
     def when_all_deleted(
@@ -278,7 +278,7 @@ class ReplicaManager:
         def begin(
             partition: Partition, start: int, reply: Reply[ErrorCode], effects: Effects
         ) -> None:
-            partition.when_deleted(start, reply, effects)
+            partition.when_deleted(start, reply)
             partition.release_deleted(self._image.brokers, effects)
 
         self._delayed.wait(starts, timeout_ms, reply, effects, begin)

@@ -6,8 +6,6 @@ Kafka's `ReplicaManager` that deal with leaders, followers and ISRs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.controller.image import ClusterImage
 from broker_sim.core.controller.registrations import NO_LEADER, PartitionRegistration
@@ -19,11 +17,10 @@ from broker_sim.core.replica.fetcher import (
     FollowerActions,
     ReplicaFetchers,
 )
-from broker_sim.core.replica.leader import AlterPartition, FetchPosition, IsrProposal
+from broker_sim.core.replica.leader import AlterPartition, FetchPosition
 from broker_sim.core.replica.log_cleaner import LogCleaner
-from broker_sim.core.replica.log_manager import LogManager, name_of
+from broker_sim.core.replica.log_manager import LogManager
 from broker_sim.core.replica.replica_manager import ReplicaManager
-from broker_sim.core.replies import Reply
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.records import HEADER_BYTES, parse_header
 from txnlog_kafka.wire.topics import TopicPartition
@@ -34,14 +31,8 @@ BELOW_HIGH_WATERMARK = "truncated-below-high-watermark"
 """The kind of the trace (Kafka's ReplicaFetcherThread warns as well)."""
 
 
-def no_controller(proposal: IsrProposal, reply: Reply[ErrorCode], effects: Effects) -> None:
-    """Nobody is there to ask."""
-    del proposal, reply, effects
-
-
 class Replication:
-    """See the module. `alter_partition` is set by who knows the way to the controller, and
-    `role_changed`, called when this broker leads or does not, by who has to know that."""
+    """See the module."""
 
     def __init__(
         self,
@@ -51,9 +42,10 @@ class Replication:
         replicas: ReplicaManager,
         peers: Peers,
         cleaner: LogCleaner,
+        *,
+        alter_partition: AlterPartition,
     ) -> None:
-        self.alter_partition: AlterPartition = no_controller
-        self.role_changed: Callable[[TopicPartition, Effects], None] = lambda _name, _effects: None
+        self._alter_partition = alter_partition
         self._config = config
         self._image = image
         self._logs = logs
@@ -69,15 +61,14 @@ class Replication:
         self._checkpoints = False
         """The timer for the next checkpoint of the high watermarks is set."""
 
-    def start(self, effects: Effects) -> None:
-        """Follow, after a start. What this broker led it leads again in another epoch only: it may
-        have lost what was not flushed, and must not write other batches with the same epoch."""
-        for topic in self._image.topics.values():
-            for number, registration in enumerate(topic.partitions):
-                name = TopicPartition(topic.name, number)
-                if registration.leader == self._image.node_id:
-                    self._led_before[name] = registration.leader_epoch
-                self.apply(name, registration, effects)
+    def fence(
+        self, name: TopicPartition, registration: PartitionRegistration, effects: Effects
+    ) -> None:
+        """As `apply`; but what this broker led it leads again in another epoch only: it may have
+        lost what was not flushed, and must not write other batches with the same epoch."""
+        if registration.leader == self._image.node_id:
+            self._led_before[name] = registration.leader_epoch
+        self.apply(name, registration, effects)
 
     def apply(
         self, name: TopicPartition, registration: PartitionRegistration, effects: Effects
@@ -94,10 +85,8 @@ class Replication:
             partition.lead(node_id, registration, effects)
             self._replicas.advance(partition, effects)
             self._schedule(effects)
-            self.role_changed(name, effects)
             return
         partition.follow(registration, effects)
-        self.role_changed(name, effects)
         self._replicas.wake(name)
         if registration.leader in (node_id, NO_LEADER):
             self._fetchers.forget(name)
@@ -108,7 +97,6 @@ class Replication:
         """Its replica is not here any more."""
         self.forget(name)
         self._replicas.delete_partition(name, effects)
-        self.role_changed(name, effects)
 
     def forget(self, name: TopicPartition) -> None:
         """Its topic is gone."""
@@ -150,7 +138,7 @@ class Replication:
             replica_id, partition.log.high_watermark, self._replicas.is_eligible
         )
         if wanted is not None:
-            partition.propose(wanted, self.alter_partition, effects)
+            partition.propose(wanted, self._alter_partition, effects)
         self._replicas.advance(partition, effects)
 
     def _check_isrs(self, effects: Effects) -> None:
@@ -164,7 +152,7 @@ class Replication:
             self._schedule(effects)
             wanted = leader.shrunk_isr(log.log_end_offset, now_ms, lag_max_ms)
             if wanted is not None:
-                partition.propose(wanted, self.alter_partition, effects)
+                partition.propose(wanted, self._alter_partition, effects)
             # A replica that was waited for, that it may join, is not any more.
             self._replicas.advance(partition, effects)
 
@@ -186,7 +174,7 @@ class Replication:
     def _append(self, log: PartitionLog, data: bytes, effects: Effects) -> ErrorCode:
         """What the leader has next. The first batch must begin where this log ends, or above it
         where the leader has compacted."""
-        name = name_of(log)
+        name = log.name
         if not self._replicas.allows_append(effects):
             return ErrorCode.KAFKA_STORAGE_ERROR
         if len(data) < HEADER_BYTES or parse_header(data).base_offset < log.log_end_offset:
@@ -207,11 +195,11 @@ class Replication:
     def _begin_at(self, log: PartitionLog, offset: int, effects: Effects) -> None:
         self._prepare_truncation(log, offset, effects)
         log.truncate_fully_and_start_at(offset, effects)
-        self._replicas.wake(name_of(log))
+        self._replicas.wake(log.name)
 
     def _prepare_truncation(self, log: PartitionLog, offset: int, effects: Effects) -> None:
         self._cleaner.abandon(log, effects)
-        self._logs.lower_checkpoints(name_of(log), offset, effects)
+        self._logs.lower_checkpoints(log.name, offset, effects)
 
     def _take_leader_offsets(
         self, log: PartitionLog, high_watermark: int, log_start_offset: int, effects: Effects
@@ -220,7 +208,7 @@ class Replication:
         before = log.high_watermark
         log.advance_high_watermark(high_watermark, effects)
         if log.high_watermark > before:
-            self._replicas.wake(name_of(log))
+            self._replicas.wake(log.name)
         start_offset = min(log_start_offset, log.high_watermark)
         if log.increase_log_start(start_offset, effects):
             self._logs.flush([log], effects)

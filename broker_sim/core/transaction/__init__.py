@@ -1,6 +1,5 @@
 """The transaction coordinator: states, decisions, markers, the transaction log, producer ids."""
 
-from broker_sim.core.transaction.config import TransactionConfig
 from broker_sim.core.transaction.coordinator import TransactionCoordinator
 from broker_sim.core.transaction.results import (
     ListedTransaction,
@@ -14,7 +13,6 @@ from broker_sim.core.transaction.states import TransactionState
 __all__ = [
     "ListedTransaction",
     "ProducerIdResult",
-    "TransactionConfig",
     "TransactionCoordinator",
     "TransactionDescription",
     "TransactionFilters",

@@ -14,9 +14,9 @@ so a crash may leave any prefix of them; a load goes on from there.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from functools import partial
 
+from broker_sim.core.config import BrokerConfig
 from broker_sim.core.controller.producer_ids import ProducerIdBlocks
 from broker_sim.core.coordinator.marker_sender import MarkerSender
 from broker_sim.core.coordinator.partition_writer import PartitionWriter
@@ -26,7 +26,6 @@ from broker_sim.core.effects import Effects, TimerKey
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.replies import Reply
 from broker_sim.core.transaction.checks import refuse_add, refuse_init, refuse_verify
-from broker_sim.core.transaction.config import TransactionConfig
 from broker_sim.core.transaction.end_txn import EndTxnRequest
 from broker_sim.core.transaction.ending import TransactionEnding
 from broker_sim.core.transaction.listing import describe_transaction, list_transactions
@@ -72,12 +71,13 @@ class TransactionCoordinator:
 
     def __init__(
         self,
-        config: TransactionConfig,
+        config: BrokerConfig,
         writer: PartitionWriter,
         sender: MarkerSender,
         producer_ids: ProducerIdBlocks,
     ) -> None:
         self._config = config
+        self._offsets_partition_count = config.integer("offsets.topic.num.partitions")
         self._writer = writer
         self._timers = KeyedTimers()
         self._producer_ids = ProducerIdManager(producer_ids)
@@ -108,7 +108,7 @@ class TransactionCoordinator:
     def resize(self, topic: str, partition_count: int) -> None:
         """An internal topic exists now, with so many partitions."""
         if topic == GROUP_METADATA_TOPIC:
-            self._config = replace(self._config, offsets_partition_count=partition_count)
+            self._offsets_partition_count = partition_count
         else:
             self._manager.runtime.resize(partition_count)
 
@@ -207,7 +207,7 @@ class TransactionCoordinator:
     def _find_to_init(self, transactional_id: str, timeout_ms: int) -> TransactionShard | ErrorCode:
         if not transactional_id:
             return _E.INVALID_REQUEST
-        if not 0 < timeout_ms <= self._config.timeout_ms_max:
+        if not 0 < timeout_ms <= self._config.integer("transaction.max.timeout.ms"):
             return _E.INVALID_TRANSACTION_TIMEOUT
         return self._manager.find(transactional_id)
 
@@ -318,7 +318,7 @@ class TransactionCoordinator:
         client_transaction_version: int = 0,
     ) -> None:
         """AddOffsetsToTxn: the group's partition of `__consumer_offsets` joins the transaction."""
-        partition = partition_for(group_id, self._config.offsets_partition_count)
+        partition = partition_for(group_id, self._offsets_partition_count)
         self.add_partitions(
             transactional_id,
             [TopicPartition(GROUP_METADATA_TOPIC, partition)],
@@ -373,9 +373,10 @@ class TransactionCoordinator:
     # ---------------------------------------------------------------- sweeps
 
     def _schedule_abort(self, effects: Effects) -> None:
-        self._timers.schedule(
-            TIMEOUT_TIMER, self._config.abort_timed_out_interval_ms, self._abort_sweep, effects
+        interval_ms = self._config.integer(
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms"
         )
+        self._timers.schedule(TIMEOUT_TIMER, interval_ms, self._abort_sweep, effects)
 
     def _abort_sweep(self, effects: Effects) -> None:
         overdue = self._manager.timed_out(effects.monotonic_ms)
@@ -388,12 +389,10 @@ class TransactionCoordinator:
             self._ending.fence_and_abort(each, traced, effects)
 
     def _schedule_expiration(self, effects: Effects) -> None:
-        self._timers.schedule(
-            EXPIRATION_TIMER,
-            self._config.remove_expired_interval_ms,
-            self._expiration_sweep,
-            effects,
+        interval_ms = self._config.integer(
+            "transaction.remove.expired.transaction.cleanup.interval.ms"
         )
+        self._timers.schedule(EXPIRATION_TIMER, interval_ms, self._expiration_sweep, effects)
 
     def _expiration_sweep(self, effects: Effects) -> None:
         self._manager.remove_expired(effects)

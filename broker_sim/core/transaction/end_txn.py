@@ -106,7 +106,7 @@ def decide_end_txn_v2(
     is_pending: bool,
     fence_commit_after_abort: bool = False,
 ) -> EndTxnDecision:
-    """EndTxn version 5 on. For `fence_commit_after_abort` see `TransactionConfig`."""
+    """EndTxn version 5 on. `fence_commit_after_abort` is an option of the broker."""
     _check_storable(metadata)
     if is_pending:
         return _E.CONCURRENT_TRANSACTIONS

@@ -6,11 +6,11 @@ the decision is, and what the client goes on with is what COMPLETE will hold.
 
 from __future__ import annotations
 
+from broker_sim.core.config import BrokerConfig
 from broker_sim.core.coordinator.partition_writer import PartitionWriter
 from broker_sim.core.coordinator.runtime import flush_logs
 from broker_sim.core.effects import Effects
 from broker_sim.core.replies import Reply
-from broker_sim.core.transaction.config import TransactionConfig
 from broker_sim.core.transaction.end_txn import (
     EndTxnDecision,
     EndTxnRequest,
@@ -42,7 +42,7 @@ class TransactionEnding:
 
     def __init__(
         self,
-        config: TransactionConfig,
+        config: BrokerConfig,
         writer: PartitionWriter,
         manager: TransactionStateManager,
         markers: MarkerManager,
@@ -94,7 +94,7 @@ class TransactionEnding:
             entry.committed,
             request,
             is_pending=is_pending,
-            fence_commit_after_abort=self._config.fence_commit_after_abort,
+            fence_commit_after_abort=self._config.boolean("transaction.fence.commit.after.abort"),
         )
 
     def _next_producer_id(
@@ -117,7 +117,7 @@ class TransactionEnding:
     ) -> None:
         """Append PREPARE; once it is committed the transaction is decided. Then the markers."""
         shard, entry = found
-        if target.state is _S.PREPARE_COMMIT and self._config.flush_on_commit:
+        if target.state is _S.PREPARE_COMMIT and self._config.boolean("flush.on.commit"):
             # The decision says "all of it is there", so the data must be durable before it.
             flush_logs(self._writer, entry.committed.partitions, effects)
 
@@ -140,7 +140,7 @@ class TransactionEnding:
     ) -> None:
         """Stop the producer of an ongoing transaction and abort it, as the server's version."""
         entry = found[1]
-        version = self._config.transaction_version
+        version = self._config.integer("transaction.version")
         next_producer_id = self._next_producer_id(
             entry.committed, effects, bumps=version >= TRANSACTION_VERSION_2
         )

@@ -15,12 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
+from broker_sim.core.config import BrokerConfig
 from broker_sim.core.coordinator.marker_sender import MarkerSender
 from broker_sim.core.coordinator.partition_writer import PartitionMarker, PartitionWriter
 from broker_sim.core.coordinator.runtime import flush_logs
 from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import Effects
-from broker_sim.core.transaction.config import TransactionConfig
 from broker_sim.core.transaction.metadata import TransactionEntry, plan_complete
 from broker_sim.core.transaction.state_manager import TransactionShard, TransactionStateManager
 from broker_sim.core.transaction.states import PREPARED, TransactionState
@@ -30,6 +30,8 @@ from txnlog_kafka.wire.records import MarkerType, TransactionMarker
 from txnlog_kafka.wire.topics import TopicPartition
 
 RETRY_TIMER = ("transaction-markers",)
+MARKER_RETRY_MS = 100
+"""How soon refused markers are tried again."""
 
 _CANCELS = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 """Another coordinator decided meanwhile; this one must not write COMPLETE."""
@@ -71,7 +73,7 @@ class MarkerManager:
 
     def __init__(
         self,
-        config: TransactionConfig,
+        config: BrokerConfig,
         writer: PartitionWriter,
         sender: MarkerSender,
         manager: TransactionStateManager,
@@ -115,7 +117,7 @@ class MarkerManager:
 
     def _schedule(self, effects: Effects) -> None:
         if self._waiting and RETRY_TIMER not in self._timers:
-            self._timers.schedule(RETRY_TIMER, self._config.marker_retry_ms, self._retry, effects)
+            self._timers.schedule(RETRY_TIMER, MARKER_RETRY_MS, self._retry, effects)
 
     def _advance(self, decided: _Decided, effects: Effects) -> None:
         """Ask for the markers that are missing and not on their way."""
@@ -131,7 +133,7 @@ class MarkerManager:
         """Some markers are written or refused: is that all?"""
         if not self._is_waiting(decided):
             return
-        if decided.written and self._config.flush_on_commit:
+        if decided.written and self._config.boolean("flush.on.commit"):
             flush_logs(self._writer, decided.written, effects)
         decided.written.clear()
         if decided.is_canceled:
@@ -195,8 +197,7 @@ class MarkerManager:
             return
         decided.is_completing = True
 
-        def on_complete(error: ErrorCode, effects: Effects) -> None:
-            del effects
+        def on_complete(error: ErrorCode, _effects: Effects) -> None:
             if not self._is_waiting(decided):
                 return
             if error is ErrorCode.NONE:

@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
+from broker_sim.core.config import BrokerConfig
 from broker_sim.core.coordinator.codec import CorruptRecord
 from broker_sim.core.coordinator.partition_writer import PartitionWriter
-from broker_sim.core.coordinator.runtime import CoordinatorResult, CoordinatorRuntime
+from broker_sim.core.coordinator.runtime import CoordinatorResult, CoordinatorRuntime, Logged
 from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import Effects
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.replies import Reply
-from broker_sim.core.transaction.config import TransactionConfig
 from broker_sim.core.transaction.log_records import (
     decode_key,
     decode_value,
@@ -77,12 +77,9 @@ class TransactionShard:
         metadata = None if raw.value is None else decode_value(transactional_id, raw.value)
         return TransactionRecord(transactional_id, metadata)
 
-    def replay(
-        self, record: TransactionRecord, offset: int, producer_id: int, effects: Effects
-    ) -> None:
+    def replay(self, logged: Logged[TransactionRecord], effects: Effects) -> None:
         """The only place where committed state changes."""
-        del offset, producer_id
-        transactional_id, metadata = record
+        transactional_id, metadata = logged.record
         if metadata is None:
             self.entries.pop(transactional_id, None)
             return
@@ -92,11 +89,6 @@ class TransactionShard:
             entry.complete(metadata)
         else:
             entry.committed = metadata
-
-    def replay_marker(self, producer_id: int, committed: bool) -> int:
-        """No transaction writes to this topic."""
-        del producer_id, committed
-        return 0
 
     def on_loaded(self, effects: Effects) -> None:
         """Only to be traced."""
@@ -115,22 +107,23 @@ Found = tuple[TransactionShard, TransactionEntry]
 class TransactionStateManager:
     """Owns the entries; the coordinator asks for them and says what to append."""
 
-    def __init__(
-        self, config: TransactionConfig, writer: PartitionWriter, timers: KeyedTimers
-    ) -> None:
+    def __init__(self, config: BrokerConfig, writer: PartitionWriter, timers: KeyedTimers) -> None:
         self._config = config
         self.runtime: CoordinatorRuntime[TransactionShard, TransactionRecord] = CoordinatorRuntime(
             "transaction",
             TRANSACTION_STATE_TOPIC,
-            config.partition_count,
+            config.integer("transaction.state.log.num.partitions"),
             writer,
             self._new_shard,
             timers,
-            flushes=config.flush_on_commit,
+            replay_marker=None,  # no transaction writes to this topic
+            flushes=config.boolean("flush.on.commit"),
         )
 
     def _new_shard(self, partition: int, log: PartitionLog) -> TransactionShard:
-        return TransactionShard(partition, log.leader_epoch, self._config.transaction_version)
+        return TransactionShard(
+            partition, log.leader_epoch, self._config.integer("transaction.version")
+        )
 
     def find(self, transactional_id: str) -> TransactionShard | ErrorCode:
         """The shard of an id, or NOT_COORDINATOR; INVALID_REQUEST for one that is too long."""
@@ -230,7 +223,7 @@ class TransactionStateManager:
 
     def remove_expired(self, effects: Effects) -> None:
         """Write tombstones for ids that were idle for transactional.id.expiration.ms."""
-        deadline_ms = effects.now_ms - self._config.id_expiration_ms
+        deadline_ms = effects.now_ms - self._config.integer("transactional.id.expiration.ms")
         for shard in self.runtime.shards():
             expired = [
                 transactional_id

@@ -10,12 +10,13 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from broker_sim.core.config import BrokerConfig
 from broker_sim.core.coordinator.partition_writer import PartitionMarker
 from broker_sim.core.effects import Append, Effects, Flush, SetTimer, StorageOperation
-from broker_sim.core.group import GroupConfig, GroupCoordinator
+from broker_sim.core.group import GroupCoordinator
 from broker_sim.core.group.requests import JoinGroup, OffsetCommit, OffsetToCommit, SyncGroup
 from broker_sim.core.log import AppendResult
-from broker_sim.core.transaction import TransactionConfig, TransactionCoordinator
+from broker_sim.core.transaction import TransactionCoordinator
 from broker_sim.core.transaction.log_records import encode_key, encode_value
 from broker_sim.core.transaction.metadata import TransactionMetadata
 from txnlog_kafka.wire import records
@@ -23,9 +24,9 @@ from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.records import BatchHeader, MarkerType, Record, TransactionMarker
 
 NOW_MS = 1_700_000_000_000
-ONE = TransactionConfig(partition_count=1, offsets_partition_count=1)
-ONE_V1 = TransactionConfig(partition_count=1, offsets_partition_count=1, transaction_version=1)
-GROUPS = GroupConfig(partition_count=1)
+ONE_PARTITION = {"transaction.state.log.num.partitions": 1, "offsets.topic.num.partitions": 1}
+ONE = BrokerConfig(ONE_PARTITION)
+ONE_V1 = BrokerConfig(ONE_PARTITION | {"transaction.version": 1})
 COORDINATED = ("__transaction_state", "__consumer_offsets")
 
 
@@ -162,20 +163,19 @@ class World:
 
     def __init__(
         self,
-        config: TransactionConfig = ONE,
-        groups: GroupConfig = GROUPS,
+        config: BrokerConfig = ONE,
         *,
         host: MemoryHost | None = None,
         disk: list[StorageOperation] | None = None,
         now_ms: int = NOW_MS,
     ) -> None:
-        self.config, self.group_config = config, groups
+        self.config = config
         self.host = host or MemoryHost()
         self.disk: list[StorageOperation] = disk if disk is not None else self._seeded()
         self.now_ms, self.monotonic_ms = now_ms, 0
         self.timers: dict[tuple[str, ...], int] = {}
         self.transactions = TransactionCoordinator(config, self.host, self.host, self.host)
-        self.groups = GroupCoordinator(groups, self.host, self.host.random_uuid)
+        self.groups = GroupCoordinator(config, self.host, self.host.random_uuid)
         self.host.groups = self.groups
         self.step(self.groups.load, 0, self.host.logs["__consumer_offsets", 0])
         self.step(self.transactions.load, 0, self.host.logs["__transaction_state", 0])
@@ -251,7 +251,7 @@ class World:
                 by_path[operation.path].add(operation.data)
         for log in host.logs.values():
             log.is_dirty = False
-        return World(self.config, self.group_config, host=host, disk=disk, now_ms=self.now_ms)
+        return World(self.config, host=host, disk=disk, now_ms=self.now_ms)
 
     # ---------------------------------------------------------------- short words for requests
 

@@ -73,7 +73,7 @@ class ClusterBroker(BrokerOnDisk):
     def start(self) -> None:
         super().start()
         self.is_up = True
-        self.parts.replication.alter_partition = self.cluster.on_proposal
+        self.parts.replication._alter_partition = self.cluster.on_proposal
 
     @property
     def parts(self) -> Any:

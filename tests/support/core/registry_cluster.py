@@ -15,6 +15,7 @@ from support.core.broker_build import BrokerOnDisk, request, struct
 from support.core.registry_build import RegistryHost
 
 from broker_sim.apis import DEFINED_APIS, BrokerApiKey, frames, own_api_of
+from broker_sim.core import membership
 from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.effects import (
     Close,
@@ -28,7 +29,6 @@ from broker_sim.core.effects import (
     Start,
     Step,
 )
-from broker_sim.core.membership import Membership
 from broker_sim.core.peers import ConnectionKind, connection_kind
 from broker_sim.core.security.principals import ANONYMOUS
 from broker_sim.registry.config import RegistryConfig
@@ -120,9 +120,9 @@ class Member(BrokerOnDisk):
         return self.broker.parts
 
     @property
-    def membership(self) -> Membership:
-        found = self.parts.membership
-        assert isinstance(found, Membership)
+    def membership(self) -> membership.ClusterMember:
+        found = self.broker.membership
+        assert isinstance(found, membership.ClusterMember)
         return found
 
     @property

@@ -155,7 +155,7 @@ class MembershipRun:
         self._made += 1
         value = f"v{self._made}"
         at = self.cluster.brokers[leader]
-        if at.is_paused or not at.membership.is_open:
+        if at.is_paused or at.broker.opened is None:
             return
         batch = encode_batch([Record(None, value.encode(), at.now_ms)])
         key = at.send(produce_request({(topic.name, partition): batch}), 11)

@@ -10,9 +10,9 @@ from support.core.broker_build import SMALL, BrokerOnDisk, request, struct
 from support.core.damage import flip, replace
 
 from broker_sim.core.config import BrokerConfig, DataDirectoryError
+from broker_sim.core.data_directory import CLEAN_SHUTDOWN_FILE
 from broker_sim.core.effects import Delete, Flush
 from broker_sim.core.log.offset_checkpoint import RECOVERY_POINT_FILE, decode_offsets
-from broker_sim.core.startup import CLEAN_SHUTDOWN_FILE
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import iter_batches

@@ -273,7 +273,7 @@ def test_committed_offsets_are_the_same_at_each_coordinator(cluster) -> None:
 
 def test_a_broker_that_follows_in_all_partitions_coordinates_nothing(cluster) -> None:
     assert cluster.producer().init() == "NONE"
-    cluster.brokers[0].cause(cluster.brokers[0].parts.replication.start)
+    cluster.brokers[0].cause(cluster.brokers[0].parts.metadata._publisher.fence)
     assert cluster.state(0) == "NOT_COORDINATOR"
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from support.core.coordinators import GROUPS, World
+from support.core.coordinators import ONE, ONE_PARTITION, World
 
+from broker_sim.core.config import BrokerConfig
 from broker_sim.core.coordinator.partition_writer import PartitionMarker
 from broker_sim.core.effects import Append, Flush
-from broker_sim.core.group import GroupConfig
 from broker_sim.core.group.requests import OffsetCommit, OffsetToCommit, TxnOffsetCommit
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.topics import TopicPartition
@@ -415,7 +415,7 @@ def test_a_retention_that_is_over_already_is_not_the_brokers() -> None:
 
 
 def test_without_flush_on_commit_commits_are_not_flushed() -> None:
-    world = World(groups=GroupConfig(partition_count=1, flush_on_commit=False))
+    world = World(BrokerConfig(ONE_PARTITION | {"flush.on.commit": False}))
     world.commit_offset(1)
     assert not [operation for operation in world.disk if isinstance(operation, Flush)]
-    assert GROUPS.flush_on_commit
+    assert ONE.boolean("flush.on.commit")

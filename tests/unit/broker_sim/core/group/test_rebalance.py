@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from support.core.coordinators import World
+from support.core.coordinators import ONE_PARTITION, World
 from support.core.group_calls import heartbeat, leave, state
 
-from broker_sim.core.group import GroupConfig
+from broker_sim.core.config import BrokerConfig
 from broker_sim.core.group.classic_group import ClassicGroup
 from broker_sim.core.group.requests import LeavingMember
 from broker_sim.core.group.states import VALID_PREVIOUS_GROUP_STATES, GroupState
@@ -325,7 +325,7 @@ def test_a_rebalance_that_all_have_left_takes_members_with_other_protocols() -> 
 
 
 def test_a_full_group_takes_no_more() -> None:
-    world = World(groups=GroupConfig(partition_count=1, group_size_max=2))
+    world = World(BrokerConfig(ONE_PARTITION | {"group.max.size": 2}))
     first, _ = build_group(world, 2)
     (refused,) = world.join(**OLD)
     assert refused.error is E.GROUP_MAX_SIZE_REACHED

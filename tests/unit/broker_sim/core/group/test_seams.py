@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 from support.core.broker_build import BrokerOnDisk, request
-from support.core.coordinators import World
+from support.core.coordinators import ONE_PARTITION, World
 
+from broker_sim.core.config import BrokerConfig
 from broker_sim.core.coordinator.partition_writer import PartitionMarker
-from broker_sim.core.group import GroupConfig
 from broker_sim.core.group.requests import (
     LeavingMember,
     OffsetCommit,
@@ -125,10 +125,8 @@ def test_b25_a_group_of_pending_offsets_outlives_the_retention(commits: bool) ->
 
 
 def test_b25_offsets_do_not_expire_while_their_group_rebalances() -> None:
-    config = GroupConfig(
-        partition_count=1, offsets_retention_ms=60_000, offsets_retention_check_interval_ms=10_000
-    )
-    world = World(groups=config)
+    expiry = {"offsets.retention.minutes": 1, "offsets.retention.check.interval.ms": 10_000}
+    world = World(BrokerConfig(ONE_PARTITION | expiry))
     reads_in = (("range", bytes.fromhex("0000000000010002696effffffff")),)
     first = stable_member(world, protocols=reads_in, rebalance_timeout_ms=600_000)
     assert world.commit_offset(1, topic="left", member_id=first, generation_id=1) is E.NONE

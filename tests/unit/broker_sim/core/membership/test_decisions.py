@@ -35,7 +35,7 @@ class Controller:
     """Decisions of a controller with a session, and the test as the registry."""
 
     def __init__(self) -> None:
-        self.peers, self.metadata = Peers(), ClusterMetadata(0)
+        self.peers, self.metadata = Peers(), ClusterMetadata(0, lambda _delta, _effects: None)
         client = RegistryClient(self.peers)
         client.session_id = 1
         link = RegistryLink(client, self.metadata, (3_000, 500), Nobody())

@@ -44,7 +44,7 @@ def decide(cluster: RegistryCluster, number: int, *records: MetadataRecord) -> l
     told: list[bool] = []
     broker = cluster.brokers[number]
     broker.cause(
-        lambda effects: broker.membership.controller.submit(
+        lambda effects: broker.membership._decisions.submit(
             lambda _: list(records), lambda done, _: told.append(done), effects
         )
     )
@@ -213,7 +213,7 @@ def test_decisions_are_made_one_after_another_each_by_the_image_of_the_one_befor
 
     def submit_all(effects: Any) -> None:
         for each in range(3):
-            broker.membership.controller.submit(
+            broker.membership._decisions.submit(
                 plan, lambda done, _, each=each: told.append((each, done)), effects
             )
 

@@ -6,7 +6,7 @@ import pytest
 from support.core.coordinators import ONE, ONE_V1, MemoryHost, World
 from support.core.transaction_values import build_metadata
 
-from broker_sim.core.transaction.config import TransactionConfig
+from broker_sim.core.config import BrokerConfig
 from broker_sim.core.transaction.metadata import EPOCH_LAST
 from broker_sim.core.transaction.results import ProducerIdResult, TransactionFilters
 from broker_sim.core.transaction.states import TransactionState
@@ -104,7 +104,7 @@ def test_verification_tells_partitions_of_the_transaction_from_others() -> None:
 
 
 def test_add_offsets_adds_the_groups_partition() -> None:
-    world = World(TransactionConfig(partition_count=1, offsets_partition_count=50))
+    world = World(BrokerConfig({"transaction.state.log.num.partitions": 1}))
     ids = world.init()
     answer = world.ask(
         world.transactions.add_offsets, "t", "my-group", producer_id=ids.producer_id,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from support.core.coordinators import NOW_MS, ONE, ONE_V1, MemoryHost, World
+from support.core.coordinators import NOW_MS, ONE, ONE_PARTITION, ONE_V1, MemoryHost, World
 from support.core.transaction_values import build_metadata
 
+from broker_sim.core.config import BrokerConfig
 from broker_sim.core.effects import Append, Flush
 from broker_sim.core.group.requests import OffsetToCommit, TxnOffsetCommit
-from broker_sim.core.transaction import TransactionConfig, TransactionFilters
+from broker_sim.core.transaction import TransactionFilters
 from broker_sim.core.transaction.log_records import decode_value
 from broker_sim.core.transaction.states import TransactionState
 from txnlog_kafka.wire import records
@@ -21,7 +22,7 @@ A, B, OFFSETS = ("a", 0), ("b", 0), ("__consumer_offsets", 0)
 VERSIONS = [(ONE_V1, 0), (ONE, 2)]
 
 
-def build_world(config: TransactionConfig = ONE) -> World:
+def build_world(config: BrokerConfig = ONE) -> World:
     world = World(config)
     world.host.create(*A)
     world.host.create(*B)
@@ -125,7 +126,7 @@ def test_the_order_on_disk_is_data_decision_markers_completion(config, version) 
 
 
 def test_without_flush_on_commit_nothing_is_flushed() -> None:
-    config = TransactionConfig(partition_count=1, offsets_partition_count=1, flush_on_commit=False)
+    config = BrokerConfig(ONE_PARTITION | {"flush.on.commit": False})
     world = build_world(config)
     ids = world.init()
     assert world.begin(ids, A) is E.NONE

@@ -19,7 +19,8 @@ from typing import Any
 from broker_sim.apis import BROKER_APIS, BrokerApiKey
 from broker_sim.apis.registry import NodeChange, RegistryError
 from broker_sim.core.config import BrokerConfig
-from broker_sim.core.controller.image import MetadataRecord
+from broker_sim.core.controller import ClusterImage, Metadata
+from broker_sim.core.controller.image import ImageDelta, MetadataRecord
 from broker_sim.core.controller.registrations import BrokerRegistration
 from broker_sim.core.effects import Effects, Request, TimerKey
 from broker_sim.core.endpoint import inter_broker_listener
@@ -44,40 +45,37 @@ from broker_sim.core.membership.registry_link import RegistryLink
 from broker_sim.core.membership.snapshots import SnapshotWriter
 from broker_sim.core.membership.topic_creations import CREATE_TOPICS_VERSION, TopicCreations
 from broker_sim.core.peers import Peers
+from broker_sim.core.publisher import Publisher
 from broker_sim.core.registry_client import MultiAnswer, RegistryClient
 from broker_sim.core.replies import Reply
 from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.messages import ApiKey, Message
+from txnlog_kafka.wire.messages import KNOWN_APIS, ApiKey, Message
 
 
-def _no_handler(_request: Request, _effects: Effects) -> None:
-    """Before the parts are there nothing can be carried out."""
-
-
-def _nothing(_effects: Effects) -> None:
-    """Before the parts are there."""
-
-
-class Membership:
+class ClusterMember:
     """See the module."""
+
+    apis = frozenset(KNOWN_APIS)
 
     def __init__(
         self,
         config: BrokerConfig,
         peers: Peers,
-        metadata: ClusterMetadata,
         broker: BrokerRegistration,
         new_cluster_id: Callable[[], str],
+        decide: Callable[[Request, Effects], Message | None],
+        open_logs: Callable[[ClusterMember, Effects], None],
     ) -> None:
-        self.is_open = False
-        """Whether the logs are open; before that nothing can be asked of this broker."""
-        self.open: Callable[[Effects], None] = _nothing
-        """Opens the logs and coordinators, by the image."""
-        self.fence: Callable[[Effects], None] = _nothing
-        """Gives up what this broker leads."""
+        """`decide` handles a request that the controller carries out, and gives None when it makes
+        no sense. `open_logs` opens logs and coordinators, by the image, and names the publisher
+        (`carried_out_by`)."""
+        self._open_logs = open_logs
+        self._decide = decide
+        self._publisher: Publisher | None = None
+        """None before the logs are open."""
         self._broker = broker
         """As it registers; in a controlled shutdown the registration says so."""
-        self._metadata = metadata
+        self._metadata = metadata = ClusterMetadata(broker.broker_id, self._publish)
         self._client = client = RegistryClient(peers)
         timeouts_ms = (
             config.integer("registry.session.timeout.ms"),
@@ -87,26 +85,40 @@ class Membership:
         self._snapshots = SnapshotWriter(config, client, metadata)
         self._decisions = Decisions(client, self._link, metadata, self._snapshots)
         self.controller = Controller(config, metadata, self._link, self._decisions, new_cluster_id)
-        self.handle: Callable[[Request, Effects], Message | None] = _no_handler
-        """Handles a request that the controller carries out; None when it makes no sense."""
         self.requests = ControllerRequests(
             peers,
             (broker.broker_id, inter_broker_listener(config)),
             lambda: self.controller_id,
             self.carry_out,
         )
-        self.isr_proposals = IsrProposals(self._line(BrokerApiKey.ALTER_PARTITION))
+        self._isr_proposals = IsrProposals(self._line(BrokerApiKey.ALTER_PARTITION))
+        self.alter_partition = self._isr_proposals.propose
         self.producer_ids = ClusterProducerIds(self._line(BrokerApiKey.ALLOCATE_PRODUCER_IDS))
-        self.creations = TopicCreations(
+        self.create_later = TopicCreations(
             lambda message, reply, effects: self.requests.forward(
                 self.requests.own(message, (ApiKey.CREATE_TOPICS, CREATE_TOPICS_VERSION)),
                 reply,
                 effects,
             )
-        )
+        ).create
         self._changing_nodes = False
 
     # ------------------------------------------------------------------ what is known
+
+    @property
+    def image(self) -> ClusterImage:
+        """The metadata as of now."""
+        return self._metadata.image
+
+    @property
+    def registry_offset(self) -> int:
+        """Up to where the registry's metadata log is in the image."""
+        return self._metadata.next_offset
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this broker is the controller, as far as it knows."""
+        return self.controller.is_active
 
     @property
     def broker_epoch(self) -> int | None:
@@ -118,7 +130,8 @@ class Membership:
     def is_serving(self) -> bool:
         """Whether the image has this registration; before that nobody is answered."""
         known = self._metadata.image.brokers.get(self._broker.broker_id)
-        return self.is_open and known is not None and known.epoch == self.broker_epoch
+        is_open = self._publisher is not None
+        return is_open and known is not None and known.epoch == self.broker_epoch
 
     @property
     def controller_id(self) -> int:
@@ -130,7 +143,7 @@ class Membership:
     @property
     def has_handed_over(self) -> bool:
         """Whether this broker leads nothing that another one could lead."""
-        if not self.is_open or self.broker_epoch is None:
+        if self._publisher is None or self.broker_epoch is None:
             return True
         known = self._metadata.image.brokers.get(self._broker.broker_id)
         return known is not None and known.in_controlled_shutdown
@@ -159,17 +172,16 @@ class Membership:
             or self.controller.on_timer(key, effects)
             or self._snapshots.on_timer(key, self._decisions.epoch, effects)
             or self.requests.on_timer(key, effects)
-            or self.isr_proposals.on_timer(key, effects)
+            or self._isr_proposals.on_timer(key, effects)
         )
 
     def on_progress(self, effects: Effects) -> None:
         """Something was read from the registry, or it can be asked again."""
-        if not self.is_open:
+        if self._publisher is None:
             if not self._link.has_all_records:
                 return
-            self.open(effects)
+            self._open_logs(self, effects)
             self._metadata.catch_up(effects)
-            self.is_open = True
         self._maybe_change_nodes(effects)
         link = self._link
         self.controller.review(epoch_of_session(link.nodes, link.session_id), effects)
@@ -179,8 +191,18 @@ class Membership:
     def on_session_expired(self, effects: Effects) -> None:
         """This broker is neither registered nor the controller any more."""
         self.controller.review(None, effects)
-        if self.is_open:
-            self.fence(effects)
+        if self._publisher is not None:
+            self._publisher.fence(effects)
+
+    def carried_out_by(self, publisher: Publisher) -> Metadata:
+        """The metadata, whose changes the publisher carries out from here on; what was read before,
+        the logs are opened by."""
+        self._publisher = publisher
+        return self._metadata
+
+    def _publish(self, delta: ImageDelta, effects: Effects) -> None:
+        if self._publisher is not None:
+            self._publisher.publish(delta, effects)
 
     # ------------------------------------------------------------------ requests
 
@@ -190,7 +212,7 @@ class Membership:
         answers: list[Any] = []
 
         def plan(effects: Effects) -> list[MetadataRecord]:
-            answer, records = self._metadata.drafted(lambda: self.handle(request, effects))
+            answer, records = self._metadata.drafted(lambda: self._decide(request, effects))
             answers.append(ErrorCode.UNKNOWN_SERVER_ERROR if answer is None else answer)
             return [] if answer is None else records
 
