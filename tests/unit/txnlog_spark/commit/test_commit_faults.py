@@ -18,12 +18,12 @@ from support.query.commit_plans import (
     restart_until_done,
     with_baseline,
 )
-from support.scripted.scripted_broker import (
+from support.core.core_broker import (
     ANSWER_LOST,
     LOST,
     MALFORMED,
     NOT_SENT,
-    ScriptedCluster,
+    CoreBroker,
     applied_but,
     refused,
 )
@@ -58,7 +58,7 @@ REQUESTS_V2 = tuple(
     k for k in REQUESTS_V1 if k not in (K.ADD_PARTITIONS_TO_TXN, K.ADD_OFFSETS_TO_TXN)
 )
 QUERIES = pytest.mark.parametrize(
-    "cluster_of", [ScriptedCluster, with_baseline], ids=["new", "old"]
+    "cluster_of", [CoreBroker, with_baseline], ids=["new", "old"]
 )
 """A query's first batch, and one whose baseline is there."""
 CASES = [(1, k) for k in REQUESTS_V1] + [(2, k) for k in REQUESTS_V2]
@@ -290,7 +290,7 @@ def test_a_fenced_driver_ends_nothing_of_the_one_that_fenced_it(version):
 
     cluster.on_reached = take_over
     assert isinstance(run(cluster, plan), ProducerFenced)
-    assert cluster.state.transactions["t"].state == "Ongoing"
+    assert cluster.transaction("t").transaction_state == "Ongoing"
     assert not cluster.run(rival).skipped
     assert is_committed(cluster, plan)
 
