@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import random
 import struct
-from dataclasses import dataclass, field
 
 import pytest
+from support.core.core_broker import CoreBroker
 from support.core.message_build import fill
 from support.query.commit_plans import build_plan, commit, is_committed, restart_until_done
 from support.raw.hostile import INSERTED
-from support.core.core_broker import CoreBroker
 from support.scripted.socket_broker import SocketBroker, answer_bytes
 
 from txnlog_kafka.host.client import Client
@@ -84,17 +83,14 @@ def received(key: ApiKey, version: int, frame: bytes) -> Reply | Unanswered:
         return Unanswered(str(error), sent=True, retriable=False)
 
 
-@dataclass
 class LyingCluster(CoreBroker):
     """Lies in one answer of one kind."""
 
-    lie_in: ApiKey = ApiKey.END_TXN
-    seed: str = ""
-    lies: list[bytes] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._rng = random.Random(self.seed)
+    def __init__(self, version: int, lie_in: ApiKey, seed: str) -> None:
+        super().__init__(version)
+        self.lie_in = lie_in
+        self.lies: list[bytes] = []
+        self._rng = random.Random(seed)
         self._honest_answers = self._rng.choice((0, 0, 1))
 
     def handle(self, asked):

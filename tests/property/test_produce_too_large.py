@@ -6,8 +6,8 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.query.staged_pieces import staged_of
 from support.query.produce_run import FAULTS, Watched, move_leaders, slow_cluster_of
+from support.query.staged_pieces import staged_of
 
 from txnlog_kafka.operations.produce import staged_totals
 from txnlog_kafka.operations.values import ProducePlan

@@ -11,8 +11,8 @@ from collections import Counter, defaultdict
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.core.scripted_faults import ANSWER_LOST, LOST
 from support.query.produce_run import FAULTS, Watched, move_leaders, part_of, slow_cluster_of
-from support.core.core_broker import ANSWER_LOST, LOST
 
 from txnlog_kafka.operations.values import ProducePlan
 from txnlog_kafka.wire.errors import ErrorCode as E
@@ -80,7 +80,7 @@ def test_no_leader_is_idle_while_there_is_something_to_send_to_it(
     def check() -> None:
         sent = Counter(
             (t.name, p.index)
-            for asked in cluster.sent.values()
+            for asked in cluster.asked
             if asked.api_key == K.PRODUCE
             for t in asked.message.topic_data
             for p in t.partition_data

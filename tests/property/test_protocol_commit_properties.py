@@ -7,6 +7,8 @@ import contextlib
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.core.core_broker import TIMEOUTS_CHECKED_MS, CoreBroker
+from support.core.scripted_faults import ANSWER_LOST, LOST, NOT_SENT, applied_but, refused
 from support.query.commit_plans import (
     QUERY,
     build_plan,
@@ -15,15 +17,6 @@ from support.query.commit_plans import (
     commit,
     record_batch,
     staged,
-)
-from support.core.core_broker import (
-    ANSWER_LOST,
-    LOST,
-    NOT_SENT,
-    TIMEOUTS_CHECKED_MS,
-    CoreBroker,
-    applied_but,
-    refused,
 )
 
 from txnlog_kafka.wire.errors import ErrorCode as E

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from support.query.staged_pieces import served, staged_of
 from support.core.core_broker import CoreBroker
+from support.query.staged_pieces import served, staged_of
 
 from simulation.hosts.checkpoint import Checkpoint, Files
 from txnlog_kafka.operations.effects import Ask, FileAsk, Operation, relayed
@@ -192,7 +192,9 @@ def is_committed(cluster: CoreBroker, plan: CommitPlan) -> bool:
     )
     reached = progress is not None and progress.next_batch_id == plan.batch.batch_id + 1
     assert reached == committed, "progress and records must agree"
-    assert (cluster.offsets("g").get(("in", 0)) == (5, "")) == committed, "offsets and records must agree"
+    assert (cluster.offsets("g").get(("in", 0)) == (5, "")) == committed, (
+        "offsets and records must agree"
+    )
     return committed
 
 

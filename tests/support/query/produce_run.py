@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from unittest import mock
 
+from support.core.core_broker import CoreBroker
+from support.core.scripted_faults import ANSWER_LOST, LOST, NOT_SENT, refused
 from support.query.commit_plans import check_wire_discipline
 from support.query.staged_pieces import read_back, staged_of
-from support.core.core_broker import ANSWER_LOST, LOST, NOT_SENT, CoreBroker, refused
-from support.core.core_broker import CoreBroker
 
 from txnlog_kafka.operations.batches import PartitionQueue
 from txnlog_kafka.operations.produce import Produced, produce_staged, staged_totals

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from support.core.core_broker import TIMEOUTS_CHECKED_MS
+from support.core.scripted_faults import ANSWER_LOST, LOST, NOT_SENT, refused
 from support.query.commit_plans import (
     build_plan,
     check_wire_discipline,
     commit,
     is_committed,
     with_baseline,
-)
-from support.core.core_broker import (
-    ANSWER_LOST,
-    LOST,
-    NOT_SENT,
-    TIMEOUTS_CHECKED_MS,
-    refused,
 )
 
 from txnlog_kafka.errors import AbortableError, CommitStateUnknown, DeadlineExceeded, ProducerFenced

@@ -18,24 +18,11 @@ from txnlog_kafka.errors import (
 from txnlog_kafka.operations.cluster_view import ClusterView, TopicView
 from txnlog_kafka.operations.effects import Calls, Give, Receive, Reply, Send, Sleep, Unanswered
 from txnlog_kafka.operations.fetch import FetchCursor, fetch_ahead, fetch_next
-from txnlog_kafka.operations.offsets import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    CommittedOffset,
-    fetch_committed,
-    list_offsets,
-)
-from txnlog_kafka.operations.transaction import (
-    Transaction,
-    commit_source_offsets,
-    commit_transaction,
-    init_producer_id,
-)
+from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
 from txnlog_kafka.wire.errors import ErrorCode as E
 from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_kafka.wire.records import Record, encode_batch
-from txnlog_kafka.wire.topics import TopicPartition
 
 FETCH = APIS[ApiKey.FETCH].response
 LIST = APIS[ApiKey.LIST_OFFSETS].response
@@ -365,59 +352,6 @@ def test_a_partition_that_one_broker_has_not_heard_of_yet_is_waited_for():
         list_offsets(answers.session, {added: LATEST_TIMESTAMP}, read_committed=True)
     )
     assert found[added].offset == 12
-
-
-def test_a_group_that_nobody_knows_has_no_offsets():
-    cluster = CoreBroker(2)
-    assert cluster.run(fetch_committed(cluster.session(), "nobody")) == {}
-
-
-def leave_undecided(cluster: CoreBroker) -> Transaction:
-    """An open transaction that is to commit 9 for the group."""
-
-    def operation(session):
-        identity = yield from init_producer_id(session, "t", 600_000)
-        transaction = Transaction("t", identity.producer_id, identity.producer_epoch, 2)
-        offsets = {TopicPartition("in", 0): CommittedOffset(9, "")}
-        yield from commit_source_offsets(session, transaction, "g", offsets)
-        return transaction
-
-    return cluster.run(operation(cluster.session()))
-
-
-def test_undecided_offsets_are_waited_for_and_never_returned_old():
-    """docs/faults.md B23."""
-    cluster = CoreBroker(2)
-    cluster.commit_offsets("g", {("in", 0): (5, "")})
-    transaction = leave_undecided(cluster)
-    original = cluster.perform
-
-    def perform(ask):
-        if isinstance(ask, Sleep) and len(cluster.slept_ms) == 3:
-            cluster.run(commit_transaction(cluster.session(), transaction))
-        return original(ask)
-
-    cluster.perform = perform
-    found = cluster.run(fetch_committed(cluster.session(), "g"))
-    assert found["in", 0].committed_offset == 9
-
-
-def test_a_first_offset_that_is_undecided_is_seen_when_asked_for_by_name():
-    """Kafka leaves it out of a whole group's answer, found with Apache Kafka 4.3.1."""
-    cluster = CoreBroker(2)
-    leave_undecided(cluster)
-    assert cluster.run(fetch_committed(cluster.session(), "g")) == {}
-    with pytest.raises(DeadlineExceeded, match="UNSTABLE_OFFSET_COMMIT"):
-        cluster.run(fetch_committed(cluster.session(), "g", partitions=[("in", 0), ("in", 1)]))
-
-
-def test_undecided_offsets_end_in_a_deadline_when_they_stay():
-    cluster = CoreBroker(2)
-    cluster.commit_offsets("g", {("in", 0): (5, "")})
-    leave_undecided(cluster)
-    with pytest.raises(DeadlineExceeded, match="UNSTABLE_OFFSET_COMMIT"):
-        cluster.run(fetch_committed(cluster.session(), "g"))
-    assert max(cluster.slept_ms) <= 1_000
 
 
 # --------------------------------------------------------------------------- replicas (KIP-392)

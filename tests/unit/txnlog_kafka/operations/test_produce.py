@@ -7,6 +7,8 @@ from functools import partial
 
 import pytest
 from crc32c_rs import crc32c
+from support.core.core_broker import CoreBroker
+from support.core.scripted_faults import ANSWER_LOST, LOST, refused
 from support.query.commit_plans import (
     build_plan,
     check_wire_discipline,
@@ -17,8 +19,6 @@ from support.query.commit_plans import (
     with_baseline,
 )
 from support.query.staged_pieces import piece_of
-from support.core.core_broker import ANSWER_LOST, LOST, CoreBroker, refused
-from support.core.core_broker import CoreBroker
 
 from txnlog_kafka.errors import (
     AbortableError,

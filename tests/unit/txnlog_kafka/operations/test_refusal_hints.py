@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.core.core_broker import Asked, CoreBroker
+from support.core.scripted_faults import LOST, refused
 from support.query.commit_plans import PROGRESS_GROUP, build_plan, commit, with_baseline
-from support.core.core_broker import LOST, Asked, CoreBroker, refused
 
 from txnlog_kafka.errors import BrokerError, DeadlineExceeded, FatalError
 from txnlog_kafka.operations.admin import create_topic, delete_group, fetch_broker_config

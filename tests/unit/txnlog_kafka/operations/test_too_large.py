@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from support.core.core_broker import CoreBroker
+from support.core.scripted_faults import ANSWER_LOST, LOST, refused
 from support.query.commit_plans import (
     build_plan,
     check_wire_discipline,
@@ -11,7 +13,6 @@ from support.query.commit_plans import (
     staged,
     with_baseline,
 )
-from support.core.core_broker import ANSWER_LOST, LOST, CoreBroker, refused
 
 from txnlog_kafka.errors import RecordRefused
 from txnlog_kafka.wire.errors import ErrorCode as E

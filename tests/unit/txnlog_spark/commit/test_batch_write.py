@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.query.commit_plans import record_batch, staged
 from support.core.core_broker import CoreBroker
+from support.query.commit_plans import record_batch, staged
 
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_kafka.wire.topics import TopicPartition
@@ -21,7 +21,7 @@ IN = TopicPartition("in", 0)
 @pytest.fixture(params=[1, 2])
 def cluster(request: pytest.FixtureRequest) -> CoreBroker:
     made = CoreBroker(request.param)
-    made.create_topic("other")
+    made.create_topics(other=1)
     return made
 
 

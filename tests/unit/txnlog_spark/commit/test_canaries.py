@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 from support.core.batch_layout import BASE_TIMESTAMP_AT
+from support.core.scripted_faults import ANSWER_LOST, LOST, refused
 from support.query.commit_plans import (
     build_plan,
     check_wire_discipline,
@@ -15,7 +16,6 @@ from support.query.commit_plans import (
     restart_until_done,
     with_baseline,
 )
-from support.core.core_broker import ANSWER_LOST, LOST, refused
 
 from txnlog_kafka.operations import batches, retry, transaction
 from txnlog_kafka.operations.retry import EndTxnResult

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from support.core.core_broker import CoreBroker
+from support.core.scripted_faults import LOST, refused
 from support.query.commit_plans import (
     EXPECTED,
     PROGRESS_GROUP,
@@ -19,7 +21,6 @@ from support.query.commit_plans import (
     staged,
     with_baseline,
 )
-from support.core.core_broker import LOST, CoreBroker, refused
 
 from txnlog_kafka.wire.errors import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
@@ -104,7 +105,7 @@ def test_the_transaction_version_is_asked_of_the_coordinator_for_each_batch():
     cluster = CoreBroker(2)
     session = cluster.session()
     assert commit(cluster, build_plan(0), session).transaction_version == 2
-    cluster.restart(**{"transaction.version": 0})
+    cluster.restart(transaction_version=0)
     assert commit(cluster, build_plan(1), session).transaction_version == 1
     assert K.ADD_PARTITIONS_TO_TXN in cluster.apis()
     assert cluster.asked[-1].version == 4

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.query.commit_plans import build_plan, commit, nothing_is_written
 from support.core.core_broker import CoreBroker
+from support.query.commit_plans import build_plan, commit, nothing_is_written
 
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_spark.errors import CommittedOffsetsMoved
@@ -14,7 +14,7 @@ A, B = ("in", 0), ("in", 1)
 
 def cluster_with(committed: dict[tuple[str, int], int], version: int = 2) -> CoreBroker:
     cluster = CoreBroker(version)
-    cluster.create_topic("other")
+    cluster.create_topics(other=1)
     cluster.commit_offsets("g", {p: (offset, "") for p, offset in committed.items()})
     return cluster
 

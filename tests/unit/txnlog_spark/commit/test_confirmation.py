@@ -5,8 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.query.commit_plans import EXPECTED, PROGRESS_GROUP, build_plan, changed, commit, nothing_is_written
-from support.core.core_broker import Asked, CoreBroker, refused
+from support.core.core_broker import Asked, CoreBroker
+from support.core.scripted_faults import refused
+from support.query.commit_plans import (
+    EXPECTED,
+    PROGRESS_GROUP,
+    build_plan,
+    changed,
+    commit,
+    nothing_is_written,
+)
 
 from txnlog_kafka.operations.transaction import init_producer_id
 from txnlog_kafka.wire.errors import ErrorCode
@@ -27,7 +35,6 @@ class FormerCoordinator:
         self.is_asked = True
         self.refuses = refuses
         cluster.script(K.TXN_OFFSET_COMMIT, *[refused(ErrorCode.NOT_COORDINATOR)] * refuses)
-        cluster.commit_offsets("another", {PART: (0, "")})  # it does coordinate groups
         self.memory = cluster.fork()
         self._groups, self._handle = groups, cluster.handle
         cluster.handle = self._answer  # type: ignore[method-assign]

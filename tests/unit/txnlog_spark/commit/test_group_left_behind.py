@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from support.core.core_broker import CoreBroker
 from support.query.commit_plans import build_plan, changed, nothing_is_written
 from support.query.commit_plans import commit as commit_plan
-from support.core.core_broker import CoreBroker
 
 from txnlog_spark.commit.plan import CommitOutcome
 from txnlog_spark.errors import CommittedOffsetsMoved

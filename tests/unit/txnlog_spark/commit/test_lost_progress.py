@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from support.core.core_broker import CoreBroker
+from support.core.scripted_faults import refused
 from support.query.commit_plans import (
     EXPECTED,
     PROGRESS_GROUP,
@@ -16,7 +18,6 @@ from support.query.commit_plans import (
     recorded,
     recorded_on,
 )
-from support.core.core_broker import CoreBroker, refused
 
 from txnlog_kafka.wire.errors import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
@@ -42,7 +43,7 @@ def test_batches_lost_with_their_logs_are_not_skipped_when_another_source_was_re
 def two_topics() -> CoreBroker:
     """Sources `deleted` and `in`; progress of a query that reads both lies on the first of them."""
     cluster = CoreBroker(2)
-    cluster.create_topic("deleted")
+    cluster.create_topics(deleted=1)
     return cluster
 
 
@@ -82,6 +83,7 @@ def test_a_progress_topic_that_is_deleted_while_a_batch_is_written_costs_an_abor
 
     def delete(at, when):
         if (at, when) == (step, "before" if step == "txn_offset_commit" else "after"):
+            cluster.on_reached = lambda _step, _when: None
             cluster.delete_topic("deleted")
 
     cluster.on_reached = delete
@@ -225,7 +227,7 @@ def test_a_source_topic_that_is_known_after_a_while_is_not_left_out():
 
     def perform(ask):
         if cluster.now_ms >= 2_000 and ("in", 0) not in cluster.leaders:
-            cluster.create_topic("in")
+            cluster.create_topics(**{"in": 1})
         return original(ask)
 
     cluster.perform = perform

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.query.commit_plans import record_batch, staged
 from support.core.core_broker import CoreBroker
+from support.query.commit_plans import record_batch, staged
 
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_kafka.wire.topics import TopicPartition

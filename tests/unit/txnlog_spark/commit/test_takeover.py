@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.core.core_broker import Asked, CoreBroker
+from support.core.scripted_faults import refused
 from support.query.commit_plans import (
     EXPECTED,
     FOLDER,
@@ -22,7 +24,6 @@ from support.query.commit_plans import (
     recorded_on,
     with_baseline,
 )
-from support.core.core_broker import Asked, CoreBroker, refused
 
 from txnlog_kafka.operations.effects import ListFolder, Operation, WriteFile
 from txnlog_kafka.operations.transaction import init_producer_id

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.core.core_broker import CoreBroker
+from support.core.scripted_faults import MALFORMED, NOT_SENT, Fault
 from support.query.commit_plans import record_batch
 from support.query.staged_messages import stage
-from support.core.core_broker import MALFORMED, NOT_SENT, Fault, CoreBroker
 
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_spark import log_once

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from support.core.core_broker import CoreBroker
 from support.query.commit_plans import record_batch, staged
 from support.query.staged_pieces import served
-from support.core.core_broker import CoreBroker
 
 from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch
