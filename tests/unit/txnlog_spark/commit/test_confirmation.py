@@ -9,13 +9,13 @@ from support.core.core_broker import Asked, CoreBroker
 from support.core.scripted_faults import refused
 from support.query.commit_plans import (
     EXPECTED,
-    PROGRESS_GROUP,
     build_plan,
     changed,
     commit,
     nothing_is_written,
 )
 
+from txnlog_kafka.operations.admin import list_groups
 from txnlog_kafka.operations.transaction import init_producer_id
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey as K
@@ -127,13 +127,18 @@ def test_what_the_coordinator_itself_says_is_refused_and_its_transaction_aborted
 ) -> None:
     cluster = at_batch_1(version)
     cluster.commit_offsets("g", {PART: (9, "")})
-    before, asked = dict(cluster.offsets("g")), len(cluster.asked)
+    before, asked = cluster.offsets("g"), len(cluster.asked)
     with pytest.raises(CommittedOffsetsMoved, match="in-0 from 5 to 9"):
         commit(cluster, build_plan(1))
     assert nothing_is_written(cluster, asked)
     assert not cluster.requests(K.END_TXN)[-1].committed
     assert cluster.offsets("g") == before
     cluster.run(init_producer_id(cluster.session(), "other", 60_000))
+
+
+def all_offsets(cluster: CoreBroker) -> dict[str, Any]:
+    """Of all groups."""
+    return {g: cluster.offsets(g) for g in cluster.run(list_groups(cluster.session()))}
 
 
 def test_progress_is_not_set_back_by_what_a_former_coordinator_says() -> None:
@@ -143,9 +148,9 @@ def test_progress_is_not_set_back_by_what_a_former_coordinator_says() -> None:
     former.is_asked = False
     commit(cluster, build_plan(1))
     former.is_asked = True
-    before = {group: cluster.offsets(group) for group in ("g", PROGRESS_GROUP)}
+    before = all_offsets(cluster)
     with pytest.raises(ProgressError, match=r"the next batch of query .* is 2"):
         cluster.run(
             set_progress(cluster.session(), changed(build_plan(0), progress_partition=PART))
         )
-    assert {group: cluster.offsets(group) for group in before} == before
+    assert all_offsets(cluster) == before

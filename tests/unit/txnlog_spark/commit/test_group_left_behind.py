@@ -7,6 +7,7 @@ from support.core.core_broker import CoreBroker
 from support.query.commit_plans import build_plan, changed, nothing_is_written
 from support.query.commit_plans import commit as commit_plan
 
+from txnlog_kafka.operations.admin import delete_group
 from txnlog_spark.commit.plan import CommitOutcome
 from txnlog_spark.errors import CommittedOffsetsMoved
 
@@ -66,8 +67,13 @@ def test_a_batch_that_was_skipped_first_does_not_hide_that_the_group_went_on(
         commit(cluster, 1)
 
 
-def test_a_deleted_input_topic_says_nothing(cluster: CoreBroker) -> None:
-    cluster.delete_topic("in")
+@pytest.mark.parametrize("deleted", ["topic", "group"])
+def test_offsets_that_were_deleted_say_nothing(cluster: CoreBroker, deleted: str) -> None:
+    if deleted == "topic":
+        cluster.delete_topic("in")
+    else:
+        cluster.run(delete_group(cluster.session(), "g"))
+    assert cluster.offsets("g") == {}
     assert not commit(cluster, 1).skipped
 
 
