@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import random
 import struct
-from dataclasses import dataclass, field
 
 import pytest
+from support.core.core_broker import CoreBroker
 from support.core.message_build import fill
 from support.query.commit_plans import build_plan, commit, is_committed, restart_until_done
 from support.raw.hostile import INSERTED
-from support.scripted.scripted_broker import ScriptedCluster
 from support.scripted.socket_broker import SocketBroker, answer_bytes
 
 from txnlog_kafka.host.client import Client
@@ -69,37 +68,44 @@ def any_answer(key: ApiKey, version: int, rng: random.Random) -> bytes | None:
         return None
 
 
-@dataclass
-class LyingCluster(ScriptedCluster):
+def lied(key: ApiKey, version: int, honest, rng: random.Random) -> bytes:
+    """A frame in place of that of the honest answer."""
+    frame = bytes(encode_response(key, version, 1, honest))
+    made_up = any_answer(key, version, rng) if rng.random() < 0.3 else None
+    return made_up or frame[:8] + mutated(frame[8:], rng)
+
+
+def received(key: ApiKey, version: int, frame: bytes) -> Reply | Unanswered:
+    """What comes of a frame."""
+    try:
+        return Reply(decode_response(APIS[key], version, frame[4:]), version)
+    except MalformedFrame as error:
+        return Unanswered(str(error), sent=True, retriable=False)
+
+
+class LyingCluster(CoreBroker):
     """Lies in one answer of one kind."""
 
-    lie_in: ApiKey = ApiKey.END_TXN
-    seed: str = ""
-    lies: list[bytes] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._rng = random.Random(self.seed)
+    def __init__(self, version: int, lie_in: ApiKey, seed: str) -> None:
+        super().__init__(version)
+        self.lie_in = lie_in
+        self.lies: list[bytes] = []
+        self._rng = random.Random(seed)
         self._honest_answers = self._rng.choice((0, 0, 1))
 
-    def _call(self, call):
+    def handle(self, asked):
         assert len(self.asked) < ASKED_MAX, "the connector does not come to an end"
-        return super()._call(call)
+        return super().handle(asked)
 
-    def _answer(self, api, version, message):
-        if api.key is not self.lie_in or self.lies:
-            return super()._answer(api, version, message)
+    def answer(self, asked, message):
+        if asked.api_key is not self.lie_in or self.lies:
+            return super().answer(asked, message)
         if self._honest_answers:
             self._honest_answers -= 1
-            return super()._answer(api, version, message)
-        frame = bytes(encode_response(api.key, version, 1, message))
-        made_up = any_answer(api.key, version, self._rng) if self._rng.random() < 0.3 else None
-        lie = made_up or frame[:8] + mutated(frame[8:], self._rng)
+            return super().answer(asked, message)
+        lie = lied(asked.api_key, asked.version, message, self._rng)
         self.lies.append(lie)
-        try:
-            return Reply(decode_response(api, version, lie[4:]), version)
-        except MalformedFrame as error:
-            return Unanswered(str(error), sent=True, retriable=False)
+        return received(asked.api_key, asked.version, lie)
 
 
 @pytest.mark.invariant(40, 63)
@@ -122,29 +128,23 @@ def test_one_lie_of_a_broker_never_makes_a_false_claim(version, key):
         assert is_committed(cluster, plan)
 
 
-class LyingReader(ScriptedCluster):
+class LyingReader(CoreBroker):
     """Lies in answers to readers."""
 
     def __init__(self, seed: str) -> None:
         super().__init__(2)
         self._rng = random.Random(seed)
 
-    def _perform(self, ask):
+    def perform(self, ask):
         assert len(self.asked) + self.waits < ASKED_MAX
         if isinstance(ask, Calls) and ask.calls[0].message.API_KEY in (K.FETCH, K.LIST_OFFSETS):
             self.now_ms += 50
             return tuple(self._lie(ApiKey(call.message.API_KEY)) for call in ask.calls)
-        return super()._perform(ask)
+        return super().perform(ask)
 
     def _lie(self, key: ApiKey):
         version = {K.FETCH: 12, K.LIST_OFFSETS: 7}[key]
-        honest = bytes(encode_response(key, version, 1, honest_answer(key)))
-        made_up = any_answer(key, version, self._rng) if self._rng.random() < 0.3 else None
-        lie = made_up or honest[:8] + mutated(honest[8:], self._rng)
-        try:
-            return Reply(decode_response(APIS[key], version, lie[4:]), version)
-        except MalformedFrame as error:
-            return Unanswered(str(error), sent=True, retriable=False)
+        return received(key, version, lied(key, version, honest_answer(key), self._rng))
 
 
 def honest_answer(key: ApiKey):
@@ -186,7 +186,7 @@ def test_lies_to_a_reader_are_its_own_errors_or_whole_batches(number):
 @pytest.mark.parametrize("number", range(40))
 def test_lies_about_committed_offsets_are_errors_or_values(number):
     cluster = LyingCluster(2, lie_in=K.OFFSET_FETCH, seed=f"offsets/{number}")
-    cluster.state.offsets["g"] = {("in", 0): (5, "meta")}
+    cluster.commit_offsets("g", {("in", 0): (5, "meta")})
     try:
         found = cluster.run(fetch_committed(cluster.session(), "g", partitions=[("in", 0)]))
     except TxnLogError:

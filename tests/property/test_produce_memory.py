@@ -10,9 +10,9 @@ from unittest import mock
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.core.scripted_faults import ANSWER_LOST, LOST, refused
+from support.query.produce_run import Watched, cluster_of, part_of
 from support.query.staged_pieces import read_back
-from support.scripted.produce_run import Watched, cluster_of, part_of
-from support.scripted.scripted_broker import ANSWER_LOST, LOST, refused
 
 from txnlog_kafka.operations import produce
 from txnlog_kafka.operations.batches import queues_of

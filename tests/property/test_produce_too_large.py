@@ -6,8 +6,8 @@ import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.query.produce_run import FAULTS, Watched, move_leaders, slow_cluster_of
 from support.query.staged_pieces import staged_of
-from support.scripted.produce_run import FAULTS, Watched, move_leaders, slow_cluster_of
 
 from txnlog_kafka.operations.produce import staged_totals
 from txnlog_kafka.operations.values import ProducePlan
@@ -44,7 +44,7 @@ def test_whatever_the_limit_is_and_leaders_do_every_record_arrives_once_and_in_o
 ):
     seed, chance = moves
     cluster = slow_cluster_of(len(partitions), delays_ms, seed=seed)
-    cluster.state.max_message_bytes = limit
+    cluster.configure("out", max_message_bytes=limit)
     move_leaders(cluster, random.Random(seed), chance)
     cluster.script(K.PRODUCE, *faults)
     batches = [values(p, sizes) for p, sizes in enumerate(partitions)]
@@ -62,7 +62,6 @@ def test_whatever_the_limit_is_and_leaders_do_every_record_arrives_once_and_in_o
     watched = Watched(cluster, plan).run()
     assert watched.produced == staged_totals(plan.staged)
     for p, each in enumerate(batches):
-        appended = cluster.state.logs["out", p]
-        assert [v for a in appended for v in a.values] == [v for batch in each for v in batch]
-        assert max(len(a.raw) for a in appended) <= limit
+        assert cluster.values("out", p) == [v for batch in each for v in batch]
+        assert max(b.header.size_bytes for b in cluster.batches("out", p)) <= limit
     assert max(cluster.most_in_flight.values()) <= 5

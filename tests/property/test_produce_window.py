@@ -11,8 +11,8 @@ from collections import Counter, defaultdict
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.scripted.produce_run import FAULTS, Watched, move_leaders, part_of, slow_cluster_of
-from support.scripted.scripted_broker import ANSWER_LOST, LOST
+from support.core.scripted_faults import ANSWER_LOST, LOST
+from support.query.produce_run import FAULTS, Watched, move_leaders, part_of, slow_cluster_of
 
 from txnlog_kafka.operations.values import ProducePlan
 from txnlog_kafka.wire.errors import ErrorCode as E
@@ -80,9 +80,9 @@ def test_no_leader_is_idle_while_there_is_something_to_send_to_it(
     def check() -> None:
         sent = Counter(
             (t.name, p.index)
-            for call in cluster.sent.values()
-            if call.message.API_KEY == K.PRODUCE
-            for t in call.message.topic_data
+            for asked in cluster.asked
+            if asked.api_key == K.PRODUCE
+            for t in asked.message.topic_data
             for p in t.partition_data
         )
         for number, count in enumerate(batch_counts):
@@ -114,13 +114,13 @@ def test_a_partition_that_moves_is_sent_to_its_new_leader_when_the_old_one_has_a
 def test_a_slow_leader_keeps_no_other_waiting():
     finished_ms: dict[int, int] = defaultdict(int)
     cluster = slow_cluster_of(2, [1000, 10])
-    original = cluster._call
+    carry_out = cluster.carry_out
 
-    def call(asked):
+    def noting(asked):
         finished_ms[asked.node] = cluster.now_ms
-        return original(asked)
+        return carry_out(asked)
 
-    cluster._call = call
+    cluster.carry_out = noting
     parts = tuple(part_of(p, [[500]] * 20) for p in range(2))
     started_ms = cluster.now_ms
     Watched(cluster, ProducePlan(0, staged=parts, produce_request_bytes=500)).run().check()
@@ -130,16 +130,15 @@ def test_a_slow_leader_keeps_no_other_waiting():
 
 def test_a_partition_that_waits_for_replicas_keeps_no_other_waiting():
     cluster = slow_cluster_of(2, [10])
-    append = cluster.state.append
     done_ms = {}
 
-    def appended(transactional_id, partition, records, **how):
+    def refuse(partition):
         if partition == ("out", 0) and cluster.now_ms < 5_000:
             return E.NOT_ENOUGH_REPLICAS
         done_ms[partition] = cluster.now_ms
-        return append(transactional_id, partition, records, **how)
+        return None
 
-    cluster.state.append = appended
+    cluster.refuses = refuse
     parts = tuple(part_of(p, [[500]] * 20) for p in range(2))
     Watched(cluster, ProducePlan(0, staged=parts, produce_request_bytes=500)).run().check()
     assert done_ms["out", 1] < 1_000
@@ -148,17 +147,16 @@ def test_a_partition_that_waits_for_replicas_keeps_no_other_waiting():
 
 def test_while_the_transaction_takes_no_partition_little_is_sent_in_vain():
     cluster = slow_cluster_of(40, [10])
-    append = cluster.state.append
     refusals = 0
 
-    def appended(transactional_id, partition, records, **how):
+    def refuse(_partition):
         nonlocal refusals
         if cluster.now_ms < 2_000:
             refusals += 1
             return E.CONCURRENT_TRANSACTIONS
-        return append(transactional_id, partition, records, **how)
+        return None
 
-    cluster.state.append = appended
+    cluster.refuses = refuse
     parts = tuple(part_of(p, [[500]] * 2) for p in range(40))
     plan = ProducePlan(0, staged=parts, produce_request_bytes=1200, in_flight_bytes_max=12_000)
     Watched(cluster, plan).run().check()

@@ -7,6 +7,8 @@ import contextlib
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.core.core_broker import TIMEOUTS_CHECKED_MS, CoreBroker
+from support.core.scripted_faults import ANSWER_LOST, LOST, NOT_SENT, applied_but, refused
 from support.query.commit_plans import (
     QUERY,
     build_plan,
@@ -15,14 +17,6 @@ from support.query.commit_plans import (
     commit,
     record_batch,
     staged,
-)
-from support.scripted.scripted_broker import (
-    ANSWER_LOST,
-    LOST,
-    NOT_SENT,
-    ScriptedCluster,
-    applied_but,
-    refused,
 )
 
 from txnlog_kafka.wire.errors import ErrorCode as E
@@ -90,9 +84,9 @@ def plan_of(number: int, run: int = 0):
     )
 
 
-def cluster_of(version: int) -> ScriptedCluster:
+def cluster_of(version: int) -> CoreBroker:
     """With what Spark logged for each batch."""
-    cluster = ScriptedCluster(version)
+    cluster = CoreBroker(version)
     for number in range(BATCHES):
         cluster.files[f"cp/offsets/{number}"] = b'v1\n{}\n{"in":{"0":%d}}' % (number + 1)
     return cluster
@@ -102,8 +96,8 @@ def happen(cluster, plan, what):
     """Act at a failpoint, once."""
     if what == "kill":
         raise Killed
-    if what == "time out" and "t" in cluster.state.transactions:
-        cluster.state.time_out("t")
+    if what == "time out":
+        cluster.stand_still(plan.who.transaction_timeout_ms + TIMEOUTS_CHECKED_MS)
     if what == "rival":
         asleep, cluster.on_reached = cluster.on_reached, lambda _step, _when: None
         with contextlib.suppress(TxnLogError):
@@ -145,10 +139,10 @@ def test_every_batch_is_visible_exactly_once_and_in_order(version, faults, place
 
 def check_outcome(cluster):
     expected = [f"{n}.{x}".encode() for n in range(BATCHES) for x in "ab"]
-    assert cluster.state.committed_values(("out", 0)) == expected
+    assert cluster.committed_values("out", 0) == expected
     expected = [f"{n}.{i}".encode() for n in range(BATCHES) for i in range(4)]
-    assert cluster.state.committed_values(("out", 1)) == expected
-    assert cluster.state.offsets["g"]["in", 0] == (BATCHES, "")
+    assert cluster.committed_values("out", 1) == expected
+    assert cluster.offsets("g")["in", 0] == (BATCHES, "")
     found = cluster.run(fetch_progress(cluster.session(), "t.progress.query-1", QUERY))
     assert (found.next_batch_id, found.source_digest) == (BATCHES, f"digest-{BATCHES - 1}")
     check_wire_discipline(cluster)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
+from support.core.core_broker import CoreBroker
 from support.query.staged_pieces import served, staged_of
-from support.scripted.scripted_broker import ScriptedCluster
 
 from simulation.hosts.checkpoint import Checkpoint, Files
 from txnlog_kafka.operations.effects import Ask, FileAsk, Operation, relayed
@@ -119,7 +119,7 @@ def commit_recorded(session: Session, plan: CommitPlan) -> Operation[CommitOutco
     return (yield from commit_batch(session, plan))
 
 
-def commit(cluster: ScriptedCluster, plan: CommitPlan, session: Session | None = None) -> Any:
+def commit(cluster: CoreBroker, plan: CommitPlan, session: Session | None = None) -> Any:
     """The outcome of a commit on a scripted cluster, by a client that knows nothing yet."""
     return cluster.run(commit_recorded(session or cluster.session(), plan))
 
@@ -148,7 +148,7 @@ def commit_on(client: Any, plan: CommitPlan, checkpoint: Checkpoint | None = Non
 
 
 def put_progress(
-    cluster: ScriptedCluster,
+    cluster: CoreBroker,
     next_batch_id: int,
     partition: tuple[str, int] = ("out", 0),
     *,
@@ -160,44 +160,45 @@ def put_progress(
     own = {"output_digest": output.digest, "target": output.target}
     progress = Progress(output.query_id, next_batch_id, **own | digests)
     offset = progress_offset(progress)
-    committed = cluster.state.offsets[PROGRESS_GROUP if of is None else of.who.progress_group_id]
-    committed[partition] = (offset.committed_offset, offset.metadata)
+    group_id = PROGRESS_GROUP if of is None else of.who.progress_group_id
+    cluster.commit_offsets(group_id, {partition: (offset.committed_offset, offset.metadata)})
 
 
-def with_baseline(version: int = 2, **settings: Any) -> ScriptedCluster:
+def with_baseline(version: int = 2, **settings: Any) -> CoreBroker:
     """A cluster that has the baseline of the query, and no batch of it."""
-    cluster = ScriptedCluster(version, **settings)
+    cluster = CoreBroker(version, **settings)
     put_progress(cluster, 0)
     return cluster
 
 
-def put_begun(cluster: ScriptedCluster, begun: Begun, folder: str = FOLDER) -> None:
+def put_begun(cluster: CoreBroker, begun: Begun, folder: str = FOLDER) -> None:
     """The record in the checkpoint."""
     cluster.run(write_begun(folder, begun))
 
 
-def recorded_on(cluster: ScriptedCluster) -> Begun | None:
+def recorded_on(cluster: CoreBroker) -> Begun | None:
     """What the record in the checkpoint says."""
     begun: Begun | None = cluster.run(read_begun(FOLDER))
     return begun
 
 
-def is_committed(cluster: ScriptedCluster, plan: CommitPlan) -> bool:
+def is_committed(cluster: CoreBroker, plan: CommitPlan) -> bool:
     """Whether the batch is wholly visible; fails when it is visible in part, or twice."""
-    seen = {p: cluster.state.committed_values(p) for p in EXPECTED}
+    seen = {p: cluster.committed_values(*p) for p in EXPECTED}
     committed = seen == EXPECTED
     assert committed or not any(seen.values()), f"torn or doubled: {seen}"
-    offsets = cluster.state.offsets
     progress = newest_progress(
-        QUERY, [CommittedOffset(o, m) for o, m in offsets[PROGRESS_GROUP].values()]
+        QUERY, [CommittedOffset(o, m) for o, m in cluster.offsets(PROGRESS_GROUP).values()]
     )
     reached = progress is not None and progress.next_batch_id == plan.batch.batch_id + 1
     assert reached == committed, "progress and records must agree"
-    assert (offsets["g"].get(("in", 0)) == (5, "")) == committed, "offsets and records must agree"
+    assert (cluster.offsets("g").get(("in", 0)) == (5, "")) == committed, (
+        "offsets and records must agree"
+    )
     return committed
 
 
-def nothing_is_written(cluster: ScriptedCluster, since: int = 0) -> bool:
+def nothing_is_written(cluster: CoreBroker, since: int = 0) -> bool:
     """Whether no record was sent and no transaction committed, after so many requests."""
     return not any(
         each.api_key == ApiKey.PRODUCE
@@ -206,7 +207,7 @@ def nothing_is_written(cluster: ScriptedCluster, since: int = 0) -> bool:
     )
 
 
-def check_wire_discipline(cluster: ScriptedCluster) -> None:
+def check_wire_discipline(cluster: CoreBroker) -> None:
     """No abort after EndTxn(commit); one payload per (partition, producer, epoch, sequences)."""
     sent = set()
     payloads: dict[tuple, bytes] = {}
@@ -237,7 +238,7 @@ def check_wire_discipline(cluster: ScriptedCluster) -> None:
                     assert payloads.setdefault(key, data) == data, f"other bytes for {key}"
 
 
-def restart_until_done(cluster: ScriptedCluster, plan: CommitPlan) -> CommitOutcome:
+def restart_until_done(cluster: CoreBroker, plan: CommitPlan) -> CommitOutcome:
     """New drivers, one after another, as Spark's user would start them."""
     cluster.faults.clear()
     cluster.always.clear()

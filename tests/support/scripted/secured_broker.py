@@ -1,30 +1,53 @@
-"""`SocketBroker` behind TLS and SASL: the server's side of each mechanism, in small.
+"""`SocketBroker` behind TLS and SASL: with the exchanges of the broker's core, and OAUTHBEARER.
 
-SCRAM by RFC 5802, PLAIN by RFC 4616, OAUTHBEARER by RFC 7628, inside Kafka's SaslHandshake and
-SaslAuthenticate. What a login is answered with can be replaced by `say`.
+What a login is answered with can be replaced by `say`.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import hmac
 import socket
 import ssl
-import struct
-from collections.abc import Callable, Generator
 from typing import Any
 
-from support.scripted.socket_broker import SASL_APIS, VERSIONS, Reaction, SocketBroker
+from support.scripted.socket_broker import (
+    SASL_APIS,
+    VERSIONS,
+    React,
+    Reaction,
+    SocketBroker,
+    answer_bytes,
+)
 
-from txnlog_kafka.wire.decoder import decode_message
-from txnlog_kafka.wire.encoder import encode_message
-from txnlog_kafka.wire.messages import ApiKey
+from broker_sim.core.controller.credentials import ScramCredential, ScramMechanism
+from broker_sim.core.security.mechanisms import (
+    Exchange,
+    LoginRefused,
+    PlainExchange,
+    ScramExchange,
+)
+from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.messages import APIS, ApiKey
 
 SASL_VERSIONS = VERSIONS | {k: (0, api.version_max) for k, api in SASL_APIS.items()}
 SALT, ITERATIONS = b"salt", 4096
-Exchange = Generator[bytes, bytes, bool]
-"""Is sent what the client says, yields what it is answered, returns whether it is let in."""
+
+
+class BearerExchange:
+    """RFC 7628: a token that is not right is answered with why, and then refused."""
+
+    def __init__(self, token: str) -> None:
+        self.user: str | None = None
+        self._token = token
+        self._is_wrong = False
+
+    def respond(self, data: bytes) -> bytes:
+        """The answer to a client's bytes."""
+        if self._is_wrong:
+            raise LoginRefused("Authentication failed: the token is not valid")
+        self._is_wrong = data.split(b"\x01")[1] != f"auth=Bearer {self._token}".encode()
+        self.user = None if self._is_wrong else "bearer"
+        return b'{"status":"invalid_token"}' if self._is_wrong else b""
 
 
 class SecuredBroker(SocketBroker):
@@ -32,7 +55,7 @@ class SecuredBroker(SocketBroker):
 
     def __init__(
         self,
-        react: Callable[[Any, Any], Reaction],
+        react: React | None = None,
         *,
         tls: ssl.SSLContext | None = None,
         mechanisms: tuple[str, ...] = (),
@@ -47,9 +70,13 @@ class SecuredBroker(SocketBroker):
         self.mechanisms = mechanisms
         self.say: str | None = None
         """What it says of every login, in place of letting it in."""
-        self.log: list[str] = []
+        self._exchange: Exchange = PlainExchange({})
+        """Of the login that began last."""
+
+    @property
+    def log(self) -> list[str]:
         """Names of what was asked, over all connections."""
-        self._exchanges: dict[int, Exchange] = {}
+        return [header.api_key.name for header in self.headers]
 
     def _serve(self, connection: socket.socket) -> None:
         if self.tls is None:
@@ -65,82 +92,42 @@ class SecuredBroker(SocketBroker):
         self._sockets.append(sealed)
         super()._serve(sealed)
 
-    def _reaction(self, frame: bytes) -> Reaction:
-        key, version, correlation_id = struct.unpack_from(">hhi", frame)
-        self.log.append(ApiKey(key).name)
-        api = SASL_APIS.get(ApiKey(key))
-        if api is None or not self.mechanisms:
-            return super()._reaction(frame) if api is None else self._not_here(api, correlation_id)
-        (length,) = struct.unpack_from(">h", frame, 8)
-        position = 10 + max(0, length) + bool(api.request.SCHEMA.is_flexible(version))
-        body = memoryview(frame)[position:]
-        message = decode_message(api.request, version, body, elements_max=100)
-        answer = self._handshake(api, message) if version == 1 and key == 17 else None
-        answer = answer or self._authenticate(api, message)
-        return encode_sasl(api, version, correlation_id, answer)
+    def _answer(self, header: Any, message: Any) -> Reaction:
+        if header.api_key == ApiKey.SASL_HANDSHAKE:
+            return answer_bytes(header, self._handshake(message.mechanism))
+        if header.api_key == ApiKey.SASL_AUTHENTICATE:
+            return answer_bytes(header, self._authenticate(bytes(message.auth_bytes)))
+        return super()._answer(header, message)
 
-    def _not_here(self, api: Any, correlation_id: int) -> bytes:
-        """As a Kafka listener without SASL."""
-        return encode_sasl(api, 1, correlation_id, api.response(error_code=34, mechanisms=[]))
+    def _handshake(self, mechanism: str) -> Any:
+        response = APIS[ApiKey.SASL_HANDSHAKE].response
+        if not self.mechanisms:  # as a Kafka listener without SASL
+            return response(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
+        code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        if mechanism in self.mechanisms:
+            self._exchange, code = self._new_exchange(mechanism), ErrorCode.NONE
+        return response(error_code=code, mechanisms=list(self.mechanisms))
 
-    def _handshake(self, api: Any, message: Any) -> Any:
-        if message.mechanism not in self.mechanisms:
-            return api.response(error_code=33, mechanisms=list(self.mechanisms))
-        exchange = {
-            "PLAIN": self._plain,
-            "OAUTHBEARER": self._bearer,
-        }.get(message.mechanism, lambda: self._scram(message.mechanism))()
-        next(exchange)
-        self._exchanges[0] = exchange
-        return api.response(error_code=0, mechanisms=list(self.mechanisms))
+    def _new_exchange(self, mechanism: str) -> Exchange:
+        if mechanism == "PLAIN":
+            return PlainExchange(self.users)
+        if mechanism == "OAUTHBEARER":
+            return BearerExchange(self.token)
+        scram = ScramMechanism[mechanism.replace("-", "_")]
+        return ScramExchange(scram, lambda user: self._credential(scram, user), "server")
 
-    def _authenticate(self, api: Any, message: Any) -> Any:
+    def _credential(self, scram: ScramMechanism, user: str) -> ScramCredential:
+        password = self.users.get(user, "nobody's").encode()
+        salted = hashlib.pbkdf2_hmac(scram.digest, password, SALT, self.iterations)
+        return ScramCredential.of_salted_password(scram, salted, SALT, self.iterations)
+
+    def _authenticate(self, data: bytes) -> Any:
+        response = APIS[ApiKey.SASL_AUTHENTICATE].response
         try:
-            said = self._exchanges[0].send(bytes(message.auth_bytes))
-        except StopIteration as stop:
-            if not stop.value or self.say is not None:
-                why = self.say or "Authentication failed: Invalid username or password"
-                return api.response(error_code=58, error_message=why, auth_bytes=b"")
-            said = b"" if stop.value is True else stop.value
-        return api.response(
-            error_code=0, error_message=None, auth_bytes=said, session_lifetime_ms=self.lifetime_ms
-        )
-
-    def _plain(self) -> Exchange:
-        said = yield b""
-        _, user, password = said.decode().split("\0")
-        return self.users.get(user) == password
-
-    def _bearer(self) -> Exchange:
-        said = yield b""
-        if said.split(b"\x01")[1] == f"auth=Bearer {self.token}".encode():
-            return True
-        yield b'{"status":"invalid_token"}'
-        return False
-
-    def _scram(self, mechanism: str) -> Exchange:
-        name = "sha256" if mechanism.endswith("256") else "sha512"
-        first = (yield b"")[3:].decode()
-        user, nonce = (part[2:] for part in first.split(","))
-        password = self.users.get(user.replace("=2C", ",").replace("=3D", "="), "nobody's")
-        salt = base64.b64encode(SALT).decode()
-        second = f"r={nonce}server,s={salt},i={self.iterations}"
-        final = (yield second.encode()).decode()
-        plain, _, proof = final.rpartition(",p=")
-        said = ",".join((first, second, plain)).encode()
-        salted = hashlib.pbkdf2_hmac(name, password.encode(), SALT, self.iterations)
-        key = hmac.digest(salted, b"Client Key", name)
-        signature = hmac.digest(hashlib.new(name, key).digest(), said, name)
-        wanted = bytes(a ^ b for a, b in zip(key, signature, strict=True))
-        if base64.b64decode(proof) != wanted:
-            return False
-        server = hmac.digest(hmac.digest(salted, b"Server Key", name), said, name)
-        return b"v=" + base64.b64encode(server)
-
-
-def encode_sasl(api: Any, version: int, correlation_id: int, message: Any) -> bytes:
-    """The framed answer to a request of SASL_APIS."""
-    flexible = api.response.SCHEMA.is_flexible(version)
-    body = encode_message(message, version)
-    head = struct.pack(">i", correlation_id) + (b"\0" if flexible else b"")
-    return struct.pack(">i", len(head) + len(body)) + head + body
+            said = self._exchange.respond(data)
+            if self._exchange.user is not None and self.say is not None:
+                raise LoginRefused(self.say)
+        except LoginRefused as refused:
+            code = ErrorCode.SASL_AUTHENTICATION_FAILED
+            return response(error_code=code, error_message=self.say or str(refused))
+        return response(error_code=0, auth_bytes=said, session_lifetime_ms=self.lifetime_ms)

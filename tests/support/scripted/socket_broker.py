@@ -14,6 +14,8 @@ from txnlog_kafka.wire.messages import APIS, ApiKey
 
 Reaction = bytes | str | None
 """Bytes to send, "close" to close, None to stay silent."""
+React = Callable[[Any, Any], Reaction]
+"""From a request's header and message."""
 SASL_APIS = {key: APIS[key] for key in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)}
 VERSIONS = {
     key: (api.version_min, api.version_max) for key, api in APIS.items() if key not in SASL_APIS
@@ -32,10 +34,10 @@ def versions_answer(versions: dict[ApiKey, tuple[int, int]]) -> Any:
 
 
 class SocketBroker:
-    """Answers ApiVersions by itself, and everything else by `react(header, message)`."""
+    """Answers ApiVersions by itself, and everything else by `react`, which is `serve` at first."""
 
-    def __init__(self, react: Callable[[Any, Any], Reaction], versions: dict | None = None) -> None:
-        self.react = react
+    def __init__(self, react: React | None = None, versions: dict | None = None) -> None:
+        self.react = react or self.serve
         self.versions = VERSIONS if versions is None else versions
         self.headers: list[Any] = []
         self.connections = 0
@@ -100,7 +102,14 @@ class SocketBroker:
         self.headers.append(header)
         if header.api_key == ApiKey.API_VERSIONS:
             return answer_bytes(header, versions_answer(self.versions))
+        return self._answer(header, message)
+
+    def _answer(self, header: Any, message: Any) -> Reaction:
         return self.react(header, message)
+
+    def serve(self, header: Any, _message: Any) -> bytes:
+        """Metadata of a cluster of this one broker."""
+        return answer_bytes(header, metadata_answer(self))
 
 
 def answer_bytes(header: Any, message: Any) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from planted import failpoints
 from planted.failpoints import FailpointRaised, FaultInjectingClient
-from support.scripted.socket_broker import SocketBroker, answer_bytes, metadata_answer
+from support.scripted.socket_broker import SocketBroker
 
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Milestone, Receive, Reply, Send
@@ -20,8 +20,7 @@ def metadata_call():
 
 @pytest.fixture
 def broker():
-    with SocketBroker(lambda _header, _message: None) as running:
-        running.react = lambda header, _message: answer_bytes(header, metadata_answer(running))
+    with SocketBroker() as running:
         yield running
 
 

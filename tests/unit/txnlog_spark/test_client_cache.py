@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.scripted.socket_broker import SocketBroker, answer_bytes, metadata_answer
+from support.scripted.socket_broker import SocketBroker
 
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Send
 from txnlog_kafka.wire.messages import APIS, ApiKey
@@ -12,8 +12,7 @@ from txnlog_spark.client_cache import CLIENTS_MAX, ClientCache, ConnectionSettin
 
 @pytest.fixture
 def broker():
-    with SocketBroker(lambda _header, _message: None) as running:
-        running.react = lambda header, _message: answer_bytes(header, metadata_answer(running))
+    with SocketBroker() as running:
         yield running
 
 

@@ -9,12 +9,7 @@ import time
 
 import pytest
 from support.brokers.probe import free_ports
-from support.scripted.socket_broker import (
-    VERSIONS,
-    SocketBroker,
-    answer_bytes,
-    metadata_answer,
-)
+from support.scripted.socket_broker import VERSIONS, SocketBroker, answer_bytes
 
 from txnlog_kafka.errors import DeadlineExceeded, OptionError, RemoteProtocolError
 from txnlog_kafka.host.addresses import parse_bootstrap_servers
@@ -50,14 +45,9 @@ def metadata_call(timeout_ms=20_000, version_max=None, node=ANY_NODE):
     return Call(node, METADATA(topics=[]), timeout_ms, version_max)
 
 
-def serve_metadata(broker):
-    return lambda header, _message: answer_bytes(header, metadata_answer(broker))
-
-
 @pytest.fixture
 def broker():
-    with SocketBroker(lambda _header, _message: None) as running:
-        running.react = serve_metadata(running)
+    with SocketBroker() as running:
         yield running
 
 
@@ -77,8 +67,7 @@ def test_a_cap_lowers_the_version(broker):
 
 def test_an_old_broker_is_asked_at_its_own_versions():
     old = VERSIONS | {ApiKey.API_VERSIONS: (0, 1), ApiKey.METADATA: (0, 5)}
-    with SocketBroker(lambda _header, _message: None, old) as broker:
-        broker.react = serve_metadata(broker)
+    with SocketBroker(versions=old) as broker:
         with Client(broker.bootstrap_servers) as client:
             (reply,) = client.run(ask(metadata_call()))
         assert reply.version == 5
@@ -87,7 +76,7 @@ def test_an_old_broker_is_asked_at_its_own_versions():
 @pytest.mark.parametrize("versions", [{}, {ApiKey.METADATA: (50, 60)}])
 def test_no_common_version_is_final_and_was_not_sent(versions):
     offered = {ApiKey.API_VERSIONS: (0, 4)} | versions
-    with SocketBroker(lambda _header, _message: None, offered) as broker:
+    with SocketBroker(versions=offered) as broker:
         with Client(broker.bootstrap_servers) as client:
             (outcome,) = client.run(ask(metadata_call()))
             assert (outcome.sent, outcome.retriable) == (False, False)
@@ -172,8 +161,7 @@ def test_a_closed_connection_is_unknown_for_all_that_was_sent_on_it(broker):
 
 
 def test_what_was_answered_before_the_connection_broke_keeps_its_answer(broker):
-    serve = serve_metadata(broker)
-    broker.react = lambda h, m: "close" if h.api_version == 5 else serve(h, m)
+    broker.react = lambda h, m: "close" if h.api_version == 5 else broker.serve(h, m)
     with Client(broker.bootstrap_servers) as client:
         first, second = client.run(ask(metadata_call(version_max=9), metadata_call(version_max=5)))
     assert isinstance(first, Reply)
@@ -191,13 +179,12 @@ GARBAGE = {
 
 @pytest.mark.parametrize("name", GARBAGE)
 def test_bytes_that_are_no_answer_break_the_connection_and_nothing_else(broker, name):
-    serve = serve_metadata(broker)
     broker.react = lambda _header, _message: GARBAGE[name]
     with Client(broker.bootstrap_servers) as client:
         (outcome,) = client.run(ask(metadata_call()))
         assert isinstance(outcome, Unanswered)
         assert outcome.sent
-        broker.react = serve
+        broker.react = broker.serve
         assert isinstance(client.run(ask(metadata_call()))[0], Reply)
 
 
@@ -285,13 +272,12 @@ def test_an_operation_that_raises_is_closed(broker):
 
 def answers_of(broker, *held: threading.Event):
     """Requests at version 5 are answered when the event of their number is set, others at once."""
-    serve = serve_metadata(broker)
     waiting = iter(held)
 
     def react(header, message):
         if header.api_version == 5:
             assert next(waiting).wait(20)
-        return serve(header, message)
+        return broker.serve(header, message)
 
     return react
 
@@ -321,7 +307,7 @@ def send_and_receive(*calls):
 
 def test_the_answer_of_one_broker_is_received_while_another_is_silent(broker):
     go_on = threading.Event()
-    with SocketBroker(lambda _header, _message: None) as slow:
+    with SocketBroker() as slow:
         slow.react = answers_of(slow, go_on)
 
         def operation(session):

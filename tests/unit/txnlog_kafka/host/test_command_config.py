@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from support.scripted.secured_broker import SecuredBroker
-from support.scripted.socket_broker import answer_bytes, metadata_answer
 
 from txnlog_kafka.host.security import Security
 from txnlog_spark.errors import OptionError
@@ -72,8 +71,7 @@ def test_the_options_of_a_store_are_read_and_its_secrets_not_shown(config):
 
 
 def test_a_wrong_password_is_one_line_of_the_command(config, capsys):
-    with SecuredBroker(lambda *_: None, mechanisms=("PLAIN",)) as broker:
-        broker.react = lambda header, _: answer_bytes(header, metadata_answer(broker))
+    with SecuredBroker(mechanisms=("PLAIN",)) as broker:
         file = config(LOGIN + JAAS.format("hunter2"))
         code = main(arguments(file, "--bootstrap-server", broker.bootstrap_servers))
     said = capsys.readouterr().err

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 from support.brokers.probe import free_ports
-from support.scripted.socket_broker import SocketBroker, answer_bytes, metadata_answer
+from support.scripted.socket_broker import SocketBroker
 
 from txnlog_kafka.host import link as link_module
 from txnlog_kafka.host.client import Client
@@ -19,8 +19,7 @@ from txnlog_kafka.wire.messages import APIS, ApiKey
 
 @pytest.fixture
 def broker():
-    with SocketBroker(lambda *_: None) as running:
-        running.react = lambda header, _: answer_bytes(header, metadata_answer(running))
+    with SocketBroker() as running:
         yield running
 
 

@@ -10,7 +10,7 @@ import pytest
 from support.brokers.certificates import LOCAL, Authority
 from support.scripted.few_attempts import client_of_few_attempts
 from support.scripted.secured_broker import SASL_VERSIONS, SecuredBroker
-from support.scripted.socket_broker import SocketBroker, answer_bytes, metadata_answer
+from support.scripted.socket_broker import SocketBroker, answer_bytes
 
 from txnlog_kafka.errors import DeadlineExceeded, OptionError, SecurityRefused, TxnLogError
 from txnlog_kafka.host.client import Client
@@ -50,10 +50,7 @@ def start(tmp_path, ca):
         def started(*mechanisms, signed=None, client_ca=None, tls=True, versions=None):
             signed = signed or ca.sign(*LOCAL)
             context = signed.server_context(tmp_path, client_ca) if tls else None
-            broker = SecuredBroker(
-                lambda *_: None, tls=context, mechanisms=mechanisms, versions=versions
-            )
-            broker.react = lambda header, _: answer_bytes(header, metadata_answer(broker))
+            broker = SecuredBroker(tls=context, mechanisms=mechanisms, versions=versions)
             return stack.enter_context(broker)
 
         yield started
@@ -240,7 +237,7 @@ def test_plain_text_to_a_tls_listener_names_the_option(start):
 @contextlib.contextmanager
 def listening(answer: bytes | None):
     """Answers the first bytes with these and closes; with None it only accepts."""
-    with SocketBroker(lambda *_: None) as broker:
+    with SocketBroker() as broker:
 
         def serve(connection):
             connection.recv(65536)

@@ -11,7 +11,7 @@ from support.brokers.certificates import LOCAL, Authority
 from support.brokers.probe import free_ports
 from support.scripted.few_attempts import client_of_few_attempts
 from support.scripted.secured_broker import SecuredBroker
-from support.scripted.socket_broker import SocketBroker, answer_bytes, metadata_answer
+from support.scripted.socket_broker import SocketBroker
 from support.stores.token_endpoint import TokenEndpoint, unsigned_token
 
 from txnlog_kafka.errors import OptionError, SecurityRefused, TxnLogError
@@ -34,8 +34,7 @@ HERE = "txnlog_user_tokens"
 
 @pytest.fixture
 def broker():
-    with SecuredBroker(lambda *_: None, mechanisms=("OAUTHBEARER",)) as running:
-        running.react = lambda header, _: answer_bytes(header, metadata_answer(running))
+    with SecuredBroker(mechanisms=("OAUTHBEARER",)) as running:
         yield running
 
 
@@ -243,10 +242,11 @@ def test_a_token_that_takes_its_time_holds_up_nobody_else(broker, user_function,
         last = yield Receive(frozenset({slow}))
         return received[0] == quick, isinstance(last[1], Reply)
 
-    with SecuredBroker(lambda *_: None, mechanisms=("OAUTHBEARER",)) as other:
-        other.react = lambda header, _: answer_bytes(header, metadata_answer(other))
-        with Client(broker.bootstrap_servers, security=security) as client:
-            assert client.run(operation(client.session, other)) == (True, True)
+    with (
+        SecuredBroker(mechanisms=("OAUTHBEARER",)) as other,
+        Client(broker.bootstrap_servers, security=security) as client,
+    ):
+        assert client.run(operation(client.session, other)) == (True, True)
 
 
 # ------------------------------------------------------------------ Amazon MSK
@@ -325,5 +325,5 @@ def test_without_the_signer_the_extra_is_named(monkeypatch):
 
 
 def test_a_plain_listener_is_told_apart_from_a_refused_token(endpoint):
-    with SocketBroker(lambda *_: None) as plain:
+    with SocketBroker() as plain:
         assert "does not support SaslHandshake" in refused(plain, by_endpoint(endpoint))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.scripted.scripted_broker import ScriptedCluster
+from support.core.core_broker import CoreBroker
 
 from txnlog_kafka.operations.calls import GROUP, TRANSACTION, find_coordinator
 from txnlog_kafka.operations.session import COORDINATORS_MAX
@@ -11,7 +11,7 @@ from txnlog_kafka.wire.messages import ApiKey
 
 def test_a_client_that_makes_many_batch_writes_remembers_the_coordinators_of_the_last() -> None:
     """Each has a transactional id and a group of its own."""
-    cluster = ScriptedCluster()
+    cluster = CoreBroker()
     session = cluster.session()
 
     def find(key_type: int, key: str) -> int:

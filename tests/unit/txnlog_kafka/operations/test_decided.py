@@ -1,7 +1,7 @@
 """A transaction whose outcome is decided is described once its markers are written."""
 
 import pytest
-from support.scripted.scripted_broker import ScriptedCluster
+from support.core.core_broker import CoreBroker
 
 from txnlog_kafka.errors import DeadlineExceeded
 from txnlog_kafka.operations import admin
@@ -30,7 +30,7 @@ def asked(monkeypatch):
 @pytest.mark.parametrize("decided", DECIDED)
 def test_the_markers_of_a_decided_transaction_are_waited_for(asked, decided):
     asked += [decided, decided, "CompleteCommit"]
-    cluster = ScriptedCluster()
+    cluster = CoreBroker()
     found = cluster.run(admin.describe_decided_transaction(cluster.session(), "t"))
     assert found == description("CompleteCommit")
     assert cluster.now_ms > 0
@@ -39,7 +39,7 @@ def test_the_markers_of_a_decided_transaction_are_waited_for(asked, decided):
 @pytest.mark.parametrize("state", ["Empty", "Ongoing", "CompleteCommit", "CompleteAbort", None])
 def test_another_transaction_is_described_at_once(asked, state):
     asked += [state]
-    cluster = ScriptedCluster()
+    cluster = CoreBroker()
     found = cluster.run(admin.describe_decided_transaction(cluster.session(), "t"))
     assert found == (state and description(state))
     assert cluster.now_ms == 0
@@ -47,6 +47,6 @@ def test_another_transaction_is_described_at_once(asked, state):
 
 def test_markers_that_do_not_come_are_named_with_the_state(asked):
     asked += ["PrepareCommit"]
-    cluster = ScriptedCluster()
+    cluster = CoreBroker()
     with pytest.raises(DeadlineExceeded, match=r"markers of transactional id 't'.*PrepareCommit"):
         cluster.run(admin.describe_decided_transaction(cluster.session(), "t"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from support.core.core_broker import TIMEOUTS_CHECKED_MS
+from support.core.scripted_faults import ANSWER_LOST, LOST, NOT_SENT, refused
 from support.query.commit_plans import (
     build_plan,
     check_wire_discipline,
@@ -10,7 +12,6 @@ from support.query.commit_plans import (
     is_committed,
     with_baseline,
 )
-from support.scripted.scripted_broker import ANSWER_LOST, LOST, NOT_SENT, refused
 
 from txnlog_kafka.errors import AbortableError, CommitStateUnknown, DeadlineExceeded, ProducerFenced
 from txnlog_kafka.operations.retry import (
@@ -119,7 +120,7 @@ def test_the_coordinator_timing_out_the_transaction_is_fenced_and_redone_by_the_
 
     def pause(step, when):
         if (step, when) == ("end_txn", "before"):
-            cluster.state.time_out("t")
+            cluster.stand_still(plan.who.transaction_timeout_ms + TIMEOUTS_CHECKED_MS)
 
     cluster.on_reached = pause
     # Version 2 before KAFKA-20785 answers INVALID_TXN_STATE to a commit that came too late.
@@ -161,15 +162,21 @@ def test_of_two_drivers_exactly_one_commits_the_batch(version, step):
     check_wire_discipline(cluster)
 
 
+EXPIRES_SOON = {
+    "transactional.id.expiration.ms": 60_000,
+    "transaction.remove.expired.transaction.cleanup.interval.ms": 10_000,
+}
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_an_idle_query_whose_id_expired_gets_a_new_producer_id(version):
     """docs/faults.md L4, live driver: transactional.id.expiration.ms passed between batches."""
-    cluster = with_baseline(version)
+    cluster = with_baseline(version, config=EXPIRES_SOON)
     session = cluster.session()
     commit(cluster, build_plan(0), session)
-    del cluster.state.transactions["t"]
+    cluster.now_ms += 80_000
     assert commit(cluster, build_plan(1), session).attempts == 1
-    assert len({each.producer_id for each in cluster.state.logs["out", 0]}) == 2
+    assert len({each.header.producer_id for each in cluster.batches("out", 0)}) == 2
 
 
 # ------------------------------------------------------------------ the tables

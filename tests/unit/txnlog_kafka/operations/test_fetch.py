@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
-from support.scripted.scripted_broker import ScriptedCluster
+from support.core.core_broker import CoreBroker
 
 from txnlog_kafka.errors import (
     CorruptData,
@@ -18,12 +18,7 @@ from txnlog_kafka.errors import (
 from txnlog_kafka.operations.cluster_view import ClusterView, TopicView
 from txnlog_kafka.operations.effects import Calls, Give, Receive, Reply, Send, Sleep, Unanswered
 from txnlog_kafka.operations.fetch import FetchCursor, fetch_ahead, fetch_next
-from txnlog_kafka.operations.offsets import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    fetch_committed,
-    list_offsets,
-)
+from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
 from txnlog_kafka.wire.errors import ErrorCode as E
 from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_kafka.wire.messages import ApiKey as K
@@ -70,7 +65,7 @@ class Answers:
     """A host that gives prepared outcomes; metadata always knows the leader."""
 
     def __init__(self, *outcomes):
-        self.cluster = ScriptedCluster(2)
+        self.cluster = CoreBroker(2)
         self.session = self.cluster.session()
         self.outcomes = list(outcomes)
         self.ends = []
@@ -80,7 +75,7 @@ class Answers:
 
     def run(self, operation):
         """Scripted outcomes for fetches and offsets, the scripted cluster's for the rest."""
-        original = self.cluster._perform
+        original = self.cluster.perform
 
         def perform(ask):
             if isinstance(ask, Calls):
@@ -101,7 +96,7 @@ class Answers:
                 return None
             return original(ask)
 
-        self.cluster._perform = perform
+        self.cluster.perform = perform
         return self.cluster.run(operation)
 
 
@@ -313,7 +308,7 @@ def test_an_answer_for_another_partition_is_refused():
 
 
 def test_topic_ids_are_used_where_they_are_known():
-    session = ScriptedCluster(2).session()
+    session = CoreBroker(2).session()
     deadline = session.deadline()
     assert cursor().call(session, deadline).version_max == 12
     session.cluster = ClusterView(topics={"out": TopicView(bytes(range(16)), {0: 1})})
@@ -342,61 +337,21 @@ def test_listing_an_unknown_partition_names_it():
 def test_a_partition_that_one_broker_has_not_heard_of_yet_is_waited_for():
     # Believed at once, a task would fail, or leave its range out where records may be lost.
     answers = Answers()
-    added = ("out", 2)
-    original = answers.cluster._perform
+    added = ("out", 1)
+    del answers.cluster.leaders[added]
+    original = answers.cluster.perform
 
     def perform(ask):
         if isinstance(ask, Sleep) and answers.cluster.now_ms > 1_000:
             answers.cluster.leaders[added] = 1
         return original(ask)
 
-    answers.cluster._perform = perform
-    answers.ends = [listed(12, partition=2)]
+    answers.cluster.perform = perform
+    answers.ends = [listed(12, partition=1)]
     found = answers.run(
         list_offsets(answers.session, {added: LATEST_TIMESTAMP}, read_committed=True)
     )
     assert found[added].offset == 12
-
-
-def test_a_group_that_nobody_knows_has_no_offsets():
-    cluster = ScriptedCluster(2)
-    assert cluster.run(fetch_committed(cluster.session(), "nobody")) == {}
-
-
-def test_undecided_offsets_are_waited_for_and_never_returned_old():
-    """docs/faults.md B23."""
-    cluster = ScriptedCluster(2)
-    cluster.state.offsets["g"]["in", 0] = (5, "")
-    cluster.state.pending["t"]["g", ("in", 0)] = (9, "")
-    original = cluster._perform
-
-    def perform(ask):
-        if isinstance(ask, Sleep) and len(cluster.slept_ms) == 3:
-            cluster.state.offsets["g"]["in", 0] = (9, "")
-            cluster.state.pending.clear()
-        return original(ask)
-
-    cluster._perform = perform
-    found = cluster.run(fetch_committed(cluster.session(), "g"))
-    assert found["in", 0].committed_offset == 9
-
-
-def test_a_first_offset_that_is_undecided_is_seen_when_asked_for_by_name():
-    """Kafka leaves it out of a whole group's answer, found with Apache Kafka 4.3.1."""
-    cluster = ScriptedCluster(2)
-    cluster.state.pending["t"]["g", ("in", 0)] = (9, "")
-    assert cluster.run(fetch_committed(cluster.session(), "g")) == {}
-    with pytest.raises(DeadlineExceeded, match="UNSTABLE_OFFSET_COMMIT"):
-        cluster.run(fetch_committed(cluster.session(), "g", partitions=[("in", 0), ("in", 1)]))
-
-
-def test_undecided_offsets_end_in_a_deadline_when_they_stay():
-    cluster = ScriptedCluster(2)
-    cluster.state.offsets["g"]["in", 0] = (5, "")
-    cluster.state.pending["t"]["g", ("in", 0)] = (9, "")
-    with pytest.raises(DeadlineExceeded, match="UNSTABLE_OFFSET_COMMIT"):
-        cluster.run(fetch_committed(cluster.session(), "g"))
-    assert max(cluster.slept_ms) <= 1_000
 
 
 # --------------------------------------------------------------------------- replicas (KIP-392)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from support.scripted.scripted_broker import ScriptedCluster
+from support.core.core_broker import CoreBroker
 
 from txnlog_kafka.errors import CorruptData
 from txnlog_kafka.operations.cluster_view import ClusterView, TopicView
@@ -32,7 +32,7 @@ class Leaders:
         self.asked: list[Call] = []
         self.silent: set[int] = set()
         self.metadata_requests = 0
-        self.session = ScriptedCluster(2).session()
+        self.session = CoreBroker(2).session()
         topics = {
             "a": TopicView(IDS["a"].bytes if ids else bytes(16), {0: 1, 1: 2}),
             "b": TopicView(IDS["b"].bytes if ids else bytes(16), {0: 1}),

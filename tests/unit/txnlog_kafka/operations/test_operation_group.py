@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.scripted.virtual_cluster import VirtualCluster
+from support.core.core_broker import CoreBroker
 
 from txnlog_kafka.errors import DeadlineExceeded
 from txnlog_kafka.operations.calls import call_all, receive, send
@@ -19,10 +19,10 @@ def request(node: int) -> Call:
     return Call(node, METADATA(topics=[]), 1_000)
 
 
-def cluster_of(*delays_ms: int) -> VirtualCluster:
+def cluster_of(*delays_ms: int) -> CoreBroker:
     """Nodes from 1, each with its delay."""
     nodes = tuple(range(1, len(delays_ms) + 1))
-    return VirtualCluster(2, nodes=nodes, delay_ms=lambda call: delays_ms[call.node - 1])
+    return CoreBroker(2, nodes=nodes, delay_ms=lambda call: delays_ms[call.node - 1])
 
 
 def finished(cluster, parts):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from support.core.core_broker import Asked, CoreBroker
+from support.core.scripted_faults import LOST, refused
 from support.query.commit_plans import PROGRESS_GROUP, build_plan, commit, with_baseline
-from support.scripted.scripted_broker import LOST, ScriptedCluster, refused
 
 from txnlog_kafka.errors import BrokerError, DeadlineExceeded, FatalError
 from txnlog_kafka.operations.admin import create_topic, delete_group, fetch_broker_config
@@ -105,7 +108,6 @@ def test_the_table_is_of_authorization_errors_alone() -> None:
     [
         (K.INIT_PRODUCER_ID, ID, "grant WRITE on transactional id 't'"),
         (K.OFFSET_FETCH, GROUP, f"on group '{PROGRESS_GROUP}' to this user"),
-        (K.OFFSET_FETCH, TOPIC, "grant DESCRIBE on topic 'out'"),
         (K.ADD_PARTITIONS_TO_TXN, TOPIC, "grant WRITE on topic 'out'"),
         (K.ADD_PARTITIONS_TO_TXN, ID, "grant WRITE on transactional id 't'"),
         (K.ADD_OFFSETS_TO_TXN, GROUP, "grant READ on group 'g'"),
@@ -126,8 +128,24 @@ def test_a_commit_that_is_not_allowed_says_what_to_grant(asked: K, code: E, name
     assert caught.value.code == code
 
 
+def test_a_topic_whose_offsets_may_not_be_read_is_told() -> None:
+    cluster = with_baseline(1)
+    answer = cluster.answer
+
+    def without_topics(asked: Asked, message: Any) -> Any:
+        if asked.api_key == K.OFFSET_FETCH:
+            for each in (p for g in message.groups for t in g.topics for p in t.partitions):
+                each.error_code = TOPIC
+        return answer(asked, message)
+
+    cluster.answer = without_topics  # type: ignore[method-assign]
+    with pytest.raises(FatalError, match="grant DESCRIBE on topic 'out'") as caught:
+        commit(cluster, build_plan())
+    assert caught.value.code == TOPIC
+
+
 def test_a_coordinator_that_may_not_be_looked_for_says_what_to_grant() -> None:
-    cluster = ScriptedCluster()
+    cluster = CoreBroker()
     cluster.script(K.FIND_COORDINATOR, refused(ID), refused(GROUP))
     with pytest.raises(FatalError, match=r"grant DESCRIBE .* on transactional id 't' to this user"):
         cluster.run(init_producer_id(cluster.session(), "t", 60_000))
@@ -136,14 +154,14 @@ def test_a_coordinator_that_may_not_be_looked_for_says_what_to_grant() -> None:
 
 
 def test_deleting_a_group_that_is_not_allowed_says_what_to_grant() -> None:
-    cluster = ScriptedCluster()
+    cluster = CoreBroker()
     cluster.always[K.DELETE_GROUPS] = refused(GROUP)
     with pytest.raises(BrokerError, match="grant DELETE on group 'g' to this user"):
         cluster.run(delete_group(cluster.session(), "g"))
 
 
 def test_creating_a_topic_that_is_not_allowed_says_what_to_grant() -> None:
-    cluster = ScriptedCluster()
+    cluster = CoreBroker()
     cluster.always[K.CREATE_TOPICS] = refused(TOPIC)
     with pytest.raises(BrokerError, match="grant CREATE on topic 'new' to this user"):
         cluster.run(create_topic(cluster.session(), "new", partitions=1))
@@ -153,7 +171,7 @@ def test_creating_a_topic_that_is_not_allowed_says_what_to_grant() -> None:
 
 
 def test_a_transaction_timeout_over_the_brokers_is_told_with_both_values() -> None:
-    cluster = ScriptedCluster(broker_configs={MAX_TIMEOUT: "900000"})
+    cluster = CoreBroker()
     cluster.always[K.INIT_PRODUCER_ID] = refused(E.INVALID_TRANSACTION_TIMEOUT)
     with pytest.raises(FatalError) as caught:
         cluster.run(init_producer_id(cluster.session(), "t", 1_800_000))
@@ -163,7 +181,7 @@ def test_a_transaction_timeout_over_the_brokers_is_told_with_both_values() -> No
 
 @pytest.mark.parametrize("fault", [LOST, refused(CLUSTER)], ids=["unanswered", "refused"])
 def test_without_the_brokers_value_the_option_is_still_named(fault) -> None:
-    cluster = ScriptedCluster(broker_configs={MAX_TIMEOUT: "900000"})
+    cluster = CoreBroker()
     cluster.always[K.INIT_PRODUCER_ID] = refused(E.INVALID_TRANSACTION_TIMEOUT)
     cluster.always[K.DESCRIBE_CONFIGS] = fault
     with pytest.raises(FatalError) as caught:
@@ -175,15 +193,15 @@ def test_without_the_brokers_value_the_option_is_still_named(fault) -> None:
 
 
 def test_a_brokers_config_is_asked_once_and_never_an_error() -> None:
-    cluster = ScriptedCluster(broker_configs={"a": "1"})
+    cluster = CoreBroker()
     session = cluster.session()
-    assert cluster.run(fetch_broker_config(session, "a")) is None, "no broker is known yet"
+    assert cluster.run(fetch_broker_config(session, MAX_TIMEOUT)) is None, "no broker is known yet"
     cluster.run(refresh_metadata(session, ()))
-    assert cluster.run(fetch_broker_config(session, "a")) == "1"
+    assert cluster.run(fetch_broker_config(session, MAX_TIMEOUT)) == "900000"
     assert cluster.run(fetch_broker_config(session, "b")) is None
     started_ms = cluster.now_ms
     cluster.always[K.DESCRIBE_CONFIGS] = LOST
-    assert cluster.run(fetch_broker_config(session, "a")) is None
+    assert cluster.run(fetch_broker_config(session, MAX_TIMEOUT)) is None
     assert cluster.now_ms - started_ms <= 5_000
     (asked,) = cluster.requests(K.DESCRIBE_CONFIGS)[-1].resources
     assert (asked.resource_type, asked.resource_name) == (4, "1")
@@ -193,7 +211,7 @@ def test_a_brokers_config_is_asked_once_and_never_an_error() -> None:
 
 
 def test_a_full_disk_of_the_broker_is_told_when_the_wait_is_over() -> None:
-    cluster = ScriptedCluster()
+    cluster = CoreBroker()
     cluster.always[K.PRODUCE] = refused(E.KAFKA_STORAGE_ERROR)
     with pytest.raises(DeadlineExceeded) as caught:
         commit(cluster, build_plan())
@@ -204,7 +222,7 @@ def test_a_full_disk_of_the_broker_is_told_when_the_wait_is_over() -> None:
 
 
 def test_pending_offsets_are_told_with_who_can_hold_them() -> None:
-    cluster = ScriptedCluster()
+    cluster = CoreBroker()
     cluster.always[K.OFFSET_FETCH] = refused(E.UNSTABLE_OFFSET_COMMIT)
     with pytest.raises(DeadlineExceeded) as caught:
         cluster.run(fetch_committed(cluster.session(), "g"))
@@ -216,7 +234,7 @@ def test_pending_offsets_are_told_with_who_can_hold_them() -> None:
 
 
 def test_a_transaction_that_does_not_end_is_told_with_where_to_look() -> None:
-    cluster = ScriptedCluster()
+    cluster = CoreBroker()
     cluster.always[K.INIT_PRODUCER_ID] = refused(E.CONCURRENT_TRANSACTIONS)
     with pytest.raises(DeadlineExceeded) as caught:
         cluster.run(init_producer_id(cluster.session(), "t", 60_000))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from support.core.core_broker import CoreBroker
+from support.core.scripted_faults import ANSWER_LOST, LOST, refused
 from support.query.commit_plans import (
     build_plan,
     check_wire_discipline,
@@ -11,7 +13,6 @@ from support.query.commit_plans import (
     staged,
     with_baseline,
 )
-from support.scripted.scripted_broker import ANSWER_LOST, LOST, ScriptedCluster, refused
 
 from txnlog_kafka.errors import RecordRefused
 from txnlog_kafka.wire.errors import ErrorCode as E
@@ -27,13 +28,13 @@ def four_batches(partition: int = 0):
     return staged("out", partition, *(record_batch(*ROWS[n : n + 100]) for n in range(0, 400, 100)))
 
 
-def limited(limit: int = LIMIT, version: int = 2) -> ScriptedCluster:
+def limited(limit: int = LIMIT, version: int = 2) -> CoreBroker:
     cluster = with_baseline(version)
-    cluster.state.max_message_bytes = limit
+    cluster.configure("out", max_message_bytes=limit)
     return cluster
 
 
-def sizes(cluster: ScriptedCluster) -> list[int]:
+def sizes(cluster: CoreBroker) -> list[int]:
     """Of all record batches that were sent."""
     return [
         len(p.records)
@@ -50,8 +51,8 @@ def test_batches_over_the_topics_limit_are_divided_and_all_rows_committed(versio
     outcome = commit(cluster, plan)
     assert (outcome.attempts, outcome.produced_records) == (1, 800)
     assert outcome.produced_bytes == sum(part.size_bytes for part in plan.batch.staged)
-    assert cluster.state.committed_values(("out", 0)) == IN_ORDER
-    assert cluster.state.committed_values(("out", 1)) == IN_ORDER
+    assert cluster.committed_values("out", 0) == IN_ORDER
+    assert cluster.committed_values("out", 1) == IN_ORDER
     assert cluster.slept_ms == [], "there is nothing to wait for"
     check_wire_discipline(cluster)
 
@@ -71,12 +72,12 @@ def test_a_limit_that_is_lowered_in_the_middle_divides_what_is_left():
 
     def lower(step, _when):
         if step == "produce.first":
-            cluster.state.max_message_bytes = LIMIT
+            cluster.configure("out", max_message_bytes=LIMIT)
 
     cluster.on_reached = lower
     outcome = commit(cluster, build_plan(staged=(four_batches(),), produce_request_bytes=12_000))
     assert (outcome.attempts, outcome.produced_records) == (1, 400)
-    assert cluster.state.committed_values(("out", 0)) == IN_ORDER
+    assert cluster.committed_values("out", 0) == IN_ORDER
     check_wire_discipline(cluster)
 
 
@@ -87,7 +88,7 @@ def test_a_fault_among_the_parts_costs_no_row_and_doubles_none(position, fault):
     cluster.script(K.PRODUCE, *[None] * position, fault)
     outcome = commit(cluster, build_plan(staged=(four_batches(),), produce_request_bytes=12_000))
     assert (outcome.attempts, outcome.produced_records) == (1, 400)
-    assert cluster.state.committed_values(("out", 0)) == IN_ORDER
+    assert cluster.committed_values("out", 0) == IN_ORDER
     check_wire_discipline(cluster)
 
 
@@ -95,7 +96,7 @@ def test_a_batch_over_the_segments_size_is_divided_as_well():
     cluster = with_baseline()
     cluster.script(K.PRODUCE, refused(E.RECORD_LIST_TOO_LARGE))
     commit(cluster, build_plan(staged=(four_batches(),)))
-    assert cluster.state.committed_values(("out", 0)) == IN_ORDER
+    assert cluster.committed_values("out", 0) == IN_ORDER
 
 
 def test_a_batch_of_which_an_earlier_try_was_appended_is_not_appended_again_in_parts():
@@ -104,7 +105,7 @@ def test_a_batch_of_which_an_earlier_try_was_appended_is_not_appended_again_in_p
     cluster.script(K.PRODUCE, ANSWER_LOST, refused(E.MESSAGE_TOO_LARGE))
     outcome = commit(cluster, build_plan(staged=(four_batches(),), produce_request_bytes=12_000))
     assert outcome.attempts == 2, "the leader finds another sequence than the next"
-    assert cluster.state.committed_values(("out", 0)) == IN_ORDER
+    assert cluster.committed_values("out", 0) == IN_ORDER
 
 
 def test_a_record_that_is_too_large_says_which_limit_and_nothing_becomes_visible():
@@ -117,8 +118,8 @@ def test_a_record_that_is_too_large_says_which_limit_and_nothing_becomes_visible
     text = str(caught.value)
     assert f"a record with key null (a record batch of {needed} bytes, sequence 1) to out-0" in text
     assert "the topic's max.message.bytes is less: raise it to this size at least" in text
-    assert not cluster.state.committed_values(("out", 0))
+    assert not cluster.committed_values("out", 0)
     assert [m.committed for m in cluster.requests(K.END_TXN)] == [False]
-    cluster.state.max_message_bytes = needed
+    cluster.configure("out", max_message_bytes=needed)
     commit(cluster, build_plan(staged=(staged("out", 0, rows),)))
-    assert len(cluster.state.committed_values(("out", 0))) == 3
+    assert len(cluster.committed_values("out", 0)) == 3

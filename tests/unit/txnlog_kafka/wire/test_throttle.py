@@ -39,7 +39,7 @@ def clock():
 
 @pytest.fixture
 def broker():
-    with SocketBroker(lambda _header, _message: None) as running:
+    with SocketBroker() as running:
         running.throttle_ms = 0
 
         def react(header, _message):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.core.core_broker import CoreBroker
 from support.query.commit_plans import record_batch, staged
-from support.scripted.scripted_broker import ScriptedCluster
 
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_kafka.wire.topics import TopicPartition
@@ -19,14 +19,14 @@ IN = TopicPartition("in", 0)
 
 
 @pytest.fixture(params=[1, 2])
-def cluster(request: pytest.FixtureRequest) -> ScriptedCluster:
-    made = ScriptedCluster(request.param)
-    made.leaders["other", 0] = 1
+def cluster(request: pytest.FixtureRequest) -> CoreBroker:
+    made = CoreBroker(request.param)
+    made.create_topics(other=1)
     return made
 
 
 def write(
-    cluster: ScriptedCluster, version: int, target: str | None = "out", **changes: Any
+    cluster: CoreBroker, version: int, target: str | None = "out", **changes: Any
 ) -> CommitOutcome:
     """Version `version` of application `app`: a row for `target`, or one that names `out`."""
     options = CommitOptions(topic=target, group_id=changes.pop("group_id", None))
@@ -37,20 +37,20 @@ def write(
     return outcome
 
 
-def values(cluster: ScriptedCluster, topic: str) -> list[str]:
-    return [value.decode() for value in cluster.state.committed_values((topic, 0))]
+def values(cluster: CoreBroker, topic: str) -> list[str]:
+    return [value.decode() for value in cluster.committed_values(topic, 0)]
 
 
 @pytest.mark.parametrize(("version", "skipped"), [(4, True), (5, True), (6, False), (9, False)])
 def test_a_version_at_or_below_the_committed_one_is_skipped(
-    cluster: ScriptedCluster, version: int, skipped: bool
+    cluster: CoreBroker, version: int, skipped: bool
 ) -> None:
     write(cluster, 5)
     assert write(cluster, version).skipped == skipped
     assert values(cluster, "out") == ["out.5"] + ([] if skipped else [f"out.{version}"])
 
 
-def test_one_version_is_written_once_to_each_target(cluster: ScriptedCluster) -> None:
+def test_one_version_is_written_once_to_each_target(cluster: CoreBroker) -> None:
     """As in Delta Lake; rows that name their topics are a target of their own."""
     for target in ("out", "other", None):
         assert not write(cluster, 3, target).skipped
@@ -60,32 +60,32 @@ def test_one_version_is_written_once_to_each_target(cluster: ScriptedCluster) ->
     assert not write(cluster, 4, "other").skipped
 
 
-def test_a_write_needs_neither_a_checkpoint_nor_a_baseline(cluster: ScriptedCluster) -> None:
+def test_a_write_needs_neither_a_checkpoint_nor_a_baseline(cluster: CoreBroker) -> None:
     write(cluster, 0)
     assert not cluster.files
     assert [r.committed for r in cluster.requests(K.END_TXN)] == [True]
 
 
 def test_the_progress_of_an_application_stays_on_the_topic_where_it_was_first(
-    cluster: ScriptedCluster,
+    cluster: CoreBroker,
 ) -> None:
     """With another topic it would go when that is deleted, and uncover what was before."""
     write(cluster, 0, source_offsets={IN: 7}, group_id="g")
     for version in (1, 2):
         assert not write(cluster, version).skipped
-    assert list(cluster.state.offsets["app.progress.out"]) == [IN]
+    assert list(cluster.offsets("app.progress.out")) == [IN]
     cluster.delete_topic("other")
     assert write(cluster, 2).skipped
 
 
 def test_progress_that_another_output_has_in_the_group_of_an_application_is_refused(
-    cluster: ScriptedCluster,
+    cluster: CoreBroker,
 ) -> None:
     """Such as of another cluster, whose group was mirrored with its offsets."""
     write(cluster, 3)
-    offset, metadata = cluster.state.offsets["app.progress.out"]["out", 0]
+    offset, metadata = cluster.offsets("app.progress.out")["out", 0]
     mirrored = metadata.replace('"o":"', '"o":"0')
-    cluster.state.offsets["app.progress.out"]["out", 0] = (offset, mirrored)
+    cluster.commit_offsets("app.progress.out", {("out", 0): (offset, mirrored)})
     with pytest.raises(AnotherOutput, match=r"\(version 3\) was committed for another output"):
         write(cluster, 3)
     assert values(cluster, "out") == ["out.3"]
@@ -93,12 +93,12 @@ def test_progress_that_another_output_has_in_the_group_of_an_application_is_refu
 
 @pytest.mark.parametrize("app_id", ["app", None])
 def test_offsets_are_committed_with_rows_and_without(
-    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch, app_id: str | None
+    cluster: CoreBroker, monkeypatch: pytest.MonkeyPatch, app_id: str | None
 ) -> None:
     monkeypatch.setattr(batch_write, "delete_group", lambda *_asked, **_how: iter(()))
     for end, rows in ((7, [staged("out", 0, record_batch("a"))]), (9, [])):
         ends = {IN: end}
         given = {"app_id": app_id, "source_offsets": ends, "group_id": "g", "staged": rows}
         assert not write(cluster, end, **given).skipped
-        assert cluster.state.offsets["g"] == {IN: (end, "")}
+        assert cluster.offsets("g") == {IN: (end, "")}
     assert values(cluster, "out") == ["a"]

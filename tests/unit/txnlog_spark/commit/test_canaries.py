@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 from support.core.batch_layout import BASE_TIMESTAMP_AT
+from support.core.scripted_faults import ANSWER_LOST, LOST, refused
 from support.query.commit_plans import (
     build_plan,
     check_wire_discipline,
@@ -15,7 +16,6 @@ from support.query.commit_plans import (
     restart_until_done,
     with_baseline,
 )
-from support.scripted.scripted_broker import ANSWER_LOST, LOST, refused
 
 from txnlog_kafka.operations import batches, retry, transaction
 from txnlog_kafka.operations.retry import EndTxnResult
@@ -113,11 +113,11 @@ def delayed_end_txn(cluster):
     """Version 1: batch 0's first EndTxn(commit) is delayed into the middle of batch 1."""
     cluster.script(K.END_TXN, LOST)
     commit(cluster, build_plan(0))
-    late = cluster.requests(K.END_TXN)[0]
+    late = next(each for each in cluster.asked if each.api_key == K.END_TXN)
 
     def arrive(step, _when):
         if step == "produce.first":
-            cluster.state.end("t", late.producer_id, late.producer_epoch, committed=True, v2=False)
+            cluster.carry_out(late)
 
     cluster.on_reached = arrive
     return commit(cluster, build_plan(1, source_digest="more"))
@@ -127,7 +127,7 @@ def test_a_delayed_end_txn_is_fenced_by_the_new_epoch():
     """docs/faults.md B3."""
     cluster = with_baseline(1)
     assert delayed_end_txn(cluster).attempts == 1
-    assert len(cluster.state.committed_values(("out", 0))) == 6
+    assert len(cluster.committed_values("out", 0)) == 6
 
 
 def test_26_going_on_in_the_epoch_of_an_unknown_outcome_is_noticed(monkeypatch):
@@ -140,7 +140,7 @@ def test_26_going_on_in_the_epoch_of_an_unknown_outcome_is_noticed(monkeypatch):
 
     monkeypatch.setattr(micro_batch, "initialise", careless)
     delayed_end_txn(cluster)
-    seen = cluster.state.committed_values(("out", 0))
+    seen = cluster.committed_values("out", 0)
     assert len(seen) == 3, "batch 1 is claimed: its rows were taken for those of batch 0"
 
 

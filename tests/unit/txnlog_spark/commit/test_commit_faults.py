@@ -8,6 +8,15 @@ from __future__ import annotations
 
 import pytest
 from planted.failpoints import FailpointRaised
+from support.core.core_broker import CoreBroker
+from support.core.scripted_faults import (
+    ANSWER_LOST,
+    LOST,
+    MALFORMED,
+    NOT_SENT,
+    applied_but,
+    refused,
+)
 from support.query.commit_plans import (
     build_plan,
     changed,
@@ -17,15 +26,6 @@ from support.query.commit_plans import (
     is_committed,
     restart_until_done,
     with_baseline,
-)
-from support.scripted.scripted_broker import (
-    ANSWER_LOST,
-    LOST,
-    MALFORMED,
-    NOT_SENT,
-    ScriptedCluster,
-    applied_but,
-    refused,
 )
 
 from txnlog_kafka.wire.errors import ErrorCode as E
@@ -57,9 +57,7 @@ REQUESTS_V1 = (
 REQUESTS_V2 = tuple(
     k for k in REQUESTS_V1 if k not in (K.ADD_PARTITIONS_TO_TXN, K.ADD_OFFSETS_TO_TXN)
 )
-QUERIES = pytest.mark.parametrize(
-    "cluster_of", [ScriptedCluster, with_baseline], ids=["new", "old"]
-)
+QUERIES = pytest.mark.parametrize("cluster_of", [CoreBroker, with_baseline], ids=["new", "old"])
 """A query's first batch, and one whose baseline is there."""
 CASES = [(1, k) for k in REQUESTS_V1] + [(2, k) for k in REQUESTS_V2]
 
@@ -290,7 +288,7 @@ def test_a_fenced_driver_ends_nothing_of_the_one_that_fenced_it(version):
 
     cluster.on_reached = take_over
     assert isinstance(run(cluster, plan), ProducerFenced)
-    assert cluster.state.transactions["t"].state == "Ongoing"
+    assert cluster.transaction("t").state == "Ongoing"
     assert not cluster.run(rival).skipped
     assert is_committed(cluster, plan)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from support.core.core_broker import CoreBroker
+from support.core.scripted_faults import LOST, refused
 from support.query.commit_plans import (
     EXPECTED,
     PROGRESS_GROUP,
@@ -19,7 +21,6 @@ from support.query.commit_plans import (
     staged,
     with_baseline,
 )
-from support.scripted.scripted_broker import LOST, ScriptedCluster, refused
 
 from txnlog_kafka.wire.errors import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
@@ -47,7 +48,7 @@ def writes(cluster):
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_batch_becomes_visible_with_its_offsets_and_progress(version):
-    cluster = ScriptedCluster(version)
+    cluster = CoreBroker(version)
     plan = build_plan()
     outcome = commit(cluster, plan)
     assert is_committed(cluster, plan)
@@ -75,7 +76,7 @@ FOLLOWING_V1 = [
 @pytest.mark.parametrize(("version", "rounds"), [(1, FOLLOWING_V1), (2, FOLLOWING)])
 def test_a_following_batch_asks_this_and_no_more_in_so_many_rounds(version, rounds):
     """Judged by progress and group, asked by name and as a whole; both are confirmed."""
-    cluster = ScriptedCluster(version)
+    cluster = CoreBroker(version)
     cluster.files["cp/offsets/0"] = b'v1\n{}\n{"in":{"0":5}}'
     session = cluster.session()
     commit(cluster, build_plan(0), session)
@@ -101,19 +102,19 @@ def test_requests_have_the_versions_of_the_transaction_version():
 
 def test_the_transaction_version_is_asked_of_the_coordinator_for_each_batch():
     """`kafka-features downgrade` while the query runs."""
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     session = cluster.session()
     assert commit(cluster, build_plan(0), session).transaction_version == 2
-    cluster.transaction_version = 0
+    cluster.restart(transaction_version=0)
     assert commit(cluster, build_plan(1), session).transaction_version == 1
     assert K.ADD_PARTITIONS_TO_TXN in cluster.apis()
     assert cluster.asked[-1].version == 4
-    assert len(cluster.state.committed_values(("out", 0))) == 6
+    assert len(cluster.committed_values("out", 0)) == 6
 
 
 def test_a_coordinator_that_does_not_answer_for_its_version_is_looked_for_again():
     """Another broker may coordinate by now: the dead one was asked until the deadline."""
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     session = cluster.session()
     commit(cluster, build_plan(0), session)
     cluster.asked.clear()
@@ -148,7 +149,7 @@ def test_stable_progress_is_read_before_anything_is_written_and_after_the_epoch_
 @pytest.mark.invariant(38)
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_committed_batch_that_comes_again_sends_no_produce(version):
-    cluster = ScriptedCluster(version)
+    cluster = CoreBroker(version)
     plan = build_plan()
     commit(cluster, plan)
     cluster.asked.clear()
@@ -166,7 +167,7 @@ def test_each_batch_is_written_with_an_epoch_that_nobody_had(version):
     session = cluster.session()
     for number in range(3):
         commit(cluster, build_plan(number, source_digest=f"{number}"), session)
-    appended = cluster.state.logs["out", 1]
+    appended = [batch.header for batch in cluster.batches("out", 1)]
     epochs = [each.producer_epoch for each in appended]
     assert epochs == sorted(epochs)
     assert len(set(epochs)) == 3
@@ -176,17 +177,17 @@ def test_each_batch_is_written_with_an_epoch_that_nobody_had(version):
 
 
 def test_an_empty_batch_still_advances_the_progress():
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     outcome = commit(cluster, build_plan(staged=(), group_id=None))
     assert (outcome.produced_records, K.PRODUCE in cluster.apis()) == (0, False)
-    assert cluster.state.offsets[PROGRESS_GROUP][("in", 0)][0] == 1
+    assert cluster.offsets(PROGRESS_GROUP)[("in", 0)][0] == 1
 
 
 def test_a_batch_of_one_row_is_one_produce():
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     commit(cluster, build_plan(staged=(staged("out", 1, record_batch("only")),)))
     assert cluster.apis().count(K.PRODUCE) == 1
-    assert cluster.state.committed_values(("out", 1)) == [b"only"]
+    assert cluster.committed_values("out", 1) == [b"only"]
 
 
 # ------------------------------------------------------------------ records and offsets together
@@ -201,20 +202,20 @@ def test_when_records_or_offsets_fail_the_answers_of_both_are_there_before_the_a
     """What was still on its way would come after the abort, and begin a transaction anew."""
     cluster = with_baseline()
     cluster.script(api_key, refused(code))
-    perform, unanswered = cluster._call, []
+    handle, unanswered = cluster.handle, []
 
-    def noting(call):
-        if call.message.API_KEY == K.END_TXN:
-            unanswered.append(len(cluster.open))
-        return perform(call)
+    def noting(asked):
+        if asked.api_key == K.END_TXN:
+            unanswered.append(len(cluster.open) + cluster.in_flight(1))
+        return handle(asked)
 
-    cluster._call = noting
+    cluster.handle = noting
     with pytest.raises(FatalError, match=code.name):
         commit(cluster, build_plan())
     assert unanswered == [0]
     assert [*AT_ONCE, K.PRODUCE] in cluster.rounds()
     assert [r.committed for r in cluster.requests(K.END_TXN)] == [False]
-    assert not any(cluster.state.committed_values(p) for p in EXPECTED)
+    assert not any(cluster.committed_values(*p) for p in EXPECTED)
 
 
 def test_records_that_are_stopped_leave_the_error_of_the_offsets():
@@ -246,16 +247,16 @@ def test_a_transaction_that_takes_another_addition_is_asked_again_soon(code, wai
 
 
 def with_progress(next_batch_id: int, digest: str = "digest-5", **offsets: int):
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     put_progress(cluster, next_batch_id, ("out", 1), source_digest=digest)
     if offsets:
-        cluster.state.offsets["g"][("in", 0)] = (offsets["source"], "")
+        cluster.commit_offsets("g", {("in", 0): (offsets["source"], "")})
     return cluster
 
 
 @pytest.mark.invariant(41)
 def test_missing_progress_where_it_must_exist_stops_before_any_write():
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     put_begun(cluster, recorded(build_plan(7)))
     with pytest.raises(ProgressMissing, match=r"offsets\.retention\.minutes"):
         commit(cluster, build_plan(7))
@@ -297,13 +298,13 @@ def test_the_newest_progress_counts_wherever_it_was_committed():
     "metadata", ["", "not json", "[]", '{"v":2,"q":"query-1"}', '{"v":1,"q":7}']
 )
 def test_foreign_metadata_is_no_progress(metadata):
-    cluster = ScriptedCluster(2)
-    cluster.state.offsets[PROGRESS_GROUP][("out", 0)] = (8, metadata)
+    cluster = CoreBroker(2)
+    cluster.commit_offsets(PROGRESS_GROUP, {("out", 0): (8, metadata)})
     assert cluster.run(fetch_progress(cluster.session(), PROGRESS_GROUP, QUERY)) is None
 
 
 def test_a_broker_that_cannot_tell_stable_offsets_is_refused():
-    cluster = ScriptedCluster(1, versions_max={K.OFFSET_FETCH: 6})
+    cluster = CoreBroker(1, versions_max={K.OFFSET_FETCH: 6})
     with pytest.raises(FatalError, match=r"Kafka 2\.5"):
         commit(cluster, build_plan())
     assert not writes(cluster)
@@ -311,11 +312,11 @@ def test_a_broker_that_cannot_tell_stable_offsets_is_refused():
 
 @pytest.mark.parametrize("version", [7, 8, 9])
 def test_progress_is_read_at_every_version_that_can_be_stable(version):
-    cluster = ScriptedCluster(1, versions_max={K.OFFSET_FETCH: version})
+    cluster = CoreBroker(1, versions_max={K.OFFSET_FETCH: version})
     commit(cluster, build_plan())
     assert commit(cluster, build_plan()).skipped
 
 
 def test_a_broker_without_finalized_features_gets_version_1():
-    cluster = ScriptedCluster(1, versions_max={K.API_VERSIONS: 2})
+    cluster = CoreBroker(1, versions_max={K.API_VERSIONS: 2})
     assert commit(cluster, build_plan()).transaction_version == 1

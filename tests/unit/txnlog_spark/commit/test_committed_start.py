@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from support.core.core_broker import CoreBroker
 from support.query.commit_plans import build_plan, commit, nothing_is_written
-from support.scripted.scripted_broker import ScriptedCluster
 
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_spark.errors import CommittedOffsetsMoved
@@ -12,13 +12,14 @@ from txnlog_spark.errors import CommittedOffsetsMoved
 A, B = ("in", 0), ("in", 1)
 
 
-def cluster_with(committed: dict[tuple[str, int], int], version: int = 2) -> ScriptedCluster:
-    cluster = ScriptedCluster(version)
-    cluster.state.offsets["g"] |= {p: (offset, "") for p, offset in committed.items()}
+def cluster_with(committed: dict[tuple[str, int], int], version: int = 2) -> CoreBroker:
+    cluster = CoreBroker(version)
+    cluster.create_topics(other=1)
+    cluster.commit_offsets("g", {p: (offset, "") for p, offset in committed.items()})
     return cluster
 
 
-def commit_from(cluster: ScriptedCluster, expected: dict[tuple[str, int], int | None]):
+def commit_from(cluster: CoreBroker, expected: dict[tuple[str, int], int | None]):
     plan = build_plan(source_offsets={A: 5, B: 0}, expected=expected)
     return commit(cluster, plan)
 
@@ -27,7 +28,7 @@ def commit_from(cluster: ScriptedCluster, expected: dict[tuple[str, int], int | 
 def test_offsets_that_still_hold_are_gone_on_from(version: int) -> None:
     cluster = cluster_with({A: 5, ("other", 0): 9}, version)
     assert not commit_from(cluster, {A: 5, B: None}).skipped
-    assert cluster.state.offsets["g"][B] == (0, "")
+    assert cluster.offsets("g")[B] == (0, "")
 
 
 @pytest.mark.parametrize(

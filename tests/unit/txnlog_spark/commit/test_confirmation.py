@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.query.commit_plans import EXPECTED, build_plan, changed, commit, nothing_is_written
-from support.scripted.scripted_broker import ScriptedCluster, refused
+from support.core.core_broker import Asked, CoreBroker
+from support.core.scripted_faults import refused
+from support.query.commit_plans import (
+    EXPECTED,
+    build_plan,
+    changed,
+    commit,
+    nothing_is_written,
+)
 
+from txnlog_kafka.operations.admin import list_groups
 from txnlog_kafka.operations.transaction import init_producer_id
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey as K
@@ -23,33 +31,23 @@ class FormerCoordinator:
     With `groups` it coordinated these only. So many TxnOffsetCommits it `refuses` itself.
     """
 
-    def __init__(self, cluster: ScriptedCluster, *groups: str, refuses: int = 0) -> None:
+    def __init__(self, cluster: CoreBroker, *groups: str, refuses: int = 0) -> None:
         self.is_asked = True
         self.refuses = refuses
         cluster.script(K.TXN_OFFSET_COMMIT, *[refused(ErrorCode.NOT_COORDINATOR)] * refuses)
-        self._cluster, self._groups = cluster, groups
-        self._offsets = cluster.state.offsets
-        self.remembered = self._copy()
-        self._perform = cluster._call
-        cluster._call = self._answer  # type: ignore[method-assign]
+        self.memory = cluster.fork()
+        self._groups, self._handle = groups, cluster.handle
+        cluster.handle = self._answer  # type: ignore[method-assign]
 
-    def _copy(self) -> dict[str, dict[Any, Any]]:
-        return {group: dict(committed) for group, committed in self._offsets.items()}
-
-    def _answer(self, call: Any) -> Any:
-        api = call.message.API_KEY
-        if api == K.TXN_OFFSET_COMMIT:
+    def _answer(self, asked: Asked) -> Any:
+        if asked.api_key == K.TXN_OFFSET_COMMIT:
             self.is_asked = self.refuses > 0
             self.refuses -= 1
-        if api != K.OFFSET_FETCH or not self.is_asked:
-            return self._perform(call)
-        known = self._copy()
-        for group in self._groups or known:
-            self._offsets[group] = dict(self.remembered.get(group, {}))  # type: ignore[assignment]
-        try:
-            return self._perform(call)
-        finally:
-            self._offsets.update(known)  # type: ignore[arg-type]
+        if asked.api_key != K.OFFSET_FETCH or not self.is_asked:
+            return self._handle(asked)
+        (group,) = asked.message.groups
+        is_its_own = not self._groups or group.group_id in self._groups
+        return self.memory.handle(asked) if is_its_own else self._handle(asked)
 
 
 @pytest.mark.invariant(38)
@@ -58,7 +56,7 @@ class FormerCoordinator:
 def test_what_a_former_coordinator_says_of_progress_does_not_commit_a_batch_twice(
     version: int, done: int
 ) -> None:
-    cluster = ScriptedCluster(version)
+    cluster = CoreBroker(version)
     for batch_id in range(done):
         commit(cluster, build_plan(batch_id))
     former = FormerCoordinator(cluster)
@@ -69,43 +67,43 @@ def test_what_a_former_coordinator_says_of_progress_does_not_commit_a_batch_twic
     assert not former.is_asked
     assert outcome.skipped
     for partition, values in EXPECTED.items():
-        assert cluster.state.committed_values(partition) == values * (done + 1)
+        assert cluster.committed_values(*partition) == values * (done + 1)
 
 
 @pytest.mark.invariant(38)
 @pytest.mark.parametrize("version", [1, 2])
 def test_what_a_former_coordinator_says_behind_its_refusal_does_not_count(version: int) -> None:
-    cluster = ScriptedCluster(version)
+    cluster = CoreBroker(version)
     commit(cluster, build_plan(0))
-    remembered = {group: dict(known) for group, known in cluster.state.offsets.items()}
+    memory = cluster.fork()
     commit(cluster, build_plan(1))
     former = FormerCoordinator(cluster, refuses=2)
-    former.remembered = remembered
+    former.memory = memory
     assert commit(cluster, build_plan(1, run_id="run-2")).skipped
     assert not former.is_asked
     for partition, values in EXPECTED.items():
-        assert cluster.state.committed_values(partition) == values * 2
+        assert cluster.committed_values(*partition) == values * 2
 
 
 @pytest.mark.invariant(38)
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_start_from_what_a_former_coordinator_says_of_the_group_is_refused(version: int) -> None:
     """A driver of the lost checkpoint committed for the group, and only the new one knows it."""
-    cluster = ScriptedCluster(version)
-    cluster.state.offsets["g"][PART] = (4, "")
+    cluster = CoreBroker(version)
+    cluster.commit_offsets("g", {PART: (4, "")})
     former = FormerCoordinator(cluster)
-    cluster.state.offsets["g"][PART] = (9, "")
+    cluster.commit_offsets("g", {PART: (9, "")})
     plan = build_plan(0, expected={PART: 4})
     with pytest.raises(CommittedOffsetsMoved, match="in-0 from 4 to 9"):
         commit(cluster, plan)
     assert not former.is_asked
-    assert cluster.state.offsets["g"][PART] == (9, "")
-    assert not any(cluster.state.committed_values(partition) for partition in EXPECTED)
+    assert cluster.offsets("g")[PART] == (9, "")
+    assert not any(cluster.committed_values(*partition) for partition in EXPECTED)
 
 
-def at_batch_1(version: int) -> ScriptedCluster:
+def at_batch_1(version: int) -> CoreBroker:
     """Where batch 0 has brought the group to 5."""
-    cluster = ScriptedCluster(version)
+    cluster = CoreBroker(version)
     cluster.files["cp/offsets/0"] = b'v1\n{}\n{"in":{"0":5}}'
     commit(cluster, build_plan(0))
     return cluster
@@ -117,7 +115,7 @@ def test_no_person_has_to_look_for_what_a_former_coordinator_says(version: int) 
     """Progress is read of its coordinator, and the offsets of the group of a former one."""
     cluster = at_batch_1(version)
     former = FormerCoordinator(cluster, "g")
-    former.remembered["g"] = {PART: (2, "")}
+    former.memory.commit_offsets("g", {PART: (2, "")})
     assert not commit(cluster, build_plan(1)).skipped
     assert not former.is_asked
 
@@ -128,26 +126,31 @@ def test_what_the_coordinator_itself_says_is_refused_and_its_transaction_aborted
     version: int,
 ) -> None:
     cluster = at_batch_1(version)
-    cluster.state.offsets["g"][PART] = (9, "")
-    before, asked = dict(cluster.state.offsets["g"]), len(cluster.asked)
+    cluster.commit_offsets("g", {PART: (9, "")})
+    before, asked = cluster.offsets("g"), len(cluster.asked)
     with pytest.raises(CommittedOffsetsMoved, match="in-0 from 5 to 9"):
         commit(cluster, build_plan(1))
     assert nothing_is_written(cluster, asked)
     assert not cluster.requests(K.END_TXN)[-1].committed
-    assert cluster.state.offsets["g"] == before
+    assert cluster.offsets("g") == before
     cluster.run(init_producer_id(cluster.session(), "other", 60_000))
 
 
+def all_offsets(cluster: CoreBroker) -> dict[str, Any]:
+    """Of all groups."""
+    return {g: cluster.offsets(g) for g in cluster.run(list_groups(cluster.session()))}
+
+
 def test_progress_is_not_set_back_by_what_a_former_coordinator_says() -> None:
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     commit(cluster, build_plan(0))
     former = FormerCoordinator(cluster)
     former.is_asked = False
     commit(cluster, build_plan(1))
     former.is_asked = True
-    before = {group: dict(committed) for group, committed in cluster.state.offsets.items()}
+    before = all_offsets(cluster)
     with pytest.raises(ProgressError, match=r"the next batch of query .* is 2"):
         cluster.run(
             set_progress(cluster.session(), changed(build_plan(0), progress_partition=PART))
         )
-    assert {g: dict(c) for g, c in cluster.state.offsets.items() if c} == before
+    assert all_offsets(cluster) == before

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from support.core.core_broker import CoreBroker
 from support.query.commit_plans import build_plan, changed, nothing_is_written
 from support.query.commit_plans import commit as commit_plan
-from support.scripted.scripted_broker import ScriptedCluster
 
+from txnlog_kafka.operations.admin import delete_group
 from txnlog_spark.commit.plan import CommitOutcome
 from txnlog_spark.errors import CommittedOffsetsMoved
 
@@ -14,28 +15,28 @@ A, B = ("in", 0), ("in", 1)
 FIRST, SECOND = {A: 5, B: 7}, {A: 9, B: 7}
 
 
-def commit(cluster: ScriptedCluster, batch_id: int, **changes) -> CommitOutcome:
+def commit(cluster: CoreBroker, batch_id: int, **changes) -> CommitOutcome:
     plan = build_plan(batch_id, source_offsets=(FIRST, SECOND)[batch_id], **changes)
     return commit_plan(cluster, changed(plan, source_digest=f"digest-{batch_id}"))
 
 
 @pytest.fixture(params=[1, 2])
-def cluster(request) -> ScriptedCluster:
+def cluster(request) -> CoreBroker:
     """On which the query's first batch is committed."""
-    made = ScriptedCluster(request.param)
+    made = CoreBroker(request.param)
     made.files["cp/offsets/0"] = b'v1\n{}\n{"in":{"0":5,"1":7}}'
     commit(made, 0)
     return made
 
 
-def move(cluster: ScriptedCluster, **ends: int) -> None:
+def move(cluster: CoreBroker, **ends: int) -> None:
     names = {"a": A, "b": B}
-    cluster.state.offsets["g"] |= {names[name]: (end, "") for name, end in ends.items()}
+    cluster.commit_offsets("g", {names[name]: (end, "") for name, end in ends.items()})
 
 
-def test_a_restarted_query_goes_on_where_its_group_is(cluster: ScriptedCluster) -> None:
+def test_a_restarted_query_goes_on_where_its_group_is(cluster: CoreBroker) -> None:
     assert not commit(cluster, 1).skipped
-    assert cluster.state.offsets["g"][A] == (9, "")
+    assert cluster.offsets("g")[A] == (9, "")
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_a_restarted_query_goes_on_where_its_group_is(cluster: ScriptedCluster) 
     ],
 )
 def test_a_checkpoint_that_its_group_left_behind_stops_before_any_write(
-    cluster: ScriptedCluster, ends, told: str
+    cluster: CoreBroker, ends, told: str
 ) -> None:
     move(cluster, **ends)
     before = len(cluster.asked)
@@ -58,7 +59,7 @@ def test_a_checkpoint_that_its_group_left_behind_stops_before_any_write(
 
 
 def test_a_batch_that_was_skipped_first_does_not_hide_that_the_group_went_on(
-    cluster: ScriptedCluster,
+    cluster: CoreBroker,
 ) -> None:
     move(cluster, a=9)
     assert commit(cluster, 0).skipped
@@ -66,11 +67,16 @@ def test_a_batch_that_was_skipped_first_does_not_hide_that_the_group_went_on(
         commit(cluster, 1)
 
 
-def test_a_deleted_input_topic_says_nothing(cluster: ScriptedCluster) -> None:
-    del cluster.state.offsets["g"][A], cluster.state.offsets["g"][B]
+@pytest.mark.parametrize("deleted", ["topic", "group"])
+def test_offsets_that_were_deleted_say_nothing(cluster: CoreBroker, deleted: str) -> None:
+    if deleted == "topic":
+        cluster.delete_topic("in")
+    else:
+        cluster.run(delete_group(cluster.session(), "g"))
+    assert cluster.offsets("g") == {}
     assert not commit(cluster, 1).skipped
 
 
-def test_a_query_that_changes_its_group_goes_on(cluster: ScriptedCluster) -> None:
-    cluster.state.offsets["other"] |= {A: (99, "")}
+def test_a_query_that_changes_its_group_goes_on(cluster: CoreBroker) -> None:
+    cluster.commit_offsets("other", {A: (99, "")})
     assert not commit(cluster, 1, group_id="other").skipped

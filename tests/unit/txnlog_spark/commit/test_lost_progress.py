@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from support.core.core_broker import CoreBroker
+from support.core.scripted_faults import refused
 from support.query.commit_plans import (
     EXPECTED,
     PROGRESS_GROUP,
@@ -16,7 +18,6 @@ from support.query.commit_plans import (
     recorded,
     recorded_on,
 )
-from support.scripted.scripted_broker import ScriptedCluster, refused
 
 from txnlog_kafka.wire.errors import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
@@ -39,10 +40,10 @@ def test_batches_lost_with_their_logs_are_not_skipped_when_another_source_was_re
 # ------------------------------------------------------------------ the topic of the progress
 
 
-def two_topics() -> ScriptedCluster:
+def two_topics() -> CoreBroker:
     """Sources `deleted` and `in`; progress of a query that reads both lies on the first of them."""
-    cluster = ScriptedCluster(2)
-    cluster.leaders[DELETED] = 1
+    cluster = CoreBroker(2)
+    cluster.create_topics(deleted=1)
     return cluster
 
 
@@ -52,7 +53,7 @@ def plan_of(batch_id: int, **changes):
 
 
 def rows(cluster) -> list[bytes]:
-    return cluster.state.committed_values(("out", 0))
+    return cluster.committed_values("out", 0)
 
 
 def test_progress_whose_topic_was_deleted_is_placed_anew_by_the_next_batch():
@@ -64,7 +65,7 @@ def test_progress_whose_topic_was_deleted_is_placed_anew_by_the_next_batch():
     assert not commit(cluster, plan_of(1)).skipped
     assert cluster.now_ms - before_ms < 10_000
     assert recorded_on(cluster).progress_partition == ("in", 0)
-    assert cluster.state.offsets[PROGRESS_GROUP]["in", 0][0] == 2
+    assert cluster.offsets(PROGRESS_GROUP)["in", 0][0] == 2
     assert rows(cluster) == [b"a0", b"a1", b"a2"] * 2
     assert commit(cluster, plan_of(1)).skipped
 
@@ -82,6 +83,7 @@ def test_a_progress_topic_that_is_deleted_while_a_batch_is_written_costs_an_abor
 
     def delete(at, when):
         if (at, when) == (step, "before" if step == "txn_offset_commit" else "after"):
+            cluster.on_reached = lambda _step, _when: None
             cluster.delete_topic("deleted")
 
     cluster.on_reached = delete
@@ -94,11 +96,11 @@ def test_a_progress_topic_that_is_deleted_while_a_batch_is_written_costs_an_abor
     assert outcome.attempts == 2
     assert rows(cluster) == [b"a0", b"a1", b"a2"] * (batch_id + 1)
     assert recorded_on(cluster).progress_partition == ("in", 0)
-    assert cluster.state.offsets[PROGRESS_GROUP]["in", 0][0] == batch_id + 1
+    assert cluster.offsets(PROGRESS_GROUP)["in", 0][0] == batch_id + 1
 
 
 def test_a_deleted_progress_topic_of_a_batch_that_was_begun_is_named_and_not_created_again():
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     put_begun(cluster, recorded(build_plan(7, progress_partition=DELETED)))
     with pytest.raises(ProgressMissing, match="topic 'deleted' was deleted"):
         commit(cluster, build_plan(7))
@@ -109,7 +111,7 @@ def test_a_deleted_progress_topic_of_a_batch_that_was_begun_is_named_and_not_cre
 @pytest.mark.invariant(37)
 def test_a_batch_whose_outcome_is_unknown_is_not_taken_for_aborted_after_another_error():
     """An abort of this try says nothing of an earlier run's transaction."""
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     put_begun(cluster, recorded(build_plan(1, run_id="earlier")))
     cluster.script(K.TXN_OFFSET_COMMIT, refused(E.TRANSACTION_ABORTABLE))
     with pytest.raises(ProgressMissing, match="batch 1 is in the output is not known"):
@@ -119,7 +121,7 @@ def test_a_batch_whose_outcome_is_unknown_is_not_taken_for_aborted_after_another
 
 
 def test_progress_is_located_where_the_newest_lies():
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     put_progress(cluster, 3)
     put_progress(cluster, 5, ("out", 1))
     session = cluster.session()
@@ -133,7 +135,7 @@ def test_progress_is_located_where_the_newest_lies():
 @pytest.mark.parametrize("progress", [2, None])
 def test_batches_that_were_never_begun_may_be_left_out_by_a_function(progress):
     """A sink of `foreach_batch` that is not called for each batch; its progress may expire."""
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     put_begun(cluster, recorded(build_plan(1)))
     if progress is not None:
         put_progress(cluster, progress)
@@ -142,7 +144,7 @@ def test_batches_that_were_never_begun_may_be_left_out_by_a_function(progress):
 
 
 def test_a_batch_behind_left_out_ones_that_failed_is_written_when_it_comes_again():
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     commit(cluster, build_plan(1))
     plan = build_plan(5, leaves_out_batches=True)
     cluster.script(K.PRODUCE, refused(E.MESSAGE_TOO_LARGE))
@@ -185,7 +187,7 @@ def test_a_batch_of_sparks_own_that_repartitions_the_state_is_no_gap(
     partitions, end, noted, is_done
 ):
     """It reads nothing more, changes the number of partitions, and is in the commit log."""
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     put_progress(cluster, 2)
     cluster.files["cp/offsets/1"] = (LOGGED % (4, 5)).encode()
     cluster.files["cp/offsets/2"] = (LOGGED % (partitions, end)).encode()
@@ -204,33 +206,31 @@ def test_a_batch_of_sparks_own_that_repartitions_the_state_is_no_gap(
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("others", [{}, {("in", 0): 5}])
 def test_offsets_of_a_deleted_source_topic_are_left_out_and_the_batch_is_committed(version, others):
-    cluster = ScriptedCluster(version)
+    cluster = CoreBroker(version)
     outcome = commit(cluster, build_plan(source_offsets={DELETED: 9, **others}))
     assert outcome.missing_sources == {DELETED}
-    assert {p: cluster.state.committed_values(p) for p in EXPECTED} == EXPECTED
-    assert cluster.state.offsets["g"] == {p: (end, "") for p, end in others.items()}
+    assert {p: cluster.committed_values(*p) for p in EXPECTED} == EXPECTED
+    assert cluster.offsets("g") == {p: (end, "") for p, end in others.items()}
 
 
 def test_a_source_topic_that_one_broker_does_not_know_yet_is_not_left_out():
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     cluster.script(K.TXN_OFFSET_COMMIT, *[refused(E.UNKNOWN_TOPIC_OR_PARTITION)] * 3)
     outcome = commit(cluster, build_plan())
     assert not outcome.missing_sources
-    assert cluster.state.offsets["g"] == {("in", 0): (5, "")}
-
-
-class Restarted(ScriptedCluster):
-    """A broker that learns of topic `in` two seconds after its start."""
-
-    def _perform(self, ask):
-        if self.now_ms >= 2_000:
-            self.leaders["in", 0] = 1
-        return super()._perform(ask)
+    assert cluster.offsets("g") == {("in", 0): (5, "")}
 
 
 def test_a_source_topic_that_is_known_after_a_while_is_not_left_out():
-    cluster = Restarted(2)
-    del cluster.leaders["in", 0]
+    cluster = CoreBroker(2, leaders={("out", 0): 1, ("out", 1): 1})
+    original = cluster.perform
+
+    def perform(ask):
+        if cluster.now_ms >= 2_000 and ("in", 0) not in cluster.leaders:
+            cluster.create_topics(**{"in": 1})
+        return original(ask)
+
+    cluster.perform = perform
     outcome = commit(cluster, build_plan())
     assert not outcome.missing_sources
-    assert cluster.state.offsets["g"] == {("in", 0): (5, "")}
+    assert cluster.offsets("g") == {("in", 0): (5, "")}

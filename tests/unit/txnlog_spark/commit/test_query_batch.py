@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.core.core_broker import CoreBroker
 from support.query.commit_plans import record_batch, staged
-from support.scripted.scripted_broker import ScriptedCluster
 
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_kafka.wire.topics import TopicPartition
@@ -37,7 +37,7 @@ class Job:
     """The queries of one cluster; rows of batch n are called n, with the checkpoint before it."""
 
     def __init__(self) -> None:
-        self.cluster = ScriptedCluster(2)
+        self.cluster = CoreBroker(2)
 
     def commit(
         self,
@@ -93,7 +93,7 @@ class Job:
     @property
     def rows(self) -> list[str]:
         """What is in the output."""
-        return [value.decode() for value in self.cluster.state.committed_values(OUT)]
+        return [value.decode() for value in self.cluster.committed_values(*OUT)]
 
 
 @pytest.fixture
@@ -116,11 +116,11 @@ def test_a_moved_checkpoint_goes_on_where_it_was(job: Job) -> None:
 def test_a_copy_with_an_id_of_its_own_neither_reads_nor_fences_the_original(job: Job) -> None:
     """Its batch 1 is written: the original's is another output's."""
     job.copy("/cp", "/copy")
-    before = job.cluster.state.transactions["txnlog-g"].producer_epoch
+    before = job.cluster.transaction("txnlog-g").producer_epoch
     for number in (1, 2):
         assert not job.commit("/copy", number, "run-2", group_id="copy").skipped
     assert job.commit("/copy", 2, "run-3", group_id="copy").skipped
-    assert job.cluster.state.transactions["txnlog-g"].producer_epoch == before
+    assert job.cluster.transaction("txnlog-g").producer_epoch == before
     assert not job.commit("/cp", 2, group_id="g").skipped
     assert job.rows == ["/cp.0", "/cp.1", "/copy.1", "/copy.2", "/cp.2"]
 
@@ -179,8 +179,8 @@ def test_the_advice_for_a_copy_at_the_same_place_helps(job: Job) -> None:
 def test_a_query_that_changes_its_group_keeps_its_progress_where_it_is(job: Job) -> None:
     assert job.commit("/cp", 1, "run-2", group_id="another").skipped
     assert not job.commit("/cp", 2, "run-2", group_id="another").skipped
-    assert job.cluster.state.offsets["g.progress.q"]["in", 0][0] == 3
-    assert job.cluster.state.offsets["another"] == {("in", 0): (3, "")}
+    assert job.cluster.offsets("g.progress.q")["in", 0][0] == 3
+    assert job.cluster.offsets("another") == {("in", 0): (3, "")}
 
 
 def test_sinks_of_one_query_do_not_see_each_other(job: Job) -> None:
@@ -232,9 +232,9 @@ def test_the_first_batch_that_a_function_writes_begins_where_the_group_stands(
     """It leaves out batch 0, which has no rows and says where the query started from. Meanwhile a
     driver of the checkpoint that was believed to be lost may have committed another batch."""
     job = Job()
-    job.cluster.state.offsets["g"][("in", 0)] = (1, "")
+    job.cluster.commit_offsets("g", {("in", 0): (1, "")})
     job.start_committed("/new", 1)
-    job.cluster.state.offsets["g"][("in", 0)] = (moved_to, "")
+    job.cluster.commit_offsets("g", {("in", 0): (moved_to, "")})
     if moved_to == 1:
         assert not job.commit("/new", 1, is_function=True, group_id="g").skipped
         assert job.rows == ["/new.1"]
@@ -247,7 +247,7 @@ def test_the_first_batch_that_a_function_writes_begins_where_the_group_stands(
 
 def test_the_first_batch_of_a_function_needs_a_group_that_nobody_has_used() -> None:
     job = Job()
-    job.cluster.state.offsets["g"][("in", 0)] = (1, "")
+    job.cluster.commit_offsets("g", {("in", 0): (1, "")})
     with pytest.raises(GroupHasOffsets):
         job.commit("/new", 3, is_function=True, group_id="g")
     assert not job.commit("/new", 3, is_function=True, group_id="unused").skipped

@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.core.core_broker import Asked, CoreBroker
+from support.core.scripted_faults import refused
 from support.query.commit_plans import (
     EXPECTED,
     FOLDER,
@@ -22,7 +24,6 @@ from support.query.commit_plans import (
     recorded_on,
     with_baseline,
 )
-from support.scripted.scripted_broker import ScriptedCluster, refused
 
 from txnlog_kafka.operations.effects import ListFolder, Operation, WriteFile
 from txnlog_kafka.operations.transaction import init_producer_id
@@ -45,8 +46,8 @@ from txnlog_spark.errors import (
 )
 
 
-def with_progress(next_batch_id: int, **digests: str) -> ScriptedCluster:
-    cluster = ScriptedCluster(2)
+def with_progress(next_batch_id: int, **digests: str) -> CoreBroker:
+    cluster = CoreBroker(2)
     put_progress(cluster, next_batch_id, ("out", 1), **digests)
     return cluster
 
@@ -57,7 +58,7 @@ def with_progress(next_batch_id: int, **digests: str) -> ScriptedCluster:
 @pytest.mark.invariant(61)
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_driver_that_finds_the_batch_committed_fences_nobody(version: int) -> None:
-    cluster = ScriptedCluster(version)
+    cluster = CoreBroker(version)
     commit(cluster, build_plan(0))
     healthy = commit_recorded(cluster.session(), build_plan(1))
     cluster.run_until(healthy, "end_txn")
@@ -76,39 +77,39 @@ def test_a_batch_that_is_refused_fences_nobody_either() -> None:
 
 
 def test_an_open_transaction_of_another_driver_does_not_hold_up_a_skip() -> None:
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     commit(cluster, build_plan(0))
     unstable = refused(E.UNSTABLE_OFFSET_COMMIT)
-    perform = cluster._call
+    handle = cluster.handle
 
-    def answer(call: Any) -> Any:
-        if getattr(call.message, "require_stable", False):
+    def answer(asked: Asked) -> Any:
+        if getattr(asked.message, "require_stable", False):
             cluster.script(K.OFFSET_FETCH, unstable)
-        return perform(call)
+        return handle(asked)
 
-    cluster._call = answer  # type: ignore[method-assign]
+    cluster.handle = answer  # type: ignore[method-assign]
     assert commit(cluster, build_plan(0)).skipped
 
 
 @pytest.mark.invariant(41)
 def test_a_commit_whose_markers_are_late_is_waited_for_and_not_missed() -> None:
     """Batch 1 is committed, and only the stable OffsetFetch after InitProducerId shows it."""
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     commit(cluster, build_plan(0))
-    progress = cluster.state.offsets[PROGRESS_GROUP]
-    visible = dict(progress)
+    before: list[CoreBroker] = []
+    cluster.on_reached = lambda *place: before.extend(
+        [cluster.fork()] if place == ("end_txn", "before") else []
+    )
     commit(cluster, build_plan(1))
-    decided = dict(progress)
-    progress.update(visible)
-    perform = cluster._call
+    carry_out = cluster.carry_out
 
-    def answer(call: Any) -> Any:
-        if getattr(call.message, "require_stable", False) and progress != decided:
-            progress.update(decided)
-            cluster.script(K.OFFSET_FETCH, refused(E.UNSTABLE_OFFSET_COMMIT))
-        return perform(call)
+    def answer(asked: Asked) -> Any:
+        if asked.api_key != K.OFFSET_FETCH or not before:
+            return carry_out(asked)
+        holder = before.pop() if asked.message.require_stable else before[0]
+        return holder.carry_out(asked)
 
-    cluster._call = answer  # type: ignore[method-assign]
+    cluster.carry_out = answer  # type: ignore[method-assign]
     assert commit(cluster, build_plan(1, run_id="run-2")).skipped
     assert cluster.slept_ms
 
@@ -153,7 +154,7 @@ def test_a_batch_is_recorded_before_its_transaction_begins_and_a_skipped_one_is_
 def test_progress_of_another_output_is_refused_before_anybody_is_fenced(
     other: dict[str, str], next_batch_id: int
 ) -> None:
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     put_progress(cluster, next_batch_id, of=build_plan(**other), batch_hash="planned-7")
     with pytest.raises(AnotherOutput, match="another copy of the checkpoint is at work"):
         commit(cluster, build_plan(7))
@@ -162,7 +163,7 @@ def test_progress_of_another_output_is_refused_before_anybody_is_fenced(
 
 
 def test_a_batch_is_not_skipped_for_a_topic_that_its_rows_are_not_in() -> None:
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     commit(cluster, build_plan(0))
     elsewhere = build_plan(0, target="other")
     with pytest.raises(AnotherOutput, match=r"in topic 'out' already.* topic 'other'"):
@@ -173,7 +174,7 @@ def test_a_batch_is_not_skipped_for_a_topic_that_its_rows_are_not_in() -> None:
 
 def test_another_topic_may_be_gone_on_with_though_its_first_batch_failed() -> None:
     """Until it is committed the progress is of the topic before."""
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     commit(cluster, build_plan(0))
     elsewhere = build_plan(1, target="other")
     for _ in range(2):
@@ -185,7 +186,7 @@ def test_another_topic_may_be_gone_on_with_though_its_first_batch_failed() -> No
 
 def test_the_topic_of_the_last_batch_is_known_whatever_the_record_says() -> None:
     """An object store set the record back, to a topic that was left again before any batch."""
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     commit(cluster, build_plan(0))
     set_back = cluster.files[f"{FOLDER}/attempt.json"]
     assert not commit(cluster, build_plan(1, target="b")).skipped
@@ -198,7 +199,7 @@ def test_the_topic_of_the_last_batch_is_known_whatever_the_record_says() -> None
 
 def test_what_a_driver_with_a_third_id_has_committed_is_known_by_the_recorded_ids() -> None:
     """It committed the batch, and another one that it had fenced had recorded it as begun."""
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     first, second, third = (build_plan(1, transactional_id=name) for name in "abc")
     put_progress(cluster, 2, of=first, batch_hash="planned-1")
     put_begun(cluster, recorded(second))
@@ -213,12 +214,12 @@ def test_what_a_driver_with_a_third_id_has_committed_is_known_by_the_recorded_id
 # ------------------------------------------------------------------ several transactional ids
 
 
-def initialised(cluster: ScriptedCluster) -> list[str]:
+def initialised(cluster: CoreBroker) -> list[str]:
     return [each.transactional_id for each in cluster.requests(K.INIT_PRODUCER_ID)]
 
 
 def test_a_takeover_records_its_id_initialises_it_and_fences_all_others_in_this_order() -> None:
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     plans = [build_plan(0, transactional_id=name) for name in ("a", "b", "c")]
     for plan in plans:
         cluster.run(record_output(plan.who))
@@ -245,7 +246,7 @@ def test_a_takeover_records_its_id_initialises_it_and_fences_all_others_in_this_
 def test_an_id_that_was_left_is_fenced_by_each_batch_and_the_own_one_recorded_once_in_a_run() -> (
     None
 ):
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     commit(cluster, build_plan(0, transactional_id="old"))
     own = record_path(build_plan().who)
     for number, run_id, is_recorded in ((1, "a", True), (2, "a", False), (3, "b", True)):
@@ -260,7 +261,7 @@ def test_an_id_that_was_left_is_fenced_by_each_batch_and_the_own_one_recorded_on
 
 def test_an_id_that_may_not_be_fenced_is_named_and_the_advice_helps() -> None:
     """It has two records, as the checkpoint was moved."""
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     commit(cluster, build_plan(0, transactional_id="old"))
     cluster.run(record_output(build_plan(transactional_id="old", checkpoint="/before").who))
     cluster.script(K.INIT_PRODUCER_ID, None, refused(E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
@@ -279,7 +280,7 @@ def test_an_id_that_may_not_be_fenced_is_named_and_the_advice_helps() -> None:
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"version":1}', b'{"version":2}', b"\xff"])
 def test_an_id_that_cannot_be_read_is_an_error_and_not_no_id(text: bytes) -> None:
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     cluster.files[f"{FOLDER}/outputs/some.json"] = text
     with pytest.raises(ProgressError, match=r"txnlog/outputs/some\.json cannot be used"):
         commit(cluster, build_plan(0))
@@ -288,22 +289,22 @@ def test_an_id_that_cannot_be_read_is_an_error_and_not_no_id(text: bytes) -> Non
 # ------------------------------------------------------------------ a batch without progress
 
 
-def at_batch_7(group_is_at: int, begun: int = 6) -> ScriptedCluster:
+def at_batch_7(group_is_at: int, begun: int = 6) -> CoreBroker:
     """Batch 6 left the group at 4; the progress is gone."""
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     cluster.files["cp/offsets/6"] = b'v1\n{}\n{"in":{"0":4}}'
     put_begun(cluster, recorded(build_plan(begun), group_digest=group_digest("g")))
-    cluster.state.offsets["g"]["in", 0] = (group_is_at, "")
+    cluster.commit_offsets("g", {("in", 0): (group_is_at, "")})
     return cluster
 
 
 def test_a_batch_that_was_never_begun_is_done_and_its_progress_exists_before() -> None:
     cluster = at_batch_7(4)
     commit(cluster, build_plan(7))
-    assert {p: cluster.state.committed_values(p) for p in EXPECTED} == EXPECTED
+    assert {p: cluster.committed_values(*p) for p in EXPECTED} == EXPECTED
     ended = [r.committed for r in cluster.requests(K.END_TXN)]
     assert ended == [True, True], "a baseline, and the batch"
-    assert cluster.state.offsets[PROGRESS_GROUP][("out", 0)][0] == 8
+    assert cluster.offsets(PROGRESS_GROUP)[("out", 0)][0] == 8
 
 
 @pytest.mark.parametrize("begun", [7, 8])
@@ -323,7 +324,7 @@ def test_a_batch_that_was_never_begun_is_refused_when_its_group_went_on_without_
 def test_a_first_batch_that_was_begun_before_a_newer_checkpoint_went_on_is_refused() -> None:
     """The old checkpoint has its baseline and no committed batch: its group is somebody else's."""
     cluster = with_progress(0)
-    cluster.state.offsets["g"][("in", 0)] = (9, "")
+    cluster.commit_offsets("g", {("in", 0): (9, "")})
     put_begun(cluster, recorded(build_plan(0)))
     with pytest.raises(GroupHasOffsets, match="in-0 at 9"):
         commit(cluster, build_plan(0))
@@ -335,17 +336,17 @@ def test_a_refusal_is_a_fence_when_another_driver_came_between_two_questions(
     is_overtaken: bool,
 ) -> None:
     cluster = at_batch_7(4)
-    asked = cluster._call
+    carry_out = cluster.carry_out
 
-    def answer(call: Any) -> Any:
-        if call.message.API_KEY == K.OFFSET_FETCH and call.message.groups[0].group_id == "g":
-            cluster._call = asked  # type: ignore[method-assign]
-            cluster.state.offsets["g"][("in", 0)] = (9, "")
+    def answer(asked: Asked) -> Any:
+        if asked.api_key == K.OFFSET_FETCH and asked.message.groups[0].group_id == "g":
+            cluster.carry_out = carry_out  # type: ignore[method-assign]
+            cluster.commit_offsets("g", {("in", 0): (9, "")})
             if is_overtaken:
                 cluster.run(init_producer_id(cluster.session(), "t", 60_000))
-        return asked(call)
+        return carry_out(asked)
 
-    cluster._call = answer  # type: ignore[method-assign]
+    cluster.carry_out = answer  # type: ignore[method-assign]
     with pytest.raises(ProducerFenced if is_overtaken else CommittedOffsetsMoved):
         commit(cluster, build_plan(7))
 
@@ -381,7 +382,7 @@ def test_rows_that_name_their_topics_are_not_known_by_the_offsets_of_another_id(
     """A copy of the volume at the same place may have sent the same offsets' rows elsewhere."""
     old = build_plan(7, target="", transactional_id="old")
     new = build_plan(7, target="", batch_hash="another")
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     put_progress(cluster, 8, of=old, source_digest="digest-5", batch_hash="planned-7")
     put_begun(cluster, recorded(old))
     with pytest.raises(AnotherOutput):
@@ -395,7 +396,6 @@ def test_rows_that_name_their_topics_are_not_known_by_the_offsets_of_another_id(
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_batch_longer_than_the_timeout_says_so_and_is_not_tried_again(version: int) -> None:
     cluster = with_baseline(version)
-    cluster.broker_configs["transaction.max.timeout.ms"] = "900000"
     plan = build_plan(transaction_timeout_ms=60_000, produce_request_bytes=1)
 
     def late(step: str, _when: str) -> None:
@@ -415,7 +415,7 @@ def test_a_batch_longer_than_the_timeout_says_so_and_is_not_tried_again(version:
 
 
 def test_a_fence_before_the_timeout_is_a_fence() -> None:
-    cluster = ScriptedCluster(2)
+    cluster = CoreBroker(2)
     cluster.script(K.PRODUCE, refused(E.INVALID_PRODUCER_EPOCH))
     assert commit(cluster, build_plan()).attempts == 2
 

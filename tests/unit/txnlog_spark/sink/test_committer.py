@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.core.core_broker import CoreBroker
+from support.core.scripted_faults import MALFORMED, NOT_SENT, Fault
 from support.query.commit_plans import record_batch
 from support.query.staged_messages import stage
-from support.scripted.scripted_broker import MALFORMED, NOT_SENT, Fault, ScriptedCluster
 
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_spark import log_once
@@ -33,14 +34,14 @@ NOT_APPLIED = Fault(applied=False, retriable=False)
 class Host:
     """What `client_for` gives: operations run on the scripted cluster."""
 
-    def __init__(self, cluster: ScriptedCluster) -> None:
+    def __init__(self, cluster: CoreBroker) -> None:
         self.session = cluster.session()
         self.run = cluster.run
 
 
 @pytest.fixture(params=[1, 2])
-def cluster(request, monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
-    made = ScriptedCluster(request.param)
+def cluster(request, monkeypatch: pytest.MonkeyPatch) -> CoreBroker:
+    made = CoreBroker(request.param)
     monkeypatch.setattr(committer, "client_for", lambda *_where: Host(made))
     monkeypatch.setattr(batch_write, "delete_group", lambda *_args, **_options: iter(()))
     return made
@@ -71,7 +72,7 @@ def write(folder: Path | None) -> CommitOutcome | None:
 
 
 def test_a_write_without_rows_commits_its_offsets_and_asks_nothing_without_any(
-    cluster: ScriptedCluster,
+    cluster: CoreBroker,
 ) -> None:
     options = {"kafka.bootstrap.servers": "h:1", "topic": "out"}
     nothing = stage(TaskAttempt("w", 0, "w", "w-0-0"), [])
@@ -81,7 +82,7 @@ def test_a_write_without_rows_commits_its_offsets_and_asks_nothing_without_any(
     options |= {"kafka.group.id": "g", "sourceOffsets": '{"in":{"0":7}}'}
     outcome = commit_batch_write(read_sink_settings(options, streaming=False), [nothing], "w")
     assert outcome is not None
-    assert cluster.state.offsets["g"] == {("in", 0): (7, "")}
+    assert cluster.offsets("g") == {("in", 0): (7, "")}
 
 
 class Stream:
@@ -111,7 +112,7 @@ class Stream:
 
 
 def test_a_write_that_is_committed_is_not_reported_as_failed_for_what_cannot_be_removed(
-    cluster: ScriptedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
+    cluster: CoreBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
 ) -> None:
     def refuse(*_: object) -> None:
         raise StagingFailed("not a directory of this user alone")
@@ -121,24 +122,24 @@ def test_a_write_that_is_committed_is_not_reported_as_failed_for_what_cannot_be_
     with caplog.at_level(logging.WARNING):
         outcome = write(None)
     assert outcome is not None
-    assert cluster.state.committed_values(("out", 0)) == [b"a", b"b"]
+    assert cluster.committed_values("out", 0) == [b"a", b"b"]
     assert "is not removed" in caplog.text
 
 
 @pytest.mark.parametrize(("fault", "skipped"), [(MALFORMED, True), (NOT_APPLIED, False)])
 def test_an_unknown_outcome_is_found_out_and_the_rows_are_there_once(
-    cluster: ScriptedCluster, tmp_path: Path, fault: Fault, skipped: bool
+    cluster: CoreBroker, tmp_path: Path, fault: Fault, skipped: bool
 ) -> None:
     cluster.script(K.END_TXN, fault)
     outcome = write(tmp_path)
     assert outcome is not None
     assert outcome.skipped == skipped
-    assert cluster.state.committed_values(("out", 0)) == [b"a", b"b"]
+    assert cluster.committed_values("out", 0) == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("fault", [MALFORMED, NOT_APPLIED])
 def test_an_outcome_that_stays_unknown_says_where_to_look_before_writing_again(
-    cluster: ScriptedCluster, tmp_path: Path, fault: Fault
+    cluster: CoreBroker, tmp_path: Path, fault: Fault
 ) -> None:
     cluster.script(K.END_TXN, fault)
     down = {("end_txn", "before"): {K.INIT_PRODUCER_ID: NOT_SENT, K.OFFSET_FETCH: NOT_SENT}}
@@ -149,25 +150,25 @@ def test_an_outcome_that_stays_unknown_says_where_to_look_before_writing_again(
 
 
 def test_an_id_that_was_left_is_fenced_whatever_crashed_and_by_each_later_run(
-    cluster: ScriptedCluster, tmp_path: Path
+    cluster: CoreBroker, tmp_path: Path
 ) -> None:
     query = Stream(tmp_path)
     query.commit(0, "run-1")
     options = {"kafka.bootstrap.servers": "h:1", "topic": "out", "kafka.group.id": "g"}
     named = options | {"checkpointLocation": str(tmp_path), "kafka.transactional.id": "other"}
     query.settings = read_sink_settings(named, streaming=True)
-    asked = cluster._call
+    handle = cluster.handle
 
-    def dies(call):
-        found = asked(call)
-        if getattr(call.message, "transactional_id", None) == "other":
+    def dies(asked):
+        found = handle(asked)
+        if getattr(asked.message, "transactional_id", None) == "other":
             raise RuntimeError("the driver dies here")
         return found
 
-    cluster._call = dies  # type: ignore[method-assign]
+    cluster.handle = dies  # type: ignore[method-assign]
     with pytest.raises(RuntimeError, match="dies here"):
         query.commit(1, "run-2")
-    cluster._call = asked  # type: ignore[method-assign]
+    cluster.handle = handle  # type: ignore[method-assign]
     for batch_id, run_id in enumerate(("run-3", "run-4"), 1):
         cluster.asked.clear()
         query.commit(batch_id, run_id)
@@ -181,7 +182,7 @@ def test_an_id_that_was_left_is_fenced_whatever_crashed_and_by_each_later_run(
     "step", ["produce.first:after", "txn_offset_commit:after", "end_txn:after"]
 )
 def test_a_batch_that_was_begun_is_done_once_and_whole_when_it_is_tried_again(
-    cluster: ScriptedCluster, tmp_path: Path, step: str, run_id: str
+    cluster: CoreBroker, tmp_path: Path, step: str, run_id: str
 ) -> None:
     """Who calls `foreach_batch`'s function may call it again, with the rows in another order."""
     query = Stream(tmp_path)
@@ -193,14 +194,14 @@ def test_a_batch_that_was_begun_is_done_once_and_whole_when_it_is_tried_again(
     cluster.on_reached = lambda *_place: None
     query.commit(1, run_id, record_batch("c", "d"), record_batch("a", "b"))
     query.commit(2, run_id, record_batch("e"))
-    found = cluster.state.committed_values(("out", 0))
+    found = cluster.committed_values("out", 0)
     assert sorted(found) == [b"a", b"b", b"c", b"d", b"e", b"x"]
 
 
 @pytest.mark.invariant(35, 57)
 @pytest.mark.parametrize("run_id", ["run-1", "run-2"])
 def test_a_batch_is_tried_again_whole_although_a_late_write_has_set_the_record_back(
-    cluster: ScriptedCluster, tmp_path: Path, run_id: str
+    cluster: CoreBroker, tmp_path: Path, run_id: str
 ) -> None:
     """As in an object store, where a write that was given up may come later."""
     query = Stream(tmp_path)
@@ -214,7 +215,7 @@ def test_a_batch_is_tried_again_whole_although_a_late_write_has_set_the_record_b
     cluster.on_reached = lambda *_place: None
     path.write_bytes(left)
     query.commit(2, run_id, record_batch("c", "d"), record_batch("a", "b"))
-    found = cluster.state.committed_values(("out", 0))
+    found = cluster.committed_values("out", 0)
     assert sorted(found) == [b"a", b"b", b"c", b"d", b"x", b"y"]
 
 
@@ -229,7 +230,7 @@ def write_for(version: int, *values: str) -> None:
 
 @pytest.mark.parametrize("fault", [MALFORMED, NOT_APPLIED])
 def test_the_advice_for_a_write_of_an_application_whose_outcome_stays_unknown_writes_it_once(
-    cluster: ScriptedCluster, fault: Fault
+    cluster: CoreBroker, fault: Fault
 ) -> None:
     """Its group has an offset of the version before."""
     write_for(0, "a", "b")
@@ -241,4 +242,4 @@ def test_the_advice_for_a_write_of_an_application_whose_outcome_stays_unknown_wr
     cluster.on_reached = lambda *_place: None
     cluster.always.clear()
     write_for(1, "c", "d")
-    assert cluster.state.committed_values(("out", 0)) == [b"a", b"b", b"c", b"d"]
+    assert cluster.committed_values("out", 0) == [b"a", b"b", b"c", b"d"]

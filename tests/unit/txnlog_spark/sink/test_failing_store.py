@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from support.core.core_broker import CoreBroker
 from support.query.commit_plans import record_batch, staged
 from support.query.staged_pieces import served
-from support.scripted.scripted_broker import ScriptedCluster
 
 from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch
@@ -50,7 +50,7 @@ class FailingFiles(LocalFiles):
 class Query:
     """Spark's side: what is planned is committed, and again after a restart."""
 
-    def __init__(self, folder: Path, cluster: ScriptedCluster, files: FailingFiles) -> None:
+    def __init__(self, folder: Path, cluster: CoreBroker, files: FailingFiles) -> None:
         (folder / "offsets").mkdir(parents=True)
         (folder / "metadata").write_text('{"id": "q"}')
         for n in range(BATCHES):
@@ -89,13 +89,13 @@ def test_a_store_that_fails_at_any_use_costs_a_restart_and_nothing_else(
 ) -> None:
     stopped_at = []
     for fails_at in range(1, 100):
-        cluster = ScriptedCluster(version)
+        cluster = CoreBroker(version)
         files = FailingFiles(fails_at, carries_out=carries_out)
         query = Query(tmp_path / str(fails_at), cluster, files)
         stopped = query.run("run-1", 0)
         if stopped < BATCHES:
             assert query.run("run-2", stopped) == BATCHES
-        assert cluster.state.committed_values(("out", 0)) == [b"row 0", b"row 1"]
+        assert cluster.committed_values("out", 0) == [b"row 0", b"row 1"]
         stopped_at.append(stopped)
         if files.left > 0:
             break

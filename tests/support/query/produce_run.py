@@ -1,14 +1,14 @@
-"""Runs of produce alone on a scripted cluster: what was sent, held in memory, and appended."""
+"""Runs of produce alone on the core: what was sent, held in memory, and appended."""
 
 from __future__ import annotations
 
 import random
 from unittest import mock
 
+from support.core.core_broker import CoreBroker
+from support.core.scripted_faults import ANSWER_LOST, LOST, NOT_SENT, refused
 from support.query.commit_plans import check_wire_discipline
 from support.query.staged_pieces import read_back, staged_of
-from support.scripted.scripted_broker import ANSWER_LOST, LOST, NOT_SENT, ScriptedCluster, refused
-from support.scripted.virtual_cluster import VirtualCluster
 
 from txnlog_kafka.operations.batches import PartitionQueue
 from txnlog_kafka.operations.produce import Produced, produce_staged, staged_totals
@@ -16,7 +16,7 @@ from txnlog_kafka.operations.transaction import Transaction, init_producer_id
 from txnlog_kafka.operations.values import StagedPartition
 from txnlog_kafka.wire.errors import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
-from txnlog_kafka.wire.records import Record, encode_batch, iter_batches
+from txnlog_kafka.wire.records import HEADER_BYTES, Record, encode_batch, iter_batches
 
 
 def part_of(partition: int, pieces: list[list[int]]) -> StagedPartition:
@@ -33,9 +33,9 @@ def part_of(partition: int, pieces: list[list[int]]) -> StagedPartition:
 
 
 class Watched:
-    """One run of produce on a scripted cluster, with what was in memory at most."""
+    """One run of produce, with what was in memory at most."""
 
-    def __init__(self, cluster: ScriptedCluster, plan) -> None:
+    def __init__(self, cluster: CoreBroker, plan) -> None:
         self.produced = Produced()
         self.stamped = self.most = self.unread_most = self.looks = self.largest = 0
         self.cluster, self.plan = cluster, plan
@@ -66,7 +66,7 @@ class Watched:
         return self
 
     def _operation(self, session):
-        identity = yield from init_producer_id(session, "t", 60_000)
+        identity = yield from init_producer_id(session, "t", 900_000)
         transaction = Transaction("t", identity.producer_id, identity.producer_epoch, 2)
         yield from produce_staged(session, transaction, self.plan, self.produced)
 
@@ -83,17 +83,19 @@ class Watched:
         assert self.produced == staged_totals(self.plan.staged)
         check_wire_discipline(self.cluster)
         for part in self.plan.staged:
-            sent = [a.raw for a in self.cluster.state.logs["out", part.partition]]
             staged = b"".join(bytes(read_back(piece)) for piece in part.pieces)
-            assert [r[61:] for r in sent] == [
-                staged[at + 61 : at + h.size_bytes] for h, at in iter_batches(staged)
-            ]
+            assert payloads(self.cluster.log_bytes("out", part.partition)) == payloads(staged)
 
 
-def cluster_of(partition_count: int, node_count: int) -> ScriptedCluster:
+def payloads(batches: bytes) -> list[bytes]:
+    """What is behind the headers of batches."""
+    return [batches[at + HEADER_BYTES : at + h.size_bytes] for h, at in iter_batches(batches)]
+
+
+def cluster_of(partition_count: int, node_count: int) -> CoreBroker:
     nodes = tuple(range(1, node_count + 1))
     leaders = {("out", p): 1 + p % node_count for p in range(partition_count)}
-    return ScriptedCluster(2, leaders=leaders | {("in", 0): 1}, nodes=nodes)
+    return CoreBroker(2, leaders=leaders | {("in", 0): 1}, nodes=nodes)
 
 
 FAULTS = [
@@ -113,11 +115,11 @@ FAULTS = [
 ]
 
 
-def slow_cluster_of(partition_count: int, delays_ms: list[int], **how) -> VirtualCluster:
+def slow_cluster_of(partition_count: int, delays_ms: list[int], **how) -> CoreBroker:
     """A node for each delay; partitions are led by them in turn."""
     nodes = tuple(range(1, len(delays_ms) + 1))
     leaders = {("out", p): nodes[p % len(nodes)] for p in range(partition_count)}
-    return VirtualCluster(
+    return CoreBroker(
         2,
         leaders=leaders | {("in", 0): 1},
         nodes=nodes,
@@ -126,7 +128,7 @@ def slow_cluster_of(partition_count: int, delays_ms: list[int], **how) -> Virtua
     )
 
 
-def move_leaders(cluster: VirtualCluster, rng: random.Random, chance: float) -> None:
+def move_leaders(cluster: CoreBroker, rng: random.Random, chance: float) -> None:
     """Before each wait a partition may get another leader, or none for a while."""
 
     def move() -> None:
