@@ -9,6 +9,11 @@ from pathlib import Path
 
 import pytest
 from support.brokers.cluster_broker import KILLED, WHOLE, ClusterBroker
+from support.clients.adapter import Client
+from support.clients.aiokafka_client import Aiokafka
+from support.clients.java_client import Java
+from support.clients.kafka_python import KafkaPython
+from support.clients.librdkafka_client import Librdkafka
 from support.harness.availability import available
 from support.kafka.java_tools import JavaHost, JavaProcess, java_command
 
@@ -81,6 +86,18 @@ def java(java_host) -> JavaHost:
     """Runs the main methods of Kafka's tools. The test is not run where they cannot be had."""
     available(java_command)
     return java_host
+
+
+@pytest.fixture
+def client(request) -> Iterator[Client]:
+    """The client library that `told_by` names."""
+    in_python = {"aiokafka": Aiokafka, "kafka-python": KafkaPython, "librdkafka": Librdkafka}
+    if request.param in in_python:
+        made = in_python[request.param]()
+    else:
+        made = Java(request.getfixturevalue("java"))
+    with made:
+        yield made
 
 
 @pytest.fixture

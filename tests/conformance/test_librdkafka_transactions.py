@@ -238,29 +238,3 @@ def test_a_transaction_timeout_over_the_broker_s_maximum_is_refused_at_once(brok
     error = caught.value.args[0]
     assert error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT
     assert error.fatal()
-
-
-@pytest.mark.timeout(900)  # a busy machine has three of them a second, on three brokers
-@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.chaos)])
-def test_many_small_transactions_take_two_offsets_each_and_every_third_is_hidden(
-    broker, target, unique, count
-):
-    bootstrap = broker.bootstrap_servers
-    made = transactional(bootstrap, unique("txn"), linger_ms=0)
-    for number in range(count):
-        made.begin_transaction()
-        made.produce(target, f"{number:04}".encode())
-        if number % 3 == 2:
-            made.flush(TIMEOUT_S)
-            made.abort_transaction(TIMEOUT_S)
-        else:
-            made.commit_transaction(TIMEOUT_S)
-    kept = [number for number in range(count) if number % 3 != 2]
-    wait_for(lambda: len(read_topic(bootstrap, target)), len(kept))
-    seen = read_topic(bootstrap, target)
-    assert [each.value.decode() for each in seen] == [f"{number:04}" for number in kept]
-    # A coordinator that takes over writes a marker again when it cannot know that it was written.
-    again = [each.offset - 2 * number for each, number in zip(seen, kept, strict=True)]
-    assert again == sorted(again)
-    assert again[0] == 0
-    assert again[-1] == 0 or "," in bootstrap
