@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from support.brokers.cluster_broker import KILLED, WHOLE, ClusterBroker
 from support.clients.adapter import Client
-from support.clients.aiokafka_client import Aiokafka
 from support.clients.java_client import Java
-from support.clients.kafka_python import KafkaPython
-from support.clients.librdkafka_client import Librdkafka
+from support.clients.libraries import IN_PYTHON
+from support.clients.talking import Talking
 from support.harness.availability import available
-from support.kafka.java_tools import JavaHost, JavaProcess, java_command
+from support.kafka.java_tools import JavaHost, java_command
 
 BROKERS = [
     pytest.param("broker_sim"),
@@ -91,25 +91,23 @@ def java(java_host) -> JavaHost:
 @pytest.fixture
 def client(request) -> Iterator[Client]:
     """The client library that `told_by` names."""
-    in_python = {"aiokafka": Aiokafka, "kafka-python": KafkaPython, "librdkafka": Librdkafka}
-    if request.param in in_python:
-        made = in_python[request.param]()
-    else:
-        made = Java(request.getfixturevalue("java"))
+    name = request.param
+    made = IN_PYTHON[name]() if name in IN_PYTHON else Java(request.getfixturevalue("java"))
     with made:
         yield made
 
 
 @pytest.fixture
-def java_process(java, tmp_path: Path) -> Iterator[Callable[..., JavaProcess]]:
-    """Starts main methods in JVMs of their own, which do not outlive the test."""
-    started: list[JavaProcess] = []
+def talking(tmp_path: Path) -> Iterator[Callable[[list[str]], Talking]]:
+    """Starts programs, which do not outlive the test."""
+    with contextlib.ExitStack() as started:
+        folders = (tmp_path / f"process-{number}" for number in itertools.count())
+        yield lambda command: started.enter_context(Talking(next(folders), command))
 
-    def start(main_class: str, *arguments: object) -> JavaProcess:
-        folder = tmp_path / f"java-{len(started)}"
-        started.append(JavaProcess(folder, main_class, *arguments))
-        return started[-1]
 
-    yield start
-    for each in started:
-        each.kill()
+@pytest.fixture
+def java_process(java, talking) -> Callable[..., Talking]:
+    """Starts main methods in JVMs of their own."""
+    return lambda main_class, *arguments: talking(
+        [*java_command(), main_class, *map(str, arguments)]
+    )

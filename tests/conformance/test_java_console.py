@@ -18,6 +18,7 @@ from support.clients.librdkafka import (
     transactional,
     values_of,
 )
+from support.clients.talking import Talking
 from support.kafka.java_tools import (
     COMPATIBILITY,
     CONSOLE_CONSUMER,
@@ -32,7 +33,6 @@ from support.kafka.java_tools import (
     VERIFIABLE_PRODUCER,
     Done,
     JavaHost,
-    JavaProcess,
 )
 
 pytestmark = pytest.mark.kafka
@@ -195,10 +195,10 @@ def test_the_verifiable_producer_s_acknowledged_offsets_hold_its_values(
 
 
 @pytest.fixture
-def verifiable(java_process, broker, tmp_path) -> Callable[..., JavaProcess]:
+def verifiable(java_process, broker, tmp_path) -> Callable[..., Talking]:
     """Starts a verifiable consumer that commits what it has read."""
 
-    def start(topic: str, group: str, *words: object, **settings: str) -> JavaProcess:
+    def start(topic: str, group: str, *words: object, **settings: str) -> Talking:
         path = Path(tmp_path) / "consumer.properties"
         lines = {"max.poll.records": "10", "heartbeat.interval.ms": "300", **settings}.items()
         path.write_text("".join(f"{name.replace('_', '.')}={value}\n" for name, value in lines))
@@ -230,7 +230,7 @@ def test_the_verifiable_consumer_reads_in_order_and_commits(console, verifiable,
     assert committed_offsets(broker.bootstrap_servers, group, pair.topic, 1) == {0: 100}
 
 
-def assigned(process: JavaProcess, count: int) -> None:
+def assigned(process: Talking, count: int) -> None:
     """Wait until the consumer says that it owns `count` partitions; eager members say all."""
     process.wait_line(
         lambda line: (

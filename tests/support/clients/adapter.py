@@ -165,6 +165,10 @@ class Reader(_Closing):
     def at_time(self, place: Place, timestamp: int) -> tuple[int, int | None] | None:
         """Offset and time of the first record from a time on; librdkafka tells no time."""
 
+    def generation(self) -> int | None:
+        """The group's, of those that tell it."""
+        return None
+
     def take(self, count: int) -> list[Record]:
         """The next so many records."""
         return self._poll_until(lambda got: len(got) >= count, f"{count} records", LONG_S)

@@ -217,6 +217,9 @@ class JavaReader(Reader):
     def commit(self, offsets: Mapping[Place, tuple[int, str]] | None = None) -> None:
         self.made.commitSync(*([] if offsets is None else [self._client.offsets(offsets)]))
 
+    def generation(self) -> int | None:
+        return self.made.groupMetadata().generationId()
+
     def ends(self, place: Place) -> tuple[int, int]:
         asked = [self._client.place(place)]
         (first,) = self.made.beginningOffsets(asked).values()
