@@ -16,7 +16,8 @@ import sys
 import threading
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[place]) for place in (2, 3)]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from support.clients.adapter import Client, Reader, Record, Writer
 from support.clients.libraries import client_of

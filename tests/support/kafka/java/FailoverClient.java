@@ -4,6 +4,7 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 
+import com.fasterxml.jackson.databind.ObjectMapper;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
@@ -11,6 +12,8 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.ProducerFencedException;
+import org.apache.kafka.common.serialization.StringDeserializer;
+import org.apache.kafka.common.serialization.StringSerializer;
 
 /** The works of tests/support/clients/failover with Kafka's Java client; events.py has what it prints. */
 public final class FailoverClient {
@@ -23,6 +26,13 @@ public final class FailoverClient {
     private static String transacted;
     private static String group;
     private static String transactionalId;
+
+    private static final ObjectMapper JSON = new ObjectMapper();
+
+    /** What may throw anything. */
+    private interface Work {
+        void run() throws Exception;
+    }
 
     private FailoverClient() {
     }
@@ -46,7 +56,7 @@ public final class FailoverClient {
         System.exit(0);
     }
 
-    private static Thread started(Clients.Action work) {
+    private static Thread started(Work work) {
         Thread thread = new Thread(() -> {
             try {
                 work.run();
@@ -60,10 +70,40 @@ public final class FailoverClient {
     }
 
     private static void saw(String work, Object... what) throws Exception {
-        Map<String, Object> event = new HashMap<>(Clients.seen(what));
+        Map<String, Object> event = new HashMap<>(named(what));
         event.put("at", System.currentTimeMillis());
         event.put("work", work);
-        Clients.print(event);
+        String line = JSON.writeValueAsString(event);
+        synchronized (JSON) {
+            System.out.println(line);
+        }
+    }
+
+    /** A map from names and values in turn. */
+    private static Map<String, Object> named(Object... pairs) {
+        Map<String, Object> map = new HashMap<>();
+        for (int i = 0; i < pairs.length; i += 2) {
+            map.put((String) pairs[i], pairs[i + 1]);
+        }
+        return map;
+    }
+
+    private static Map<String, Object> settings(Object... more) {
+        Map<String, Object> settings = named(more);
+        settings.put("bootstrap.servers", bootstrap);
+        return settings;
+    }
+
+    private static KafkaProducer<String, String> producer(Object... more) {
+        return new KafkaProducer<>(
+            settings(more), new StringSerializer(), new StringSerializer());
+    }
+
+    private static KafkaConsumer<String, String> consumer(Object... more) {
+        Map<String, Object> settings = settings(more);
+        settings.put("auto.offset.reset", "earliest");
+        settings.put("enable.auto.commit", false);
+        return new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer());
     }
 
     private static String name(Throwable thrown) {
@@ -76,7 +116,7 @@ public final class FailoverClient {
     private static void produce() throws Exception {
         int value = 0;
         while (!over) {
-            try (KafkaProducer<String, String> made = Clients.producer(bootstrap,
+            try (KafkaProducer<String, String> made = producer(
                     "acks", "all", "enable.idempotence", "true",
                     "delivery.timeout.ms", DELIVERY_TIMEOUT_MS)) {
                 while (!over) {
@@ -94,8 +134,9 @@ public final class FailoverClient {
     private static void transact() throws Exception {
         int value = 0;
         while (!over) {
-            try (KafkaProducer<String, String> made = Clients.transactional(bootstrap,
-                    transactionalId, "transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)) {
+            try (KafkaProducer<String, String> made = producer("transactional.id", transactionalId,
+                    "transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)) {
+                made.initTransactions();
                 while (!over) {
                     commit(made, value++);
                     Thread.sleep(PAUSE_MS);
@@ -124,7 +165,7 @@ public final class FailoverClient {
 
     /** Read what produce() writes, from the first record. */
     private static void consume() throws Exception {
-        try (KafkaConsumer<String, String> made = Clients.consumer(bootstrap, null)) {
+        try (KafkaConsumer<String, String> made = consumer()) {
             made.assign(List.of(new TopicPartition(produced, 0)));
             while (!over) {
                 List<Integer> values = poll(made, "consume");
@@ -137,8 +178,7 @@ public final class FailoverClient {
 
     /** The same as the only member of a group, which commits what it was given. */
     private static void member() throws Exception {
-        try (KafkaConsumer<String, String> made = Clients.consumer(
-                bootstrap, group, "heartbeat.interval.ms", 3000)) {
+        try (KafkaConsumer<String, String> made = consumer("group.id", group)) {
             made.subscribe(List.of(produced));
             while (!over) {
                 List<Integer> values = poll(made, "group");
