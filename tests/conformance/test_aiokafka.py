@@ -29,13 +29,13 @@ def test_an_exception_in_the_transaction_block_aborts(broker, client, topic, uni
     writer = client.transactional(bootstrap, unique("txn"))
 
     async def fails() -> None:
-        async with writer.made.transaction():
-            await writer.made.send_and_wait(topic, b"first")
+        async with writer.made.client.transaction():
+            await writer.made.client.send_and_wait(topic, b"first")
             raise ZeroDivisionError
 
     async def works() -> None:
-        async with writer.made.transaction():
-            await writer.made.send(topic, b"next")
+        async with writer.made.client.transaction():
+            await writer.made.client.send(topic, b"next")
 
     with pytest.raises(ZeroDivisionError):
         in_loop(fails)
@@ -75,10 +75,10 @@ def test_a_consumer_knows_the_last_stable_offset_and_the_high_watermark(
 @pytest.mark.no_kill("a plain batch that is sent again is there twice")
 def test_what_is_told_of_a_record_and_a_seek_to_what_is_committed(broker, client, topic, unique):
     writer = client.producer(broker.bootstrap_servers)
-    sent = in_loop(lambda: writer.made.send_and_wait(topic, b"v", timestamp_ms=1_700_000_000_000))
+    sent = writer.made.send_and_wait(topic, b"v", timestamp_ms=1_700_000_000_000)
     assert (sent.offset, sent.timestamp, sent.timestamp_type) == (0, 1_700_000_000_000, 0)
     reader = client.consumer(broker.bootstrap_servers, unique("group"))
     reader.assign([(topic, 0)])
     reader.commit({(topic, 0): (6, "a note")})
-    in_loop(lambda: reader.made.seek_to_committed(TopicPartition(topic, 0)))
+    reader.made.seek_to_committed(TopicPartition(topic, 0))
     assert reader.position((topic, 0)) == 6

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition, errors
 from kafka.admin import (
@@ -42,12 +43,11 @@ from txnlog_kafka.wire.errors import error_name
 
 SETTINGS = {"reconnect_backoff_max_ms": 500}
 """A client is back soon after its broker is: by default it may wait half a minute more."""
-ASSIGNORS = {
-    "range": RangePartitionAssignor,
-    "roundrobin": RoundRobinPartitionAssignor,
-    "sticky": StickyPartitionAssignor,
-    "cooperative-sticky": CooperativeStickyAssignor,
-}
+
+
+def offset_of(offset: int, metadata: str) -> OffsetAndMetadata:
+    """Without a leader epoch."""
+    return OffsetAndMetadata(offset, metadata, -1)
 
 
 class KafkaPythonWriter(Writer):
@@ -64,13 +64,12 @@ class KafkaPythonWriter(Writer):
     ) -> Callable[[], Sent]:  # fmt: skip
         data = value.encode() if isinstance(value, str) else value
         more = {"partition": partition, "headers": list(headers), "timestamp_ms": timestamp}
-        waiting = self.made.send(topic, data, key, **more)
+        return partial(self.wait, self.made.send(topic, data, key, **more))
 
-        def wait() -> Sent:
-            told = waiting.get(TIMEOUT_S)
-            return Sent(told.offset if told.offset >= 0 else None, told.timestamp)
-
-        return wait
+    def wait(self, waiting: Any) -> Sent:
+        """What is told in the end of what `send` gave."""
+        told = waiting.get(TIMEOUT_S)
+        return Sent(told.offset, told.timestamp)
 
     def flush(self) -> None:
         self.made.flush()
@@ -80,7 +79,8 @@ class KafkaPythonWriter(Writer):
 
     def send_offsets(self, offsets: Mapping[Place, tuple[int, str]], reader: Reader) -> None:
         assert isinstance(reader, KafkaPythonReader)
-        self.made.send_offsets_to_transaction(offsets_of(offsets), reader.made.group_metadata())
+        metadata = reader.made.group_metadata()
+        self.made.send_offsets_to_transaction(reader.offsets_of(offsets), metadata)
 
     def commit(self) -> None:
         self.made.commit_transaction()
@@ -92,29 +92,65 @@ class KafkaPythonWriter(Writer):
         self.made.close(timeout=1)
 
 
+class Listening:
+    """What a rebalance listener does."""
+
+    def __init__(self, told: Told) -> None:
+        self._told = told
+
+    def on_partitions_revoked(self, revoked: Any) -> None:
+        self._told("revoked", [(each.topic, each.partition) for each in revoked])
+
+    def on_partitions_assigned(self, assigned: Any) -> None:
+        self._told("assigned", [(each.topic, each.partition) for each in assigned])
+
+
+class _Listener(Listening, ConsumerRebalanceListener):
+    pass
+
+
 class KafkaPythonReader(Reader):
     """Its consumer."""
+
+    assignors: ClassVar[dict[str, type]] = {
+        "range": RangePartitionAssignor,
+        "roundrobin": RoundRobinPartitionAssignor,
+        "sticky": StickyPartitionAssignor,
+        "cooperative-sticky": CooperativeStickyAssignor,
+    }
+    listener, place_of, offset_of = _Listener, TopicPartition, staticmethod(offset_of)
 
     def __init__(self, group: str | None, settings: dict[str, Any]) -> None:
         self.group = group
         if "partition_assignment_strategy" in settings:
-            chosen = ASSIGNORS[settings["partition_assignment_strategy"]]
+            chosen = self.assignors[settings["partition_assignment_strategy"]]
             settings["partition_assignment_strategy"] = (chosen,)
-        self.made = KafkaConsumer(group_id=group, **SETTINGS | settings)
+        self.made = self.make({"group_id": group} | settings)
+
+    def make(self, settings: dict[str, Any]) -> Any:
+        """The consumer."""
+        return KafkaConsumer(**SETTINGS | settings)
+
+    def offsets_of(self, offsets: Mapping[Place, tuple[int, str]]) -> dict[Any, Any]:
+        """As its calls take them."""
+        return {self.place_of(*place): self.offset_of(*each) for place, each in offsets.items()}
 
     def subscribe(self, *topics: str, pattern: str | None = None, told: Told | None = None) -> None:
         """It learns the topics' partitions before it joins: as the leader it would else share out
         none, and notice only much later."""
-        listener = None if told is None else _Listener(told)
+        listener = None if told is None else self.listener(told)
         self.made.subscribe(topics, pattern=pattern, listener=listener)
         for topic in topics:
             self.made.partitions_for_topic(topic)
 
     def assign(self, places: Sequence[Place]) -> None:
-        self.made.assign([TopicPartition(*each) for each in places])
+        self.made.assign([self.place_of(*each) for each in places])
 
     def poll(self, wait_s: float = SHORT_S) -> list[Record]:
-        found = self.made.poll(timeout_ms=int(wait_s * 1000))
+        return self.records_of(self.made.poll(timeout_ms=int(wait_s * 1000)))
+
+    def records_of(self, found: Mapping[Any, list[Any]]) -> list[Record]:
+        """The records of all partitions."""
         return [
             Record(
                 one.topic, one.partition, one.offset, one.key, one.value, one.timestamp,
@@ -128,10 +164,10 @@ class KafkaPythonReader(Reader):
         return {(each.topic, each.partition) for each in self.made.assignment()}
 
     def position(self, place: Place) -> int:
-        return self.made.position(TopicPartition(*place))
+        return self.made.position(self.place_of(*place))
 
     def seek(self, place: Place, offset: int) -> None:
-        where = TopicPartition(*place)
+        where = self.place_of(*place)
         ends = {BEGINNING: self.made.seek_to_beginning, END: self.made.seek_to_end}
         if offset in ends:
             ends[offset](where)
@@ -139,42 +175,24 @@ class KafkaPythonReader(Reader):
             self.made.seek(where, offset)
 
     def committed(self, place: Place) -> tuple[int, str | None] | None:
-        found = self.made.committed(TopicPartition(*place), metadata=True)
+        found = self.made.committed(self.place_of(*place), metadata=True)
         return None if found is None else (found.offset, found.metadata)
 
     def commit(self, offsets: Mapping[Place, tuple[int, str]] | None = None) -> None:
-        self.made.commit(None if offsets is None else offsets_of(offsets))
+        self.made.commit(*([] if offsets is None else [self.offsets_of(offsets)]))
 
     def ends(self, place: Place) -> tuple[int, int]:
-        asked = [TopicPartition(*place)]
+        asked = [self.place_of(*place)]
         (first,) = self.made.beginning_offsets(asked).values()
         (end,) = self.made.end_offsets(asked).values()
         return first, end
 
     def at_time(self, place: Place, timestamp: int) -> tuple[int, int | None] | None:
-        (found,) = self.made.offsets_for_times({TopicPartition(*place): timestamp}).values()
+        (found,) = self.made.offsets_for_times({self.place_of(*place): timestamp}).values()
         return None if found is None else (found.offset, found.timestamp)
 
     def close(self) -> None:
         self.made.close()
-
-
-class _Listener(ConsumerRebalanceListener):
-    def __init__(self, told: Told) -> None:
-        self._told = told
-
-    def on_partitions_revoked(self, revoked: Any) -> None:
-        self._told("revoked", [(each.topic, each.partition) for each in revoked])
-
-    def on_partitions_assigned(self, assigned: Any) -> None:
-        self._told("assigned", [(each.topic, each.partition) for each in assigned])
-
-
-def offsets_of(
-    offsets: Mapping[Place, tuple[int, str]],
-) -> dict[TopicPartition, OffsetAndMetadata]:
-    """As its calls take them."""
-    return {TopicPartition(*place): OffsetAndMetadata(*e, -1) for place, e in offsets.items()}
 
 
 def named(error: Any) -> str:
@@ -234,7 +252,8 @@ class KafkaPythonAdmin(Admin):
         return {(at.topic, at.partition): (o.offset, o.metadata) for at, o in told.items()}
 
     def move_offsets(self, group: str, offsets: Mapping[Place, tuple[int, str]]) -> None:
-        for error in self.made.alter_group_offsets(group, offsets_of(offsets)).values():
+        given = {TopicPartition(*place): offset_of(*each) for place, each in offsets.items()}
+        for error in self.made.alter_group_offsets(group, given).values():
             if error is not errors.NoError:
                 raise error
 
