@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.brokers.probe import wait_for, wait_until
-from support.clients.adapter import told_by
+from support.clients.adapter import WAITS, told_by
 from support.clients.librdkafka import (
     TIMEOUT_S,
     committed_offsets,
@@ -19,7 +19,6 @@ from support.clients.librdkafka import (
 )
 
 PARTITIONS = 3
-WAITS = pytest.mark.no_kill("kafka-python waits for a killed coordinator, on Apache Kafka too")
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def target(broker, unique) -> str:
     return create_topic(broker.bootstrap_servers, unique("out"), PARTITIONS)
 
 
-@told_by("kafka-python", "librdkafka", kafka_python=WAITS)
+@told_by("kafka-python", "librdkafka", **WAITS)
 def test_kill_in_the_middle_of_a_transaction_then_the_same_producer_commits(
     broker, client, target, unique
 ):

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pytest
 from support.brokers.probe import wait_for, wait_until
-from support.clients.adapter import Admin, Member, told_by
+from support.clients.adapter import HANGS, Admin, Member, told_by
 from support.clients.librdkafka import create_topic, produce_values, read_topic, values_of
 
 THREE = ("kafka-python", "librdkafka", "java")
-HANGS = {
-    "kafka_python": pytest.mark.no_kill("kafka-python hangs when a poll ends before SyncGroup does")
-}
 ONCE = {
     "java": pytest.mark.no_kill("a change whose answer is lost is refused when it is asked again")
 }

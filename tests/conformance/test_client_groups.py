@@ -7,13 +7,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from support.brokers.probe import wait_until
-from support.clients.adapter import Client, Member, Place, params_of, told_by
+from support.clients.adapter import HANGS, Client, Member, Place, params_of, told_by
 from support.clients.librdkafka import create_topic
 
 PARTITIONS = 6
-HANGS = {
-    "kafka_python": pytest.mark.no_kill("kafka-python hangs when a poll ends before SyncGroup does")
-}
 ASSIGNORS = {
     "aiokafka": ["range", "roundrobin", "sticky"],
     "kafka-python": ["range", "roundrobin", "sticky", "cooperative-sticky"],

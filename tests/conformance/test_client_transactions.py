@@ -6,15 +6,10 @@ from collections.abc import Callable
 
 import pytest
 from support.brokers.probe import wait_for
-from support.clients.adapter import Client, Reader, Record, Writer, params_of, told_by
+from support.clients.adapter import WAITS, Client, Reader, Record, Writer, params_of, told_by
 from support.clients.librdkafka import create_topic, values_of
 
 PARTITIONS = 3
-WAITS = {
-    "kafka_python": pytest.mark.no_kill(
-        "kafka-python waits for a killed coordinator, on Apache Kafka too"
-    )
-}
 FENCED = {"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "_FENCED", "ProducerFenced"}
 
 

@@ -15,12 +15,11 @@ from kafka.admin import (
 )
 from kafka.errors import GroupSubscribedToTopicError, KafkaTimeoutError
 from support.brokers.probe import wait_for, wait_until
-from support.clients.adapter import Member
+from support.clients.adapter import HANGS, WAITS, Member
 from support.clients.kafka_python import KafkaPython, KafkaPythonAdmin
 from support.clients.librdkafka import create_topic, produce_values, read_topic, values_of
 
-HANGS = pytest.mark.no_kill("kafka-python hangs when a poll ends before SyncGroup does")
-WAITS = pytest.mark.no_kill("kafka-python waits for a killed coordinator, on Apache Kafka too")
+HANGS_AT_A_KILL, WAITS_AT_A_KILL = HANGS["kafka_python"], WAITS["kafka_python"]
 
 
 @pytest.fixture
@@ -69,7 +68,7 @@ def test_a_consumer_that_is_told_the_version_of_its_broker_asks_in_its_newest_ve
     assert reader.made.beginning_offsets(asked) == dict.fromkeys(asked, 0)
 
 
-@WAITS
+@WAITS_AT_A_KILL
 def test_the_operators_tools_see_the_transaction_and_its_producer(
     broker, client, admin, topic, unique
 ):
@@ -115,7 +114,7 @@ def test_a_configuration_is_reset(admin, topic):
     wait_for(retention, default)
 
 
-@HANGS
+@HANGS_AT_A_KILL
 def test_a_group_s_offsets_are_reset_and_deleted(admin, topic, unique):
     group, place = unique("group"), (topic, 1)
     admin.move_offsets(group, {place: (3, "moved")})
@@ -125,7 +124,7 @@ def test_a_group_s_offsets_are_reset_and_deleted(admin, topic, unique):
     assert admin.group_offsets(group) == {}
 
 
-@HANGS
+@HANGS_AT_A_KILL
 def test_offsets_of_a_topic_that_a_member_reads_are_not_deleted(admin, topic, member, unique):
     place = (topic, 1)
     member.ask(lambda reader: reader.commit({place: (0, "")}))
@@ -134,7 +133,7 @@ def test_offsets_of_a_topic_that_a_member_reads_are_not_deleted(admin, topic, me
     assert member.ask(lambda reader: reader.committed(place)) == (0, "")
 
 
-@HANGS
+@HANGS_AT_A_KILL
 def test_an_administrator_removes_a_static_member(admin, member, unique):
     group = unique("group")
     member.close()
@@ -146,7 +145,7 @@ def test_an_administrator_removes_a_static_member(admin, member, unique):
     assert group not in admin.groups()
 
 
-@WAITS
+@WAITS_AT_A_KILL
 def test_the_features_and_the_log_directory_are_described(broker, admin, topic):
     features = admin.made.describe_features()
     assert features["transaction.version"]["finalized"] == (2, 2)

@@ -401,6 +401,16 @@ class Member:
         self._reader.close()
 
 
+HANGS = {
+    "kafka_python": pytest.mark.no_kill("kafka-python hangs when a poll ends before SyncGroup does")
+}
+WAITS = {
+    "kafka_python": pytest.mark.no_kill(
+        "kafka-python waits for a killed coordinator, on Apache Kafka too"
+    )
+}
+
+
 def params_of(*names: str, **marks: pytest.MarkDecorator) -> list[Any]:
     """These clients, or all, as parameters; with the mark of a client, by its name."""
     wanted = names or ("aiokafka", "kafka-python", "librdkafka", "java")
