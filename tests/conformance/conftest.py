@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 from support.brokers.cluster_broker import KILLED, WHOLE, ClusterBroker
-from support.clients.adapter import Client
+from support.clients.adapter import Admin, Client
 from support.clients.java_client import Java
 from support.clients.libraries import IN_PYTHON
+from support.clients.librdkafka import create_topic
 from support.clients.talking import Talking
 from support.harness.availability import available
 from support.kafka.java_tools import JavaHost, java_command
+from support.raw.routed import connect
 
 BROKERS = [
     pytest.param("broker_sim"),
@@ -65,6 +67,25 @@ def broker(request, broker_name, shared_brokers, shared_cluster):
     cluster.wait_whole()
 
 
+@pytest.fixture
+def bootstrap(broker) -> str:
+    """Its address, or the addresses of a cluster."""
+    return broker.bootstrap_servers
+
+
+@pytest.fixture
+def topic(bootstrap, unique) -> str:
+    """An empty topic of one partition."""
+    return create_topic(bootstrap, unique("topic"))
+
+
+@pytest.fixture
+def connection(broker):
+    """A connection to the broker, or to those of a cluster."""
+    with connect(broker) as opened:
+        yield opened
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     """What is set up for a body is there before a broker is killed."""
@@ -95,6 +116,12 @@ def client(request) -> Iterator[Client]:
     made = IN_PYTHON[name]() if name in IN_PYTHON else Java(request.getfixturevalue("java"))
     with made:
         yield made
+
+
+@pytest.fixture
+def admin(client, bootstrap) -> Admin:
+    """An administrator of that library."""
+    return client.admin(bootstrap)
 
 
 @pytest.fixture

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from aiokafka import TopicPartition
 from support.brokers.probe import wait_for, wait_until
-from support.clients.aiokafka_client import Aiokafka, in_loop
-from support.clients.librdkafka import create_topic, values_of
+from support.clients.adapter import told_by
+from support.clients.aiokafka_client import in_loop
+from support.clients.librdkafka import values_of
+
+pytestmark = told_by("aiokafka")
 
 
-@pytest.fixture
-def client() -> Iterator[Aiokafka]:
-    """The library."""
-    with Aiokafka() as made:
-        yield made
-
-
-@pytest.fixture
-def topic(broker, unique) -> str:
-    """An empty topic."""
-    return create_topic(broker.bootstrap_servers, unique("topic"))
-
-
-def test_an_exception_in_the_transaction_block_aborts(broker, client, topic, unique):
-    bootstrap = broker.bootstrap_servers
+def test_an_exception_in_the_transaction_block_aborts(bootstrap, client, topic, unique):
     writer = client.transactional(bootstrap, unique("txn"))
 
     async def fails() -> None:
@@ -48,9 +35,9 @@ def test_an_exception_in_the_transaction_block_aborts(broker, client, topic, uni
 
 
 def test_a_consumer_knows_the_last_stable_offset_and_the_high_watermark(
-    broker, client, topic, unique
+    bootstrap, client, topic, unique
 ):
-    bootstrap, place = broker.bootstrap_servers, TopicPartition(topic, 0)
+    place = TopicPartition(topic, 0)
     writer = client.transactional(bootstrap, unique("txn"))
     for number in range(4):
         writer.transact(topic, f"{number}", commits=number % 2 == 0)
@@ -73,11 +60,11 @@ def test_a_consumer_knows_the_last_stable_offset_and_the_high_watermark(
 
 
 @pytest.mark.no_kill("a plain batch that is sent again is there twice")
-def test_what_is_told_of_a_record_and_a_seek_to_what_is_committed(broker, client, topic, unique):
-    writer = client.producer(broker.bootstrap_servers)
+def test_what_is_told_of_a_record_and_a_seek_to_what_is_committed(bootstrap, client, topic, unique):
+    writer = client.producer(bootstrap)
     sent = writer.made.send_and_wait(topic, b"v", timestamp_ms=1_700_000_000_000)
     assert (sent.offset, sent.timestamp, sent.timestamp_type) == (0, 1_700_000_000_000, 0)
-    reader = client.consumer(broker.bootstrap_servers, unique("group"))
+    reader = client.consumer(bootstrap, unique("group"))
     reader.assign([(topic, 0)])
     reader.commit({(topic, 0): (6, "a note")})
     reader.made.seek_to_committed(TopicPartition(topic, 0))

@@ -22,9 +22,9 @@ PARTITIONS = 3
 
 
 @pytest.fixture
-def target(broker, unique) -> str:
+def target(bootstrap, unique) -> str:
     """An empty topic."""
-    return create_topic(broker.bootstrap_servers, unique("out"), PARTITIONS)
+    return create_topic(bootstrap, unique("out"), PARTITIONS)
 
 
 @told_by("kafka-python", "librdkafka", **WAITS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.brokers.probe import wait_for, wait_until
-from support.clients.adapter import HANGS, Admin, Member, told_by
+from support.clients.adapter import HANGS, Member, told_by
 from support.clients.librdkafka import create_topic, produce_values, read_topic, values_of
 
 THREE = ("kafka-python", "librdkafka", "java")
@@ -13,18 +13,6 @@ ONCE = {
 }
 UNKNOWN = "UNKNOWN_TOPIC_OR_PARTITION"
 CONFIGS = {"retention.ms": "123456", "cleanup.policy": "compact"}
-
-
-@pytest.fixture
-def bootstrap(broker) -> str:
-    """The broker's address."""
-    return broker.bootstrap_servers
-
-
-@pytest.fixture
-def admin(bootstrap, client) -> Admin:
-    """An administrator of the broker."""
-    return client.admin(bootstrap)
 
 
 @pytest.fixture

@@ -105,9 +105,9 @@ def make_copy(library, assignor, talking, unique) -> Callable[[str], Copy]:
 
 
 @pytest.fixture
-def copy(make_copy, broker) -> Copy:
+def copy(make_copy, bootstrap) -> Copy:
     """A copy on each broker."""
-    return make_copy(broker.bootstrap_servers)
+    return make_copy(bootstrap)
 
 
 def owns(worker: Talking, count: int) -> None:

@@ -60,12 +60,11 @@ class Group:
 
 
 @pytest.fixture
-def make_group(broker, client, unique) -> Iterator[Callable[[int], Group]]:
+def make_group(bootstrap, client, unique) -> Iterator[Callable[[int], Group]]:
     """Makes the group, on one topic or on two."""
     made: list[Group] = []
 
     def make(topics: int = 1) -> Group:
-        bootstrap = broker.bootstrap_servers
         names = [create_topic(bootstrap, unique(f"t{n}"), PARTITIONS) for n in range(topics)]
         made.append(Group(client, bootstrap, unique("group"), names))
         return made[-1]

@@ -19,18 +19,6 @@ def numbered(count: int) -> list[str]:
     return [f"{number:03}" for number in range(count)]
 
 
-@pytest.fixture
-def bootstrap(broker) -> str:
-    """The broker's address."""
-    return broker.bootstrap_servers
-
-
-@pytest.fixture
-def topic(bootstrap, unique) -> str:
-    """An empty topic of one partition."""
-    return create_topic(bootstrap, unique("topic"))
-
-
 @told_by()
 @pytest.mark.parametrize("codec", CODECS)
 def test_compressed_records_come_back_with_their_keys_headers_and_times(

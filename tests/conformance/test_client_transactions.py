@@ -75,9 +75,9 @@ class Copies:
 
 
 @pytest.fixture
-def copies(client, broker, unique) -> Copies:
+def copies(client, bootstrap, unique) -> Copies:
     """Of this library, on this broker."""
-    return Copies(client, broker.bootstrap_servers, unique)
+    return Copies(client, bootstrap, unique)
 
 
 @told_by(**WAITS)

@@ -3,36 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 from support.brokers.probe import wait_for, wait_until
-from support.clients.adapter import END, Member
-from support.clients.java_client import Java, JavaAdmin
+from support.clients.adapter import END, Member, told_by
 from support.clients.librdkafka import create_topic, produce_values
 
-pytestmark = pytest.mark.kafka
+pytestmark = told_by("java")
 
 UNKNOWN = "UnknownTopicOrPartitionException"
-
-
-@pytest.fixture
-def client(java) -> Iterator[Java]:
-    """The library."""
-    with Java(java) as made:
-        yield made
-
-
-@pytest.fixture
-def bootstrap(broker) -> str:
-    """The broker's address."""
-    return broker.bootstrap_servers
-
-
-@pytest.fixture
-def admin(client, bootstrap) -> JavaAdmin:
-    """An administrator of the broker."""
-    return client.admin(bootstrap)
 
 
 @pytest.fixture

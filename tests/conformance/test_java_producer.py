@@ -63,9 +63,9 @@ def made(java) -> Iterator[Java]:
 
 
 @pytest.fixture
-def stage(made, broker, unique) -> Stage:
+def stage(made, bootstrap, unique) -> Stage:
     """On a broker with transaction version 2."""
-    return Stage(made, broker.bootstrap_servers, unique)
+    return Stage(made, bootstrap, unique)
 
 
 @pytest.fixture(scope="module", params=BROKERS)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from kafka import TopicPartition
 from kafka.admin import (
@@ -15,40 +13,28 @@ from kafka.admin import (
 )
 from kafka.errors import GroupSubscribedToTopicError, KafkaTimeoutError
 from support.brokers.probe import wait_for, wait_until
-from support.clients.adapter import HANGS, WAITS, Member
-from support.clients.kafka_python import KafkaPython, KafkaPythonAdmin
+from support.clients.adapter import HANGS, WAITS, Member, told_by
 from support.clients.librdkafka import create_topic, produce_values, read_topic, values_of
+
+pytestmark = told_by("kafka-python")
 
 HANGS_AT_A_KILL, WAITS_AT_A_KILL = HANGS["kafka_python"], WAITS["kafka_python"]
 
 
 @pytest.fixture
-def client() -> Iterator[KafkaPython]:
-    """The library."""
-    with KafkaPython() as made:
-        yield made
-
-
-@pytest.fixture
-def topic(broker, unique) -> str:
+def topic(bootstrap, unique) -> str:
     """A topic of three partitions with ten records in each."""
-    topic = create_topic(broker.bootstrap_servers, unique("topic"), 3)
+    topic = create_topic(bootstrap, unique("topic"), 3)
     for number in range(3):
-        produce_values(broker.bootstrap_servers, topic, map(str, range(10)), number)
+        produce_values(bootstrap, topic, map(str, range(10)), number)
     return topic
 
 
 @pytest.fixture
-def admin(broker, client) -> KafkaPythonAdmin:
-    """An administrator of the broker."""
-    return client.admin(broker.bootstrap_servers)
-
-
-@pytest.fixture
-def member(broker, client, topic, unique) -> Member:
+def member(bootstrap, client, topic, unique) -> Member:
     """A static member of the group, with all partitions."""
     settings = {"session_timeout_ms": 30_000, "group_instance_id": "one"}
-    made = Member(client, broker.bootstrap_servers, unique("group"), topic, **settings)
+    made = Member(client, bootstrap, unique("group"), topic, **settings)
     wait_until(lambda: len(made.share) == 3, "all partitions")
     return made
 
@@ -58,9 +44,9 @@ def member(broker, client, topic, unique) -> Member:
 )
 @pytest.mark.parametrize("version", [(4, 2), (4, 3)])
 def test_a_consumer_that_is_told_the_version_of_its_broker_asks_in_its_newest_versions(
-    broker, client, topic, version
+    bootstrap, client, topic, version
 ):
-    reader = client.consumer(broker.bootstrap_servers, api_version=version, max_poll_records=500)
+    reader = client.consumer(bootstrap, api_version=version, max_poll_records=500)
     places = [(topic, number) for number in range(3)]
     assert len(reader.read_to_ends(places)) == 30
     asked = [TopicPartition(*place) for place in places]
@@ -70,10 +56,10 @@ def test_a_consumer_that_is_told_the_version_of_its_broker_asks_in_its_newest_ve
 
 @WAITS_AT_A_KILL
 def test_the_operators_tools_see_the_transaction_and_its_producer(
-    broker, client, admin, topic, unique
+    bootstrap, client, admin, topic, unique
 ):
     name, place = unique("txn"), TopicPartition(topic, 2)
-    writer = client.transactional(broker.bootstrap_servers, name, transaction_timeout_ms=40_000)
+    writer = client.transactional(bootstrap, name, transaction_timeout_ms=40_000)
 
     def described():
         return admin.made.describe_transactions([name])[name]
@@ -146,11 +132,11 @@ def test_an_administrator_removes_a_static_member(admin, member, unique):
 
 
 @WAITS_AT_A_KILL
-def test_the_features_and_the_log_directory_are_described(broker, admin, topic):
+def test_the_features_and_the_log_directory_are_described(bootstrap, admin, topic):
     features = admin.made.describe_features()
     assert features["transaction.version"]["finalized"] == (2, 2)
     of_brokers = admin.made.describe_log_dirs([topic])
-    brokers = len(broker.bootstrap_servers.split(","))
+    brokers = len(bootstrap.split(","))
     assert [topic in str(each) for each in of_brokers] == [True] * brokers
 
 

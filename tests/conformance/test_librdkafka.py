@@ -26,19 +26,19 @@ PARTITIONS = 6
 
 
 @pytest.fixture
-def topic(broker, unique) -> str:
+def topic(bootstrap, unique) -> str:
     """An empty topic of six partitions."""
-    return create_topic(broker.bootstrap_servers, unique("topic"), PARTITIONS)
+    return create_topic(bootstrap, unique("topic"), PARTITIONS)
 
 
 @pytest.fixture
-def admin(broker) -> LibrdkafkaAdmin:
+def admin(bootstrap) -> LibrdkafkaAdmin:
     """An administrator of the broker."""
-    return LibrdkafkaAdmin(broker.bootstrap_servers)
+    return LibrdkafkaAdmin(bootstrap)
 
 
-def test_only_stored_offsets_are_committed_on_close(broker, topic, unique):
-    bootstrap, group = broker.bootstrap_servers, unique("group")
+def test_only_stored_offsets_are_committed_on_close(bootstrap, topic, unique):
+    group = unique("group")
     produce_values(bootstrap, topic, ["a", "b", "c", "d"], partition=2)
     settings = {"enable_auto_commit": True, "enable_auto_offset_store": False}
     subscriber = consumer(bootstrap, group, **settings)
@@ -50,9 +50,8 @@ def test_only_stored_offsets_are_committed_on_close(broker, topic, unique):
 
 
 def test_partitions_assigned_and_taken_away_one_by_one_are_read_from_their_offsets(
-    broker, topic, unique
+    bootstrap, topic, unique
 ):
-    bootstrap = broker.bootstrap_servers
     for number in range(3):
         produce_values(bootstrap, topic, [f"{number}-{i}" for i in range(3)], partition=number)
     reader = consumer(bootstrap, unique("group"), enable_partition_eof=True)
@@ -79,8 +78,8 @@ def read_to_ends(reader: Consumer, ends: int) -> list[str]:
     return sorted(values)
 
 
-def test_statistics_tell_lag_against_the_last_stable_offset(broker, unique):
-    bootstrap, group = broker.bootstrap_servers, unique("group")
+def test_statistics_tell_lag_against_the_last_stable_offset(bootstrap, unique):
+    group = unique("group")
     topic = create_topic(bootstrap, unique("lag"))
     produce_values(bootstrap, topic, ["a", "b", "c"])
     made = transactional(bootstrap, unique("txn"))
@@ -128,8 +127,7 @@ def test_the_older_request_replaces_the_whole_configuration(admin, topic):
     wait_for(set_now, {"retention.bytes": "5000"})
 
 
-def test_a_larger_maximum_takes_effect_on_the_next_record(broker, admin, topic):
-    bootstrap = broker.bootstrap_servers
+def test_a_larger_maximum_takes_effect_on_the_next_record(bootstrap, admin, topic):
     value, settings = "x" * 1_500_000, {"message_max_bytes": 4_000_000}
     with pytest.raises(KafkaException) as caught:
         produce_values(bootstrap, topic, [value], partition=0, **settings)
@@ -157,14 +155,14 @@ def test_one_of_the_cluster_s_nodes_is_the_controller(admin):
 
 
 @pytest.mark.no_kill("tells who leads, and what is in sync")
-def test_a_described_topic_has_an_id_leaders_and_replicas(broker, admin, topic, unique):
+def test_a_described_topic_has_an_id_leaders_and_replicas(bootstrap, admin, topic, unique):
     nothing = unique("nothing")
     asked = admin.made.describe_topics(TopicCollection([topic, nothing]))
     described = asked[topic].result(TIMEOUT_S)
     assert (described.name, described.is_internal) == (topic, False)
     assert str(described.topic_id) != "AAAAAAAAAAAAAAAAAAAAAA"
     assert [each.id for each in described.partitions] == [*range(PARTITIONS)]
-    brokers = len(ports_of(broker.bootstrap_servers))
+    brokers = len(ports_of(bootstrap))
     for each in described.partitions:
         replicas = [node.id for node in each.replicas]
         assert (len(replicas), replicas[0]) == (brokers, each.leader.id)
@@ -175,9 +173,9 @@ def test_a_described_topic_has_an_id_leaders_and_replicas(broker, admin, topic, 
 
 
 def test_a_described_group_has_its_assignor_and_the_members_partitions(
-    broker, admin, topic, unique
+    bootstrap, admin, topic, unique
 ):
-    member = consumer(broker.bootstrap_servers, unique("group"))
+    member = consumer(bootstrap, unique("group"))
     member.subscribe([topic])
     wait_until(lambda: member.poll(0.02) is None and bool(member.assignment()), "an assignment")
     asked = admin.made.describe_consumer_groups([unique("group")])

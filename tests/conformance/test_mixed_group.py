@@ -120,10 +120,10 @@ class Group:
 
 
 @pytest.fixture
-def group(broker, talking, unique) -> Group:
+def group(bootstrap, talking, unique) -> Group:
     """A group without members, and its topic."""
-    topic = create_topic(broker.bootstrap_servers, unique("mixed"), PARTITIONS)
-    return Group(talking, broker.bootstrap_servers, unique("group"), topic)
+    topic = create_topic(bootstrap, unique("mixed"), PARTITIONS)
+    return Group(talking, bootstrap, unique("group"), topic)
 
 
 def test_members_of_three_clients_that_come_leave_and_die_lose_no_record(group):

@@ -161,8 +161,8 @@ def test_kafka_acls_adds_lists_and_removes(acls, unique):
     assert acls("--list", *where, *match) == []
 
 
-def test_without_an_authorizer_kafka_acls_says_so(java, broker):
-    done = java.run(ACLS, "--bootstrap-server", broker.bootstrap_servers, "--list")
+def test_without_an_authorizer_kafka_acls_says_so(java, bootstrap):
+    done = java.run(ACLS, "--bootstrap-server", bootstrap, "--list")
     assert done.errors >= {"SecurityDisabled"}, done
 
 
