@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from support.brokers.cluster_broker import KILLED, WHOLE, ClusterBroker
+from support.clients.adapter import Admin, Client
+from support.clients.java_client import Java
+from support.clients.libraries import IN_PYTHON
+from support.clients.librdkafka import create_topic
+from support.clients.talking import Talking
 from support.harness.availability import available
-from support.kafka.java_tools import JavaHost, JavaProcess, java_command
+from support.kafka.java_tools import JavaHost, java_command
+from support.raw.routed import connect
 
 BROKERS = [
     pytest.param("broker_sim"),
@@ -60,6 +67,25 @@ def broker(request, broker_name, shared_brokers, shared_cluster):
     cluster.wait_whole()
 
 
+@pytest.fixture
+def bootstrap(broker) -> str:
+    """Its address, or the addresses of a cluster."""
+    return broker.bootstrap_servers
+
+
+@pytest.fixture
+def topic(bootstrap, unique) -> str:
+    """An empty topic of one partition."""
+    return create_topic(bootstrap, unique("topic"))
+
+
+@pytest.fixture
+def connection(broker):
+    """A connection to the broker, or to those of a cluster."""
+    with connect(broker) as opened:
+        yield opened
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     """What is set up for a body is there before a broker is killed."""
@@ -84,15 +110,31 @@ def java(java_host) -> JavaHost:
 
 
 @pytest.fixture
-def java_process(java, tmp_path: Path) -> Iterator[Callable[..., JavaProcess]]:
-    """Starts main methods in JVMs of their own, which do not outlive the test."""
-    started: list[JavaProcess] = []
+def client(request) -> Iterator[Client]:
+    """The client library that `told_by` names."""
+    name = request.param
+    made = IN_PYTHON[name]() if name in IN_PYTHON else Java(request.getfixturevalue("java"))
+    with made:
+        yield made
 
-    def start(main_class: str, *arguments: object) -> JavaProcess:
-        folder = tmp_path / f"java-{len(started)}"
-        started.append(JavaProcess(folder, main_class, *arguments))
-        return started[-1]
 
-    yield start
-    for each in started:
-        each.kill()
+@pytest.fixture
+def admin(client, bootstrap) -> Admin:
+    """An administrator of that library."""
+    return client.admin(bootstrap)
+
+
+@pytest.fixture
+def talking(tmp_path: Path) -> Iterator[Callable[[list[str]], Talking]]:
+    """Starts programs, which do not outlive the test."""
+    with contextlib.ExitStack() as started:
+        folders = (tmp_path / f"process-{number}" for number in itertools.count())
+        yield lambda command: started.enter_context(Talking(next(folders), command))
+
+
+@pytest.fixture
+def java_process(java, talking) -> Callable[..., Talking]:
+    """Starts main methods in JVMs of their own."""
+    return lambda main_class, *arguments: talking(
+        [*java_command(), main_class, *map(str, arguments)]
+    )

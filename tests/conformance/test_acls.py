@@ -11,10 +11,11 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from support.brokers.secured_kafka import SECURED_BROKERS, Acl, Secured
+from support.brokers.secured_kafka import SECURED_BROKERS, Acl
 from support.clients.librdkafka import produce_values
 from support.harness.availability import started_when_asked
 from support.query.checkpoint_query import Query
@@ -78,14 +79,14 @@ DOCUMENTED: dict[str, tuple[Acl, ...]] = {
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory) -> Iterator[Callable[[str], Secured]]:
+def started(tmp_path_factory) -> Iterator[Callable[[str], Any]]:
     """One broker a kind, started when first asked for."""
     with started_when_asked(SECURED_BROKERS, tmp_path_factory.mktemp) as broker_of:
         yield broker_of
 
 
 @pytest.fixture
-def kafka(broker_name: str, started: Callable[[str], Secured]) -> Secured:
+def kafka(broker_name: str, started: Callable[[str], Any]) -> Any:
     """Each of both brokers."""
     return started(broker_name)
 
@@ -193,7 +194,7 @@ def _read_all(reader: TxnLogStreamReader | TxnLogBatchReader, partitions) -> Non
 
 
 @pytest.fixture
-def world(kafka: Secured, tmp_path: Path, unique: Callable[[str], str]) -> World:
+def world(kafka: Any, tmp_path: Path, unique: Callable[[str], str]) -> World:
     query = Query(kafka, tmp_path / "checkpoint", unique)
     produce_values(kafka.bootstrap_servers, query.input, map(str, range(INPUT_ROWS)))
     return World(query, unique("app"), unique("client"))
@@ -201,10 +202,10 @@ def world(kafka: Secured, tmp_path: Path, unique: Callable[[str], str]) -> World
 
 @pytest.mark.parametrize("kind", DOCUMENTED)
 def test_the_documented_acls_are_enough(
-    kafka: Secured, world: World, kind: str, caplog: pytest.LogCaptureFixture
+    kafka: Any, world: World, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.prepare(kind)
-    with kafka.guard.only(world.acls(kind)), caplog.at_level(logging.WARNING):
+    with kafka.security.only(world.acls(kind)), caplog.at_level(logging.WARNING):
         world.work(kind)
     assert "AUTHORIZATION_FAILED" not in caplog.text
     if "write" in kind:
@@ -223,14 +224,14 @@ EACH = [
 
 @pytest.mark.parametrize(("kind", "number"), EACH)
 def test_one_that_is_missing_is_named_with_its_resource(
-    kafka: Secured, world: World, kind: str, number: int
+    kafka: Any, world: World, kind: str, number: int
 ) -> None:
     """What is left of it is DESCRIBE, where it included that: the very first request needs it."""
     world.prepare(kind)
     acls = world.acls(kind)
     missing = acls.pop(number)
     weaker = [replace(missing, operation="DESCRIBE")] if missing.operation != "DESCRIBE" else []
-    with kafka.guard.only([*acls, *weaker]), pytest.raises(TxnLogError) as caught:
+    with kafka.security.only([*acls, *weaker]), pytest.raises(TxnLogError) as caught:
         world.work(kind)
     text = str(caught.value)
     assert f"grant {missing.operation} " in text
@@ -241,13 +242,13 @@ def test_one_that_is_missing_is_named_with_its_resource(
 
 @pytest.mark.parametrize(("kind", "number"), EACH)
 def test_where_nothing_is_granted_on_a_resource_the_error_names_it(
-    kafka: Secured, world: World, kind: str, number: int
+    kafka: Any, world: World, kind: str, number: int
 ) -> None:
     world.prepare(kind)
     acls = world.acls(kind)
     missing = acls[number]
     left = [a for a in acls if (a.resource_type, a.name) != (missing.resource_type, missing.name)]
-    with kafka.guard.only(left), pytest.raises(TxnLogError) as caught:
+    with kafka.security.only(left), pytest.raises(TxnLogError) as caught:
         world.work(kind)
     text = str(caught.value)
     assert f" '{missing.name.rstrip('*')}" in text
@@ -257,24 +258,24 @@ def test_where_nothing_is_granted_on_a_resource_the_error_names_it(
 
 @pytest.mark.parametrize("kind", ["batch write", "batch write with sourceOffsets"])
 def test_a_batch_write_that_may_not_delete_its_group_is_done_and_says_what_to_grant(
-    kafka: Secured, world: World, kind: str, caplog: pytest.LogCaptureFixture
+    kafka: Any, world: World, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     acls = [acl for acl in world.acls(kind) if acl.operation != "DELETE"]
-    with kafka.guard.only(acls), caplog.at_level(logging.WARNING):
+    with kafka.security.only(acls), caplog.at_level(logging.WARNING):
         world.work(kind)
     assert "grant DELETE on group" in caplog.text
     assert world.query.values() == ["a", "bb"]
 
 
 def test_an_output_that_is_not_there_yet_takes_create(
-    kafka: Secured, world: World, unique: Callable[[str], str]
+    kafka: Any, world: World, unique: Callable[[str], str]
 ) -> None:
     world.query.output = unique("auto-created")
     acls = world.acls("stream with group.id")
-    with kafka.guard.only(acls), pytest.raises(TxnLogError, match=world.query.output):
+    with kafka.security.only(acls), pytest.raises(TxnLogError, match=world.query.output):
         world.work("stream with group.id")
     world.client_id = unique("client")
-    with kafka.guard.only([*acls, Acl("CREATE", "TOPIC", world.query.output)]):
+    with kafka.security.only([*acls, Acl("CREATE", "TOPIC", world.query.output)]):
         world.work("stream with group.id")
     assert world.query.values() == ["a", "bb", "c"]
 
@@ -282,7 +283,7 @@ def test_an_output_that_is_not_there_yet_takes_create(
 @pytest.mark.live
 @pytest.mark.slow
 def test_a_whole_pipeline_in_spark_needs_no_more(
-    connector_spark, kafka: Secured, tmp_path: Path, unique: Callable[[str], str]
+    connector_spark, kafka: Any, tmp_path: Path, unique: Callable[[str], str]
 ) -> None:
     pipe = Pipe(connector_spark, kafka, tmp_path, unique)
     pipe.feed(range(9))
@@ -294,7 +295,7 @@ def test_a_whole_pipeline_in_spark_needs_no_more(
         Acl("READ", "GROUP", pipe.group),
         Acl("READ", "GROUP", f"{pipe.group}.progress.*"),
     ]
-    with kafka.guard.only(acls):
+    with kafka.security.only(acls):
         pipe.copy(source={"startingOffsets": "committed"})
         assert pipe.read().count() == 9
     assert pipe.output_values() == sorted(str(n) for n in range(9))

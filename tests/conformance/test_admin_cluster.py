@@ -20,19 +20,11 @@ from support.raw.raw_admin import (
     stable_end,
     wait_until_served,
 )
-from support.raw.routed import connect
 
 from txnlog_kafka.wire.errors import error_name
 from txnlog_kafka.wire.messages import ApiKey
 
 MARKERS = pytest.mark.no_kill("a marker that the next coordinator writes again takes an offset")
-
-
-@pytest.fixture
-def connection(broker):
-    """A connection to the broker, or to those of a cluster."""
-    with connect(broker) as opened:
-        yield opened
 
 
 # --------------------------------------------------------------------------- cluster, directories
@@ -50,10 +42,10 @@ def describe_cluster(connection, version: int, endpoint_type: int):
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 @pytest.mark.no_kill("a broker that is down is not told of before version 2")
-def test_the_cluster_has_its_brokers_and_everything_is_allowed(broker, connection, version):
+def test_the_cluster_has_its_brokers_and_everything_is_allowed(bootstrap, connection, version):
     answer = describe_cluster(connection, version, 1)
     found = sorted((each.host, each.port, each.is_fenced) for each in answer.brokers)
-    ports = sorted(ports_of(broker.bootstrap_servers))
+    ports = sorted(ports_of(bootstrap))
     assert found == [("127.0.0.1", port, False) for port in ports]
     assert answer.error_code == 0
     assert answer.controller_id in {each.broker_id for each in answer.brokers}

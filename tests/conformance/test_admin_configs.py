@@ -18,18 +18,10 @@ from support.raw.raw_admin import (
     node_ids,
     replace_configs,
 )
-from support.raw.routed import connect
 
 from txnlog_kafka.wire.records import Record, encode_batch
 
 DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC, DEFAULT = range(1, 6)
-
-
-@pytest.fixture
-def connection(broker):
-    """A connection to the broker, or to those of a cluster."""
-    with connect(broker) as opened:
-        yield opened
 
 
 def sources(connection, kind: int, name: str, option: str) -> list[tuple[str, str, int]]:

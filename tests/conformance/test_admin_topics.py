@@ -17,18 +17,10 @@ from support.raw.raw_admin import (
     new_topic,
     node_ids,
 )
-from support.raw.routed import connect
 
 from txnlog_kafka.wire.errors import error_name
 
 ONCE = pytest.mark.no_kill("a change whose answer is lost is refused when it is asked for again")
-
-
-@pytest.fixture
-def connection(broker):
-    """A connection to the broker, or to those of a cluster."""
-    with connect(broker) as opened:
-        yield opened
 
 
 def errors(results) -> dict[str, str]:

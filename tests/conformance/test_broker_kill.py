@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.brokers.probe import wait_for, wait_until
+from support.clients.adapter import WAITS, told_by
 from support.clients.librdkafka import (
     TIMEOUT_S,
     committed_offsets,
@@ -21,24 +22,32 @@ PARTITIONS = 3
 
 
 @pytest.fixture
-def target(broker, unique) -> str:
+def target(bootstrap, unique) -> str:
     """An empty topic."""
-    return create_topic(broker.bootstrap_servers, unique("out"), PARTITIONS)
+    return create_topic(bootstrap, unique("out"), PARTITIONS)
 
 
-def test_kill_in_the_middle_of_a_transaction_then_the_same_producer_commits(broker, target, unique):
+@told_by("kafka-python", "librdkafka", **WAITS)
+def test_kill_in_the_middle_of_a_transaction_then_the_same_producer_commits(
+    broker, client, target, unique
+):
     bootstrap = broker.bootstrap_servers
-    made = transactional(bootstrap, unique("txn"))
-    made.begin_transaction()
-    for number in range(50):
-        made.produce(target, f"{number:03}".encode(), key=f"{number}".encode())
-    made.flush(TIMEOUT_S)
+    values = [f"{number:03}" for number in range(100)]
+    writer = client.transactional(bootstrap, unique("txn"))
+    writer.begin()
+    writer.send_all(target, values[:50])
     broker.restart()
-    for number in range(50, 100):
-        made.produce(target, f"{number:03}".encode(), key=f"{number}".encode())
-    made.commit_transaction(TIMEOUT_S)
-    expected = [f"{number:03}" for number in range(100)]
-    wait_for(lambda: values_of(read_topic(bootstrap, target)), expected)
+    for value in values[50:]:
+        writer.send(target, value, value.encode())
+    failed = client.error_of(writer.commit)
+    if client.name == "kafka-python" and failed != "none":
+        # A program for Kafka aborts and sends again: the first attempt must stay hidden.
+        writer.abort()
+        writer.begin()
+        writer.send_all(target, values)
+        failed = client.error_of(writer.commit)
+    assert failed == "none"
+    wait_for(lambda: values_of(read_topic(bootstrap, target)), values)
 
 
 @pytest.mark.failover

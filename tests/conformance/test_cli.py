@@ -66,9 +66,9 @@ class Commands:
 
 
 @pytest.fixture
-def commands(broker, capsys) -> Commands:
+def commands(bootstrap, capsys) -> Commands:
     """The commands, on each broker."""
-    return Commands(broker.bootstrap_servers, capsys)
+    return Commands(bootstrap, capsys)
 
 
 def column(rows: list[dict], *names: str) -> list:
@@ -81,8 +81,8 @@ def column(rows: list[dict], *names: str) -> list:
 
 
 @ONCE
-def test_topics_are_made_shown_changed_and_removed(commands, broker, unique):
-    replicas = len(ports_of(broker.bootstrap_servers))
+def test_topics_are_made_shown_changed_and_removed(commands, bootstrap, unique):
+    replicas = len(ports_of(bootstrap))
     topic = unique("made")
     create = ("topics", "create", "--topic", topic)
     assert commands.json(*create, "--partitions", "2", "--config", "segment.ms=60000") == [

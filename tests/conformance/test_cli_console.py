@@ -52,12 +52,12 @@ class Console:
 
 
 @pytest.fixture
-def console(broker, unique_names, capfdbinary, monkeypatch) -> Callable[..., Console]:
+def console(bootstrap, unique_names, capfdbinary, monkeypatch) -> Callable[..., Console]:
     """Makes a topic and our commands on it."""
 
     def make(partitions: int = 1) -> Console:
-        topic = create_topic(broker.bootstrap_servers, unique_names("console"), partitions)
-        return Console(broker.bootstrap_servers, topic, capfdbinary, monkeypatch)
+        topic = create_topic(bootstrap, unique_names("console"), partitions)
+        return Console(bootstrap, topic, capfdbinary, monkeypatch)
 
     return make
 
@@ -123,9 +123,9 @@ def test_our_consumer_starts_where_it_is_told_and_ends_when_it_has_enough(consol
     assert "has 1 partitions, no --partition 3" in ours.error
 
 
-def test_open_and_aborted_records_are_shown_to_read_uncommitted_only(console, broker, unique):
+def test_open_and_aborted_records_are_shown_to_read_uncommitted_only(console, bootstrap, unique):
     ours = console()
-    writer = transactional(broker.bootstrap_servers, unique("writer"))
+    writer = transactional(bootstrap, unique("writer"))
     for value, end in (("good", writer.commit_transaction), ("bad", writer.abort_transaction)):
         writer.begin_transaction()
         writer.produce(ours.topic, value)

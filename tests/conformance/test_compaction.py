@@ -92,11 +92,11 @@ def test_of_each_key_the_latest_committed_record_is_left(new_broker, unique, jav
     assert "passed sanity check" in done.out
 
 
-def test_a_compacted_topic_takes_no_record_without_a_key(broker, unique):
-    topic = create_topic(broker.bootstrap_servers, unique("keyed"), config=COMPACTED)
+def test_a_compacted_topic_takes_no_record_without_a_key(bootstrap, unique):
+    topic = create_topic(bootstrap, unique("keyed"), config=COMPACTED)
     for codec in ("none", "zstd"):
         errors = []
-        made = producer(broker.bootstrap_servers, compression_type=codec)
+        made = producer(bootstrap, compression_type=codec)
         made.produce(topic, b"x", on_delivery=lambda error, _, seen=errors: seen.append(error))
         assert made.flush(TIMEOUT_S) == 0
         assert [error.code() for error in errors] == [KafkaError.INVALID_RECORD]
@@ -120,9 +120,9 @@ def delete(broker):
         yield send
 
 
-def test_records_are_deleted_up_to_an_offset(broker, unique, delete):
-    topic = create_topic(broker.bootstrap_servers, unique("deleted"))
-    made = producer(broker.bootstrap_servers)
+def test_records_are_deleted_up_to_an_offset(bootstrap, unique, delete):
+    topic = create_topic(bootstrap, unique("deleted"))
+    made = producer(bootstrap)
     for at in range(10):
         made.produce(topic, str(at))
     assert made.flush(TIMEOUT_S) == 0
@@ -131,19 +131,19 @@ def test_records_are_deleted_up_to_an_offset(broker, unique, delete):
     assert delete(topic, 1) == ("NONE", 4)
     assert delete(topic, -2) == ("OFFSET_OUT_OF_RANGE", -1)
     assert delete(topic, 11) == ("OFFSET_OUT_OF_RANGE", -1)
-    assert [s.offset for s in read_topic(broker.bootstrap_servers, topic)] == list(range(4, 10))
+    assert [s.offset for s in read_topic(bootstrap, topic)] == list(range(4, 10))
     assert delete(topic, -1) == ("NONE", 10)
-    assert read_topic(broker.bootstrap_servers, topic) == []
+    assert read_topic(bootstrap, topic) == []
 
 
-def test_records_that_may_not_be_deleted(broker, unique, delete):
-    topic = create_topic(broker.bootstrap_servers, unique("kept"), config=COMPACTED)
+def test_records_that_may_not_be_deleted(bootstrap, unique, delete):
+    topic = create_topic(bootstrap, unique("kept"), config=COMPACTED)
     both = COMPACTED | {"cleanup.policy": "compact,delete"}
     assert delete(topic, 0) == ("POLICY_VIOLATION", -1)
     assert delete(topic, 0, partition=1) == ("UNKNOWN_TOPIC_OR_PARTITION", -1)
     assert delete(unique("nothing"), 0) == ("UNKNOWN_TOPIC_OR_PARTITION", -1)
-    both_topic = create_topic(broker.bootstrap_servers, unique("both"), config=both)
+    both_topic = create_topic(bootstrap, unique("both"), config=both)
     assert delete(both_topic, 0) == ("NONE", 0)
-    read_topic(broker.bootstrap_servers, topic)
-    transactional(broker.bootstrap_servers, unique("txn"))
+    read_topic(bootstrap, topic)
+    transactional(bootstrap, unique("txn"))
     assert delete("__transaction_state", 0) == ("INVALID_TOPIC_EXCEPTION", -1)

@@ -21,9 +21,9 @@ METADATA = encode_request(message_class(ApiKey.METADATA)(topics=[]), 9, 7, "raw"
 
 
 @pytest.fixture
-def port(broker) -> int:
+def port(bootstrap) -> int:
     """Of the broker, or of one of a cluster."""
-    return ports_of(broker.bootstrap_servers)[0]
+    return ports_of(bootstrap)[0]
 
 
 def framed(body: bytes) -> bytes:

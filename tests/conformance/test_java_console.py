@@ -18,6 +18,7 @@ from support.clients.librdkafka import (
     transactional,
     values_of,
 )
+from support.clients.talking import Talking
 from support.kafka.java_tools import (
     COMPATIBILITY,
     CONSOLE_CONSUMER,
@@ -32,7 +33,6 @@ from support.kafka.java_tools import (
     VERIFIABLE_PRODUCER,
     Done,
     JavaHost,
-    JavaProcess,
 )
 
 pytestmark = pytest.mark.kafka
@@ -63,11 +63,10 @@ class Console:
 
 
 @pytest.fixture
-def console(java, broker, unique) -> Callable[..., Console]:
+def console(java, bootstrap, unique) -> Callable[..., Console]:
     """Makes a topic and the tools on it."""
 
     def make(partitions: int = 1, name: str = "console") -> Console:
-        bootstrap = broker.bootstrap_servers
         return Console(java, bootstrap, create_topic(bootstrap, unique(name), partitions))
 
     return make
@@ -99,10 +98,10 @@ def test_the_console_consumer_starts_at_an_offset_and_at_the_group_s_position(co
 
 
 def test_the_console_consumer_under_read_committed_sees_no_open_and_no_aborted_record(
-    console, broker, unique
+    console, bootstrap, unique
 ):
     pair = console()
-    writer = transactional(broker.bootstrap_servers, unique("writer"))
+    writer = transactional(bootstrap, unique("writer"))
     for value, end in (("good", writer.commit_transaction), ("bad", writer.abort_transaction)):
         writer.begin_transaction()
         writer.produce(pair.topic, value)
@@ -149,15 +148,15 @@ def test_kafka_get_offsets_ends_where_nothing_matches(console, unique):
     assert (done.code, done.out) == (1, "")
 
 
-def test_the_performance_tools_write_in_transactions_and_read_all(console, broker, unique):
+def test_the_performance_tools_write_in_transactions_and_read_all(console, bootstrap, unique):
     pair = console(3)
-    config = ["--bootstrap-server", broker.bootstrap_servers]
+    config = ["--bootstrap-server", bootstrap]
     written = pair.java.ok(
         PRODUCER_PERF, *config, "--topic", pair.topic, "--num-records", 5000, "--record-size", 100,
         "--throughput", -1, "--transactional-id", unique("perf"), "--transaction-duration-ms", 20,
     )  # fmt: skip
     assert written.lines[-1].startswith("5000 records sent")
-    assert len(read_topic(broker.bootstrap_servers, pair.topic)) == 5000
+    assert len(read_topic(bootstrap, pair.topic)) == 5000
     # The markers take offsets too: one a transaction and partition.
     ends = [int(line.split(":")[1]) for line in pair.offsets()]
     assert 5003 <= sum(ends) < 7000
@@ -180,7 +179,7 @@ def events(lines: list[str]) -> list[dict]:
 
 @pytest.mark.no_kill("Kafka's verifiable producer sends nothing again: it sets retries=0")
 def test_the_verifiable_producer_s_acknowledged_offsets_hold_its_values(
-    console, java_process, broker
+    console, java_process, bootstrap
 ):
     pair = console(2)
     words = [*pair.where, "--max-messages", 50, "--acks", -1, "--value-prefix", 7]
@@ -188,22 +187,22 @@ def test_the_verifiable_producer_s_acknowledged_offsets_hold_its_values(
         total = process.wait_event("tool_data")
         assert process.wait_end() == 0
     sent = [each for each in events(process.seen) if each["name"] == "producer_send_success"]
-    stored = read_topic(broker.bootstrap_servers, pair.topic)
+    stored = read_topic(bootstrap, pair.topic)
     told = sorted((each["partition"], each["offset"], each["value"]) for each in sent)
     assert told == [(each.partition, each.offset, each.value.decode()) for each in stored]
     assert (total["sent"], total["acked"]) == (50, 50)
 
 
 @pytest.fixture
-def verifiable(java_process, broker, tmp_path) -> Callable[..., JavaProcess]:
+def verifiable(java_process, bootstrap, tmp_path) -> Callable[..., Talking]:
     """Starts a verifiable consumer that commits what it has read."""
 
-    def start(topic: str, group: str, *words: object, **settings: str) -> JavaProcess:
+    def start(topic: str, group: str, *words: object, **settings: str) -> Talking:
         path = Path(tmp_path) / "consumer.properties"
         lines = {"max.poll.records": "10", "heartbeat.interval.ms": "300", **settings}.items()
         path.write_text("".join(f"{name.replace('_', '.')}={value}\n" for name, value in lines))
         return java_process(
-            VERIFIABLE_CONSUMER, "--bootstrap-server", broker.bootstrap_servers, "--topic", topic,
+            VERIFIABLE_CONSUMER, "--bootstrap-server", bootstrap, "--topic", topic,
             "--group-id", group, "--reset-policy", "earliest", "--command-config", path,
             # Longer than a killed one's successor may take to start.
             "--session-timeout", 60_000, *words,
@@ -212,10 +211,10 @@ def verifiable(java_process, broker, tmp_path) -> Callable[..., JavaProcess]:
     return start
 
 
-def test_the_verifiable_consumer_reads_in_order_and_commits(console, verifiable, broker, unique):
+def test_the_verifiable_consumer_reads_in_order_and_commits(console, verifiable, bootstrap, unique):
     pair = console()
     group = unique("group")
-    produce_values(broker.bootstrap_servers, pair.topic, map(str, range(100)))
+    produce_values(bootstrap, pair.topic, map(str, range(100)))
     # It leaves auto-commit off unless told.
     with verifiable(
         pair.topic, group, "--max-messages", 100, isolation_level="read_committed"
@@ -227,10 +226,10 @@ def test_the_verifiable_consumer_reads_in_order_and_commits(console, verifiable,
     commits = [each for each in seen if each["name"] == "offsets_committed"]
     assert all(each["success"] for each in commits)
     assert commits[-1]["offsets"] == [{"topic": pair.topic, "partition": 0, "offset": 100}]
-    assert committed_offsets(broker.bootstrap_servers, group, pair.topic, 1) == {0: 100}
+    assert committed_offsets(bootstrap, group, pair.topic, 1) == {0: 100}
 
 
-def assigned(process: JavaProcess, count: int) -> None:
+def assigned(process: Talking, count: int) -> None:
     """Wait until the consumer says that it owns `count` partitions; eager members say all."""
     process.wait_line(
         lambda line: (
@@ -277,36 +276,36 @@ def test_cooperative_verifiable_consumers_hand_over_only_what_moves(console, ver
     assigned(first, 2)
 
 
-def test_the_transactional_message_copier_copies_exactly_once(console, broker, unique):
+def test_the_transactional_message_copier_copies_exactly_once(console, bootstrap, unique):
     pair = console()
     values = [f"{number:03}" for number in range(95)]
-    produce_values(broker.bootstrap_servers, pair.topic, values)
-    output = create_topic(broker.bootstrap_servers, unique("copy"))
+    produce_values(bootstrap, pair.topic, values)
+    output = create_topic(bootstrap, unique("copy"))
     group = unique("copier")
     words = [
-        "--broker-list", broker.bootstrap_servers, "--input-topic", pair.topic,
+        "--broker-list", bootstrap, "--input-topic", pair.topic,
         "--input-partition", 0, "--output-topic", output, "--consumer-group", group,
         "--transaction-size", 10, "--transactional-id", unique("copier"),
     ]  # fmt: skip
     first = pair.java.ok(MESSAGE_COPIER, *words, "--max-messages", 40, "--group-mode")
     assert events(first.lines)[-1]["consumed"] >= 30
     pair.java.ok(MESSAGE_COPIER, *words, "--max-messages", 95 - 40, "--enable-random-aborts")
-    assert values_of(read_topic(broker.bootstrap_servers, output)) == values
-    assert committed_offsets(broker.bootstrap_servers, group, pair.topic, 1) == {0: 95}
+    assert values_of(read_topic(bootstrap, output)) == values
+    assert committed_offsets(bootstrap, group, pair.topic, 1) == {0: 95}
     described = pair.java.ok(GROUPS, *pair.where[:2], "--describe", "--group", group)
     assert re.search(rf"{pair.topic}\s+0\s+95\s+95\s+0\s", described.out)
 
 
 @pytest.mark.no_kill("tells which brokers are there")
-def test_the_client_compatibility_test_passes(console, broker, unique):
+def test_the_client_compatibility_test_passes(console, bootstrap, unique):
     supported = [
         word
         for name in ("offsets-for-times", "cluster-id", "create-topics", "describe-configs")
         for word in (f"--{name}-supported", "true")
     ]
-    pair, brokers = console(), len(ports_of(broker.bootstrap_servers))
+    pair, brokers = console(), len(ports_of(bootstrap))
     done = pair.java.run(
-        COMPATIBILITY, "--bootstrap-server", broker.bootstrap_servers, *supported,
+        COMPATIBILITY, "--bootstrap-server", bootstrap, *supported,
         "--idempotent-producer-supported", "true", "--expect-record-too-large-exception", "false",
         "--num-cluster-nodes", brokers, "--describe-acls-supported", "true",
         "--topic", unique("compat"),

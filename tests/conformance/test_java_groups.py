@@ -68,9 +68,9 @@ class Groups:
 
 
 @pytest.fixture
-def groups(java, broker, unique) -> Groups:
+def groups(java, bootstrap, unique) -> Groups:
     """A group with committed offsets and no members."""
-    return Groups(java, broker.bootstrap_servers, unique)
+    return Groups(java, bootstrap, unique)
 
 
 @pytest.fixture

@@ -114,12 +114,12 @@ def write(broker, topic: str, runs, name: str) -> None:
 
 
 @pytest.fixture
-def read(reader, broker) -> Callable[..., dict[str, Any]]:
+def read(reader, bootstrap) -> Callable[..., dict[str, Any]]:
     """Reads a topic of the broker with the source, under read_committed."""
 
     def ask(topic: str, wanted: dict[str, Any] | None = None, **options: object) -> dict[str, Any]:
         given = {
-            "kafka.bootstrap.servers": broker.bootstrap_servers,
+            "kafka.bootstrap.servers": bootstrap,
             "kafka.isolation.level": "read_committed",
             "subscribe": topic,
             "startingOffsets": "earliest",

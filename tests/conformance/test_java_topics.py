@@ -26,29 +26,29 @@ SENT_AGAIN = {"Network", "NotLeaderOrFollower"}
 
 
 @pytest.fixture
-def topics(java, broker):
+def topics(java, bootstrap):
     """Runs kafka-topics on the broker."""
-    return lambda *words: java.run(TOPICS, "--bootstrap-server", broker.bootstrap_servers, *words)
+    return lambda *words: java.run(TOPICS, "--bootstrap-server", bootstrap, *words)
 
 
 @pytest.fixture
-def create(topics, broker):
+def create(topics, bootstrap):
     """Creates a topic with kafka-topics, and waits until the broker, too, has it: the tool's next
     client asks the broker, which hears of a topic a moment after the tool does."""
 
     def run(topic: str, *words: str, partitions: int = 1) -> Done:
         done = topics("--create", "--topic", topic, "--partitions", str(partitions), *words)
         assert done.code == 0, done
-        wait_served(broker.bootstrap_servers, topic, partitions)
+        wait_served(bootstrap, topic, partitions)
         return done
 
     return run
 
 
 @pytest.fixture
-def configs(java, broker):
+def configs(java, bootstrap):
     """Runs kafka-configs on the broker."""
-    return lambda *words: java.run(CONFIGS, "--bootstrap-server", broker.bootstrap_servers, *words)
+    return lambda *words: java.run(CONFIGS, "--bootstrap-server", bootstrap, *words)
 
 
 def dynamic_configs(done: Done) -> dict[str, str]:
@@ -65,7 +65,7 @@ def broker_id(java, broker) -> str:
 
 
 @pytest.mark.no_kill("tells who leads, and what is in sync")
-def test_kafka_topics_creates_lists_and_describes(topics, broker, create, unique):
+def test_kafka_topics_creates_lists_and_describes(topics, bootstrap, create, unique):
     topic = unique("made")
     done = create(topic, "--config", "segment.ms=60000", partitions=3)
     assert done.lines == [f"Created topic {topic}."]
@@ -73,7 +73,7 @@ def test_kafka_topics_creates_lists_and_describes(topics, broker, create, unique
     header, *partitions = topics("--describe", "--topic", topic).lines
     fields = dict(re.findall(r"(\w+): ?(\S*)", header))
     assert (fields["Topic"], fields["PartitionCount"]) == (topic, "3")
-    brokers = len(ports_of(broker.bootstrap_servers))
+    brokers = len(ports_of(bootstrap))
     assert fields["ReplicationFactor"] == str(brokers), "the default: a replica on each broker"
     assert len(fields["TopicId"]) == 22
     assert "segment.ms=60000" in fields["Configs"]
@@ -226,10 +226,10 @@ def test_kafka_configs_of_an_unknown_topic_are_refused(configs, unique):
     assert (done.code, done.errors) == (1, {"UnknownTopicOrPartition"})
 
 
-def test_a_changed_topic_config_holds_for_the_next_record(java, broker, create, configs, unique):
+def test_a_changed_topic_config_holds_for_the_next_record(java, bootstrap, create, configs, unique):
     topic = unique("limits")
     create(topic)
-    send = (CONSOLE_PRODUCER, "--bootstrap-server", broker.bootstrap_servers, "--topic", topic)
+    send = (CONSOLE_PRODUCER, "--bootstrap-server", bootstrap, "--topic", topic)
 
     def refused() -> set[str]:
         return java.ok(*send, stdin="x" * 400 + "\n").errors - SENT_AGAIN
@@ -255,15 +255,15 @@ def test_kafka_configs_describes_the_broker(java, broker, configs):
 
 
 @pytest.mark.no_kill("a broker that is down tells nothing of its directory")
-def test_kafka_log_dirs_knows_the_size_of_each_partition(java, broker, create, unique):
+def test_kafka_log_dirs_knows_the_size_of_each_partition(java, bootstrap, create, unique):
     topic = unique("sized")
     create(topic, partitions=2)
-    where = ("--bootstrap-server", broker.bootstrap_servers)
+    where = ("--bootstrap-server", bootstrap)
 
     def sizes() -> dict[str, int]:
         done = java.ok(LOG_DIRS, *where, "--describe", "--topic-list", topic)
         described = json.loads(done.lines[-1])["brokers"]
-        assert len(described) == len(ports_of(broker.bootstrap_servers))
+        assert len(described) == len(ports_of(bootstrap))
         (found,) = {of_one(*each["logDirs"]) for each in described}
         return dict(found)
 
@@ -273,13 +273,13 @@ def test_kafka_log_dirs_knows_the_size_of_each_partition(java, broker, create, u
         return tuple(sorted((each["partition"], each["size"]) for each in folder["partitions"]))
 
     wait_for(sizes, {f"{topic}-0": 0, f"{topic}-1": 0})
-    produce_values(broker.bootstrap_servers, topic, ["v"], partition=1)
+    produce_values(bootstrap, topic, ["v"], partition=1)
     # A record of key and value "v" is a batch of 61 bytes and a record of 9.
     assert sizes() == {f"{topic}-0": 0, f"{topic}-1": 70}
 
 
-def test_kafka_broker_api_versions_finds_all_that_a_client_of_4_3_uses(java, broker):
-    done = java.ok(API_VERSIONS, "--bootstrap-server", broker.bootstrap_servers)
+def test_kafka_broker_api_versions_finds_all_that_a_client_of_4_3_uses(java, bootstrap):
+    done = java.ok(API_VERSIONS, "--bootstrap-server", bootstrap)
     usable = dict(re.findall(r"(\w+)\(\d+\): .*\[usable: (\d+)\]", done.out))
     expected = {
         "Produce": 13, "Fetch": 18, "ListOffsets": 11, "Metadata": 13, "OffsetCommit": 10,
@@ -292,17 +292,17 @@ def test_kafka_broker_api_versions_finds_all_that_a_client_of_4_3_uses(java, bro
     )
 
 
-def test_kafka_features_says_that_transactions_are_of_version_2(java, broker):
-    done = java.ok(FEATURES, "--bootstrap-server", broker.bootstrap_servers, "describe")
+def test_kafka_features_says_that_transactions_are_of_version_2(java, bootstrap):
+    done = java.ok(FEATURES, "--bootstrap-server", bootstrap, "describe")
     (line,) = [line for line in done.lines if "transaction.version" in line]
     assert re.search(r"SupportedMaxVersion: 2\s+FinalizedVersionLevel: 2\s", line)
 
 
 @pytest.mark.no_kill("tells which brokers are there")
-def test_kafka_cluster_says_its_id_and_its_brokers(java, broker):
-    where = ("--bootstrap-server", broker.bootstrap_servers)
+def test_kafka_cluster_says_its_id_and_its_brokers(java, bootstrap):
+    where = ("--bootstrap-server", bootstrap)
     (line,) = java.ok(CLUSTER, "cluster-id", *where).lines
     assert re.fullmatch(r"Cluster ID: [\w-]{22}", line)
     rows = java.ok(CLUSTER, "list-endpoints", *where).rows()
-    assert len(rows) == len(ports_of(broker.bootstrap_servers))
+    assert len(rows) == len(ports_of(bootstrap))
     assert {(row["STATE"], row["ENDPOINT_TYPE"]) for row in rows} == {("unfenced", "broker")}

@@ -12,7 +12,6 @@ from support.brokers.hanging import HangingTransaction, plant_hanging_transactio
 from support.brokers.probe import wait_for, wait_until
 from support.clients.librdkafka import (
     TIMEOUT_S,
-    create_topic,
     produce_values,
     read_topic,
     transactional,
@@ -33,22 +32,16 @@ VERIFICATION = "transaction.partition.verification.enable"
 
 
 @pytest.fixture
-def transactions(java, broker) -> Callable[..., Done]:
+def transactions(java, bootstrap) -> Callable[..., Done]:
     """Runs kafka-transactions on the broker."""
-    where = ("--bootstrap-server", broker.bootstrap_servers)
+    where = ("--bootstrap-server", bootstrap)
     return lambda *words: java.run(TRANSACTIONS, *where, *words)
 
 
 @pytest.fixture
-def topic(broker, unique) -> str:
-    """A topic with one partition."""
-    return create_topic(broker.bootstrap_servers, unique("transactions"))
-
-
-@pytest.fixture
-def leader_id(broker, topic) -> str:
+def leader_id(bootstrap, topic) -> str:
     """The id of the broker that leads the topic."""
-    found = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(topic, 60)
+    found = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, 60)
     return str(found.topics[topic].partitions[0].leader)
 
 
@@ -83,10 +76,10 @@ def readable(broker, topic: str) -> list[str]:
 
 
 def test_transactions_are_listed_and_described_through_their_life(
-    transactions, broker, topic, unique
+    transactions, bootstrap, topic, unique
 ):
     name, place = unique("life"), ("--topic", topic, "--partition", 0)
-    writer = transactional(broker.bootstrap_servers, name, transaction_timeout_ms=50_000)
+    writer = transactional(bootstrap, name, transaction_timeout_ms=50_000)
 
     def state() -> str:
         # Where a coordinator moves, it is in no broker's list for a moment.
@@ -114,9 +107,9 @@ def test_transactions_are_listed_and_described_through_their_life(
     assert producers[row["ProducerId"]]["CurrentTransactionStartOffset"] == "None"
 
 
-def test_listing_filters_by_duration_and_name(transactions, broker, topic, unique):
+def test_listing_filters_by_duration_and_name(transactions, bootstrap, topic, unique):
     name = unique("filtered")
-    writer = transactional(broker.bootstrap_servers, name)
+    writer = transactional(bootstrap, name)
     writer.begin_transaction()
     writer.produce(topic, "v")
     assert writer.flush(TIMEOUT_S) == 0
@@ -130,14 +123,14 @@ def test_listing_filters_by_duration_and_name(transactions, broker, topic, uniqu
     writer.abort_transaction(TIMEOUT_S)
 
 
-def test_describing_what_is_not_there_is_refused(java, transactions, broker, tmp_path, unique):
+def test_describing_what_is_not_there_is_refused(java, transactions, bootstrap, tmp_path, unique):
     done = transactions("describe", "--transactional-id", unique("absent"))
     assert done.code == 1
     assert "the ID could not be found" in done.err
     # The tool asks again until its time is over: a new topic is known to all brokers only then.
     path = tmp_path / "client.properties"
     path.write_text("default.api.timeout.ms=1000\nrequest.timeout.ms=1000\n")
-    where = ("--bootstrap-server", broker.bootstrap_servers, "--command-config", path)
+    where = ("--bootstrap-server", bootstrap, "--command-config", path)
     words = ("describe-producers", "--topic", unique("absent"), "--partition", 0)
     assert java.run(TRANSACTIONS, *where, *words).code == 1
 
@@ -204,9 +197,9 @@ def test_an_abort_of_an_old_producer_epoch_is_refused(transactions, hanging, bro
     assert readable(broker, topic) == ["before"]
 
 
-def test_records_are_deleted_up_to_an_offset(java, broker, topic, tmp_path):
-    produce_values(broker.bootstrap_servers, topic, [f"{n}" for n in range(10)])
-    where = ("--bootstrap-server", broker.bootstrap_servers)
+def test_records_are_deleted_up_to_an_offset(java, bootstrap, topic, tmp_path):
+    produce_values(bootstrap, topic, [f"{n}" for n in range(10)])
+    where = ("--bootstrap-server", bootstrap)
     path = tmp_path / "delete.json"
 
     def delete(offset: int) -> str:
@@ -217,9 +210,9 @@ def test_records_are_deleted_up_to_an_offset(java, broker, topic, tmp_path):
     assert delete(4) == f"partition: {topic}-0\tlow_watermark: 4"
     first = java.ok(GET_OFFSETS, *where, "--topic", topic, "--time", "-2")
     assert first.lines == [f"{topic}:0:4"]
-    assert [each.offset for each in read_topic(broker.bootstrap_servers, topic)] == [*range(4, 10)]
+    assert [each.offset for each in read_topic(bootstrap, topic)] == [*range(4, 10)]
     assert "OffsetOutOfRange" in delete(11)
     # Below the start nothing is left to do; -1 is the high watermark.
     assert delete(2).endswith("low_watermark: 4")
     assert delete(-1).endswith("low_watermark: 10")
-    assert read_topic(broker.bootstrap_servers, topic) == []
+    assert read_topic(bootstrap, topic) == []

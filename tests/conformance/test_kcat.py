@@ -29,12 +29,6 @@ def cat() -> Kcat:
     return available(kcat)
 
 
-@pytest.fixture
-def topic(broker, unique) -> str:
-    """An empty topic of one partition."""
-    return create_topic(broker.bootstrap_servers, unique("kcat"))
-
-
 def consume(cat: Kcat, bootstrap: str, topic: str, *arguments: str) -> list[str]:
     """What a consumer prints from the start (unless told otherwise) until the end (-e)."""
     start = () if "-o" in arguments else ("-o", "beginning")
@@ -42,8 +36,7 @@ def consume(cat: Kcat, bootstrap: str, topic: str, *arguments: str) -> list[str]
 
 
 @pytest.mark.no_kill("tells which brokers are there")
-def test_the_metadata_list_names_brokers_topics_and_partitions(broker, unique, cat):
-    bootstrap = broker.bootstrap_servers
+def test_the_metadata_list_names_brokers_topics_and_partitions(bootstrap, unique, cat):
     topic = create_topic(bootstrap, unique("listed"), 3)
     text = cat.output(bootstrap, "-L")
     addresses = bootstrap.split(",")
@@ -56,8 +49,7 @@ def test_the_metadata_list_names_brokers_topics_and_partitions(broker, unique, c
 
 
 @pytest.mark.no_kill("tells which brokers are there")
-def test_the_metadata_as_json_has_leader_replicas_and_in_sync_replicas(broker, unique, cat):
-    bootstrap = broker.bootstrap_servers
+def test_the_metadata_as_json_has_leader_replicas_and_in_sync_replicas(bootstrap, unique, cat):
     topic = create_topic(bootstrap, unique("listed"), 2)
     told = json.loads(cat.output(bootstrap, "-L", "-J", "-t", topic))
     assert sorted(each["name"] for each in told["brokers"]) == sorted(bootstrap.split(","))
@@ -71,8 +63,7 @@ def test_the_metadata_as_json_has_leader_replicas_and_in_sync_replicas(broker, u
             assert sorted(replica["id"] for replica in replicas) == ids
 
 
-def test_keys_values_nulls_and_headers_come_back(broker, topic, cat):
-    bootstrap = broker.bootstrap_servers
+def test_keys_values_nulls_and_headers_come_back(bootstrap, topic, cat):
     headers = ("-H", "trace=1", "-H", "trace=2", "-H", "empty=", "-H", "none")
     cat.run(bootstrap, "-P", "-t", topic, "-K", ":", "-Z", *headers, stdin="k1:v1\n:\nk3:\n")
     lines = consume(cat, bootstrap, topic, "-J")
@@ -84,8 +75,7 @@ def test_keys_values_nulls_and_headers_come_back(broker, topic, cat):
     assert [each["offset"] for each in (first, second, third)] == [0, 1, 2]
 
 
-def test_the_format_string_shows_every_field_of_a_record(broker, topic, cat):
-    bootstrap = broker.bootstrap_servers
+def test_the_format_string_shows_every_field_of_a_record(bootstrap, topic, cat):
     cat.run(bootstrap, "-P", "-t", topic, "-k", "key", "-H", "h=x", stdin="value\n")
     shown = consume(cat, bootstrap, topic, "-f", "%t|%p|%o|%k|%K|%s|%S|%h|%T\n")
     *fields, timestamp = shown[0].split("|")
@@ -102,14 +92,12 @@ def test_the_format_string_shows_every_field_of_a_record(broker, topic, cat):
         (f"s@{FIRST_MS + 6_500}", [7, 8, 9]),
     ],
 )
-def test_a_consumer_starts_where_o_says(broker, topic, cat, start, expected):
-    bootstrap = broker.bootstrap_servers
+def test_a_consumer_starts_where_o_says(bootstrap, topic, cat, start, expected):
     produce_timed(bootstrap, topic, 10)
     assert consume(cat, bootstrap, topic, "-o", start, "-f", "%o\n") == [str(o) for o in expected]
 
 
-def test_a_consumer_stops_before_the_timestamp_it_was_told(broker, topic, cat):
-    bootstrap = broker.bootstrap_servers
+def test_a_consumer_stops_before_the_timestamp_it_was_told(bootstrap, topic, cat):
     produce_timed(bootstrap, topic, 10)
     limits = ("-o", f"s@{FIRST_MS + 2_000}", "-o", f"e@{FIRST_MS + 5_000}")
     assert consume(cat, bootstrap, topic, *limits, "-f", "%o\n") == ["2", "3", "4"]
@@ -119,8 +107,7 @@ def test_a_consumer_stops_before_the_timestamp_it_was_told(broker, topic, cat):
     "asked, expected",
     [("-2", "0"), ("-1", "10"), (f"{FIRST_MS + 3_001}", "4"), (f"{FIRST_MS + 60_000}", "-1")],
 )
-def test_offsets_are_queried_by_timestamp(broker, topic, cat, asked, expected):
-    bootstrap = broker.bootstrap_servers
+def test_offsets_are_queried_by_timestamp(bootstrap, topic, cat, asked, expected):
     produce_timed(bootstrap, topic, 10)
     answer = cat.output(bootstrap, "-Q", "-t", f"{topic}:0:{asked}").strip()
     assert answer == f"{topic} [0] offset {expected}"
@@ -134,8 +121,7 @@ def produce_timed(bootstrap: str, topic: str, count: int) -> None:
     assert made.flush(TIMEOUT_S) == 0
 
 
-def test_records_go_to_the_partition_that_was_named(broker, unique, cat):
-    bootstrap = broker.bootstrap_servers
+def test_records_go_to_the_partition_that_was_named(bootstrap, unique, cat):
     topic = create_topic(bootstrap, unique("parts"), 3)
     for number in range(3):
         cat.run(bootstrap, "-P", "-t", topic, "-p", str(number), stdin=f"of {number}\n")
@@ -145,16 +131,14 @@ def test_records_go_to_the_partition_that_was_named(broker, unique, cat):
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_what_kcat_compresses_kcat_and_another_client_read(broker, topic, cat, codec):
-    bootstrap = broker.bootstrap_servers
+def test_what_kcat_compresses_kcat_and_another_client_read(bootstrap, topic, cat, codec):
     values = [f"{number:03} " + "same " * 50 for number in range(200)]
     cat.run(bootstrap, "-P", "-t", topic, "-z", codec, stdin="\n".join(values) + "\n")
     assert consume(cat, bootstrap, topic) == values
     assert values_of(read_with_librdkafka(bootstrap, topic)) == values
 
 
-def test_the_end_is_reached_when_only_aborted_records_and_markers_trail(broker, topic, cat):
-    bootstrap = broker.bootstrap_servers
+def test_the_end_is_reached_when_only_aborted_records_and_markers_trail(bootstrap, topic, cat):
     made = transactional(bootstrap, f"txn-{topic}")
     for value, commits in (("good", True), ("bad", False), ("worse", False)):
         made.begin_transaction()
@@ -174,8 +158,7 @@ def test_the_end_is_reached_when_only_aborted_records_and_markers_trail(broker, 
         assert consume(cat, bootstrap, topic, *committed, "-o", str(start)) == []
 
 
-def test_the_end_at_read_committed_is_the_last_stable_offset(broker, topic, cat):
-    bootstrap = broker.bootstrap_servers
+def test_the_end_at_read_committed_is_the_last_stable_offset(bootstrap, topic, cat):
     produce_values(bootstrap, topic, ["before"])
     made = transactional(bootstrap, f"txn-{topic}")
     made.begin_transaction()
@@ -188,8 +171,7 @@ def test_the_end_at_read_committed_is_the_last_stable_offset(broker, topic, cat)
     made.abort_transaction(TIMEOUT_S)
 
 
-def test_all_lines_of_one_input_are_one_transaction(broker, unique, cat):
-    bootstrap = broker.bootstrap_servers
+def test_all_lines_of_one_input_are_one_transaction(bootstrap, unique, cat):
     topic = create_topic(bootstrap, unique("txn"), 3)
     lines = [f"line {number:02}" for number in range(30)]
     transaction = ("-X", f"transactional.id={unique('id')}")
@@ -203,8 +185,7 @@ def test_all_lines_of_one_input_are_one_transaction(broker, unique, cat):
     assert sorted(shown) == sorted(lines * 2)
 
 
-def test_two_members_of_a_group_share_what_comes_and_commit_it(broker, unique, cat):
-    bootstrap = broker.bootstrap_servers
+def test_two_members_of_a_group_share_what_comes_and_commit_it(bootstrap, unique, cat):
     topic = create_topic(bootstrap, unique("group"), 4)
     group = unique("group")
     lines: queue.Queue[tuple[int, str]] = queue.Queue()

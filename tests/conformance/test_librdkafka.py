@@ -1,12 +1,16 @@
-"""`confluent_kafka` programs, unchanged from what one writes for Kafka, on both brokers."""
+"""What only librdkafka does, or has an own call for, unchanged, on both brokers."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from confluent_kafka import KafkaException
-from support.brokers.probe import wait_for, wait_until
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import ConfigResource, ResourceType
+from support.brokers.probe import ports_of, wait_for, wait_until
 from support.clients.librdkafka import (
     TIMEOUT_S,
+    answer_of,
     committed_offsets,
     consumer,
     create_topic,
@@ -16,185 +20,167 @@ from support.clients.librdkafka import (
     transactional,
     values_of,
 )
+from support.clients.librdkafka_client import LibrdkafkaAdmin
 
-PARTITIONS = 3
-
-
-def numbered(prefix: str, count: int) -> list[str]:
-    """Such as ["a-000", "a-001", ...], sorted."""
-    return [f"{prefix}-{number:03}" for number in range(count)]
+PARTITIONS = 6
 
 
 @pytest.fixture
-def topics(broker, unique) -> tuple[str, str, str]:
-    """(bootstrap servers, input topic with 30 records, empty output topic)."""
-    bootstrap = broker.bootstrap_servers
-    source = create_topic(bootstrap, unique("in"), PARTITIONS)
-    target = create_topic(bootstrap, unique("out"), PARTITIONS)
-    produce_values(bootstrap, source, numbered("in", 30))
-    return bootstrap, source, target
+def topic(bootstrap, unique) -> str:
+    """An empty topic of six partitions."""
+    return create_topic(bootstrap, unique("topic"), PARTITIONS)
 
 
-def transform(producer, subscriber, target: str, messages) -> None:
-    """Produce each message's upper case and hand the consumer's position to the transaction."""
-    for message in messages:
-        producer.produce(target, message.value().upper(), key=message.key())
-    position = subscriber.position(subscriber.assignment())
-    offsets = [each for each in position if each.offset >= 0]
-    producer.send_offsets_to_transaction(offsets, subscriber.consumer_group_metadata(), TIMEOUT_S)
+@pytest.fixture
+def admin(bootstrap) -> LibrdkafkaAdmin:
+    """An administrator of the broker."""
+    return LibrdkafkaAdmin(bootstrap)
 
 
-def test_commit_shows_output_and_consumer_offsets_together(topics, unique):
-    bootstrap, source, target = topics
+def test_only_stored_offsets_are_committed_on_close(bootstrap, topic, unique):
     group = unique("group")
-    subscriber = consumer(bootstrap, group, isolation_level="read_committed")
-    subscriber.subscribe([source])
-    producer = transactional(bootstrap, unique("txn"))
-    for _ in range(3):
-        producer.begin_transaction()
-        transform(producer, subscriber, target, poll_count(subscriber, 10))
-        producer.commit_transaction(TIMEOUT_S)
+    produce_values(bootstrap, topic, ["a", "b", "c", "d"], partition=2)
+    settings = {"enable_auto_commit": True, "enable_auto_offset_store": False}
+    subscriber = consumer(bootstrap, group, **settings)
+    subscriber.subscribe([topic])
+    messages = poll_count(subscriber, 4)
+    subscriber.store_offsets(message=messages[1])
     subscriber.close()
-    assert values_of(read_topic(bootstrap, target)) == numbered("IN", 30)
-    assert sum(committed_offsets(bootstrap, group, source, PARTITIONS).values()) == 30
+    assert committed_offsets(bootstrap, group, topic, PARTITIONS) == {2: 2}
 
 
-def test_abort_leaves_no_output_and_no_offsets_and_the_redo_is_exactly_once(topics, unique):
-    bootstrap, source, target = topics
+def test_partitions_assigned_and_taken_away_one_by_one_are_read_from_their_offsets(
+    bootstrap, topic, unique
+):
+    for number in range(3):
+        produce_values(bootstrap, topic, [f"{number}-{i}" for i in range(3)], partition=number)
+    reader = consumer(bootstrap, unique("group"), enable_partition_eof=True)
+    reader.incremental_assign([TopicPartition(topic, 0, 1)])
+    assert read_to_ends(reader, 1) == ["0-1", "0-2"]
+    reader.incremental_assign([TopicPartition(topic, 1, 0), TopicPartition(topic, 2, 2)])
+    reader.incremental_unassign([TopicPartition(topic, 0)])
+    assert read_to_ends(reader, 2) == ["1-0", "1-1", "1-2", "2-2"]
+    assert sorted(each.partition for each in reader.assignment()) == [1, 2]
+    reader.close()
+
+
+def read_to_ends(reader: Consumer, ends: int) -> list[str]:
+    """Values, sorted, until so many partitions said that they ended."""
+    values = []
+    while ends:
+        message = reader.poll(TIMEOUT_S)
+        assert message is not None
+        if message.error() is None:
+            values.append(message.value().decode())
+        else:
+            assert message.error().code() == KafkaError._PARTITION_EOF
+            ends -= 1
+    return sorted(values)
+
+
+def test_statistics_tell_lag_against_the_last_stable_offset(bootstrap, unique):
     group = unique("group")
-    producer = transactional(bootstrap, unique("txn"))
-    subscriber = consumer(bootstrap, group)
-    subscriber.subscribe([source])
-    producer.begin_transaction()
-    transform(producer, subscriber, target, poll_count(subscriber, 30))
-    producer.flush(TIMEOUT_S)
-    producer.abort_transaction(TIMEOUT_S)
+    topic = create_topic(bootstrap, unique("lag"))
+    produce_values(bootstrap, topic, ["a", "b", "c"])
+    made = transactional(bootstrap, unique("txn"))
+    made.begin_transaction()
+    made.produce(topic, b"open")
+    made.flush(TIMEOUT_S)
+    told: list[dict] = []
+    settings = {"isolation_level": "read_committed", "statistics_interval_ms": 100}
+    settings |= {"stats_cb": lambda text: told.append(json.loads(text))}
+    subscriber = consumer(bootstrap, group, **settings)
+    subscriber.subscribe([topic])
+    poll_count(subscriber, 1)
+    subscriber.commit(asynchronous=False)
+
+    def described() -> bool:
+        subscriber.poll(0.05)
+        partition = told[-1]["topics"].get(topic, {"partitions": {}})["partitions"].get("0")
+        return partition is not None and (
+            partition["ls_offset"],
+            partition["hi_offset"],
+            partition["committed_offset"],
+            partition["consumer_lag"],
+        ) == (3, 4, 1, 2)
+
+    wait_until(lambda: bool(told) and described(), "both ends and the lag")
+    assert told[-1]["cgrp"]["state"] == "up"
+    made.abort_transaction(TIMEOUT_S)
     subscriber.close()
-    assert read_topic(bootstrap, target) == []
-    uncommitted = read_topic(bootstrap, target, isolation="read_uncommitted")
-    assert values_of(uncommitted) == numbered("IN", 30)
-    assert committed_offsets(bootstrap, group, source, PARTITIONS) == {}
-
-    again = consumer(bootstrap, group)
-    again.subscribe([source])
-    producer.begin_transaction()
-    transform(producer, again, target, poll_count(again, 30))
-    producer.commit_transaction(TIMEOUT_S)
-    again.close()
-    assert values_of(read_topic(bootstrap, target)) == numbered("IN", 30)
-    assert sum(committed_offsets(bootstrap, group, source, PARTITIONS).values()) == 30
 
 
-def test_a_second_producer_with_the_transactional_id_fences_the_first(topics, unique):
-    bootstrap, _, target = topics
-    first = transactional(bootstrap, unique("txn"))
-    first.begin_transaction()
-    first.produce(target, b"zombie", partition=0)
-    first.flush(TIMEOUT_S)
+@pytest.mark.filterwarnings("ignore:alter_configs:DeprecationWarning")
+def test_the_older_request_replaces_the_whole_configuration(admin, topic):
+    admin.alter_configs(topic, ("retention.ms", "SET", "1000"))
+    resource = ConfigResource(ResourceType.TOPIC, topic, set_config={"retention.bytes": "5000"})
 
-    second = transactional(bootstrap, unique("txn"))
-    second.begin_transaction()
-    second.produce(target, b"heir", partition=0)
-    second.commit_transaction(TIMEOUT_S)
+    def replace() -> None:
+        admin.made.alter_configs([resource])[resource].result(TIMEOUT_S)
 
+    answer_of(admin.made, replace, "the change")
+
+    def set_now() -> dict[str, str | None]:
+        told = admin.configs(topic).items()
+        return {name: value for name, (value, source) in told if source == "DYNAMIC_TOPIC_CONFIG"}
+
+    wait_for(set_now, {"retention.bytes": "5000"})
+
+
+def test_a_larger_maximum_takes_effect_on_the_next_record(bootstrap, admin, topic):
+    value, settings = "x" * 1_500_000, {"message_max_bytes": 4_000_000}
     with pytest.raises(KafkaException) as caught:
-        first.commit_transaction(TIMEOUT_S)
-    assert caught.value.args[0].fatal()
-    assert caught.value.args[0].name() in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
-    assert values_of(read_topic(bootstrap, target)) == ["heir"]
+        produce_values(bootstrap, topic, [value], partition=0, **settings)
+    assert caught.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+    admin.alter_configs(topic, ("max.message.bytes", "SET", "5000000"))
+
+    def is_taken() -> bool:
+        try:
+            produce_values(bootstrap, topic, [value], partition=0, **settings)
+        except KafkaException as refused:
+            assert refused.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+            return False
+        return True
+
+    # Apache Kafka's broker describes a new value a moment before it obeys it.
+    wait_until(is_taken, "the larger maximum to hold")
+    assert values_of(read_topic(bootstrap, topic)) == [value]
 
 
-def test_read_committed_stops_before_the_oldest_open_transaction(topics, unique):
-    bootstrap, _, target = topics
-    producer = transactional(bootstrap, unique("txn"))
-    produce_values(bootstrap, target, ["before"], partition=0)
-    producer.begin_transaction()
-    producer.produce(target, b"open", partition=0)
-    producer.flush(TIMEOUT_S)
-    produce_values(bootstrap, target, ["after"], partition=0)
-    assert values_of(read_topic(bootstrap, target)) == ["before"]
-    uncommitted = read_topic(bootstrap, target, isolation="read_uncommitted")
-    assert [each.value for each in uncommitted] == [b"before", b"open", b"after"]
-    producer.commit_transaction(TIMEOUT_S)
-    wait_for(
-        lambda: values_of(read_topic(bootstrap, target)),
-        ["after", "before", "open"],
-    )
-    offsets = [each.offset for each in read_topic(bootstrap, target)]
-    assert offsets == [0, 1, 2]
+@pytest.mark.no_kill("tells which brokers are there")
+def test_one_of_the_cluster_s_nodes_is_the_controller(admin):
+    told = admin.made.describe_cluster(include_authorized_operations=False).result(TIMEOUT_S)
+    assert told.controller.id in {node.id for node in told.nodes}
+    assert len(told.cluster_id) == 22
 
 
-def test_the_marker_takes_one_offset_that_no_consumer_sees(topics, unique):
-    bootstrap, _, target = topics
-    producer = transactional(bootstrap, unique("txn"))
-    for number in range(2):
-        producer.begin_transaction()
-        producer.produce(target, f"{number}".encode(), partition=0)
-        producer.commit_transaction(TIMEOUT_S)
-    wait_for(lambda: len(read_topic(bootstrap, target)), 2)
-    assert [each.offset for each in read_topic(bootstrap, target)] == [0, 2]
-
-
-def test_many_aborted_and_committed_transactions_interleaved(topics, unique):
-    bootstrap, _, target = topics
-    producers = [transactional(bootstrap, unique(f"txn{number}")) for number in range(3)]
-    expected = []
-    for round_number in range(8):
-        for each in producers:
-            each.begin_transaction()
-        for number, each in enumerate(producers):
-            for item in range(5):
-                value = f"{round_number}-{number}-{item}"
-                each.produce(target, value.encode(), partition=0)
-                if (round_number + number) % 2 == 0:
-                    expected.append(value)
-            each.flush(TIMEOUT_S)
-        for number, each in enumerate(reversed(producers)):
-            if (round_number + len(producers) - 1 - number) % 2 == 0:
-                each.commit_transaction(TIMEOUT_S)
-            else:
-                each.abort_transaction(TIMEOUT_S)
-    wait_for(lambda: values_of(read_topic(bootstrap, target)), sorted(expected))
-    everything = read_topic(bootstrap, target, isolation="read_uncommitted")
-    assert len(everything) == 8 * 3 * 5
-    # Small fetches start in the middle of what is aborted: the aborted list must still fit.
-    small = read_topic(bootstrap, target, fetch_message_max_bytes=300, fetch_max_bytes=1000000)
-    assert values_of(small) == sorted(expected)
-
-
-def test_a_transaction_that_is_left_alone_times_out_and_its_producer_is_fenced(topics, unique):
-    bootstrap, _, target = topics
-    slow = transactional(bootstrap, unique("txn"), transaction_timeout_ms=1000)
-    slow.begin_transaction()
-    slow.produce(target, b"late", partition=0)
-    slow.flush(TIMEOUT_S)
-    produce_values(bootstrap, target, ["after"], partition=0)
-    wait_for(lambda: values_of(read_topic(bootstrap, target)), ["after"])
+@pytest.mark.no_kill("tells who leads, and what is in sync")
+def test_a_described_topic_has_an_id_leaders_and_replicas(bootstrap, admin, topic, unique):
+    nothing = unique("nothing")
+    asked = admin.made.describe_topics(TopicCollection([topic, nothing]))
+    described = asked[topic].result(TIMEOUT_S)
+    assert (described.name, described.is_internal) == (topic, False)
+    assert str(described.topic_id) != "AAAAAAAAAAAAAAAAAAAAAA"
+    assert [each.id for each in described.partitions] == [*range(PARTITIONS)]
+    brokers = len(ports_of(bootstrap))
+    for each in described.partitions:
+        replicas = [node.id for node in each.replicas]
+        assert (len(replicas), replicas[0]) == (brokers, each.leader.id)
+        assert sorted(node.id for node in each.isr) == sorted(replicas)
     with pytest.raises(KafkaException) as caught:
-        slow.commit_transaction(TIMEOUT_S)
-    error = caught.value.args[0]
-    assert error.fatal() or error.txn_requires_abort()
-    assert values_of(read_topic(bootstrap, target)) == ["after"]
+        asked[nothing].result(TIMEOUT_S)
+    assert caught.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def test_offsets_metadata_comes_back_as_it_was_committed(topics, unique):
-    from confluent_kafka import TopicPartition
-
-    bootstrap, source, _ = topics
-    group = unique("group")
-    subscriber = consumer(bootstrap, group)
-    subscriber.subscribe([source])
-    poll_count(subscriber, 30)
-    offsets = [TopicPartition(source, 1, 3, metadata="naïve ✓ " + "x" * 1000)]
-    producer = transactional(bootstrap, unique("txn"))
-    producer.begin_transaction()
-    metadata = subscriber.consumer_group_metadata()
-    producer.send_offsets_to_transaction(offsets, metadata, TIMEOUT_S)
-    producer.commit_transaction(TIMEOUT_S)
-
-    def stored() -> str | None:
-        (answer,) = subscriber.committed([TopicPartition(source, 1)], TIMEOUT_S)
-        return answer.metadata
-
-    wait_until(lambda: stored() == offsets[0].metadata, "the committed metadata")
-    subscriber.close()
+def test_a_described_group_has_its_assignor_and_the_members_partitions(
+    bootstrap, admin, topic, unique
+):
+    member = consumer(bootstrap, unique("group"))
+    member.subscribe([topic])
+    wait_until(lambda: member.poll(0.02) is None and bool(member.assignment()), "an assignment")
+    asked = admin.made.describe_consumer_groups([unique("group")])
+    described = asked[unique("group")].result(TIMEOUT_S)
+    assert (described.state.name, described.partition_assignor) == ("STABLE", "range")
+    (one,) = described.members
+    assert len(one.assignment.topic_partitions) == PARTITIONS
+    member.close()

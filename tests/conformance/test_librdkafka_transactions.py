@@ -21,9 +21,8 @@ from support.clients.librdkafka import (
 
 
 @pytest.fixture
-def source(broker, unique) -> str:
+def source(bootstrap, unique) -> str:
     """A topic of two partitions with four records in each."""
-    bootstrap = broker.bootstrap_servers
     topic = create_topic(bootstrap, unique("in"), 2)
     for number in range(2):
         produce_values(bootstrap, topic, [f"{number}-{i}" for i in range(4)], partition=number)
@@ -31,9 +30,9 @@ def source(broker, unique) -> str:
 
 
 @pytest.fixture
-def target(broker, unique) -> str:
+def target(bootstrap, unique) -> str:
     """An empty topic."""
-    return create_topic(broker.bootstrap_servers, unique("out"))
+    return create_topic(bootstrap, unique("out"))
 
 
 def refused_offsets(made, offsets, metadata) -> KafkaError:
@@ -52,9 +51,9 @@ def refused_offsets(made, offsets, metadata) -> KafkaError:
 
 
 def test_offsets_of_an_older_generation_are_refused_and_nothing_of_the_transaction_stays(
-    broker, source, target, unique
+    bootstrap, source, target, unique
 ):
-    bootstrap, group = broker.bootstrap_servers, unique("group")
+    group = unique("group")
     first, second = (consumer(bootstrap, group, heartbeat_interval_ms=200) for _ in range(2))
     first.subscribe([source])
     poll_count(first, 8)
@@ -87,8 +86,8 @@ def test_offsets_of_an_older_generation_are_refused_and_nothing_of_the_transacti
 
 
 @pytest.mark.no_kill("a consumer that closes asks its coordinator once to leave the group")
-def test_offsets_of_a_member_that_left_are_refused(broker, source, target, unique):
-    bootstrap, group = broker.bootstrap_servers, unique("group")
+def test_offsets_of_a_member_that_left_are_refused(bootstrap, source, target, unique):
+    group = unique("group")
     gone = consumer(bootstrap, group)
     gone.subscribe([source])
     poll_count(gone, 1)
@@ -102,8 +101,8 @@ def test_offsets_of_a_member_that_left_are_refused(broker, source, target, uniqu
     assert committed_offsets(bootstrap, group, source, 2) == {}
 
 
-def test_a_fenced_static_member_s_offsets_are_refused(broker, source, target, unique):
-    bootstrap, group = broker.bootstrap_servers, unique("group")
+def test_a_fenced_static_member_s_offsets_are_refused(bootstrap, source, target, unique):
+    group = unique("group")
     first, second = (consumer(bootstrap, group, group_instance_id="one") for _ in range(2))
     first.subscribe([source])
     poll_count(first, 1)
@@ -121,9 +120,9 @@ def test_a_fenced_static_member_s_offsets_are_refused(broker, source, target, un
 
 @pytest.mark.no_kill("librdkafka tells NOT_COORDINATOR to who asks for committed offsets")
 def test_pending_offsets_are_waited_for_and_after_an_abort_the_old_ones_stand(
-    broker, source, unique
+    bootstrap, source, unique
 ):
-    bootstrap, group = broker.bootstrap_servers, unique("group")
+    group = unique("group")
     asker = consumer(bootstrap, group, isolation_level="read_committed")
     asker.commit(offsets=[TopicPartition(source, 0, 1)], asynchronous=False)
     metadata = asker.consumer_group_metadata()
@@ -145,9 +144,8 @@ def test_pending_offsets_are_waited_for_and_after_an_abort_the_old_ones_stand(
 
 @pytest.mark.no_kill("a coordinator that loads its log does not know the epoch before: it fences")
 def test_after_a_record_was_refused_for_its_size_aborting_and_trying_again_gets_through(
-    broker, target, unique
+    bootstrap, target, unique
 ):
-    bootstrap = broker.bootstrap_servers
     made = transactional(bootstrap, unique("txn"), message_max_bytes=4_000_000)
     made.begin_transaction()
     made.produce(target, b"small")
@@ -181,9 +179,8 @@ def commit_or_abort(made) -> int:
 
 
 def test_a_transaction_whose_topic_was_deleted_meanwhile_ends_for_the_others(
-    broker, target, unique
+    bootstrap, target, unique
 ):
-    bootstrap = broker.bootstrap_servers
     doomed = create_topic(bootstrap, unique("doomed"))
     made = transactional(bootstrap, unique("txn"))
     made.begin_transaction()
@@ -201,8 +198,7 @@ def test_a_transaction_whose_topic_was_deleted_meanwhile_ends_for_the_others(
     wait_for(lambda: values_of(read_topic(bootstrap, target)), ["next", "stays"])
 
 
-def test_one_transaction_over_many_partitions_shows_in_all_of_them_at_once(broker, unique):
-    bootstrap = broker.bootstrap_servers
+def test_one_transaction_over_many_partitions_shows_in_all_of_them_at_once(bootstrap, unique):
     topics = [create_topic(bootstrap, unique(f"wide{number}"), 10) for number in range(3)]
     made = transactional(bootstrap, unique("txn"))
     for commits in (False, True):
@@ -217,8 +213,7 @@ def test_one_transaction_over_many_partitions_shows_in_all_of_them_at_once(broke
         wait_for(lambda one=topic: values_of(read_topic(bootstrap, one)), expected)
 
 
-def test_a_transaction_in_which_nothing_was_sent_commits_and_aborts(broker, target, unique):
-    bootstrap = broker.bootstrap_servers
+def test_a_transaction_in_which_nothing_was_sent_commits_and_aborts(bootstrap, target, unique):
     made = transactional(bootstrap, unique("txn"))
     for end in (made.commit_transaction, made.abort_transaction):
         made.begin_transaction()
@@ -229,38 +224,10 @@ def test_a_transaction_in_which_nothing_was_sent_commits_and_aborts(broker, targ
     wait_for(lambda: [each.offset for each in read_topic(bootstrap, target)], [0])
 
 
-def test_a_transaction_timeout_over_the_broker_s_maximum_is_refused_at_once(broker, unique):
-    made = producer(
-        broker.bootstrap_servers, transactional_id=unique("txn"), transaction_timeout_ms=2**31 - 1
-    )
+def test_a_transaction_timeout_over_the_broker_s_maximum_is_refused_at_once(bootstrap, unique):
+    made = producer(bootstrap, transactional_id=unique("txn"), transaction_timeout_ms=2**31 - 1)
     with pytest.raises(KafkaException) as caught:
         made.init_transactions(TIMEOUT_S)
     error = caught.value.args[0]
     assert error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT
     assert error.fatal()
-
-
-@pytest.mark.timeout(900)  # a busy machine has three of them a second, on three brokers
-@pytest.mark.parametrize("count", [200, pytest.param(1000, marks=pytest.mark.chaos)])
-def test_many_small_transactions_take_two_offsets_each_and_every_third_is_hidden(
-    broker, target, unique, count
-):
-    bootstrap = broker.bootstrap_servers
-    made = transactional(bootstrap, unique("txn"), linger_ms=0)
-    for number in range(count):
-        made.begin_transaction()
-        made.produce(target, f"{number:04}".encode())
-        if number % 3 == 2:
-            made.flush(TIMEOUT_S)
-            made.abort_transaction(TIMEOUT_S)
-        else:
-            made.commit_transaction(TIMEOUT_S)
-    kept = [number for number in range(count) if number % 3 != 2]
-    wait_for(lambda: len(read_topic(bootstrap, target)), len(kept))
-    seen = read_topic(bootstrap, target)
-    assert [each.value.decode() for each in seen] == [f"{number:04}" for number in kept]
-    # A coordinator that takes over writes a marker again when it cannot know that it was written.
-    again = [each.offset - 2 * number for each, number in zip(seen, kept, strict=True)]
-    assert again == sorted(again)
-    assert again[0] == 0
-    assert again[-1] == 0 or "," in bootstrap

@@ -21,10 +21,10 @@ KNOWN_FROM = {
 
 
 @pytest.fixture
-def topic(broker, unique):
+def topic(bootstrap, unique):
     """With three records, the second of which is the latest by its timestamp."""
-    name = create_topic(broker.bootstrap_servers, unique("listed"))
-    produce_values(broker.bootstrap_servers, name, ["a", "b", "c"], partition=0)
+    name = create_topic(bootstrap, unique("listed"))
+    produce_values(bootstrap, name, ["a", "b", "c"], partition=0)
     return name
 
 

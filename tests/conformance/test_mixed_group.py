@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import random
-import signal
-import subprocess
 import sys
-import threading
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import TopicPartition
-from support.brokers.apache_kafka import die_with_parent
 from support.brokers.probe import wait_for, wait_until
-from support.clients import group_worker
+from support.clients import member
 from support.clients.librdkafka import (
     TIMEOUT_S,
     committed_offsets,
@@ -21,73 +18,55 @@ from support.clients.librdkafka import (
     create_topic,
     plain_producer,
 )
+from support.clients.talking import Talking
 
 PARTITIONS = 6
-CLIENTS = list(group_worker.CLIENTS)
+CLIENTS = ["librdkafka", "kafka-python", "aiokafka"]
+SETTINGS = json.dumps({"session_timeout_ms": 2_000, "partition_assignment_strategy": "range"})
 
 
 class Worker:
-    """A member in a process of its own, and what it printed."""
+    """A member in a process of its own, and what it said."""
 
-    def __init__(self, client: str, bootstrap: str, group: str, topic: str) -> None:
+    def __init__(self, start: Callable[[list[str]], Talking], client: str, *names: str) -> None:
         self.client = client
-        self.share: list[int] = []
-        self.records: list[tuple[int, int]] = []
-        self.said: list[str] = []
-        self.errors: list[str] = []
-        self._process = subprocess.Popen(
-            [sys.executable, group_worker.__file__, client, bootstrap, group, topic],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-            cwd=Path(group_worker.__file__).parent,
-        )
-        self._threads = [
-            threading.Thread(target=self._read, daemon=True),
-            threading.Thread(target=self._read_errors, daemon=True),
-        ]
-        for each in self._threads:
-            each.start()
+        self._process = start([sys.executable, member.__file__, client, *names, SETTINGS])
 
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            # The last line of a killed one may be torn.
-            word, _, rest = line.strip().partition(" ")
-            if not line.endswith("\n"):
-                continue
-            if word == "assigned":
-                self.share = [int(number) for number in rest.split(",") if number]
-            elif word == "record":
-                partition, _, record_offset = rest.partition(" ")
-                self.records.append((int(partition), int(record_offset)))
-            else:
-                self.said.append(line.strip())
-
-    def _read_errors(self) -> None:
-        assert self._process.stderr is not None
-        self.errors.extend(self._process.stderr)
+    def said(self, name: str) -> list[dict]:
+        """All of these events so far."""
+        return [each for each in map(json.loads, self._process.so_far()) if each["name"] == name]
 
     @property
-    def is_alive(self) -> bool:
-        """Whether the process runs."""
-        return self._process.poll() is None
+    def share(self) -> list[int]:
+        """The partitions that it has now."""
+        told = self.said("assigned")
+        return told[-1]["partitions"] if told else []
 
-    def end(self, how: signal.Signals) -> None:
-        """SIGTERM: leave the group; SIGKILL: be gone. Waits for the end of the process."""
-        wait_until(lambda: "ready" in self.said, f"{self.client} to hear signals")
-        self._process.send_signal(how)
-        self._process.wait(TIMEOUT_S)
-        for each in self._threads:
-            each.join(TIMEOUT_S)
+    @property
+    def records(self) -> list[tuple[int, int]]:
+        """Partition and offset of each record that it got."""
+        return [tuple(each) for told in self.said("got") for each in told["records"]]
+
+    def check_alive(self) -> None:
+        """Whether the process runs."""
+        assert self._process.alive, (self.client, self._process.account())
+
+    def leave(self) -> None:
+        """Leave the group, and end."""
+        self._process.tell("close")
+        assert self._process.wait_end() == 0, self._process.account()
+        assert self.said("closed"), self._process.account()
+
+    def kill(self) -> None:
+        """Be gone."""
+        self._process.kill()
 
 
 class Group:
     """The topic, its producer, and the workers that ever were."""
 
-    def __init__(self, bootstrap: str, group: str, topic: str) -> None:
-        self.names = (bootstrap, group, topic)
+    def __init__(self, start, bootstrap: str, group: str, topic: str) -> None:
+        self._start, self.names = start, (bootstrap, group, topic)
         self.members: list[Worker] = []
         self.gone: list[Worker] = []
         self.count = 0
@@ -95,16 +74,14 @@ class Group:
 
     def join(self, client: str) -> None:
         """One more member."""
-        self.members.append(Worker(client, *self.names))
+        self.members.append(Worker(self._start, client, *self.names))
 
-    def end(self, index: int, how: signal.Signals) -> None:
+    def end(self, index: int, *, kills: bool) -> None:
         """One member less, while records are on their way to it."""
         worker = self.members.pop(index)
         self.produce(60)
-        worker.end(how)
+        (worker.kill if kills else worker.leave)()
         self.gone.append(worker)
-        if how is signal.SIGTERM:
-            assert worker.said[-1:] == ["left"], (worker.said, worker.errors)
 
     def produce(self, count: int) -> None:
         """So many records, over all partitions in turn."""
@@ -118,7 +95,7 @@ class Group:
 
         def shared() -> bool:
             for each in self.members:
-                assert each.is_alive, (each.client, each.said, each.errors)
+                each.check_alive()
             shares = [each.share for each in self.members]
             whole = sorted(number for share in shares for number in share)
             return whole == list(range(PARTITIONS)) and all(shares)
@@ -141,19 +118,12 @@ class Group:
         ends = dict.fromkeys(range(PARTITIONS), each_partition)
         wait_for(lambda: committed_offsets(bootstrap, group, topic, PARTITIONS), ends)
 
-    def stop(self) -> None:
-        """Kill what is left."""
-        for each in self.members:
-            each.end(signal.SIGKILL)
-
 
 @pytest.fixture
-def group(broker, unique):
+def group(bootstrap, talking, unique) -> Group:
     """A group without members, and its topic."""
-    topic = create_topic(broker.bootstrap_servers, unique("mixed"), PARTITIONS)
-    made = Group(broker.bootstrap_servers, unique("group"), topic)
-    yield made
-    made.stop()
+    topic = create_topic(bootstrap, unique("mixed"), PARTITIONS)
+    return Group(talking, bootstrap, unique("group"), topic)
 
 
 def test_members_of_three_clients_that_come_leave_and_die_lose_no_record(group):
@@ -161,16 +131,16 @@ def test_members_of_three_clients_that_come_leave_and_die_lose_no_record(group):
         group.join(client)
     group.wait_until_shared()
     # The first to join leads and assigns for all: killing it moves that to another client.
-    group.end(0, signal.SIGKILL)
+    group.end(0, kills=True)
     group.wait_until_shared()
     group.join(group.gone[0].client)
-    group.end(0, signal.SIGTERM)
+    group.end(0, kills=False)
     group.wait_until_shared()
-    group.end(0, signal.SIGKILL)
+    group.end(0, kills=True)
     group.wait_until_shared()
     group.check()
     # Who is left leaves in order; a successor starts behind all that was committed.
-    group.end(0, signal.SIGTERM)
+    group.end(0, kills=False)
     bootstrap, name, topic = group.names
     heir = consumer(bootstrap, name)
     places = heir.committed([TopicPartition(topic, p) for p in range(PARTITIONS)], TIMEOUT_S)
@@ -189,8 +159,8 @@ def test_fifty_random_joins_leaves_and_kills_lose_no_record(group, seed):
         if len(group.members) == 1 or (len(group.members) < 4 and rng.random() < 0.5):
             group.join(rng.choice(CLIENTS))
         else:
-            how = rng.choice([signal.SIGTERM, signal.SIGKILL])
-            group.end(rng.randrange(len(group.members)), how)
+            kills = rng.choice([False, True])
+            group.end(rng.randrange(len(group.members)), kills=kills)
         if rng.random() < 0.7:
             group.wait_until_shared()
     group.wait_until_shared()

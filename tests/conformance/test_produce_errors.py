@@ -179,8 +179,7 @@ def test_a_batch_over_max_message_bytes_is_too_large(place, unique):
     assert producer.produce_bytes(small, 0, bytes(plain("x" * 1800))) == "NONE"
 
 
-def test_librdkafka_reports_message_too_large_for_the_record(broker, unique):
-    bootstrap = broker.bootstrap_servers
+def test_librdkafka_reports_message_too_large_for_the_record(bootstrap, unique):
     topic = create_topic(bootstrap, unique("small"), 1, {"max.message.bytes": "2000"})
     with pytest.raises(KafkaException) as caught:
         produce_values(bootstrap, topic, ["x" * 5000])
@@ -190,19 +189,18 @@ def test_librdkafka_reports_message_too_large_for_the_record(broker, unique):
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "x" * 250, "ünïcode"])
-def test_invalid_topic_names_are_refused(broker, name):
+def test_invalid_topic_names_are_refused(bootstrap, name):
     if name == "":
         # librdkafka refuses it itself.
         with pytest.raises((KafkaException, ValueError)):
-            create_topic(broker.bootstrap_servers, name)
+            create_topic(bootstrap, name)
         return
     with pytest.raises(KafkaException) as caught:
-        create_topic(broker.bootstrap_servers, name)
+        create_topic(bootstrap, name)
     assert caught.value.args[0].code() == KafkaError.TOPIC_EXCEPTION
 
 
-def test_wrong_partition_and_replica_counts_and_configs_are_refused(broker, unique):
-    bootstrap = broker.bootstrap_servers
+def test_wrong_partition_and_replica_counts_and_configs_are_refused(bootstrap, unique):
     with pytest.raises(KafkaException) as caught:
         create_topic(bootstrap, unique("none"), 0)
     assert caught.value.args[0].code() == KafkaError.INVALID_PARTITIONS

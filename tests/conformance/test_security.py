@@ -84,9 +84,9 @@ def rdkafka(guarded: Any, listener: str, user: str = USER, password: str = PASSW
             mechanism: str = "SCRAM-SHA-256", **more: Any) -> dict[str, Any]:  # fmt: skip
     """Settings of librdkafka for a listener."""
     settings = {
-        "bootstrap.servers": guarded.secured.address(listener),
+        "bootstrap.servers": guarded.security.address(listener),
         "security.protocol": LISTENERS[listener],
-        "ssl.ca.location": str(guarded.secured.ca_file),
+        "ssl.ca.location": str(guarded.security.ca_file),
         "reconnect.backoff.max.ms": 500,
         "log_level": 0,
     }
@@ -123,7 +123,7 @@ def java_file(guarded: Any, folder: Path, listener: str, login: str = "") -> str
     lines = {
         "security.protocol": LISTENERS[listener],
         "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(guarded.secured.ca_file),
+        "ssl.truststore.location": str(guarded.security.ca_file),
     }
     if login:
         module = "plain.Plain" if login == "PLAIN" else "scram.Scram"
@@ -161,14 +161,14 @@ def test_kafka_acls_adds_lists_and_removes(acls, unique):
     assert acls("--list", *where, *match) == []
 
 
-def test_without_an_authorizer_kafka_acls_says_so(java, broker):
-    done = java.run(ACLS, "--bootstrap-server", broker.bootstrap_servers, "--list")
+def test_without_an_authorizer_kafka_acls_says_so(java, bootstrap):
+    done = java.run(ACLS, "--bootstrap-server", bootstrap, "--list")
     assert done.errors >= {"SecurityDisabled"}, done
 
 
 def test_who_may_not_administer_is_refused(java, guarded, tmp_path, unique):
     file = java_file(guarded, tmp_path, "SASL_SSL", "SCRAM-SHA-256")
-    server = ["--bootstrap-server", guarded.secured.address("SASL_SSL"), "--command-config", file]
+    server = ["--bootstrap-server", guarded.security.address("SASL_SSL"), "--command-config", file]
     done = java.run(ACLS, *server, "--list")
     assert done.errors >= {"ClusterAuthorization"}, done
     done = java.run(TOPICS, *server, "--create", "--topic", unique("t"))
@@ -202,7 +202,7 @@ def with_topic(started: Callable[[str], Any]) -> Callable[[str], Any]:
 
 def codes_of(guarded: Any, message: Any, version: int) -> set[int]:
     """Those in the answer that USER gets."""
-    with port_in(guarded.secured.ports["SASL_PLAINTEXT"]) as sock:
+    with port_in(guarded.security.ports["SASL_PLAINTEXT"]) as sock:
         assert asked(sock, ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code == 0
         token = f"\0{USER}\0{PASSWORD}".encode()
         assert asked(sock, ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=token).error_code == 0
@@ -295,7 +295,7 @@ def token(data: bytes) -> tuple[ApiKey, int, dict[str, Any]]:
 )
 def test_what_a_login_is_answered(guarded, listener, asks, answers):
     """None: the connection is closed."""
-    port = guarded.port if listener == "PLAINTEXT" else guarded.secured.ports[listener]
+    port = guarded.port if listener == "PLAINTEXT" else guarded.security.ports[listener]
     with port_in(port) as sock:
         for (key, version, fields), expected in zip(asks, answers, strict=True):
             try:
@@ -362,7 +362,7 @@ def test_the_java_client_writes_and_reads(java, guarded, allow, topic, tmp_path,
     allow(USER, "--producer", "--topic", topic)
     allow(USER, "--consumer", "--topic", topic, "--group", group)
     file = java_file(guarded, tmp_path, listener, login)
-    where = ("--bootstrap-server", guarded.secured.address(listener), "--topic", topic)
+    where = ("--bootstrap-server", guarded.security.address(listener), "--topic", topic)
     java.ok(CONSOLE_PRODUCER, *where, "--command-config", file, stdin="one\ntwo\n")
     read = ("--from-beginning", "--max-messages", 2, "--timeout-ms", 30_000, "--group", group)
     done = java.ok(CONSOLE_CONSUMER, *where, *read, "--command-config", file)
@@ -372,7 +372,7 @@ def test_the_java_client_writes_and_reads(java, guarded, allow, topic, tmp_path,
 def test_the_java_client_is_refused_without_an_acl_and_with_a_wrong_password(
     java, guarded, topic, tmp_path
 ):
-    where = ("--bootstrap-server", guarded.secured.address("SASL_SSL"), "--topic", topic)
+    where = ("--bootstrap-server", guarded.security.address("SASL_SSL"), "--topic", topic)
     file = java_file(guarded, tmp_path, "SASL_SSL", "SCRAM-SHA-256")
     read = ("--from-beginning", "--max-messages", 1, "--timeout-ms", 30_000)
     done = java.run(CONSOLE_CONSUMER, *where, *read, "--command-config", file)
@@ -443,7 +443,7 @@ def test_a_topic_is_created_by_who_may_create_it(guarded, allow, unique):
 
 
 def test_a_certificate_is_a_principal(guarded, allow, topic, tmp_path):
-    file = str(guarded.secured.ca.sign("walter").write_pem(tmp_path / "client.pem"))
+    file = str(guarded.security.ca.sign("walter").write_pem(tmp_path / "client.pem"))
     settings = rdkafka(guarded, "MUTUAL") | {
         "ssl.certificate.location": file,
         "ssl.key.location": file,
@@ -462,7 +462,7 @@ def test_our_commands_take_the_file_that_kafkas_tools_take(
 ):
     allow(USER, "--operation", "All", "--topic", topic)
     file = java_file(guarded, tmp_path, "SASL_SSL", "SCRAM-SHA-512")
-    server = ("--bootstrap-server", guarded.secured.address("SASL_SSL"), "--command-config", file)
+    server = ("--bootstrap-server", guarded.security.address("SASL_SSL"), "--command-config", file)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one\ntwo\n")))
     assert main(["produce", *server, "--topic", topic]) == 0
     assert values_of(read_topic(guarded.bootstrap_servers, topic)) == ["one", "two"]

@@ -32,10 +32,10 @@ def place(broker, unique):
 
 
 @pytest.fixture
-def committed(broker, place):
+def committed(bootstrap, place):
     """What read_committed consumers see in the topic now."""
     _, topic, _ = place
-    return lambda: values_of(read_topic(broker.bootstrap_servers, topic))
+    return lambda: values_of(read_topic(bootstrap, topic))
 
 
 @AGAIN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,16 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.brokers.kafka_cluster import KafkaCluster
 from support.brokers.probe import live_brokers, wait_until
-from support.brokers.sim_cluster import SimCluster
+from support.brokers.sim_broker import NODES, SimBroker
 from support.harness.availability import check_available
 from support.raw.raw import Connection, message_class
 
 from txnlog_kafka.wire.messages import ApiKey
 
-CLUSTERS = {"broker_sim_cluster": SimCluster, "apache_kafka_cluster": KafkaCluster}
+CLUSTERS = {
+    "broker_sim_cluster": partial(SimBroker, brokers=NODES),
+    "apache_kafka_cluster": KafkaCluster,
+}
 KINDS = ["broker_sim_cluster", pytest.param("apache_kafka_cluster", marks=pytest.mark.chaos)]
 FENCED_VERSION = 2
 TOPIC = "orders"

@@ -46,7 +46,7 @@ def options_for(kafka, listener, mechanism=None, jaas=None):
     options = {
         "security.protocol": LISTENERS[listener],
         "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(kafka.secured.ca_file),
+        "ssl.truststore.location": str(kafka.security.ca_file),
     }
     if mechanism is not None:
         options |= {
@@ -57,7 +57,7 @@ def options_for(kafka, listener, mechanism=None, jaas=None):
 
 
 def connect(kafka, listener, options, **settings):
-    return Client(kafka.secured.address(listener), security=read_security(options), **settings)
+    return Client(kafka.security.address(listener), security=read_security(options), **settings)
 
 
 def commit_and_read(client, kafka, unique):
@@ -95,7 +95,7 @@ def test_a_transaction_is_committed_and_read_by_every_listener(kafka, unique, li
 
 
 def test_a_client_certificate_lets_in(kafka, unique, tmp_path):
-    file = kafka.secured.ca.sign().write_pem(tmp_path / "client.pem")
+    file = kafka.security.ca.sign().write_pem(tmp_path / "client.pem")
     options = options_for(kafka, "MUTUAL")
     options |= {"ssl.keystore.type": "PEM", "ssl.keystore.location": str(file)}
     with connect(kafka, "MUTUAL", options) as client:

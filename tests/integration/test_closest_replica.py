@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.brokers.kafka_cluster import KafkaCluster
 from support.brokers.probe import wait_until
-from support.brokers.sim_cluster import SimCluster
+from support.brokers.sim_broker import NODES, SimBroker
 from support.core.broker_build import fetch_request
 from support.harness.availability import check_available
 from support.raw.raw import Connection
@@ -23,7 +24,10 @@ from txnlog_kafka.operations.metadata import refresh_metadata
 from txnlog_kafka.operations.session import SessionConfig
 from txnlog_kafka.wire.errors import ErrorCode as E
 
-CLUSTERS = {"broker_sim_cluster": SimCluster, "apache_kafka_cluster": KafkaCluster}
+CLUSTERS = {
+    "broker_sim_cluster": partial(SimBroker, brokers=NODES),
+    "apache_kafka_cluster": KafkaCluster,
+}
 RACKS = ("a", "b", "c")
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 COUNT = 20
@@ -34,7 +38,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     check_available(request.param.removesuffix("_cluster"))
     folder: Path = tmp_path_factory.mktemp(request.param)
     config = {"replica.selector.class": SELECTOR}
-    with CLUSTERS[request.param](folder, config, RACKS) as made:
+    with CLUSTERS[request.param](folder, config, racks=RACKS) as made:
         yield made
 
 
@@ -61,7 +65,7 @@ def roles(cluster: Any, topic: str) -> tuple[int, int, str]:
 
 
 def ask(cluster: Any, number: int, topic: str, version: int = 12, **fields: Any) -> Any:
-    with Connection(cluster.port(number)) as connection:
+    with Connection(cluster.port_of(number)) as connection:
         message = fetch_request(topic, fields.pop("offset", 0), max_wait_ms=100, **fields)
         return connection.ask(message, version).responses[0].partitions[0]
 

@@ -10,6 +10,7 @@ import json
 import re
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,15 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from support.brokers.kafka_cluster import KafkaCluster
 from support.brokers.probe import wait_for, wait_until
-from support.brokers.sim_cluster import SimCluster
+from support.brokers.sim_broker import NODES, SimBroker
 from support.clients.librdkafka import produce_values
 from support.harness.availability import available, check_available
 from support.kafka.java_tools import Done, JavaHost, java_command
 
-CLUSTERS = {"broker_sim_cluster": SimCluster, "apache_kafka_cluster": KafkaCluster}
+CLUSTERS = {
+    "broker_sim_cluster": partial(SimBroker, brokers=NODES),
+    "apache_kafka_cluster": KafkaCluster,
+}
 KINDS = ["broker_sim_cluster", pytest.param("apache_kafka_cluster", marks=pytest.mark.chaos)]
 # Only the tools move leaders. A killed broker counts as there until its tool has been run.
 SETTINGS = {"auto.leader.rebalance.enable": "false"}

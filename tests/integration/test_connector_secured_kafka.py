@@ -7,7 +7,7 @@ import io
 import logging
 
 import pytest
-from support.brokers.tls_kafka import PASSWORD, USER, TlsKafka
+from support.brokers.tls_kafka import PASSWORD, USER, tls_kafka
 from support.harness.availability import check_available
 from support.spark.connector import Pipe, error_of
 from support.spark.spark_copy import KILLED, CopyQuery
@@ -25,7 +25,7 @@ SCRAM = (
 @pytest.fixture(scope="module")
 def kafka(tmp_path_factory):
     check_available("apache_kafka")
-    with TlsKafka(tmp_path_factory.mktemp("tls")) as running:
+    with tls_kafka(tmp_path_factory.mktemp("tls")) as running:
         yield running
 
 
@@ -54,12 +54,12 @@ def pipe(spark, kafka, tmp_path, unique):
 
 def by_scram(kafka):
     return {
-        "kafka.bootstrap.servers": kafka.secured.address("SASL_SSL"),
+        "kafka.bootstrap.servers": kafka.security.address("SASL_SSL"),
         "kafka.security.protocol": "SASL_SSL",
         "kafka.sasl.mechanism": "SCRAM-SHA-512",
         "kafka.sasl.jaas.config": SCRAM,
         "kafka.ssl.truststore.type": "PEM",
-        "kafka.ssl.truststore.location": str(kafka.secured.ca_file),
+        "kafka.ssl.truststore.location": str(kafka.security.ca_file),
     }
 
 
@@ -110,12 +110,12 @@ def test_a_query_over_tls_and_scram_and_its_password_nowhere_to_be_found(
 
 def test_a_client_key_as_pem_text_where_spark_is_told_not_to_show_it(pipe, kafka, events):
     """Spark shows options in plans, and hides what it takes for a secret: a key by name is none."""
-    client = kafka.secured.ca.sign()
+    client = kafka.security.ca.sign()
     options = {
-        "kafka.bootstrap.servers": kafka.secured.address("MUTUAL"),
+        "kafka.bootstrap.servers": kafka.security.address("MUTUAL"),
         "kafka.security.protocol": "SSL",
         "kafka.ssl.truststore.type": "PEM",
-        "kafka.ssl.truststore.certificates": kafka.secured.ca.pem,
+        "kafka.ssl.truststore.certificates": kafka.security.ca.pem,
         "kafka.ssl.keystore.type": "PEM",
         "kafka.ssl.keystore.key": client.key_pem,
         "kafka.ssl.keystore.certificate.chain": client.chain_pem,
@@ -137,7 +137,7 @@ def test_a_wrong_password_is_one_line_of_the_query(pipe, kafka):
     text = error_of(lambda: pipe.copy(wrong, options))
     assert f"the broker refused the login of user '{USER}' by SCRAM-SHA-512" in text
     assert "look at the user's name and password in kafka.sasl.jaas.config" in text
-    assert f"kafka.bootstrap.servers={kafka.secured.address('SASL_SSL')}" in text
+    assert f"kafka.bootstrap.servers={kafka.security.address('SASL_SSL')}" in text
     assert "hunter2" not in text
 
 

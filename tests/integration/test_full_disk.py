@@ -75,7 +75,7 @@ def test_a_limit_that_writes_run_into_costs_retries_and_no_record(tmp_path):
     """No file may grow beyond 3 MB for a while: a log of 8 MB cannot be written."""
     with SimBroker(tmp_path) as broker:
         topic = create_topic(broker.bootstrap_servers, "limited")
-        pid = broker._cluster.pid(0)
+        pid = broker.cluster.pid(0)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (3 * MEBIBYTE, UNLIMITED))
         sender = Sender(broker.bootstrap_servers, topic)
         sender.start()
@@ -85,7 +85,7 @@ def test_a_limit_that_writes_run_into_costs_retries_and_no_record(tmp_path):
         wait_until(lambda: log_text(tmp_path).count("no free space: writing") > 1, "another try")
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (UNLIMITED, UNLIMITED))
         check_all_there(sender, broker.bootstrap_servers, topic)
-        assert broker._cluster.pid(0) == pid
+        assert broker.cluster.pid(0) == pid
         broker.restart()
         assert sorted(numbers_in(broker.bootstrap_servers, topic)) == list(range(RECORDS))
 

@@ -20,7 +20,7 @@ GROWTH_BYTES_MAX = 64 * 1024 * 1024
 @pytest.mark.parametrize("seed", [SEED])
 def test_hostile_clients_neither_stop_nor_swell_nor_change_the_broker(tmp_path, seed, seconds):
     with SimBroker(tmp_path, CONFIG) as broker:
-        figures = run_hostile(broker, broker._cluster.pid(0), seconds, seed)
+        figures = run_hostile(broker, broker.cluster.pid(0), seconds, seed)
         print(f"seed {seed}: {figures}")
     assert figures.frames > 50 * seconds
     assert figures.transactions > seconds / 2

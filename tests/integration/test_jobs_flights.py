@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
-from support.brokers.tls_kafka import PASSWORD, USER, TlsKafka, TlsSim
+from support.brokers.tls_kafka import PASSWORD, USER, tls_kafka, tls_sim
 from support.clients.librdkafka import produce_values
 from support.harness.availability import check_available
 
@@ -130,19 +130,19 @@ def test_load_run_and_audit_over_a_real_broker(tmp_path: Path) -> None:
 @pytest.mark.chaos
 @pytest.mark.kafka
 @pytest.mark.usefixtures("quick_java")
-@pytest.mark.parametrize("kind", [TlsSim, TlsKafka])
+@pytest.mark.parametrize("kind", [tls_sim, tls_kafka])
 def test_load_run_and_audit_over_tls_and_scram_with_the_files_of_conf(tmp_path: Path, kind) -> None:
     check_available("apache_kafka")
     template = (ROOT / "conf" / "client-secured.properties").read_text()
     with kind(tmp_path / "cluster") as cluster:
         file = tmp_path / "client.properties"
-        ca = str(cluster.secured.ca_file)
+        ca = str(cluster.security.ca_file)
         given = {"USER": USER, "PASSWORD": PASSWORD, "/etc/ssl/certs/ca-certificates.crt": ca}
         for name, value in given.items():
             assert template.count(name) == 1
             template = template.replace(name, value)
         file.write_text(template)
-        servers, secured = cluster.secured.address("SASL_SSL"), ("--command-config", str(file))
+        servers, secured = cluster.security.address("SASL_SSL"), ("--command-config", str(file))
         topics = ("--input-topic", "flights", "--output-topic", "flights-enriched")
         load = ("--topic", "flights", "--limit", str(LIMIT), "--partitions", "3")
         assert submit(servers, tmp_path, "load_flights", *load, *secured) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,7 @@ from support.brokers.cluster_roles import coordinator, leader
 from support.brokers.coordinators_ready import GROUP, TRANSACTION
 from support.brokers.kafka_cluster import KafkaCluster
 from support.brokers.prepared import wait_until_marked
-from support.brokers.sim_broker import SimBroker
-from support.brokers.sim_cluster import SimCluster
+from support.brokers.sim_broker import NODES, SimBroker
 from support.harness.availability import check_available
 from support.spark.audit import check_audit
 from support.spark.spark_copy import KILLED, CopyQuery
@@ -29,7 +29,7 @@ STEPS = (
 
 KINDS = {
     "broker_sim": SimBroker,
-    "broker_sim_cluster": SimCluster,
+    "broker_sim_cluster": partial(SimBroker, brokers=NODES),
     "apache_kafka_3": lambda folder: ApacheKafka(folder, version=VERSION_3),
     "apache_kafka": ApacheKafka,
     "apache_kafka_cluster": KafkaCluster,

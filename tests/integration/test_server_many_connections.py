@@ -40,7 +40,7 @@ def start(tmp_path):
 
 
 def pid_of(broker: SimBroker) -> int:
-    return broker._cluster.pid(0)
+    return broker.cluster.pid(0)
 
 
 def versions_request():

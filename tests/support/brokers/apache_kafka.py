@@ -20,6 +20,7 @@ import uuid
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from support.brokers.coordinators_ready import coordinators_ready
 from support.brokers.prepared import nothing_prepared
@@ -220,7 +221,10 @@ class ApacheKafka:
         version: str = VERSION,
         node: Node | None = None,
         java_option: str | None = None,
+        security: Any = None,
     ) -> None:
+        """`security` is of `secured_kafka` or `tls_kafka`."""
+        self.security = security
         self.folder = folder
         self.version = version
         self.data_dir = folder / "data"
@@ -232,7 +236,9 @@ class ApacheKafka:
         self._java += ["-cp", f"{jars(version)}/*"]
         folder.mkdir(parents=True, exist_ok=True)
         self._properties = folder / "server.properties"
-        settings = self._settings() | SMALL_BROKER | (config or {})
+        settings = self._settings()
+        settings |= {} if security is None else security.settings(settings)
+        settings |= SMALL_BROKER | (config or {})
         self._group_partitions = int(settings["offsets.topic.num.partitions"])
         self._transaction_partitions = int(settings["transaction.state.log.num.partitions"])
         # The first check of retention comes after a delay of its own.
@@ -309,6 +315,8 @@ class ApacheKafka:
             )
 
     def _is_ready(self) -> bool:
+        if self.security is not None:
+            self.security.opened(self.bootstrap_servers)
         return coordinators_ready(
             self.port,
             group_partitions=self._group_partitions,

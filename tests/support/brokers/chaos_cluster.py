@@ -7,71 +7,57 @@ from pathlib import Path
 
 from support.brokers.network import Network, Way
 from support.brokers.probe import free_ports, wait_until
-from support.brokers.sim_cluster import NODES, REPLICATED
+from support.brokers.sim_broker import NODES, SimBroker
 from support.raw.raw import Connection
 
-from broker_sim import REGISTRY, LocalCluster
+from broker_sim import REGISTRY
 from txnlog_kafka.wire.messages import APIS, ApiKey
 
 HEALED_SECONDS_MAX = 120.0
 SHORT = {
     # What takes its time in a cluster is seen within a round.
-    "replica.lag.time.max.ms": 4000,
-    "replica.socket.timeout.ms": 5000,
+    "replica.lag.time.max.ms": "4000",
+    "replica.socket.timeout.ms": "5000",
     "listener.security.protocol.map": "CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT",
     "inter.broker.listener.name": "BROKERS",
 }
 
 
-class ChaosCluster:
-    """A context manager. Clients connect directly, brokers to each other and the registry by doors
-    of the network."""
+class ChaosCluster(SimBroker):
+    """Clients connect directly, brokers to each other and the registry by doors of the network."""
 
     def __init__(self, folder: Path) -> None:
         self.network = Network()
-        self.ports = free_ports(NODES)
-        inner = free_ports(NODES)
-        self.cluster: LocalCluster
         self._paused: set[int] = set()
+        inner, outer = free_ports(NODES), free_ports(NODES)
         registry = self.network.door(REGISTRY, lambda: self.cluster.registry_port)
-        configs = []
-        for number in range(NODES):
+        own = []
+        for number, port in enumerate(outer):
             door = self.network.door(number, lambda number=number: inner[number])
-            clients = f"CLIENTS://127.0.0.1:{self.ports[number]}"
-            configs.append(
+            clients = f"CLIENTS://127.0.0.1:{port}"
+            own.append(
                 {
                     "listeners": f"{clients},BROKERS://127.0.0.1:{inner[number]}",
                     "advertised.listeners": f"{clients},BROKERS://127.0.0.1:{door}",
                     "registry.connect": f"127.0.0.1:{registry}",
                 }
             )
-        self.cluster = LocalCluster(
-            folder, NODES, REPLICATED | SHORT, self.ports, broker_configs=configs
-        )
-        self.bootstrap_servers = self.cluster.bootstrap_servers
-
-    def __enter__(self) -> ChaosCluster:
-        self.cluster.start()
-        return self
+        super().__init__(folder, SHORT, brokers=NODES, own=own, ports=outer)
 
     def __exit__(self, *exc_info: object) -> None:
         try:
             self.heal()
-            self.cluster.stop()
+            self.stop()
         finally:
             self.network.close()
 
-    def start(self, number: int) -> None:
+    def start_one(self, number: int) -> None:
         """Start one that is down. A broker needs the registry for that: where it cannot be reached
         now, `heal` will start it."""
         cut = self.network.cut_ways
         reachable = self.cluster.is_running(REGISTRY) and REGISTRY not in self._paused
         if number == REGISTRY or (reachable and not any(REGISTRY in way for way in cut)):
             self.cluster.start(number)
-
-    def stop(self, number: int) -> None:
-        """SIGTERM, and wait until it is gone."""
-        self.cluster.stop(number)
 
     def pause(self, number: int) -> None:
         """SIGSTOP."""
@@ -85,7 +71,7 @@ class ChaosCluster:
 
     def lose_disk(self, number: int) -> None:
         """SIGKILL, and nothing is left of its files."""
-        self.cluster.kill(number)
+        self.kill(number)
         shutil.rmtree(self.cluster.broker_dir(number))
 
     def ways_of(self, number: int) -> list[Way]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from support.brokers.chaos_cluster import ChaosCluster
-from support.brokers.sim_cluster import NODES
+from support.brokers.sim_broker import NODES
 from support.spark.spark_copy import RunningJob, descendants
 
 from broker_sim import REGISTRY
@@ -80,7 +80,7 @@ class Faults:
         return self._made(
             f"kill {_name(victim)}",
             lambda: cluster.kill(victim),
-            lambda: self._cluster.start(victim),
+            lambda: self._cluster.start_one(victim),
         )
 
     def _paused(self, victim: int) -> Fault:
@@ -93,7 +93,9 @@ class Faults:
         """A clean stop and start, as in a rolling restart."""
         cluster = self._cluster
         return self._made(
-            f"stop {_name(victim)}", lambda: cluster.stop(victim), lambda: cluster.start(victim)
+            f"stop {_name(victim)}",
+            lambda: cluster.stop_one(victim),
+            lambda: cluster.start_one(victim),
         )
 
     def _lost_disk(self, victim: int) -> Fault:
@@ -101,7 +103,7 @@ class Faults:
         return self._made(
             f"lose the disk of {_name(victim)}",
             lambda: cluster.lose_disk(victim),
-            lambda: cluster.start(victim),
+            lambda: cluster.start_one(victim),
         )
 
     def _of_all(self) -> Fault:

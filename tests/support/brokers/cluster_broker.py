@@ -23,8 +23,7 @@ from confluent_kafka.admin import AdminClient
 from support.brokers.apache_kafka import die_with_parent
 from support.brokers.coordinators_ready import GROUP, TRANSACTION, one_key_a_partition
 from support.brokers.probe import wait_until
-from support.brokers.sim_broker import SMALL_BROKER
-from support.brokers.sim_cluster import SimCluster
+from support.brokers.sim_broker import NODES, SMALL_BROKER, SimBroker
 from support.raw.raw import Connection, message_class
 
 from txnlog_kafka.wire.messages import ApiKey
@@ -62,7 +61,7 @@ class Keeper:
     a broker, as librdkafka's does in a rebalance callback, would keep it from coming back."""
 
     def __init__(self, folder: Path) -> None:
-        self._cluster = SimCluster(folder, SETTINGS)
+        self._cluster = SimBroker(folder, SETTINGS, brokers=NODES)
         self._killing = threading.Lock()
         self._before = Use()
         self._seed = 0

@@ -96,7 +96,7 @@ class KafkaCluster:
         """SIGKILL one."""
         self.brokers[number].kill_now()
 
-    def port(self, number: int) -> int:
+    def port_of(self, number: int) -> int:
         """Of one broker, by its id."""
         return self.brokers[number].port
 

@@ -14,15 +14,12 @@ from pathlib import Path
 import pytest
 from support.brokers.apache_kafka import die_with_parent
 from support.brokers.probe import free_ports, ports_of, wait_for, wait_until
-from support.brokers.sim_broker import SMALL_BROKER
-from support.brokers.sim_cluster import SimCluster
+from support.brokers.sim_broker import NODES, SMALL_BROKER, SimBroker
 from support.core.census import FOLDER_VARIABLE, SITE, ask_for_census, grown
 from support.core.comers import COMERS, ORDERS, SESSION_MS, connect_and_close
 from support.raw.raw_admin import make_topic
 from support.raw.routed import RoutedConnection
 from support.raw.swarm import resident_bytes
-
-from broker_sim.local_cluster import REGISTRY
 
 SETTINGS = SMALL_BROKER | {
     "group.min.session.timeout.ms": str(SESSION_MS),
@@ -63,19 +60,10 @@ class ShellBroker:
         assert self._process.returncode == 0
 
 
-class ThreeBrokers(SimCluster):
-    """A cluster and its registry."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, SETTINGS)
-        self.start()
-        self.pids = [self._cluster.pid(number) for number in (REGISTRY, *self.numbers)]
-
-
 class Held:
     """What the processes hold, and how it grows while something comes and goes."""
 
-    def __init__(self, brokers: ShellBroker | ThreeBrokers, folder: Path) -> None:
+    def __init__(self, brokers: ShellBroker | SimBroker, folder: Path) -> None:
         self._brokers = brokers
         self._folder = folder
         self._names = 0
@@ -137,7 +125,11 @@ def started(folder: Path, *, cluster: bool) -> Iterator[Held]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv(FOLDER_VARIABLE, str(folder))
         patched.setenv("PYTHONPATH", os.pathsep.join(map(str, (SITE, SITE.parent.parent))))
-        brokers = ThreeBrokers(folder) if cluster else ShellBroker(folder)
+        if cluster:
+            brokers = SimBroker(folder, SETTINGS, brokers=NODES)
+            brokers.start()
+        else:
+            brokers = ShellBroker(folder)
     try:
         with RoutedConnection(ports_of(brokers.bootstrap_servers)) as connection:
             make_topic(connection, ORDERS)

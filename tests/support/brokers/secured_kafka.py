@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka.admin import (
@@ -84,8 +85,14 @@ class Guard:
 
     def settings(self, more: dict[str, str]) -> dict[str, str]:
         """With the listeners and protocols of `more`."""
+        protocols, settings = "PLAINTEXT:PLAINTEXT,ADMIN:SASL_PLAINTEXT", {}
+        if "CONTROLLER" in more["listeners"]:
+            protocols += ",CONTROLLER:SASL_PLAINTEXT"
+            settings["sasl.mechanism.controller.protocol"] = "PLAIN"
+            settings["listener.name.controller.plain.sasl.jaas.config"] = _LOGIN
         admin = f"ADMIN://127.0.0.1:{self._port}"
-        return {
+        return settings | {
+            "listener.security.protocol.map": protocols,
             "listeners": f"{more['listeners']},{admin}",
             "advertised.listeners": f"{more['advertised.listeners']},{admin}",
             "inter.broker.listener.name": "ADMIN",
@@ -96,7 +103,7 @@ class Guard:
             "super.users": f"User:{ADMIN}",
         }
 
-    def open(self) -> None:
+    def opened(self, _bootstrap_servers: str) -> None:
         """The broker runs: the user may do everything."""
         if self._admin is None:
             self._admin = AdminClient(
@@ -137,59 +144,15 @@ class Guard:
         return set(self._admin.describe_acls(_OF_USER).result(TIMEOUT_S))
 
 
-class SecuredKafka(ApacheKafka):
-    """One broker with StandardAuthorizer. Outside of `guard.only` the user may do everything."""
-
-    name = "secured_kafka"
-
-    def __init__(self, folder: Path) -> None:
-        self.guard = Guard()
-        super().__init__(folder, {"num.partitions": "2"})
-
-    def _settings(self) -> dict[str, str]:
-        settings = super()._settings()
-        protocols = "PLAINTEXT:PLAINTEXT,ADMIN:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT"
-        return (
-            settings
-            | self.guard.settings(settings)
-            | {
-                "listener.security.protocol.map": protocols,
-                "sasl.mechanism.controller.protocol": "PLAIN",
-                "listener.name.controller.plain.sasl.jaas.config": _LOGIN,
-            }
-        )
-
-    def _is_ready(self) -> bool:
-        self.guard.open()
-        return super()._is_ready()
+def _secured(kind: type[ApacheKafka | SimBroker], folder: Path) -> ApacheKafka | SimBroker:
+    return kind(folder, {"num.partitions": "2"}, security=Guard())
 
 
-class SecuredSim(SimBroker):
-    """The same, of ours."""
-
-    name = "secured_sim"
-
-    def __init__(self, folder: Path) -> None:
-        self.guard = Guard()
-        (port,) = free_ports(1)
-        plain = dict.fromkeys(
-            ("listeners", "advertised.listeners"), f"PLAINTEXT://127.0.0.1:{port}"
-        )
-        protocols = "PLAINTEXT:PLAINTEXT,ADMIN:SASL_PLAINTEXT"
-        settings = {"num.partitions": "2", "listener.security.protocol.map": protocols}
-        super().__init__(folder, settings | self.guard.settings(plain))
-
-    def start(self) -> None:
-        """And open it to the user."""
-        super().start()
-        self.guard.open()
-
-
-Secured = SecuredKafka | SecuredSim
-SECURED_BROKERS: dict[str, type[Secured]] = {
-    "broker_sim": SecuredSim,
-    "apache_kafka": SecuredKafka,
+SECURED_BROKERS = {
+    "broker_sim": partial(_secured, SimBroker),
+    "apache_kafka": partial(_secured, ApacheKafka),
 }
+"""Outside of `security.only` the user may do everything."""
 
 
 def _filter_of(binding: AclBinding) -> AclBindingFilter:

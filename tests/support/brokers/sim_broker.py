@@ -1,12 +1,17 @@
-"""`broker_sim` behind the same few methods as `support.brokers.apache_kafka.ApacheKafka`."""
+"""Brokers of ours behind the same few methods as `support.brokers.apache_kafka.ApacheKafka`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from support.brokers.probe import free_ports
+from support.brokers.probe import free_ports, ports_of
+from support.raw.raw import Connection, message_class
 
-from broker_sim import LocalCluster
+from broker_sim import REGISTRY, LocalCluster
+from broker_sim.local_cluster import Config
+from txnlog_kafka.wire.messages import ApiKey
 
 SMALL_BROKER = {
     "offsets.topic.num.partitions": "4",
@@ -19,29 +24,54 @@ SMALL_BROKER = {
     "log.retention.check.interval.ms": "86400000",
 }
 """What `support.brokers.apache_kafka.SMALL_BROKER` sets too, so that one test body fits both."""
+NODES = 3
+REPLICATED = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    # A broker that was killed is replaced as a leader within seconds.
+    "registry.session.timeout.ms": "6000",
+    "registry.heartbeat.interval.ms": "500",
+}
 
 
 class SimBroker:
-    """One broker process of ours. A context manager; killed ones restart on the same port."""
+    """One broker process, or three with their registry and everything on all of them.
 
-    name = "broker_sim"
+    A context manager; killed ones restart on the same port. What is done to one broker is done to
+    the first where none is named.
+    """
 
     def __init__(
         self,
         folder: Path,
         config: dict[str, str] | None = None,
         *,
+        brokers: int = 1,
+        racks: Sequence[str] = (),
+        own: Sequence[Config] = (),
+        ports: Sequence[int] = (),
         transaction_version: int = 2,
+        security: Any = None,
     ) -> None:
+        """`own` has settings of each broker alone; `security` is of `secured_kafka` or
+        `tls_kafka`."""
+        self.name = "broker_sim" if brokers == 1 else "broker_sim_cluster"
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        settings = SMALL_BROKER | (config or {})
+        self.numbers = range(brokers)
+        # Such that nobody else is given while a broker is down.
+        self.ports = list(ports) or free_ports(brokers)
+        self.security = security
+        settings = (SMALL_BROKER if brokers == 1 else REPLICATED) | (config or {})
         if transaction_version != 2:
             settings["transaction.version"] = str(transaction_version)
-        self._cluster = LocalCluster(folder, config=settings)
-        # One that nobody else is given while the broker is down.
-        (self._cluster._ports[0],) = free_ports(1)
-        self.data_dir = self._cluster.broker_dir(0)
+        own = [{"broker.rack": rack} for rack in racks] or own
+        if security is not None:
+            plain = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT"}
+            address = f"PLAINTEXT://127.0.0.1:{self.ports[0]}"
+            plain |= dict.fromkeys(("listeners", "advertised.listeners"), address)
+            settings = security.settings(plain) | settings
+        self.cluster = LocalCluster(folder, brokers, settings, self.ports, broker_configs=own)
+        self.data_dir = self.cluster.broker_dir(0)
 
     def __enter__(self) -> SimBroker:
         self.start()
@@ -51,34 +81,64 @@ class SimBroker:
         self.stop()
 
     def start(self) -> None:
-        """Start on the data directory; return when the broker serves clients."""
-        self._cluster.start()
+        """Start on the data directory; return when the brokers serve clients."""
+        self.cluster.start()
+        if self.security is not None:
+            self.security.opened(self.bootstrap_servers)
+
+    def stop(self) -> None:
+        """A clean stop."""
+        self.cluster.stop()
+
+    def stop_one(self, number: int) -> None:
+        """A clean stop of one."""
+        self.cluster.stop(number)
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients need; the port stays the same over restarts."""
-        return self._cluster.bootstrap_servers
+        """What clients need; the ports stay the same over restarts."""
+        return self.cluster.bootstrap_servers
+
+    @property
+    def port(self) -> int:
+        """Of the first broker."""
+        return ports_of(self.bootstrap_servers)[0]
 
     @property
     def alive(self) -> bool:
         """Whether the process runs."""
-        return self._cluster.is_running(0)
+        return self.cluster.is_running(0)
 
     @property
-    def port(self) -> int:
-        """The port clients connect to."""
-        return int(self.bootstrap_servers.rpartition(":")[2])
+    def live_port(self) -> int:
+        """The port of one that is up."""
+        return next(p for n, p in enumerate(self.ports) if self.cluster.is_running(n))
 
-    def kill(self) -> None:
+    @property
+    def pids(self) -> list[int]:
+        """Of all processes that run; the registry's is the first, where there is one."""
+        numbers = [*([] if len(self.ports) == 1 else [REGISTRY]), *self.numbers]
+        return [self.cluster.pid(number) for number in numbers if self.cluster.is_running(number)]
+
+    def port_of(self, number: int) -> int:
+        """Of one broker, by its id."""
+        return self.ports[number]
+
+    def kill(self, number: int = 0) -> None:
         """SIGKILL, and wait until the process is gone."""
-        if self.alive:
-            self._cluster.kill(0)
+        if self.cluster.is_running(number):
+            self.cluster.kill(number)
 
-    def restart(self) -> None:
+    def restart(self, number: int = 0) -> None:
         """SIGKILL if it runs, then start on the same port."""
-        self.kill()
-        self.start()
+        self.kill(number)
+        self.cluster.start(number)
 
-    def stop(self) -> None:
-        """A clean stop."""
-        self._cluster.stop()
+    launch = restart
+    """The same while another one is down: nobody is waited for."""
+
+    def controller(self) -> int:
+        """The number of the broker that is the controller."""
+        request = message_class(ApiKey.DESCRIBE_CLUSTER)()
+        with Connection(self.live_port) as connection:
+            return int(connection.ask(request, 0).controller_id)

@@ -1,6 +1,6 @@
 """Both brokers with a listener of each security protocol, and certificates made for them.
 
-`secured.address(listener)` is the address of one of LISTENERS. PLAINTEXT is for the tests' own
+`security.address(listener)` is the address of one of LISTENERS. PLAINTEXT is for the tests' own
 helpers, which are not what is tested. USER may log in by PLAIN and, from the start on, by SCRAM.
 """
 
@@ -55,6 +55,7 @@ class Listeners:
     def __init__(self, folder: Path) -> None:
         self.ca = Authority()
         self.ports = dict(zip(LISTENERS, free_ports(len(LISTENERS)), strict=True))
+        self._has_users = False
         folder.mkdir(parents=True, exist_ok=True)
         self.ca_file = folder / "ca.pem"
         self.ca_file.write_text(self.ca.pem)
@@ -68,8 +69,13 @@ class Listeners:
         """`host:port` of a listener."""
         return f"127.0.0.1:{self.ports[listener]}"
 
-    def settings(self, more: dict[str, str], logins: dict[str, str]) -> dict[str, str]:
-        """With the listeners and protocols of `more`, and the login modules of mechanisms."""
+    def settings(
+        self, more: dict[str, str], logins: dict[str, str] | None = None
+    ) -> dict[str, str]:
+        """With the listeners and protocols of `more`, and the login modules of mechanisms, or of
+        all that the broker has."""
+        if logins is None:
+            logins = _MECHANISMS | (_TOKENS if "CONTROLLER" in more["listeners"] else {})
         own = ",".join(f"{name}://{self.address(name)}" for name in LISTENERS)
         protocols = ",".join(f"{name}:{protocol}" for name, protocol in LISTENERS.items())
         settings = {
@@ -97,61 +103,26 @@ class Listeners:
                 }
         return settings
 
+    def opened(self, bootstrap_servers: str) -> None:
+        """The broker runs: USER is added, the first time."""
+        if self._has_users:
+            return
+        admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+            credential = ScramCredentialInfo(mechanism, 4096)
+            change = UserScramCredentialUpsertion(USER, credential, PASSWORD.encode())
+            admin.alter_user_scram_credentials([change])[USER].result(TIMEOUT_S)
+        self._has_users = True
 
-def _add_users(bootstrap_servers: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
-    for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-        credential = ScramCredentialInfo(mechanism, 4096)
-        change = UserScramCredentialUpsertion(USER, credential, PASSWORD.encode())
-        admin.alter_user_scram_credentials([change])[USER].result(TIMEOUT_S)
 
-
-class TlsKafka(ApacheKafka):
+def tls_kafka(folder: Path, config: dict[str, str] | None = None) -> ApacheKafka:
     """One broker of Apache Kafka."""
-
-    name = "tls_kafka"
-
-    def __init__(self, folder: Path, config: dict[str, str] | None = None) -> None:
-        self.secured = Listeners(folder)
-        self._has_users = False
-        super().__init__(folder, config)
-
-    def _settings(self) -> dict[str, str]:
-        settings = super()._settings()
-        return settings | self.secured.settings(settings, _MECHANISMS | _TOKENS)
-
-    def _is_ready(self) -> bool:
-        if not self._has_users:
-            _add_users(self.bootstrap_servers)
-            self._has_users = True
-        return super()._is_ready()
+    return ApacheKafka(folder, config, security=Listeners(folder))
 
 
-class TlsSim(SimBroker):
+def tls_sim(folder: Path, config: dict[str, str] | None = None) -> SimBroker:
     """One broker of ours."""
-
-    name = "tls_sim"
-
-    def __init__(self, folder: Path, config: dict[str, str] | None = None) -> None:
-        self.secured = Listeners(folder)
-        self._has_users = False
-        (port,) = free_ports(1)
-        plain = {
-            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT",
-        }
-        super().__init__(folder, self.secured.settings(plain, _MECHANISMS) | (config or {}))
-
-    def start(self) -> None:
-        """And add the users."""
-        super().start()
-        if not self._has_users:
-            _add_users(self.bootstrap_servers)
-            self._has_users = True
+    return SimBroker(folder, config, security=Listeners(folder))
 
 
-TLS_BROKERS: dict[str, type[TlsKafka | TlsSim]] = {
-    "broker_sim": TlsSim,
-    "apache_kafka": TlsKafka,
-}
+TLS_BROKERS = {"broker_sim": tls_sim, "apache_kafka": tls_kafka}

@@ -1,125 +1,123 @@
-"""Small steps with aiokafka, written as one writes them for Kafka."""
+"""aiokafka behind `support.clients.adapter`, in an event loop that runs in a thread.
+
+Its calls have the names of kafka-python's, so that their adapters are the same but for a few.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from support.brokers.prepared import wait_until_marked
-from support.brokers.probe import PAUSE_S, NotReady
-from support.clients.librdkafka import Seen
-
-TIMEOUT_S = 60.0
-TEST_TIMEOUT_S = 240.0
-T = TypeVar("T")
-
-
-def run(body: Coroutine[Any, Any, T]) -> T:
-    """Run a test's body in an event loop of its own."""
-
-    async def limited() -> T:
-        return await asyncio.wait_for(body, TEST_TIMEOUT_S)
-
-    return asyncio.run(limited())
+from aiokafka import (
+    AIOKafkaConsumer,
+    AIOKafkaProducer,
+    ConsumerRebalanceListener,
+    OffsetAndMetadata,
+    TopicPartition,
+)
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from aiokafka.errors import KafkaError
+from support.clients.adapter import SHORT_S, TIMEOUT_S, Client, Place, Reader, Record, Sent, Writer
+from support.clients.kafka_python import KafkaPythonReader, KafkaPythonWriter, Listening, named
 
 
-@asynccontextmanager
-async def started(client: T) -> AsyncIterator[T]:
-    """A producer or consumer that runs within the block."""
-    await client.start()
-    try:
-        yield client
-    finally:
-        await _stop(client)
+@functools.cache
+def _loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    return loop
 
 
-async def _stop(client: Any) -> None:
-    """A consumer that waits to fetch again from a broker that is away cancels its own task, and
-    hands that to its caller."""
-    try:
-        await client.stop()
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
+def in_loop(call: Callable[[], Any], timeout_s: float = 2 * TIMEOUT_S) -> Any:
+    """What a call, or what it gives to be awaited, gives in the event loop."""
+
+    async def body() -> Any:
+        found = call()
+        return await found if inspect.isawaitable(found) else found
+
+    return asyncio.run_coroutine_threadsafe(body(), _loop()).result(timeout_s)
 
 
-def producer(bootstrap: str, **settings) -> AIOKafkaProducer:
-    """A producer, not started. What it has written is in all replicas: only that can be read."""
-    return AIOKafkaProducer(bootstrap_servers=bootstrap, **({"acks": "all"} | settings))
+class Waiting:
+    """A client of aiokafka, started, whose calls wait for what they give."""
+
+    def __init__(self, made: Callable[[], Any]) -> None:
+        self.client = in_loop(made)
+        in_loop(self.client.start)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        call = getattr(self.client, name)
+        return lambda *words, **named: in_loop(lambda: call(*words, **named))
 
 
-def consumer(bootstrap: str, group: str | None, *topics: str, **settings) -> AIOKafkaConsumer:
-    """A consumer, not started, that begins at the earliest offset and commits when told."""
-    defaults = {
-        "auto_offset_reset": "earliest",
-        "enable_auto_commit": False,
-        "heartbeat_interval_ms": 200,
-        "fetch_max_wait_ms": 100,
-        # Who led a partition and does so no more is asked for its offsets until this is over.
-        "metadata_max_age_ms": 1000,
+class AiokafkaWriter(KafkaPythonWriter):
+    """Its producer. What it has written is in all replicas: only that can be read."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        if "batch_size" in settings:
+            settings["max_batch_size"] = settings.pop("batch_size")
+        self.made = Waiting(lambda: AIOKafkaProducer(**{"acks": "all"} | settings))
+
+    def wait(self, waiting: asyncio.Future) -> Sent:
+        told = in_loop(lambda: waiting)
+        return Sent(None, 0) if told is None else Sent(told.offset, told.timestamp)
+
+    def send_offsets(self, offsets: Mapping[Place, tuple[int, str]], reader: Reader) -> None:
+        assert isinstance(reader, AiokafkaReader)
+        self.made.send_offsets_to_transaction(reader.offsets_of(offsets), reader.group)
+
+    def close(self) -> None:
+        self.made.stop()
+
+
+class _Listener(Listening, ConsumerRebalanceListener):
+    pass
+
+
+class AiokafkaReader(KafkaPythonReader):
+    """Its consumer."""
+
+    assignors: ClassVar[dict[str, type]] = {
+        "range": RangePartitionAssignor,
+        "roundrobin": RoundRobinPartitionAssignor,
+        "sticky": StickyPartitionAssignor,
     }
-    return AIOKafkaConsumer(
-        *topics, bootstrap_servers=bootstrap, group_id=group, **(defaults | settings)
-    )
+    listener, place_of, offset_of = _Listener, TopicPartition, OffsetAndMetadata
+
+    def make(self, settings: dict[str, Any]) -> Any:
+        return Waiting(lambda: AIOKafkaConsumer(**{"fetch_max_wait_ms": 100} | settings))
+
+    def poll(self, wait_s: float = SHORT_S) -> list[Record]:
+        return self.records_of(self.made.getmany(timeout_ms=int(wait_s * 1000)))
+
+    def committed(self, place: Place) -> tuple[int, str | None] | None:
+        offset = self.made.committed(TopicPartition(*place))
+        return None if offset is None else (offset, None)
+
+    def close(self) -> None:
+        """A consumer that waits to fetch again from a broker that is away cancels its own task, and
+        hands that to its caller."""
+        with contextlib.suppress(asyncio.CancelledError):
+            self.made.stop()
 
 
-async def until(condition: Callable[[], bool | Awaitable[bool]], what: str) -> None:
-    """Return when the condition holds; NotReady naming `what` after TIMEOUT_S."""
-    deadline = asyncio.get_running_loop().time() + TIMEOUT_S
-    while True:
-        held = condition()
-        if inspect.isawaitable(held):
-            held = await held
-        if held:
-            return
-        if asyncio.get_running_loop().time() > deadline:
-            raise NotReady(f"waited {TIMEOUT_S} s for {what}")
-        await asyncio.sleep(PAUSE_S)
+class Aiokafka(Client):
+    """The library."""
 
+    name = "aiokafka"
 
-async def take(subscriber: AIOKafkaConsumer, count: int) -> list:
-    """The next `count` records."""
-    return [await asyncio.wait_for(subscriber.getone(), TIMEOUT_S) for _ in range(count)]
+    def new_writer(self, settings: dict[str, Any]) -> Writer:
+        return AiokafkaWriter(settings)
 
+    def new_reader(self, group: str | None, settings: dict[str, Any]) -> Reader:
+        return AiokafkaReader(group, settings)
 
-async def produce_values(bootstrap: str, topic: str, values, **settings) -> None:
-    """Produce each value, with itself as the key, and wait for all of them.
-
-    One of several brokers may be killed: what it has not answered is then not written twice.
-    """
-    settings = {"enable_idempotence": "," in bootstrap} | settings
-    async with started(producer(bootstrap, **settings)) as made:
-        sent = [await made.send(topic, one.encode(), key=one.encode()) for one in values]
-        await asyncio.gather(*sent)
-
-
-async def read_topic(
-    bootstrap: str, topic: str, *, isolation: str = "read_committed", start: int = 0, **settings
-) -> list[Seen]:
-    """Every record from an offset to the end that this isolation level has now.
-
-    Under read_committed that is what has been committed, not only what has its markers already.
-    """
-    if isolation == "read_committed":
-        wait_until_marked(bootstrap)
-    made = consumer(bootstrap, None, topic, isolation_level=isolation, **settings)
-    async with started(made) as reader:
-        await until(lambda: bool(reader.assignment()), f"the partitions of {topic}")
-        places = sorted(reader.assignment())
-        for place in places:
-            reader.seek(place, start)
-        ends = await reader.end_offsets(places)
-        seen: list[Seen] = []
-
-        async def ended() -> bool:
-            for records in (await reader.getmany(timeout_ms=50)).values():
-                seen.extend(Seen(one.partition, one.offset, one.key, one.value) for one in records)
-            return all([await reader.position(place) >= ends[place] for place in places])
-
-        await until(ended, f"the ends {ends}")
-        return sorted(seen)
+    def name_of(self, error: BaseException) -> str | None:
+        return named(error) if isinstance(error, KafkaError) else None

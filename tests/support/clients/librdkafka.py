@@ -118,7 +118,8 @@ def consumer(bootstrap: str, group: str, **settings) -> Consumer:
 
 
 def _dotted(settings: dict) -> dict:
-    return {name.replace("_", "."): value for name, value in settings.items()}
+    """But for callbacks."""
+    return {n if n.endswith("_cb") else n.replace("_", "."): v for n, v in settings.items()}
 
 
 def produce_values(

@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from confluent_kafka import KafkaError
-from confluent_kafka import TopicPartition as ConfluentPlace
-from kafka import TopicPartition
-from support.brokers.probe import wait_until
-from support.clients import aiokafka_client, kafka_python, librdkafka
+from support.clients.adapter import Client as Adapted
+from support.clients.adapter import Place
+from support.clients.aiokafka_client import Aiokafka
+from support.clients.kafka_python import KafkaPython
 from support.clients.kcat import kcat
+from support.clients.librdkafka_client import Librdkafka
 from support.harness.availability import available
 
 from txnlog_kafka.host.client import Client
@@ -24,7 +24,6 @@ from txnlog_kafka.operations.offsets import LATEST_TIMESTAMP
 from txnlog_spark.codec.decode import decode_batches
 
 FETCH_BYTES = 1_048_576
-Place = tuple[str, int]
 _KCAT_END = re.compile(r"Reached end of topic \S+ \[\d+\] at offset (\d+)")
 
 
@@ -74,108 +73,26 @@ def read_with_ours(
         return Reading(records, position)
 
 
-def read_with_librdkafka(
-    bootstrap: str,
-    place: Place,
-    *,
-    start: int = 0,
-    committed: bool = True,
-    fetch_bytes: int = FETCH_BYTES,
-) -> Reading:
-    """confluent-kafka: until the end of the partition is told."""
-    reader = librdkafka.consumer(
-        bootstrap,
-        f"reader-{place[0]}",
-        isolation_level=_isolation(committed),
-        enable_partition_eof=True,
-        max_partition_fetch_bytes=fetch_bytes,
-        fetch_wait_max_ms=50,
-    )
-    try:
-        reader.assign([ConfluentPlace(*place, start)])
-        records = []
-        while True:
-            message = reader.poll(librdkafka.TIMEOUT_S)
-            if message is None:
-                raise AssertionError(f"{place}: nothing, not even the end, after {records}")
-            if message.error() is None:
-                records.append((message.offset(), message.value().decode()))
-            elif message.error().code() == KafkaError._PARTITION_EOF:
-                return Reading(records, message.offset())
-            else:
-                raise AssertionError(f"{place}: {message.error()}")
-    finally:
-        reader.close()
+def read_with(library: Callable[[], Adapted]) -> Callable[..., Reading]:
+    """A library behind an adapter: until its position is at the end offset."""
 
+    def read(
+        bootstrap: str,
+        place: Place,
+        *,
+        start: int = 0,
+        committed: bool = True,
+        fetch_bytes: int = FETCH_BYTES,
+    ) -> Reading:
+        settings = {"isolation_level": _isolation(committed), "fetch_max_wait_ms": 50}
+        settings |= {"max_partition_fetch_bytes": fetch_bytes, "max_poll_records": 500}
+        with library() as client:
+            reader = client.consumer(bootstrap, **settings)
+            got = reader.read_to_ends([place], start)
+            records = [(each.offset, each.value.decode()) for each in got]
+            return Reading(records, reader.position(place))
 
-def read_with_kafka_python(
-    bootstrap: str,
-    place: Place,
-    *,
-    start: int = 0,
-    committed: bool = True,
-    fetch_bytes: int = FETCH_BYTES,
-) -> Reading:
-    """kafka-python: until its position is at the end offset."""
-    reader = kafka_python.consumer(
-        bootstrap,
-        None,
-        isolation_level=_isolation(committed),
-        max_partition_fetch_bytes=fetch_bytes,
-        fetch_max_wait_ms=50,
-    )
-    try:
-        where = TopicPartition(*place)
-        reader.assign([where])
-        reader.seek(where, start)
-        (end,) = reader.end_offsets([where]).values()
-        records: list[tuple[int, str]] = []
-
-        def ended() -> bool:
-            for batch in reader.poll(timeout_ms=50).values():
-                records.extend((one.offset, one.value.decode()) for one in batch)
-            return reader.position(where) >= end
-
-        wait_until(ended, f"the end {end} of {place}")
-        return Reading(records, reader.position(where))
-    finally:
-        reader.close()
-
-
-def read_with_aiokafka(
-    bootstrap: str,
-    place: Place,
-    *,
-    start: int = 0,
-    committed: bool = True,
-    fetch_bytes: int = FETCH_BYTES,
-) -> Reading:
-    """aiokafka: until its position is at the end offset."""
-
-    async def body() -> Reading:
-        made = aiokafka_client.consumer(
-            bootstrap,
-            None,
-            isolation_level=_isolation(committed),
-            max_partition_fetch_bytes=fetch_bytes,
-            fetch_max_wait_ms=50,
-        )
-        async with aiokafka_client.started(made) as reader:
-            where = TopicPartition(*place)
-            reader.assign([where])
-            reader.seek(where, start)
-            (end,) = (await reader.end_offsets([where])).values()
-            records: list[tuple[int, str]] = []
-
-            async def ended() -> bool:
-                for batch in (await reader.getmany(timeout_ms=50)).values():
-                    records.extend((one.offset, one.value.decode()) for one in batch)
-                return await reader.position(where) >= end
-
-            await aiokafka_client.until(ended, f"the end {end} of {place}")
-            return Reading(records, await reader.position(where))
-
-    return aiokafka_client.run(body())
+    return read
 
 
 def read_with_kcat(
@@ -208,8 +125,8 @@ def read_with_kcat(
 
 READERS: dict[str, Callable[..., Reading]] = {
     "ours": read_with_ours,
-    "librdkafka": read_with_librdkafka,
-    "kafka-python": read_with_kafka_python,
-    "aiokafka": read_with_aiokafka,
+    "librdkafka": read_with(Librdkafka),
+    "kafka-python": read_with(KafkaPython),
+    "aiokafka": read_with(Aiokafka),
     "kcat": read_with_kcat,
 }

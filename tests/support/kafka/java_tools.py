@@ -1,26 +1,23 @@
 """Apache Kafka's own command line tools and Java client, from the published jars, unchanged.
 
-`JavaHost` is one JVM for many calls: it runs the main method of any class of Kafka's tools, or of
-the few programs of ours in `support/kafka/java`, and returns exit code and output. `JavaProcess` is
-for what has to be a process of its own: because it is killed, or talks while it runs.
+`JavaHost` is one JVM for many calls: it runs the main method of any class of Kafka's tools and
+returns exit code and output, and `java` is what Python calls Java's classes by (py4j).
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
-import json
-import queue
 import re
 import shutil
-import struct
 import subprocess
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from py4j.java_gateway import GatewayParameters, JavaGateway, find_jar_path
+from py4j.protocol import Py4JError
 from support.brokers.apache_kafka import (
     JVM_OPTIONS,
     REPOSITORY,
@@ -30,10 +27,10 @@ from support.brokers.apache_kafka import (
     shared_classes,
 )
 from support.brokers.probe import NotReady
+from support.clients.talking import CALL_TIMEOUT_S
 
 SOURCES = Path(__file__).with_name("java")
 COMPILED = REPOSITORY / ".cache" / "java-tools"
-CALL_TIMEOUT_S = 90
 OPTIONS = (
     *JVM_OPTIONS,
     f"-Dlog4j2.configurationFile={SOURCES / 'log4j2.properties'}",
@@ -76,11 +73,6 @@ class Done:
         return [line for line in self.out.splitlines() if line.strip()]
 
     @property
-    def json(self) -> Any:
-        """Stdout as one JSON value."""
-        return json.loads(self.out)
-
-    @property
     def errors(self) -> set[str]:
         """The names of Kafka's error classes in the output, without "Exception"."""
         return set(re.findall(r"common\.errors\.(\w+)Exception", self.out + self.err))
@@ -94,7 +86,13 @@ class Done:
 def java_command() -> list[str]:
     """A JVM with Kafka's jars and our compiled programs, but for the class to run. Unavailable when
     a jar or the compiler is not had."""
-    return ["java", *OPTIONS, shared_classes(), "-cp", f"{jars()}/*:{_compiled()}"]
+    return [
+        "java",
+        *OPTIONS,
+        shared_classes(),
+        "-cp",
+        f"{jars()}/*:{_compiled()}:{find_jar_path()}",
+    ]
 
 
 def _compiled() -> Path:
@@ -124,20 +122,41 @@ def _compile(sources: list[Path], folder: Path) -> None:
 
 
 class JavaHost:
-    """One JVM that runs main methods, one at a time. A context manager."""
+    """One JVM, started when it is first needed; its tools run one at a time. A context manager."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        self._log = (folder / "java.log").open("ab")
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[str] | None = None
+        self._gateway: JavaGateway | None = None
 
     def __enter__(self) -> JavaHost:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
-        self._log.close()
+
+    @property
+    def java(self) -> Any:
+        """Java's packages: `java.org.apache.kafka.clients.admin.NewTopic("name", 1, 1)`."""
+        return (self._gateway or self._start()).jvm
+
+    def _start(self) -> JavaGateway:
+        # What tools write to temporary files goes with the session's folder.
+        command = [*java_command(), f"-Djava.io.tmpdir={self._folder}", "py4j.GatewayServer"]
+        with (self._folder / "java.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, "--enable-auth", "0"],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
+            )
+        assert self._process.stdout is not None
+        port, token = (self._process.stdout.readline().strip() for _ in range(2))
+        parameters = GatewayParameters(port=int(port), auth_token=token, auto_convert=True)
+        self._gateway = JavaGateway(gateway_parameters=parameters)
+        return self._gateway
 
     def run(
         self,
@@ -147,18 +166,20 @@ class JavaHost:
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> Done:
         """Run a main method to its end. A call that hangs ends the JVM and raises NotReady."""
-        process = self._process or self._start()
-        words = [main_class, *map(str, arguments)]
+        tools, process = self.java.Tools, self._process
+        assert process is not None
         stopper = threading.Timer(timeout_s, process.kill)
         stopper.start()
         try:
-            return self._call(process, words, stdin)
-        except (EOFError, BrokenPipeError):
-            self._process = None
-            process.wait()
+            code, *written = tools.call(main_class, [*map(str, arguments)], stdin.encode())
+        except Py4JError:
+            stopper.cancel()
+            self.stop()
+            words = [main_class, *arguments]
             raise NotReady(f"no end within {timeout_s} s, or a JVM that died: {words}") from None
         finally:
             stopper.cancel()
+        return Done(code, *(each.decode(errors="replace") for each in written))
 
     def ok(self, main_class: str, *arguments: object, **how: Any) -> Done:
         """The same for what must succeed."""
@@ -166,137 +187,10 @@ class JavaHost:
         assert done.code == 0, f"{main_class} {arguments}: {done}"
         return done
 
-    def _start(self) -> subprocess.Popen[bytes]:
-        self._process = subprocess.Popen(
-            # What tools write to temporary files goes with the session's folder.
-            [*java_command(), f"-Djava.io.tmpdir={self._folder}", "ToolHost"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-        )
-        return self._process
-
-    def _call(self, process: subprocess.Popen[bytes], words: list[str], stdin: str) -> Done:
-        assert process.stdin is not None
-        request = struct.pack(">i", len(words)) + b"".join(map(_sized, [*words, stdin]))
-        process.stdin.write(request)
-        process.stdin.flush()
-        (code,) = struct.unpack(">i", self._read(process, 4))
-        out, err = (self._read(process, *struct.unpack(">i", self._read(process, 4))) for _ in "oe")
-        return Done(code, out.decode(errors="replace"), err.decode(errors="replace"))
-
-    @staticmethod
-    def _read(process: subprocess.Popen[bytes], count: int) -> bytes:
-        assert process.stdout is not None
-        data = process.stdout.read(count)
-        if len(data) != count:
-            raise EOFError
-        return data
-
     def stop(self) -> None:
         """End the JVM."""
-        process, self._process = self._process, None
-        if process is not None:
-            assert process.stdin is not None
-            process.stdin.close()
-            process.wait(timeout=30)
-
-
-def _sized(text: str) -> bytes:
-    data = text.encode()
-    return struct.pack(">i", len(data)) + data
-
-
-class JavaProcess:
-    """A main method in a JVM of its own, whose lines of stdout are read while it runs."""
-
-    def __init__(self, folder: Path, main_class: str, *arguments: object) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._log_path = folder / f"{main_class.rpartition('.')[2]}.log"
-        with self._log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*java_command(), main_class, *map(str, arguments)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-            )
-        self.seen: list[str] = []
-        self._lines: queue.Queue[str | None] = queue.Queue()
-        threading.Thread(target=self._pump, daemon=True).start()
-
-    def __enter__(self) -> JavaProcess:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.kill()
-
-    def _pump(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._lines.put(line.rstrip("\n"))
-        self._lines.put(None)
-
-    def wait_line(
-        self, wanted: Callable[[str], bool], what: str, *, timeout_s: float = CALL_TIMEOUT_S
-    ) -> str:
-        """The next line that is `wanted`; those before it are in `seen`. NotReady otherwise."""
-        while True:
-            try:
-                line = self._lines.get(timeout=timeout_s)
-            except queue.Empty:
-                raise NotReady(
-                    f"nothing for {timeout_s} s instead of {what}{self._tail()}"
-                ) from None
-            if line is None:
-                raise NotReady(f"ended instead of {what}{self._tail()}")
-            self.seen.append(line)
-            if wanted(line):
-                return line
-
-    def wait_event(self, name: str, **fields: object) -> dict[str, Any]:
-        """The next JSON line with this `name` (or `event`) and these fields."""
-        found: dict[str, Any] = {}
-
-        def wanted(line: str) -> bool:
-            if not line.startswith("{"):
-                return False
-            found.clear()
-            found.update(json.loads(line))
-            given = found.get("name", found.get("event"))
-            return given == name and all(found.get(k) == v for k, v in fields.items())
-
-        self.wait_line(wanted, f"{name} {fields}")
-        return dict(found)
-
-    def account(self) -> str:
-        """Whether it still runs, and the end of what it has printed: for a test that fails."""
-        while not self._lines.empty():
-            self.seen.append(self._lines.get() or "(ended)")
-        return f"exit code {self._process.poll()}{self._tail()}"
-
-    def _tail(self) -> str:
-        lines = "\n".join(self.seen[-20:])
-        return f"\n{lines}\n{self._log_path.read_text(errors='replace')[-2000:]}"
-
-    def tell(self, line: str) -> None:
-        """Write a line to the program's stdin."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-
-    def wait_end(self, *, timeout_s: float = CALL_TIMEOUT_S) -> int:
-        """Wait for the program's end; its exit code."""
-        return self._process.wait(timeout=timeout_s)
-
-    def terminate(self) -> int:
-        """SIGTERM, as Ctrl-C does for these tools, and wait; its exit code."""
-        self._process.terminate()
-        return self.wait_end()
-
-    def kill(self) -> None:
-        """SIGKILL, and wait until the process is gone."""
-        self._process.kill()
-        self._process.wait()
+        if self._process is not None and self._gateway is not None:
+            self._gateway.close()
+            self._process.kill()
+            self._process.communicate()
+        self._process = self._gateway = None

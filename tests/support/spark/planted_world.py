@@ -23,7 +23,7 @@ import jks
 from cryptography.hazmat.primitives import serialization
 from support.brokers.certificates import Signed
 from support.brokers.probe import free_ports
-from support.brokers.tls_kafka import TlsSim
+from support.brokers.tls_kafka import tls_sim
 from support.clients.librdkafka import create_topic, produce_values
 from support.scripted.secured_broker import SecuredBroker
 from support.scripted.socket_broker import answer_bytes, metadata_answer
@@ -96,8 +96,8 @@ class World:
         self, folder: Path, stack: ExitStack, *, has_azure: bool, has_checkpoints: bool
     ) -> None:
         self.folder, self.has_checkpoints = folder, has_checkpoints
-        self.broker = stack.enter_context(TlsSim(folder / "broker"))
-        self.ca = self.broker.secured.ca
+        self.broker = stack.enter_context(tls_sim(folder / "broker"))
+        self.ca = self.broker.security.ca
         self.client = self.ca.sign()
         self.right = values("right", self.client)
         self.wrong = values("wrong", self.ca.sign())
@@ -168,7 +168,7 @@ class World:
         of = self.right | ({wrong: self.wrong[wrong]} if wrong else {})
         module = "org.apache.kafka.common.security.scram.ScramLoginModule required"
         return {
-            "kafka.bootstrap.servers": self.broker.secured.address("SASL_SSL"),
+            "kafka.bootstrap.servers": self.broker.security.address("SASL_SSL"),
             "kafka.security.protocol": "SASL_SSL",
             "kafka.sasl.mechanism": "SCRAM-SHA-512",
             "kafka.sasl.jaas.config": (
@@ -193,7 +193,7 @@ class World:
     def pem(self, key: str) -> Options:
         """TLS both ways; the key is that of `right` or another, as text."""
         return {
-            "kafka.bootstrap.servers": self.broker.secured.address("MUTUAL"),
+            "kafka.bootstrap.servers": self.broker.security.address("MUTUAL"),
             "kafka.security.protocol": "SSL",
             "kafka.ssl.truststore.certificates": self.ca.pem,
             "kafka.ssl.keystore.key": key,

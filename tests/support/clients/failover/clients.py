@@ -49,15 +49,17 @@ def go_program() -> list[str]:
     return [str(program)]
 
 
-def _python(name: str) -> list[str]:
-    return [sys.executable, str(HERE / name)]
+def _works(adapter: str) -> list[str]:
+    if adapter == "java":
+        java_command()
+    return [sys.executable, str(HERE / "works.py"), adapter]
 
 
 LIBRARIES = {
-    "librdkafka": lambda: _python("librdkafka_client.py"),
-    "Java client": lambda: [*java_command(), "FailoverClient"],
+    "librdkafka": lambda: _works("librdkafka"),
+    "Java client": lambda: _works("java"),
     "franz-go": go_program,
-    "kafka-python": lambda: _python("kafka_python_client.py"),
+    "kafka-python": lambda: _works("kafka-python"),
 }
 """Each gives the command of its program, or raises Unavailable."""
 
@@ -80,10 +82,11 @@ class Client:
         folder.mkdir(parents=True, exist_ok=True)
         self.library = library
         self.events: list[Event] = []
-        self._log = folder / "client.log"
-        with self._log.open("ab") as log:
+        self._folder = folder
+        with (folder / "client.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*LIBRARIES[library](), *words],
+                cwd=folder,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -124,10 +127,14 @@ class Client:
 
     def log_tail(self) -> str:
         """The last that it wrote of itself."""
-        return self._log.read_text(errors="replace")[-2000:]
+        return self._logged()[-2000:]
+
+    def _logged(self) -> str:
+        """Of the program, and of its JVM."""
+        return "".join(p.read_text(errors="replace") for p in self._folder.glob("*.log"))
 
     def logged_errors(self) -> set[str]:
         """Kafka's names of the brokers' errors that its log has, though the program saw none."""
-        text = self._log.read_text(errors="replace")
+        text = self._logged()
         named = set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", text)) & _NAMES
         return named | {_TEXTS[found] for found in _TEXT.findall(text)}

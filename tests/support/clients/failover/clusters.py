@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from support.brokers.kafka_cluster import KafkaCluster
-from support.brokers.sim_cluster import SimCluster
+from support.brokers.sim_broker import NODES, SimBroker
 from support.clients.failover.story import HEARTBEAT_MS, SESSION_TIMEOUT_MS, Failing
 
 SAME = {
@@ -20,10 +20,10 @@ SAME = {
 
 
 def _ours(folder: Path) -> Failing:
-    return SimCluster(folder, SAME | {
+    return SimBroker(folder, SAME | {
         "registry.session.timeout.ms": str(SESSION_TIMEOUT_MS),
         "registry.heartbeat.interval.ms": str(HEARTBEAT_MS),
-    })  # fmt: skip
+    }, brokers=NODES)  # fmt: skip
 
 
 def _kafkas(folder: Path) -> Failing:

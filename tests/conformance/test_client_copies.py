@@ -1,17 +1,20 @@
-"""Exactly once through the Java client: consume, transform, produce, with workers that come and go.
+"""Exactly once by a client: consume, transform, produce, with workers that come and go.
 
-Two workers of one group read a topic under read_committed and copy it in transactions that carry
-their offsets. One is killed in the middle of a transaction, one joins late, one leaves; what
+Workers of one group read a topic under read_committed and copy it in transactions that carry their
+offsets. One is killed in the middle of a transaction, one joins late, one leaves; what
 read_committed sees in the end is every input record once.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 
 import pytest
 from support.brokers.probe import NotReady, wait_until
+from support.clients import member
+from support.clients.adapter import params_of
 from support.clients.librdkafka import (
     committed_offsets,
     create_topic,
@@ -19,36 +22,40 @@ from support.clients.librdkafka import (
     read_topic,
     values_of,
 )
-from support.kafka.java_tools import JavaProcess
-
-pytestmark = pytest.mark.kafka
+from support.clients.talking import Talking
+from support.harness.availability import available
+from support.kafka.java_tools import java_command
 
 PARTITIONS = 4
 ROUNDS = 3
 ROUND_RECORDS = 200
+Start = Callable[[list[str]], Talking]
 
 
 class Copy:
-    """The topics of one copy, its input so far, and workers on it."""
+    """The topics of one copy, its input so far, and workers of a library on it."""
 
-    def __init__(self, start: Callable[..., JavaProcess], bootstrap: str, names, assignor: str):
-        self._start = start
+    def __init__(self, library: str, assignor: str, start: Start, bootstrap: str, names) -> None:
+        self._start, self._library, self._assignor = start, library, assignor
         self.bootstrap = bootstrap
         self.group = names("copy")
         self.input = create_topic(bootstrap, names("in"), PARTITIONS)
         self.output = create_topic(bootstrap, names("out"), PARTITIONS)
-        self.assignor = assignor
         self.fed: list[str] = []
-        self.workers: list[JavaProcess] = []
+        self.workers: list[Talking] = []
 
-    def worker(self, name: str, *, static: bool = False) -> JavaProcess:
+    def worker(self, name: str, *, static: bool = False) -> Talking:
         """Start a worker; its transactional id is its name."""
         # A static member's place and transaction are kept for as long as a restart may take.
-        session = ("30000", name) if static else ("6000", "-")
-        names = [self.input, self.output, self.group, f"{self.group}-{name}"]
-        worker = self._start("CopyWorker", self.bootstrap, *names, self.assignor, *session)
-        self.workers.append(worker)
-        return worker
+        timeout_ms = 30_000 if static else 6_000
+        settings = {"session_timeout_ms": timeout_ms}
+        settings["partition_assignment_strategy"] = self._assignor
+        if static:
+            settings["group_instance_id"] = name
+        words = [self._library, self.bootstrap, self.group, self.input, json.dumps(settings)]
+        words += [self.output, f"{self.group}-{name}", str(timeout_ms)]
+        self.workers.append(self._start([sys.executable, member.__file__, *words]))
+        return self.workers[-1]
 
     def feed(self) -> None:
         """Produce another round of input, to all partitions."""
@@ -75,22 +82,41 @@ class Copy:
         assert values_of(read_topic(self.bootstrap, self.output)) == sorted(self.fed)
 
 
-@pytest.fixture(
-    params=[pytest.param("RangeAssignor", marks=pytest.mark.chaos), "CooperativeStickyAssignor"]
-)
-def copy(request, java_process, broker, unique) -> Copy:
-    """A copy with each kind of rebalance."""
-    return Copy(java_process, broker.bootstrap_servers, unique, request.param)
-
-
-def owns(worker: JavaProcess, count: int) -> None:
-    """Wait until the worker says that it owns `count` partitions."""
-    worker.wait_line(
-        lambda line: '"assigned"' in line and len(json.loads(line)["partitions"]) == count,
-        f"{count} partitions",
+def copies(*names: str, chaos: tuple[str, ...] = ()) -> pytest.MarkDecorator:
+    """Of a test: the libraries, with the newest assignor of each; in long runs with others, too."""
+    newest = {"aiokafka": "range", "librdkafka": "cooperative-sticky", "java": "cooperative-sticky"}
+    params = [(each, newest[each.values[0]], []) for each in params_of(*names)]
+    params += [(each, "range", [pytest.mark.chaos]) for each in params_of(*chaos) if chaos]
+    return pytest.mark.parametrize(
+        ("library", "assignor"),
+        [
+            pytest.param(*each.values, assignor, marks=[*each.marks, *more])
+            for each, assignor, more in params
+        ],
     )
 
 
+@pytest.fixture
+def make_copy(library, assignor, talking, unique) -> Callable[[str], Copy]:
+    """A copy by this library."""
+    if library == "java":
+        available(java_command)
+    return lambda bootstrap: Copy(library, assignor, talking, bootstrap, unique)
+
+
+@pytest.fixture
+def copy(make_copy, bootstrap) -> Copy:
+    """A copy on each broker."""
+    return make_copy(bootstrap)
+
+
+def owns(worker: Talking, count: int) -> None:
+    """Wait until the worker says that it owns `count` partitions."""
+    while len(worker.wait_event("assigned")["partitions"]) != count:
+        pass
+
+
+@copies("librdkafka", "java", chaos=("java",))
 def test_workers_that_join_are_killed_in_mid_transaction_and_leave_copy_exactly_once(copy):
     first = copy.worker("first")
     owns(first, 4)
@@ -119,6 +145,7 @@ def test_workers_that_join_are_killed_in_mid_transaction_and_leave_copy_exactly_
     assert len(uncommitted) >= len(copy.fed) + stalled["records"]
 
 
+@copies("aiokafka", "librdkafka", "java", chaos=("java",))
 def test_a_static_worker_killed_in_mid_transaction_comes_back_without_a_rebalance(copy):
     workers = [copy.worker(name, static=True) for name in ("first", "second")]
     for each in workers:
@@ -135,9 +162,10 @@ def test_a_static_worker_killed_in_mid_transaction_comes_back_without_a_rebalanc
     copy.check()
 
 
-def test_the_copy_goes_on_over_a_killed_and_restarted_broker(java_process, new_broker, unique):
+@copies("java")
+def test_the_copy_goes_on_over_a_killed_and_restarted_broker(make_copy, new_broker):
     broker = new_broker()
-    copy = Copy(java_process, broker.bootstrap_servers, unique, "CooperativeStickyAssignor")
+    copy = make_copy(broker.bootstrap_servers)
     workers = [copy.worker(name, static=True) for name in ("first", "second")]
     for each in workers:
         owns(each, 2)

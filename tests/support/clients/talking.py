@@ -1,0 +1,124 @@
+"""Programs that are killed, or told something, while they run."""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from support.brokers.apache_kafka import die_with_parent
+from support.brokers.probe import NotReady
+
+CALL_TIMEOUT_S = 90
+
+
+class Talking:
+    """A process whose lines of stdout are read while it runs. A context manager."""
+
+    def __init__(self, folder: Path, command: Sequence[str]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._log_path = folder / "process.log"
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                cwd=folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
+            )
+        self.seen: list[str] = []
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=self._pump, daemon=True).start()
+
+    def __enter__(self) -> Talking:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.kill()
+
+    def _pump(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.endswith("\n"):  # the last one of a killed process may be torn
+                self._lines.put(line.rstrip("\n"))
+        self._lines.put(None)
+
+    def wait_line(
+        self, wanted: Callable[[str], bool], what: str, *, timeout_s: float = CALL_TIMEOUT_S
+    ) -> str:
+        """The next line that is `wanted`; those before it are in `seen`. NotReady otherwise."""
+        while True:
+            try:
+                line = self._lines.get(timeout=timeout_s)
+            except queue.Empty:
+                raise NotReady(
+                    f"nothing for {timeout_s} s instead of {what}{self._tail()}"
+                ) from None
+            if line is None:
+                raise NotReady(f"ended instead of {what}{self._tail()}")
+            self.seen.append(line)
+            if wanted(line):
+                return line
+
+    def wait_event(self, name: str, **fields: object) -> dict[str, Any]:
+        """The next JSON line with this `name` (or `event`) and these fields."""
+        found: dict[str, Any] = {}
+
+        def wanted(line: str) -> bool:
+            if not line.startswith("{"):
+                return False
+            found.clear()
+            found.update(json.loads(line))
+            given = found.get("name", found.get("event"))
+            return given == name and all(found.get(k) == v for k, v in fields.items())
+
+        self.wait_line(wanted, f"{name} {fields}")
+        return dict(found)
+
+    def so_far(self) -> list[str]:
+        """All whole lines until now."""
+        while not self._lines.empty():
+            line = self._lines.get()
+            if line is not None:
+                self.seen.append(line)
+        return self.seen
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._process.poll() is None
+
+    def account(self) -> str:
+        """Whether it still runs, and the end of what it has printed: for a test that fails."""
+        self.so_far()
+        return f"exit code {self._process.poll()}{self._tail()}"
+
+    def _tail(self) -> str:
+        lines = "\n".join(self.seen[-20:])
+        return f"\n{lines}\n{self._log_path.read_text(errors='replace')[-2000:]}"
+
+    def tell(self, line: str) -> None:
+        """Write a line to the program's stdin."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def wait_end(self, *, timeout_s: float = CALL_TIMEOUT_S) -> int:
+        """Wait for the program's end; its exit code."""
+        return self._process.wait(timeout=timeout_s)
+
+    def terminate(self) -> int:
+        """SIGTERM, as Ctrl-C does for these tools, and wait; its exit code."""
+        self._process.terminate()
+        return self.wait_end()
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until the process is gone."""
+        self._process.kill()
+        self._process.wait()
