@@ -10,11 +10,12 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from txnlog_kafka.wire.topics import TopicPartition
-from txnlog_spark import log_once
 from txnlog_spark.errors import OptionError
+from txnlog_spark.log_once import Warned
 from txnlog_spark.options.declared import OPTIONS, Use
 from txnlog_spark.options.kafka_configs import KAFKA_CONFIGS, NOT_YET, Support
 from txnlog_spark.options.parse import NO_EFFECT, check_cluster, parse_options
+from txnlog_spark.process_local import process_local
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.source.settings import read_source_settings
 
@@ -323,9 +324,9 @@ HARMFUL = {
 
 
 @pytest.fixture
-def told(monkeypatch, caplog):
+def told(caplog):
     """What is logged, by a process that has logged nothing yet."""
-    monkeypatch.setattr(log_once, "_logged", set())
+    process_local(Warned).clear()
     with caplog.at_level(logging.WARNING):
         yield lambda: [record.getMessage() for record in caplog.records]
 

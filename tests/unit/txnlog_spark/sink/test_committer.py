@@ -14,13 +14,14 @@ from support.query.commit_plans import record_batch
 from support.query.staged_messages import stage
 
 from txnlog_kafka.wire.messages import ApiKey as K
-from txnlog_spark import log_once
 from txnlog_spark.commit import batch_write
 from txnlog_spark.commit.plan import CommitOutcome
 from txnlog_spark.errors import (
     CommitStateUnknown,
     StagingFailed,
 )
+from txnlog_spark.log_once import Warned
+from txnlog_spark.process_local import process_local
 from txnlog_spark.sink import committer
 from txnlog_spark.sink.committer import commit_batch_write, commit_streaming
 from txnlog_spark.sink.settings import read_sink_settings
@@ -118,7 +119,7 @@ def test_a_write_that_is_committed_is_not_reported_as_failed_for_what_cannot_be_
         raise StagingFailed("not a directory of this user alone")
 
     monkeypatch.setattr(reader, "running_server", refuse)
-    monkeypatch.setattr(log_once, "_logged", set())
+    process_local(Warned).clear()
     with caplog.at_level(logging.WARNING):
         outcome = write(None)
     assert outcome is not None
