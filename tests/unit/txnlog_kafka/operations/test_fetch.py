@@ -364,7 +364,7 @@ def test_a_group_that_nobody_knows_has_no_offsets():
 
 
 def test_undecided_offsets_are_waited_for_and_never_returned_old():
-    """docs/faults.md B23."""
+    """docs/internals/faults.md B23."""
     cluster = ScriptedCluster(2)
     cluster.state.offsets["g"]["in", 0] = (5, "")
     cluster.state.pending["t"]["g", ("in", 0)] = (9, "")

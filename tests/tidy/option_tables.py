@@ -113,9 +113,10 @@ def configs_text() -> str:
     lines = [f"| {', '.join(names)} | {what} | {why} |" for (what, why), names in rows.items()]
     return (
         "# Configurations of Kafka's clients that the connector does not obey\n\n"
+        "For: owners of a job that sets such a configuration.\n\n"
         "Those it obeys are in the README. One without effect is taken, with one line in the log\n"
         "of a process; one that is refused is an error, and so is any other name. Written by\n"
-        "`tests/tidy/readme_options.py` from `txnlog_spark/options/kafka_configs.py`.\n\n"
+        "`tests/tidy/option_tables.py` from `txnlog_spark/options/kafka_configs.py`.\n\n"
         "| configuration | what becomes of it | why |\n|---|---|---|\n" + "\n".join(lines) + "\n"
     )
 

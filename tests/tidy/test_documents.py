@@ -1,4 +1,4 @@
-"""What the README says is so: the options, the commands, the files, the jobs' arguments."""
+"""What the documents say is so: the options, the commands, the files, the jobs' arguments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import shlex
 
 import pytest
-from tidy.readme_options import (
+from tidy.option_tables import (
     CONFIGS,
     GUIDE,
     README,
@@ -43,7 +43,7 @@ def code_blocks(language: str) -> list[str]:
 
 
 def test_the_options_are_those_of_the_code() -> None:
-    assert with_options(TEXT) == TEXT, "run python tests/tidy/readme_options.py"
+    assert with_options(TEXT) == TEXT, "run python tests/tidy/option_tables.py"
     assert CONFIGS.read_text(encoding="utf-8") == configs_text()
 
 
@@ -156,17 +156,25 @@ def test_no_broker_error_name_is_made_up() -> None:
     assert {name for name in names if f'"{name}"' not in errors} == set()
 
 
-def test_each_package_has_a_map_whose_paths_exist() -> None:
-    for package in ("txnlog_spark", "txnlog_kafka", "broker_sim"):
-        text = (ROOT / package / "ARCHITECTURE.md").read_text(encoding="utf-8")
-        paths = re.findall(r"^\| `([\w./]+)`", text, re.MULTILINE)
-        assert paths
-        named = set(re.findall(r"`([\w/]+(?:\.py|/))`", text)) | set(paths)
-        there = [f"/{p.relative_to(ROOT)}" for p in ROOT.glob("[!.]*/**/*")]
-        missing = {p for p in named if not any(t.endswith(f"/{p.rstrip('/')}") for t in there)}
-        assert missing == set(), package
-        rooms = {p.name for p in (ROOT / package).iterdir() if (p / "__init__.py").exists()}
-        files = {p.name for p in (ROOT / package).glob("[!_]*.py")}
-        table = " ".join(re.findall(r"^\| (`.+?) \|", text, re.MULTILINE))
-        told = set(re.findall(r"[`/]?([\w.]+?)/?`", table)) | {p.split("/")[0] for p in paths}
-        assert rooms | files <= told, f"{package}: {sorted((rooms | files) - told)}"
+MAP = ROOT / "docs" / "internals" / "architecture.md"
+
+
+@pytest.mark.parametrize("package", ["txnlog_spark", "txnlog_kafka", "broker_sim"])
+def test_each_package_has_a_map_whose_paths_exist(package: str) -> None:
+    document = MAP.read_text(encoding="utf-8")
+    (text,) = re.findall(
+        rf"^### Code map of {package}\n(.*?)^##", document, re.DOTALL | re.MULTILINE
+    )
+    table = re.findall(r"^\| (`.+?) \|", text, re.MULTILINE)
+    told = set(re.findall(r"[`/]?([\w.]+?)/?`", " ".join(table)))
+    told |= {path.split("/")[0] for row in table for path in re.findall(r"`([\w./]+)`", row)}
+    rooms = {p.name for p in (ROOT / package).iterdir() if (p / "__init__.py").exists()}
+    files = {p.name for p in (ROOT / package).glob("[!_]*.py")}
+    assert rooms | files <= told, f"{package}: {sorted((rooms | files) - told)}"
+
+
+def test_every_path_of_the_map_exists() -> None:
+    named = set(re.findall(r"`([\w/]+(?:\.py|/))`", MAP.read_text(encoding="utf-8")))
+    assert len(named) > 100
+    there = [f"/{p.relative_to(ROOT)}" for p in ROOT.glob("[!.]*/**/*")]
+    assert {p for p in named if not any(t.endswith(f"/{p.rstrip('/')}") for t in there)} == set()
