@@ -6,8 +6,8 @@ import re
 
 from tidy.tree import ROOT
 
-HEADING = re.compile(r"^### ([a-z_]+) (\d+(?:, \d+)*)((?: \w+=\w+)*)$", re.MULTILINE)
-LINE = re.compile(r"^([a-z_]+) (\d+)((?: \w+=\w+)*) ", re.MULTILINE)
+HEADING = re.compile(r"^### ([a-z_]+) (\d+(?:, \d+)*)((?: [\w.]+=[\w.]+)*)$", re.MULTILINE)
+LINE = re.compile(r"^([a-z_]+) (\d+)((?: [\w.]+=[\w.]+)*) ", re.MULTILINE)
 
 
 def explained(document: str) -> set[tuple[str, str, str]]:
@@ -29,7 +29,7 @@ def test_the_document_of_bugs_and_the_list_of_seeds_name_the_same() -> None:
 
 
 def test_a_heading_names_its_seeds_and_fields() -> None:
-    headings = "### a_b 1, 23 x=2 y=true\n\nc\n\n### random 7\n\n### No seed\n"
+    headings = "### a_b 1, 23 a.x=0.2 y=true\n\nc\n\n### random 7\n\n### No seed\n"
     assert explained(headings) == {
-        ("a_b", "1", " x=2 y=true"), ("a_b", "23", " x=2 y=true"), ("random", "7", ""),
+        ("a_b", "1", " a.x=0.2 y=true"), ("a_b", "23", " a.x=0.2 y=true"), ("random", "7", ""),
     }  # fmt: skip
