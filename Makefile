@@ -29,7 +29,7 @@ TESTS_CONFORMANCE := $(TESTS_CONFORMANCE_LONG) $(filter-out $(TESTS_CONFORMANCE_
 TESTS_WORLD := $(TESTS_FIRST) $(TESTS_LONG) $(TESTS_PROCESSES) $(TESTS_OTHER) $(TESTS_CONFORMANCE) tests/chaos
 # The tests of a file stay together, and the files in this order.
 WORKERS := -n 8 --dist loadfile --no-loadscope-reorder
-WHEEL_SOURCES := txnlog_spark txnlog_kafka broker_sim pyspark_txnlog setup.cfg pyproject.toml README.md LICENSE
+WHEEL_SOURCES := txnlog_spark txnlog_kafka broker_sim pyspark_txnlog setup.cfg pyproject.toml PACKAGE.md LICENSE
 PYTEST_ARGS ?=
 # Of `make check`.
 BASE ?= main
@@ -44,7 +44,7 @@ PICTURED := coordinator_of_three_dies
 # Or each of Spark's Python workers would compile all of our modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test check record simulate lint picture wheel bench chaos clean
+.PHONY: help setup java demo test check record simulate lint docs picture wheel bench chaos clean
 
 help:  ## what can be done here
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -65,7 +65,7 @@ $(READY): setup.cfg pyproject.toml
 	fi
 	@echo "== set-up: installing packages (a minute or three the first time)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--config-settings editable_mode=compat -e '.[demo,test,lint]'
+		--config-settings editable_mode=compat -e '.[demo,test,lint,docs]'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'pyjks>=20'
 	@touch $(READY)
 
@@ -106,6 +106,10 @@ lint: $(READY)  ## ruff, mypy and the import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(READY)  ## the documentation as a site, in build/docs; every link and anchor is followed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "== docs: open build/docs/index.html; to search in it: $(BIN)/mkdocs serve"
 
 picture: $(READY)  ## one transaction across three simulated brokers, as PICTURE=transaction.svg
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \

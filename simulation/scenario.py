@@ -1,7 +1,7 @@
 """What a simulation is to do: a scenario, declared as data (`scenarios/*.toml`).
 
 Its groups are the tables of the file: what the brokers, the query and others do, and how likely
-what happens to each of them is. Who needs to know of one is given the group.
+what happens to each of them is. A part of the run that needs one is given that group.
 """
 
 from __future__ import annotations

@@ -51,7 +51,10 @@ def is_secret(option_name: str) -> bool:
 
 
 class TxnLogError(Exception):
-    """The root. `condition` is a stable name for programs; the text is for people."""
+    """The root. `condition` is a stable name for programs; the text is for people.
+
+    Remedy: do what the text says; it names what is wrong.
+    """
 
     condition = "TXNLOG_ERROR"
 
@@ -69,7 +72,10 @@ class TxnLogError(Exception):
 
 
 class OptionError(TxnLogError):
-    """A wrong or unsupported option: which, what was given, what is allowed."""
+    """A wrong or unsupported option: which, what was given, what is allowed.
+
+    Remedy: set the option as the text says, or remove one that is not known.
+    """
 
     condition = "TXNLOG_OPTION"
 
@@ -85,7 +91,11 @@ class OptionError(TxnLogError):
 
 
 class RemoteProtocolError(TxnLogError):
-    """The broker's answer cannot be: wrong bytes, missing parts, no common version."""
+    """The broker's answer cannot be: wrong bytes, missing parts, no common version.
+
+    Remedy: see that the address is a listener of Kafka's, and that the broker's version is
+    supported.
+    """
 
     condition = "TXNLOG_PROTOCOL.REMOTE"
 
@@ -94,13 +104,18 @@ class SecurityRefused(RemoteProtocolError):
     """Broker and client do not trust each other: a certificate, a login, the security protocol.
 
     The text says which option to look at; asking again cannot help.
+
+    Remedy: look at the option that the text names; then start the query again.
     """
 
     condition = "TXNLOG_SECURITY"
 
 
 class BrokerError(TxnLogError):
-    """A broker refused. `code` is Kafka's number, `code_name` Kafka's name."""
+    """A broker refused. `code` is Kafka's number, `code_name` Kafka's name.
+
+    Remedy: look up Kafka's name of the error, which is at the end of the text.
+    """
 
     condition = "TXNLOG_BROKER"
 
@@ -111,31 +126,49 @@ class BrokerError(TxnLogError):
 
 
 class RetriableError(BrokerError):
-    """The same request may succeed later."""
+    """The same request may succeed later.
+
+    Remedy: start the query again when the broker is well; the client has asked until its time was
+    over.
+    """
 
     condition = "TXNLOG_BROKER.RETRIABLE"
 
 
 class AbortableError(BrokerError):
-    """This transaction cannot be committed; a new one with a new producer epoch may be."""
+    """This transaction cannot be committed; a new one with a new producer epoch may be.
+
+    Remedy: start the query again: the same batch is done in a new transaction.
+    """
 
     condition = "TXNLOG_BROKER.ABORTABLE"
 
 
 class FatalError(BrokerError):
-    """Asking again cannot help."""
+    """Asking again cannot help.
+
+    Remedy: look up Kafka's name of the error, which is at the end of the text, and remove its
+    cause.
+    """
 
     condition = "TXNLOG_BROKER.FATAL"
 
 
 class ProducerFenced(FatalError):
-    """A newer epoch of the transactional id exists: this holder must stop and write nothing."""
+    """A newer epoch of the transactional id exists: this holder must stop and write nothing.
+
+    Remedy: stop one of the two drivers; give two queries two transactional ids. Nothing was
+    written since the other one took over.
+    """
 
     condition = "TXNLOG_PRODUCER_FENCED"
 
 
 class UnknownTopic(FatalError):
-    """A topic does not exist and was not created in time. `topics` names all that are missing."""
+    """A topic does not exist and was not created in time. `topics` names all that are missing.
+
+    Remedy: create the topic, or correct its name.
+    """
 
     condition = "TXNLOG_UNKNOWN_TOPIC"
 
@@ -145,7 +178,11 @@ class UnknownTopic(FatalError):
 
 
 class RecordRefused(FatalError):
-    """A partition leader refused records for what they are: size, timestamp, CRC, policy."""
+    """A partition leader refused records for what they are: size, timestamp, CRC, policy.
+
+    Remedy: leave the row out, or raise the limit that the text names (kafka.max.request.size and
+    the topic's max.message.bytes).
+    """
 
     condition = "TXNLOG_RECORD_REFUSED"
 
@@ -155,6 +192,8 @@ class CommitStateUnknown(TxnLogError):
 
     Never to be treated as failed or as done, and never followed by an abort: the next
     InitProducerId and the stable progress read decide.
+
+    Remedy: start the query again: it asks the brokers.
     """
 
     condition = "TXNLOG_COMMIT_STATE_UNKNOWN"
@@ -166,19 +205,29 @@ class CommitStateUnknown(TxnLogError):
 
 
 class StagedBatchesInvalid(TxnLogError):
-    """Staged batches cannot be read back as they were written: torn file, wrong CRC."""
+    """Staged batches cannot be read back as they were written: torn file, wrong CRC.
+
+    Remedy: start the query again: the batch is done again. With stagingLocation, see that
+    executors and driver share it, and that one driver runs.
+    """
 
     condition = "TXNLOG_STAGED_BATCHES_INVALID"
 
 
 class DataLoss(TxnLogError):
-    """Records that should be read are gone. The text says which, and the remedy."""
+    """Records that should be read are gone. The text says which, and the remedy.
+
+    Remedy: set failOnDataLoss=false to go on with what is left, or start a new checkpoint.
+    """
 
     condition = "TXNLOG_DATA_LOSS"
 
 
 class OffsetOutOfRange(DataLoss):
-    """An offset lies outside what the partition holds."""
+    """An offset lies outside what the partition holds.
+
+    Remedy: set failOnDataLoss=false to go on with what is left, or start a new checkpoint.
+    """
 
     condition = "TXNLOG_DATA_LOSS.OFFSET_OUT_OF_RANGE"
 
@@ -205,19 +254,31 @@ class OffsetOutOfRange(DataLoss):
 
 
 class CorruptData(DataLoss):
-    """A broker reports, or serves, bytes that fail their CRC."""
+    """A broker reports, or serves, bytes that fail their CRC.
+
+    Remedy: restore the partition from a replica, or begin after the damage with startingOffsets
+    and a new checkpoint.
+    """
 
     condition = "TXNLOG_DATA_LOSS.CORRUPT"
 
 
 class OldMessageFormat(TxnLogError):
-    """Records of message format v0 or v1, which brokers serve as they were written."""
+    """Records of message format v0 or v1, which brokers serve as they were written.
+
+    Remedy: read such records once with format('kafka'), and begin after them with startingOffsets
+    and a new checkpoint.
+    """
 
     condition = "TXNLOG_OLD_MESSAGE_FORMAT"
 
 
 class DeadlineExceeded(TxnLogError):
-    """Not done in time. The text says how long, doing what, and the last error."""
+    """Not done in time. The text says how long, doing what, and the last error.
+
+    Remedy: look at the last error in the text. When brokers are only slow, raise
+    kafka.default.api.timeout.ms.
+    """
 
     condition = "TXNLOG_DEADLINE_EXCEEDED"
 

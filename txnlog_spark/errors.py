@@ -75,72 +75,123 @@ class TransactionTimedOut(TxnLogError):
     """The coordinator aborted the transaction: it was open longer than transaction.timeout.ms.
 
     Nothing of it is visible. The same batch with the same timeout would end in the same way.
+
+    Remedy: raise kafka.transaction.timeout.ms to what the text says and start the query: the same
+    batch is then committed once. maxOffsetsPerTrigger makes later ones smaller.
     """
 
     condition = "TXNLOG_TRANSACTION_TIMED_OUT"
 
 
 class ProgressError(TxnLogError):
-    """The committed progress of a query contradicts its checkpoint: a person must look."""
+    """The committed progress of a query contradicts its checkpoint: a person must look.
+
+    Remedy: do what the text says. A file of the checkpoint may be unreadable, or `progress set`
+    would go back.
+    """
 
     condition = "TXNLOG_PROGRESS"
 
 
 class ProgressMissing(ProgressError):
-    """The progress must exist and does not: the group's offsets expired or were deleted."""
+    """The progress must exist and does not: the group's offsets expired or were deleted.
+
+    Remedy: look whether the output has the batch, and say so with `python -m txnlog_spark
+    progress set --next-batch-id`; the text has the command for both answers.
+    """
 
     condition = "TXNLOG_PROGRESS.MISSING"
 
 
 class ProgressBehind(ProgressError):
-    """The checkpoint says that batches are done which the brokers do not know."""
+    """The checkpoint says that batches are done which the brokers do not know.
+
+    Remedy: if the output has all batches, say so with `python -m txnlog_spark progress set
+    --to-checkpoint` (of a named sink with `--sink NAME`). If not, start a new checkpoint with
+    startingOffsets=committed.
+    """
 
     condition = "TXNLOG_PROGRESS.BEHIND"
 
 
 class BatchReplanned(ProgressError):
-    """A committed batch came back with other source offsets: skipping or writing it is wrong."""
+    """A committed batch came back with other source offsets: skipping or writing it is wrong.
+
+    Remedy: restore the folders offsets and sources of the checkpoint as they were when the batch
+    was committed, or do what the text says besides.
+    """
 
     condition = "TXNLOG_PROGRESS.BATCH_REPLANNED"
 
 
 class AnotherOutput(ProgressError):
-    """The progress is that of another output: of another checkpoint, target or application."""
+    """The progress is that of another output: of another checkpoint, target or application.
+
+    Remedy: start the query with the topic of before until the batch is done, and then with the
+    other one. Two sinks of one query need a name each. A copy of the checkpoint needs an id of
+    its own.
+    """
 
     condition = "TXNLOG_PROGRESS.ANOTHER_OUTPUT"
 
 
 class CheckpointCopied(ProgressError):
-    """The checkpoint lies elsewhere than before, and whether it was moved or copied is open."""
+    """The checkpoint lies elsewhere than before, and whether it was moved or copied is open.
+
+    Remedy: a copy: give it a kafka.group.id (and a kafka.transactional.id, if that is set) and a
+    topic of its own. A moved one: start it once as before, or remove what is left at the old
+    place.
+    """
 
     condition = "TXNLOG_PROGRESS.CHECKPOINT_COPIED"
 
 
 class CommittedOffsetsMoved(ProgressError):
-    """The group's committed offsets are not where the query started from, or left them."""
+    """The group's committed offsets are not where the query started from, or left them.
+
+    Remedy: start the query with the newer checkpoint, or set the group's offsets back, or begin
+    with a new, empty checkpoint and startingOffsets=committed. Two queries need a group each.
+    """
 
     condition = "TXNLOG_PROGRESS.COMMITTED_OFFSETS_MOVED"
 
 
 class GroupHasOffsets(ProgressError):
-    """A new query would start elsewhere than its group's committed offsets, and move them."""
+    """A new query would start elsewhere than its group's committed offsets, and move them.
+
+    Remedy: go on from the committed offsets with startingOffsets=committed and a new, empty
+    checkpoint; or begin elsewhere on purpose with overwriteGroupOffsets=true, or with another
+    group.
+    """
 
     condition = "TXNLOG_PROGRESS.GROUP_HAS_OFFSETS"
 
 
 class NoCommittedOffsets(ProgressError):
-    """startingOffsets=committed, and the group has no committed offset in any partition."""
+    """startingOffsets=committed, and the group has no committed offset in any partition.
+
+    Remedy: correct the group's name, or set startingOffsets to committedOrEarliest or
+    committedOrLatest for a first start. After an expiry compare the output with the input first.
+    """
 
     condition = "TXNLOG_PROGRESS.NO_COMMITTED_OFFSETS"
 
 
 class WrongCluster(TxnLogError):
-    """Offsets, or a checkpoint, belong to another cluster than the one that is connected to."""
+    """Offsets, or a checkpoint, belong to another cluster than the one that is connected to.
+
+    Remedy: set kafka.bootstrap.servers to the cluster of the checkpoint, or start a new
+    checkpoint. Source and sink on two clusters go without group.id.
+    """
 
     condition = "TXNLOG_WRONG_CLUSTER"
 
 
 class StagingFailed(TxnLogError):
-    """The staging directory cannot be written, such as a full disk or a missing permission."""
+    """The staging directory cannot be written, such as a full disk or a missing permission.
+
+    Remedy: free space or grant access where the text says. Executors must reach the driver's
+    staging server: see stagingHost and stagingPort, or set stagingLocation.
+    """
 
     condition = "TXNLOG_STAGING"

@@ -1,6 +1,6 @@
 """What must hold in every run, checked on what clients saw and on what the disk holds.
 
-Numbers are those of `docs/invariants.md`; the invariants of the log itself are checked by
+Numbers are those of `docs/internals/invariants.md`; the invariants of the log itself are checked by
 `log_oracle` while it is written. A check raises `Violation`.
 """
 

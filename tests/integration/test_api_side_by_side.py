@@ -15,7 +15,7 @@ from support.spark.spark_kafka_jars import spark_kafka_jars
 
 pytestmark = pytest.mark.slow
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+MIGRATION = Path(__file__).resolve().parents[2] / "docs" / "migration.md"
 EVERY = [
     pytest.param(call, id=f"{kind.__name__}.{name}")
     for kind, calls in CALLS.items()
@@ -78,4 +78,4 @@ def test_a_call_does_what_it_does_with_sparks_own_connector(
     assert outcome is call.outcome, errors
     kafka_wrote, txnlog_wrote = (side.written() for side in sides)
     assert kafka_wrote == txnlog_wrote or outcome in (Outcome.KAFKA, Outcome.TXNLOG)
-    assert call.told in README.read_text()
+    assert call.told in MIGRATION.read_text()

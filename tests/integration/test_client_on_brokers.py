@@ -177,7 +177,7 @@ def test_a_second_driver_stops_the_first(broker, client, names):
     "step", ["add_partitions", "produce.first", "txn_offset_commit", "end_txn"]
 )
 def test_a_takeover_in_mid_transaction_leaves_one_copy(broker, client, names, step):
-    """docs/faults.md B44: the old driver goes on after a new one has done the batch."""
+    """docs/internals/faults.md B44: the old driver goes on after a new one has done the batch."""
     make_topics(client, names)
     plan, files = plan_for(names), new_checkpoint()
 
@@ -198,7 +198,7 @@ class DriverGone(TxnLogError):
 
 @pytest.mark.parametrize("step", [s for s in STEPS if s not in ("produce", "produce.middle")])
 def test_a_driver_killed_after_any_step_leaves_all_or_nothing(broker, client, names, step):
-    """Rows D of docs/faults.md without Spark: the restarted driver skips or does the batch."""
+    """Rows D of docs/internals/faults.md without Spark: the restart skips or does the batch."""
     make_topics(client, names)
     plan, files = plan_for(names), new_checkpoint()
     old = Client(broker.bootstrap_servers)
@@ -322,7 +322,7 @@ def test_a_transaction_timeout_over_the_brokers_limit_says_so(client, names):
 
 
 def test_a_transaction_that_outlives_its_timeout_is_fenced_and_redone(client, names):
-    """docs/faults.md L1."""
+    """docs/internals/faults.md L1."""
     make_topics(client, names)
     plan = plan_for(names, transaction_timeout_ms=1_000)
 

@@ -13,7 +13,7 @@ from support.spark.connector import Pipe, error_of, finish
 
 from txnlog_spark.client_cache import ConnectionSettings, client_for
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+OPERATING = Path(__file__).resolve().parents[2] / "docs" / "operating.md"
 HIDE_TRACEBACK = "spark.sql.execution.pyspark.udf.hideTraceback.enabled"
 FAST = {"kafka.default.api.timeout.ms": 8000, "kafka.request.timeout.ms": 2000}
 
@@ -199,4 +199,4 @@ def test_without_sparks_tracebacks_our_line_is_the_first(pipe: Pipe) -> None:
             assert "[TXNLOG_" in str(caught.value).splitlines()[0]
     finally:
         pipe.spark.conf.unset(HIDE_TRACEBACK)
-    assert f"`{HIDE_TRACEBACK}=true`" in README.read_text()
+    assert f"`{HIDE_TRACEBACK}=true`" in OPERATING.read_text()

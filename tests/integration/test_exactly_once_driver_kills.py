@@ -1,4 +1,4 @@
-"""Rows D of docs/faults.md: the driver is killed inside the commit, at six steps for all.
+"""Rows D of docs/internals/faults.md: the driver is killed inside the commit, at six steps for all.
 
 One query lives through all rows (`driver_rows`), then each row is judged. What is killed is
 the whole Spark application: the JVM, its Python workers and the driver program.

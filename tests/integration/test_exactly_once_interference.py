@@ -1,6 +1,8 @@
-"""Rows D of docs/faults.md beyond the plain kill: lost requests and answers, errors inside the
-commit, a driver that wakes up after another took over, and brokers killed inside the transaction.
-Real Spark applications, looked at from outside.
+"""Rows D of docs/internals/faults.md beyond the plain kill.
+
+Requests and answers are lost, errors are raised inside the commit, a driver wakes up after another
+took over, and brokers are killed inside the transaction. Real Spark applications, looked at from
+outside.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The word count is the file that PySpark installs. Of the "Structured Streaming + Kafka Integration
 Guide" each Python example is a row: the options that it sets, with the addresses and names of the
-test. Two things have to be added to the guide's writers, as the README says: `mode("append")` and
-the option `checkpointLocation`.
+test. Two things have to be added to the guide's writers, as docs/migration.md says:
+`mode("append")` and the option `checkpointLocation`.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from support.spark.api_calls import COLUMNS
 from support.spark.connector import Pipe, error_of
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 @pytest.fixture
@@ -27,8 +27,8 @@ def options_of(pipe: Pipe, equals: str) -> str:
     )
 
 
-def test_the_temporary_view_of_the_readme_is_read_and_joined(fed: Pipe) -> None:
-    (text,) = re.findall(r"```sql\n(.*?)```", README.read_text(), re.DOTALL)
+def test_the_temporary_view_of_the_documents_is_read_and_joined(fed: Pipe) -> None:
+    (text,) = re.findall(r"```sql\n(.*?)```", (DOCS / "reading.md").read_text(), re.DOTALL)
     text = text.replace("host:9092", fed.bootstrap).replace("'orders'", f"'{fed.input}'")
     create, query = text.split(";")
     fed.spark.sql(create)
@@ -66,8 +66,9 @@ def test_a_table_without_columns_is_refused_with_what_works(
     assert "SELECT ... WITH (...)" in error
 
 
-def test_what_spark_says_itself_is_in_the_readme(fed: Pipe) -> None:
-    text = " ".join(README.read_text().split())
+def test_what_spark_says_itself_is_in_the_documents(fed: Pipe) -> None:
+    pages = ("reading.md", "migration.md")
+    text = " ".join(word for name in pages for word in (DOCS / name).read_text().split())
     with pytest.raises(PySparkException) as direct:
         fed.spark.sql(f"SELECT * FROM txnlog.`{fed.input}`")
     told = "Unsupported data source type for direct query on files"

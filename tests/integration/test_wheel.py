@@ -16,7 +16,7 @@ from txnlog_spark import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("txnlog_spark", "txnlog_kafka", "broker_sim", "pyspark_txnlog", "jobs", "conf")
-FILES = ("setup.cfg", "pyproject.toml", "README.md", "LICENSE")
+FILES = ("setup.cfg", "pyproject.toml", "PACKAGE.md", "LICENSE")
 
 
 def run(folder: Path, *words: str, path: str = "") -> str:

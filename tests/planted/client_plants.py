@@ -1,6 +1,6 @@
 """Bugs planted in how the connector does things again: tasks, transactions, record batches.
 
-Numbers are those of the planted bugs in `docs/faults.md`.
+Numbers are those of the planted bugs in `docs/internals/faults.md`.
 """
 
 from __future__ import annotations

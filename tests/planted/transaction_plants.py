@@ -1,7 +1,7 @@
 """Bugs of transactions and of the log beneath them, planted in one broker: the only one there is,
 or one of three (see `one_planted`).
 
-The number in front is that of the table in docs/faults.md.
+The number in front is that of the table in docs/internals/faults.md.
 """
 
 from __future__ import annotations

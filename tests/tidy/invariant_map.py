@@ -1,4 +1,6 @@
-"""Who checks which invariant of `docs/invariants.md`. Run it to write that document's last column.
+"""Who checks which invariant of `docs/internals/invariants.md`.
+
+Run it to write that document's last column.
 
 A number is checked by tests that have `@pytest.mark.invariant(N)`, by the simulator, which prints
 it, and by an import contract that its row names.
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENT = ROOT / "docs" / "invariants.md"
+DOCUMENT = ROOT / "docs" / "internals" / "invariants.md"
 SIMULATOR = "simulation/checkers/invariants.py"
 ANOMALIES = "simulation/violation.py"
 CLUSTER_SECTION = "With the cluster"

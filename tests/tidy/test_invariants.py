@@ -44,7 +44,7 @@ def test_every_test_that_the_documents_name_exists() -> None:
     paths = list((map_.ROOT / "tests").rglob("*.py"))
     sources = [path.read_text(encoding="utf-8") for path in paths]
     names = {name for text in sources for name in re.findall(r"def (test_\w+)", text)}
-    texts = [path.read_text(encoding="utf-8") for path in (map_.ROOT / "docs").glob("*.md")]
+    texts = [path.read_text(encoding="utf-8") for path in (map_.ROOT / "docs").rglob("*.md")]
     named = {name for text in texts for name in re.findall(r"`(test_\w+)`", text)}
     assert len(named) > 100
     assert named <= names | {p.stem for p in paths}, sorted(named - names)

@@ -6,21 +6,21 @@ import re
 
 from tidy.tree import ROOT
 
-ROW = re.compile(r"^\| ([a-z_]+) (\d+(?:, \d+)*)((?: [\w.]+=[\w.]+)*) \|", re.MULTILINE)
+HEADING = re.compile(r"^### ([a-z_]+) (\d+(?:, \d+)*)((?: [\w.]+=[\w.]+)*)$", re.MULTILINE)
 LINE = re.compile(r"^([a-z_]+) (\d+)((?: [\w.]+=[\w.]+)*) ", re.MULTILINE)
 
 
 def explained(document: str) -> set[tuple[str, str, str]]:
-    """(scenario, seed, fields) of the tables."""
+    """(scenario, seed, fields) of the headings."""
     return {
         (name, seed, fields)
-        for name, seeds, fields in ROW.findall(document)
+        for name, seeds, fields in HEADING.findall(document)
         for seed in seeds.split(", ")
     }
 
 
 def test_the_document_of_bugs_and_the_list_of_seeds_name_the_same() -> None:
-    document = (ROOT / "docs" / "simulator-bugs.md").read_text(encoding="utf-8")
+    document = (ROOT / "docs" / "internals" / "simulator-bugs.md").read_text(encoding="utf-8")
     listed = (ROOT / "tests" / "sim" / "regression_seeds.txt").read_text(encoding="utf-8")
     run = [line for line in listed.splitlines() if not line.startswith("#")]
     found = LINE.findall(listed)
@@ -28,8 +28,8 @@ def test_the_document_of_bugs_and_the_list_of_seeds_name_the_same() -> None:
     assert explained(document) == set(found)
 
 
-def test_a_row_names_its_seeds_and_fields() -> None:
-    rows = "| a_b 1, 23 a.x=0.2 y=true | c | d |\n| random 7 | c |\n| no seed | c |\n"
-    assert explained(rows) == {
+def test_a_heading_names_its_seeds_and_fields() -> None:
+    headings = "### a_b 1, 23 a.x=0.2 y=true\n\nc\n\n### random 7\n\n### No seed\n"
+    assert explained(headings) == {
         ("a_b", "1", " a.x=0.2 y=true"), ("a_b", "23", " a.x=0.2 y=true"), ("random", "7", ""),
     }  # fmt: skip

@@ -14,7 +14,9 @@ from tidy import rules
 from tidy.rules import Violation
 from tidy.tree import PRODUCT, ROOT, SKIPPED_FOLDERS, read_tree, refuse
 
-TEXT_SUFFIXES = {".py", ".md", ".cfg", ".toml", ".properties", ".sh", ".json", ".txt", ""}
+TEXT_SUFFIXES = {".py", ".md", ".cfg", ".toml", ".yml", ".properties", ".sh", ".json", ".txt", ""}
+SHOWN = {".ci", ".github"}
+"""Hidden folders that a person reads all the same."""
 
 PRINTING = re.compile(r"^(jobs/|(\w+/)+__main__\.py$|(\w+/)+cli\.py$)")
 """The entry points: what they print is what they are for."""
@@ -72,7 +74,7 @@ def read_texts() -> dict[str, str]:
     found = {}
     for path in sorted(ROOT.rglob("*")):
         parts = path.relative_to(ROOT).parts
-        hidden = any(part.startswith(".") and part != ".ci" for part in parts[:-1])
+        hidden = any(part.startswith(".") and part not in SHOWN for part in parts[:-1])
         skipped = hidden or SKIPPED_FOLDERS & set(parts) or any("egg-info" in p for p in parts)
         if skipped or path.suffix not in TEXT_SUFFIXES or not path.is_file():
             continue

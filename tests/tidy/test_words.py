@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import pytest
 from tidy import rules
-from tidy.tree import PRODUCT, ROOT, read_tree, refuse
+from tidy.tree import PRODUCT, read_documents, read_tree, refuse
 from tidy.words import check_words
-
-DOCUMENTS = ("README.md", "docs/*.md", "*/*.md")
 
 
 def test_the_product_and_its_documents_use_plain_words() -> None:
-    paths = {path for pattern in DOCUMENTS for path in ROOT.glob(pattern)}
-    documents = {p.relative_to(ROOT).as_posix(): p.read_text(encoding="utf-8") for p in paths}
-    assert {"README.md", "docs/invariants.md", "broker_sim/DIFFERENCES.md"} <= set(documents)
-    texts = {**read_tree(*PRODUCT), **documents}
+    texts = {**read_tree(*PRODUCT), **read_documents()}
     refuse([found for path, text in sorted(texts.items()) for found in check_words(path, text)])
 
 

@@ -25,6 +25,17 @@ def read_tree(*folders: str) -> dict[str, str]:
     }
 
 
+def read_documents() -> dict[str, str]:
+    """Path relative to the root -> text, of all Markdown files."""
+    found = {}
+    for path in sorted(ROOT.rglob("*.md")):
+        relative = path.relative_to(ROOT)
+        hidden = any(part.startswith(".") and part != ".github" for part in relative.parts)
+        if not hidden and not SKIPPED_FOLDERS & set(relative.parts):
+            found[relative.as_posix()] = path.read_text(encoding="utf-8")
+    return found
+
+
 def refuse(violations: list[Violation]) -> None:
     """Fail with one line a finding."""
     assert not violations, "\n" + "\n".join(map(str, violations))

@@ -7,7 +7,7 @@ checkpoint with each batch that is begun, and is in the progress that the batch'
 commits: the target in clear, all else as a digest.
 
 When the recorded value and the present one differ, the table says what that is
-(docs/commit-protocol.md has the same one, with examples):
+(docs/internals/commit-protocol.md has the same one, with examples):
 
     checkpoint's place   the original   transactional id   target       it is
     same                                any                any          the same query

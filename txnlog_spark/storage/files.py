@@ -1,8 +1,8 @@
 """What the connector does with files, whatever store they are in.
 
 A path is a `Location`'s text, or one below it. There is no rename here and no conditional write:
-the commit protocol needs neither (docs/commit-protocol.md), and not every store has them. What
-cannot be done raises OSError, whose text has no secrets; a missing file is not an error.
+the commit protocol needs neither (docs/internals/commit-protocol.md), and not every store has
+them. What cannot be done raises OSError, whose text has no secrets; a missing file is not an error.
 """
 
 from __future__ import annotations

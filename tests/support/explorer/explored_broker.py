@@ -91,7 +91,7 @@ class LateMarkerState(FakeState):
         return self.check(name, producer_id, producer_epoch)
 
     def end(self, name: str, producer_id: int, epoch: int, *, committed: bool, v2: bool) -> int:
-        """EndTxn, by the table in `docs/commit-protocol.md`."""
+        """EndTxn, by the table in `docs/internals/commit-protocol.md`."""
         txn = self.transactions.get(name)
         if txn is None or txn.producer_id != producer_id or txn.state not in PREPARED:
             code = super().end(name, producer_id, epoch, committed=committed, v2=v2)

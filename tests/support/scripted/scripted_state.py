@@ -98,7 +98,7 @@ class FakeState:
         txn.groups |= groups
 
     def end(self, name: str, producer_id: int, epoch: int, *, committed: bool, v2: bool) -> int:
-        """EndTxn, by the table in `docs/commit-protocol.md`."""
+        """EndTxn, by the table in `docs/internals/commit-protocol.md`."""
         txn = self.transactions.get(name)
         if txn is None or txn.producer_id != producer_id:
             return E.INVALID_PRODUCER_ID_MAPPING

@@ -1,7 +1,7 @@
 """The public methods of Spark's readers and writers, as calls that any Kafka connector is given.
 
 Each call is made with `kafka`, Spark's own connector, and with `txnlog`. `Outcome` is what must
-come of the two; a call that only `kafka` takes names the row of the README that says so.
+come of the two; a call that only `kafka` takes names the row of docs/migration.md that says so.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a method, and what comes of it; `told` stands in the README."""
+    """One call of a method, and what comes of it; `told` stands in docs/migration.md."""
 
     make: Callable[[Side], Any]
     outcome: Outcome = Outcome.BOTH

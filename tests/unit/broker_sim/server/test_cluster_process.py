@@ -219,7 +219,7 @@ def test_after_an_unclean_stop_a_broker_of_a_cluster_reads_its_logs_from_the_med
 
 
 def test_brokers_whose_registry_has_lost_its_directory_stop_and_keep_all_until_it_is_back(cluster):
-    """docs/faults.md K4. What the errors advise is done: the directory is put back."""
+    """docs/internals/faults.md K4. What the errors advise is done: the directory is put back."""
     admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
     admin.create_topics([NewTopic("paid", 3, 3)])
     admin.close()

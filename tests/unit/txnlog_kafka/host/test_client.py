@@ -196,7 +196,7 @@ def test_an_answer_that_cannot_be_decoded_is_final(broker):
 
 
 def test_a_connection_that_the_broker_closed_while_idle_is_opened_anew(broker):
-    """docs/faults.md B40: a trigger interval longer than connections.max.idle.ms."""
+    """docs/internals/faults.md B40: a trigger interval longer than connections.max.idle.ms."""
     with Client(broker.bootstrap_servers) as client:
         client.run(ask(metadata_call()))
         broker.close_connections()

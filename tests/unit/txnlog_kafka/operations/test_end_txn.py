@@ -62,7 +62,7 @@ def test_a_first_definite_answer_rules_the_commit_out(code):
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_lost_answer_is_asked_for_again_without_abort_or_second_transaction(version):
-    """docs/faults.md D17."""
+    """docs/internals/faults.md D17."""
     cluster = with_baseline(version)
     plan = build_plan()
     cluster.script(K.END_TXN, ANSWER_LOST, ANSWER_LOST)
@@ -114,7 +114,7 @@ def test_an_unknown_outcome_is_resolved_by_a_new_epoch_and_the_stable_progress(v
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_the_coordinator_timing_out_the_transaction_is_fenced_and_redone_by_the_restart(version):
-    """docs/faults.md L1: paused longer than transaction.timeout.ms before end_txn."""
+    """docs/internals/faults.md L1: paused longer than transaction.timeout.ms before end_txn."""
     cluster = with_baseline(version)
     plan = build_plan()
 
@@ -138,7 +138,7 @@ def test_the_coordinator_timing_out_the_transaction_is_fenced_and_redone_by_the_
 )
 @pytest.mark.parametrize("version", [1, 2])
 def test_of_two_drivers_exactly_one_commits_the_batch(version, step):
-    """docs/faults.md B44: the second takes over while the first stands at a step."""
+    """docs/internals/faults.md B44: the second takes over while the first stands at a step."""
     cluster = with_baseline(version)
     plan = build_plan()
     when = "after" if step.startswith("produce.") else "before"
@@ -170,7 +170,7 @@ EXPIRES_SOON = {
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_an_idle_query_whose_id_expired_gets_a_new_producer_id(version):
-    """docs/faults.md L4, live driver: transactional.id.expiration.ms passed between batches."""
+    """docs/internals/faults.md L4, live driver: transactional.id.expiration.ms has passed."""
     cluster = with_baseline(version, config=EXPIRES_SOON)
     session = cluster.session()
     commit(cluster, build_plan(0), session)

@@ -146,7 +146,7 @@ def test_several_staged_parts_of_one_partition_keep_their_order():
 @pytest.mark.parametrize("fault", [LOST, ANSWER_LOST], ids=["lost", "answer"])
 @pytest.mark.parametrize("position", range(5))
 def test_a_retry_sends_the_same_bytes_with_the_same_sequence(position, fault):
-    """docs/faults.md B18: one of five requests in flight has no answer."""
+    """docs/internals/faults.md B18: one of five requests in flight has no answer."""
     cluster = CoreBroker(2)
     cluster.script(K.PRODUCE, *[None] * position, fault)
     plan = build_plan(staged=(many(0, 12),), produce_request_bytes=100)
@@ -165,7 +165,7 @@ def test_out_of_order_behind_a_failed_batch_is_a_consequence_not_a_lost_transact
 
 
 def test_out_of_order_in_front_loses_the_transaction():
-    """docs/faults.md B17: never InitProducerId in the middle and then commit."""
+    """docs/internals/faults.md B17: never InitProducerId in the middle and then commit."""
     cluster = with_baseline()
     cluster.script(K.PRODUCE, refused(E.OUT_OF_ORDER_SEQUENCE_NUMBER))
     with pytest.raises(AbortableError):
@@ -189,7 +189,7 @@ def test_a_moved_leader_is_found_and_gets_the_same_bytes():
 
 
 def test_metadata_that_forgets_the_topic_for_a_while_resets_no_sequence():
-    """docs/faults.md B16: librdkafka 1.9 lost data this way."""
+    """docs/internals/faults.md B16: librdkafka 1.9 lost data this way."""
     cluster = CoreBroker(2)
     known = dict(cluster.leaders)
 
@@ -292,7 +292,7 @@ def test_after_an_error_the_caller_knows_how_far_it_got():
 
 
 def test_sequences_wrap_to_0_within_a_batch():
-    """docs/faults.md B15. With version 2 the leader wants 0 of a producer that it does not know."""
+    """docs/internals/faults.md B15. With version 2 the leader wants 0 of an unknown producer."""
     cluster = CoreBroker(1)
     five = record_batch(*"abcde")
     plan = ProducePlan(0, (staged("out", 0, five, record_batch("f")),))

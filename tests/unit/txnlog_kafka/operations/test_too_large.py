@@ -109,7 +109,7 @@ def test_a_batch_of_which_an_earlier_try_was_appended_is_not_appended_again_in_p
 
 
 def test_a_record_that_is_too_large_says_which_limit_and_nothing_becomes_visible():
-    """docs/faults.md L11: what the error advises helps."""
+    """docs/internals/faults.md L11: what the error advises helps."""
     cluster = limited(300)
     rows = record_batch("small", "y" * 600, "small")
     with pytest.raises(RecordRefused) as caught:

@@ -1,6 +1,6 @@
 """Bugs planted in the commit on purpose: the checks that hold it must notice each of them.
 
-The numbers are those of the planted bugs in `docs/faults.md`.
+The numbers are those of the planted bugs in `docs/internals/faults.md`.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def delayed_end_txn(cluster):
 
 
 def test_a_delayed_end_txn_is_fenced_by_the_new_epoch():
-    """docs/faults.md B3."""
+    """docs/internals/faults.md B3."""
     cluster = with_baseline(1)
     assert delayed_end_txn(cluster).attempts == 1
     assert len(cluster.committed_values("out", 0)) == 6

@@ -1,6 +1,6 @@
 """Loading, moving and losing a partition of the offsets log, and field bugs that concern groups.
 
-The names B23 to B29 are those of the field bugs in `docs/faults.md`.
+The names B23 to B29 are those of the field bugs in `docs/internals/faults.md`.
 """
 
 from __future__ import annotations

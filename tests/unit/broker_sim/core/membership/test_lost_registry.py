@@ -313,7 +313,10 @@ def test_brokers_that_start_with_an_older_copy_of_the_registry_refuse_until_the_
 def test_what_an_older_copy_of_the_registry_does_not_name_is_kept_and_served_when_renamed_back(
     empty_cluster,
 ):
-    """No broker notices it, as nothing says how far it had read: docs/cluster.md has what to do."""
+    """No broker notices it, as nothing says how far it had read.
+
+    docs/broker/cluster.md has what to do.
+    """
     cluster = empty_cluster
     newest = start_with_an_older_registry(cluster)
     set_all_aside(cluster)

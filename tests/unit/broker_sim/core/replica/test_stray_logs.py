@@ -69,7 +69,7 @@ def strays(disk: SimDisk) -> list[str]:
 
 
 def rename_back(disk: SimDisk, newest: SimDisk) -> SimDisk:
-    """As docs/cluster.md says, for what was set aside, if it was."""
+    """As docs/broker/cluster.md says, for what was set aside, if it was."""
     put_metadata(disk, newest)
     for stray in strays(disk):
         disk.apply(Delete("orders-0"))

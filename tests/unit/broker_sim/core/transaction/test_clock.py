@@ -1,7 +1,7 @@
 """A transaction's timeout runs on the process's own clock; the wall clock matters for loads only.
 
-docs/faults.md L3: a jump of the wall clock neither aborts a young transaction nor keeps the one of
-a dead producer open.
+docs/internals/faults.md L3: a jump of the wall clock neither aborts a young transaction nor keeps
+the one of a dead producer open.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The tables of options in the README and in docs/kafka-configs.md, made from those in the code.
+"""The options in docs/options.md, migration.md and kafka-configs.md, made from those in the code.
 
-Run it to write both.
+Run it to write them.
 """
 
 from __future__ import annotations
@@ -8,10 +8,18 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from txnlog_spark.options.declared import Option
 
 ROOT = Path(__file__).resolve().parents[2]
-README = ROOT / "README.md"
-CONFIGS = ROOT / "docs" / "kafka-configs.md"
+OPTIONS_PAGE = ROOT / "docs" / "options.md"
+MIGRATION_PAGE = ROOT / "docs" / "migration.md"
+CONFIGS_PAGE = ROOT / "docs" / "kafka-configs.md"
+CELL_CHARACTERS_MAX = 120
+SHORT_CHARACTERS_MAX = 100
+STORAGE_PREFIX = "txnlog.fs."
 GUIDE = (
     "assign", "subscribe", "subscribePattern", "kafka.bootstrap.servers", "startingTimestamp",
     "startingOffsetsByTimestamp", "startingOffsets", "endingTimestamp", "endingOffsetsByTimestamp",
@@ -28,8 +36,21 @@ GUIDE = (
 maxRecordsPerPartition, which the connector has and the guide had not yet."""
 
 
-def options_table() -> str:
-    """Markdown: one row an option, in the order of the table in the code."""
+def group_of(option: Option) -> str:
+    """The table that has an option: connection, security, storage, read or write."""
+    from txnlog_spark.options.declared import Use
+
+    if option.sets == "connection.security":
+        return "security"
+    if option.name.startswith(("staging", "checkpointLocation", STORAGE_PREFIX)):
+        return "storage"
+    if option.use is Use.ALL:
+        return "connection"
+    return "read" if option.use & Use.READ else "write"
+
+
+def options_table(group: str) -> str:
+    """Markdown: one row an option, in the order of the code; below it what a cell cannot hold."""
     from txnlog_spark.options.declared import OPTIONS, Use
 
     words = {
@@ -41,14 +62,24 @@ def options_table() -> str:
         Use.READ_BATCH: "batch read",
         Use.WRITE_BATCH: "batch write",
     }
-    lines = ["| option | for | default | meaning |", "|---|---|---|---|"]
+    rows, below = [], []
     for option in OPTIONS:
+        if group_of(option) != group:
+            continue
         names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases))
         default = "" if option.default is None else f"`{str(option.default).lower()}`"
         if isinstance(option.default, str):
             default = f"`{option.default}`"
-        lines.append(f"| {names} | {words[option.use]} | {default} | {option.doc} |")
-    return "\n".join(lines) + "\n"
+        meaning = option.doc
+        if len(meaning) > CELL_CHARACTERS_MAX:
+            below.append(f"- `{option.name}`: {meaning}")
+            first = re.split(r"[.:;] ", meaning)[0]
+            if len(first) > SHORT_CHARACTERS_MAX:
+                first = first.split(", ")[0]
+            meaning = f"{first}: see below."
+        rows.append(f"| {names} | {words[option.use]} | {default} | {meaning} |")
+    head = ["| option | for | default | meaning |", "|---|---|---|---|"]
+    return "\n".join([*head, *rows, *(["", *below] if below else [])]) + "\n"
 
 
 def outcomes(name: str) -> dict[str, str]:
@@ -84,9 +115,9 @@ WORDS = {
 }
 
 
-def guide_table() -> str:
+def guide_list() -> str:
     """Markdown: what becomes of each option of Spark's guide, uses with one outcome together."""
-    lines = ["| option | what becomes of it |", "|---|---|"]
+    lines = []
     for name in GUIDE:
         uses: dict[str, list[str]] = {}
         for word, outcome in outcomes(name).items():
@@ -96,41 +127,43 @@ def guide_table() -> str:
             for outcome, words in uses.items()
             if outcome != "refused"
         ]
-        lines.append(f"| `{name}` | {'; '.join(told)} |")
+        lines.append(f"- `{name}`: {'; '.join(told)}")
     return "\n".join(lines) + "\n"
 
 
-def configs_text() -> str:
-    """The whole of docs/kafka-configs.md."""
-    from txnlog_spark.options.kafka_configs import KAFKA_CONFIGS, Support
+def configs_list(standing: str) -> str:
+    """Markdown: the configurations that have no effect, or are refused, by the reason."""
+    from txnlog_spark.options.kafka_configs import KAFKA_CONFIGS
 
-    rows: dict[tuple[str, str], list[str]] = {}
+    names: dict[str, list[str]] = {}
     for name, config in KAFKA_CONFIGS.items():
-        if config.standing is Support.SUPPORTED:
-            continue
-        but = f" (another value is refused: {config.allowed})" if config.allowed else ""
-        rows.setdefault((config.standing.value, config.why + but), []).append(f"`{name}`")
-    lines = [f"| {', '.join(names)} | {what} | {why} |" for (what, why), names in rows.items()]
-    return (
-        "# Configurations of Kafka's clients that the connector does not obey\n\n"
-        "Those it obeys are in the README. One without effect is taken, with one line in the log\n"
-        "of a process; one that is refused is an error, and so is any other name. Written by\n"
-        "`tests/tidy/readme_options.py` from `txnlog_spark/options/kafka_configs.py`.\n\n"
-        "| configuration | what becomes of it | why |\n|---|---|---|\n" + "\n".join(lines) + "\n"
-    )
+        if config.standing.value == standing:
+            but = f" (another value is refused: {config.allowed})" if config.allowed else ""
+            names.setdefault(config.why + but, []).append(f"`{name}`")
+    return "\n".join(f"- {', '.join(each)}: {why}" for why, each in names.items()) + "\n"
 
 
-def with_options(text: str) -> str:
-    """The README's text with the current tables in their places."""
-    for name, table in (("options", options_table()), ("guide", guide_table())):
-        section = re.compile(rf"(<!-- {name}: .*? -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
-        text, count = section.subn(lambda m, t=table: m.group(1) + t + m.group(2), text)
+def sections() -> dict[Path, dict[str, str]]:
+    """What is written, by document and by the name of its place."""
+    groups = ("connection", "read", "write", "storage", "security")
+    return {
+        OPTIONS_PAGE: {group: options_table(group) for group in groups},
+        MIGRATION_PAGE: {"guide": guide_list()},
+        CONFIGS_PAGE: {"no effect": configs_list("no effect"), "refused": configs_list("refused")},
+    }
+
+
+def with_sections(text: str, written: dict[str, str]) -> str:
+    """A document's text with the current tables and lists in their places."""
+    for name, section in written.items():
+        place = re.compile(rf"(<!-- {name}: .*? -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
+        text, count = place.subn(lambda m, s=section: f"{m.group(1)}\n{s}\n{m.group(2)}", text)
         if count != 1:
-            raise ValueError(f"the README has no place for the table {name}")
+            raise ValueError(f"the document has no place for {name}")
     return text
 
 
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
-    README.write_text(with_options(README.read_text(encoding="utf-8")), encoding="utf-8")
-    CONFIGS.write_text(configs_text(), encoding="utf-8")
+    for page, written in sections().items():
+        page.write_text(with_sections(page.read_text(encoding="utf-8"), written), encoding="utf-8")

@@ -1,23 +1,17 @@
-"""What the README says is so: the options, the commands, the files, the jobs' arguments."""
+"""What the documents say is so: the options, the commands, the files, the jobs' arguments."""
 
 from __future__ import annotations
 
 import argparse
 import ast
+import configparser
 import re
 import shlex
 
 import pytest
-from tidy.readme_options import (
-    CONFIGS,
-    GUIDE,
-    README,
-    ROOT,
-    WORDS,
-    configs_text,
-    outcomes,
-    with_options,
-)
+from tidy.markdown import links_of
+from tidy.option_tables import GUIDE, WORDS, outcomes, sections, with_sections
+from tidy.tree import ROOT, read_documents
 
 from broker_sim.__main__ import CLI_COMMANDS
 from broker_sim.cli.main import build_parser
@@ -29,7 +23,11 @@ from txnlog_spark.options.parse import parse_options
 from txnlog_spark.process_local import process_local
 from txnlog_spark.tools.cli import build_parser as build_connector_parser
 
-TEXT = README.read_text(encoding="utf-8")
+DOCUMENTS = read_documents()
+README = DOCUMENTS["README.md"]
+PAGES = {p: t for p, t in DOCUMENTS.items() if re.match(r"(README|docs/(broker/)?[\w-]+)\.md$", p)}
+"""What users read; the others are for contributors."""
+TEXT = "\n".join(PAGES.values())
 PARSERS = {
     "jobs/audit.py": audit.parse_args,
     "jobs/consume_transform_produce.py": consume_transform_produce.parse_args,
@@ -37,14 +35,15 @@ PARSERS = {
 }
 
 
-def code_blocks(language: str) -> list[str]:
+def code_blocks(language: str, text: str = TEXT) -> list[str]:
     """The fenced blocks of one language."""
-    return re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
 def test_the_options_are_those_of_the_code() -> None:
-    assert with_options(TEXT) == TEXT, "run python tests/tidy/readme_options.py"
-    assert CONFIGS.read_text(encoding="utf-8") == configs_text()
+    for page, written in sections().items():
+        text = page.read_text(encoding="utf-8")
+        assert with_sections(text, written) == text, "run python tests/tidy/option_tables.py"
 
 
 SAMPLES = {
@@ -82,17 +81,35 @@ def test_no_option_of_sparks_guide_is_ignored(
 
 def test_every_make_target_exists() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    named = set(re.findall(r"`?\bmake ([a-z]+)`", TEXT)) | set(re.findall(r"^make (\w+)", TEXT))
-    assert named
+    text = "\n".join(DOCUMENTS.values())
+    commands = "".join(code_blocks("sh", text))
+    named = set(re.findall(r"`make ([a-z]+)", text)) | set(re.findall(r"\bmake (\w+)", commands))
+    assert len(named) > 5
     assert named <= set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
 
 
-def test_every_linked_file_exists() -> None:
-    links = re.findall(r"\]\(([^)]+)\)", TEXT)
-    assert links
-    headings = re.findall(r"^#+ (.*)$", TEXT, re.MULTILINE)
-    anchors = {"#" + heading.lower().replace(" ", "-") for heading in headings}
-    assert [link for link in links if not (link in anchors or (ROOT / link).exists())] == []
+def test_the_first_steps_of_the_site_are_those_of_the_readme() -> None:
+    started = DOCUMENTS["docs/getting-started.md"]
+    for language in ("python", "text"):
+        assert code_blocks(language, README)[0] == code_blocks(language, started)[0]
+    assert {block for block in code_blocks("sh", README) if "job.py" in block} <= set(
+        code_blocks("sh", started)
+    )
+
+
+def test_the_readme_is_a_front_door() -> None:
+    assert README.count("\n") <= 180
+
+
+def test_the_text_of_the_package_has_no_link_that_leads_nowhere_else() -> None:
+    """A package index shows it alone: it has no other files of the repository beside it."""
+    parser = configparser.ConfigParser()
+    parser.read(ROOT / "setup.cfg", encoding="utf-8")
+    name = parser["metadata"]["long_description"].removeprefix("file: ")
+    links = [link for _, link in links_of(DOCUMENTS[name])]
+    assert [link for link in links if not link.startswith("https://")] == []
+    for each in ("Makefile", "tests/integration/test_wheel.py"):
+        assert name in (ROOT / each).read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("job", sorted(PARSERS))
@@ -143,7 +160,7 @@ def parser_of(command: str) -> argparse.ArgumentParser:
 
 
 def test_the_first_job_has_ten_lines_at_most_and_is_python() -> None:
-    job = code_blocks("python")[0]
+    job = code_blocks("python", README)[0]
     ast.parse(job)
     assert len([line for line in job.splitlines() if line.strip()]) <= 10
 
@@ -156,17 +173,25 @@ def test_no_broker_error_name_is_made_up() -> None:
     assert {name for name in names if f'"{name}"' not in errors} == set()
 
 
-def test_each_package_has_a_map_whose_paths_exist() -> None:
-    for package in ("txnlog_spark", "txnlog_kafka", "broker_sim"):
-        text = (ROOT / package / "ARCHITECTURE.md").read_text(encoding="utf-8")
-        paths = re.findall(r"^\| `([\w./]+)`", text, re.MULTILINE)
-        assert paths
-        named = set(re.findall(r"`([\w/]+(?:\.py|/))`", text)) | set(paths)
-        there = [f"/{p.relative_to(ROOT)}" for p in ROOT.glob("[!.]*/**/*")]
-        missing = {p for p in named if not any(t.endswith(f"/{p.rstrip('/')}") for t in there)}
-        assert missing == set(), package
-        rooms = {p.name for p in (ROOT / package).iterdir() if (p / "__init__.py").exists()}
-        files = {p.name for p in (ROOT / package).glob("[!_]*.py")}
-        table = " ".join(re.findall(r"^\| (`.+?) \|", text, re.MULTILINE))
-        told = set(re.findall(r"[`/]?([\w.]+?)/?`", table)) | {p.split("/")[0] for p in paths}
-        assert rooms | files <= told, f"{package}: {sorted((rooms | files) - told)}"
+MAP = ROOT / "docs" / "internals" / "architecture.md"
+
+
+@pytest.mark.parametrize("package", ["txnlog_spark", "txnlog_kafka", "broker_sim"])
+def test_each_package_has_a_map_whose_paths_exist(package: str) -> None:
+    document = MAP.read_text(encoding="utf-8")
+    (text,) = re.findall(
+        rf"^### Code map of {package}\n(.*?)^##", document, re.DOTALL | re.MULTILINE
+    )
+    table = re.findall(r"^\| (`.+?) \|", text, re.MULTILINE)
+    told = set(re.findall(r"[`/]?([\w.]+?)/?`", " ".join(table)))
+    told |= {path.split("/")[0] for row in table for path in re.findall(r"`([\w./]+)`", row)}
+    rooms = {p.name for p in (ROOT / package).iterdir() if (p / "__init__.py").exists()}
+    files = {p.name for p in (ROOT / package).glob("[!_]*.py")}
+    assert rooms | files <= told, f"{package}: {sorted((rooms | files) - told)}"
+
+
+def test_every_path_of_the_map_exists() -> None:
+    named = set(re.findall(r"`([\w/]+(?:\.py|/))`", MAP.read_text(encoding="utf-8")))
+    assert len(named) > 100
+    there = [f"/{p.relative_to(ROOT)}" for p in ROOT.glob("[!.]*/**/*")]
+    assert {p for p in named if not any(t.endswith(f"/{p.rstrip('/')}") for t in there)} == set()

@@ -1,0 +1,75 @@
+"""docs/errors.md, made from the classes in `errors.py` of the connector and of the client.
+
+A class's docstring has the cause, and after "Remedy:" what to do. Run it to write the page.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "errors.md"
+HEAD = """# Errors
+
+For: people on call who have a line with `TXNLOG_` before them.
+
+Each error of the connector begins with a name in brackets, such as `[TXNLOG_PRODUCER_FENCED]`. The
+names are stable; the text behind one says what happened, with the ids involved, and what to do.
+Below is a heading for each name. A name with a dot is a special case of the one before the dot.
+
+In Spark's long error that line may be far down: [When a query
+stops](operating.md#when-a-query-stops) says how it comes first. Written by
+`tests/tidy/error_page.py` from `txnlog_spark/errors.py` and `txnlog_kafka/errors.py`.
+"""
+_NAME_OR_SETTING = re.compile(r"(?<![`\w.])((?:kafka|transaction)(?:\.\w+)+|\w+=\w+)")
+
+
+def error_classes() -> Iterator[type[Exception]]:
+    """Every class with a name of its own, by that name."""
+    from txnlog_kafka import errors as client
+    from txnlog_spark import errors as connector
+
+    found = {
+        each.condition: each
+        for module in (client, connector)
+        for each in vars(module).values()
+        if inspect.isclass(each) and issubclass(each, client.TxnLogError)
+    }
+    yield from (found[condition] for condition in sorted(found))
+
+
+def parts_of(error: type[Exception]) -> tuple[str, str]:
+    """(cause, remedy) of a class, as its docstring has them."""
+    cause, found, remedy = inspect.cleandoc(error.__doc__ or "").partition("\n\nRemedy: ")
+    if not found:
+        raise ValueError(f"{error.__name__} has no remedy in its docstring")
+    return cause, remedy[0].upper() + remedy[1:]
+
+
+def section_of(error: type[Exception]) -> str:
+    """One heading, with an anchor that is the name in lower case, and what stands below it."""
+    condition: str = vars(error)["condition"]
+    cause, remedy = (_NAME_OR_SETTING.sub(r"`\1`", part) for part in parts_of(error))
+    package = error.__module__.partition(".")[0]
+    paragraphs = [
+        *([f'<a id="{condition.lower()}"></a>'] if "." in condition else []),
+        f"## {condition}",
+        f"**Cause.** {cause}",
+        f"**Remedy.** {remedy}",
+        f"Class: `{package}.errors.{error.__name__}`.",
+    ]
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join([HEAD, *map(section_of, error_classes())])
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+    PAGE.write_text(page(), encoding="utf-8")
