@@ -22,6 +22,7 @@ from broker_sim.core.effects import Input, Request, Respond, Step, StorageOperat
 from broker_sim.core.log import STRAY_SUFFIX, PartitionLog
 from broker_sim.core.log.files import encode_partition_metadata
 from broker_sim.core.registry_client import REGISTRY_PEER, REGISTRY_WAIT_PEER
+from simulation.broker_options import MIN_INSYNC_REPLICAS, cluster_options
 from simulation.checkers.bounds_oracle import BoundsOracle
 from simulation.checkers.controller_oracle import ControllerOracle
 from simulation.checkers.fetch_oracle import FetchOracle
@@ -34,7 +35,7 @@ from simulation.checkers.replica_oracle import (
     ReplicaOracle,
     partition_name,
 )
-from simulation.checkers.sync_oracle import MIN_INSYNC, SyncOracle
+from simulation.checkers.sync_oracle import SyncOracle
 from simulation.coverage import STATES
 from simulation.faults.cluster_faults import ClusterFaults
 from simulation.faults.flapping import Flapping
@@ -49,7 +50,6 @@ from simulation.load.operator import Operator
 from simulation.load.recreated_topic import TRIMMED
 from simulation.load.routing import Routing
 from simulation.load.unflushed_topic import DIRECTORY as UNSAFE_DIRECTORY
-from simulation.one_broker import broker_options
 from simulation.scenario import Fault, Scenario
 from simulation.trace import Trace
 from simulation.violation import violated
@@ -60,35 +60,10 @@ from txnlog_kafka.wire.topics import GROUP_METADATA_TOPIC
 
 HISTORY_FILE = "metadata.jsonl"
 """As `cli.timeline_cluster` reads it."""
-SESSION_MS = 3_000
 BIAS = 8
 """So much likelier is a death after a record of the transaction log: some states are short."""
 ANSWER_US_MAX = 4_000_000
 """How long a peer may take for an answer (replica.socket.timeout.ms), shortened as all the rest."""
-
-MIN_INSYNC_REPLICAS = 2
-"""Of topics that say nothing else."""
-
-CLUSTER_OPTIONS: dict[str, int | str | bool] = {
-    "registry.connect": "registry:2181",
-    "registry.session.timeout.ms": SESSION_MS,
-    "registry.heartbeat.interval.ms": 500,
-    "replica.lag.time.max.ms": 2_000,
-    "replica.fetch.backoff.ms": 200,
-    "replica.fetch.wait.max.ms": 1_000,
-    MIN_INSYNC: MIN_INSYNC_REPLICAS,
-    "leader.imbalance.check.interval.seconds": 5,
-    "group.initial.rebalance.delay.ms": 100,
-    "group.min.session.timeout.ms": 1_000,
-}
-"""All replicas of all, and timeouts that are passed several times in a minute."""
-
-SMALL_SEGMENTS: dict[str, int | str | bool] = {
-    "transaction.state.log.segment.bytes": 1024,
-    "offsets.topic.segment.bytes": 1024,
-}
-"""So that logs are rolled, and truncated in segments before the last one; of other topics see
-`world.SMALL_SEGMENTS_OF_TOPICS`."""
 
 
 class Cluster(Observer):
@@ -129,12 +104,8 @@ class Cluster(Observer):
             observer=self,
         )
         self._settings = settings = scenario.brokers
-        options = broker_options(settings) | CLUSTER_OPTIONS
-        options["log.cleaner.enable"] = self.logs.compacts = settings.compaction
-        if settings.small_segments:
-            options |= SMALL_SEGMENTS
-        if settings.flushes_all:
-            options["log.flush.interval.messages"] = 1
+        self.logs.compacts = settings.compaction
+        options = cluster_options(settings)
         self.hosts = {
             number: ClusterBroker(
                 name=f"broker-{number}",

@@ -9,6 +9,7 @@ from pathlib import Path
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.controller.registrations import PartitionRegistration, alone
 from broker_sim.core.effects import Step, StorageOperation
+from simulation.broker_options import TRANSACTION_PARTITIONS, broker_options
 from simulation.checkers.bounds_oracle import BoundsOracle
 from simulation.checkers.fetch_oracle import FetchOracle
 from simulation.checkers.leak_check import left_over
@@ -24,36 +25,9 @@ from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.scripted_faults import ScriptedFaults
 from simulation.hosts.sim_broker import SimulatedBroker
 from simulation.load.routing import Routing
-from simulation.scenario import BrokerSettings, Fault, Scenario, ScenarioError
+from simulation.scenario import Fault, Scenario, ScenarioError
 from simulation.trace import Trace
 from txnlog_kafka.wire.topics import TRANSACTION_STATE_TOPIC
-
-TRANSACTION_PARTITIONS = 2
-BROKER_OPTIONS: dict[str, int | str | bool] = {
-    "transaction.state.log.num.partitions": TRANSACTION_PARTITIONS,
-    "auto.create.topics.enable": False,
-    "log.retention.ms": -1,
-    "listeners": "PLAINTEXT://127.0.0.1:9092",
-}
-"""Few internal partitions, so that a start is cheap; no retention, since rows carry batch ids for
-timestamps; the rest are the broker's defaults."""
-
-COMPACTION_OPTIONS: dict[str, int | str | bool] = {
-    "transaction.state.log.segment.bytes": 1024,
-    "offsets.topic.segment.bytes": 1024,
-    "log.cleaner.backoff.ms": 300,
-    "log.cleaner.min.cleanable.ratio": "0.01",
-    "log.cleaner.delete.retention.ms": 2_000,
-    "log.cleaner.io.buffer.size": 700,
-}
-"""A segment holds a few records, and a round of the cleaner takes several steps."""
-
-
-def broker_options(settings: BrokerSettings) -> dict[str, int | str | bool]:
-    """What a scenario sets of every broker."""
-    options = BROKER_OPTIONS | {"transaction.version": settings.transaction_version or 2}
-    options["offsets.topic.num.partitions"] = settings.group_partitions
-    return options | COMPACTION_OPTIONS if settings.compaction else options
 
 
 class OneBroker(Observer):

@@ -175,7 +175,7 @@ class Administrator:
 
 
 _INTERNAL = {TRANSACTION_STATE_TOPIC: 2, GROUP_METADATA_TOPIC: 2}
-"""As many partitions as `one_broker.BROKER_OPTIONS` gives them."""
+"""As many partitions as `broker_options.BROKER_OPTIONS` gives them."""
 
 
 def _codes_of_moves(answer: Message) -> Iterator[int]:

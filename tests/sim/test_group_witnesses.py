@@ -3,7 +3,7 @@
 import pytest
 
 from broker_sim.core.group.offsets import OffsetStore
-from simulation import one_broker
+from simulation import broker_options
 from simulation.checkers.group_history import Committed, GroupHistory, metadata_of
 from simulation.cli import run_seed
 from simulation.violation import Violation
@@ -104,7 +104,7 @@ def test_a_stable_read_after_init_producer_id_has_the_commit_of_before():
 def sweeping(monkeypatch, seeds):
     """Groups without offsets are looked for all the time: what failed."""
     key = "offsets.retention.check.interval.ms"
-    monkeypatch.setitem(one_broker.BROKER_OPTIONS, key, 50)
+    monkeypatch.setitem(broker_options.BROKER_OPTIONS, key, 50)
     found = [run_seed(seed, "calm") for seed in seeds]
     return [verdict.failure for verdict in found if verdict.failure]
 
