@@ -1,13 +1,11 @@
 """Each check of the simulator fails for what breaks its invariant: by the numbers it prints."""
 
-from random import Random
 from types import SimpleNamespace
 
 import pytest
 from support.lives.transaction_records import state_record, tombstone
 
-from broker_sim.core.broker import CHECKPOINT_TIMER, Broker
-from broker_sim.core.config import BrokerConfig
+from broker_sim.core.broker import CHECKPOINT_TIMER
 from broker_sim.core.effects import Append, Effects
 from broker_sim.core.handlers import HANDLERS
 from broker_sim.core.replica.delayed_fetch import FETCH_TIMER, DelayedFetches
@@ -356,14 +354,14 @@ def closed(*, is_left: bool, correlation_id: int | None = None) -> SimpleNamespa
 
 def waiting(**changed: object) -> SimpleNamespace:
     """A broker with a delayed fetch of connection 5."""
-    fetches, core = DelayedFetches(), Broker(BrokerConfig({}), SimDisk(), Random(0))
+    fetches = DelayedFetches()
     fetches.add(SimpleNamespace(connection_id=5), [], 100, Effects(0, 0))
-    core._parts = SimpleNamespace(fetches=fetches)
+    broker = SimpleNamespace(opened=SimpleNamespace(fetches=fetches))
     found = {
         "clients": {5: closed(is_left=False)},
         "timer_keys": ((FETCH_TIMER, "0"), CHECKPOINT_TIMER),
     }
-    return SimpleNamespace(name="broker-0", core=core, **(found | changed))
+    return SimpleNamespace(name="broker-0", is_up=True, broker=broker, **(found | changed))
 
 
 @pytest.mark.invariant(47)
