@@ -26,6 +26,8 @@ def is_of_a_sink_that_lags(error: ProgressError, sinks: int) -> bool:
 
 def is_explained(error: ProgressError, checkpoint: Checkpoint, *, is_only: bool) -> bool:
     """Whether what was done to the checkpoints explains that a person has to look."""
+    if isinstance(error, GroupHasOffsets) and checkpoint.starts_committed:
+        return False  # it begins where the group is
     if isinstance(error, CommittedOffsetsMoved | GroupHasOffsets):
         return not is_only or checkpoint.tail_losses > 0
     # A batch that was begun may be planned again without rows, and its sink not be called for it.

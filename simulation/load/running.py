@@ -11,6 +11,7 @@ from simulation.trace import Trace
 from simulation.violation import violated
 from txnlog_kafka.operations.effects import Milestone
 from txnlog_spark.commit.output import Output, moved_or_copied
+from txnlog_spark.errors import DataLoss, TxnLogError, UnknownTopic
 
 PRODUCE = "Produce"
 
@@ -36,6 +37,11 @@ class Running:
             if sent > self.produces_before and len(self.driver.sinks) == 1:
                 violated(38, "a skipped batch sent Produce", batch_id=reached.batch_id)
         self.produces_before, self.skips_before = sent, len(skipped)
+
+    def check_end(self, error: TxnLogError) -> None:
+        """No input is gone, and no topic (75)."""
+        if isinstance(error, DataLoss | UnknownTopic):
+            violated(75, "what is there was taken to be gone", error=str(error))
 
 
 def copy_at(location: str) -> str:

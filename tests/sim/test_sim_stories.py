@@ -45,6 +45,12 @@ KNOWN = {
     "failed-produce-ignored": 5,
     "output-not-compared": 7,
     "topic-not-compared": 7,
+    "start-not-kept": 2,
+    "start-kept-with-rows": 2,
+    "start-not-noted": 56,
+    "start-noted-late": 2,
+    "replayed-start-rewound": 2,
+    "lost-batch-not-found": 2,
 }
 """A seed that catches a planted bug, where it is not the first."""
 CAUGHT_BY = {
@@ -81,6 +87,12 @@ CAUGHT_BY = {
     "ids-of-the-original-fenced": {79},
     "moved-taken-for-a-copy": {35, 37, 40},
     "one-folder-for-all-sinks": {35, 37, 40, 41},
+    "start-not-kept": {41},
+    "start-kept-with-rows": {35},
+    "start-not-noted": {41},
+    "start-noted-late": {35},
+    "replayed-start-rewound": {75},
+    "lost-batch-not-found": {51},
 }
 """The invariants that the bug breaks: 46, that the query does not finish, only where it is what
 the bug does."""
@@ -97,6 +109,7 @@ CAUGHT_IN = {
     "ids-of-the-original-fenced": "checkpoint_copied",
     "moved-taken-for-a-copy": "checkpoint_moved",
     "one-folder-for-all-sinks": "two_sinks",
+    "lost-batch-not-found": "checkpoint_tail_lost",
 }
 """The story of a bug that the faults of `random` seldom meet."""
 
@@ -179,7 +192,7 @@ def test_past_failures_stay_fixed(words):
     assert verdict.failure is None, told(verdict)
 
 
-@pytest.mark.invariant(5, 41, 46, 49, 78, 79)
+@pytest.mark.invariant(5, 41, 46, 49, 51, 75, 78, 79)
 @pytest.mark.parametrize("plant", ONE_BROKER_PLANTS)
 def test_a_planted_bug_is_caught_by_an_invariant(plant):
     story = CAUGHT_IN.get(plant, "random")

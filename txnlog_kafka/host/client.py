@@ -121,12 +121,8 @@ class Client(Administration):
         """
         self.bootstrap = parse_bootstrap_servers(bootstrap_servers)
         self._channels = ChannelBuilder(security)
-        self.session = Session(
-            _monotonic_ms,
-            config or SessionConfig(),
-            notice=logger.warning,
-            bootstrap_servers=bootstrap_servers,
-        )
+        self.session = Session(_monotonic_ms, config or SessionConfig(), notice=logger.warning)
+        self.session.bootstrap_servers = bootstrap_servers
         self._client_id = client_id
         self._connect_timeout_s = connect_timeout_s
         self._idle_s_max = idle_s_max

@@ -18,6 +18,7 @@ from txnlog_spark.source.brokers import Brokers
 from txnlog_spark.source.host import ask
 from txnlog_spark.source.partition import RangePartition, read_ranges
 from txnlog_spark.source.planning import OffsetRange, plan_ranges, plan_tasks
+from txnlog_spark.source.positions import NO_OFFSET
 from txnlog_spark.source.pushdown import Pushed, push
 from txnlog_spark.source.settings import SourceSettings
 from txnlog_spark.spark_errors import readable_errors
@@ -60,12 +61,12 @@ class TxnLogBatchReader(DataSourceReader):
         timestamp_ms = self._pushed.timestamp_ms_min
         if timestamp_ms is None:
             return ranges
-        places = [each.topic_partition for each in ranges]
-        first = yield from brokers.first_as_late(places, timestamp_ms)
+        specs = {each.topic_partition: timestamp_ms for each in ranges}
+        first = yield from brokers.offsets_at(specs)
         later = (
             replace(r, start_offset=max(r.start_offset, first[r.topic_partition]))
             for r in ranges
-            if r.topic_partition in first
+            if first[r.topic_partition] != NO_OFFSET
         )
         return [each for each in later if each.offset_count > 0]
 

@@ -117,13 +117,6 @@ class Brokers:
         specs = dict.fromkeys(partitions, offsets.LATEST_TIMESTAMP)
         return self.offsets_at(specs, read_committed=False)
 
-    def first_as_late(
-        self, partitions: Iterable[TopicPartition], timestamp_ms: int
-    ) -> Operation[Offsets]:
-        """The offset of the first record of this time or later, where there is one."""
-        found = yield from self.offsets_at(dict.fromkeys(partitions, timestamp_ms))
-        return {p: offset for p, offset in found.items() if offset != NO_OFFSET}
-
     def offsets_at(
         self, specs: SourceOffset, *, read_committed: bool | None = None
     ) -> Operation[Offsets]:

@@ -29,9 +29,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from txnlog_kafka.operations.effects import Operation
+from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.errors import DataLoss, UnknownTopic, WrongCluster
 from txnlog_spark.offsets import (
@@ -80,8 +81,6 @@ Where `partition.metadata.cache.ttl.ms` is set, it says both, as in Spark's own 
 """
 HIGH_WATERMARK_MS = 1_000
 """And no more often for the high watermarks."""
-ALL_ROWS = 2**63 - 1
-"""A limit that limits nothing, of a trigger that asks again."""
 
 JsonOffset = dict[str, Any]
 
@@ -113,12 +112,12 @@ class SourceState:
     """When a batch was planned."""
 
 
-Found = tuple[Offsets, SourceState]
+T = TypeVar("T")
+Learnt = Operation[tuple[T, SourceState]]
+"""Gives an answer, and what the run remembers after it."""
 
 
-def initial_offset(
-    brokers: Brokers, state: SourceState
-) -> Operation[tuple[JsonOffset, SourceState]]:
+def initial_offset(brokers: Brokers, state: SourceState) -> Learnt[JsonOffset]:
     """Where a new query starts; the same for the whole run. Raises UnknownTopic."""
     initial = state.initial
     if initial is None:
@@ -141,19 +140,20 @@ def freeze_end(brokers: Brokers, state: SourceState) -> Operation[SourceState]:
 
 def latest_offset(
     brokers: Brokers, state: SourceState, start: JsonOffset, rows_max: int | None
-) -> Operation[tuple[JsonOffset, SourceState]]:
+) -> Learnt[JsonOffset]:
     """The end of the next batch: what is available, within `rows_max` and the rules above.
 
     Without a limit the trigger asks once, or may do so: nothing is waited for.
     """
     _check_cluster(brokers, start)
     begin, is_first = from_json_value(start), state.latest is None
-    available, state = yield from _available(brokers, state, begin)
+    starts, available, state = yield from _available(brokers, state, begin)
     latest = {p: max(end, state.high.get(p, end)) for p, end in available.items()}
     state = replace(state, latest=_noted(brokers, to_json_value(latest)))
     if is_first:
-        if _is_moving_start(brokers, state, start):
-            return _noted(brokers, _kept_start(brokers, begin, state)), state
+        kept = _kept_start(brokers, state, start)
+        if kept is not None:
+            return _noted(brokers, kept), state
         committed = yield from brokers.committed(available)
         capped = cap_at_committed(begin, available, committed)
         if capped is not None:
@@ -161,10 +161,12 @@ def latest_offset(
         asks_again = state.target is None and rows_max is not None
         if asks_again and may_hide_a_lost_batch(begin, available, committed):
             return start, state  # its very text: another would be a batch
-    if rows_max is not None and _waits(brokers, state, begin, available):
-        return start, state
+    end = available
+    if rows_max is not None:
+        if _waits(brokers, state, begin, available):
+            return start, state
+        end = limit_offsets(starts, available, rows_max)
     state = replace(state, fired_at_ms=brokers.session.monotonic_ms())
-    end = yield from _limited(brokers, begin, available, rows_max)
     return _noted(brokers, to_json_value(end)), state
 
 
@@ -176,7 +178,8 @@ def batch_tasks(
     if committed_start_of(end) is not None:
         return []
     begin, until = from_json_value(start), from_json_value(end)
-    if not (state.latest is None and _is_initial(state, begin)):
+    is_replayed_start = state.latest is None and _is_initial(state, start)
+    if not is_replayed_start:
         _report(brokers, find_rewound(begin, until))
     begin |= yield from _starts_of_added(brokers, sorted(set(until) - set(begin)))
     return plan_tasks(
@@ -189,26 +192,21 @@ def batch_tasks(
 # ------------------------------------------------------------------ the rules
 
 
-def _is_initial(state: SourceState, begin: Offsets) -> bool:
-    return state.initial is not None and begin == state.initial.offsets
+def _is_initial(state: SourceState, start: JsonOffset) -> bool:
+    return state.initial is not None and from_json_value(start) == state.initial.offsets
 
 
-def _is_moving_start(brokers: Brokers, state: SourceState, start: JsonOffset) -> bool:
-    """Whether this is a new query, and asking again for its start could give another."""
-    is_new = _is_initial(state, from_json_value(start)) and committed_start_of(start) is None
-    return is_new and not is_repeatable(brokers.settings.starting)
-
-
-def _kept_start(brokers: Brokers, begin: Offsets, state: SourceState) -> JsonOffset:
-    """The end of the empty first batch, which keeps where the query starts."""
-    group_id = brokers.settings.group_id
-    if (
-        group_id is None
-        or state.initial is None
-        or not starts_from_group(brokers.settings.starting)
-    ):
-        return to_json_value(begin)
-    return with_committed_start(begin, CommittedStart(group_id, state.initial.committed))
+def _kept_start(brokers: Brokers, state: SourceState, start: JsonOffset) -> JsonOffset | None:
+    """The end of a new query's empty first batch, which keeps where it starts; None where asking
+    again gives the same."""
+    starting, initial = brokers.settings.starting, state.initial
+    is_new = _is_initial(state, start) and committed_start_of(start) is None
+    if initial is None or not is_new or is_repeatable(starting):
+        return None
+    if not starts_from_group(starting):
+        return to_json_value(initial.offsets)
+    group_id = present(brokers.settings.group_id, "a start from committed offsets has a group")
+    return with_committed_start(initial.offsets, CommittedStart(group_id, initial.committed))
 
 
 def _waits(brokers: Brokers, state: SourceState, begin: Offsets, available: Offsets) -> bool:
@@ -224,15 +222,6 @@ def _waits(brokers: Brokers, state: SourceState, begin: Offsets, available: Offs
     waited_ms = brokers.session.monotonic_ms() - state.fired_at_ms
     is_late = waited_ms >= brokers.settings.trigger_delay_ms_max
     return not is_late and count_waiting(begin, available) < wanted
-
-
-def _limited(
-    brokers: Brokers, begin: Offsets, available: Offsets, rows_max: int | None
-) -> Operation[Offsets]:
-    if rows_max is None or rows_max == ALL_ROWS:
-        return available
-    earliest = yield from brokers.earliest([p for p in available if p not in begin])
-    return limit_offsets(begin | earliest, available, rows_max)
 
 
 def _noted(brokers: Brokers, value: JsonOffset) -> JsonOffset:
@@ -264,8 +253,10 @@ def _check_cluster(brokers: Brokers, *offsets: JsonOffset) -> None:
 # ------------------------------------------------------------------ what is available
 
 
-def _available(brokers: Brokers, state: SourceState, begin: Offsets) -> Operation[Found]:
-    """The end of every partition now, or the target of AvailableNow."""
+def _available(
+    brokers: Brokers, state: SourceState, begin: Offsets
+) -> Operation[tuple[Offsets, Offsets, SourceState]]:
+    """Where every partition starts, and its end now or the target of AvailableNow."""
     ends = state.target
     if ends is None:
         ends, state = yield from _ends_now(brokers, state, begin)
@@ -277,15 +268,14 @@ def _available(brokers: Brokers, state: SourceState, begin: Offsets) -> Operatio
     _report(brokers, find_deleted(begin, ends))
     if suspects := find_rewound(begin, ends):
         ends = yield from _after_rewind(brokers, begin, ends, suspects)
-    # Partitions that appeared since the last batch are read from the earliest.
+    starts = begin
     if added := [p for p in ends if p not in begin]:
-        earliest = yield from _starts_of_added(brokers, added)
+        starts = begin | (yield from _starts_of_added(brokers, added))
         brokers.session.notice(f"new partitions: {', '.join(map(str, added))}")
-        ends = {p: end for p, end in ends.items() if p in begin or p in earliest}
-    return ends, state
+    return starts, {p: end for p, end in ends.items() if p in starts}, state
 
 
-def _ends_now(brokers: Brokers, state: SourceState, begin: Offsets) -> Operation[Found]:
+def _ends_now(brokers: Brokers, state: SourceState, begin: Offsets) -> Learnt[Offsets]:
     try:
         return (yield from _ask_ends(brokers, state, begin))
     except UnknownTopic:
@@ -293,7 +283,7 @@ def _ends_now(brokers: Brokers, state: SourceState, begin: Offsets) -> Operation
         return (yield from _ask_ends(brokers, replace(state, partitions=None), begin))
 
 
-def _ask_ends(brokers: Brokers, state: SourceState, begin: Offsets) -> Operation[Found]:
+def _ask_ends(brokers: Brokers, state: SourceState, begin: Offsets) -> Learnt[Offsets]:
     partitions, state = yield from _existing(brokers, state, begin)
     ends = yield from brokers.latest(partitions)
     now_ms = brokers.session.monotonic_ms()
@@ -307,7 +297,7 @@ def _ask_ends(brokers: Brokers, state: SourceState, begin: Offsets) -> Operation
 
 def _held_up(
     brokers: Brokers, state: SourceState, ends: Offsets
-) -> Operation[tuple[list[HangingTransaction], SourceState]]:
+) -> Learnt[list[HangingTransaction]]:
     """Where there are records after these last stable offsets."""
     if not brokers.settings.read_committed:
         return [], state
@@ -320,9 +310,7 @@ def _warn(brokers: Brokers, what: str, found: list[HangingTransaction]) -> None:
         brokers.session.notice(f"{what} {explain(found, brokers.session.bootstrap_servers)}")
 
 
-def _existing(
-    brokers: Brokers, state: SourceState, begin: Offsets
-) -> Operation[tuple[Partitions, SourceState]]:
+def _existing(brokers: Brokers, state: SourceState, begin: Offsets) -> Learnt[Partitions]:
     """The partitions that exist; a topic that was deleted is left out, not an error yet."""
     now_ms, cache_ms = brokers.session.monotonic_ms(), brokers.settings.partition_cache_ms
     found, matching = state.partitions, None
@@ -344,7 +332,7 @@ def _existing(
     return found, state if matching is not None else replace(state, listed_at_ms=now_ms)
 
 
-def _listed(brokers: Brokers, state: SourceState) -> Operation[tuple[Partitions, SourceState]]:
+def _listed(brokers: Brokers, state: SourceState) -> Learnt[Partitions]:
     """The partitions that exist, before it is known which are read; not yet the last word."""
     found = yield from brokers.discover()
     return found, replace(state, partitions=found, listed_at_ms=brokers.session.monotonic_ms())

@@ -23,7 +23,6 @@ from txnlog_spark.source.brokers import Brokers
 from txnlog_spark.source.host import ask
 from txnlog_spark.source.partition import RangePartition, read_ranges
 from txnlog_spark.source.plan_batch import (
-    ALL_ROWS,
     JsonOffset,
     SourceState,
     batch_tasks,
@@ -33,6 +32,9 @@ from txnlog_spark.source.plan_batch import (
 )
 from txnlog_spark.source.settings import SourceSettings
 from txnlog_spark.spark_errors import readable_errors
+
+ALL_ROWS = 2**63 - 1
+"""A limit that limits nothing, of a trigger that asks again."""
 
 T = TypeVar("T")
 
