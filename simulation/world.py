@@ -62,6 +62,8 @@ NO_STAMP = -1
 """Producers whose records have old stamps, or none, are forgotten at a start: brokers of a cluster
 would not know what is sent again to another leader."""
 SMALL_SEGMENTS_OF_TOPICS = {"internal.segment.bytes": "700"}
+FLUSHED = {"flush.messages": "1"}
+"""Of the input: a loss of power takes none of it."""
 INPUT_TOPIC = "input"
 OUTPUT_TOPIC = "output"
 GROUP_ID = "job"
@@ -291,10 +293,11 @@ class World:
     def _run_phases(self) -> None:
         self.trace.line("world", "scenario", {"seed": self.seed, "is": self.scenario})
         self.machines.start()
-        topics = {}
+        topics: dict[str, int] = {}
+        inputs: dict[str, int] = {}
         for query in self.queries:
             source = query.operator.source
-            topics[source.topic] = source.settings.source_partitions
+            inputs[source.topic] = source.settings.source_partitions
             topics |= dict.fromkeys(query.topics, source.settings.output_partitions)
         if self.scenario.may_be_copied:
             topics[COPY + OUTPUT_TOPIC] = self.scenario.query.output_partitions
@@ -306,6 +309,9 @@ class World:
             unsafe = create_topics(self._places, self._load.unsafe_topics, UNSAFE_CONFIGS)
             self._finish("set-up", unsafe, AUDIT_MS)
         self._finish("set-up", create_topics(self._places, topics, configs), AUDIT_MS)
+        self._finish("set-up", create_topics(self._places, inputs, FLUSHED), AUDIT_MS)
+        for query in self.queries:
+            self._finish("set-up", query.write_input(self._places), AUDIT_MS)
         self._begin_chaos()
         # Of the unsafe topic nothing is lost soon: it takes replicas that have left the ISR.
         lasts = self.scenario.load.unsafe_topic

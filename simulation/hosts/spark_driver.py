@@ -1,11 +1,11 @@
-"""A model of Spark's micro-batch engine around the connector's own commit of a query's batches.
+"""A model of Spark's micro-batch engine around the connector's own planning and commit of batches.
 
-A driver does what Spark, our source and the sink do: plan a batch and write `offsets/N`, let its
-tasks stage (`spark_tasks`), `commit_query_batch` in one of the session's Python workers, write
-`commits/N`. In some scenarios the batch is written in foreachBatch, by a function that catches
-errors, and writes it again. The checkpoint outlives drivers; each driver is a query run with an id
-of its own. A row is known by its source coordinates, and carries the run and the task attempt that
-wrote it.
+A driver does what Spark does: it has the source plan a batch (`plan_batch`) and writes `offsets/N`,
+lets the batch's tasks stage (`spark_tasks`), has the sink commit (`commit_query_batch`) in one of
+the session's Python workers, and writes `commits/N`. In some scenarios the batch is written in
+foreachBatch, by a function that catches errors, and writes it again. The checkpoint outlives
+drivers; each driver is a query run with an id of its own. A row is known by its source coordinates,
+and carries the run and the task attempt that wrote it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from simulation.hosts.staging import Staging
 from simulation.scenario import QuerySettings, WorkerChances
 from txnlog_kafka.operations.effects import Milestone, Operation, Sleep
 from txnlog_kafka.operations.metadata import refresh_metadata
-from txnlog_kafka.operations.offsets import fetch_committed
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.records import Record
 from txnlog_kafka.wire.topics import TopicPartition
@@ -35,14 +34,17 @@ from txnlog_spark.commit.checkpoint import parse_batch_offsets
 from txnlog_spark.commit.plan import CommitOptions, CommitOutcome
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch
 from txnlog_spark.errors import TxnLogError
-from txnlog_spark.offsets import (
-    CommittedStart,
-    SourceNote,
-    to_json_value,
-    with_committed_start,
-    with_source_note,
+from txnlog_spark.offsets import from_json_value
+from txnlog_spark.source.brokers import Brokers
+from txnlog_spark.source.plan_batch import (
+    JsonOffset,
+    SourceState,
+    batch_tasks,
+    initial_offset,
+    latest_offset,
 )
-from txnlog_spark.source.planning import cap_at_committed, plan_ranges, plan_tasks
+from txnlog_spark.source.planning import OffsetRange
+from txnlog_spark.source.selection import PlanSettings, PositionRequest, Selection
 from txnlog_spark.staging.output import (
     StagedOutput,
     check_one_batch,
@@ -75,15 +77,11 @@ def ends_of(checkpoint: Checkpoint, batch_id: int) -> Offsets:
 def rows_of(checkpoint: Checkpoint, batch_id: int) -> list[Row]:
     """Those of a planned batch; one that starts from committed offsets has none."""
     text = checkpoint.entry("offsets", batch_id)
-    if text is None or _is_a_start(text):
+    planned = None if text is None else parse_batch_offsets("offsets", text)
+    if planned is None or any(each.committed_start for each in planned.sources):
         return []
-    before, ends = ends_of(checkpoint, batch_id - 1), ends_of(checkpoint, batch_id)
+    before, ends = ends_of(checkpoint, batch_id - 1), planned.source_offsets
     return [(p.partition, n) for p, end in ends.items() for n in range(before.get(p, 0), end)]
-
-
-def _is_a_start(text: str) -> bool:
-    """Whether the batch starts from committed offsets, which has no rows."""
-    return any(each.committed_start for each in parse_batch_offsets("offsets", text).sources)
 
 
 class FunctionFailed(TxnLogError):
@@ -123,15 +121,13 @@ class Source:
         numbers = range(self.settings.source_partitions)
         return {TopicPartition(self.topic, p): self.rows for p in numbers}
 
-    def plan_ends(self, before: Offsets, rng: random.Random) -> Offsets:
-        """The next batch's end offsets; a share of `empty_batches` has no rows."""
+    def rows_max(self, rng: random.Random) -> int:
+        """How many rows the next batch has at most; a share of `empty_batches` has none."""
         empty_batches, rows_max = self.settings.empty_batches, self.settings.rows_per_batch
         if rng.random() < empty_batches:
-            return {p: before.get(p, 0) for p in self.ends}
+            return 0
         rows_min = 0 if empty_batches else (rows_max + 1) // 2
-        return {
-            p: min(self.rows, before.get(p, 0) + rng.randint(rows_min, rows_max)) for p in self.ends
-        }
+        return sum(rng.randint(rows_min, rows_max) for _ in range(self.settings.source_partitions))
 
 
 @dataclass(slots=True)
@@ -180,6 +176,10 @@ class Driver:
     on_worker_lost: Callable[[], None] = lambda: None
     on_worker_killed: Callable[[], None] = lambda: None
     """Its connections close."""
+    _state: SourceState = field(default_factory=SourceState)
+    """What its reader remembers."""
+    _tasks: Sequence[Sequence[OffsetRange]] = ()
+    """Of the batch that was planned last."""
     _batch_id: int = -1
     """What it is about to commit."""
     _plannings: int = 0
@@ -203,13 +203,12 @@ class Driver:
         yield from refresh_metadata(session, ())
         while len(self.application.workers) < WORKERS:
             self.application.workers.append(self.new_session())
-        is_first = True
+        brokers = Brokers(session, self._read_settings)
         while True:
-            batch_id = yield from self._plan(session, is_first=is_first)
+            batch_id = yield from self._plan(brokers)
             if batch_id is None:
                 return
-            is_first = False
-            if rows_of(self.checkpoint, batch_id) or not self.source.settings.leaves_out:
+            if self._tasks or not self.source.settings.leaves_out:
                 yield from self._run_function(batch_id)
             yield Milestone("commit_log", "before", batch_id)
             self.checkpoint.create("commits", batch_id, b"v1\n{}")
@@ -320,71 +319,56 @@ class Driver:
 
     # ------------------------------------------------------------------ the plan of a batch
 
-    def _plan(self, session: Session, *, is_first: bool) -> Operation[int | None]:
+    @property
+    def _read_settings(self) -> PlanSettings:
+        word = "committedOrEarliest" if self.checkpoint.starts_committed else "earliest"
+        return PlanSettings(
+            selection=Selection(topics=(self.source.topic,)),
+            starting=PositionRequest(word=word),
+            group_id=self.sinks[-1].group_id if self.notes_group else None,
+            fail_on_data_loss=True,
+            min_partitions=self.source.settings.tasks,
+            max_records_per_partition=None,
+            isolation_level="read_committed",
+            metadata_max_age_ms=300_000,
+            partition_cache_ms=-1,
+            min_offsets_per_trigger=None,
+            trigger_delay_ms_max=0,
+            offset_attempts=1,
+            offset_retry_ms=0,
+        )
+
+    def _plan(self, brokers: Brokers) -> Operation[int | None]:
         """The next batch's id, its end in the offset log; None at the end of the input."""
-        planned = self.checkpoint.batches("offsets")
-        last = planned[-1] if planned else -1
-        if last >= 0 and self.checkpoint.entry("commits", last) is None:
-            return last
-        start = None
-        if last < 0 and self.checkpoint.starts_committed:
-            start = yield from self._committed_start(session)
-            ends: Offsets | None = {p: start.committed.get(p, 0) for p in self.source.ends}
-        else:
-            before = ends_of(self.checkpoint, last)
-            ends = yield from self._next_ends(session, before, is_first=is_first)
-        if ends is None:
-            return None
-        batch_id = last + 1
-        yield Milestone("offset_log", "before", batch_id)
-        self.checkpoint.create("offsets", batch_id, self._log_entry(session, ends, start))
-        yield Milestone("offset_log", "after", batch_id)
+        last = max(self.checkpoint.batches("offsets"), default=-1)
+        is_done = last < 0 or self.checkpoint.entry("commits", last) is not None
+        batch_id = last + 1 if is_done else last
+        start, end = self._logged(batch_id - 1), self._logged(batch_id)
+        if start is None:
+            start, self._state = yield from initial_offset(brokers, self._state)
+        if end is None:
+            rows_max = self.source.rows_max(self.rng)
+            end, self._state = yield from latest_offset(brokers, self._state, start, rows_max)
+            if batch_id and end == start and from_json_value(end) == self.source.ends:
+                return None
+            yield Milestone("offset_log", "before", batch_id)
+            self.checkpoint.create("offsets", batch_id, self._log_entry(end))
+            yield Milestone("offset_log", "after", batch_id)
+        self._tasks = yield from batch_tasks(brokers, self._state, start, end)
         return batch_id
 
-    def _next_ends(
-        self, session: Session, begin: Offsets, *, is_first: bool
-    ) -> Operation[Offsets | None]:
-        available = self.source.ends
-        begin = begin or dict.fromkeys(available, 0)
-        if is_first:
-            committed = yield from self._committed(session, require_stable=True)
-            capped = cap_at_committed(begin, available, committed)
-            if capped is not None:
-                return capped
-        return None if begin == available else self.source.plan_ends(begin, self.rng)
+    def _logged(self, batch_id: int) -> JsonOffset | None:
+        """The end of a planned batch, as the source gave it."""
+        text = self.checkpoint.entry("offsets", batch_id)
+        return None if text is None else json.loads(text.splitlines()[2])
 
-    def _committed_start(self, session: Session) -> Operation[CommittedStart]:
-        """Where the group is by what is decided; the sink compares when it has fenced others."""
-        committed = yield from self._committed(session, require_stable=False)
-        return CommittedStart(self._group_id, committed)
-
-    def _committed(self, session: Session, *, require_stable: bool) -> Operation[Offsets]:
-        wanted = self.source.ends
-        found = yield from fetch_committed(
-            session, self._group_id, partitions=wanted, require_stable=require_stable
-        )
-        return {p: found[p].committed_offset for p in wanted if p in found}
-
-    @property
-    def _group_id(self) -> str:
-        return str(self.sinks[-1].group_id)
-
-    def _log_entry(self, session: Session, ends: Offsets, start: CommittedStart | None) -> bytes:
-        value = to_json_value(ends) if start is None else with_committed_start(ends, start)
-        group_id = self._group_id if self.notes_group else None
-        note = SourceNote(session.cluster.cluster_id or "", group_id)
+    def _log_entry(self, end: JsonOffset) -> bytes:
         planned = {"batchTimestampMs": self.application.clock.wall_ms, "run": self.run_id}
-        source = json.dumps(with_source_note(value, note))
-        return f"v1\n{json.dumps(planned)}\n{source}".encode()
+        return f"v1\n{json.dumps(planned)}\n{json.dumps(end)}".encode()
 
     # ------------------------------------------------------------------ its rows
 
     def _stage(self, batch_id: int, *, is_again: bool) -> Operation[list[StagedOutput]]:
-        text = self.checkpoint.entry("offsets", batch_id)
-        if text is None or _is_a_start(text):
-            return []
-        before, ends = ends_of(self.checkpoint, batch_id - 1), ends_of(self.checkpoint, batch_id)
-        ranges = plan_ranges({p: before.get(p, 0) for p in ends}, ends)
         self._plannings += 1
         job = Job(
             write=self.staging.write,
@@ -397,7 +381,7 @@ class Driver:
                     for each in task
                     for position in range(each.start_offset, each.end_offset)
                 ]
-                for task in plan_tasks(ranges, min_partitions=self.source.settings.tasks)
+                for task in self._tasks
             ],
             topic=str(self.options.topic),
             partition_count=self.source.settings.output_partitions,

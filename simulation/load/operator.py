@@ -357,6 +357,7 @@ class Operator:
             if is_current:
                 self.finished = checkpoint
             return
+        running.check_end(error)
         self.trace.count(f"query stopped: {type(error).__name__}")
         if isinstance(error, ProducerFenced):
             self.trace.count("fenced")

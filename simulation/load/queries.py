@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from simulation.checkers.invariants import FinalState, Observations
+from simulation.hosts.scheduler import START_WALL_MS
+from simulation.load.cluster_clients import PRODUCE_VERSION_MAX, produce_request
 from simulation.load.operator import Operator
 from simulation.load.reader import read_group, read_partition, watch_output
-from simulation.load.routing import Routing
-from txnlog_kafka.operations.effects import Operation
-from txnlog_kafka.wire.records import Record
+from simulation.load.routing import RETRY_MS, Routing
+from txnlog_kafka.operations.effects import Operation, Sleep
+from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_kafka.wire.topics import TopicPartition
 
 OBSERVE_MS = 400
@@ -31,6 +34,20 @@ class Query:
     def topics(self) -> list[str]:
         """All that it may write to."""
         return [topic for lineage in self.operator.lineages for topic in lineage]
+
+    def write_input(self, places: Routing) -> Operation[None]:
+        """As many records as the query has rows; to be called before faults begin."""
+        source = self.operator.source
+        batch = encode_batch([Record(b"", b"", START_WALL_MS)] * source.rows)
+        for number in range(source.settings.source_partitions):
+            request = produce_request(source.topic, number, batch)
+            leader = partial(places.leader, source.topic, number)
+            while True:
+                answer = yield from places.ask(request, PRODUCE_VERSION_MAX, leader)
+                if answer.responses[0].partition_responses[0].error_code == 0:
+                    break
+                places.forget()
+                yield Sleep(RETRY_MS)
 
     def watchers(
         self,

@@ -16,9 +16,12 @@ from txnlog_spark.errors import (
     AnotherOutput,
     BatchReplanned,
     CommittedOffsetsMoved,
+    DataLoss,
     GroupHasOffsets,
     ProgressBehind,
     ProgressError,
+    TxnLogError,
+    UnknownTopic,
 )
 
 PRODUCE = "Produce"
@@ -46,6 +49,11 @@ class Running:
                 violated(38, "a skipped batch sent Produce", batch_id=reached.batch_id)
         self.produces_before, self.skips_before = sent, len(skipped)
 
+    def check_end(self, error: TxnLogError) -> None:
+        """No input is gone, and no topic (75)."""
+        if isinstance(error, DataLoss | UnknownTopic):
+            violated(75, "what is there was taken to be gone", error=str(error))
+
 
 def copy_at(location: str) -> str:
     """What a copy in this place is known by."""
@@ -66,6 +74,8 @@ def is_sink_behind(error: ProgressError, sinks: int) -> bool:
 
 def is_explained(error: ProgressError, checkpoint: Checkpoint, *, is_only: bool) -> bool:
     """Whether what was done to the checkpoints explains that a person has to look."""
+    if isinstance(error, GroupHasOffsets) and checkpoint.starts_committed:
+        return False  # it begins where the group is
     if isinstance(error, CommittedOffsetsMoved | GroupHasOffsets):
         return not is_only or checkpoint.tail_losses > 0
     # A batch that was begun may be planned again without rows, and its sink not be called for it.

@@ -14,7 +14,8 @@ from support.clients.librdkafka import create_topic, produce_values
 from support.harness.availability import available
 from support.kafka.java_tools import TRANSACTIONS, JavaHost, java_command
 
-from txnlog_spark.source.hanging_transactions import HANGING_SECONDS
+from txnlog_spark.client_cache import client_for
+from txnlog_spark.source.hanging_transactions import HANGING_MS
 from txnlog_spark.source.settings import read_source_settings
 from txnlog_spark.source.stream import TxnLogStreamReader
 
@@ -33,6 +34,7 @@ def test_the_commands_of_the_warning_find_the_transaction_and_its_abort_lets_the
     tmp_path: Path,
     unique: Callable[[str], str],
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     available(java_command)
     broker = new_broker(VERIFICATION_OFF)
@@ -42,11 +44,13 @@ def test_the_commands_of_the_warning_find_the_transaction_and_its_abort_lets_the
     produce_values(broker.bootstrap_servers, topic, ["after"])
     options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic}
     settings = read_source_settings(options | {"startingOffsets": "earliest"}, streaming=True)
-    now = 0.0
-    source = TxnLogStreamReader(settings, lambda: now)
+    session = client_for(settings.connection).session
+    now_ms = session.monotonic_ms()
+    monkeypatch.setattr(session, "monotonic_ms", lambda: now_ms)
+    source = TxnLogStreamReader(settings)
     start = source.initialOffset()
     end = source.latestOffset(start, ALL)
-    now += HANGING_SECONDS
+    now_ms += HANGING_MS
     assert source.latestOffset(end, ALL) == end
     (text,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert f"{topic}-0 (last stable offset 1, high watermark 3)" in text
@@ -65,6 +69,6 @@ def test_the_commands_of_the_warning_find_the_transaction_and_its_abort_lets_the
             assert "1" in [row[column] for row in rows]
         where = ("--bootstrap-server", broker.bootstrap_servers, "abort", "--topic", topic)
         java.ok(TRANSACTIONS, *where, "--partition", 0, "--start-offset", 1)
-    now += HANGING_SECONDS
+    now_ms += HANGING_MS
     assert source.latestOffset(end, ALL)[topic] == {"0": 4}
     assert source.reportLatestOffset()[topic] == {"0": 4}

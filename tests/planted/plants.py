@@ -17,6 +17,7 @@ from broker_sim.core.transaction.coordinator import TransactionCoordinator
 from broker_sim.core.transaction.markers import MarkerManager
 from planted.commit_plants import COMMIT_PLANTS, replaced
 from planted.output_plants import OUTPUT_PLANTS
+from planted.source_plants import SOURCE_PLANTS
 from simulation.hosts import spark_driver
 from simulation.hosts.checkpoint import Checkpoint
 from simulation.hosts.spark_driver import Driver
@@ -160,5 +161,6 @@ ONE_BROKER_PLANTS: dict[str, Plant] = {
     "fenced-is-success": _fenced_is_success,
     **COMMIT_PLANTS,
     **OUTPUT_PLANTS,
+    **SOURCE_PLANTS,
 }
 """By name; the canary test runs each until it is caught."""

@@ -30,7 +30,8 @@ STORIES = {
 """Where a planted bug is seen soon; else in SCENARIO."""
 KNOWN = {
     "high-watermark-of-one-that-left": 12,
-    "admitted-before-it-caught-up": 43,
+    "admitted-before-it-caught-up": 12,
+    "marker-to-an-old-leader": 45,
     "truncated-to-high-watermark": 2,
     "isr-proposal-not-fenced": 1,
     "unclean-election": 7,

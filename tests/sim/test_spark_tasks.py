@@ -31,10 +31,10 @@ from txnlog_spark.staging.output import plan_partitions
 CANARY_SEEDS = range(200)
 KNOWN = {
     "no-abort-before-a-retry": (42, {18, 35}),
-    "progress-in-a-second-transaction": (2, {35, 36, 37, 41}),
-    "judged-before-initialising": (182, {35, 37, 41}),
-    "sequences-reset-without-a-leader": (6, {13, 18}),
-    "batches-built-again": (5, {18}),
+    "progress-in-a-second-transaction": (7, {35, 36, 37, 41}),
+    "judged-before-initialising": (14, {35, 37, 41}),
+    "sequences-reset-without-a-leader": (7, {13, 18}),
+    "batches-built-again": (0, {18}),
     "both-attempts-taken": (7, {35}),
 }
 """The first seed that catches a planted bug, tried first, and the invariants that it breaks. Where

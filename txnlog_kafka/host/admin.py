@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from txnlog_kafka.operations import admin as operations
-from txnlog_kafka.operations import log_ends, metadata, offsets
+from txnlog_kafka.operations import metadata, offsets
 from txnlog_kafka.operations.admin import TransactionDescription, TransactionListing
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.operations.offsets import CommittedOffset, ListedOffset
@@ -33,25 +33,11 @@ class Administration(ABC):
 
         Raises UnknownTopic naming every topic that is missing, DeadlineExceeded.
         """
-        session = self.session
         if topics is None:
-            return self.matching_topics(lambda _topic: True)
-        names = sorted(set(topics))
-        self.run(metadata.require_topics(session, names, allow_auto_create=allow_auto_create))
-        return {name: session.cluster.partitions(name) for name in names}
-
-    def matching_topics(self, selects: Callable[[str], bool]) -> dict[str, tuple[int, ...]]:
-        """Partition numbers of those of all topics that `selects` takes, internal ones left out.
-
-        Kafka has no question for names alone: the answer has every partition of every topic. What
-        was not selected is forgotten, so that a client does not hold a large cluster. Raises
-        DeadlineExceeded.
-        """
-        session = self.session
-        self.run(metadata.refresh_metadata(session, None))
-        names = sorted(set(session.cluster.topics) - metadata.KAFKA_INTERNAL_TOPICS)
-        session.cluster = session.cluster.with_topics(filter(selects, names))
-        return {name: session.cluster.partitions(name) for name in sorted(session.cluster.topics)}
+            return self.run(metadata.matching_topics(self.session, lambda _topic: True))
+        return self.run(
+            metadata.topic_partitions(self.session, topics, allow_auto_create=allow_auto_create)
+        )
 
     def confirm_missing(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
         """Those of `partitions` that the cluster does not have, asked repeatedly for a while."""
@@ -65,13 +51,6 @@ class Administration(ABC):
         For a timestamp `offset` is -1 when no record is that new. Raises UnknownTopic.
         """
         return self.run(offsets.list_offsets(self.session, specs, read_committed=read_committed))
-
-    def confirm_log_ends(
-        self, positions: Mapping[TopicPartition, int], said: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
-        """The high watermarks of logs that are `said` to end before these positions, of the leaders
-        that most brokers say."""
-        return self.run(log_ends.confirm_log_ends(self.session, positions, said))
 
     def committed_offsets(
         self,

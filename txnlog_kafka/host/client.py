@@ -122,6 +122,7 @@ class Client(Administration):
         self.bootstrap = parse_bootstrap_servers(bootstrap_servers)
         self._channels = ChannelBuilder(security)
         self.session = Session(_monotonic_ms, config or SessionConfig(), notice=logger.warning)
+        self.session.bootstrap_servers = bootstrap_servers
         self._client_id = client_id
         self._connect_timeout_s = connect_timeout_s
         self._idle_s_max = idle_s_max

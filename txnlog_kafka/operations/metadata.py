@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from txnlog_kafka.errors import UnknownTopic
 from txnlog_kafka.operations.calls import call_any
@@ -101,6 +101,33 @@ def require_topics(
             if all(session.cluster.partitions(t) for t in wanted):
                 return
         yield from deadline.backoff(doing, f"not known yet: {', '.join(missing)}")
+
+
+def topic_partitions(
+    session: Session, topics: Iterable[str], *, allow_auto_create: bool = False
+) -> Operation[dict[str, tuple[int, ...]]]:
+    """Partition numbers by topic.
+
+    Raises UnknownTopic naming every topic that is missing, DeadlineExceeded.
+    """
+    names = sorted(set(topics))
+    yield from require_topics(session, names, allow_auto_create=allow_auto_create)
+    return {name: session.cluster.partitions(name) for name in names}
+
+
+def matching_topics(
+    session: Session, selects: Callable[[str], bool]
+) -> Operation[dict[str, tuple[int, ...]]]:
+    """Partition numbers of those of all topics that `selects` takes, internal ones left out.
+
+    Kafka has no question for names alone: the answer has every partition of every topic. What was
+    not selected is forgotten, so that a client does not hold a large cluster. Raises
+    DeadlineExceeded.
+    """
+    yield from refresh_metadata(session, None)
+    names = sorted(set(session.cluster.topics) - KAFKA_INTERNAL_TOPICS)
+    session.cluster = session.cluster.with_topics(filter(selects, names))
+    return {name: session.cluster.partitions(name) for name in sorted(session.cluster.topics)}
 
 
 def _no_topics(names: Sequence[str]) -> UnknownTopic:

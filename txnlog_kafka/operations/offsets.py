@@ -171,6 +171,7 @@ def fetch_committed(
     *,
     partitions: Iterable[TopicPartition] = (),
     require_stable: bool = True,
+    deadline: Deadline | None = None,
 ) -> Operation[dict[TopicPartition, CommittedOffset]]:
     """All committed offsets of a group; {} for a group that does not exist.
 
@@ -184,7 +185,7 @@ def fetch_committed(
     asked = [named, None] if named and require_stable else [None]
     requests = [committed_request(group_id, names, require_stable) for names in asked]
     found: dict[TopicPartition, CommittedOffset] = {}
-    for reply in (yield from call_coordinators(session, requests)):
+    for reply in (yield from call_coordinators(session, requests, deadline=deadline)):
         if require_stable and reply.version < REQUIRE_STABLE_VERSION:
             raise FatalError(
                 ErrorCode.UNSUPPORTED_VERSION,

@@ -62,6 +62,8 @@ class Session:
     do."""
     notice: Callable[[str], None] = _ignore
     """Where an operation says what a person should know now; the host writes it to its log."""
+    bootstrap_servers: str = ""
+    """What the host was given to find the brokers by, for what is said to a person."""
 
     def remember_coordinator(self, key_type: int, key: str, node: int) -> None:
         """Until it is wrong; one too many takes the place of the oldest, which is found again."""

@@ -12,10 +12,13 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from txnlog_kafka.operations.effects import Operation
 from txnlog_spark.client_cache import resolve_bootstrap
-from txnlog_spark.source.brokers import discover, fetch_positions, first_as_late
+from txnlog_spark.source.brokers import Brokers
+from txnlog_spark.source.host import ask
 from txnlog_spark.source.partition import RangePartition, read_ranges
 from txnlog_spark.source.planning import OffsetRange, plan_ranges, plan_tasks
+from txnlog_spark.source.positions import NO_OFFSET
 from txnlog_spark.source.pushdown import Pushed, push
 from txnlog_spark.source.settings import SourceSettings
 from txnlog_spark.spark_errors import readable_errors
@@ -32,11 +35,8 @@ class TxnLogBatchReader(DataSourceReader):
         """The tasks. Raises OptionError, UnknownTopic, DataLoss."""
         with readable_errors():
             settings = self._settings
-            existing = discover(settings)
-            start = fetch_positions(settings, settings.starting, existing).offsets
-            end = fetch_positions(settings, settings.ending, existing).offsets
             tasks = plan_tasks(
-                self._left(plan_ranges(start, end)),
+                ask(settings, self._ranges),
                 min_partitions=settings.min_partitions,
                 max_records_per_partition=settings.max_records_per_partition,
             )
@@ -49,21 +49,24 @@ class TxnLogBatchReader(DataSourceReader):
             if isinstance(partition, RangePartition):
                 yield from read_ranges(self._settings, partition)
 
-    def _left(self, ranges: list[OffsetRange]) -> list[OffsetRange]:
-        """What the filters leave of the ranges.
+    def _ranges(self, brokers: Brokers) -> Operation[list[OffsetRange]]:
+        """What is read, without what the filters exclude.
 
-        The time is looked up last: a record that comes meanwhile lies behind the ends.
+        Their time is looked up last: a record that comes meanwhile lies behind the ends.
         """
-        ranges = self._pushed.clip(ranges)
+        existing = yield from brokers.discover()
+        start, _ = yield from brokers.positions(self._settings.starting, existing)
+        end, _ = yield from brokers.positions(self._settings.ending, existing)
+        ranges = self._pushed.clip(plan_ranges(start, end))
         timestamp_ms = self._pushed.timestamp_ms_min
         if timestamp_ms is None:
             return ranges
-        places = [each.topic_partition for each in ranges]
-        first = first_as_late(self._settings, places, timestamp_ms)
+        specs = {each.topic_partition: timestamp_ms for each in ranges}
+        first = yield from brokers.offsets_at(specs)
         later = (
             replace(r, start_offset=max(r.start_offset, first[r.topic_partition]))
             for r in ranges
-            if r.topic_partition in first
+            if first[r.topic_partition] != NO_OFFSET
         )
         return [each for each in later if each.offset_count > 0]
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from txnlog_kafka.wire.topics import TopicPartition
 
-HANGING_SECONDS = 60.0
+HANGING_MS = 60_000
 """What is held up for longer is warned of: of Java's producers no transaction is open for longer,
 unless their transaction.timeout.ms is set."""
 
@@ -36,18 +36,18 @@ def find_hanging(
     ]
 
 
-class HangingTransactions:
-    """Since when each partition has been held up at one offset."""
+Since = Mapping[tuple[TopicPartition, int], float]
+"""When each partition was first seen to be held up at one offset, in ms."""
 
-    def __init__(self) -> None:
-        self._since: dict[tuple[TopicPartition, int], float] = {}
 
-    def find(self, found: Sequence[HangingTransaction], now: float) -> list[HangingTransaction]:
-        """Of those that are held up now, the ones that have been for too long; each once."""
-        self._since = {each[:2]: self._since.get(each[:2], now) for each in found}
-        lasting = [e for e in found if now - self._since[e[:2]] >= HANGING_SECONDS]
-        self._since |= {each[:2]: math.inf for each in lasting}
-        return lasting
+def find_lasting(
+    since: Since, found: Sequence[HangingTransaction], now_ms: float
+) -> tuple[list[HangingTransaction], Since]:
+    """Of those that are held up now, the ones that have been for too long, each once; and since
+    when each is."""
+    held_up = {each[:2]: since.get(each[:2], now_ms) for each in found}
+    lasting = [each for each in found if now_ms - held_up[each[:2]] >= HANGING_MS]
+    return lasting, held_up | {each[:2]: math.inf for each in lasting}
 
 
 def explain(found: Sequence[HangingTransaction], bootstrap_servers: str) -> str:

@@ -10,7 +10,7 @@ from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.errors import DataLoss, NoCommittedOffsets, OptionError
 from txnlog_spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET, SourceOffset, format_offsets
-from txnlog_spark.source.settings import COMMITTED, COMMITTED_WORDS, PositionRequest
+from txnlog_spark.source.selection import COMMITTED, COMMITTED_WORDS, PositionRequest
 
 NO_OFFSET = -1
 """ListOffsets' answer when no record is as late as the timestamp."""

@@ -1,29 +1,51 @@
-"""A cluster that is a dictionary, below the stream reader: what `source.brokers` would answer."""
+"""A cluster that is a dictionary, below the source's planning: what its `Brokers` would answer."""
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from txnlog_kafka.operations.cluster_view import ClusterView
+from txnlog_kafka.operations.effects import Operation
+from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP
+from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.errors import UnknownTopic
 from txnlog_spark.offsets import SourceNote, with_source_note
-from txnlog_spark.source import brokers, stream
+from txnlog_spark.source import plan_batch, stream
+from txnlog_spark.source.brokers import Brokers, Offsets
+from txnlog_spark.source.selection import PlanSettings
 from txnlog_spark.source.settings import read_source_settings
 from txnlog_spark.source.stream import TxnLogStreamReader
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 ALL = ReadAllAvailable()
 
+T = TypeVar("T")
+
+
+def run(operation: Operation[T]) -> T:
+    """The result of an operation that asks for nothing."""
+    try:
+        ask = next(operation)
+    except StopIteration as stop:
+        return stop.value
+    raise AssertionError(f"nobody answers {ask}")
+
 
 class Cluster:
     """Offsets per partition; `high` differs from `end` while a transaction is open."""
 
     def __init__(self) -> None:
+        self.clock: Callable[[], float] = time.monotonic
+        """In seconds."""
         self.earliest = {P0: 0, P1: 0}
         self.end = {P0: 100, P1: 50}
         self.high: dict[TopicPartition, int] = {}
@@ -37,50 +59,74 @@ class Cluster:
         self.asked: list[tuple[str, bool]] = []
         """Which offsets were asked for, and whether for a reader of what is committed."""
 
+    def brokers(self, settings: PlanSettings) -> Brokers:
+        """As a client that is connected to it has them."""
+        session = Session(
+            lambda: self.clock() * 1000,
+            cluster=ClusterView(cluster_id=self.cluster_id),
+            notice=logging.getLogger("session").warning,
+            bootstrap_servers="h:1",
+        )
+        return _Answers(session, settings, self)
+
     def _refuse(self, topics) -> None:
         gone = tuple(sorted(set(topics) & set(self.deleted)))
         if gone:
             raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone", topics=gone)
 
-    def discover(self, _settings, known=(), without=frozenset(), matching=None):
+    def discover(self, known, without, matching):
         self.matching.append(matching)
         self._refuse({*self.deleted} - without)
         hidden = without | (self.unlisted - {p.topic for p in known})
         return tuple(p for p in sorted(self.end) if p.topic not in hidden)
 
-    def fetch_offsets(self, settings, partitions, which, *, read_committed=None):
-        self._refuse(p.topic for p in partitions)
-        read_committed = settings.read_committed if read_committed is None else read_committed
-        self.asked.append((which, read_committed))
+    def offsets_at(self, specs: Mapping[TopicPartition, int], *, read_committed: bool) -> Offsets:
+        self._refuse(p.topic for p in specs)
+        is_earliest = EARLIEST_TIMESTAMP in specs.values()
+        self.asked.append(("earliest" if is_earliest else "latest", read_committed))
         ends = self.end if read_committed else self.end | self.high
-        return {p: (self.earliest if which == "earliest" else ends)[p] for p in partitions}
+        return {p: (self.earliest if is_earliest else ends)[p] for p in specs}
 
-    def confirm_log_ends(self, _settings, positions, said):
-        return {p: self.confirmed.get(p, said[p]) for p in positions}
 
-    def fetch_committed(self, _settings, _partitions=(), **_how) -> dict[TopicPartition, int]:
-        return dict(self.committed)
+@dataclass(frozen=True, slots=True)
+class _Answers(Brokers):
+    """What the dictionary answers."""
 
-    def connected_cluster(self, _settings) -> str | None:
-        return self.cluster_id
+    cluster: Cluster
+
+    def discover(self, *, known=(), without=frozenset(), matching=None) -> Operation[Any]:
+        yield from ()
+        return self.cluster.discover(known, without, matching)
+
+    def offsets_at(self, specs, *, read_committed: bool | None = None) -> Operation[Offsets]:
+        yield from ()
+        isolation = self.settings.read_committed if read_committed is None else read_committed
+        return self.cluster.offsets_at(specs, read_committed=isolation) if specs else {}
+
+    def confirm_log_ends(self, positions, said) -> Operation[Offsets]:
+        yield from ()
+        return {p: self.cluster.confirmed.get(p, said[p]) for p in positions}
+
+    def committed(self, partitions=(), **_how: object) -> Operation[Offsets]:
+        yield from ()
+        return dict(self.cluster.committed)
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """A cluster that the stream reader is connected to from now on."""
     made = Cluster()
-    for module in (stream, brokers):
-        monkeypatch.setattr(module, "discover", made.discover)
-        monkeypatch.setattr(module, "fetch_offsets", made.fetch_offsets)
-        monkeypatch.setattr(module, "confirm_log_ends", made.confirm_log_ends)
-        monkeypatch.setattr(module, "fetch_committed", made.fetch_committed)
-    monkeypatch.setattr(stream, "connected_cluster", made.connected_cluster)
-    monkeypatch.setattr(stream, "DISCOVERY_SECONDS", 0.0)
+
+    def ask(settings, operation):
+        return run(operation(made.brokers(settings)))
+
+    monkeypatch.setattr(stream, "ask", ask)
+    monkeypatch.setattr(plan_batch, "DISCOVERY_MS", 0)
     return made
 
 
-def reader(clock: Callable[[], float] = time.monotonic, **options: str) -> TxnLogStreamReader:
+def reader(**options: str) -> TxnLogStreamReader:
     base = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "startingOffsets": "earliest"}
-    return TxnLogStreamReader(read_source_settings(base | options, streaming=True), clock)
+    return TxnLogStreamReader(read_source_settings(base | options, streaming=True))
 
 
 def taken(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from types import SimpleNamespace
 
 import pytest
+from support.query.source_cluster import run
 
+from txnlog_kafka.operations import offsets
+from txnlog_kafka.operations.effects import Operation, Sleep
+from txnlog_kafka.operations.offsets import ListedOffset
+from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.errors import DeadlineExceeded, OptionError, UnknownTopic
 from txnlog_spark.source import brokers
-from txnlog_spark.source.brokers import discover, fetch_offsets
+from txnlog_spark.source.brokers import Brokers
 from txnlog_spark.source.settings import SourceSettings, read_source_settings
 
 
@@ -27,12 +31,18 @@ class Topics:
         self.lag: dict[str, int] = {}
         self.asked: list[set[str] | None] = []
 
-    def matching_topics(self, selects: Callable[[str], bool]) -> dict[str, tuple[int, ...]]:
-        found = self.topic_partitions(filter(selects, set(self.counts) - self.unlisted))
+    def matching_topics(
+        self, session: Session, selects: Callable[[str], bool]
+    ) -> Operation[dict[str, tuple[int, ...]]]:
+        listed = filter(selects, set(self.counts) - self.unlisted)
+        found = yield from self.topic_partitions(session, listed)
         self.asked[-1] = None
         return found
 
-    def topic_partitions(self, topics: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    def topic_partitions(
+        self, _session: Session, topics: Iterable[str]
+    ) -> Operation[dict[str, tuple[int, ...]]]:
+        yield from ()
         names = set(topics)
         self.asked.append(names)
         missing = tuple(sorted(names - set(self.counts)))
@@ -40,15 +50,27 @@ class Topics:
             raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone", topics=missing)
         return {name: tuple(range(self.counts[name] - self.lag.get(name, 0))) for name in names}
 
-    def confirm_missing(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
+    def confirm_missing(
+        self, _session: Session, partitions: Iterable[TopicPartition]
+    ) -> Operation[frozenset[TopicPartition]]:
+        yield from ()
         return frozenset(p for p in partitions if p.partition >= self.counts.get(p.topic, 0))
 
 
 @pytest.fixture
 def topics(monkeypatch: pytest.MonkeyPatch) -> Topics:
     made = Topics(a1=2, a2=1, b=1)
-    monkeypatch.setattr(brokers, "client_for", lambda _connection: made)
+    for name in ("matching_topics", "topic_partitions", "confirm_missing"):
+        monkeypatch.setattr(brokers, name, getattr(made, name))
     return made
+
+
+def asked(settings: SourceSettings) -> Brokers:
+    return Brokers(Session(lambda: 0), settings)
+
+
+def discover(settings: SourceSettings, **known: object) -> tuple[TopicPartition, ...]:
+    return run(asked(settings).discover(**known))
 
 
 def settings(**options: str) -> SourceSettings:
@@ -122,24 +144,24 @@ def test_all_topics_are_listed_when_one_that_a_pattern_matched_is_gone(topics: T
 
 
 def test_offsets_are_asked_for_as_often_as_the_option_says(
-    topics: Topics, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fails = [
         DeadlineExceeded("listing", 5, "no broker"),
         DeadlineExceeded("listing", 5, "no broker"),
     ]
-    pauses: list[float] = []
 
-    def listed(specs: dict, **_how: object) -> dict:
+    def listed(_session: Session, specs: dict, **_how: object) -> Operation[dict]:
+        yield from ()
         if fails:
             raise fails.pop()
-        return {name: SimpleNamespace(offset=7) for name in specs}
+        return {name: ListedOffset(7, -1) for name in specs}
 
-    topics.list_offsets = listed
-    monkeypatch.setattr(brokers, "time", SimpleNamespace(sleep=pauses.append))
+    monkeypatch.setattr(offsets, "list_offsets", listed)
     given = {"fetchOffset.numRetries": "3", "fetchOffset.retryIntervalMs": "40"}
-    found = fetch_offsets(settings(subscribe="b", **given), [TopicPartition("b", 0)], "latest")
-    assert (found, pauses) == ({TopicPartition("b", 0): 7}, [0.04, 0.04])
+    asking = asked(settings(subscribe="b", **given)).latest(B)
+    assert [next(asking), next(asking)] == [Sleep(40), Sleep(40)]
+    assert run(asking) == {B[0]: 7}
     fails[:] = [DeadlineExceeded("listing", 5, "no broker")]
     with pytest.raises(DeadlineExceeded):
-        fetch_offsets(settings(subscribe="b"), [TopicPartition("b", 0)], "latest")
+        run(asked(settings(subscribe="b")).latest(B))

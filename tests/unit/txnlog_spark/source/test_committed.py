@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
-from types import SimpleNamespace
-
 import pytest
+from support.query.source_cluster import run
 
+from txnlog_kafka.operations import offsets
+from txnlog_kafka.operations.effects import Operation
+from txnlog_kafka.operations.offsets import CommittedOffset
+from txnlog_kafka.operations.session import Deadline, Session
 from txnlog_kafka.wire.topics import TopicPartition
-from txnlog_spark.client_cache import ConnectionSettings
 from txnlog_spark.errors import DeadlineExceeded, NoCommittedOffsets, OptionError
 from txnlog_spark.source import brokers
-from txnlog_spark.source.brokers import fetch_positions
+from txnlog_spark.source.brokers import Brokers
 from txnlog_spark.source.settings import SourceSettings, read_source_settings
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -29,41 +30,37 @@ class Group:
         self.pending_ms = 0
         self.waits_ms: list[int] = []
 
-    def committed_offsets(
+    def fetch_committed(
         self,
-        connection: ConnectionSettings,
+        _session: Session,
         _group_id: str,
         *,
         partitions: object = (),
-        require_stable: bool,
-    ) -> dict[TopicPartition, int]:
+        require_stable: bool = True,
+        deadline: Deadline | None = None,
+    ) -> Operation[dict[TopicPartition, CommittedOffset]]:
+        yield from ()
         if require_stable:
             assert set(partitions) == {P0, P1}
-            self.waits_ms.append(connection.session.operation_timeout_ms)
-            if connection.session.operation_timeout_ms < self.pending_ms:
-                raise DeadlineExceeded(
-                    "reading", connection.session.operation_timeout_ms, "UNSTABLE_OFFSET_COMMIT"
-                )
-        return dict(self.decided)
+            self.waits_ms.append(deadline.timeout_ms)
+            if deadline.timeout_ms < self.pending_ms:
+                raise DeadlineExceeded("reading", deadline.timeout_ms, "UNSTABLE_OFFSET_COMMIT")
+        return {p: CommittedOffset(offset, "") for p, offset in self.decided.items()}
 
 
 @pytest.fixture
 def group(monkeypatch: pytest.MonkeyPatch) -> Group:
     made = Group()
-    monkeypatch.setattr(
-        brokers,
-        "client_for",
-        lambda connection: SimpleNamespace(
-            committed_offsets=partial(made.committed_offsets, connection)
-        ),
-    )
-    monkeypatch.setattr(
-        brokers,
-        "fetch_offsets",
-        lambda _s, names, which, **_: {
-            p: {"earliest": EARLIEST}.get(which, LATEST)[p] for p in names
-        },
-    )
+    monkeypatch.setattr(offsets, "fetch_committed", made.fetch_committed)
+
+    def offsets_at(_brokers, specs, **_how):
+        yield from ()
+        return {
+            p: (EARLIEST if at == offsets.EARLIEST_TIMESTAMP else LATEST)[p]
+            for p, at in specs.items()
+        }
+
+    monkeypatch.setattr(Brokers, "offsets_at", offsets_at)
     return made
 
 
@@ -74,7 +71,8 @@ def settings(word: str, **options: str) -> SourceSettings:
 
 def start(word: str, *, sink_compares: bool = True) -> brokers.Positions:
     made = settings(word)
-    return fetch_positions(made, made.starting, (P0, P1), sink_compares=sink_compares)
+    asked = Brokers(Session(lambda: 0), made)
+    return run(asked.positions(made.starting, (P0, P1), sink_compares=sink_compares))
 
 
 WORDS = ("committed", "committedOrEarliest", "committedOrLatest")

@@ -9,7 +9,6 @@ from support.query.source_cluster import ALL, P0, P1, Cluster, at, reader, stand
 
 from txnlog_spark.metrics import offsets_behind_latest
 from txnlog_spark.offsets import to_json_value
-from txnlog_spark.source import stream
 from txnlog_spark.source.stream import TxnLogStreamReader
 
 
@@ -24,16 +23,16 @@ class Clock:
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    """A transaction is open in P0 from offset 100 on, with 30 offsets behind it."""
-    made = stand_in(monkeypatch)
-    made.high = {P0: 130}
-    return made
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def cluster(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Cluster:
+    """A transaction is open in P0 from offset 100 on, with 30 offsets behind it."""
+    made = stand_in(monkeypatch)
+    made.clock, made.high = clock, {P0: 130}
+    return made
 
 
 @pytest.fixture
@@ -59,7 +58,7 @@ def poll(source: TxnLogStreamReader, clock: Clock, seconds: float) -> None:
 def test_the_report_says_how_far_the_log_goes_and_the_batch_ends_before_what_is_open(
     cluster: Cluster, clock: Clock
 ) -> None:
-    source = reader(clock=clock)
+    source = reader()
     end = source.latestOffset(at(100, 50), ALL)
     assert (end, source.reportLatestOffset()) == (at(100, 50), at(130, 50))
     shown = {"endOffset": end, "latestOffset": source.reportLatestOffset()}
@@ -67,7 +66,7 @@ def test_the_report_says_how_far_the_log_goes_and_the_batch_ends_before_what_is_
 
 
 def test_the_high_watermark_is_asked_for_once_a_second(cluster: Cluster, clock: Clock) -> None:
-    source = reader(clock=clock)
+    source = reader()
     poll(source, clock, 10)
     assert cluster.asked.count(("latest", True)) == 1_000
     assert cluster.asked.count(("latest", False)) in (10, 11)
@@ -83,7 +82,7 @@ def test_a_reader_of_uncommitted_records_has_nothing_to_ask(cluster: Cluster) ->
 def test_one_warning_when_nothing_could_be_read_for_a_minute(
     cluster: Cluster, clock: Clock, warned
 ) -> None:
-    source = reader(clock=clock)
+    source = reader()
     poll(source, clock, 59)
     assert warned() == []
     poll(source, clock, 120)
@@ -101,7 +100,7 @@ def test_the_minute_counts_from_when_the_transaction_was_seen_and_each_move_begi
     cluster: Cluster, clock: Clock, warned
 ) -> None:
     cluster.high = {}
-    source = reader(clock=clock)
+    source = reader()
     poll(source, clock, 90)
     for offset in (100, 101, 102):
         cluster.end = {P0: offset, P1: 50}
@@ -123,7 +122,7 @@ def test_many_partitions_are_one_line(cluster: Cluster, clock: Clock, warned) ->
     many = [P0._replace(partition=n) for n in range(9)]
     cluster.earliest = dict.fromkeys(many, 0)
     cluster.end, cluster.high = dict.fromkeys(many, 100), dict.fromkeys(many, 130)
-    source = reader(clock=clock)
+    source = reader()
     for _ in range(62):
         source.latestOffset(to_json_value(cluster.end), ALL)
         clock.now += 1
@@ -134,7 +133,7 @@ def test_many_partitions_are_one_line(cluster: Cluster, clock: Clock, warned) ->
 def test_available_now_says_at_once_what_it_leaves_out(
     cluster: Cluster, clock: Clock, warned
 ) -> None:
-    source = reader(clock=clock)
+    source = reader()
     source.prepareForTriggerAvailableNow()
     (text,) = warned()
     assert "ends before an open transaction" in text
@@ -148,14 +147,14 @@ def test_available_now_says_at_once_what_it_leaves_out(
 def test_a_topic_that_is_deleted_between_both_questions_is_found_missing(
     cluster: Cluster, clock: Clock, warned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = reader(clock=clock, failOnDataLoss="false")
-    original = cluster.fetch_offsets
+    source = reader(failOnDataLoss="false")
+    original = cluster.offsets_at
 
-    def gone(settings, partitions, which, *, read_committed=None):
-        if read_committed is False:
+    def gone(specs, *, read_committed):
+        if not read_committed:
             cluster.deleted = ("t",)
-        return original(settings, partitions, which, read_committed=read_committed)
+        return original(specs, read_committed=read_committed)
 
-    monkeypatch.setattr(stream, "fetch_offsets", gone)
+    monkeypatch.setattr(cluster, "offsets_at", gone)
     assert source.latestOffset(at(100, 50), ALL) == {}
     assert "t-0: its topic was deleted" in warned()[0]

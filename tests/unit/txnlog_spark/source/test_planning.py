@@ -36,7 +36,7 @@ from txnlog_spark.source.positions import (
     resolve_positions,
     timestamps_wanted,
 )
-from txnlog_spark.source.settings import PositionRequest
+from txnlog_spark.source.selection import PositionRequest
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 STARTS = st.dictionaries(st.sampled_from([P0, P1, P2]), st.integers(0, 1000), min_size=1)

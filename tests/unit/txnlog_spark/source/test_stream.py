@@ -13,7 +13,7 @@ from support.query.source_cluster import ALL, P0, P1, Cluster, at, noted, reader
 from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.errors import DataLoss, NoCommittedOffsets, UnknownTopic
 from txnlog_spark.offsets import CommittedStart, committed_start_of, from_json_value, plain_offset
-from txnlog_spark.source import stream
+from txnlog_spark.source import plan_batch
 from txnlog_spark.source.settings import read_source_settings
 from txnlog_spark.source.stream import TxnLogStreamReader
 
@@ -40,9 +40,8 @@ def test_a_limit_is_kept_and_the_report_shows_what_is_waiting(cluster: Cluster) 
 
 def test_a_batch_waits_for_its_minimum_and_not_longer_than_it_may(cluster: Cluster) -> None:
     now = 1000.0
-    source = reader(
-        lambda: now, minOffsetsPerTrigger="20", maxOffsetsPerTrigger="30", maxTriggerDelay="10s"
-    )
+    cluster.clock = lambda: now
+    source = reader(minOffsetsPerTrigger="20", maxOffsetsPerTrigger="30", maxTriggerDelay="10s")
     limit = source.getDefaultReadLimit()
     assert limit == ReadMaxRows(30)
     assert source.latestOffset(at(90, 50), limit) == at(100, 50), "the first of a run"
@@ -351,7 +350,7 @@ def test_new_partitions_are_found_though_another_topic_was_deleted(cluster: Clus
 def test_a_topic_deleted_right_after_it_was_discovered_is_loss_or_is_left_out(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "DISCOVERY_SECONDS", 3600.0)
+    monkeypatch.setattr(plan_batch, "DISCOVERY_MS", 3_600_000)
     other = TopicPartition("old", 0)
     cluster.end[other] = cluster.earliest[other] = 7
     start = at(100, 50) | {"old": {"0": 7}}
@@ -420,6 +419,7 @@ def test_partitions_are_taken_as_they_are_for_as_long_as_the_option_says(
     cluster: Cluster, what: str
 ) -> None:
     now = 1_000.0
+    cluster.clock = lambda: now
     options = {"subscribe": "t", what: '{"t":[0,1]}' if what == "assign" else "t"}
     if what != "subscribe":
         del options["subscribe"]
@@ -427,7 +427,7 @@ def test_partitions_are_taken_as_they_are_for_as_long_as_the_option_says(
         {"kafka.bootstrap.servers": "h:1", "partition.metadata.cache.ttl.ms": "30000", **options},
         streaming=True,
     )
-    source = TxnLogStreamReader(settings, lambda: now)
+    source = TxnLogStreamReader(settings)
     assert source.latestOffset(at(60, 20), ALL) == at(100, 50)
     third = TopicPartition("t", 2)
     cluster.end[third], cluster.earliest[third] = 7, 0

@@ -1,0 +1,80 @@
+"""Bugs planted in a source's planning: each breaks one of the four rules of `plan_batch`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from typing import Any
+
+from planted.commit_plants import replaced
+from simulation.hosts import spark_driver
+from simulation.world import Plant
+from txnlog_kafka.operations.effects import Operation
+from txnlog_spark.offsets import COMMITTED_START_KEY, from_json_value, to_json_value
+from txnlog_spark.source import plan_batch
+from txnlog_spark.source.brokers import Brokers
+from txnlog_spark.source.plan_batch import JsonOffset, SourceState, batch_tasks, latest_offset
+
+
+def _start_not_kept(_: Any) -> contextlib.AbstractContextManager[None]:
+    """Batch 0 has rows, from a start that nothing keeps."""
+    return replaced(plan_batch, "is_repeatable", lambda _: True)
+
+
+def _start_kept_with_rows(_: Any) -> contextlib.AbstractContextManager[None]:
+    """Batch 0 goes on to what is available, with the start noted beside its end."""
+    original = plan_batch._kept_start
+
+    def with_rows(brokers: Brokers, state: SourceState, start: JsonOffset) -> JsonOffset | None:
+        kept = original(brokers, state, start)
+        return None if kept is None else kept | to_json_value(from_json_value(state.latest))
+
+    return replaced(plan_batch, "_kept_start", with_rows)
+
+
+def _start_not_noted(_: Any) -> contextlib.AbstractContextManager[None]:
+    """The log does not say that batch 0's end is where the group was."""
+    return replaced(plan_batch, "with_committed_start", lambda offsets, _: to_json_value(offsets))
+
+
+def _start_noted_late(_: Any) -> contextlib.AbstractContextManager[None]:
+    """What is noted beside the start is where the group has come to since."""
+
+    def late(
+        brokers: Brokers, state: SourceState, start: JsonOffset, rows_max: int | None
+    ) -> Operation[tuple[JsonOffset, SourceState]]:
+        if state.latest is None and state.initial is not None:
+            now = yield from brokers.committed(state.initial.offsets)
+            state = dataclasses.replace(state, initial=state.initial._replace(committed=now))
+        return (yield from latest_offset(brokers, state, start, rows_max))
+
+    return replaced(spark_driver, "latest_offset", late)
+
+
+def _replayed_start_rewound(_: Any) -> contextlib.AbstractContextManager[None]:
+    """A replayed batch 0 that starts after its logged end has lost records, as any other has."""
+
+    def as_any_other(
+        brokers: Brokers, state: SourceState, start: JsonOffset, end: JsonOffset
+    ) -> Operation[Any]:
+        plain = {k: v for k, v in end.items() if k != COMMITTED_START_KEY}
+        forgetful = dataclasses.replace(state, initial=None)
+        return batch_tasks(brokers, forgetful, start, plain)
+
+    return replaced(spark_driver, "batch_tasks", as_any_other)
+
+
+def _lost_batch_not_found(_: Any) -> contextlib.AbstractContextManager[None]:
+    """The first batch after a restart ends where it likes."""
+    return replaced(plan_batch, "cap_at_committed", lambda *_: None)
+
+
+SOURCE_PLANTS: dict[str, Plant] = {
+    "start-not-kept": _start_not_kept,
+    "start-kept-with-rows": _start_kept_with_rows,
+    "start-not-noted": _start_not_noted,
+    "start-noted-late": _start_noted_late,
+    "replayed-start-rewound": _replayed_start_rewound,
+    "lost-batch-not-found": _lost_batch_not_found,
+}
+"""By name; the canary test runs each until it is caught."""

@@ -1,0 +1,390 @@
+"""What Spark asks of a source on the driver, once per micro-batch, as operations without I/O.
+
+Spark asks in this order: for a new query for the initial offset (also when batch 0 is replayed),
+then per micro-batch for the latest offset (the answer goes to `<checkpoint>/offsets/<batchId>`) and
+for the batch's tasks. Each operation gets what the run remembers (`SourceState`), and gives it back
+with what it has learnt; the next run of the query begins with nothing.
+
+Every offset carries a `SourceNote`, the cluster that it is a position in: one from a checkpoint of
+another cluster is refused. Four rules keep batches repeatable:
+
+- A start that asking again could change (latest, committed, a timestamp after the last record) is
+  made batch 0's *end*: batch 0 is then empty, and its log entry is the start that holds. Spark does
+  not keep a Python source's initial offset, so this is where it is kept.
+- A start from a group's committed offsets is logged with a `CommittedStart` beside it, also when
+  the group had none. The sink commits this empty batch only if the group is still there, after it
+  has fenced an older driver that might have moved it (`commit.judgement.check_expected`): so what
+  such a driver holds pending is not waited for here.
+- Replayed batch 0 may start after its logged end for that reason: it is then empty, not rewound.
+- With a group, the first batch after a restart ends where the group was committed, if that is ahead
+  (`planning.cap_at_committed`): a committed batch that the checkpoint lost is found again. A start
+  that this run took from the group is not capped: there is no batch to be found. Where other
+  sources feed the query too, that batch may be one in which this source stood still: its first poll
+  then ends where it starts (`planning.may_hide_a_lost_batch`), and the next one goes on. A trigger
+  that asks once only (once, availableNow) would end without reading; there it is not held.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from txnlog_kafka.operations.effects import Operation
+from txnlog_kafka.wire.invariants import present
+from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_spark.errors import DataLoss, UnknownTopic, WrongCluster
+from txnlog_spark.offsets import (
+    CommittedStart,
+    SourceNote,
+    committed_start_of,
+    from_json_value,
+    source_note_of,
+    to_json_value,
+    with_committed_start,
+    with_source_note,
+)
+from txnlog_spark.source.brokers import Brokers, Offsets, Partitions, Positions
+from txnlog_spark.source.data_loss import (
+    REMEDY,
+    Loss,
+    find_deleted,
+    find_late_additions,
+    find_rewound,
+)
+from txnlog_spark.source.hanging_transactions import (
+    HangingTransaction,
+    Since,
+    explain,
+    find_hanging,
+    find_lasting,
+)
+from txnlog_spark.source.planning import (
+    OffsetRange,
+    cap_at_committed,
+    count_waiting,
+    limit_offsets,
+    may_hide_a_lost_batch,
+    plan_ranges,
+    plan_tasks,
+)
+from txnlog_spark.source.positions import is_repeatable, starts_from_group
+
+DISCOVERY_MS = 1_000
+"""An idle query asks for its end a hundred times a second; for new partitions once a second.
+
+Of a pattern only the topics that it matched are asked for so often. For others all topics have to
+be listed with all their partitions, seconds of work on a large cluster, and that is done once in
+`kafka.metadata.max.age.ms`, as in Kafka's own consumer, and when one of the matched is gone.
+Where `partition.metadata.cache.ttl.ms` is set, it says both, as in Spark's own source.
+"""
+HIGH_WATERMARK_MS = 1_000
+"""And no more often for the high watermarks."""
+
+JsonOffset = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """What a run of the source remembers from one question to the next; plain values."""
+
+    initial: Positions | None = None
+    """Where the run starts, if that was asked."""
+    target: Offsets | None = None
+    """Where it ends with the trigger availableNow."""
+    latest: JsonOffset | None = None
+    """How far the log went when the last batch was asked for; None before the first.
+
+    Records behind an open transaction are counted, though no batch can have them yet: a query that
+    waits for one is not up to date.
+    """
+    high: Offsets = field(default_factory=dict)
+    high_at_ms: float = -math.inf
+    """When high watermarks were asked for."""
+    hanging: Since = field(default_factory=dict)
+    partitions: Partitions | None = None
+    found_at_ms: float = -math.inf
+    """When these were asked for with those that are read."""
+    listed_at_ms: float = -math.inf
+    """When all topics were listed for them."""
+    fired_at_ms: float = -math.inf
+    """When a batch was planned."""
+
+
+T = TypeVar("T")
+Learnt = Operation[tuple[T, SourceState]]
+"""Gives an answer, and what the run remembers after it."""
+
+
+def initial_offset(brokers: Brokers, state: SourceState) -> Learnt[JsonOffset]:
+    """Where a new query starts; the same for the whole run. Raises UnknownTopic."""
+    initial = state.initial
+    if initial is None:
+        partitions, state = yield from _listed(brokers, state)
+        starting = brokers.settings.starting
+        initial = yield from brokers.positions(starting, partitions, sink_compares=True)
+        state = replace(state, initial=initial)
+    return _noted(brokers, to_json_value(initial.offsets)), state
+
+
+def freeze_end(brokers: Brokers, state: SourceState) -> Operation[SourceState]:
+    """The query ends at what is in the log now, and says which records it leaves out."""
+    partitions, state = yield from _listed(brokers, state)
+    target = yield from brokers.latest(partitions)
+    held_up, state = yield from _held_up(brokers, state, target)
+    left_out = "this query reads what is there now, and ends before an open transaction in"
+    _warn(brokers, left_out, held_up)
+    return replace(state, target=target)
+
+
+def latest_offset(
+    brokers: Brokers, state: SourceState, start: JsonOffset, rows_max: int | None
+) -> Learnt[JsonOffset]:
+    """The end of the next batch: what is available, within `rows_max` and the rules above.
+
+    Without a limit the trigger asks once, or may do so: nothing is waited for.
+    """
+    _check_cluster(brokers, start)
+    begin, is_first = from_json_value(start), state.latest is None
+    starts, available, state = yield from _available(brokers, state, begin)
+    latest = {p: max(end, state.high.get(p, end)) for p, end in available.items()}
+    state = replace(state, latest=_noted(brokers, to_json_value(latest)))
+    if is_first:
+        kept = _kept_start(brokers, state, start)
+        if kept is not None:
+            return _noted(brokers, kept), state
+        committed = yield from brokers.committed(available)
+        capped = cap_at_committed(begin, available, committed)
+        if capped is not None:
+            return _noted(brokers, to_json_value(capped)), state
+        asks_again = state.target is None and rows_max is not None
+        if asks_again and may_hide_a_lost_batch(begin, available, committed):
+            return start, state  # its very text: another would be a batch
+    end = available
+    if rows_max is not None:
+        if _waits(brokers, state, begin, available):
+            return start, state
+        end = limit_offsets(starts, available, rows_max)
+    state = replace(state, fired_at_ms=brokers.session.monotonic_ms())
+    return _noted(brokers, to_json_value(end)), state
+
+
+def batch_tasks(
+    brokers: Brokers, state: SourceState, start: JsonOffset, end: JsonOffset
+) -> Operation[list[tuple[OffsetRange, ...]]]:
+    """The ranges of each task of a batch."""
+    _check_cluster(brokers, start, end)
+    if committed_start_of(end) is not None:
+        return []
+    begin, until = from_json_value(start), from_json_value(end)
+    is_replayed_start = state.latest is None and _is_initial(state, start)
+    if not is_replayed_start:
+        _report(brokers, find_rewound(begin, until))
+    begin |= yield from _starts_of_added(brokers, sorted(set(until) - set(begin)))
+    return plan_tasks(
+        plan_ranges(begin, until),
+        min_partitions=brokers.settings.min_partitions,
+        max_records_per_partition=brokers.settings.max_records_per_partition,
+    )
+
+
+# ------------------------------------------------------------------ the rules
+
+
+def _is_initial(state: SourceState, start: JsonOffset) -> bool:
+    return state.initial is not None and from_json_value(start) == state.initial.offsets
+
+
+def _kept_start(brokers: Brokers, state: SourceState, start: JsonOffset) -> JsonOffset | None:
+    """The end of a new query's empty first batch, which keeps where it starts; None where asking
+    again gives the same."""
+    starting, initial = brokers.settings.starting, state.initial
+    is_new = _is_initial(state, start) and committed_start_of(start) is None
+    if initial is None or not is_new or is_repeatable(starting):
+        return None
+    if not starts_from_group(starting):
+        return to_json_value(initial.offsets)
+    group_id = present(brokers.settings.group_id, "a start from committed offsets has a group")
+    return with_committed_start(initial.offsets, CommittedStart(group_id, initial.committed))
+
+
+def _waits(brokers: Brokers, state: SourceState, begin: Offsets, available: Offsets) -> bool:
+    """Whether the batch waits for minOffsetsPerTrigger, as Spark's Kafka source decides it.
+
+    The first of a run does not wait, and none longer than maxTriggerDelay after the one before. Nor
+    does any under AvailableNow: what is waited for would not come, and the query would end without
+    the rest.
+    """
+    wanted = brokers.settings.min_offsets_per_trigger
+    if wanted is None or state.target is not None:
+        return False
+    waited_ms = brokers.session.monotonic_ms() - state.fired_at_ms
+    is_late = waited_ms >= brokers.settings.trigger_delay_ms_max
+    return not is_late and count_waiting(begin, available) < wanted
+
+
+def _noted(brokers: Brokers, value: JsonOffset) -> JsonOffset:
+    """The offset with its cluster and group: a number alone does not say which log it is of.
+
+    The same cluster gives the same text: Spark compares texts, and two for one offset would be a
+    batch.
+    """
+    cluster_id = brokers.session.cluster.cluster_id
+    if cluster_id is None:
+        return value
+    return with_source_note(value, SourceNote(cluster_id, brokers.settings.group_id))
+
+
+def _check_cluster(brokers: Brokers, *offsets: JsonOffset) -> None:
+    """Raise WrongCluster for a checkpoint's offset that another cluster gave."""
+    cluster_id = brokers.session.cluster.cluster_id
+    for note in map(source_note_of, offsets):
+        if note is not None and cluster_id is not None and note.cluster_id != cluster_id:
+            raise WrongCluster(
+                f"the checkpoint's offsets are positions in the log of cluster "
+                f"{note.cluster_id!r}, but the cluster that is connected to is {cluster_id!r}, "
+                "where the same numbers are other records. Nothing was read. Set "
+                "kafka.bootstrap.servers to the cluster of the checkpoint, or start a new "
+                "checkpoint for this one"
+            )
+
+
+# ------------------------------------------------------------------ what is available
+
+
+def _available(
+    brokers: Brokers, state: SourceState, begin: Offsets
+) -> Operation[tuple[Offsets, Offsets, SourceState]]:
+    """Where every partition starts, and its end now or the target of AvailableNow."""
+    ends = state.target
+    if ends is None:
+        ends, state = yield from _ends_now(brokers, state, begin)
+    elif lost := [p for p in begin if p not in ends]:
+        # Frozen before it was known what the query reads; asked for by name some may be there.
+        found, state = yield from _ends_now(brokers, state, begin)
+        ends = ends | {p: found[p] for p in lost if p in found}
+        state = replace(state, target=ends)
+    _report(brokers, find_deleted(begin, ends))
+    if suspects := find_rewound(begin, ends):
+        ends = yield from _after_rewind(brokers, begin, ends, suspects)
+    starts = begin
+    if added := [p for p in ends if p not in begin]:
+        starts = begin | (yield from _starts_of_added(brokers, added))
+        brokers.session.notice(f"new partitions: {', '.join(map(str, added))}")
+    return starts, {p: end for p, end in ends.items() if p in starts}, state
+
+
+def _ends_now(brokers: Brokers, state: SourceState, begin: Offsets) -> Learnt[Offsets]:
+    try:
+        return (yield from _ask_ends(brokers, state, begin))
+    except UnknownTopic:
+        # Deleted since it was discovered: to be found missing, as any other deleted topic is.
+        return (yield from _ask_ends(brokers, replace(state, partitions=None), begin))
+
+
+def _ask_ends(brokers: Brokers, state: SourceState, begin: Offsets) -> Learnt[Offsets]:
+    partitions, state = yield from _existing(brokers, state, begin)
+    ends = yield from brokers.latest(partitions)
+    now_ms = brokers.session.monotonic_ms()
+    if now_ms >= state.high_at_ms + HIGH_WATERMARK_MS:
+        found, state = yield from _held_up(brokers, state, ends)
+        lasting, hanging = find_lasting(state.hanging, found, now_ms)
+        state = replace(state, high_at_ms=now_ms, hanging=hanging)
+        _warn(brokers, "for a minute nothing could be read behind an open transaction in", lasting)
+    return ends, state
+
+
+def _held_up(
+    brokers: Brokers, state: SourceState, ends: Offsets
+) -> Learnt[list[HangingTransaction]]:
+    """Where there are records after these last stable offsets."""
+    if not brokers.settings.read_committed:
+        return [], state
+    high = yield from brokers.high_watermarks(ends)
+    return find_hanging(ends, high), replace(state, high=high)
+
+
+def _warn(brokers: Brokers, what: str, found: list[HangingTransaction]) -> None:
+    if found:
+        brokers.session.notice(f"{what} {explain(found, brokers.session.bootstrap_servers)}")
+
+
+def _existing(brokers: Brokers, state: SourceState, begin: Offsets) -> Learnt[Partitions]:
+    """The partitions that exist; a topic that was deleted is left out, not an error yet."""
+    now_ms, cache_ms = brokers.session.monotonic_ms(), brokers.settings.partition_cache_ms
+    found, matching = state.partitions, None
+    if found is not None:
+        if now_ms < state.found_at_ms + (cache_ms if cache_ms > 0 else DISCOVERY_MS):
+            return found, state
+        # The topics that a pattern matched, unless all are to be listed again.
+        if cache_ms <= 0 and now_ms < state.listed_at_ms + brokers.settings.metadata_max_age_ms:
+            matching = frozenset(p.topic for p in found)
+    without: frozenset[str] = frozenset()
+    while True:
+        try:
+            found = yield from brokers.discover(known=begin, without=without, matching=matching)
+            break
+        except UnknownTopic as error:
+            without |= _deleted(brokers, [p for p in begin if p.topic not in without], error)
+    now_ms = brokers.session.monotonic_ms()
+    state = replace(state, partitions=found, found_at_ms=now_ms)
+    return found, state if matching is not None else replace(state, listed_at_ms=now_ms)
+
+
+def _listed(brokers: Brokers, state: SourceState) -> Learnt[Partitions]:
+    """The partitions that exist, before it is known which are read; not yet the last word."""
+    found = yield from brokers.discover()
+    return found, replace(state, partitions=found, listed_at_ms=brokers.session.monotonic_ms())
+
+
+def _after_rewind(
+    brokers: Brokers, begin: Offsets, ends: Offsets, suspects: list[Loss]
+) -> Operation[Offsets]:
+    """Ends for partitions that seem to have lost their tail.
+
+    The last stable offset lies before the position also when the query read uncommitted records
+    before: the position then holds until the transactions there are decided.
+    """
+    names = [loss.topic_partition for loss in suspects]
+    latest = yield from brokers.high_watermarks(names)
+    short = {p: begin[p] for p in names if latest[p] < begin[p]}
+    latest |= yield from brokers.confirm_log_ends(short, latest)
+    _report(brokers, find_rewound(begin, latest))
+    return ends | {p: begin[p] if latest[p] >= begin[p] else ends[p] for p in names}
+
+
+def _starts_of_added(brokers: Brokers, added: list[TopicPartition]) -> Operation[Offsets]:
+    """Where partitions start that a batch discovers; those that were deleted are left out.
+
+    Asked when the batch is planned and, since Spark does not keep it, when it is replayed: what was
+    deleted in between is as much a loss as in any other partition.
+    """
+    while True:
+        try:
+            earliest = yield from brokers.earliest(added)
+            break
+        except UnknownTopic as error:
+            deleted = _deleted(brokers, added, error)
+            added = [p for p in added if p.topic not in deleted]
+    _report(brokers, find_late_additions(earliest))
+    return earliest
+
+
+def _deleted(
+    brokers: Brokers, read: Iterable[TopicPartition], error: UnknownTopic
+) -> frozenset[str]:
+    """The topics that were deleted while they are read, reported. Raises `error` for others."""
+    topics = frozenset(error.topics)
+    if not topics or not topics <= {p.topic for p in read}:
+        raise error
+    _report(brokers, [Loss(p, "its topic was deleted") for p in read if p.topic in topics])
+    return topics
+
+
+def _report(brokers: Brokers, losses: list[Loss]) -> None:
+    text = "; ".join(map(str, losses))
+    if losses and brokers.settings.fail_on_data_loss:
+        raise DataLoss(f"{text}: {REMEDY}")
+    if losses:
+        brokers.session.notice(f"records are gone, going on with what is left: {text}")

@@ -1,0 +1,82 @@
+"""What a read's options say to who plans it: which partitions, from where, and what a batch takes.
+
+Nothing of how brokers are reached: the simulator plans by it too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from txnlog_kafka.wire.topics import TopicPartition
+
+COMMITTED = "committed"
+COMMITTED_WORDS = {
+    COMMITTED: None,
+    "committedOrEarliest": "earliest",
+    "committedOrLatest": "latest",
+}
+"""startingOffsets from a group, and where to start when it has no position; None: nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which partitions a query reads: exactly one of the three is set."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    assigned: tuple[TopicPartition, ...] = ()
+
+    def selects(self, topic: str) -> bool:
+        """Whether `topic` is read; a pattern is for the whole name, as Java's `matches` does."""
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in self.topics or any(topic == p.topic for p in self.assigned)
+
+    def reads(self, partition: TopicPartition) -> bool:
+        """Whether `partition` is read, if it exists."""
+        return partition in self.assigned if self.assigned else self.selects(partition.topic)
+
+
+@dataclass(frozen=True, slots=True)
+class PositionRequest:
+    """Where to start or end: `word`, or `offsets`, or timestamps in ms; the last that is set wins.
+
+    `latest_if_none` says what a timestamp after the last record means: the end, or an error.
+    """
+
+    word: str | None = None
+    offsets: Mapping[TopicPartition, int] | None = None
+    timestamps_ms: Mapping[TopicPartition, int] | None = None
+    timestamp_ms: int | None = None
+    latest_if_none: bool = False
+    option: str = "startingOffsets"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSettings:
+    """What a read's offsets are planned by."""
+
+    selection: Selection
+    starting: PositionRequest
+    group_id: str | None
+    fail_on_data_loss: bool
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    isolation_level: str
+    metadata_max_age_ms: int
+    """How old the list of all topics may be that a pattern was matched with."""
+    partition_cache_ms: int
+    """How long a stream takes the partitions that it found as they are; -1: for a second."""
+    min_offsets_per_trigger: int | None
+    trigger_delay_ms_max: int
+    """How long a batch may wait for `min_offsets_per_trigger`."""
+    offset_attempts: int
+    """How often partitions and offsets are asked for, each time until the API timeout."""
+    offset_retry_ms: int
+
+    @property
+    def read_committed(self) -> bool:
+        """Whether records of open and aborted transactions are left out."""
+        return self.isolation_level == "read_committed"
