@@ -398,5 +398,5 @@ def test_transactions_are_listed_and_described(client, names):
     plan = plan_for(names)
     commit_on(client, plan)
     found = client.describe_transaction(names["t"])
-    assert found.timeout_ms == plan.who.transaction_timeout_ms
+    assert found.timeout_ms == plan.committer.transaction_timeout_ms
     assert names["t"] in {t.transactional_id for t in client.list_transactions()}

@@ -138,9 +138,9 @@ def test_of_two_drivers_with_two_new_ids_one_goes_on(
     first, second = renamed(query, unique("first")), renamed(query, unique("second"))
     record = takeover.record_output
 
-    def overtaken(who: Committer) -> Operation[None]:
+    def overtaken(committer: Committer) -> Operation[None]:
         monkeypatch.setattr(takeover, "record_output", record)
-        yield from record(who)
+        yield from record(committer)
         commit_streaming(second, [query.stage(1, ["b"])], 1, "run-2")
 
     monkeypatch.setattr(takeover, "record_output", overtaken)

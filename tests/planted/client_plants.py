@@ -59,7 +59,7 @@ def _no_abort_before_a_retry(_: Any) -> Iterator[None]:
         return True
 
     def go_on(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity]:
-        found = left.pop(plan.who.transactional_id, None)
+        found = left.pop(plan.committer.transactional_id, None)
         return found or (yield from initialise(session, plan))
 
     with (
@@ -93,8 +93,8 @@ def _progress_in_a_second_transaction(_: Any) -> Iterator[None]:
     ) -> Operation[None]:
         yield from commit_transaction(session, transaction, batch_id=batch_id)
         attempt = attempts.pop(id(transaction))
-        who = attempt.plan.who
-        name, timeout_ms = who.transactional_id, who.transaction_timeout_ms
+        committer = attempt.plan.committer
+        name, timeout_ms = committer.transactional_id, committer.transaction_timeout_ms
         identity = yield from init_producer_id(session, name, timeout_ms)
         second = begin_transaction(session, attempt, identity)
         yield from add_progress(session, attempt.plan, second, progress_after(attempt.plan))

@@ -68,8 +68,8 @@ def _baseline_not_transactional(_: Any) -> contextlib.AbstractContextManager[Non
         session: Session, attempt: TransactionTry, identity: ProducerIdentity
     ) -> Operation[ProducerIdentity]:
         plan = attempt.plan
-        progress = {plan.who.place: progress_offset(baseline_of(plan))}
-        yield from commit_offsets(session, plan.who.progress_group_id, progress)
+        progress = {plan.committer.place: progress_offset(baseline_of(plan))}
+        yield from commit_offsets(session, plan.committer.progress_group_id, progress)
         return identity
 
     return replaced(micro_batch, "commit_baseline", plain)
@@ -81,8 +81,8 @@ def _id_changed_without_fencing(_: Any) -> contextlib.AbstractContextManager[Non
 
 
 def _own_id(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity]:
-    who = plan.who
-    return init_producer_id(session, who.transactional_id, who.transaction_timeout_ms)
+    committer = plan.committer
+    return init_producer_id(session, committer.transactional_id, committer.transaction_timeout_ms)
 
 
 @contextlib.contextmanager
@@ -102,7 +102,7 @@ def _others_fenced_before_the_own(_: Any) -> contextlib.AbstractContextManager[N
     """The later one of two drivers may have listed before the first had anything to fence."""
 
     def fence_first(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity]:
-        yield from record_output(plan.who)
+        yield from record_output(plan.committer)
         yield from fence_other_ids(session, plan)
         return (yield from _own_id(session, plan))
 
@@ -115,7 +115,7 @@ def _id_recorded_too_late(_: Any) -> contextlib.AbstractContextManager[None]:
     def record_last(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity]:
         identity = yield from _own_id(session, plan)
         yield from fence_other_ids(session, plan)
-        yield from record_output(plan.who)
+        yield from record_output(plan.committer)
         return identity
 
     return _initialised_by(record_last)
@@ -125,10 +125,10 @@ def _only_the_last_id_fenced(_: Any) -> contextlib.AbstractContextManager[None]:
     """The last attempt's id is fenced; one that has begun no batch yet is not thought of."""
 
     def last_only(session: Session, plan: CommitPlan) -> Operation[None]:
-        who = plan.who
+        committer = plan.committer
         last = None if plan.begun is None else plan.begun.output.transactional_id
-        if last is not None and last != who.transactional_id:
-            yield from init_producer_id(session, last, who.transaction_timeout_ms)
+        if last is not None and last != committer.transactional_id:
+            yield from init_producer_id(session, last, committer.transaction_timeout_ms)
 
     return replaced(takeover, "fence_other_ids", last_only)
 

@@ -40,7 +40,7 @@ def _topic_not_compared(_: Any) -> contextlib.AbstractContextManager[None]:
     original = check_output
 
     def of_any_topic(plan: CommitPlan, found: Progress) -> None:
-        original(plan, dataclasses.replace(found, target=plan.who.output.target))
+        original(plan, dataclasses.replace(found, target=plan.committer.output.target))
 
     return _checked_by(of_any_topic)
 
@@ -92,8 +92,8 @@ def _moved_taken_for_a_copy(_: Any) -> contextlib.AbstractContextManager[None]:
 def _ids_of_the_original_fenced(_: Any) -> contextlib.AbstractContextManager[None]:
     """A copy has the original's recorded outputs, and fences them as its own of before."""
 
-    def shared(who: Committer) -> str:
-        return f"{who.folder}/outputs"
+    def shared(committer: Committer) -> str:
+        return f"{committer.folder}/outputs"
 
     return replaced(former_outputs, "outputs_folder", shared)
 

@@ -60,10 +60,10 @@ def offsets_of(plan: CommitPlan) -> Groups:
     """What the batch's transaction commits: the source group's offsets and the progress."""
     groups: Groups = {}
     if plan.group_id is not None:
-        check(plan.group_id != plan.who.progress_group_id, "progress has a group of its own")
+        check(plan.group_id != plan.committer.progress_group_id, "progress has a group of its own")
         ends = plan.batch.source_offsets.items()
         groups[plan.group_id] = {p: CommittedOffset(end, "") for p, end in ends}
-    groups[plan.who.progress_group_id] = _placed(plan, progress_after(plan))
+    groups[plan.committer.progress_group_id] = _placed(plan, progress_after(plan))
     return groups
 
 
@@ -104,7 +104,7 @@ def add_progress(
     session: Session, plan: CommitPlan, transaction: Transaction, progress: Progress
 ) -> Operation[None]:
     """The progress alone becomes part of the transaction."""
-    group_id = plan.who.progress_group_id
+    group_id = plan.committer.progress_group_id
     if transaction.version < 2:
         yield from add_to_transaction(session, transaction, (), [group_id])
     groups = {group_id: _placed(plan, progress)}
@@ -112,4 +112,4 @@ def add_progress(
 
 
 def _placed(plan: CommitPlan, progress: Progress) -> dict[TopicPartition, CommittedOffset]:
-    return {plan.who.place: progress_offset(progress)}
+    return {plan.committer.place: progress_offset(progress)}

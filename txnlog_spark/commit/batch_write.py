@@ -56,12 +56,12 @@ def commit_write(session: Session, write: BatchWrite) -> Operation[CommitOutcome
             )
         return outcome
     try:
-        yield from delete_group(session, plan.who.progress_group_id, missing_ok=True)
+        yield from delete_group(session, plan.committer.progress_group_id, missing_ok=True)
     except TxnLogError as error:
         # An error here would say that the write failed, and running it again would double it.
         session.notice(
-            f"the write is committed; only its group {plan.who.progress_group_id} could not be "
-            f"deleted, and expires by itself (offsets.retention.minutes): {error}"
+            f"the write is committed; only its group {plan.committer.progress_group_id} could not "
+            f"be deleted, and expires by itself (offsets.retention.minutes): {error}"
         )
     return outcome
 
@@ -81,7 +81,7 @@ def _plan(session: Session, write: BatchWrite) -> CommitPlan:
     else:
         name, named = f"txnAppId:{app_id}", f"app-{app_id}.{target or ANY_TOPIC}"
         progress_group_id = f"{app_id}.progress.{target or ANY_TOPIC}"
-    who = Committer(
+    committer = Committer(
         output=Output(query_id=name, target=target, cluster_id=cluster_id),
         run_id=write.write_id,
         transactional_id=options.transactional_id_of_write(named),
@@ -95,7 +95,7 @@ def _plan(session: Session, write: BatchWrite) -> CommitPlan:
         staged=write.staged,
         source_offsets=write.source_offsets,
     )
-    return CommitPlan(who, batch)
+    return CommitPlan(committer, batch)
 
 
 def _commit(session: Session, plan: CommitPlan, app_id: str | None) -> Operation[CommitOutcome]:
@@ -112,9 +112,9 @@ def _commit(session: Session, plan: CommitPlan, app_id: str | None) -> Operation
     except TxnLogError as error:
         raise CommitStateUnknown(
             f"whether the rows of this batch write are in the output is unknown: EndTxn(commit) of "
-            f"transactional id {plan.who.transactional_id!r} had no answer, and asking again "
+            f"transactional id {plan.committer.transactional_id!r} had no answer, and asking again "
             f"failed ({error}). {_advice(plan, app_id)}",
-            transactional_id=plan.who.transactional_id,
+            transactional_id=plan.committer.transactional_id,
             batch_id=plan.batch.batch_id,
         ) from error
 
@@ -128,7 +128,8 @@ def _advice(plan: CommitPlan, app_id: str | None) -> str:
         )
     return (
         "When no transaction of that id is open any more (at the latest after its timeout of "
-        f"{plan.who.transaction_timeout_ms} ms), look at group {plan.who.progress_group_id!r}: "
+        f"{plan.committer.transaction_timeout_ms} ms), look at group "
+        f"{plan.committer.progress_group_id!r}: "
         "with a committed offset the rows are in the output; without one they are not, and the "
         "write is to be run again"
     )

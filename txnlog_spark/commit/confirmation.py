@@ -45,9 +45,9 @@ def confirm(
 
     Raises AbortableError: the batch has to be judged again.
     """
-    progress_group_id, group_id = plan.who.progress_group_id, plan.group_id
+    progress_group_id, group_id = plan.committer.progress_group_id, plan.group_id
     names = [progress_group_id]
-    if group_id is not None and plan.who.is_query:
+    if group_id is not None and plan.committer.is_query:
         names.append(group_id)
     unread = [name for name in names if name not in done.behind]
     read = yield from side_by_side(
@@ -55,7 +55,7 @@ def confirm(
         *(fetch_committed(session, name, require_stable=False) for name in unread),
     )
     groups = {**done.behind, **dict(zip(unread, read, strict=True))}
-    found = newest_progress(plan.who.output.query_id, groups[progress_group_id].values())
+    found = newest_progress(plan.committer.output.query_id, groups[progress_group_id].values())
     if found != judged.progress:
         raise _of_a_former_coordinator(
             f"the progress in group {progress_group_id} is {_shown(found)}, and was "
@@ -93,7 +93,7 @@ def judge_for_certain(
     try:
         return judge(plan, facts)
     except ProgressError:
-        if (yield from confirm_missing(session, [plan.who.place])):
+        if (yield from confirm_missing(session, [plan.committer.place])):
             raise  # nothing can be committed for it
         transaction = begin_transaction(session, attempt, identity)
         yield from add_groups(session, attempt, transaction)

@@ -35,15 +35,19 @@ def visible_progress(session: Session, plan: CommitPlan) -> Operation[Progress |
     It may be old, and never too new: what is visible is committed, and progress does not go back.
     So it can tell that a batch is done, before anybody is fenced, and nothing else.
     """
-    who = plan.who
-    committed = yield from fetch_committed(session, who.progress_group_id, require_stable=False)
-    return newest_progress(who.output.query_id, committed.values())
+    committer = plan.committer
+    committed = yield from fetch_committed(
+        session, committer.progress_group_id, require_stable=False
+    )
+    return newest_progress(committer.output.query_id, committed.values())
 
 
 def stable_progress(session: Session, plan: CommitPlan) -> Operation[Progress | None]:
     """The query's progress after a takeover, when nothing under the transactional id is open."""
-    group_id, query_id = plan.who.progress_group_id, plan.who.output.query_id
-    return (yield from fetch_progress(session, group_id, query_id, partitions=[plan.who.place]))
+    group_id, query_id = plan.committer.progress_group_id, plan.committer.output.query_id
+    return (
+        yield from fetch_progress(session, group_id, query_id, partitions=[plan.committer.place])
+    )
 
 
 def stable_facts(session: Session, plan: CommitPlan) -> Operation[Evidence]:
@@ -51,10 +55,10 @@ def stable_facts(session: Session, plan: CommitPlan) -> Operation[Evidence]:
     found, group = yield from side_by_side(
         session.monotonic_ms, stable_progress(session, plan), stable_group(session, plan)
     )
-    if not plan.who.is_query or is_committed(plan, found):
+    if not plan.committer.is_query or is_committed(plan, found):
         return Evidence(found, group)
     if is_missing(plan, found):
-        gone = yield from confirm_missing(session, [plan.who.place])
+        gone = yield from confirm_missing(session, [plan.committer.place])
         return Evidence(found, group, progress_topic_is_gone=bool(gone))
     return Evidence(
         found,
@@ -68,7 +72,7 @@ def stable_facts(session: Session, plan: CommitPlan) -> Operation[Evidence]:
 
 def stable_group(session: Session, plan: CommitPlan) -> Operation[dict[TopicPartition, int]]:
     """The committed offsets of a query's group, {} without one."""
-    if plan.group_id is None or not plan.who.is_query:
+    if plan.group_id is None or not plan.committer.is_query:
         return {}
     partitions = plan.batch.source_offsets
     committed = yield from fetch_committed(session, plan.group_id, partitions=partitions)
@@ -79,7 +83,7 @@ def _previous(plan: CommitPlan, found: Progress | None) -> Operation[Mapping[Top
     batch_id = previous_batch(plan, found)
     if batch_id is None:
         return {}
-    logged = yield from read_logged_offsets(plan.who.checkpoint, batch_id)
+    logged = yield from read_logged_offsets(plan.committer.checkpoint, batch_id)
     return {} if logged is None else logged.source_offsets
 
 
@@ -88,7 +92,7 @@ def _gap_is_empty(plan: CommitPlan, found: Progress | None) -> Operation[bool]:
     if found is None or not has_gap(plan, found):
         return True
     for batch_id in range(found.next_batch_id, plan.batch.batch_id):
-        if not (yield from is_repartitioning(plan.who.checkpoint, batch_id)):
+        if not (yield from is_repartitioning(plan.committer.checkpoint, batch_id)):
             return False
     return True
 

@@ -33,38 +33,38 @@ from txnlog_spark.commit.plan import Committer
 RECORD_VERSION = 1
 
 
-def outputs_folder(who: Committer) -> str:
+def outputs_folder(committer: Committer) -> str:
     """Where the outputs of this query, or of this copy of it, are recorded."""
-    copy = who.output.copy
-    return f"{who.folder}/outputs-{copy}" if copy else f"{who.folder}/outputs"
+    copy = committer.output.copy
+    return f"{committer.folder}/outputs-{copy}" if copy else f"{committer.folder}/outputs"
 
 
-def record_path(who: Committer) -> str:
+def record_path(committer: Committer) -> str:
     """Where the output is recorded: its name tells the own id's records without reading them."""
-    return f"{outputs_folder(who)}/{_id_digest(who)}-{who.output.digest}.json"
+    return f"{outputs_folder(committer)}/{_id_digest(committer)}-{committer.output.digest}.json"
 
 
-def _id_digest(who: Committer) -> str:
+def _id_digest(committer: Committer) -> str:
     """Ids may have any length and characters, names of files not."""
-    return digest_of(who.transactional_id)[:32]
+    return digest_of(committer.transactional_id)[:32]
 
 
-def record_output(who: Committer) -> Operation[None]:
+def record_output(committer: Committer) -> Operation[None]:
     """Record the committer's output, durably. Raises ProgressError."""
-    value = {"version": RECORD_VERSION, "transactional_id": who.transactional_id}
+    value = {"version": RECORD_VERSION, "transactional_id": committer.transactional_id}
     data = json.dumps(value, indent=1).encode()
-    yield from write_file(record_path(who), data, durable=True)
+    yield from write_file(record_path(committer), data, durable=True)
 
 
-def recorded_digests(who: Committer) -> Operation[frozenset[str]]:
+def recorded_digests(committer: Committer) -> Operation[frozenset[str]]:
     """Those of all recorded outputs. Raises ProgressError."""
-    names = yield from list_folder(outputs_folder(who))
+    names = yield from list_folder(outputs_folder(committer))
     return frozenset(name.removesuffix(".json").rpartition("-")[2] for name in names)
 
 
-def other_ids(who: Committer) -> Operation[dict[str, list[str]]]:
+def other_ids(committer: Committer) -> Operation[dict[str, list[str]]]:
     """All recorded ids but the committer's, each with its files. Raises ProgressError."""
-    folder, own = outputs_folder(who), f"{_id_digest(who)}-"
+    folder, own = outputs_folder(committer), f"{_id_digest(committer)}-"
     found: dict[str, list[str]] = defaultdict(list)
     for name in (yield from list_folder(folder)):
         path = f"{folder}/{name}"

@@ -63,38 +63,38 @@ def begin(plan: CommitPlan) -> Operation[None]:
 
     Raises ProducerFenced when another run went on meanwhile.
     """
-    who, batch = plan.who, plan.batch
-    recorded = yield from read_begun(who.folder)
-    if recorded is not None and recorded.output.query_id != who.output.query_id:
+    committer, batch = plan.committer, plan.batch
+    recorded = yield from read_begun(committer.folder)
+    if recorded is not None and recorded.output.query_id != committer.output.query_id:
         recorded = None
     if recorded is not None:
-        check_not_overtaken(who, recorded, batch.batch_id)
+        check_not_overtaken(committer, recorded, batch.batch_id)
         if recorded.batch_id > batch.batch_id:
-            raise _overtaken(who, recorded, batch.batch_id)
+            raise _overtaken(committer, recorded, batch.batch_id)
     ended: tuple[str, ...] = ()
     previous = -1
     if recorded is not None:
         is_again = recorded.batch_id == batch.batch_id
         previous = recorded.previous_batch_id if is_again else recorded.batch_id
-        is_ours = recorded.run_id == who.run_id
+        is_ours = recorded.run_id == committer.run_id
         ended = recorded.ended_runs if is_ours else ended_with(recorded)
     begun = Begun(
-        output=who.output,
+        output=committer.output,
         batch_id=batch.batch_id,
-        run_id=who.run_id,
-        progress_group_id=who.progress_group_id,
-        progress_partition=who.place,
+        run_id=committer.run_id,
+        progress_group_id=committer.progress_group_id,
+        progress_partition=committer.place,
         previous_batch_id=previous,
         ended_runs=ended,
         group_digest=group_digest(plan.group_id),
-        host=who.host,
-        pid=who.pid,
+        host=committer.host,
+        pid=committer.pid,
     )
-    yield from write_begun(who.folder, begun)
+    yield from write_begun(committer.folder, begun)
     # A run that has begun since the plan was made may have fenced this one: what it staged stays.
     before = "" if plan.begun is None else plan.begun.run_id
     last = "" if recorded is None else recorded.run_id
-    if last != who.run_id and last == before:
+    if last != committer.run_id and last == before:
         yield RemoveOtherRuns()
 
 
@@ -104,16 +104,16 @@ def ended_with(begun: Begun) -> tuple[str, ...]:
     return tuple(run for run in runs if run)[-ENDED_RUNS_MAX:]
 
 
-def check_not_overtaken(who: Committer, begun: Begun, batch_id: int) -> None:
+def check_not_overtaken(committer: Committer, begun: Begun, batch_id: int) -> None:
     """Raises ProducerFenced when a newer run than this one has begun a batch."""
-    if who.run_id in begun.ended_runs:
-        raise _overtaken(who, begun, batch_id)
+    if committer.run_id in begun.ended_runs:
+        raise _overtaken(committer, begun, batch_id)
 
 
-def _overtaken(who: Committer, begun: Begun, batch_id: int) -> ProducerFenced:
+def _overtaken(committer: Committer, begun: Begun, batch_id: int) -> ProducerFenced:
     return ProducerFenced(
         ErrorCode.PRODUCER_FENCED,
-        f"another driver of query {who.output.query_id} went on: process {begun.pid} on host "
+        f"another driver of query {committer.output.query_id} went on: process {begun.pid} on host "
         f"{begun.host or '(unknown)'} has begun batch {begun.batch_id}, this one was about to "
         f"begin batch {batch_id}. Nothing was written, and the other one was not fenced. Stop one "
         "of the two",

@@ -77,7 +77,7 @@ def judge(plan: CommitPlan, facts: Evidence) -> Decision:
     found = facts.progress
     if found is not None:
         check_output(plan, found)
-    if not plan.who.is_query:
+    if not plan.committer.is_query:
         return Decision.SKIP if is_committed(plan, found) else Decision.DO
     if is_missing(plan, found):
         if facts.progress_topic_is_gone:
@@ -102,7 +102,7 @@ def judge(plan: CommitPlan, facts: Evidence) -> Decision:
 def is_own(plan: CommitPlan, found: Progress) -> bool:
     """Whether this checkpoint committed the progress, with this transactional id or another."""
     begun = set() if plan.begun is None else {plan.begun.output.digest}
-    return found.output_digest in {plan.who.output.digest} | begun | plan.former
+    return found.output_digest in {plan.committer.output.digest} | begun | plan.former
 
 
 def check_output(plan: CommitPlan, found: Progress) -> None:
@@ -110,7 +110,7 @@ def check_output(plan: CommitPlan, found: Progress) -> None:
 
     Raises AnotherOutput.
     """
-    output = plan.who.output
+    output = plan.committer.output
     if not is_own(plan, found):
         if _is_baseline(found) and not is_committed(plan, found):
             return  # nobody has committed a batch
@@ -131,19 +131,21 @@ def _is_baseline(found: Progress) -> bool:
 
 
 def _another_text(plan: CommitPlan, found: Progress) -> str:
-    who = plan.who
-    if not who.is_query:
+    committer = plan.committer
+    if not committer.is_query:
         return (
-            f"the progress in group {who.progress_group_id!r} (version {found.next_batch_id - 1}) "
-            f"was committed for another output than topic {_shown_target(who.output.target)}. "
-            "Nothing was written. Use another txnAppId"
+            f"the progress in group {committer.progress_group_id!r} (version "
+            f"{found.next_batch_id - 1}) was committed for another output than topic "
+            f"{_shown_target(committer.output.target)}. Nothing was written. Use another txnAppId"
         )
     return (
-        f"the progress of {plan.query} in group {who.progress_group_id!r} (all "
+        f"the progress of {plan.query} in group {committer.progress_group_id!r} (all "
         f"batches below {found.next_batch_id}) was not committed by this checkpoint and "
-        f"transactional id {who.transactional_id!r}: another copy of the checkpoint is at work. "
+        f"transactional id {committer.transactional_id!r}: another copy of the checkpoint is at "
+        "work. "
         "Nothing was written, and nobody was fenced. Start one of the two only; or delete the "
-        f"folder {who.folder} and {offsets_path(who.checkpoint, plan.batch.batch_id)} (with its "
+        f"folder {committer.folder} and {offsets_path(committer.checkpoint, plan.batch.batch_id)} "
+        "(with its "
         ".crc) of the copy and give it a kafka.group.id of its own (and a kafka.transactional.id, "
         "if that is set): it then goes on as a query of its own"
     )
@@ -162,7 +164,7 @@ def has_gap(plan: CommitPlan, found: Progress) -> bool:
         return False
     last = plan.last_begun_below
     is_whole = last is not None and last < found.next_batch_id
-    return not (plan.who.leaves_out_batches and is_whole)
+    return not (plan.committer.leaves_out_batches and is_whole)
 
 
 def unexpected_positions(
@@ -174,7 +176,7 @@ def unexpected_positions(
     newer checkpoint, which was begun when this one was believed to be lost. A committed offset at
     the end of an empty first batch is where the query begins.
     """
-    if not plan.is_first or plan.who.overwrite_group:
+    if not plan.is_first or plan.committer.overwrite_group:
         return {}
     ends = plan.batch.source_offsets
     stand = {p: group[p] for p in ends if p in group and p not in plan.batch.expected}
@@ -228,7 +230,7 @@ def _says_which_rows(plan: CommitPlan, found: Progress) -> bool:
     With another transactional id of this checkpoint it may have been a copy of its volume, which
     lies at the same place: what that has written is known where all goes to one topic.
     """
-    output = plan.who.output
+    output = plan.committer.output
     return found.output_digest == output.digest or bool(output.target)
 
 
@@ -293,7 +295,7 @@ def check_expected(plan: CommitPlan, facts: Evidence) -> None:
         f"{plan.query} starts from the committed offsets of group {plan.group_id!r}, "
         f"but these moved after it had read them: {moved}. Another driver of this group "
         "was still at work; it is fenced now if it had this query's transactional id "
-        f"{plan.who.transactional_id!r}. Nothing was written. Start again with a new, empty "
+        f"{plan.committer.transactional_id!r}. Nothing was written. Start again with a new, empty "
         "checkpoint and startingOffsets=committed"
     )
 
@@ -329,16 +331,17 @@ def _moved(
 
 
 def _behind(plan: CommitPlan, found: Progress) -> ProgressBehind:
-    who = plan.who
+    committer = plan.committer
     causes = "or batches between were written by another sink (such as kafka), which moves no "
     causes += "progress"
-    if who.leaves_out_batches:
+    if committer.leaves_out_batches:
         causes = "or the function of foreachBatch went on although writing batch "
         causes += f"{found.next_batch_id} had failed"
     return ProgressBehind(
         f"{plan.query} is about to commit batch {plan.batch.batch_id}, but the "
         f"brokers have its batches below {found.next_batch_id} only (group "
-        f"{who.progress_group_id!r}). Either the brokers lost committed data, {causes}. Nothing "
+        f"{committer.progress_group_id!r}). Either the brokers lost committed data, {causes}. "
+        "Nothing "
         f"was written. If the output has all batches below {plan.batch.batch_id}, say so: python "
         f"-m txnlog_spark progress set --bootstrap-server HOST:PORT --checkpoint DIR"
         f"{_sink_option(plan)} --to-checkpoint --execute. If it has not, start a new checkpoint "
@@ -388,15 +391,16 @@ def _missing_remedy(plan: CommitPlan) -> str:
 
 
 def _sink_option(plan: CommitPlan) -> str:
-    name = plan.who.output.sink_name
+    name = plan.committer.output.sink_name
     return f" --sink {name}" if name else ""
 
 
 def _missing_text(plan: CommitPlan) -> str:
-    topic, number = plan.who.place
+    topic, number = plan.committer.place
     return (
         f"{plan.query} has committed before, but its progress is gone: group "
-        f"offsets of {plan.who.progress_group_id!r} expired (offsets.retention.minutes, 7 days by "
+        f"offsets of {plan.committer.progress_group_id!r} expired (offsets.retention.minutes, 7 "
+        "days by "
         "default, counted from the last batch on: while a query is stopped, and while it has no "
         "input), or were deleted, by themselves or with topic "
         f"{topic!r}, as they lie on {topic}-{number}. Whether batch {plan.batch.batch_id} is in "
@@ -406,10 +410,11 @@ def _missing_text(plan: CommitPlan) -> str:
 
 def progress_topic_deleted(plan: CommitPlan) -> ProgressMissing:
     """The error for a query whose progress went with the topic that it lay on."""
-    topic, number = plan.who.place
+    topic, number = plan.committer.place
     return ProgressMissing(
         f"topic {topic!r} was deleted, and with it the progress of {plan.query}, "
-        f"which was committed for {topic}-{number} (group {plan.who.progress_group_id!r}). Whether "
+        f"which was committed for {topic}-{number} (group {plan.committer.progress_group_id!r}). "
+        "Whether "
         f"batch {plan.batch.batch_id} is in the output is not known. {_missing_remedy(plan)}"
     )
 

@@ -116,7 +116,7 @@ def commit_batch(session: Session, plan: CommitPlan) -> Operation[CommitOutcome]
         if attempt.transaction is not None and is_timeout(plan, failure, elapsed_ms):
             done_bytes = attempt.produced.bytes
             raise (yield from timeout_error(session, plan, elapsed_ms, done_bytes)) from failure
-        redo = isinstance(failure, AbortableError) and number < plan.who.attempts_max
+        redo = isinstance(failure, AbortableError) and number < plan.committer.attempts_max
         if not is_aborted or not redo:
             raise failure
         if attempt.is_to_be_done:
@@ -161,7 +161,7 @@ def _try(session: Session, attempt: TransactionTry) -> Operation[CommitOutcome]:
         yield Milestone("judge", "after", batch_id)
         return _skipped(attempt, judged)
     attempt.is_to_be_done = True
-    if plan.who.is_query:
+    if plan.committer.is_query:
         if judged.progress is None:
             identity = yield from commit_baseline(session, attempt, identity)
             judged = replace(judged, progress=baseline_of(plan))
@@ -183,10 +183,10 @@ def _look_up(session: Session, attempt: TransactionTry) -> Operation[Progress | 
     visible, attempt.version, place = yield from side_by_side(
         session.monotonic_ms,
         visible_progress(session, plan),
-        transaction_version(session, plan.who.transactional_id),
+        transaction_version(session, plan.committer.transactional_id),
         place_progress(session, plan),
     )
-    plan = replace(plan, who=replace(plan.who, progress_partition=place))
+    plan = replace(plan, committer=replace(plan.committer, progress_partition=place))
     attempt.plan = plan = yield from _with_former(plan, visible)
     if visible is not None:
         check_output(plan, visible)
@@ -195,9 +195,9 @@ def _look_up(session: Session, attempt: TransactionTry) -> Operation[Progress | 
 
 def _with_former(plan: CommitPlan, found: Progress | None) -> Operation[CommitPlan]:
     """A plan that knows the query's former outputs, if the progress is not of the present one."""
-    if found is None or not plan.who.is_query or is_own(plan, found):
+    if found is None or not plan.committer.is_query or is_own(plan, found):
         return plan
-    return replace(plan, former=(yield from recorded_digests(plan.who)))
+    return replace(plan, former=(yield from recorded_digests(plan.committer)))
 
 
 def _skip(session: Session, attempt: TransactionTry, found: Progress) -> Operation[CommitOutcome]:

@@ -26,13 +26,13 @@ def place_progress(session: Session, plan: CommitPlan) -> Operation[TopicPartiti
     Progress that went with its topic is placed again only for a batch that was never begun; else it
     has to be missed where it was. Raises TxnLogError without any topic.
     """
-    recorded = plan.who.progress_partition
+    recorded = plan.committer.progress_partition
     if recorded is not None:
         if plan.was_begun or not (yield from _is_gone(session, recorded)):
             return recorded
     else:
-        query_id = plan.who.output.query_id
-        located = yield from locate_progress(session, plan.who.progress_group_id, query_id)
+        query_id = plan.committer.output.query_id
+        located = yield from locate_progress(session, plan.committer.progress_group_id, query_id)
         if located is not None:
             return located
     return (yield from choose_partition(session, plan))
@@ -40,7 +40,7 @@ def place_progress(session: Session, plan: CommitPlan) -> Operation[TopicPartiti
 
 def choose_partition(session: Session, plan: CommitPlan) -> Operation[TopicPartition]:
     """A partition that exists, to commit progress for. Raises TxnLogError without any topic."""
-    sources, target = plan.batch.source_offsets, plan.who.output.target
+    sources, target = plan.batch.source_offsets, plan.committer.output.target
     if sources:
         missing = yield from confirm_missing(session, sources)
         for partition in sorted(sources):

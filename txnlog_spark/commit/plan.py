@@ -133,7 +133,7 @@ class CommitPlan:
     `former` are digests of the outputs that the query has had, where they had to be read.
     """
 
-    who: Committer
+    committer: Committer
     batch: Batch
     begun: Begun | None = None
     former: frozenset[str] = frozenset()
@@ -141,7 +141,7 @@ class CommitPlan:
     @property
     def query(self) -> str:
         """The query, for messages."""
-        return f"query {self.who.output.query_id}"
+        return f"query {self.committer.output.query_id}"
 
     @property
     def name(self) -> str:
@@ -151,7 +151,7 @@ class CommitPlan:
     @property
     def group_id(self) -> str | None:
         """The group that the batch's source offsets are committed for, if there are both."""
-        return self.who.group_id if self.batch.source_offsets else None
+        return self.committer.group_id if self.batch.source_offsets else None
 
     @property
     def was_begun(self) -> bool:
@@ -170,16 +170,19 @@ class CommitPlan:
     def is_first(self) -> bool:
         """Whether the sink has committed no batch of the query: it was not called for one before,
         or this one, which was begun and not committed, is its first."""
-        if self.batch.batch_id == 0 or not self.who.leaves_out_batches:
+        if self.batch.batch_id == 0 or not self.committer.leaves_out_batches:
             return self.batch.batch_id == 0
         return self.begun is None or self.last_begun_below == -1
 
     @property
     def to_produce(self) -> ProducePlan:
         """What the transaction has to produce."""
-        who, batch = self.who, self.batch
+        committer, batch = self.committer, self.batch
         return ProducePlan(
-            batch.batch_id, batch.staged, who.transaction_timeout_ms, who.produce_request_bytes
+            batch.batch_id,
+            batch.staged,
+            committer.transaction_timeout_ms,
+            committer.produce_request_bytes,
         )
 
 

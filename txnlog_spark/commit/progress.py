@@ -76,7 +76,7 @@ def newest_progress(query_id: str, committed: Iterable[CommittedOffset]) -> Prog
 
 def progress_after(plan: CommitPlan) -> Progress:
     """What is committed with the batch."""
-    output, batch = plan.who.output, plan.batch
+    output, batch = plan.committer.output, plan.batch
     return Progress(
         output.query_id,
         batch.batch_id + 1,
@@ -91,7 +91,7 @@ def progress_after(plan: CommitPlan) -> Progress:
 def baseline_of(plan: CommitPlan) -> Progress:
     """All batches before the plan's, which Spark says are done."""
     group = "" if plan.begun is None else plan.begun.group_digest
-    output = plan.who.output
+    output = plan.committer.output
     return Progress(
         output.query_id,
         plan.batch.batch_id,

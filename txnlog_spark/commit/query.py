@@ -97,7 +97,7 @@ def commit_query_batch(session: Session, batch: QueryBatch) -> Operation[CommitO
     try:
         check_sources(batch.options.group_id, sources, session.cluster.cluster_id or "")
     except OptionError as error:
-        if plan.who.output.copy and plan.begun is None:
+        if plan.committer.output.copy and plan.begun is None:
             raise error.with_advice(_planned_before(batch)) from None
         raise
     _warn_of_options(session, plan, batch.options, sources)
@@ -131,7 +131,7 @@ def _plan(
         if output.copy != begun.output.copy:
             _say_copied(session, output, begun)
             begun = None
-    who = Committer(
+    committer = Committer(
         output=output,
         run_id=batch.run_id,
         transactional_id=output.transactional_id,
@@ -150,8 +150,8 @@ def _plan(
         produce_request_bytes=options.produce_request_bytes,
     )
     if begun is not None:
-        check_not_overtaken(who, begun, batch.batch_id)
-    plan = CommitPlan(who, _batch(batch, sources), begun)
+        check_not_overtaken(committer, begun, batch.batch_id)
+    plan = CommitPlan(committer, _batch(batch, sources), begun)
     if not plan.is_first or batch.batch_id == 0:
         return plan
     # What the query started from its batch 0 says, for which the sink was not called.
@@ -209,10 +209,10 @@ def _explained(error: ProducerFenced, options: CommitOptions, plan: CommitPlan) 
     if options.transactional_id is None:
         origin = "kafka.group.id" if options.group_id is not None else "the query's id"
         error = error.with_advice(
-            f"The transactional id {plan.who.transactional_id!r} was made from {origin}"
+            f"The transactional id {plan.committer.transactional_id!r} was made from {origin}"
         )
     begun = plan.begun
-    if begun is not None and begun.run_id != plan.who.run_id and begun.host:
+    if begun is not None and begun.run_id != plan.committer.run_id and begun.host:
         error = error.with_advice(
             f"Batch {begun.batch_id} of query {begun.output.query_id} was begun by process "
             f"{begun.pid} on host {begun.host}"
@@ -224,7 +224,7 @@ def _warn_of_options(
     session: Session, plan: CommitPlan, options: CommitOptions, sources: BatchOffsets
 ) -> None:
     """What is allowed and seldom meant, once in a run."""
-    if plan.begun is not None and plan.begun.run_id == plan.who.run_id:
+    if plan.begun is not None and plan.begun.run_id == plan.committer.run_id:
         return
     group_id = noted_group(sources)
     if group_id is not None and options.group_id is None:

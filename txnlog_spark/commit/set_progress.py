@@ -38,10 +38,10 @@ def set_progress(session: Session, plan: CommitPlan) -> Operation[frozenset[Topi
     """
     yield from require_cluster(session)
     attempt = TransactionTry(plan, 1)
-    attempt.version = yield from transaction_version(session, plan.who.transactional_id)
+    attempt.version = yield from transaction_version(session, plan.committer.transactional_id)
     identity = yield from initialise(session, plan)
     check_forward(plan, (yield from stable_progress(session, plan)))
-    yield from require_leaders(session, [plan.who.place])
+    yield from require_leaders(session, [plan.committer.place])
     transaction = begin_transaction(session, attempt, identity)
     try:
         yield from add_groups(session, attempt, transaction)
@@ -61,8 +61,10 @@ def check_forward(plan: CommitPlan, found: Progress | None) -> None:
     wanted = plan.batch.batch_id + 1
     if found is not None and found.next_batch_id > wanted:
         raise ProgressError(
-            f"the next batch of query {plan.who.output.query_id} is {found.next_batch_id} by its "
-            f"progress in group {plan.who.progress_group_id!r}: set to {wanted}, it would write "
+            f"the next batch of query {plan.committer.output.query_id} is {found.next_batch_id} by "
+            "its "
+            f"progress in group {plan.committer.progress_group_id!r}: set to {wanted}, it would "
+            "write "
             "again what is in the output. Nothing was changed. Start the query as it is: it skips "
             "what is committed"
         )

@@ -18,13 +18,13 @@ from txnlog_spark.errors import FatalError, UnknownTopic
 def initialise(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity]:
     """A new epoch, which fences all former producers of the transactional id and of the query's
     others."""
-    who, batch_id = plan.who, plan.batch.batch_id
+    committer, batch_id = plan.committer, plan.batch.batch_id
     yield Milestone("init_producer_id", "before", batch_id)
-    if who.is_query and not _is_recorded(plan):
-        yield from record_output(who)
-    timeout_ms = who.transaction_timeout_ms
-    identity = yield from init_producer_id(session, who.transactional_id, timeout_ms)
-    if who.is_query:
+    if committer.is_query and not _is_recorded(plan):
+        yield from record_output(committer)
+    timeout_ms = committer.transaction_timeout_ms
+    identity = yield from init_producer_id(session, committer.transactional_id, timeout_ms)
+    if committer.is_query:
         yield from fence_other_ids(session, plan)
     yield Milestone("init_producer_id", "after", batch_id)
     return identity
@@ -33,9 +33,9 @@ def initialise(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity
 def _is_recorded(plan: CommitPlan) -> bool:
     """Whether this run has recorded its output: that comes before its first batch."""
     begun = plan.begun
-    if begun is None or begun.run_id != plan.who.run_id:
+    if begun is None or begun.run_id != plan.committer.run_id:
         return False
-    return begun.output == plan.who.output
+    return begun.output == plan.committer.output
 
 
 def fence_other_ids(session: Session, plan: CommitPlan) -> Operation[None]:
@@ -43,22 +43,22 @@ def fence_other_ids(session: Session, plan: CommitPlan) -> Operation[None]:
 
     Raises FatalError when the user may not write with one of them.
     """
-    who = plan.who
-    others = yield from other_ids(who)
+    committer = plan.committer
+    others = yield from other_ids(committer)
     for name, paths in others.items():
         try:
-            yield from init_producer_id(session, name, who.transaction_timeout_ms)
+            yield from init_producer_id(session, name, committer.transaction_timeout_ms)
         except FatalError as error:
             raise error.with_advice(
-                f"Query {who.output.query_id} had transactional id {name!r} before "
-                f"{who.transactional_id!r}, and a driver with it has to be fenced. If none can be "
-                f"running any more, delete {' and '.join(paths)} and start the query again"
+                f"Query {committer.output.query_id} had transactional id {name!r} before "
+                f"{committer.transactional_id!r}, and a driver with it has to be fenced. If none "
+                f"can be running any more, delete {' and '.join(paths)} and start the query again"
             ) from None
     before = None if plan.begun is None else plan.begun.output.transactional_id
     if before in others:
         session.notice(
-            f"query {who.output.query_id} goes on with transactional id {who.transactional_id}; "
-            f"{before} was fenced"
+            f"query {committer.output.query_id} goes on with transactional id "
+            f"{committer.transactional_id}; {before} was fenced"
         )
 
 
@@ -85,7 +85,7 @@ def require_progress_topic(session: Session, plan: CommitPlan) -> Operation[None
 
     Raises ProgressMissing when it was deleted.
     """
-    place = [plan.who.place]
+    place = [plan.committer.place]
     is_new = plan.begun is None
     try:
         yield from require_leaders(session, place, allow_auto_create=is_new)

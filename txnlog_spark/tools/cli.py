@@ -164,7 +164,7 @@ def set_(client: Client, options: argparse.Namespace, config: CommandConfig) -> 
         "next_batch_id": None if brokers.progress is None else brokers.progress.next_batch_id,
         "new_next_batch_id": next_batch_id,
         "progress_group_id": target.progress_group_id,
-        "progress_partition": str(plan.who.place),
+        "progress_partition": str(plan.committer.place),
         "group_id": plan.group_id,
         "new_group_offsets": {
             f"{t}-{n}": at for (t, n), at in sorted(plan.batch.source_offsets.items())
@@ -176,7 +176,7 @@ def set_(client: Client, options: argparse.Namespace, config: CommandConfig) -> 
     }
     if options.execute:
         missing = client.run(set_progress(client.session, plan))
-        _record(checkpoint, next_batch_id, plan.who.place)
+        _record(checkpoint, next_batch_id, plan.committer.place)
         found["deleted_partitions"] = sorted(f"{topic}-{number}" for topic, number in missing)
     return found
 
@@ -216,7 +216,7 @@ def _plan(
         sources = disk.run(read_batch_offsets(checkpoint.path, last))
     ends = {} if sources is None else sources.source_offsets
     begun = present(checkpoint.begun, "a target was read from the checkpoint's record")
-    who = Committer(
+    committer = Committer(
         output=begun.output,
         run_id="",
         transactional_id=target.transactional_id,
@@ -231,7 +231,7 @@ def _plan(
         source_digest="" if sources is None else sources.digest,
         batch_hash="" if sources is None else sources.batch_hash,
     )
-    return CommitPlan(who, batch, begun)
+    return CommitPlan(committer, batch, begun)
 
 
 def _place(client: Client, target: Target, sources: Iterable[TopicPartition]) -> TopicPartition:

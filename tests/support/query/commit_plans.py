@@ -47,7 +47,7 @@ def build_plan(batch_id: int = 0, **changes: Any) -> CommitPlan:
     `folder=""` makes it a batch write's.
     """
     output = Output(QUERY, CHECKPOINT, transactional_id="t", target="out", cluster_id="c")
-    who = Committer(
+    committer = Committer(
         output=output,
         run_id="run-1",
         transactional_id="t",
@@ -67,7 +67,7 @@ def build_plan(batch_id: int = 0, **changes: Any) -> CommitPlan:
         batch_hash=f"planned-{batch_id}",
         is_pinned=True,
     )
-    return changed(CommitPlan(who, batch), **changes)
+    return changed(CommitPlan(committer, batch), **changes)
 
 
 def changed(plan: CommitPlan, **changes: Any) -> CommitPlan:
@@ -84,8 +84,8 @@ def changed(plan: CommitPlan, **changes: Any) -> CommitPlan:
         left.difference_update(mine)
         return replace(value, **{name: changes[name] for name in mine})
 
-    who = apply(replace(plan.who, output=apply(plan.who.output)))
-    made: CommitPlan = apply(replace(plan, who=who, batch=apply(plan.batch)))
+    committer = apply(replace(plan.committer, output=apply(plan.committer.output)))
+    made: CommitPlan = apply(replace(plan, committer=committer, batch=apply(plan.batch)))
     assert not left, f"no such fields: {left}"
     return made
 
@@ -93,11 +93,11 @@ def changed(plan: CommitPlan, **changes: Any) -> CommitPlan:
 def recorded(plan: CommitPlan, **changes: Any) -> Begun:
     """What the checkpoint says after the plan's batch was begun."""
     begun = Begun(
-        output=plan.who.output,
+        output=plan.committer.output,
         batch_id=plan.batch.batch_id,
-        run_id=plan.who.run_id,
-        progress_group_id=plan.who.progress_group_id,
-        progress_partition=plan.who.progress_partition or TopicPartition("out", 0),
+        run_id=plan.committer.run_id,
+        progress_group_id=plan.committer.progress_group_id,
+        progress_partition=plan.committer.progress_partition or TopicPartition("out", 0),
     )
     return replace(begun, **changes)
 
@@ -107,15 +107,15 @@ EXPECTED = {("out", 0): [b"a0", b"a1", b"a2"], ("out", 1): [b"b0", b"b1"]}
 
 def commit_recorded(session: Session, plan: CommitPlan) -> Operation[CommitOutcome]:
     """`commit_batch` as a query calls it: with what its checkpoint says was begun before."""
-    begun = yield from read_begun(plan.who.folder)
+    begun = yield from read_begun(plan.committer.folder)
     if begun is not None:
-        check_not_overtaken(plan.who, begun, plan.batch.batch_id)
-        who = replace(
-            plan.who,
+        check_not_overtaken(plan.committer, begun, plan.batch.batch_id)
+        committer = replace(
+            plan.committer,
             progress_group_id=begun.progress_group_id,
             progress_partition=begun.progress_partition,
         )
-        plan = replace(plan, who=who, begun=begun)
+        plan = replace(plan, committer=committer, begun=begun)
     return (yield from commit_batch(session, plan))
 
 
@@ -156,11 +156,11 @@ def put_progress(
     **digests: str,
 ) -> None:
     """The query's committed progress; `of` says whose, and digests what its last batch was."""
-    output = (of or build_plan()).who.output
+    output = (of or build_plan()).committer.output
     own = {"output_digest": output.digest, "target": output.target}
     progress = Progress(output.query_id, next_batch_id, **own | digests)
     offset = progress_offset(progress)
-    group_id = PROGRESS_GROUP if of is None else of.who.progress_group_id
+    group_id = PROGRESS_GROUP if of is None else of.committer.progress_group_id
     cluster.commit_offsets(group_id, {partition: (offset.committed_offset, offset.metadata)})
 
 
@@ -223,10 +223,10 @@ def check_wire_discipline(cluster: CoreBroker) -> None:
                 )
             )
         if asked.api_key == ApiKey.END_TXN:
-            who = (message.transactional_id, message.producer_id, message.producer_epoch)
-            assert message.committed or who not in sent, "abort after EndTxn(commit) was sent"
+            committer = (message.transactional_id, message.producer_id, message.producer_epoch)
+            assert message.committed or committer not in sent, "abort after EndTxn(commit) was sent"
             if message.committed:
-                sent.add(who)
+                sent.add(committer)
         if asked.api_key == ApiKey.PRODUCE:
             for topic in message.topic_data:
                 for part in topic.partition_data:

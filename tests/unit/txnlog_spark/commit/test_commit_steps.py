@@ -121,7 +121,7 @@ def test_a_coordinator_that_does_not_answer_for_its_version_is_looked_for_again(
     cluster.script(K.API_VERSIONS, LOST)
     assert commit(cluster, build_plan(1), session).transaction_version == 2
     looked_for = [message.coordinator_keys for message in cluster.requests(K.FIND_COORDINATOR)]
-    assert [build_plan(1).who.transactional_id] in looked_for
+    assert [build_plan(1).committer.transactional_id] in looked_for
 
 
 def test_every_failpoint_is_reached_once_and_in_order():

@@ -20,20 +20,20 @@ from txnlog_spark.storage import local
 
 def record(folder: Path, name: str, copy: str = "") -> None:
     CheckpointHost().run(
-        record_output(build_plan(transactional_id=name, folder=str(folder), copy=copy).who)
+        record_output(build_plan(transactional_id=name, folder=str(folder), copy=copy).committer)
     )
 
 
 def others(folder: Path, name: str, copy: str = "") -> list[str]:
-    who = build_plan(transactional_id=name, folder=str(folder), copy=copy).who
-    return sorted(CheckpointHost().run(other_ids(who)))
+    committer = build_plan(transactional_id=name, folder=str(folder), copy=copy).committer
+    return sorted(CheckpointHost().run(other_ids(committer)))
 
 
 def test_the_bytes_at_rest_are_these(tmp_path: Path) -> None:
     record(tmp_path, "orders-1")
     (found,) = (tmp_path / "outputs").iterdir()
-    who = build_plan(transactional_id="orders-1", folder=str(tmp_path)).who
-    assert str(found) == record_path(who)
+    committer = build_plan(transactional_id="orders-1", folder=str(tmp_path)).committer
+    assert str(found) == record_path(committer)
     assert found.name == "32ecd062fef11317700fb72a3ae68798-8c7d6148d9c11ff8.json"
     assert found.read_text() == '{\n "version": 1,\n "transactional_id": "orders-1"\n}'
 
@@ -49,11 +49,11 @@ def test_all_ids_but_the_own_are_listed_whatever_their_names_are(tmp_path: Path)
 
 def test_an_id_of_another_place_is_the_own_one_and_its_progress_as_well(tmp_path: Path) -> None:
     here, moved = (
-        build_plan(transactional_id="a", folder=str(tmp_path), checkpoint=place).who
+        build_plan(transactional_id="a", folder=str(tmp_path), checkpoint=place).committer
         for place in ("/here", "/elsewhere")
     )
-    for who in (here, moved):
-        CheckpointHost().run(record_output(who))
+    for committer in (here, moved):
+        CheckpointHost().run(record_output(committer))
     assert CheckpointHost().run(other_ids(moved)) == {}
     assert CheckpointHost().run(recorded_digests(moved)) == {
         here.output.digest,

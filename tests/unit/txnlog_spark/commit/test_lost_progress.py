@@ -31,7 +31,7 @@ DELETED = ("deleted", 0)
 
 def test_batches_lost_with_their_logs_are_not_skipped_when_another_source_was_read_too():
     plan = build_plan(3, source_digest="the file source reaches further than in the committed one")
-    digest = plan.who.output.digest
+    digest = plan.committer.output.digest
     found = Progress(QUERY, 5, "digest of batch 4", output_digest=digest, target="out")
     with pytest.raises(BatchReplanned):
         judge(changed(plan, is_pinned=False), Evidence(found, group={("in", 0): 5}))
@@ -158,7 +158,7 @@ def test_a_batch_behind_left_out_ones_that_failed_is_written_when_it_comes_again
 @pytest.mark.invariant(41)
 def test_a_left_out_batch_that_was_begun_and_not_committed_is_refused_with_its_command():
     plan = build_plan(5, leaves_out_batches=True, sink_name="side")
-    facts = Evidence(Progress(QUERY, 2, output_digest=plan.who.output.digest))
+    facts = Evidence(Progress(QUERY, 2, output_digest=plan.committer.output.digest))
     begun = recorded(plan, batch_id=2)
     with pytest.raises(ProgressBehind, match="although writing batch 2 had failed") as caught:
         judge(changed(plan, begun=begun), facts)
@@ -168,7 +168,7 @@ def test_a_left_out_batch_that_was_begun_and_not_committed_is_refused_with_its_c
 
 def test_a_query_that_is_called_for_each_batch_may_leave_none_out():
     plan = build_plan(5)
-    facts = Evidence(Progress(QUERY, 2, output_digest=plan.who.output.digest))
+    facts = Evidence(Progress(QUERY, 2, output_digest=plan.committer.output.digest))
     with pytest.raises(ProgressBehind, match="written by another sink"):
         judge(changed(plan, begun=recorded(plan, batch_id=1)), facts)
 

@@ -25,7 +25,7 @@ def test_progress_has_its_golden_form_both_ways() -> None:
 
 def test_progress_names_its_topic_and_the_rest_of_its_output_by_16_characters() -> None:
     plan = build_plan()
-    output = plan.who.output
+    output = plan.committer.output
     for progress in (progress_after(plan), baseline_of(plan)):
         assert (progress.output_digest, progress.target) == (output.digest, "out")
     assert len(output.digest) == 16

@@ -203,10 +203,10 @@ def test_what_a_driver_with_a_third_id_has_committed_is_known_by_the_recorded_id
     first, second, third = (build_plan(1, transactional_id=name) for name in "abc")
     put_progress(cluster, 2, of=first, batch_hash="planned-1")
     put_begun(cluster, recorded(second))
-    cluster.run(record_output(second.who))
+    cluster.run(record_output(second.committer))
     with pytest.raises(AnotherOutput):
         commit(cluster, third)
-    cluster.run(record_output(first.who))
+    cluster.run(record_output(first.committer))
     assert commit(cluster, third).skipped
     assert K.INIT_PRODUCER_ID not in cluster.apis()
 
@@ -222,7 +222,7 @@ def test_a_takeover_records_its_id_initialises_it_and_fences_all_others_in_this_
     cluster = CoreBroker(2)
     plans = [build_plan(0, transactional_id=name) for name in ("a", "b", "c")]
     for plan in plans:
-        cluster.run(record_output(plan.who))
+        cluster.run(record_output(plan.committer))
     seen = []
 
     def watched(operation: Operation[Any]) -> Operation[Any]:
@@ -248,7 +248,7 @@ def test_an_id_that_was_left_is_fenced_by_each_batch_and_the_own_one_recorded_on
 ):
     cluster = CoreBroker(2)
     commit(cluster, build_plan(0, transactional_id="old"))
-    own = record_path(build_plan().who)
+    own = record_path(build_plan().committer)
     for number, run_id, is_recorded in ((1, "a", True), (2, "a", False), (3, "b", True)):
         cluster.asked.clear()
         cluster.files.pop(own, None)
@@ -256,14 +256,14 @@ def test_an_id_that_was_left_is_fenced_by_each_batch_and_the_own_one_recorded_on
         assert initialised(cluster) == ["t", "old"]
         assert (own in cluster.files) == is_recorded
     commit(cluster, build_plan(4, run_id="b", transactional_id="u"))
-    assert record_path(build_plan(transactional_id="u").who) in cluster.files
+    assert record_path(build_plan(transactional_id="u").committer) in cluster.files
 
 
 def test_an_id_that_may_not_be_fenced_is_named_and_the_advice_helps() -> None:
     """It has two records, as the checkpoint was moved."""
     cluster = CoreBroker(2)
     commit(cluster, build_plan(0, transactional_id="old"))
-    cluster.run(record_output(build_plan(transactional_id="old", checkpoint="/before").who))
+    cluster.run(record_output(build_plan(transactional_id="old", checkpoint="/before").committer))
     cluster.script(K.INIT_PRODUCER_ID, None, refused(E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     asked = len(cluster.asked)
     with pytest.raises(FatalError, match="had transactional id 'old' before 't'") as caught:
