@@ -30,11 +30,11 @@ KNOWN = {
     "any-coordinator-epoch": Known("three_brokers_late_markers", 19, {17}),
     "window-of-four-batches": Known(FIVE_IN_FLIGHT, 23, {14}),
     "window-of-no-batch": Known(FIVE_IN_FLIGHT, 0, {14}),
-    "pending-offsets-ignored": Known("three_brokers_leader_restarts", 8, {31, 32, 33, 40}),
+    "pending-offsets-ignored": Known("three_brokers_leader_restarts", 29, {31, 32, 33, 40}),
     "offsets-materialised-later": Known("driver_dies_before_end", 0, {31, 32, 35, 40, 41}),
     "id-expires-inside-a-transaction": Known("random", 0, {28, 43}),
     "timeouts-from-the-wall-clock": Known("clock_jumps", 37, {43}),
-    "late-produce-joins-the-next": Known("late_produce", 6, {22, 23, 24}),
+    "late-produce-joins-the-next": Known("late_produce", 62, {22, 23, 24}),
     "recovered-without-crc": Known("three_brokers_damaged", 0, {6, 7, 8, 10, 12}),
     "abort-marker-compacted-early": Known("coordinators_are_compacted", 0, {50}),
 }

@@ -131,14 +131,7 @@ class Brokers:
 
     def confirm_log_ends(self, positions: SourceOffset, said: SourceOffset) -> Operation[Offsets]:
         """The high watermarks of logs that one broker says end before these positions."""
-        if not positions:
-            return {}
-        known = {p: said[p] for p in positions}
-        return (
-            yield from self._attempted(
-                lambda: log_ends.confirm_log_ends(self.session, positions, known)
-            )
-        )
+        return self._attempted(lambda: log_ends.confirm_log_ends(self.session, positions, said))
 
     def _attempted(self, ask: Callable[[], Operation[T]]) -> Operation[T]:
         """`ask` until it is answered, `fetchOffset.numRetries` times at most.
@@ -158,7 +151,7 @@ class Brokers:
     # -------------------------------------------------------------- offsets of the group
 
     def committed(
-        self, partitions: Iterable[TopicPartition] = (), *, stable_within_ms: int | None = None
+        self, partitions: Iterable[TopicPartition], *, stable_within_ms: int | None = None
     ) -> Operation[Offsets]:
         """The group's stable committed offsets; empty without a group.
 

@@ -348,8 +348,8 @@ def _after_rewind(
     """
     names = [loss.topic_partition for loss in suspects]
     latest = yield from brokers.high_watermarks(names)
-    short = {p: begin[p] for p in names if latest[p] < begin[p]}
-    latest |= yield from brokers.confirm_log_ends(short, latest)
+    if short := {p: begin[p] for p in names if latest[p] < begin[p]}:
+        latest |= yield from brokers.confirm_log_ends(short, latest)
     _report(brokers, find_rewound(begin, latest))
     return ends | {p: begin[p] if latest[p] >= begin[p] else ends[p] for p in names}
 
