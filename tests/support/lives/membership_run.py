@@ -165,11 +165,10 @@ class MembershipRun:
 
     def check(self) -> None:
         for broker in self.cluster.up:
-            metadata = broker.parts.metadata
-            image = metadata.image
+            offset, image = broker.membership.registry_offset, broker.membership.image
             found = repr((image.topics, image.brokers, image.next_producer_id, image.cluster_id))
-            known = self.images.setdefault(metadata.next_offset, found)
-            assert known == found, f"two histories, at {metadata.next_offset}"
+            known = self.images.setdefault(offset, found)
+            assert known == found, f"two histories, at {offset}"
         for entry in list(self.sent):
             broker, starts, key, topic_id, partition, value = entry
             if broker._starts != starts:
