@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -25,20 +25,18 @@ EACH_ASSIGNOR = [
 
 
 class Group:
-    """A group of one library on two topics of six partitions, and all members there ever were."""
+    """A group of one library, on topics of six partitions."""
 
     def __init__(self, client: Client, bootstrap: str, group: str, topics: list[str]) -> None:
         self._names = client, bootstrap, group
         self.topics = topics
         self.places = {(topic, number) for topic in topics for number in range(PARTITIONS)}
-        self._made: list[Member] = []
 
     def join(self, assignor: str | None = None, **settings: object) -> Member:
         """One more member."""
         if assignor is not None:
             settings["partition_assignment_strategy"] = assignor
-        self._made.append(Member(*self._names, *self.topics, **settings))
-        return self._made[-1]
+        return Member(*self._names, *self.topics, **settings)
 
     def wait_shared(self, *members: Member) -> None:
         """These members have each partition once, evenly."""
@@ -53,25 +51,16 @@ class Group:
 
         wait_until(shared, f"{len(members)} even shares")
 
-    def close(self) -> None:
-        """End all members."""
-        for each in self._made:
-            each.close()
-
 
 @pytest.fixture
-def make_group(bootstrap, client, unique) -> Iterator[Callable[[int], Group]]:
+def make_group(bootstrap, client, unique) -> Callable[[int], Group]:
     """Makes the group, on one topic or on two."""
-    made: list[Group] = []
 
-    def make(topics: int = 1) -> Group:
+    def make(topics: int) -> Group:
         names = [create_topic(bootstrap, unique(f"t{n}"), PARTITIONS) for n in range(topics)]
-        made.append(Group(client, bootstrap, unique("group"), names))
-        return made[-1]
+        return Group(client, bootstrap, unique("group"), names)
 
-    yield make
-    for each in made:
-        each.close()
+    return make
 
 
 @pytest.fixture

@@ -279,13 +279,13 @@ class Client(AbstractContextManager):
     def producer(self, bootstrap: str, **settings: Any) -> Writer:
         """One of several brokers may be killed: what it has not answered is not written twice."""
         safe = {"enable_idempotence": True} if "," in bootstrap else {}
-        return self._kept(self.new_writer({"bootstrap_servers": bootstrap} | safe | settings))
+        return self.kept(self.new_writer({"bootstrap_servers": bootstrap} | safe | settings))
 
     def transactional(self, bootstrap: str, transactional_id: str, **settings: Any) -> Writer:
         """A producer whose transactional id is initialized."""
         own = {"bootstrap_servers": bootstrap, "transactional_id": transactional_id}
         own |= {"transaction_timeout_ms": TRANSACTION_TIMEOUT_MS}
-        return self._kept(self.new_writer(own | settings))
+        return self.kept(self.new_writer(own | settings))
 
     def consumer(self, bootstrap: str, group: str | None = None, **settings: Any) -> Reader:
         """One that starts at the earliest offset, commits when told, and polls one by one."""
@@ -298,17 +298,18 @@ class Client(AbstractContextManager):
         }
         # A new topic, and who leads another one now, are known after this.
         own |= {"metadata_max_age_ms": 1000}
-        return self._kept(self.new_reader(group, own | settings))
+        return self.kept(self.new_reader(group, own | settings))
 
     def admin(self, bootstrap: str) -> Admin:
         """An administrator; aiokafka has none."""
-        return self._kept(self.new_admin(bootstrap))
+        return self.kept(self.new_admin(bootstrap))
 
     def new_admin(self, bootstrap: str) -> Admin:
         """The library's."""
         raise NotImplementedError
 
-    def _kept(self, made: T) -> T:
+    def kept(self, made: T) -> T:
+        """This, which is closed at the end, before what was made before it."""
         self._made.append(made)  # type: ignore[arg-type]
         return made
 
@@ -353,7 +354,7 @@ class Client(AbstractContextManager):
         return sorted(Seen(each.partition, each.offset, each.key, each.value) for each in got)
 
 
-class Member:
+class Member(_Closing):
     """A member of a group that a thread of its own polls, and what it was told."""
 
     def __init__(
@@ -369,6 +370,7 @@ class Member:
         self._reader.subscribe(*topics, told=self._told)
         self._thread = threading.Thread(target=self._poll, daemon=True)
         self._thread.start()
+        client.kept(self)
 
     def _told(self, what: str, places: list[Place]) -> None:
         if places:
