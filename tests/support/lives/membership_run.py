@@ -6,8 +6,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from support.core.broker_build import produce_request, request, struct
-from support.core.registry_cluster import REGISTRY, SLICE_MS, Member, RegistryCluster
+from support.core.broker_build import BrokerOnDisk, produce_request, request, struct
+from support.core.core_network import REGISTRY, SLICE_MS
+from support.core.registry_cluster import RegistryCluster
 
 from broker_sim.core.controller.registrations import NO_LEADER
 from txnlog_kafka.wire.messages import ApiKey
@@ -30,11 +31,11 @@ class MembershipRun:
         )
         self.images: dict[int, Any] = {}
         """What the image is after so many records, whoever has read them."""
-        self.sent: list[tuple[Member, int, tuple[int, int], str, int, str]] = []
+        self.sent: list[tuple[BrokerOnDisk, int, tuple[int, int], str, int, str]] = []
         self.acknowledged: set[tuple[Any, int, str]] = set()
         """(topic id, partition, value)."""
         self.producer_ids: list[int] = []
-        self._asked_ids: list[tuple[Member, int, tuple[int, int]]] = []
+        self._asked_ids: list[tuple[BrokerOnDisk, int, tuple[int, int]]] = []
         self._made = 0
         self.cluster.run(1_000)
 
@@ -74,8 +75,7 @@ class MembershipRun:
 
     def cut(self) -> None:
         one, other = self.rng.sample(range(REGISTRY, COUNT), 2)
-        self.cluster.cut.add(frozenset((one, other)))
-        self.cluster.lose(one, other)
+        self.cluster.part(one, other)
 
     def join_again(self) -> None:
         if self.cluster.cut:
@@ -86,7 +86,7 @@ class MembershipRun:
         one, other = self.rng.sample(range(REGISTRY, COUNT), 2)
         if other == REGISTRY and self.rng.random() < 0.7:
             self.cluster.registry_requests(one)
-        self.cluster.lose(one, other)
+        self.cluster.lose_between(one, other)
 
     def restart_registry(self) -> None:
         self.cluster.stop_registry()
@@ -96,8 +96,8 @@ class MembershipRun:
 
     # ------------------------------------------------------------------ clients
 
-    def _serving(self) -> Member | None:
-        found = [b for b in self.cluster.up if not b.is_paused and b.membership.is_serving]
+    def _serving(self) -> BrokerOnDisk | None:
+        found = [b for b in self.cluster.up if not b.is_paused and b.parts.membership.is_serving]
         return self.rng.choice(found) if found else None
 
     def _send(self, message: Any, version: int) -> None:
@@ -140,7 +140,7 @@ class MembershipRun:
         if broker is not None:
             message = request(ApiKey.INIT_PRODUCER_ID, transactional_id=None, producer_id=-1,
                               transaction_timeout_ms=1_000, producer_epoch=-1)  # fmt: skip
-            self._asked_ids.append((broker, broker._starts, broker.send(message, 4)))
+            self._asked_ids.append((broker, broker.starts, broker.send(message, 4)))
 
     def produce(self) -> None:
         broker = self._serving()
@@ -155,11 +155,11 @@ class MembershipRun:
         self._made += 1
         value = f"v{self._made}"
         at = self.cluster.brokers[leader]
-        if at.is_paused or not at.membership.is_open:
+        if at.is_paused or not at.parts.membership.is_open:
             return
         batch = encode_batch([Record(None, value.encode(), at.now_ms)])
         key = at.send(produce_request({(topic.name, partition): batch}), 11)
-        self.sent.append((at, at._starts, key, topic.topic_id, partition, value))
+        self.sent.append((at, at.starts, key, topic.topic_id, partition, value))
 
     # ------------------------------------------------------------------ what must hold
 
@@ -172,7 +172,7 @@ class MembershipRun:
             assert known == found, f"two histories, at {metadata.next_offset}"
         for entry in list(self.sent):
             broker, starts, key, topic_id, partition, value = entry
-            if broker._starts != starts:
+            if broker.starts != starts:
                 self.sent.remove(entry)
             elif key in broker.asked.answers:
                 self.sent.remove(entry)
