@@ -189,6 +189,17 @@ class BrokerOnDisk(CoreProcess):
         """A client that is told every answer."""
         return RawProducer(self, name, retries=False)  # type: ignore[arg-type]
 
+    def delete_records(
+        self, offset: int, topic: str = "orders", partition: int = 0, version: int = 2
+    ) -> tuple[ErrorCode, int]:
+        """DeleteRecords for one partition: (error, low watermark)."""
+        place = {"partition_index": partition, "offset": offset}
+        message = request(ApiKey.DELETE_RECORDS, topics=[{"name": topic, "partitions": [place]}])
+        (answer,) = self.ask(message, version).topics
+        (result,) = answer.partitions
+        assert (answer.name, result.partition_index) == (topic, partition)
+        return ErrorCode(result.error_code), result.low_watermark
+
     def produce(self, topic: str, *values: str, partition: int = 0, version: int = 11) -> Any:
         """Produce one plain batch; the partition's result."""
         records = encode_batch([Record(None, v.encode(), self.now_ms) for v in values])

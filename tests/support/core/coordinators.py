@@ -92,7 +92,6 @@ class World(BrokerOnDisk):
         if disk is None:
             disk = copy.deepcopy(_prepared(tuple(self._given.items())))
             more["starts"] = 1
-        self._found = copy.deepcopy(disk)
         super().__init__(CONFIG | self._given, disk=disk, **more)
         for each in transactions:
             self.append(STATE, each if isinstance(each, bytes) else preset(each))
@@ -124,9 +123,7 @@ class World(BrokerOnDisk):
 
     def crashed(self, *, after: int | None = None, loses_unflushed: bool = False) -> World:
         """A new broker on what the first `after` storage operations left, at the same time."""
-        disk = copy.deepcopy(self._found)
-        for operation in self.operations[:after]:
-            disk.apply(operation)
+        disk = self.disk_after(after)
         boot = self.machine_boot_id
         if loses_unflushed:
             disk.lose_power(_LosesAll())

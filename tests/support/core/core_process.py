@@ -6,7 +6,8 @@ is done as by both hosts, flushes in their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from broker_sim.apis import DEFINED_APIS
@@ -61,6 +62,7 @@ class CoreProcess:
         self, disk: SimDisk | None, now_ms: int, monotonic_ms: int, starts: int = 0
     ) -> None:
         self.disk = SimDisk() if disk is None else disk
+        self._found = copy.deepcopy(self.disk)
         self.now_ms, self.monotonic_ms = now_ms, monotonic_ms
         self.timers: dict[TimerKey, int] = {}
         self.steps: list[Step] = []
@@ -115,6 +117,18 @@ class CoreProcess:
                 self.timers[change.key] = change.deadline_ms
         self.steps.append(step)
         return step
+
+    def disk_after(self, count: int | None = None) -> SimDisk:
+        """What the first so many storage operations of all its lives have left, or all of them."""
+        disk = copy.deepcopy(self._found)
+        for operation in self.operations[:count]:
+            disk.apply(operation)
+        return disk
+
+    def disks_since(self, count: int) -> Iterator[SimDisk]:
+        """After a crash between any two operations since there were so many, and after the last."""
+        for number in range(count, len(self.operations) + 1):
+            yield self.disk_after(number)
 
     def end_round(self) -> None:
         """What was answered since the last one is flushed."""
