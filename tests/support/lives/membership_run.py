@@ -6,13 +6,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from support.core.broker_build import BrokerOnDisk, produce_request, request, struct
+from support.core.broker_build import BrokerOnDisk, produce_request, request
 from support.core.core_network import REGISTRY, SLICE_MS
+from support.core.log_build import build_batch
 from support.core.registry_cluster import RegistryCluster
 
 from broker_sim.core.controller.registrations import NO_LEADER
 from txnlog_kafka.wire.messages import ApiKey
-from txnlog_kafka.wire.records import Record, encode_batch
 
 COUNT = 3
 TOPICS = ("a", "b", "c")
@@ -106,12 +106,9 @@ class MembershipRun:
             broker.send(message, version, connection_id=self.rng.randrange(1, 1_000))
 
     def create(self) -> None:
-        message = request(ApiKey.CREATE_TOPICS, timeout_ms=2_000, validate_only=False)
         factor = self.rng.randrange(1, COUNT + 1)
-        message.topics = [struct(message, "CreatableTopic", name=self.rng.choice(TOPICS),
-                                 num_partitions=2, replication_factor=factor, assignments=[],
-                                 configs=[])]  # fmt: skip
-        self._send(message, 7)
+        topic = {"name": self.rng.choice(TOPICS), "num_partitions": 2, "replication_factor": factor}
+        self._send(request(ApiKey.CREATE_TOPICS, timeout_ms=2_000, topics=[topic]), 7)
 
     def delete(self) -> None:
         if self.rng.random() < 0.3:
@@ -123,23 +120,15 @@ class MembershipRun:
 
     def reassign(self) -> None:
         replicas = self.rng.sample(range(COUNT), self.rng.randrange(1, COUNT + 1))
-        message = request(ApiKey.ALTER_PARTITION_REASSIGNMENTS, timeout_ms=2_000)
-        partition = struct(message, "ReassignablePartition", partition_index=0, replicas=replicas)
-        message.topics = [
-            struct(
-                message,
-                "ReassignableTopic",
-                name=self.rng.choice(TOPICS),
-                partitions=[partition],
-            )
-        ]
-        self._send(message, 1)
+        partitions = [{"partition_index": 0, "replicas": replicas}]
+        topics = [{"name": self.rng.choice(TOPICS), "partitions": partitions}]
+        key = ApiKey.ALTER_PARTITION_REASSIGNMENTS
+        self._send(request(key, timeout_ms=2_000, topics=topics), 1)
 
     def ask_producer_id(self) -> None:
         broker = self._serving()
         if broker is not None:
-            message = request(ApiKey.INIT_PRODUCER_ID, transactional_id=None, producer_id=-1,
-                              transaction_timeout_ms=1_000, producer_epoch=-1)  # fmt: skip
+            message = request(ApiKey.INIT_PRODUCER_ID, transactional_id=None)
             self._asked_ids.append((broker, broker.starts, broker.send(message, 4)))
 
     def produce(self) -> None:
@@ -157,7 +146,7 @@ class MembershipRun:
         at = self.cluster.brokers[leader]
         if at.is_paused or not at.parts.membership.is_open:
             return
-        batch = encode_batch([Record(None, value.encode(), at.now_ms)])
+        batch = build_batch(value, timestamp=at.now_ms)
         key = at.send(produce_request({(topic.name, partition): batch}), 11)
         self.sent.append((at, at.starts, key, topic.topic_id, partition, value))
 
