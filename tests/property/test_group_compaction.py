@@ -14,23 +14,21 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.core.coordinators import MemoryHost, MemoryLog, World
+from support.core.coordinators import OFFSETS, World
 
-from broker_sim.core.coordinator.partition_writer import PartitionMarker
 from broker_sim.core.group.requests import (
     LeavingMember,
     OffsetCommit,
     OffsetToCommit,
     TxnOffsetCommit,
 )
+from broker_sim.core.log import PartitionLog
 from txnlog_kafka.wire import records
 from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.records import MarkerType, Record, TransactionMarker
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.records import MarkerType, Record
 
 E = ErrorCode
 DAY_MS = 86_400_000
-OFFSETS = ("__consumer_offsets", 0)
 GROUPS = ("g", "h")
 TOPICS = ("x", "y")
 PRODUCERS = (1, 2, 3)
@@ -69,9 +67,9 @@ class Story:
         groups = self.world.groups
         if kind == "commit":
             request = OffsetCommit(group_id=group, offsets=(to_commit,))
-            self.world.ask(groups.offset_commit, request)
+            self.world.tell(groups.offset_commit, request)
         elif kind == "pending":
-            self.world.ask(
+            self.world.tell(
                 groups.txn_offset_commit,
                 TxnOffsetCommit(
                     group_id=group,
@@ -81,17 +79,17 @@ class Story:
                 ),
             )
         elif kind in ("decide", "abort"):
-            decide(self.world, producer_id, commits=kind == "decide")
+            self.world.mark(commit=kind == "decide", producer_id=producer_id)
         elif kind == "delete offset":
-            self.world.ask(groups.offset_delete, group, [(topic, 0)])
+            self.world.tell(groups.offset_delete, group, [(topic, 0)])
         elif kind == "delete group":
-            self.world.ask(groups.delete_groups, [group])
+            self.world.tell(groups.delete_groups, [group])
         elif kind == "live":
             self.live(group)
         elif kind == "leave":
             members = groups.describe_group(group).members
             leaving = [LeavingMember(member.member_id) for member in members]
-            self.world.step(groups.leave_group, group, leaving)
+            self.world.call(groups.leave_group, group, leaving)
         else:
             age(self.world)
 
@@ -115,19 +113,11 @@ def age(world: World) -> None:
     world.now_ms += 9 * DAY_MS
     world.monotonic_ms += 9 * DAY_MS
     for key in sorted(world.timers, reverse=True):
-        world.step(world.groups.on_timer, key)
+        world.call(world.groups.on_timer, key)
 
 
-def decide(world: World, producer_id: int, *, commits: bool) -> None:
-    """A marker."""
-    kind = MarkerType.COMMIT if commits else MarkerType.ABORT
-    marker = TransactionMarker(producer_id, 0, kind, 0)
-    sent = PartitionMarker(TopicPartition(*OFFSETS), marker, 0)
-    world.ask(world.host.append_marker, sent)
-
-
-def compacted(log: MemoryLog, *, drops_tombstones: bool) -> MemoryLog:
-    """The log as a cleaner leaves it."""
+def compacted(log: PartitionLog, *, drops_tombstones: bool) -> list[bytes]:
+    """The batches of the log as a cleaner leaves them."""
     outcome = outcomes(log)
     end = min((offset for offset, decided in outcome.items() if decided is None), default=2**62)
     latest: dict[bytes | None, int] = {}
@@ -137,10 +127,10 @@ def compacted(log: MemoryLog, *, drops_tombstones: bool) -> MemoryLog:
                 offset = record.record_offset
                 if offset < end and outcome.get(offset, True):
                     latest[record.key] = offset
-    clean = MemoryLog(log.path, leader_epoch=1)
+    clean = []
     for header, batch in log.batches(0):
         if header.is_control:
-            keep(clean, batch, header.base_offset)
+            clean.append(bytes(batch))
             continue
         for record in records.decode_records(batch, 0, header):
             offset = record.record_offset
@@ -154,12 +144,18 @@ def compacted(log: MemoryLog, *, drops_tombstones: bool) -> MemoryLog:
                     base_sequence=header.base_sequence,
                     transactional=header.is_transactional,
                 )
-                keep(clean, one, offset)
-    clean.next_offset = log.next_offset
+                clean.append(stamped(one, offset, header.leader_epoch))
     return clean
 
 
-def outcomes(log: MemoryLog) -> dict[int, bool | None]:
+def stamped(batch: bytes, base_offset: int, leader_epoch: int) -> bytes:
+    """At its old place."""
+    data = bytearray(batch)
+    records.stamp_offsets(data, 0, base_offset=base_offset, leader_epoch=leader_epoch)
+    return bytes(data)
+
+
+def outcomes(log: PartitionLog) -> dict[int, bool | None]:
     """Of each transactional record: committed, aborted, or None while it is undecided."""
     outcome: dict[int, bool | None] = {}
     undecided: dict[int, list[int]] = {}
@@ -175,24 +171,11 @@ def outcomes(log: MemoryLog) -> dict[int, bool | None]:
     return outcome
 
 
-def keep(log: MemoryLog, batch: bytes, base_offset: int) -> None:
-    """Append at its old place."""
-    log.next_offset = base_offset
-    log.add(batch)
-
-
-def loaded(log: MemoryLog, now_ms: int) -> World:
-    """A new coordinator on this log."""
-    host = MemoryHost()
-    host.logs[OFFSETS] = log
-    return World(host=host, disk=[], now_ms=now_ms)
-
-
 def state(world: World) -> dict[str, Any]:
     """All that requests can see. A group of nothing but its name is none: it is nowhere stored."""
     seen = {}
     for group in GROUPS:
-        plain = world.groups.offset_fetch(group, None, require_stable=False).offsets
+        plain = world.offsets(group, stable=False)
         named = {topic: [0] for topic in TOPICS}
         stable = world.groups.offset_fetch(group, named, require_stable=True).offsets
         described = world.groups.describe_group(group)
@@ -211,12 +194,11 @@ def test_a_compacted_offsets_log_loads_to_the_state_of_the_whole_log(
     story = Story(World())
     for step in steps:
         story.run(step)
-    log = story.world.host.logs[OFFSETS]
-    now_ms = story.world.now_ms
-    whole = story.world.crashed()
-    small = loaded(compacted(log, drops_tombstones=drops_tombstones), now_ms)
+    log = story.world.log(*OFFSETS)
+    whole = story.world.with_log(OFFSETS, story.world.stored(OFFSETS))
+    small = story.world.with_log(OFFSETS, compacted(log, drops_tombstones=drops_tombstones))
     assert state(small) == state(whole)
     for producer_id, commits in zip(PRODUCERS, decisions, strict=True):
         for world in (whole, small):
-            decide(world, producer_id, commits=commits)
+            world.mark(commit=commits, producer_id=producer_id)
         assert state(small) == state(whole)

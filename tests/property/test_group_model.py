@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from support.core.coordinators import ONE_PARTITION, World
+from support.core.coordinators import World
 from support.lives.group_model import (
     INITIAL_DELAY_MS,
     PREPARING,
@@ -23,28 +23,18 @@ from support.lives.group_model import (
     Synced,
 )
 
-from broker_sim.core.config import BrokerConfig
-from broker_sim.core.coordinator.partition_writer import PartitionMarker
 from broker_sim.core.group.requests import (
     LeavingMember,
-    OffsetCommit,
-    OffsetToCommit,
-    TxnOffsetCommit,
 )
 from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.records import MarkerType, TransactionMarker
-from txnlog_kafka.wire.topics import TopicPartition
 
 E = ErrorCode
 MEMBERS_MAX = 5
-CONFIG = BrokerConfig(
-    ONE_PARTITION
-    | {
-        "group.initial.rebalance.delay.ms": INITIAL_DELAY_MS,
-        # Expiry of empty groups has tests of its own.
-        "offsets.retention.check.interval.ms": 2**40,
-    }
-)
+CONFIG = {
+    "group.initial.rebalance.delay.ms": INITIAL_DELAY_MS,
+    # Expiry of empty groups has tests of its own.
+    "offsets.retention.check.interval.ms": 2**40,
+}
 INSTANCES = st.sampled_from([None, None, None, "i0", "i1"])
 WHO = st.integers(0, 5)
 DRIFT = st.sampled_from([0, 0, 0, 0, 1, -1])
@@ -60,7 +50,6 @@ class GroupMachine(RuleBasedStateMachine):
         self.ids = ["nobody"]
         self.tokens: dict[int, list[Any]] = {}
         self.next_token = 0
-        self.uuids = 0
         self.committed: dict[str, int] = {}
         self.pending: dict[int, dict[str, int]] = {}
 
@@ -87,9 +76,8 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(who=st.none() | WHO, instance=INSTANCES, metadata=st.sampled_from([b"a", b"a", b"b"]))
     def join(self, who: int | None, instance: str | None, metadata: bytes) -> None:
         member_id = "" if who is None else self.member_id(who)
-        new_id = f"{instance or ''}-uuid-{self.uuids + 1}"
+        new_id = f"{instance or ''}-{self.world.next_uuid()}"
         if not member_id:
-            self.uuids += 1
             self.ids.append(new_id)
         answers = self.world.join(
             member_id=member_id,
@@ -124,23 +112,14 @@ class GroupMachine(RuleBasedStateMachine):
         member_id = self.member_id(who)
         instance = self.own_instance(member_id) if own else instance
         generation = self.model.generation + drift
-        told = self.world.step(
-            self.world.groups.heartbeat,
-            "g",
-            member_id=member_id,
-            generation_id=generation,
-            group_instance_id=instance,
-        )
+        told = self.world.heartbeat(member_id, generation, instance)
         assert told is self.model.heartbeat(member_id, instance, generation)
 
     @rule(who=st.none() | WHO, instance=INSTANCES)
     def leave(self, who: int | None, instance: str | None) -> None:
         member_id = "" if who is None else self.member_id(who)
-        result = self.world.step(
-            self.world.groups.leave_group, "g", [LeavingMember(member_id, instance)]
-        )
-        assert result.error is E.NONE
-        assert result.members[0][1] is self.model.leave(member_id, instance)
+        (told,) = self.world.leave(LeavingMember(member_id, instance))
+        assert told is self.model.leave(member_id, instance)
 
     # ------------------------------------------------------------------ clients that do their duty
 
@@ -195,13 +174,9 @@ class GroupMachine(RuleBasedStateMachine):
     def commit(self, who: int | None, instance: str | None, drift: int, topic: str) -> None:
         member = self.committer(who, instance, drift)
         offset = self.next_token = self.next_token + 1
-        request = OffsetCommit(
-            group_id="g",
-            offsets=(OffsetToCommit(topic, 0, offset),),
-            knows_group_id_not_found=True,
-            **member,
+        told = self.world.commit_offset(
+            offset, topic=topic, knows_group_id_not_found=True, **member
         )
-        told = self.world.ask(self.world.groups.offset_commit, request)[topic, 0]
         expected = self.model.commit(*expected_of(member))
         assert told is expected
         if expected is E.NONE:
@@ -220,14 +195,7 @@ class GroupMachine(RuleBasedStateMachine):
     ) -> None:
         member = self.committer(who, instance, drift)
         offset = self.next_token = self.next_token + 1
-        request = TxnOffsetCommit(
-            group_id="g",
-            producer_id=producer_id,
-            producer_epoch=0,
-            offsets=(OffsetToCommit(topic, 0, offset),),
-            **member,
-        )
-        told = self.world.ask(self.world.groups.txn_offset_commit, request)[topic, 0]
+        told = self.world.commit_pending(offset, producer_id, topic, **member)
         expected = self.model.txn_commit(*expected_of(member))
         assert told is expected
         if expected is E.NONE:
@@ -248,10 +216,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(producer_id=st.integers(1, 2), commits=st.booleans())
     def end_transaction(self, producer_id: int, commits: bool) -> None:
-        kind = MarkerType.COMMIT if commits else MarkerType.ABORT
-        marker = TransactionMarker(producer_id, 0, kind, 0)
-        sent = PartitionMarker(TopicPartition("__consumer_offsets", 0), marker, 0)
-        self.world.ask(self.world.host.append_marker, sent)
+        self.world.mark(commit=commits, producer_id=producer_id)
         for topic, offset in self.pending.pop(producer_id, {}).items():
             # Offsets rise with each commit, as their records' places in the log do.
             if commits:
@@ -267,7 +232,7 @@ class GroupMachine(RuleBasedStateMachine):
     @rule()
     def crash(self) -> None:
         """A new coordinator on the same log."""
-        self.world = self.world.crashed()
+        self.world.kill()
         self.tokens.clear()
         has_offsets = bool(self.committed or self.pending) or self.model.exists
         self.model = self.model.load(has_offsets=has_offsets)

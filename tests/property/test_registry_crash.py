@@ -56,7 +56,7 @@ class Writer:
         elif roll < 0.95:
             self.session_ids.append(host.open().session_id)
         else:
-            host.send(K.REGISTRY_CLOSE_SESSION, session_id=session_id)
+            host.call(K.REGISTRY_CLOSE_SESSION, session_id=session_id)
         self.note()
 
     def write_snapshot(self, session_id: int) -> None:
@@ -78,7 +78,7 @@ class Writer:
 
 
 def state_of(host: RegistryHost) -> bytes:
-    return host._registry._state.encode()
+    return host.core._state.encode()
 
 
 @settings(max_examples=25, deadline=None)

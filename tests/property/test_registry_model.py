@@ -80,7 +80,7 @@ class RegistryMachine(RuleBasedStateMachine):
 
     @rule(session_id=consumes(session_ids))
     def close(self, session_id: int) -> None:
-        answer = self.host.send(K.REGISTRY_CLOSE_SESSION, session_id=session_id)
+        answer = self.host.call(K.REGISTRY_CLOSE_SESSION, session_id=session_id)
         assert (error_of(answer) is E.NONE) == self.touch(session_id)
         self.end(session_id)
 

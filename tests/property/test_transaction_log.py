@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.core.coordinators import ONE, ONE_PARTITION, MemoryHost, MemoryLog, World
+from support.core.coordinators import STATE, A, B, World
 
-from broker_sim.core.config import BrokerConfig
 from broker_sim.core.transaction import TransactionFilters
-from broker_sim.core.transaction.markers import MARKER_RETRY_MS
 from broker_sim.core.transaction.metadata import TransactionEntry, TransactionMetadata
 from broker_sim.core.transaction.results import ProducerIdResult
 from broker_sim.core.transaction.states import TransactionState
 from txnlog_kafka.wire import records
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.records import Record
+from txnlog_kafka.wire.topics import TopicPartition
 
 E = ErrorCode
-EXPIRING = BrokerConfig(
-    ONE_PARTITION
-    | {
-        "transactional.id.expiration.ms": 60_000,
-        "transaction.remove.expired.transaction.cleanup.interval.ms": 30_000,
-    }
-)
-LOG = ("__transaction_state", 0)
-DATA = [("a", 0), ("b", 0)]
+EXPIRING = {
+    "transactional.id.expiration.ms": 60_000,
+    "transaction.remove.expired.transaction.cleanup.interval.ms": 30_000,
+}
+DATA = [A, B]
+GONE = [TopicPartition("gone", 0), TopicPartition("", -1)]
+RETRY_MS = 200
+"""After it a marker that was refused is written."""
 IDS = ["t", "u", "v", "w"]
 EDGES_16 = st.sampled_from([-32768, -2, -1, 0, 1, 3, 32765, 32766, 32767])
 EDGES_64 = st.sampled_from([-(2**63), -2, -1, 0, 1, 5, 2**62, 2**63 - 1])
@@ -46,7 +45,7 @@ METADATA = st.builds(
     last_update_ms=EDGES_64,
     previous_producer_id=EDGES_64,
     next_producer_id=EDGES_64,
-    partitions=st.frozensets(st.sampled_from([*DATA, ("gone", 0), ("", -1)])),
+    partitions=st.frozensets(st.sampled_from([*DATA, *GONE])),
     start_ms=EDGES_64,
     client_transaction_version=EDGES_16,
 )
@@ -55,10 +54,7 @@ METADATA = st.builds(
 @settings(max_examples=300, deadline=None)
 @given(METADATA)
 def test_whatever_the_log_holds_requests_get_answers_and_the_transaction_ends(metadata) -> None:
-    host = MemoryHost.holding(metadata)
-    for partition in DATA:
-        host.create(*partition)
-    world = World(ONE, host=host)
+    world = World(transactions=[metadata])
     held = ProducerIdResult(E.NONE, metadata.producer_id, metadata.producer_epoch)
     world.init(producer_id=held.producer_id, producer_epoch=held.producer_epoch)
     world.begin(held, DATA[0])
@@ -81,46 +77,44 @@ def test_whatever_the_log_holds_requests_get_answers_and_the_transaction_ends(me
 def latest_by_key(batches: list[bytes], *, keeps_tombstones: bool) -> list[bytes]:
     """What a cleaner leaves: of each key the last record, where it was, at its offset."""
     last: dict[bytes | None, int] = {}
-    flat: list[tuple[int, Record]] = []
+    flat: list[tuple[int, int, Record]] = []
     for data in batches:
         header = records.parse_header(data)
         for delta, record in enumerate(records.decode_records(data, 0, header)):
-            flat.append((header.base_offset + delta, record))
+            flat.append((header.base_offset + delta, header.leader_epoch, record))
             last[record.key] = flat[-1][0]
     kept = [
-        (offset, record)
-        for offset, record in flat
+        (offset, epoch, record)
+        for offset, epoch, record in flat
         if last[record.key] == offset and (keeps_tombstones or record.value is not None)
     ]
     cleaned = []
-    for offset, record in kept:
+    for offset, epoch, record in kept:
         batch = bytearray(records.encode_batch([record]))
-        records.stamp_offsets(batch, 0, base_offset=offset, leader_epoch=0)
+        records.stamp_offsets(batch, 0, base_offset=offset, leader_epoch=epoch)
         cleaned.append(bytes(batch))
     return cleaned
 
 
-def loaded(world: World, stored: list[bytes]) -> dict[str, tuple]:
-    """What a coordinator that starts on these batches knows, and which markers it writes."""
-    host = MemoryHost()
-    for topic, partition in world.host.logs:
-        host.create(topic, partition)
-    host.next_block = world.host.next_block
-    host.refusals = dict(world.host.refusals)
-    host.logs[LOG] = MemoryLog("log", stored=list(stored), next_offset=10**6)
-    started = World(EXPIRING, host=host, disk=[], now_ms=world.now_ms)
-    entries: dict[str, TransactionEntry] = {
+def known(world: World) -> dict[str, TransactionEntry]:
+    """What the coordinator has."""
+    return {
         name: entry
-        for shard in started.transactions._manager.runtime.shards()
+        for shard in world.transactions._manager.runtime.shards()
         for name, entry in shard.entries.items()
     }
-    markers = [log.markers() for _, log in sorted(host.logs.items())]
-    known = {
+
+
+def loaded(world: World, stored: list[bytes]) -> dict[str, Any]:
+    """What a coordinator that starts on these batches knows, and which markers it writes."""
+    started = world.with_log(STATE, stored)
+    entries = {
         name: (entry.committed, entry.pending, entry.unmarked, entry.started_monotonic_ms)
-        for name, entry in entries.items()
+        for name, entry in known(started).items()
     }
+    markers = [started.markers(place) for place in DATA]
     listing = started.transactions.list_transactions(world.now_ms, TransactionFilters())
-    return {"entries": known, "markers": sorted(map(repr, markers)), "listing": listing}
+    return {"entries": entries, "markers": markers, "listing": listing}
 
 
 STEPS = st.lists(
@@ -136,29 +130,22 @@ STEPS = st.lists(
 def play(steps: list[tuple[str, str, tuple[str, int]]]) -> World:
     """A broker on which these requests were made, good ones, of the present holders."""
     world = World(EXPIRING)
-    for partition in DATA:
-        world.host.create(*partition)
     held: dict[str, ProducerIdResult] = {}
     for kind, name, partition in steps:
         if kind == "init":
             answer = world.init(name)
             held[name] = answer if answer.error is E.NONE else held.get(name, answer)
         elif kind == "refuse":
-            world.host.refusals[partition] = E.NOT_ENOUGH_REPLICAS
+            world.refuse(*partition, E.NOT_ENOUGH_REPLICAS)
         elif kind == "heal":
-            world.host.refusals.clear()
+            world.refusals.clear()
         elif kind in ("wait", "expire"):
             world.advance(20_000 if kind == "wait" else 100_000)
         elif name in held:
-            ids = {
-                "producer_id": held[name].producer_id,
-                "producer_epoch": held[name].producer_epoch,
-                "client_transaction_version": 2,
-            }
             if kind == "add":
-                world.ask(world.transactions.add_partitions, name, [partition], **ids)
+                world.begin(held[name], partition, name=name)
                 continue
-            answer = world.ask(world.transactions.end_txn, name, committed=kind == "commit", **ids)
+            answer = world.end(held[name], commit=kind == "commit", name=name)
             held[name] = answer if answer.error is E.NONE else held[name]
     return world
 
@@ -169,7 +156,7 @@ def play(steps: list[tuple[str, str, tuple[str, int]]]) -> World:
 def test_a_compacted_log_loads_to_the_same_state(steps, share, keeps_tombstones) -> None:
     """The whole log or its older part: a cleaner leaves the newest segment alone."""
     world = play(steps)
-    stored = world.host.logs[LOG].stored
+    stored = world.stored(STATE)
     cut = round(len(stored) * share)
     compacted = latest_by_key(stored[:cut], keeps_tombstones=keeps_tombstones) + stored[cut:]
     whole = loaded(world, stored)
@@ -182,12 +169,16 @@ def test_a_compacted_log_loads_to_the_same_state(steps, share, keeps_tombstones)
 @given(STEPS)
 def test_a_load_knows_what_was_known_before_it(steps) -> None:
     world = play(steps)
+    after = known(world.with_log(STATE, world.stored(STATE)))
     # A load writes the markers that are missing: here they are tried again, too.
-    world.advance(MARKER_RETRY_MS + 1)
-    before = {
-        name: dataclasses.replace(entry.committed, last_producer_epoch=-1)
-        for shard in world.transactions._manager.runtime.shards()
-        for name, entry in shard.entries.items()
+    world.refusals.clear()
+    world.advance(RETRY_MS)
+    assert committed(after) == committed(known(world))
+
+
+def committed(entries: dict[str, TransactionEntry]) -> dict[str, TransactionMetadata]:
+    """What lasts of them, but for when markers were written."""
+    return {
+        name: dataclasses.replace(entry.committed, last_producer_epoch=-1, last_update_ms=0)
+        for name, entry in entries.items()
     }
-    after = loaded(world, world.host.logs[LOG].stored)["entries"]
-    assert {name: committed for name, (committed, *_) in after.items()} == before

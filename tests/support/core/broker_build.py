@@ -6,31 +6,17 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from support.core.core_process import CoreProcess
+from support.raw.raw import RawProducer
+
 from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig
-from broker_sim.core.effects import (
-    Close,
-    Disconnected,
-    Effects,
-    Input,
-    NoResponse,
-    Request,
-    Respond,
-    SetTimer,
-    Start,
-    Step,
-    Stop,
-    TimerFired,
-)
+from broker_sim.core.effects import Send, Start, Stop
+from broker_sim.core.log import AppendResult, PartitionLog
 from broker_sim.core.log.compression import NO_CODECS, Codecs
-from broker_sim.core.security.principals import ANONYMOUS
+from broker_sim.core.replica.partition import Partition
 from simulation.hosts.disk import SimDisk
-from txnlog_kafka.wire.framing import (
-    decode_request,
-    decode_response,
-    encode_request,
-    encode_response,
-)
+from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import KNOWN_APIS, ApiKey
 from txnlog_kafka.wire.records import Record, encode_batch
 
@@ -39,11 +25,26 @@ SMALL = {
     "transaction.state.log.num.partitions": 2,
     "group.initial.rebalance.delay.ms": 0,
 }
+GROUP, TRANSACTION = 0, 1
+"""Kinds of keys that have a coordinator."""
+TOPIC = 2
+"""Of the kinds of resources that have options."""
 
 
 def request(api_key: ApiKey, /, **fields: Any) -> Any:
-    """A request message without a version."""
-    return KNOWN_APIS[api_key].request(**fields)
+    """A request message without a version. Structs in it may be dicts of their fields."""
+    return _made(KNOWN_APIS[api_key].request, fields)
+
+
+def _made(made: Any, fields: dict[str, Any]) -> Any:
+    kinds = {each.name: each.kind for each in made.STRUCT.fields if each.struct is not None}
+    for name in kinds.keys() & fields.keys():
+        below, value = getattr(made, kinds[name]), fields[name]
+        if isinstance(value, dict):
+            fields[name] = _made(below, value)
+        elif value is not None:
+            fields[name] = [_made(below, v) if isinstance(v, dict) else v for v in value]
+    return made(**fields)
 
 
 def struct(message: Any, struct_name: str, /, **fields: Any) -> Any:
@@ -62,17 +63,10 @@ def struct(message: Any, struct_name: str, /, **fields: Any) -> Any:
     raise LookupError(struct_name)
 
 
-class Asked:
-    """The answers so far of a broker that was asked; `closed` has reasons by connection."""
+class BrokerOnDisk(CoreProcess):
+    """One broker; `config` may be that of one of a cluster."""
 
-    def __init__(self) -> None:
-        self.answers: dict[tuple[int, int], Any] = {}
-        self.closed: dict[int, str] = {}
-        self.unanswered: set[tuple[int, int]] = set()
-
-
-class BrokerOnDisk:
-    """Drives one `Broker`: performs its storage operations, encodes and decodes all messages."""
+    core: Broker
 
     def __init__(
         self,
@@ -80,34 +74,30 @@ class BrokerOnDisk:
         *,
         disk: SimDisk | None = None,
         codecs: Codecs = NO_CODECS,
+        send_to_peer: Callable[[Send], None] | None = None,
+        now_ms: int = 1_700_000_000_000,
+        machine_boot_id: str = "boot",
+        starts: int = 0,
     ) -> None:
+        """`send_to_peer` is called with each request to another process."""
+        super().__init__(disk, now_ms, 1_000, starts)
+        if send_to_peer is not None:
+            self.send_to_peer = send_to_peer
         self.config = BrokerConfig(SMALL | (config or {}))
-        self.disk = disk or SimDisk()
+        self.node_id = self.config.integer("node.id")
+        self.machine_boot_id = machine_boot_id
+        self.refusals: dict[tuple[str, int], ErrorCode] = {}
+        """What appends to a partition are answered in place of being carried out: see `refuse`."""
         self._codecs = codecs
-        self.now_ms = 1_700_000_000_000
-        self.monotonic_ms = 1_000
-        self.asked = Asked()
-        self.client_id = "test"
-        self.listener = "PLAINTEXT"
-        """By which everybody asks, and as whom, until a login says otherwise."""
-        self.principal = ANONYMOUS
-        self.timers: dict[tuple[str, ...], int] = {}
-        self.steps: list[Step] = []
-        self._correlation_id = 0
-        self._starts = 0
         self.start()
 
     def start(self) -> None:
         """Start on what the disk holds, as a new process."""
-        self._starts += 1
-        self.timers.clear()
-        rng = random.Random(self._seed())
-        self.broker = Broker(self.config, self.disk, rng, codecs=self._codecs)
-        self.step(Start("boot"))
-
-    def _seed(self) -> int | str:
-        """Of this start's entropy."""
-        return self._starts
+        # Brokers of one registry that draw the same make topics with the same id.
+        number, is_alone = self.starts + 1, not self.config.text("registry.connect")
+        self.rng = random.Random(number if is_alone else f"{self.node_id}/{number}")
+        broker = Broker(self.config, self.disk, self.rng, codecs=self._codecs)
+        self.boot(broker, Start(self.machine_boot_id))
 
     def kill(self) -> None:
         """SIGKILL and start again."""
@@ -117,118 +107,102 @@ class BrokerOnDisk:
         """A clean stop."""
         self.step(Stop())
 
-    def step(self, item: Input) -> Step:
-        """One step, all its effects carried out."""
-        return self._carry_out(self.broker.step(item, self.now_ms, self.monotonic_ms))
+    def lose_power(self, seed: int = 1) -> None:
+        """Of the machine, which starts again."""
+        self.cut_power(seed)
+        self.start()
 
-    def cause(self, call: Callable[[Effects], None]) -> Step:
-        """What a call of one of the broker's parts causes, carried out as a step."""
-        effects = Effects(self.now_ms, self.monotonic_ms)
-        call(effects)
-        return self._carry_out(effects.freeze())
+    def cut_power(self, seed: int = 1) -> None:
+        """The machine is down, and what was not flushed lost."""
+        self.disk.lose_power(random.Random(seed))
+        self.machine_boot_id += "+"
 
-    def _carry_out(self, step: Step) -> Step:
-        for operation in step.storage:
-            self.disk.apply(operation)
-        for response in step.responses:
-            self._respond(response)
-        for change in step.timers:
-            if isinstance(change, SetTimer):
-                self.timers[change.key] = change.deadline_ms
-            else:
-                self.timers.pop(change.key, None)
-        self.steps.append(step)
-        return step
+    @property
+    def broker(self) -> Broker:
+        """The core."""
+        return self.core
 
-    def _respond(self, response: Respond | NoResponse | Close) -> None:
-        match response:
-            case Close(connection_id, reason):
-                self.asked.closed[connection_id] = reason
-            case NoResponse(connection_id, correlation_id):
-                self.asked.unanswered.add((connection_id, correlation_id))
-            case Respond():
-                for records in response.records:
-                    records.target.records = b"".join(
-                        self.disk.read(s.path, s.position, s.length) for s in records.slices
-                    )
-                frame = encode_response(
-                    response.api_key,
-                    response.api_version,
-                    response.correlation_id,
-                    response.message,
-                )
-                api = KNOWN_APIS[response.api_key]
-                self.asked.answers[response.connection_id, response.correlation_id] = (
-                    decode_response(api, response.api_version, frame[4:])
-                )
+    @property
+    def parts(self) -> Any:
+        """Of the core."""
+        return self.core.parts
 
-    def send(self, message: Any, version: int, *, connection_id: int = 1) -> tuple[int, int]:
-        """Send a request over the wire's bytes; the key of its answer in `asked`."""
-        self._correlation_id += 1
-        frame = encode_request(message, version, self._correlation_id, self.client_id)
-        header, decoded = decode_request(frame[4:])
-        self.step(
-            Request(
-                connection_id=connection_id,
-                correlation_id=header.correlation_id,
-                api_key=header.api_key,
-                api_version=version,
-                client_id=self.client_id,
-                client_host="127.0.0.1",
-                message=decoded,
-                listener=self.listener,
-                principal=self.principal,
-            )
-        )
-        return connection_id, header.correlation_id
+    @property
+    def membership(self) -> Any:
+        """How the broker belongs to a cluster."""
+        return self.core.membership
 
-    def ask(self, message: Any, version: int, *, connection_id: int = 1) -> Any:
-        """The answer, which must come in the same step."""
-        key = self.send(message, version, connection_id=connection_id)
-        assert key in self.asked.answers, self.asked.closed
-        return self.asked.answers[key]
+    @property
+    def is_controller(self) -> bool:
+        """Of a cluster with a registry."""
+        return self.is_up and bool(self.membership.controller.is_active)
 
-    def advance(self, duration_ms: int) -> None:
-        """Let time pass, firing the timers that come due, in order."""
-        end_ms = self.monotonic_ms + duration_ms
-        while self.timers:
-            key, deadline_ms = min(self.timers.items(), key=lambda item: (item[1], item[0]))
-            if deadline_ms > end_ms:
-                break
-            del self.timers[key]
-            self._set_clock(max(deadline_ms, self.monotonic_ms))
-            self.step(TimerFired(key))
-        self._set_clock(end_ms)
+    def log(self, topic: str = "orders", partition: int = 0) -> PartitionLog:
+        """The replica's log, which must be there."""
+        log = self.parts.logs.get(topic, partition)
+        assert log is not None
+        return log
 
-    def _set_clock(self, monotonic_ms: int) -> None:
-        self.now_ms += monotonic_ms - self.monotonic_ms
-        self.monotonic_ms = monotonic_ms
+    def partition(self, topic: str = "orders", partition: int = 0) -> Partition:
+        """The replica."""
+        found: Partition = self.parts.replicas.partition(self.log(topic, partition))
+        return found
 
-    def disconnect(self, connection_id: int = 1) -> None:
-        """The connection is gone."""
-        self.step(Disconnected(connection_id))
+    def refuse(self, topic: str, partition: int, error: ErrorCode) -> None:
+        """Until `refusals` has it no more, this process appends nothing there, and says so."""
+        self.refusals[topic, partition] = error
+        replicas = self.parts.replicas
+        replicas.append = self._refusing(type(replicas).append.__get__(replicas))
+        replicas.append_marker = self._refusing(type(replicas).append_marker.__get__(replicas))
+
+    def _refusing(self, append: Callable[..., AppendResult]) -> Callable[..., AppendResult]:
+        def call(log: PartitionLog, *args: Any, **more: Any) -> AppendResult:
+            refusal = self.refusals.get(log.name)
+            return append(log, *args, **more) if refusal is None else AppendResult(refusal)
+
+        return call
 
     # ------------------------------------------------------------------ short forms
 
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> Any:
         """CreateTopics for one topic; its result."""
-        message = request(ApiKey.CREATE_TOPICS, timeout_ms=1000, validate_only=False)
-        config_list = [
-            struct(message, "CreatableTopicConfig", name=key.replace("_", "."), value=value)
-            for key, value in configs.items()
-        ]
-        message.topics = [
-            struct(
-                message,
-                "CreatableTopic",
-                name=name,
-                num_partitions=partitions,
-                replication_factor=1,
-                assignments=[],
-                configs=config_list,
-            )
-        ]
+        named = [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()]
+        topic = {"name": name, "num_partitions": partitions, "replication_factor": 1}
+        message = request(ApiKey.CREATE_TOPICS, topics=[topic | {"configs": named}])
         return self.ask(message, 7).topics[0]
+
+    def find_coordinators(self) -> None:
+        """Have the internal topics made."""
+        for key_type in (GROUP, TRANSACTION):
+            message = request(ApiKey.FIND_COORDINATOR, key_type=key_type, coordinator_keys=["any"])
+            assert self.ask(message, 4).coordinators[0].error_code == 0
+
+    def delete_topic(self, name: str) -> int:
+        """DeleteTopics for one topic; the error."""
+        message = request(ApiKey.DELETE_TOPICS, topic_names=[name], timeout_ms=1000)
+        return int(self.ask(message, 5).responses[0].error_code)
+
+    def alter_topic(self, name: str, option: str, value: str | None, operation: int = 0) -> int:
+        """IncrementalAlterConfigs for one topic, which sets; the error."""
+        config = {"name": option, "value": value, "config_operation": operation}
+        resource = {"resource_type": TOPIC, "resource_name": name, "configs": [config]}
+        message = request(ApiKey.INCREMENTAL_ALTER_CONFIGS, resources=[resource])
+        return int(self.ask(message, 1).responses[0].error_code)
+
+    def producer(self, name: str | None = "t") -> RawProducer:
+        """A client that is told every answer."""
+        return RawProducer(self, name, retries=False)  # type: ignore[arg-type]
+
+    def delete_records(
+        self, offset: int, topic: str = "orders", partition: int = 0, version: int = 2
+    ) -> tuple[ErrorCode, int]:
+        """DeleteRecords for one partition: (error, low watermark)."""
+        place = {"partition_index": partition, "offset": offset}
+        message = request(ApiKey.DELETE_RECORDS, topics=[{"name": topic, "partitions": [place]}])
+        (answer,) = self.ask(message, version).topics
+        (result,) = answer.partitions
+        assert (answer.name, result.partition_index) == (topic, partition)
+        return ErrorCode(result.error_code), result.low_watermark
 
     def produce(self, topic: str, *values: str, partition: int = 0, version: int = 11) -> Any:
         """Produce one plain batch; the partition's result."""
@@ -259,19 +233,21 @@ def produce_request(
     transactional_id: str | None = None,
 ) -> Any:
     """A Produce request with these bytes."""
-    message = request(ApiKey.PRODUCE, acks=acks, timeout_ms=1000, transactional_id=transactional_id)
-    message.topic_data = [
-        struct(
-            message,
-            "TopicProduceData",
-            name=topic,
-            partition_data=[
-                struct(message, "PartitionProduceData", index=partition, records=records)
-            ],
-        )
+    topics = [
+        {"name": topic, "partition_data": [{"index": partition, "records": records}]}
         for (topic, partition), records in batches.items()
     ]
-    return message
+    return request(
+        ApiKey.PRODUCE, acks=acks, timeout_ms=1000, transactional_id=transactional_id,
+        topic_data=topics,
+    )  # fmt: skip
+
+
+def offset_commit(offset: int = 1, topic: str = "orders", partition: int = 0, **fields: Any) -> Any:
+    """An OffsetCommit request of a group `g` without members."""
+    place = {"partition_index": partition, "committed_offset": offset}
+    topics = [{"name": topic, "partitions": [place]}]
+    return request(ApiKey.OFFSET_COMMIT, **{"group_id": "g", "topics": topics} | fields)
 
 
 def fetch_request(
@@ -287,35 +263,16 @@ def fetch_request(
     **fields: Any,
 ) -> Any:
     """A Fetch request for one partition."""
-    message = request(
+    place = {
+        "partition": partition, "current_leader_epoch": leader_epoch, "fetch_offset": offset,
+        "partition_max_bytes": max_bytes,
+    }  # fmt: skip
+    return request(
         ApiKey.FETCH,
+        **{"session_epoch": -1} | fields,
         max_wait_ms=max_wait_ms,
         min_bytes=min_bytes,
         max_bytes=max_bytes,
         isolation_level=int(committed),
-        session_id=fields.pop("session_id", 0),
-        session_epoch=fields.pop("session_epoch", -1),
-        forgotten_topics_data=[],
-        rack_id=fields.pop("rack_id", ""),
-        **fields,
+        topics=[{"topic": topic, "partitions": [place]}],
     )
-    message.topics = [
-        struct(
-            message,
-            "FetchTopic",
-            topic=topic,
-            partitions=[
-                struct(
-                    message,
-                    "FetchPartition",
-                    partition=partition,
-                    current_leader_epoch=leader_epoch,
-                    fetch_offset=offset,
-                    last_fetched_epoch=-1,
-                    log_start_offset=-1,
-                    partition_max_bytes=max_bytes,
-                )
-            ],
-        )
-    ]
-    return message

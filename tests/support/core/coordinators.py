@@ -1,324 +1,306 @@
-"""Both coordinators on logs in memory: a broker of a few lines that can refuse, crash and wait.
-
-Every storage operation is kept in order, so that a test can say what a crash after any of them
-leaves behind: `World.crashed(after=n)` is a new broker on the first n operations.
-"""
+"""A broker whose coordinators are called past its handlers, and what a crash anywhere leaves."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+import copy
+import functools
+import random
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from broker_sim.core.config import BrokerConfig
+from support.core.broker_build import BrokerOnDisk, request
+
 from broker_sim.core.coordinator.partition_writer import PartitionMarker
-from broker_sim.core.effects import Append, Effects, Flush, SetTimer, StorageOperation
-from broker_sim.core.group import GroupCoordinator
-from broker_sim.core.group.requests import JoinGroup, OffsetCommit, OffsetToCommit, SyncGroup
-from broker_sim.core.log import AppendResult
-from broker_sim.core.transaction import TransactionCoordinator
+from broker_sim.core.effects import Append, Delete, WriteFile
+from broker_sim.core.group.requests import (
+    JoinGroup,
+    LeavingMember,
+    OffsetCommit,
+    OffsetToCommit,
+    SyncGroup,
+    TxnOffsetCommit,
+)
+from broker_sim.core.log import AppendOrigin
+from broker_sim.core.log.offset_checkpoint import CLEANER_FILE, encode_offsets
 from broker_sim.core.transaction.log_records import encode_key, encode_value
 from broker_sim.core.transaction.metadata import TransactionMetadata
-from txnlog_kafka.wire import records
+from broker_sim.core.transaction.states import TransactionState
+from simulation.hosts.disk import SimDisk
 from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.records import BatchHeader, MarkerType, Record, TransactionMarker
+from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.records import (
+    MarkerType,
+    Record,
+    TransactionMarker,
+    decode_marker,
+    encode_batch,
+    parse_header,
+)
+from txnlog_kafka.wire.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 
 NOW_MS = 1_700_000_000_000
-ONE_PARTITION = {"transaction.state.log.num.partitions": 1, "offsets.topic.num.partitions": 1}
-ONE = BrokerConfig(ONE_PARTITION)
-ONE_V1 = BrokerConfig(ONE_PARTITION | {"transaction.version": 1})
-COORDINATED = ("__transaction_state", "__consumer_offsets")
+STATE = TopicPartition(TRANSACTION_STATE_TOPIC, 0)
+OFFSETS = TopicPartition(GROUP_METADATA_TOPIC, 0)
+A, B, DATA = (TopicPartition(topic, 0) for topic in ("a", "b", "data"))
+FIRST_ID = 1_000
+"""The first producer id that is given out."""
+CONFIG = {
+    "transaction.state.log.num.partitions": 1,
+    "offsets.topic.num.partitions": 1,
+    "group.initial.rebalance.delay.ms": 3_000,
+    # Or most of the time goes by in looking.
+    "log.cleaner.enable": "false",
+    "log.retention.check.interval.ms": 2**63 - 1,
+    "log.flush.offset.checkpoint.interval.ms": 2**31 - 1,
+    "log.flush.scheduler.interval.ms": 2**63 - 1,
+    "producer.id.expiration.check.interval.ms": 2**31 - 1,
+}
 
 
-@dataclass
-class MemoryLog:
-    """A partition as a list of batches."""
+class _LosesAll(random.Random):
+    """Of what was not flushed nothing is left."""
 
-    path: str
-    leader_epoch: int = 0
-    log_start_offset: int = 0
-    next_offset: int = 0
-    stored: list[bytes] = field(default_factory=list)
-    size: int = 0
-    is_dirty: bool = False
+    def choice(self, seq: Sequence[Any]) -> Any:
+        return seq[0]
 
-    def add(self, data: bytes) -> int:
-        """Append one batch; its base offset."""
-        batch = bytearray(data)
-        base_offset = self.next_offset
-        records.stamp_offsets(batch, 0, base_offset=base_offset, leader_epoch=self.leader_epoch)
-        self.next_offset += records.parse_header(batch).last_offset_delta + 1
-        self.stored.append(bytes(batch))
-        self.size += len(batch)
-        self.is_dirty = True
-        return base_offset
 
-    def batches(self, start_offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
-        for batch in self.stored:
-            header = records.parse_header(batch)
-            if header.next_offset > start_offset:
-                yield header, batch
+@functools.cache
+def _prepared(config: tuple[tuple[str, Any], ...]) -> SimDisk:
+    """With all topics; a producer id of the first block was given, so the next life has others."""
+    broker = BrokerOnDisk(CONFIG | dict(config))
+    broker.find_coordinators()
+    for name in ("a", "b", "data"):
+        broker.create_topic(name, 2)
+    broker.ask(request(ApiKey.INIT_PRODUCER_ID, transactional_id=None), 4)
+    return broker.disk
 
-    def flush_paths(self) -> tuple[str, ...]:
-        return (self.path,) if self.is_dirty else ()
 
-    def flushed(self, _effects: Effects) -> None:
-        self.is_dirty = False
+class World(BrokerOnDisk):
+    """One broker with one partition for each coordinator, and the topics `a`, `b` and `data`."""
 
-    def markers(self) -> list[TransactionMarker]:
+    def __init__(
+        self,
+        config: dict | None = None,
+        *,
+        transactions: Sequence[TransactionMetadata | bytes] = (),
+        disk: SimDisk | None = None,
+        **more: Any,
+    ) -> None:
+        """`transactions` are what the transaction log has from the beginning, also as batches."""
+        self._given = config or {}
+        if disk is None:
+            disk = copy.deepcopy(_prepared(tuple(self._given.items())))
+            more["starts"] = 1
+        super().__init__(CONFIG | self._given, disk=disk, **more)
+        for each in transactions:
+            self.append(STATE, each if isinstance(each, bytes) else preset(each))
+        if transactions:
+            self.kill()
+
+    @property
+    def transactions(self) -> Any:
+        return self.parts.transactions
+
+    @property
+    def groups(self) -> Any:
+        return self.parts.groups
+
+    def call(self, method: Callable, *args: Any, **more: Any) -> Any:
+        """What it returns, or answers: its last argument may be who is told."""
+        return self.cause(lambda effects: method(*args, effects, **more))
+
+    def told(self, method: Callable, *args: Any, **more: Any) -> list[Any]:
+        """The list gets the answer when there is one."""
+        answers: list[Any] = []
+        self.call(method, *args, lambda answer, _: answers.append(answer), **more)
+        return answers
+
+    def tell(self, method: Callable, *args: Any, **more: Any) -> Any:
+        """The answer, which does not wait for others."""
+        (answer,) = self.told(method, *args, **more)
+        return answer
+
+    def crashed(self, *, after: int | None = None, loses_unflushed: bool = False) -> World:
+        """A new broker on what the first `after` storage operations left, at the same time."""
+        disk = self.disk_after(after)
+        boot = self.machine_boot_id
+        if loses_unflushed:
+            disk.lose_power(_LosesAll())
+            boot += " and the next"
+        return self._next(disk, boot)
+
+    def _next(self, disk: SimDisk, boot: str) -> World:
+        return World(
+            self._given, disk=disk, now_ms=self.now_ms, machine_boot_id=boot, starts=self.starts
+        )
+
+    def with_log(self, place: TopicPartition, batches: Sequence[bytes]) -> World:
+        """A new broker on the same disk, but for the log of the partition: these, compacted."""
+        disk, folder = copy.deepcopy(self.disk), f"{place.topic}-{place.partition}"
+        for name in disk.list(folder):
+            if name != "partition.metadata":
+                disk.apply(Delete(f"{folder}/{name}"))
+        # Without a gap at its end, as the cleaner leaves a segment.
+        end = parse_header(batches[-1]).next_offset if batches else 0
+        for base, data in {end: b"", 0: b"".join(batches)}.items():
+            disk.apply(Append(f"{folder}/{base:020}.log", 0, data))
+        disk.apply(WriteFile(CLEANER_FILE, encode_offsets({place: end})))
+        return self._next(disk, self.machine_boot_id)
+
+    def next_uuid(self) -> str:
+        """The next one that is drawn."""
+        return str(uuid.UUID(int=copy.copy(self.rng).getrandbits(128), version=4))
+
+    # ------------------------------------------------------------------ logs
+
+    def append(self, place: TopicPartition, batch: bytes) -> None:
+        """Straight into the log."""
+        origin = AppendOrigin.COORDINATOR
+        log, replicas = self.log(*place), self.parts.replicas
+        assert self.call(replicas.append, log, batch, origin=origin).error is ErrorCode.NONE
+
+    def stored(self, place: TopicPartition) -> list[bytes]:
+        """The batches of the log."""
+        return [bytes(batch) for _, batch in self.log(*place).batches(0)]
+
+    def markers(self, place: TopicPartition) -> list[TransactionMarker]:
         """The control batches, in order."""
         found = [
-            records.decode_marker(batch, 0, header)
-            for header, batch in self.batches(0)
+            decode_marker(batch, 0, header)
+            for header, batch in self.log(*place).batches(0)
             if header.is_control
         ]
         return [marker for marker in found if marker is not None]
 
-    def open_producers(self) -> set[int]:
-        """Producers with a transaction that is not decided here."""
-        producers: set[int] = set()
-        for header, _ in self.batches(0):
-            if header.is_control:
-                producers.discard(header.producer_id)
-            elif header.is_transactional:
-                producers.add(header.producer_id)
-        return producers
+    def mark(
+        self, *, commit: bool, producer_id: int = 9, place: TopicPartition = OFFSETS
+    ) -> ErrorCode:
+        """The marker is in the log, and the group coordinator told of it; the answer."""
+        kind = MarkerType.COMMIT if commit else MarkerType.ABORT
+        marker = TransactionMarker(producer_id, 0, kind, 0)
+        sent = PartitionMarker(place, marker, 0)
+        error: ErrorCode = self.tell(self.parts.markers.append_here, sent)
+        return error
 
+    # ------------------------------------------------------------------ transactions
 
-class MemoryHost:
-    """The broker around the coordinators. `refusals` say what the next appends answer."""
-
-    def __init__(self) -> None:
-        self.logs: dict[tuple[str, int], MemoryLog] = {}
-        self.refusals: dict[tuple[str, int], ErrorCode] = {}
-        self.groups: GroupCoordinator | None = None
-        self.next_block = 1000
-        self.has_blocks = True
-        self.block_size = 1000
-        self.uuids = itertools.count(1)
-        for topic in COORDINATED:
-            self.create(topic, 0)
-
-    @classmethod
-    def holding(cls, *transactions: TransactionMetadata) -> MemoryHost:
-        """A broker whose transaction log has these values."""
-        host = cls()
-        for metadata in transactions:
-            record = Record(
-                encode_key(metadata.transactional_id), encode_value(metadata, 2), NOW_MS
-            )
-            host.logs["__transaction_state", 0].add(records.encode_batch([record]))
-        return host
-
-    def create(self, topic: str, partition: int) -> MemoryLog:
-        """A new, empty partition."""
-        log = self.logs[topic, partition] = MemoryLog(f"{topic}-{partition}")
-        return log
-
-    def log(self, topic: str, partition: int) -> MemoryLog | None:
-        return self.logs.get((topic, partition))
-
-    def append(
-        self, topic: str, partition: int, data: bytes, effects: Effects, *, guard: int | None = None
-    ) -> AppendResult:
-        del guard
-        refusal = self.refusals.get((topic, partition), ErrorCode.NONE)
-        log = self.logs.get((topic, partition))
-        if refusal is not ErrorCode.NONE or log is None:
-            return AppendResult(refusal or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        effects.storage.append(Append(log.path, log.size, data))
-        base_offset = log.add(data)
-        return AppendResult(
-            ErrorCode.NONE, base_offset=base_offset, last_offset=log.next_offset - 1
-        )
-
-    def when_committed(
-        self, topic: str, partition: int, last_offset: int, reply: Callable, effects: Effects
-    ) -> None:
-        """At once: there is one replica."""
-        assert last_offset < self.logs[topic, partition].next_offset
-        reply(ErrorCode.NONE, effects)
-
-    def append_marker(self, what: PartitionMarker, reply: Callable, effects: Effects) -> None:
-        (topic, partition), marker = what.place, what.marker
-        data = records.encode_marker(marker, timestamp=effects.now_ms)
-        error = self.append(topic, partition, data, effects).error
-        if error is ErrorCode.NONE and topic == "__consumer_offsets" and self.groups is not None:
-            commits = marker.marker_type is MarkerType.COMMIT
-            self.groups.on_marker(partition, marker.producer_id, commits, effects)
-        reply(error, effects)
-
-    def allocate_block(self, effects: Effects) -> tuple[int, int] | None:
-        if not self.has_blocks:
-            return None
-        first, self.next_block = self.next_block, self.next_block + self.block_size
-        return first, self.block_size
-
-    def random_uuid(self) -> str:
-        return f"uuid-{next(self.uuids)}"
-
-
-class World:
-    """One broker with both coordinators, its clock, its timers and its disk."""
-
-    def __init__(
-        self,
-        config: BrokerConfig = ONE,
-        *,
-        host: MemoryHost | None = None,
-        disk: list[StorageOperation] | None = None,
-        now_ms: int = NOW_MS,
-    ) -> None:
-        self.config = config
-        self.host = host or MemoryHost()
-        self.disk: list[StorageOperation] = disk if disk is not None else self._seeded()
-        self.now_ms, self.monotonic_ms = now_ms, 0
-        self.timers: dict[tuple[str, ...], int] = {}
-        self.transactions = TransactionCoordinator(config, self.host, self.host, self.host)
-        self.groups = GroupCoordinator(config, self.host, self.host.random_uuid)
-        self.host.groups = self.groups
-        self.step(self.groups.load, 0, self.host.logs["__consumer_offsets", 0])
-        self.step(self.transactions.load, 0, self.host.logs["__transaction_state", 0])
-        self.step(self.groups.start)
-        self.step(self.transactions.start)
-
-    def _seeded(self) -> list[StorageOperation]:
-        """What the host's logs held from the beginning, as if it had been written."""
-        operations: list[StorageOperation] = []
-        for log in self.host.logs.values():
-            operations += [Append(log.path, 0, batch) for batch in log.stored]
-            operations += [Flush((log.path,))] if log.stored else []
-            log.is_dirty = False
-        return operations
-
-    def step(self, call: Callable, *args, **more):
-        """Run one request, timer or load to its end; what it returned."""
-        effects = Effects(now_ms=self.now_ms, monotonic_ms=self.monotonic_ms)
-        result = call(*args, effects, **more)
-        self.disk.extend(effects.storage)
-        for change in effects.timers:
-            if isinstance(change, SetTimer):
-                self.timers[change.key] = change.deadline_ms
-            else:
-                self.timers.pop(change.key, None)
-        return result
-
-    def ask(self, call: Callable, *args, **more):
-        """A request whose answer does not wait for others; the answer."""
-        answers: list = []
-        self.step(call, *args, lambda answer, _: answers.append(answer), **more)
-        (answer,) = answers
-        return answer
-
-    def advance(self, duration_ms: int) -> None:
-        """Let time pass; timers fire in their order."""
-        end_ms = self.monotonic_ms + duration_ms
-        while self.timers:
-            deadline_ms, key = min((at, key) for key, at in self.timers.items())
-            if deadline_ms > end_ms:
-                break
-            self._set_clock(max(deadline_ms, self.monotonic_ms))
-            del self.timers[key]
-            self.step(self.transactions.on_timer, key)
-            self.step(self.groups.on_timer, key)
-        self._set_clock(end_ms)
-
-    def _set_clock(self, monotonic_ms: int) -> None:
-        self.now_ms += monotonic_ms - self.monotonic_ms
-        self.monotonic_ms = monotonic_ms
-
-    def crashed(self, *, after: int | None = None, loses_unflushed: bool = False) -> World:
-        """A new broker on what the first `after` storage operations left, at the same time."""
-        kept = self.disk[:after]
-        host = MemoryHost()
-        host.next_block = self.host.next_block
-        host.block_size, host.uuids = self.host.block_size, self.host.uuids
-        for topic, partition in self.host.logs:
-            host.create(topic, partition).leader_epoch = 1
-        durable = {
-            path: index
-            for index, operation in enumerate(kept)
-            if isinstance(operation, Flush)
-            for path in operation.paths
-        }
-        disk: list[StorageOperation] = []
-        by_path = {log.path: log for log in host.logs.values()}
-        for index, operation in enumerate(kept):
-            if not isinstance(operation, Append):
-                disk.append(operation)
-            elif not loses_unflushed or index < durable.get(operation.path, -1):
-                disk.append(operation)
-                by_path[operation.path].add(operation.data)
-        for log in host.logs.values():
-            log.is_dirty = False
-        return World(self.config, host=host, disk=disk, now_ms=self.now_ms)
-
-    # ---------------------------------------------------------------- short words for requests
-
-    def init(self, transactional_id: str | None = "t", timeout_ms: int = 60_000, **more):
+    def init(self, name: str | None = "t", timeout_ms: int = 60_000, **more: Any) -> Any:
         """InitProducerId."""
-        return self.ask(self.transactions.init_producer_id, transactional_id, timeout_ms, **more)
+        return self.tell(self.transactions.init_producer_id, name, timeout_ms, **more)
 
-    def begin(self, ids, *partitions: tuple[str, int], version: int = 2) -> ErrorCode:
-        """AddPartitionsToTxn of `t`; `ids` has producer_id and producer_epoch."""
-        return self.ask(
+    def begin(
+        self, ids: Any, *places: TopicPartition, version: int = 2, name: str = "t"
+    ) -> ErrorCode:
+        """AddPartitionsToTxn; `ids` has producer_id and producer_epoch."""
+        error: ErrorCode = self.tell(
             self.transactions.add_partitions,
-            "t",
-            partitions or (("data", 0),),
+            name,
+            places or (DATA,),
             producer_id=ids.producer_id,
             producer_epoch=ids.producer_epoch,
             client_transaction_version=version,
         )
+        return error
 
-    def end(self, ids, *, commit: bool, version: int = 2):
-        """EndTxn of `t`."""
-        return self.ask(
+    def end(self, ids: Any, *, commit: bool, version: int = 2, name: str = "t") -> Any:
+        """EndTxn."""
+        return self.tell(
             self.transactions.end_txn,
-            "t",
+            name,
             producer_id=ids.producer_id,
             producer_epoch=ids.producer_epoch,
             committed=commit,
             client_transaction_version=version,
         )
 
-    def produce(self, ids, topic: str = "data", partition: int = 0) -> None:
+    def produce_in(self, ids: Any, place: TopicPartition = DATA) -> None:
         """One transactional batch, straight into the log."""
-        batch = records.encode_batch(
+        batch = encode_batch(
             [Record(None, b"v", self.now_ms)],
             producer_id=ids.producer_id,
             producer_epoch=ids.producer_epoch,
             base_sequence=0,
             transactional=True,
         )
-        self.step(self.host.append, topic, partition, batch)
+        self.append(place, batch)
 
     def state(self, transactional_id: str = "t") -> str:
         """Kafka's name of the transaction's state."""
-        return self.transactions.describe(transactional_id).state
+        return str(self.transactions.describe(transactional_id).state)
 
-    def commit_offset(self, offset: int, group_id: str = "g", topic: str = "in", **more):
+    # ------------------------------------------------------------------ groups
+
+    def commit_offset(
+        self, offset: int, group_id: str = "g", topic: str = "in", **more: Any
+    ) -> ErrorCode:
         """OffsetCommit of partition 0."""
-        request = OffsetCommit(
-            group_id=group_id, offsets=(OffsetToCommit(topic, 0, offset),), **more
-        )
-        return self.ask(self.groups.offset_commit, request)[topic, 0]
+        asked = OffsetCommit(group_id=group_id, offsets=(OffsetToCommit(topic, 0, offset),), **more)
+        error: ErrorCode = self.tell(self.groups.offset_commit, asked)[topic, 0]
+        return error
 
-    def offset(self, group_id: str = "g", topic: str = "in", *, stable: bool = False):
+    def commit_pending(
+        self, offset: int, producer_id: int = 9, topic: str = "in", **more: Any
+    ) -> ErrorCode:
+        """TxnOffsetCommit of partition 0."""
+        offsets = (OffsetToCommit(topic, 0, offset),)
+        asked = TxnOffsetCommit(
+            **{"group_id": "g", "producer_epoch": 0} | more,
+            producer_id=producer_id,
+            offsets=offsets,
+        )
+        error: ErrorCode = self.tell(self.groups.txn_offset_commit, asked)[topic, 0]
+        return error
+
+    def offset(
+        self, group_id: str = "g", topic: str = "in", *, stable: bool = False
+    ) -> tuple[int, ErrorCode]:
         """OffsetFetch of partition 0: (offset, error)."""
         result = self.groups.offset_fetch(group_id, {topic: [0]}, require_stable=stable)
         return result.offsets[0].committed_offset, result.offsets[0].error
 
-    def join(self, group_id: str = "g", **more) -> list:
-        """JoinGroup; the list gets the answer when there is one."""
-        answers: list = []
-        more.setdefault("protocols", (("range", b"sub"),))
-        request = JoinGroup(group_id=group_id, **more)
-        self.step(self.groups.join_group, request, lambda result, _: answers.append(result))
-        return answers
+    def offsets(self, group_id: str = "g", *, stable: bool = True) -> Any:
+        """OffsetFetch of all."""
+        return self.groups.offset_fetch(group_id, None, require_stable=stable).offsets
 
-    def sync(self, group_id: str = "g", **more) -> list:
+    def join(self, group_id: str = "g", **more: Any) -> list[Any]:
+        """JoinGroup; the list gets the answer when there is one."""
+        fields = {"protocols": (("range", b"sub"),)} | more
+        return self.told(self.groups.join_group, JoinGroup(group_id=group_id, **fields))
+
+    def sync(self, group_id: str = "g", **more: Any) -> list[Any]:
         """SyncGroup; the list gets the answer when there is one."""
-        answers: list = []
-        request = SyncGroup(group_id=group_id, **more)
-        self.step(self.groups.sync_group, request, lambda result, _: answers.append(result))
-        return answers
+        return self.told(self.groups.sync_group, SyncGroup(group_id=group_id, **more))
+
+    def heartbeat(
+        self, member_id: str, generation_id: int, instance: str | None = None
+    ) -> ErrorCode:
+        error: ErrorCode = self.call(
+            self.groups.heartbeat, "g", member_id=member_id, generation_id=generation_id,
+            group_instance_id=instance,
+        )  # fmt: skip
+        return error
+
+    def leave(self, *members: LeavingMember) -> list[ErrorCode]:
+        result = self.call(self.groups.leave_group, "g", members)
+        assert result.error is ErrorCode.NONE
+        return [error for _, error in result.members]
+
+    def group_state(self) -> str:
+        """Of `g`, as Kafka names it."""
+        return str(self.groups.describe_group("g").state)
+
+
+def preset(metadata: TransactionMetadata) -> bytes:
+    """The record of a transaction, as a batch."""
+    record = Record(encode_key(metadata.transactional_id), encode_value(metadata, 2), NOW_MS)
+    return encode_batch([record])
+
+
+def build_metadata(state: TransactionState = TransactionState.EMPTY, **more: Any) -> Any:
+    """Of the transactional id `t`, which producer 5 has with epoch 3."""
+    values = {
+        "transactional_id": "t", "producer_id": 5, "producer_epoch": 3, "timeout_ms": 1000,
+        "state": state, "last_update_ms": 100, "start_ms": 50,
+    }  # fmt: skip
+    return TransactionMetadata(**values | more)

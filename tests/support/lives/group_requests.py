@@ -7,7 +7,6 @@ import uuid
 from typing import Any
 
 from support.core.broker_build import request
-from support.core.broker_build import struct as build
 from support.lives.group_pair import Names
 
 from broker_sim.core.transaction.states import TransactionState
@@ -27,166 +26,96 @@ def consumer_subscription(*topics: str) -> bytes:
 
 def join_request(group: str, names: Names, **fields: Any) -> Any:
     """JoinGroup; `member` is an index of a member id, `protocols` are (name, metadata)."""
-    protocols = fields.pop("protocols")
-    member = fields.pop("member")
-    message = request(
-        K.JOIN_GROUP,
-        **{
-            "group_id": group,
-            "session_timeout_ms": 60_000,
-            "rebalance_timeout_ms": 60_000,
-            "member_id": names.member(member),
-            "protocol_type": "consumer",
-        }
-        | fields,
-    )
-    message.protocols = [
-        build(message, "JoinGroupRequestProtocol", name=name, metadata=metadata)
-        for name, metadata in protocols
-    ]
-    return message
+    protocols, member = fields.pop("protocols"), fields.pop("member")
+    given = {
+        "group_id": group,
+        "session_timeout_ms": 60_000,
+        "rebalance_timeout_ms": 60_000,
+        "member_id": names.member(member),
+        "protocol_type": "consumer",
+        "protocols": [{"name": name, "metadata": metadata} for name, metadata in protocols],
+    }
+    return request(K.JOIN_GROUP, **given | fields)
 
 
 def sync_request(group: str, names: Names, **fields: Any) -> Any:
     """SyncGroup; `assignments` by index of the member id."""
-    assignments = fields.pop("assignments")
-    message = request(
-        K.SYNC_GROUP, group_id=group, member_id=names.member(fields.pop("member")), **fields
-    )
-    message.assignments = [
-        build(
-            message,
-            "SyncGroupRequestAssignment",
-            member_id=names.member(member),
-            assignment=assignment,
-        )
+    assignments, member_id = fields.pop("assignments"), names.member(fields.pop("member"))
+    given = [
+        {"member_id": names.member(member), "assignment": assignment}
         for member, assignment in assignments.items()
     ]
-    return message
+    return request(K.SYNC_GROUP, group_id=group, member_id=member_id, assignments=given, **fields)
 
 
 def leave_request(group: str, names: Names, leaving: list[tuple[int | None, str | None]]) -> Any:
     """LeaveGroup of these (member, instance id); versions below 3 take the first member."""
-    message = request(K.LEAVE_GROUP, group_id=group, member_id=names.member(leaving[0][0]))
-    message.members = [
-        build(
-            message,
-            "MemberIdentity",
-            member_id=names.member(member),
-            group_instance_id=instance,
-        )
+    members = [
+        {"member_id": names.member(member), "group_instance_id": instance}
         for member, instance in leaving
     ]
-    return message
+    first = members[0]["member_id"]
+    return request(K.LEAVE_GROUP, group_id=group, member_id=first, members=members)
 
 
 def commit_request(
     group: str, names: Names, version: int, offsets: dict[tuple[str, int], int], **fields: Any
 ) -> Any:
     """OffsetCommit; `member` is an index. Topics by id from version 10 on."""
-    metadata = fields.pop("metadata", "")
-    message = request(
-        K.OFFSET_COMMIT,
-        group_id=group,
-        member_id=names.member(fields.pop("member", None)),
-        **fields,
-    )
-    message.topics = [
-        build(
-            message,
-            "OffsetCommitRequestTopic",
-            **_topic(names, topic, by_id=version >= 10),
-            partitions=[
-                build(
-                    message,
-                    "OffsetCommitRequestPartition",
-                    partition_index=partition,
-                    committed_offset=offset,
-                    committed_leader_epoch=0,
-                    committed_metadata=metadata,
-                )
-                for partition, offset in places
-            ],
-        )
+    metadata, member_id = fields.pop("metadata", ""), names.member(fields.pop("member", None))
+    topics = [
+        _topic(names, topic, by_id=version >= 10) | {"partitions": _places(places, metadata)}
         for topic, places in _by_topic(offsets)
     ]
-    return message
+    return request(K.OFFSET_COMMIT, group_id=group, member_id=member_id, topics=topics, **fields)
 
 
 def txn_commit_request(
     group: str, names: Names, offsets: dict[tuple[str, int], int], **fields: Any
 ) -> Any:
     """TxnOffsetCommit; `member` is an index."""
-    message = request(
-        K.TXN_OFFSET_COMMIT,
-        group_id=group,
-        member_id=names.member(fields.pop("member", None)),
-        **fields,
-    )
-    message.topics = [
-        build(
-            message,
-            "TxnOffsetCommitRequestTopic",
-            name=topic,
-            partitions=[
-                build(
-                    message,
-                    "TxnOffsetCommitRequestPartition",
-                    partition_index=partition,
-                    committed_offset=offset,
-                    committed_metadata="",
-                )
-                for partition, offset in places
-            ],
-        )
+    member_id = names.member(fields.pop("member", None))
+    topics = [
+        {"name": topic, "partitions": _places(places, "", -1)}
         for topic, places in _by_topic(offsets)
     ]
-    return message
+    return request(
+        K.TXN_OFFSET_COMMIT, group_id=group, member_id=member_id, topics=topics, **fields
+    )
+
+
+def _places(places: list[tuple[int, int]], metadata: str, leader_epoch: int = 0) -> list[dict]:
+    return [
+        {
+            "partition_index": partition,
+            "committed_offset": offset,
+            "committed_leader_epoch": leader_epoch,
+            "committed_metadata": metadata,
+        }
+        for partition, offset in places
+    ]
 
 
 def fetch_request(
     group: str, names: Names, version: int, topics: list[str] | None, *, stable: bool
 ) -> Any:
     """OffsetFetch of partitions 0 and 1 of the topics, None for all; several groups from 8 on."""
-    message = request(K.OFFSET_FETCH, group_id=group, require_stable=stable)
-    if version < 8:
-        message.topics = topics and [
-            build(message, "OffsetFetchRequestTopic", name=topic, partition_indexes=[0, 1])
-            for topic in topics
-        ]
-        return message
     asked = topics and [
-        build(
-            message,
-            "OffsetFetchRequestTopics",
-            **_topic(names, topic, by_id=version >= 10),
-            partition_indexes=[0, 1],
-        )
+        _topic(names, topic, by_id=version >= 10) | {"partition_indexes": [0, 1]}
         for topic in topics
     ]
-    message.groups = [
-        build(message, "OffsetFetchRequestGroup", group_id=each, topics=asked)
-        for each in (group, group + "-other")
-    ]
-    return message
+    groups = [{"group_id": each, "topics": asked} for each in (group, group + "-other")]
+    return request(
+        K.OFFSET_FETCH, group_id=group, require_stable=stable,
+        **{"topics": asked} if version < 8 else {"groups": groups},
+    )  # fmt: skip
 
 
 def delete_request(group: str, topics: list[str]) -> Any:
     """OffsetDelete of partitions 0 and 7."""
-    message = request(K.OFFSET_DELETE, group_id=group)
-    message.topics = [
-        build(
-            message,
-            "OffsetDeleteRequestTopic",
-            name=topic,
-            partitions=[
-                build(message, "OffsetDeleteRequestPartition", partition_index=index)
-                for index in (0, 7)
-            ],
-        )
-        for topic in topics
-    ]
-    return message
+    places = [{"partition_index": index} for index in (0, 7)]
+    named = [{"name": topic, "partitions": places} for topic in topics]
+    return request(K.OFFSET_DELETE, group_id=group, topics=named)
 
 
 def _by_topic(

@@ -394,11 +394,7 @@ class Sequence:
         if self.identities:
             return
         message = request(
-            K.INIT_PRODUCER_ID,
-            transactional_id=self.group,
-            transaction_timeout_ms=60_000,
-            producer_id=-1,
-            producer_epoch=-1,
+            K.INIT_PRODUCER_ID, transactional_id=self.group, transaction_timeout_ms=60_000
         )
         answers = self.pair.retry(lambda _: message, 4, lambda answer: answer.error_code)
         self.identities = [(each.producer_id, each.producer_epoch) for each in answers]

@@ -6,12 +6,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from support.core.broker_build import produce_request, request, struct
-from support.core.registry_cluster import REGISTRY, SLICE_MS, Member, RegistryCluster
+from support.core.broker_build import BrokerOnDisk, produce_request, request
+from support.core.core_network import REGISTRY, SLICE_MS
+from support.core.log_build import build_batch
+from support.core.registry_cluster import RegistryCluster
 
 from broker_sim.core.controller.registrations import NO_LEADER
 from txnlog_kafka.wire.messages import ApiKey
-from txnlog_kafka.wire.records import Record, encode_batch
 
 COUNT = 3
 TOPICS = ("a", "b", "c")
@@ -30,11 +31,11 @@ class MembershipRun:
         )
         self.images: dict[int, Any] = {}
         """What the image is after so many records, whoever has read them."""
-        self.sent: list[tuple[Member, int, tuple[int, int], str, int, str]] = []
+        self.sent: list[tuple[BrokerOnDisk, int, tuple[int, int], str, int, str]] = []
         self.acknowledged: set[tuple[Any, int, str]] = set()
         """(topic id, partition, value)."""
         self.producer_ids: list[int] = []
-        self._asked_ids: list[tuple[Member, int, tuple[int, int]]] = []
+        self._asked_ids: list[tuple[BrokerOnDisk, int, tuple[int, int]]] = []
         self._made = 0
         self.cluster.run(1_000)
 
@@ -74,8 +75,7 @@ class MembershipRun:
 
     def cut(self) -> None:
         one, other = self.rng.sample(range(REGISTRY, COUNT), 2)
-        self.cluster.cut.add(frozenset((one, other)))
-        self.cluster.lose(one, other)
+        self.cluster.part(one, other)
 
     def join_again(self) -> None:
         if self.cluster.cut:
@@ -86,7 +86,7 @@ class MembershipRun:
         one, other = self.rng.sample(range(REGISTRY, COUNT), 2)
         if other == REGISTRY and self.rng.random() < 0.7:
             self.cluster.registry_requests(one)
-        self.cluster.lose(one, other)
+        self.cluster.lose_between(one, other)
 
     def restart_registry(self) -> None:
         self.cluster.stop_registry()
@@ -96,7 +96,7 @@ class MembershipRun:
 
     # ------------------------------------------------------------------ clients
 
-    def _serving(self) -> Member | None:
+    def _serving(self) -> BrokerOnDisk | None:
         found = [b for b in self.cluster.up if not b.is_paused and b.membership.is_serving]
         return self.rng.choice(found) if found else None
 
@@ -106,12 +106,9 @@ class MembershipRun:
             broker.send(message, version, connection_id=self.rng.randrange(1, 1_000))
 
     def create(self) -> None:
-        message = request(ApiKey.CREATE_TOPICS, timeout_ms=2_000, validate_only=False)
         factor = self.rng.randrange(1, COUNT + 1)
-        message.topics = [struct(message, "CreatableTopic", name=self.rng.choice(TOPICS),
-                                 num_partitions=2, replication_factor=factor, assignments=[],
-                                 configs=[])]  # fmt: skip
-        self._send(message, 7)
+        topic = {"name": self.rng.choice(TOPICS), "num_partitions": 2, "replication_factor": factor}
+        self._send(request(ApiKey.CREATE_TOPICS, timeout_ms=2_000, topics=[topic]), 7)
 
     def delete(self) -> None:
         if self.rng.random() < 0.3:
@@ -123,24 +120,16 @@ class MembershipRun:
 
     def reassign(self) -> None:
         replicas = self.rng.sample(range(COUNT), self.rng.randrange(1, COUNT + 1))
-        message = request(ApiKey.ALTER_PARTITION_REASSIGNMENTS, timeout_ms=2_000)
-        partition = struct(message, "ReassignablePartition", partition_index=0, replicas=replicas)
-        message.topics = [
-            struct(
-                message,
-                "ReassignableTopic",
-                name=self.rng.choice(TOPICS),
-                partitions=[partition],
-            )
-        ]
-        self._send(message, 1)
+        partitions = [{"partition_index": 0, "replicas": replicas}]
+        topics = [{"name": self.rng.choice(TOPICS), "partitions": partitions}]
+        key = ApiKey.ALTER_PARTITION_REASSIGNMENTS
+        self._send(request(key, timeout_ms=2_000, topics=topics), 1)
 
     def ask_producer_id(self) -> None:
         broker = self._serving()
         if broker is not None:
-            message = request(ApiKey.INIT_PRODUCER_ID, transactional_id=None, producer_id=-1,
-                              transaction_timeout_ms=1_000, producer_epoch=-1)  # fmt: skip
-            self._asked_ids.append((broker, broker._starts, broker.send(message, 4)))
+            message = request(ApiKey.INIT_PRODUCER_ID, transactional_id=None)
+            self._asked_ids.append((broker, broker.starts, broker.send(message, 4)))
 
     def produce(self) -> None:
         broker = self._serving()
@@ -157,9 +146,9 @@ class MembershipRun:
         at = self.cluster.brokers[leader]
         if at.is_paused or at.broker.opened is None:
             return
-        batch = encode_batch([Record(None, value.encode(), at.now_ms)])
+        batch = build_batch(value, timestamp=at.now_ms)
         key = at.send(produce_request({(topic.name, partition): batch}), 11)
-        self.sent.append((at, at._starts, key, topic.topic_id, partition, value))
+        self.sent.append((at, at.starts, key, topic.topic_id, partition, value))
 
     # ------------------------------------------------------------------ what must hold
 
@@ -171,7 +160,7 @@ class MembershipRun:
             assert known == found, f"two histories, at {offset}"
         for entry in list(self.sent):
             broker, starts, key, topic_id, partition, value = entry
-            if broker._starts != starts:
+            if broker.starts != starts:
                 self.sent.remove(entry)
             elif key in broker.asked.answers:
                 self.sent.remove(entry)

@@ -3,15 +3,13 @@ messages; and what must hold when all is well again."""
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass, field
 from typing import Any
 
 from support.core.broker_build import produce_request, request
-from support.core.core_cluster import ClusterBroker
+from support.core.core_cluster import DATA, OFFSETS, STATE, coordinated
 from support.core.log_build import build_batch
-from support.core.transaction_cluster import COUNT, DATA, OFFSETS, STATE, TransactionCluster
-from support.raw.raw import message_class
+from support.lives.cluster_run import ClusterRun
 
 from broker_sim.core.controller.registrations import NO_LEADER
 from txnlog_kafka.wire.errors import ErrorCode
@@ -73,10 +71,8 @@ class Client:
         """Take the answer if there is one, else ask what is next."""
         if self.sent is None:
             return self.ask()
-        number, starts, key, kind = self.sent
-        broker = self.run.cluster.brokers[number]
-        answer = broker.asked.answers.pop(key, None)
-        is_gone = not broker.is_up or broker._starts != starts
+        *asked, kind = self.sent
+        answer, is_gone = self.run.answer_of(*asked)
         if answer is None and not is_gone and self.run.rng.random() > 0.02:
             return None
         self.sent = None
@@ -91,7 +87,7 @@ class Client:
             return
         broker = self.run.cluster.brokers[leader]
         key = broker.send(message, version, connection_id=hash(self.name) % 1000 + 5000)
-        self.sent = leader, broker._starts, key, kind
+        self.sent = leader, broker.starts, key, kind
 
     def next(self) -> tuple[str, TopicPartition, Any, int]:
         if self.identity is None:
@@ -127,19 +123,14 @@ class Client:
 
     def offsets(self, number: int) -> Any:
         assert self.identity
-        made = message_class(ApiKey.TXN_OFFSET_COMMIT)
-        topic = made.TxnOffsetCommitRequestTopic
-        entry = topic.TxnOffsetCommitRequestPartition(
-            partition_index=0, committed_offset=number, committed_metadata=""
-        )
-        return made(
+        place = {"partition_index": 0, "committed_offset": number}
+        return request(
+            ApiKey.TXN_OFFSET_COMMIT,
             transactional_id=self.name,
             group_id=self.group,
             producer_id=self.identity[0],
             producer_epoch=self.identity[1],
-            generation_id=-1,
-            member_id="",
-            topics=[topic(name="orders", partitions=[entry])],
+            topics=[{"name": "orders", "partitions": [place]}],
         )
 
     def end(self, commits: bool) -> Any:
@@ -196,13 +187,14 @@ class Client:
             self.identity = self.present = None
 
 
-class TransactionRun:
+class TransactionRun(ClusterRun):
     """Draws what happens."""
 
+    at_once = 3
+    passes_ms = (10, 10, 100, 300, 600, 1200)
+
     def __init__(self, seed: int, clients: int = 3) -> None:
-        self.rng = random.Random(seed)
-        self.cluster = TransactionCluster()
-        self.paused: set[int] = set()
+        super().__init__(seed, coordinated(), PLACES)
         self.made = 0
         self.refusals: set[str] = set()
         self.clients = [Client(f"t{number}", self) for number in range(clients)]
@@ -214,13 +206,6 @@ class TransactionRun:
         places = self.rng.sample(DATA, self.rng.randint(1, len(DATA)))
         commits, offsets = self.rng.random() < 0.75, self.rng.random() < 0.5
         return Transaction(self.made, tuple(places), offsets, commits)
-
-    def works(self, number: int) -> bool:
-        return self.cluster.brokers[number].is_up and number not in self.paused
-
-    @property
-    def working(self) -> list[ClusterBroker]:
-        return [broker for n, broker in self.cluster.brokers.items() if self.works(n)]
 
     def live(self, count: int) -> None:
         actions = (
@@ -236,9 +221,9 @@ class TransactionRun:
             if drawn < 0.008:
                 self.elect()
             elif drawn < 0.013:
-                self.fall()
+                self.one_falls()
             elif drawn < 0.020:
-                self.rise()
+                self.one_rises()
             else:
                 self.rng.choice(actions)()
 
@@ -249,96 +234,26 @@ class TransactionRun:
             if self.rng.random() < 0.5:
                 client.act()
 
-    def deliver(self) -> None:
-        waiting = [a for a in self.cluster.sent if a.key is None and self.can_pass(a)]
-        for asked in self.rng.sample(waiting, min(len(waiting), 3)):
-            if asked in self.cluster.sent:
-                self.cluster.deliver(asked)
+    def one_falls(self) -> None:
+        number = self.any_working()
+        if number is not None and len(self.working) > 1:
+            self.fall(number, dies=self.rng.random() < 0.5)
 
-    def can_pass(self, asked: Any) -> bool:
-        return asked.send.peer not in self.paused and asked.sender not in self.paused
-
-    def answer(self) -> None:
-        left = 3
-        for asked in self.rng.sample(self.cluster.sent, len(self.cluster.sent)):
-            if asked in self.cluster.sent and self.can_pass(asked) and self.cluster.answer(asked):
-                left -= 1
-            if not left:
-                return
-
-    def lose(self) -> None:
-        if self.cluster.sent and self.rng.random() < 0.5:
-            self.cluster.lose(self.rng.choice(self.cluster.sent))
-
-    def read_metadata(self) -> None:
-        if self.working:
-            self.cluster.read(self.rng.choice(self.working).node_id)
-
-    def decide(self) -> None:
-        self.cluster.decide(read=False)
-
-    def pass_time(self) -> None:
-        duration_ms = self.rng.choice((10, 10, 100, 300, 600, 1200))
-        for broker in self.working:
-            broker.advance(duration_ms)
+    def one_rises(self) -> None:
+        fallen = [n for n in self.cluster.brokers if not self.works(n)]
+        if fallen:
+            self.rise(self.rng.choice(fallen))
 
     def consume(self) -> None:
         place = self.rng.choice(DATA)
         for broker in self.working:
             self.seen[place].update(self.cluster.seen(broker.node_id, place) or ())
 
-    def elect(self) -> None:
-        place = self.rng.choice(PLACES)
-        held = self.cluster.held(place)
-        able = [n for n in held.isr if self.works(n) and n != held.leader]
-        if able:
-            self.cluster.change(place, leader=self.rng.choice(able), read=False)
-
-    def fall(self) -> None:
-        """A broker dies, or stands still: the controller takes it for dead."""
-        number = self.rng.choice(self.working or [None]).node_id if self.working else None
-        if number is None or len(self.working) == 1:
-            return
-        if self.rng.random() < 0.5:
-            self.cluster.kill(number)
-        else:
-            self.paused.add(number)
-        del self.cluster.registered[number]
-        self.cluster.write({"type": "broker-fenced", "broker": number}, read=False)
-        for place in PLACES:
-            held = self.cluster.held(place)
-            isr = tuple(n for n in held.isr if n != number) or held.isr
-            leader = held.leader
-            if leader == number:
-                able = [n for n in isr if self.works(n)]
-                leader = self.rng.choice(able) if able else NO_LEADER
-            if (isr, leader) != (held.isr, held.leader):
-                self.cluster.change(place, isr=isr, leader=leader, read=False)
-
-    def rise(self) -> None:
-        """One of them comes back."""
-        fallen = [n for n in self.cluster.brokers if not self.works(n)]
-        if not fallen:
-            return
-        number = self.rng.choice(fallen)
-        self.paused.discard(number)
-        if not self.cluster.brokers[number].is_up:
-            self.cluster.restart(number)
-        else:
-            self.cluster.register(number)
-        for place in PLACES:
-            held = self.cluster.held(place)
-            if held.leader == NO_LEADER and number in held.isr:
-                self.cluster.change(place, leader=number, read=False)
-
     # ------------------------------------------------------------------ what must hold
 
     def finish(self) -> None:
         """All come back; nobody asks for more. What was begun ends by its timeout."""
-        while len(self.working) < COUNT:
-            self.rise()
-        for number in self.cluster.brokers:
-            self.cluster.read(number)
+        self.all_back()
         for _ in range(8):
             self.cluster.settle()
             self.cluster.advance(10_000)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
-from support.core.broker_build import BrokerOnDisk, request, struct
+from support.core.broker_build import BrokerOnDisk, offset_commit
 
-from broker_sim.core.broker import Broker
-from broker_sim.core.effects import Flush, Start
-from txnlog_kafka.wire.messages import ApiKey
-from txnlog_kafka.wire.records import Record, encode_batch
+from broker_sim.core.effects import Flush
 
 SEEDS = range(10)
 PRODUCED = 10
@@ -21,9 +16,7 @@ def broker_with_records(config: dict | None = None) -> BrokerOnDisk:
     broker = BrokerOnDisk(config)
     broker.create_topic("in")
     broker.create_topic("out")
-    for key_type, key in ((0, "g"), (1, "t")):
-        message = request(ApiKey.FIND_COORDINATOR, key_type=key_type, coordinator_keys=[key])
-        broker.ask(message, 4)
+    broker.find_coordinators()
     for number in range(PRODUCED):
         assert broker.produce("in", f"v{number}").error_code == 0
     return broker
@@ -31,46 +24,17 @@ def broker_with_records(config: dict | None = None) -> BrokerOnDisk:
 
 def commit_offset(broker: BrokerOnDisk) -> None:
     """A plain OffsetCommit of all that was produced."""
-    message = request(
-        ApiKey.OFFSET_COMMIT, group_id="g", generation_id_or_member_epoch=-1, member_id=""
-    )
-    _name_offset(message, "OffsetCommitRequest")
-    assert broker.ask(message, 7).topics[0].partitions[0].error_code == 0
+    answer = broker.ask(offset_commit(PRODUCED, "in"), 7)
+    assert answer.topics[0].partitions[0].error_code == 0
 
 
 def commit_transaction(broker: BrokerOnDisk) -> None:
     """A transaction with one record in `out` and the same offset."""
-    message = request(
-        ApiKey.INIT_PRODUCER_ID,
-        transactional_id="t",
-        transaction_timeout_ms=60_000,
-        producer_id=-1,
-        producer_epoch=-1,
-    )
-    got = broker.ask(message, 4)
-    ids = {"producer_id": got.producer_id, "producer_epoch": got.producer_epoch}
-    batch = encode_batch([Record(None, b"o")], base_sequence=0, transactional=True, **ids)
-    (done,) = broker.produce_bytes({("out", 0): batch}, transactional_id="t", version=12)
-    assert done.error_code == 0
-    message = request(ApiKey.TXN_OFFSET_COMMIT, transactional_id="t", group_id="g", **ids)
-    _name_offset(message, "TxnOffsetCommitRequest")
-    assert broker.ask(message, 5).topics[0].partitions[0].error_code == 0
-    message = request(ApiKey.END_TXN, transactional_id="t", committed=True, **ids)
-    assert broker.ask(message, 5).error_code == 0
-
-
-def _name_offset(message, prefix: str) -> None:
-    topic = struct(message, f"{prefix}Topic", name="in")
-    topic.partitions = [
-        struct(
-            message,
-            f"{prefix}Partition",
-            partition_index=0,
-            committed_offset=PRODUCED,
-            committed_metadata="",
-        )
-    ]
-    message.topics = [topic]
+    producer = broker.producer()
+    assert producer.init() == "NONE"
+    assert producer.produce("out", 0, "o", version=12) == "NONE"
+    assert producer.commit_offset("g", "in", 0, PRODUCED, version=5) == "NONE"
+    assert producer.end(commit=True, version=5) == "NONE"
 
 
 @pytest.mark.parametrize("commit", [commit_offset, commit_transaction])
@@ -78,13 +42,10 @@ def test_committed_offsets_do_not_outlive_the_records_they_cover(commit) -> None
     for seed in SEEDS:
         broker = broker_with_records()
         commit(broker)
-        broker.disk.lose_power(random.Random(seed))
-        broker.broker = Broker(broker.config, broker.disk, random.Random(seed))
-        broker.step(Start("boot-2"))
-        state = broker.broker.parts
-        fetched = state.groups.offset_fetch("g", None, require_stable=True)
+        broker.lose_power(seed)
+        fetched = broker.parts.groups.offset_fetch("g", None, require_stable=True)
         assert [o.committed_offset for o in fetched.offsets] == [PRODUCED], seed
-        assert state.logs.get("in", 0).log_end_offset == PRODUCED, seed
+        assert broker.log("in").log_end_offset == PRODUCED, seed
 
 
 def test_the_records_of_a_killed_broker_are_covered_too() -> None:
@@ -92,10 +53,8 @@ def test_the_records_of_a_killed_broker_are_covered_too() -> None:
     broker = broker_with_records()
     broker.kill()
     commit_offset(broker)
-    broker.disk.lose_power(random.Random(1))
-    broker.broker = Broker(broker.config, broker.disk, random.Random(1))
-    broker.step(Start("boot-2"))
-    assert broker.broker.parts.logs.get("in", 0).log_end_offset == PRODUCED
+    broker.lose_power()
+    assert broker.log("in").log_end_offset == PRODUCED
 
 
 def test_a_second_commit_of_flushed_records_does_not_flush_them_again() -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from random import Random
 
 import pytest
-from support.core.broker_build import SMALL, BrokerOnDisk, request, struct
+from support.core.broker_build import SMALL, BrokerOnDisk, offset_commit
 from support.core.damage import flip, replace
 
 from broker_sim.core.config import BrokerConfig, DataDirectoryError
@@ -14,12 +13,10 @@ from broker_sim.core.data_directory import CLEAN_SHUTDOWN_FILE
 from broker_sim.core.effects import Delete, Flush
 from broker_sim.core.log.offset_checkpoint import RECOVERY_POINT_FILE, decode_offsets
 from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import iter_batches
 
 LOG = "orders-0/00000000000000000000.log"
 METADATA = "__cluster_metadata-0/00000000000000000000.log"
-TOPIC_CONFIG, SET = 2, 0
 
 
 def with_records(count: int = 3, config: dict | None = None) -> BrokerOnDisk:
@@ -41,19 +38,6 @@ def recovery_points(broker: BrokerOnDisk) -> dict:
     return offsets
 
 
-def alter_topic(broker: BrokerOnDisk, name: str, value: str) -> None:
-    message = request(ApiKey.INCREMENTAL_ALTER_CONFIGS, validate_only=False)
-    config = struct(message, "AlterableConfig", name=name, config_operation=SET, value=value)
-    message.resources = [
-        struct(
-            message, "AlterConfigsResource",
-            resource_type=TOPIC_CONFIG, resource_name="orders", configs=[config],
-        )
-    ]  # fmt: skip
-    (result,) = broker.ask(message, 1).responses
-    assert result.error_code == ErrorCode.NONE, result
-
-
 def flushed(broker: BrokerOnDisk, steps: int = 1) -> bool:
     """Whether one of the last steps flushed the topic's log."""
     operations = [o for step in broker.steps[-steps:] for o in step.storage]
@@ -67,7 +51,7 @@ def test_the_recovery_points_are_written_on_time_in_kafkas_file():
     broker = with_records(3, {"log.flush.offset.checkpoint.interval.ms": 5000})
     broker.advance(5000)
     assert recovery_points(broker)["orders", 0] == 0
-    alter_topic(broker, "flush.messages", "1")
+    broker.alter_topic("orders", "flush.messages", "1")
     broker.produce("orders", "flushed")
     broker.advance(5000)
     assert recovery_points(broker)["orders", 0] == 4
@@ -81,7 +65,7 @@ def test_a_clean_stop_writes_the_recovery_points_before_the_marker():
     paths = [getattr(operation, "path", "") for operation in broker.steps[-1].storage]
     assert paths[-2:] == [RECOVERY_POINT_FILE, CLEAN_SHUTDOWN_FILE]
     marker = json.loads(broker.disk.read(CLEAN_SHUTDOWN_FILE, 0, 1000))
-    assert marker == {"version": 0, "brokerEpoch": broker.broker.parts.image.broker_epoch}
+    assert marker == {"version": 0, "brokerEpoch": broker.parts.image.broker_epoch}
     broker.start()
     assert broker.disk.size_bytes(CLEAN_SHUTDOWN_FILE) is None
     assert values_end(broker) == 3
@@ -97,9 +81,7 @@ def test_a_lost_or_damaged_recovery_point_file_makes_everything_be_read(content)
         replace(broker.disk, RECOVERY_POINT_FILE, content)
     broker.start()
     assert values_end(broker) == 3
-    log = broker.broker.parts.logs.get("orders", 0)
-    assert log is not None
-    assert log.recovery_point == 0
+    assert broker.log().recovery_point == 0
 
 
 def test_every_bit_of_the_recovery_point_file_may_flip():
@@ -121,10 +103,10 @@ def test_every_bit_of_the_recovery_point_file_may_flip():
 def test_flush_messages_of_a_topic_has_effect_at_once_and_the_brokers_is_its_default():
     broker = with_records()
     assert not flushed(broker)
-    alter_topic(broker, "flush.messages", "1")
+    broker.alter_topic("orders", "flush.messages", "1")
     broker.produce("orders", "a")
     assert flushed(broker)
-    alter_topic(broker, "flush.messages", "1000")
+    broker.alter_topic("orders", "flush.messages", "1000")
     broker.produce("orders", "b")
     assert not flushed(broker)
     assert flushed(with_records(2, {"log.flush.interval.messages": 2}))
@@ -137,8 +119,7 @@ def test_what_a_killed_process_was_about_to_flush_is_flushed_before_anybody_read
     broker.config = BrokerConfig(SMALL | {"log.flush.interval.messages": 1})
     broker.kill()
     assert flushed(broker)
-    broker.disk.lose_power(Random(1))
-    broker.start()
+    broker.lose_power()
     assert values_end(broker) == 3
 
 
@@ -147,7 +128,7 @@ def test_the_flush_scheduler_looks_for_flush_ms_that_has_passed():
     seen = len(broker.steps)
     broker.advance(1000)
     assert flushed(broker, len(broker.steps) - seen)
-    alter_topic(broker, "flush.ms", "2500")
+    broker.alter_topic("orders", "flush.ms", "2500")
     broker.produce("orders", "a")
     results = []
     for _ in range(3):
@@ -176,9 +157,8 @@ def test_damage_met_by_a_reader_is_corrupt_message_and_is_told_once_with_file_an
     broker.start()
     answers = [broker.fetch("orders", 3).error_code for _ in range(2)]
     assert answers == [ErrorCode.CORRUPT_MESSAGE] * 2
-    told = [t for step in broker.steps for t in step.traces if t.kind == "damaged-file"]
-    assert len(told) == 1
-    assert f"{LOG}: no valid batch at position {position}" in told[0].fields["reason"]
+    (told,) = broker.traced("damaged-file")
+    assert f"{LOG}: no valid batch at position {position}" in told.fields["reason"]
 
 
 def metadata_batches(broker: BrokerOnDisk) -> tuple[bytes, list[int]]:
@@ -216,20 +196,9 @@ def test_a_metadata_record_that_was_cut_short_by_a_crash_is_dropped():
 @pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
 def test_damage_in_what_was_decided_refuses_the_start(topic):
     broker = with_records()
-    message = request(ApiKey.INIT_PRODUCER_ID, transactional_id="t", transaction_timeout_ms=1000)
-    message.producer_id, message.producer_epoch = -1, -1
-    assert broker.ask(request(ApiKey.FIND_COORDINATOR, key="t", key_type=1), 2).error_code == 0
-    assert broker.ask(request(ApiKey.FIND_COORDINATOR, key="g", key_type=0), 2).error_code == 0
-    assert broker.ask(message, 4).error_code == 0
-    commit = request(ApiKey.OFFSET_COMMIT, group_id="g", generation_id_or_member_epoch=-1,
-                     member_id="", group_instance_id=None)  # fmt: skip
-    partition = struct(
-        commit, "OffsetCommitRequestPartition",
-        partition_index=0, committed_offset=1, committed_leader_epoch=-1, committed_metadata="",
-    )  # fmt: skip
-    commit.topics = [struct(commit, "OffsetCommitRequestTopic", name="orders",
-                            partitions=[partition])]  # fmt: skip
-    assert broker.ask(commit, 8).topics[0].partitions[0].error_code == 0
+    broker.find_coordinators()
+    assert broker.producer().init() == "NONE"
+    assert broker.ask(offset_commit(), 8).topics[0].partitions[0].error_code == 0
     path = next(
         f"{name}/00000000000000000000.log"
         for name in broker.disk.list("")

@@ -6,7 +6,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from support.brokers.coordinators_ready import GROUP, TRANSACTION
 from support.core.broker_build import BrokerOnDisk, fetch_request, request
 from support.core.census import census, grown
 from support.core.comers import COMERS, ORDERS, SESSION_MS
@@ -55,8 +54,7 @@ def broker() -> BrokerOnDisk:
         }
     )
     made.create_topic(ORDERS)
-    for key_type in (GROUP, TRANSACTION):
-        made.ask(request(ApiKey.FIND_COORDINATOR, key_type=key_type, coordinator_keys=["a"]), 4)
+    made.find_coordinators()
     return made
 
 
@@ -96,9 +94,8 @@ def test_connections_with_a_fetch_under_way_leave_nothing(broker):
 
 def test_producers_and_transactional_ids_are_kept_for_as_long_as_kafka_keeps_them(broker):
     def kept() -> tuple[int, int]:
-        log = broker.broker.parts.logs.get(ORDERS, 0)
         listed = broker.ask(request(ApiKey.LIST_TRANSACTIONS), 0)
-        return len(log.producers()), len(listed.transaction_states)
+        return len(broker.log().producers()), len(listed.transaction_states)
 
     come(broker, "transactional ids")
     broker.advance(DAY_MS - MINUTE_MS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.core.broker_build import BrokerOnDisk, request, struct
+from support.core.broker_build import TOPIC, BrokerOnDisk, request
 
 from broker_sim.core.effects import WriteFile
 from txnlog_kafka.wire.messages import ApiKey
@@ -26,21 +26,15 @@ def answered(broker: BrokerOnDisk, key: ApiKey, version: int, field: str, /, **f
 
 
 def test_a_resource_is_described_once_with_all_the_options_that_were_asked_for(broker):
-    message = request(ApiKey.DESCRIBE_CONFIGS, include_synonyms=True, include_documentation=True)
+    def described(*keys: list[str] | None) -> list[str]:
+        orders = {"resource_type": TOPIC, "resource_name": "orders"}
+        resources = [orders | {"configuration_keys": each} for each in keys]
+        (found,) = answered(broker, ApiKey.DESCRIBE_CONFIGS, 4, "results", resources=resources)
+        return [config.name for config in found.configs]
 
-    def resource(*options: str) -> Any:
-        keys = list(options) or None
-        return struct(
-            message, "DescribeConfigsResource", resource_type=2, resource_name="orders",
-            configuration_keys=keys,
-        )  # fmt: skip
-
-    message.resources = [resource("retention.ms"), resource("segment.ms")] * COUNT
-    (found,) = broker.ask(message, 4).results
-    assert [config.name for config in found.configs] == ["retention.ms", "segment.ms"]
-    message.resources.append(resource())
-    (found,) = broker.ask(message, 4).results
-    assert len(found.configs) > 20
+    asked = [["retention.ms"], ["segment.ms"]] * COUNT
+    assert described(*asked) == ["retention.ms", "segment.ms"]
+    assert len(described(*asked, None)) > 20
 
 
 def test_groups_transactions_and_producers_are_described_once(broker):
@@ -51,42 +45,26 @@ def test_groups_transactions_and_producers_are_described_once(broker):
         transactional_ids=["a", "b"] * COUNT,
     )  # fmt: skip
     assert [each.transactional_id for each in found] == ["a", "b"]
-    message = request(ApiKey.DESCRIBE_PRODUCERS)
-    message.topics = [
-        struct(message, "TopicRequest", name="orders", partition_indexes=[0, 1, 0]),
-        struct(message, "TopicRequest", name="orders", partition_indexes=[1, 2]),
-    ]
-    found = [
-        (topic.name, [p.partition_index for p in topic.partitions])
-        for topic in broker.ask(message, 0).topics
-    ]
-    assert found == [("orders", [0, 1, 2])]
+    named = [{"name": "orders", "partition_indexes": each} for each in ([0, 1, 0], [1, 2])]
+    (topic,) = answered(broker, ApiKey.DESCRIBE_PRODUCERS, 0, "topics", topics=named)
+    assert (topic.name, [p.partition_index for p in topic.partitions]) == ("orders", [0, 1, 2])
 
 
 def test_all_offsets_of_a_group_are_fetched_once(broker):
-    message = request(ApiKey.OFFSET_FETCH, require_stable=False)
-
-    def group(name: str) -> Any:
-        return struct(message, "OffsetFetchRequestGroup", group_id=name, topics=None)
-
-    message.groups = [group("a"), group("b")] * COUNT
-    assert [each.group_id for each in broker.ask(message, 8).groups] == ["a", "b"]
+    groups = [{"group_id": name, "topics": None} for name in "ab"] * COUNT
+    found = answered(broker, ApiKey.OFFSET_FETCH, 8, "groups", groups=groups)
+    assert [each.group_id for each in found] == ["a", "b"]
 
 
 def test_the_offsets_of_records_to_delete_are_made_durable_in_one_go(broker):
     for partition in range(3):
         broker.produce("orders", "a", "b", "c", partition=partition)
-    message = request(ApiKey.DELETE_RECORDS, timeout_ms=1000)
-
-    def topic(*wanted: tuple[int, int]) -> Any:
-        partitions = [
-            struct(message, "DeleteRecordsPartition", partition_index=index, offset=offset)
-            for index, offset in wanted
-        ]
-        return struct(message, "DeleteRecordsTopic", name="orders", partitions=partitions)
-
-    message.topics = [topic((0, 1), (1, 2), (0, 3), (7, 1)), topic((2, 9), (1, 1))]
-    answers = broker.ask(message, 2).topics
+    wanted = [[(0, 1), (1, 2), (0, 3), (7, 1)], [(2, 9), (1, 1)]]
+    topics = [
+        {"name": "orders", "partitions": [{"partition_index": i, "offset": o} for i, o in each]}
+        for each in wanted
+    ]
+    answers = answered(broker, ApiKey.DELETE_RECORDS, 2, "topics", topics=topics)
     found = [
         (p.partition_index, p.error_code, p.low_watermark)
         for each in answers

@@ -22,13 +22,13 @@ class Asking:
         self.sends = [self.ask(number, peer) for number, peer in enumerate((1, 1, 2))]
 
     def ask(self, number: int, peer: int):
-        peers = self.broker.broker.parts.peers
-        step = self.broker.cause(
+        peers = self.broker.parts.peers
+        self.broker.cause(
             lambda effects: peers.send(
                 peer, MESSAGE, 4, lambda answer, _: self.told.append((number, answer)), effects
             )
         )
-        (send,) = step.sends
+        (send,) = self.broker.steps[-1].sends
         assert (send.peer, send.api_version, send.message) == (peer, 4, MESSAGE)
         return send
 
@@ -57,7 +57,7 @@ def test_a_lost_peer_answers_nothing_more_and_the_others_do() -> None:
 
 def test_who_asks_again_when_the_peer_is_lost_waits_for_the_new_answer() -> None:
     asking = Asking()
-    peers, told = asking.broker.broker.parts.peers, []
+    peers, told = asking.broker.parts.peers, []
 
     def again(answer, effects) -> None:
         told.append(answer)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from support.core.registry_build import RegistryHost
 
-from broker_sim.apis import own_api_of
 from broker_sim.apis.registry import (
     CONTROLLER_EPOCH_PATH,
     NO_SESSION,
@@ -15,7 +14,7 @@ from broker_sim.apis.registry import (
     OperationType,
     RegistryError,
 )
-from broker_sim.core.effects import Effects, PeerAnswer, PeerLost, Respond
+from broker_sim.core.effects import Effects, PeerAnswer, PeerLost
 from broker_sim.core.peers import Peers
 from broker_sim.core.registry_client import (
     REGISTRY_PEER,
@@ -48,19 +47,17 @@ class Asker:
         getattr(self.client, method)(*arguments, lambda a, _: self.told.append(a), self.effects)
         (send,) = self.effects.sends
         self.effects.sends.clear()
-        request = self.host.request(own_api_of(send.message).key, send.message, -send.peer)
-        self.asked[-send.peer, request.correlation_id] = (send.peer, send.correlation_id)
-        self.host.step(request)
+        key = self.host.send(send.message, connection_id=-send.peer)
+        self.asked[key] = (send.peer, send.correlation_id)
         self.take_answers()
         return self.told[-1] if len(self.told) > before else None
 
     def take_answers(self) -> None:
         """What the registry has answered goes to who waits for it."""
-        for each in self.host.answers:
-            assert isinstance(each, Respond)
-            peer, correlation_id = self.asked.pop((each.connection_id, each.correlation_id))
-            self.peers.on_answer(PeerAnswer(peer, correlation_id, each.message), self.effects)
-        self.host.answers.clear()
+        told = self.host.asked.answers
+        for key in list(told):
+            answer = PeerAnswer(*self.asked.pop(key), told.pop(key))
+            self.peers.on_answer(answer, self.effects)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from support.core.registry_build import K, RegistryHost, error_of
 
-from broker_sim.apis import OWN_APIS
 from broker_sim.apis.registry import (
     CONTROLLER_EPOCH_PATH,
     NO_SESSION,
@@ -14,7 +13,7 @@ from broker_sim.apis.registry import (
     RegistryError,
     registry_of_session,
 )
-from broker_sim.core.effects import Close, Effects
+from broker_sim.core.effects import Effects
 from broker_sim.registry.changes import SessionOpened
 from broker_sim.registry.journal import Journal
 from simulation.hosts.disk import SimDisk
@@ -59,10 +58,10 @@ def test_a_closed_session_is_gone_at_once_with_its_timer():
     host = RegistryHost()
     session_id = host.open().session_id
     host.multi(session_id, NodeChange(OperationType.CREATE_EPHEMERAL, "/a"))
-    assert error_of(host.send(K.REGISTRY_CLOSE_SESSION, session_id=session_id)) is OK
+    assert error_of(host.call(K.REGISTRY_CLOSE_SESSION, session_id=session_id)) is OK
     assert host.nodes() == {}
     assert host.timers == {}
-    assert error_of(host.send(K.REGISTRY_CLOSE_SESSION, session_id=session_id)) is EXPIRED
+    assert error_of(host.call(K.REGISTRY_CLOSE_SESSION, session_id=session_id)) is EXPIRED
 
 
 def test_after_a_restart_every_session_has_its_whole_timeout_again():
@@ -83,7 +82,7 @@ def test_a_session_id_is_never_given_twice():
     given = []
     for _ in range(30):  # more than a journal holds: snapshots carry the counter too
         session_id = host.open().session_id
-        host.send(K.REGISTRY_CLOSE_SESSION, session_id=session_id)
+        host.call(K.REGISTRY_CLOSE_SESSION, session_id=session_id)
         given.append(session_id)
         host = host.restarted()
     assert host.disk.size_bytes("snapshot")
@@ -94,7 +93,7 @@ def test_a_session_may_use_several_connections():
     host = RegistryHost()
     session_id = host.open().session_id
     host.disconnect(1)
-    assert error_of(host.send(K.REGISTRY_HEARTBEAT, 2, session_id=session_id)) is OK
+    assert error_of(host.call(K.REGISTRY_HEARTBEAT, 2, session_id=session_id)) is OK
 
 
 def test_without_a_session_only_reads_are_carried_out():
@@ -111,23 +110,21 @@ def test_a_change_that_comes_late_by_an_older_connection_is_refused():
     host = RegistryHost()
     session_id = host.open().session_id
     host.multi(session_id, NodeChange(OperationType.CREATE, CONTROLLER_EPOCH_PATH))
-    assert host.send(K.REGISTRY_READ, connection=3, session_id=session_id).record_epoch == -1
+    assert host.call(K.REGISTRY_READ, connection=3, session_id=session_id).record_epoch == -1
     for key, fields in (
         (K.REGISTRY_APPEND, {"controller_epoch": 0, "records": [b"late"]}),
         (K.REGISTRY_MULTI, {}),
         (K.REGISTRY_WRITE_SNAPSHOT, {"controller_epoch": 0}),
     ):
-        message = OWN_APIS[key].request(session_id=session_id, **fields)
-        (closed,) = host.step(host.request(key, message, 2)).responses
-        assert isinstance(closed, Close)
-        assert "newer connection" in closed.reason
-    assert host.send(K.REGISTRY_READ, connection=3, session_id=session_id).log_end_offset == 0
+        assert host.call(key, connection=2, session_id=session_id, **fields) is None
+        assert "newer connection" in host.asked.closed.pop(2)
+    assert host.call(K.REGISTRY_READ, connection=3, session_id=session_id).log_end_offset == 0
     # Waits have a connection of their own, and what changes nothing may come late.
-    assert error_of(host.send(K.REGISTRY_WAIT, connection=2, session_id=session_id)) is OK
-    assert error_of(host.send(K.REGISTRY_WAIT, connection=9, session_id=session_id)) is OK
-    assert error_of(host.send(K.REGISTRY_HEARTBEAT, connection=2, session_id=session_id)) is OK
+    assert error_of(host.call(K.REGISTRY_WAIT, connection=2, session_id=session_id)) is OK
+    assert error_of(host.call(K.REGISTRY_WAIT, connection=9, session_id=session_id)) is OK
+    assert error_of(host.call(K.REGISTRY_HEARTBEAT, connection=2, session_id=session_id)) is OK
     fields = {"controller_epoch": 0, "records": [b"in time"]}
-    answer = host.send(K.REGISTRY_APPEND, connection=3, session_id=session_id, **fields)
+    answer = host.call(K.REGISTRY_APPEND, connection=3, session_id=session_id, **fields)
     assert error_of(answer) is OK
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.core.broker_build import request
 from support.core.registry_build import K, RegistryHost, error_of
 
 from broker_sim.apis import RegistryApiKey
@@ -13,8 +14,7 @@ from broker_sim.apis.registry import (
     OperationType,
     RegistryError,
 )
-from broker_sim.core.effects import Close, Respond
-from txnlog_kafka.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.messages import ApiKey
 
 CREATE = OperationType.CREATE
 
@@ -30,19 +30,14 @@ def session_id(host):
 
 
 def position(host) -> tuple[int, int]:
-    answer = host.send(K.REGISTRY_GET_NODES, session_id=NO_SESSION, paths=[], prefix=None)
+    answer = host.call(K.REGISTRY_GET_NODES, session_id=NO_SESSION, paths=[], prefix=None)
     return answer.zxid, answer.log_end_offset
 
 
 def answered(host, connection: int = 7) -> list[tuple[RegistryError, int, int]]:
     """What waits were answered on a connection."""
-    return [
-        (error_of(each.message), each.message.zxid, each.message.log_end_offset)
-        for each in host.answers
-        if isinstance(each, Respond)
-        and each.connection_id == connection
-        and each.api_key is RegistryApiKey.REGISTRY_WAIT
-    ]
+    told = [each for (asked, _), each in host.asked.answers.items() if asked == connection]
+    return [(error_of(each), each.zxid, each.log_end_offset) for each in told]
 
 
 def test_a_change_after_what_was_seen_is_answered_at_once(host, session_id):
@@ -76,7 +71,7 @@ def test_a_wait_is_answered_by_any_later_change_of_nodes_or_of_the_log(host, ses
 def test_a_session_that_opens_or_closes_without_nodes_wakes_nobody(host, session_id):
     assert host.wait(session_id, *position(host)) is None
     opened = host.open().session_id
-    host.send(K.REGISTRY_CLOSE_SESSION, session_id=opened)
+    host.call(K.REGISTRY_CLOSE_SESSION, session_id=opened)
     assert answered(host) == []
 
 
@@ -104,7 +99,7 @@ def test_the_end_of_a_session_answers_its_waits_and_no_others(host, session_id):
     before = position(host)
     host.wait(session_id, *before, connection=7)
     host.wait(other_id, *before, connection=8)
-    host.send(K.REGISTRY_CLOSE_SESSION, session_id=session_id)
+    host.call(K.REGISTRY_CLOSE_SESSION, session_id=session_id)
     assert answered(host, 7) == [(RegistryError.SESSION_EXPIRED, *before)]
     assert answered(host, 8) == []
 
@@ -118,8 +113,7 @@ def test_a_connection_that_is_gone_waits_no_more(host, session_id):
 
 
 def test_api_versions_names_the_registry_alone_and_other_requests_close_the_connection(host):
-    response = host.step(host.request(ApiKey.API_VERSIONS, None, 3)).responses[0]
-    named = {each.api_key for each in response.message.api_keys}
+    named = {each.api_key for each in host.ask(request(ApiKey.API_VERSIONS)).api_keys}
     assert named == {int(ApiKey.API_VERSIONS), *map(int, RegistryApiKey)}
-    refused = host.step(host.request(ApiKey.METADATA, APIS[ApiKey.METADATA].request(), 3))
-    assert refused.responses == (Close(3, "METADATA is not a request of the registry"),)
+    host.send(request(ApiKey.METADATA), connection_id=3)
+    assert host.asked.closed == {3: "METADATA is not a request of the registry"}

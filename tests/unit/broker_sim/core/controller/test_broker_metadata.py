@@ -5,13 +5,13 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from support.core.broker_build import BrokerOnDisk, request, struct
+from support.core.broker_build import BrokerOnDisk, request
 from support.core.plain_messages import operations
 
 from broker_sim.core.config import ConfigError
 from broker_sim.core.controller.image import ClusterImage, Topic, topic_record
 from broker_sim.core.controller.topic_rules import TopicRefused, check_topic_name
-from broker_sim.core.effects import Append, Delete, Effects, Flush, WriteFile
+from broker_sim.core.effects import Append, Delete, Flush, WriteFile
 from broker_sim.core.log import STRAY_SUFFIX
 from simulation.hosts.disk import SimDisk
 from txnlog_kafka.wire.errors import ErrorCode
@@ -20,29 +20,23 @@ from txnlog_kafka.wire.messages import ApiKey
 
 
 def names(broker: BrokerOnDisk) -> set[str]:
-    return set(broker.broker.parts.image.topics)
-
-
-def delete_topic(broker: BrokerOnDisk, name: str):
-    message = request(ApiKey.DELETE_TOPICS, topic_names=[name], timeout_ms=1)
-    return broker.ask(message, 5).responses[0]
+    return set(broker.parts.image.topics)
 
 
 def metadata(broker: BrokerOnDisk, version: int = 12, **fields):
     return broker.ask(request(ApiKey.METADATA, **fields), version)
 
 
-def wanted(name: str | None, topic_id=None):
-    message = request(ApiKey.METADATA)
-    return [struct(message, "MetadataRequestTopic", name=name, topic_id=topic_id)]
+def wanted(name: str | None, topic_id=None) -> list[dict]:
+    return [{"name": name, "topic_id": topic_id}]
 
 
 def test_topics_partitions_and_configs_survive_a_kill():
     broker = BrokerOnDisk()
     created = broker.create_topic("orders", 3, retention_ms="5000")
-    cluster_id = broker.broker.parts.image.cluster_id
+    cluster_id = broker.parts.image.cluster_id
     broker.kill()
-    image = broker.broker.parts.image
+    image = broker.parts.image
     topic = image.topics["orders"]
     assert (topic.partition_count, dict(topic.configs)) == (3, {"retention.ms": 5000})
     assert topic.topic_id == created.topic_id
@@ -56,7 +50,7 @@ def test_a_leader_epoch_rises_with_each_start():
     broker.produce("orders", "a")
     broker.kill()
     broker.produce("orders", "b")
-    log = broker.broker.parts.logs.get("orders", 0)
+    log = broker.log()
     assert log.leader_epoch == 1
     assert log.end_offset_for_epoch(0) == (0, 1)
     assert log.end_offset_for_epoch(1) == (1, 2)
@@ -101,49 +95,30 @@ def test_versions_that_only_carry_topic_ids_refuse_to_ask_by_them(version):
     assert (answer.error_code, answer.topic_id) == (0, topic_id)
 
 
-@pytest.mark.parametrize("crash_after", range(1, 12))
-def test_a_crash_at_any_operation_of_a_creation_leaves_all_of_a_topic_or_nothing(crash_after):
-    broker = BrokerOnDisk()
-    disk, performed = broker.disk, 0
-    original = disk.apply
-
-    def apply(operation) -> None:
-        nonlocal performed
-        performed += 1
-        if performed <= crash_after:
-            original(operation)
-
-    disk.apply = apply
-    broker.create_topic("orders", 2)
-    disk.apply = original
-    broker.kill()
-    logs = [broker.broker.parts.logs.get("orders", p) for p in range(2)]
-    assert all(log is not None for log in logs) == ("orders" in names(broker))
-    if "orders" not in names(broker):
-        assert broker.create_topic("orders", 2).error_code == 0
-    assert broker.produce("orders", "a", partition=1).error_code == 0
+def test_a_crash_at_any_operation_of_a_creation_leaves_all_of_a_topic_or_nothing():
+    whole = BrokerOnDisk()
+    before = len(whole.operations)
+    whole.create_topic("orders", 2)
+    for disk in whole.disks_since(before + 1):
+        broker = BrokerOnDisk(disk=disk)
+        logs = [broker.parts.logs.get("orders", p) for p in range(2)]
+        assert all(log is not None for log in logs) == ("orders" in names(broker))
+        if "orders" not in names(broker):
+            assert broker.create_topic("orders", 2).error_code == 0
+        assert broker.produce("orders", "a", partition=1).error_code == 0
 
 
-@pytest.mark.parametrize("crash_after", range(1, 7))
-def test_a_crash_at_any_operation_of_a_deletion_leaves_no_half_of_it(crash_after):
-    broker = BrokerOnDisk()
-    broker.create_topic("orders", 2)
-    broker.produce("orders", "old")
-    original, performed = broker.disk.apply, 0
-
-    def apply(operation) -> None:
-        nonlocal performed
-        performed += 1
-        if performed <= crash_after:
-            original(operation)
-
-    broker.disk.apply = apply
-    delete_topic(broker, "orders")
-    broker.disk.apply = original
-    broker.kill()
-    if "orders" in names(broker):
-        assert broker.fetch("orders").high_watermark == 1
-    else:
+def test_a_crash_at_any_operation_of_a_deletion_leaves_no_half_of_it():
+    whole = BrokerOnDisk()
+    whole.create_topic("orders", 2)
+    whole.produce("orders", "old")
+    before = len(whole.operations)
+    whole.delete_topic("orders")
+    for disk in whole.disks_since(before + 1):
+        broker = BrokerOnDisk(disk=disk)
+        if "orders" in names(broker):
+            assert broker.fetch("orders").high_watermark == 1
+            continue
         left = [name for name in broker.disk.list("") if name.startswith("orders")]
         assert all(name.endswith(STRAY_SUFFIX) for name in left)  # set aside, as in Kafka
         assert broker.create_topic("orders", 2).error_code == ErrorCode.NONE
@@ -154,7 +129,7 @@ def test_a_topic_created_again_has_nothing_of_the_old_one():
     broker = BrokerOnDisk()
     old = broker.create_topic("orders")
     broker.produce("orders", "old")
-    assert delete_topic(broker, "orders").error_code == 0
+    assert broker.delete_topic("orders") == 0
     new = broker.create_topic("orders")
     assert new.topic_id != old.topic_id
     assert broker.fetch("orders").high_watermark == 0
@@ -215,8 +190,9 @@ def test_producer_ids_are_never_given_twice_though_the_broker_dies():
     broker = BrokerOnDisk()
     given = []
     for _ in range(3):
-        message = request(ApiKey.INIT_PRODUCER_ID, transactional_id=None, transaction_timeout_ms=1)
-        given.append(broker.ask(message, 4).producer_id)
+        producer = broker.producer(None)
+        assert producer.init() == "NONE"
+        given.append(producer.producer_id)
         broker.kill()
     assert len(set(given)) == 3
 
@@ -274,10 +250,10 @@ def test_the_limits_of_clients_topics_do_not_apply_to_the_metadata():
     broker = BrokerOnDisk({"message.max.bytes": 100, "log.segment.bytes": 1 << 20})
     assert broker.create_topic("orders").error_code == ErrorCode.NONE
     topics = [Topic(f"t{at}" + "x" * 200, uuid.UUID(int=at), 1, {}, 0) for at in range(4000)]
-    effects = Effects(broker.now_ms, broker.monotonic_ms)
-    metadata = broker.broker.parts.metadata
-    metadata.commit([topic_record(topic) for topic in topics], effects)
-    assert max(len(op.data) for op in effects.storage if isinstance(op, Append)) > 1 << 20
+    metadata = broker.parts.metadata
+    broker.cause(lambda effects: metadata.commit([topic_record(each) for each in topics], effects))
+    written = broker.steps[-1].storage
+    assert max(len(op.data) for op in written if isinstance(op, Append)) > 1 << 20
     assert metadata.image.topics[topics[-1].name] == topics[-1]
 
 
@@ -288,12 +264,9 @@ def test_a_record_of_an_unknown_type_is_an_error_and_not_skipped():
 
 def test_internal_topics_keep_their_partition_count_when_the_configuration_changes():
     broker = BrokerOnDisk()
-    find = request(ApiKey.FIND_COORDINATOR, key="g", key_type=0)
-    broker.ask(find, 3)
+    broker.find_coordinators()
     changed = BrokerOnDisk({"offsets.topic.num.partitions": 7}, disk=broker.disk)
-    assert changed.broker.parts.image.partition_count("__consumer_offsets") == 2
-    topic_id = changed.broker.parts.image.topics["__consumer_offsets"].topic_id
-    assert isinstance(topic_id, uuid.UUID)
+    assert changed.parts.image.partition_count("__consumer_offsets") == 2
 
 
 def test_everybody_is_told_to_be_allowed_everything_when_asked():
@@ -315,7 +288,8 @@ def test_everybody_is_told_to_be_allowed_everything_when_asked():
     answer = metadata(broker, 10, topics=wanted("orders"))
     found = answer.topics[0].topic_authorized_operations, answer.cluster_authorized_operations
     assert found == (-(2**31), -(2**31))
-    message = request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, topics=[], response_partition_limit=9)
-    message.topics = [struct(message, "TopicRequest", name="orders")]
+    message = request(
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS, topics=[{"name": "orders"}], response_partition_limit=9
+    )
     described = broker.ask(message, 0).topics[0].topic_authorized_operations
     assert described == sum(1 << operation for operation in topic_operations)

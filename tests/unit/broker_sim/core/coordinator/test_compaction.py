@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.core.broker_build import BrokerOnDisk, request, struct
+from support.core.broker_build import BrokerOnDisk, offset_commit, request
 
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.requests import OffsetCommit, OffsetToCommit
@@ -42,19 +42,16 @@ class CountingDisk(SimDisk):
 @pytest.fixture
 def broker() -> BrokerOnDisk:
     broker = BrokerOnDisk(CONFIG, disk=CountingDisk())
-    for key_type, key in ((0, "g"), (1, "t")):
-        broker.ask(request(ApiKey.FIND_COORDINATOR, key=key, key_type=key_type), 3)
+    broker.find_coordinators()
     return broker
 
 
 def drive(broker: BrokerOnDisk, act, count: int = UPDATES) -> None:
     """`act(index, effects)` so often, several to a step."""
     for start in range(0, count, STEP):
-        effects = Effects(broker.now_ms, broker.monotonic_ms)
-        for index in range(start, min(start + STEP, count)):
-            act(index, effects)
-        for operation in effects.storage:
-            broker.disk.apply(operation)
+        some = range(start, min(start + STEP, count))
+        broker.cause(lambda effects, some=some: [act(index, effects) for index in some])
+        broker.operations.clear()
 
 
 def log_bytes(broker: BrokerOnDisk, folder: str) -> int:
@@ -85,7 +82,7 @@ def test_the_transaction_log_is_as_large_as_its_live_ids(broker, how):
 
     def init(index: int, effects: Effects) -> None:
         answers: list = []
-        broker.broker.parts.transactions.init_producer_id(
+        broker.parts.transactions.init_producer_id(
             IDS[index % len(IDS)], 60_000, lambda result, _: answers.append(result.error), effects
         )
         assert answers == [0]
@@ -101,10 +98,8 @@ def test_the_transaction_log_is_as_large_as_its_live_ids(broker, how):
 
 
 def committed(broker: BrokerOnDisk) -> dict[str, list[tuple]]:
-    message = request(ApiKey.OFFSET_FETCH, require_stable=True)
-    message.groups = [
-        struct(message, "OffsetFetchRequestGroup", group_id=group, topics=None) for group in IDS
-    ]
+    asked = [{"group_id": group, "topics": None} for group in IDS]
+    message = request(ApiKey.OFFSET_FETCH, require_stable=True, groups=asked)
     return {
         group.group_id: [
             (p.partition_index, p.committed_offset, p.metadata)
@@ -119,7 +114,7 @@ def committed(broker: BrokerOnDisk) -> dict[str, list[tuple]]:
 def test_the_offsets_log_is_as_large_as_its_live_groups(broker, how):
     folder = "__consumer_offsets-0"
     broker.create_topic("orders", 1)
-    groups = broker.broker.parts.groups
+    groups = broker.parts.groups
 
     def commit(index: int, effects: Effects) -> None:
         offset = OffsetToCommit("orders", 0, index, -1, f"batch {index}")
@@ -140,46 +135,18 @@ def test_the_offsets_log_is_as_large_as_its_live_groups(broker, how):
 def test_offsets_of_transactions_are_the_same_after_compaction(broker):
     """Committed, aborted and plain commits of one group, in turn, over several segments."""
     broker.create_topic("orders", 4)
-    groups, txns = broker.broker.parts.groups, broker.broker.parts.transactions
-    effects = Effects(broker.now_ms, broker.monotonic_ms)
-    given: list = []
-    txns.init_producer_id("t", 60_000, lambda result, _: given.append(result), effects)
-    (producer,) = given
-    for operation in effects.storage:
-        broker.disk.apply(operation)
-    ids = {
-        "transactional_id": "t",
-        "producer_id": producer.producer_id,
-        "producer_epoch": producer.producer_epoch,
-    }
+    producer = broker.producer()
+    assert producer.init() == "NONE"
     for index in range(400):
         if index % 3:
-            message = request(ApiKey.ADD_OFFSETS_TO_TXN, group_id="id-0", **ids)
-            assert broker.ask(message, 3).error_code == 0
-            message = request(
-                ApiKey.TXN_OFFSET_COMMIT, group_id="id-0", generation_id=-1, member_id="", **ids
-            )
-            part = struct(
-                message,
-                "TxnOffsetCommitRequestPartition",
-                partition_index=index % 4,
-                committed_offset=index,
-                committed_leader_epoch=-1,
-                committed_metadata="t" * 100,
-            )
-            message.topics = [
-                struct(message, "TxnOffsetCommitRequestTopic", name="orders", partitions=[part])
-            ]
-            assert broker.ask(message, 3).topics[0].partitions[0].error_code == 0
-            message = request(ApiKey.END_TXN, committed=index % 3 == 1, **ids)
-            assert broker.ask(message, 3).error_code == 0
+            assert producer.add_offsets("id-0") == "NONE"
+            place = ("orders", index % 4, index)
+            told = producer.commit_offset("id-0", *place, metadata="t" * 100, version=3)
+            assert told == "NONE"
+            assert producer.end(commit=index % 3 == 1, version=3) == "NONE"
         else:
-            effects = Effects(broker.now_ms, broker.monotonic_ms)
-            offset = OffsetToCommit("orders", index % 4, index, -1, "p" * 100)
-            wanted = OffsetCommit(group_id="id-0", offsets=(offset,))
-            groups.offset_commit(wanted, lambda *_: None, effects)
-            for operation in effects.storage:
-                broker.disk.apply(operation)
+            plain = offset_commit(index, "orders", index % 4, group_id="id-0")
+            assert broker.ask(plain, 8).topics[0].partitions[0].error_code == 0
     before, bytes_before = committed(broker), log_bytes(broker, "__consumer_offsets-0")
     assert len(before["id-0"]) == 4
     for _ in range(3):
@@ -191,6 +158,6 @@ def test_offsets_of_transactions_are_the_same_after_compaction(broker):
 
 def test_internal_topics_are_compacted_from_the_start(broker):
     for topic in ("__transaction_state", "__consumer_offsets"):
-        log = broker.broker.parts.logs.get(topic, 0)
+        log = broker.log(topic)
         assert log.config.compacts
         assert not log.config.deletes

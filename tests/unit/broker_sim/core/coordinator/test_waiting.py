@@ -9,23 +9,19 @@ import re
 from typing import Any
 
 import pytest
-from support.core.broker_build import BrokerOnDisk, produce_request, request, struct
+from support.core.broker_build import offset_commit, produce_request, request
+from support.core.coordinators import World
+from support.core.log_build import build_batch
 
 from broker_sim.core.effects import Effects
 from broker_sim.core.replica.partition import Partition
 from broker_sim.core.transaction import state_manager
 from txnlog_kafka.wire.errors import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
-from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_kafka.wire.topics import GROUP_METADATA_TOPIC as OFFSETS
 from txnlog_kafka.wire.topics import TRANSACTION_STATE_TOPIC as TRANSACTIONS
 from txnlog_kafka.wire.topics import TopicPartition
 
-ONE_PARTITION = {
-    "offsets.topic.num.partitions": 1,
-    "transaction.state.log.num.partitions": 1,
-    "group.initial.rebalance.delay.ms": 0,
-}
 Asked = tuple[Any, int]
 
 
@@ -33,13 +29,8 @@ class Held:
     """A broker with a producer, "t", and partitions whose high watermark waits for `release`."""
 
     def __init__(self) -> None:
-        self.broker = BrokerOnDisk(ONE_PARTITION)
-        self.broker.create_topic("data", 1)
-        for key_type in (0, 1):
-            message = request(K.FIND_COORDINATOR, key_type=key_type, coordinator_keys=["any"])
-            self.broker.ask(message, 4)
-        self.parts = self.broker.broker.parts
-        self.ids: dict[str, Any] = {}
+        self.broker = World({"group.initial.rebalance.delay.ms": 0})
+        self.parts = self.broker.parts
         given = self.broker.ask(*self.init())
         self.ids = {
             "transactional_id": "t",
@@ -48,34 +39,19 @@ class Held:
         }
 
     def init(self, name: str = "t") -> Asked:
-        return request(
-            K.INIT_PRODUCER_ID,
-            transactional_id=name,
-            transaction_timeout_ms=60_000,
-            producer_id=-1,
-            producer_epoch=-1,
-        ), 4
+        return request(K.INIT_PRODUCER_ID, transactional_id=name, transaction_timeout_ms=60_000), 4
 
     def add_offsets(self) -> Asked:
         return request(K.ADD_OFFSETS_TO_TXN, group_id="g", **self.ids), 3
 
     def add_partitions(self) -> Asked:
-        message = request(
-            K.ADD_PARTITIONS_TO_TXN,
-            **{f"v3_and_below_{name}": value for name, value in self.ids.items()},
-        )
-        topic = struct(message, "AddPartitionsToTxnTopic", name="data", partitions=[0])
-        message.v3_and_below_topics = [topic]
-        return message, 3
+        ids = {f"v3_and_below_{name}": value for name, value in self.ids.items()}
+        topics = [{"name": "data", "partitions": [0]}]
+        return request(K.ADD_PARTITIONS_TO_TXN, **ids, v3_and_below_topics=topics), 3
 
     def produce(self) -> Asked:
-        batch = encode_batch(
-            [Record(None, b"v", self.broker.now_ms)],
-            producer_id=self.ids["producer_id"],
-            producer_epoch=self.ids["producer_epoch"],
-            base_sequence=0,
-            transactional=True,
-        )
+        ids = (self.ids["producer_id"], self.ids["producer_epoch"], 0)
+        batch = build_batch("v", producer=ids, transactional=True)
         return produce_request({("data", 0): batch}, -1, "t"), 12
 
     def end(self) -> Asked:
@@ -83,87 +59,45 @@ class Held:
         return request(K.END_TXN, committed=True, **self.ids), 5
 
     def commit_offset(self, group_id: str = "g") -> Asked:
-        message = request(
-            K.OFFSET_COMMIT,
-            group_id=group_id,
-            generation_id_or_member_epoch=-1,
-            member_id="",
-            group_instance_id=None,
-        )
-        return self._with_offset(message, "OffsetCommitRequest"), 8
+        return offset_commit(7, "data", group_id=group_id), 8
 
     def commit_pending(self) -> Asked:
-        message = request(
-            K.TXN_OFFSET_COMMIT, group_id="g", generation_id=-1, member_id="", **self.ids
-        )
-        return self._with_offset(message, "TxnOffsetCommitRequest"), 5
-
-    def _with_offset(self, message: Any, name: str) -> Any:
-        part = struct(
-            message,
-            f"{name}Partition",
-            partition_index=0,
-            committed_offset=7,
-            committed_leader_epoch=-1,
-            committed_metadata="",
-        )
-        message.topics = [struct(message, f"{name}Topic", name="data", partitions=[part])]
-        return message
+        topics = [{"name": "data", "partitions": [{"partition_index": 0, "committed_offset": 7}]}]
+        return request(K.TXN_OFFSET_COMMIT, group_id="g", topics=topics, **self.ids), 5
 
     def delete_offset(self) -> Asked:
         self.broker.ask(*self.commit_offset())
-        message = request(K.OFFSET_DELETE, group_id="g")
-        part = struct(message, "OffsetDeleteRequestPartition", partition_index=0)
-        message.topics = [
-            struct(message, "OffsetDeleteRequestTopic", name="data", partitions=[part])
-        ]
-        return message, 0
+        topics = [{"name": "data", "partitions": [{"partition_index": 0}]}]
+        return request(K.OFFSET_DELETE, group_id="g", topics=topics), 0
 
     def delete_groups(self) -> Asked:
         self.broker.ask(*self.commit_offset())
         self.broker.ask(*self.commit_offset("h"))
         return request(K.DELETE_GROUPS, groups_names=["g", "no", "h"]), 2
 
-    def join(self) -> Asked:
-        message = request(
-            K.JOIN_GROUP,
-            group_id="new",
-            session_timeout_ms=10_000,
-            rebalance_timeout_ms=10_000,
-            member_id="",
-            group_instance_id=None,
-            protocol_type="consumer",
-            reason=None,
-        )
-        message.protocols = [
-            struct(message, "JoinGroupRequestProtocol", name="range", metadata=b"")
-        ]
-        return message, 9
+    def join(self, group_id: str = "new") -> Asked:
+        return request(
+            K.JOIN_GROUP, group_id=group_id, session_timeout_ms=10_000, rebalance_timeout_ms=10_000,
+            protocol_type="consumer", protocols=[{"name": "range"}],
+        ), 9  # fmt: skip
 
     def write_marker(self) -> Asked:
         self.broker.ask(*self.commit_pending())
-        message = request(K.WRITE_TXN_MARKERS)
-        topic = struct(message, "WritableTxnMarkerTopic", name=OFFSETS, partition_indexes=[0])
-        message.markers = [
-            struct(
-                message,
-                "WritableTxnMarker",
-                producer_id=self.ids["producer_id"],
-                producer_epoch=self.ids["producer_epoch"],
-                transaction_result=True,
-                topics=[topic],
-                coordinator_epoch=0,
-            )
-        ]
-        return message, 1
+        marker = {
+            "producer_id": self.ids["producer_id"],
+            "producer_epoch": self.ids["producer_epoch"],
+            "transaction_result": True,
+            "topics": [{"name": OFFSETS, "partition_indexes": [0]}],
+        }
+        return request(K.WRITE_TXN_MARKERS, markers=[marker]), 1
 
     # ------------------------------------------------------------ the high watermark
 
     def hold(self, topic: str) -> None:
-        self.parts.logs.get(topic, 0).single_replica = False
+        self.broker.log(topic).single_replica = False
 
     def release(self, topic: str) -> None:
-        end = self.parts.logs.get(topic, 0).log_end_offset
+        end = self.broker.log(topic).log_end_offset
         name = TopicPartition(topic, 0)
         self.broker.cause(
             lambda effects: self.parts.replicas.advance_high_watermark(name, end, effects)
@@ -221,12 +155,6 @@ def test_an_answer_waits_for_the_high_watermark_and_comes_once(asks: str, topic:
     assert error_codes(held.broker.asked.answers[key]) <= allowed
 
 
-NOT_COORDINATOR = {
-    "produce": E.NOT_ENOUGH_REPLICAS,
-    "delete_groups": E.NOT_COORDINATOR,
-}
-
-
 @pytest.mark.parametrize(
     ("asks", "topic"), [item for item in WAITING.items() if item[0] != "write_marker"]
 )
@@ -240,7 +168,7 @@ def test_an_answer_that_waits_is_not_coordinator_when_the_shard_is_unloaded(
     held.unload(topic)
     assert held.answers(key) == 1
     told = error_codes(held.broker.asked.answers[key]) - {E.NONE, E.GROUP_ID_NOT_FOUND}
-    assert told == {NOT_COORDINATOR.get(asks, E.NOT_COORDINATOR)}
+    assert told == {E.NOT_ENOUGH_REPLICAS if asks == "produce" else E.NOT_COORDINATOR}
     held.release(topic)
     assert held.answers(key) == 1
 
@@ -270,7 +198,7 @@ def test_no_marker_is_written_before_the_decision_is_committed() -> None:
     message, version = held.end()
     held.hold(TRANSACTIONS)
     held.broker.send(message, version)
-    log = held.parts.logs.get("data", 0)
+    log = held.broker.log("data")
     assert log.log_end_offset == 1
     held.release(TRANSACTIONS)
     assert log.log_end_offset == 2
@@ -285,7 +213,7 @@ def test_a_transaction_is_complete_when_its_markers_are_committed() -> None:
     held.hold("data")
     assert held.broker.ask(message, version).error_code == 0
     held.broker.advance(1_000)  # what is on its way is not sent again
-    log = held.parts.logs.get("data", 0)
+    log = held.broker.log("data")
     assert log.log_end_offset == 2
     assert held.parts.transactions.describe("t").state == "PrepareCommit"
     held.release("data")
@@ -307,9 +235,7 @@ def test_a_group_that_got_a_member_outlives_the_tombstone_that_waited() -> None:
     held.broker.ask(*held.commit_offset())
     held.hold(OFFSETS)
     deleting = held.broker.send(request(K.DELETE_GROUPS, groups_names=["g"]), 2)
-    message, _ = held.join()
-    message.group_id = "g"
-    joining = held.broker.send(message, 3)
+    joining = held.broker.send(held.join("g")[0], 3)
     held.broker.advance(1)
     assert held.answers(joining) == 1
     held.release(OFFSETS)
@@ -337,7 +263,7 @@ def test_a_change_is_cancelled_when_the_handler_raises_before_it_is_appended(
 
 def test_who_waits_for_a_partition_is_told_when_it_is_deleted() -> None:
     held = Held()
-    log = held.parts.logs.get("data", 0)
+    log = held.broker.log("data")
     partition, told = Partition(log), []
     effects = Effects(0, 0)
     partition.when_committed(5, lambda error, _: told.append(error), effects)
@@ -349,7 +275,7 @@ def test_who_waits_for_a_partition_is_told_when_it_is_deleted() -> None:
 
 def test_who_waits_is_told_in_the_order_of_the_appends() -> None:
     held = Held()
-    log = held.parts.logs.get("data", 0)
+    log = held.broker.log("data")
     log.single_replica = False
     partition, told, effects = Partition(log), [], Effects(0, 0)
 
@@ -370,8 +296,8 @@ def test_a_batch_that_waited_is_not_appended_to_a_topic_that_went_meanwhile() ->
     held = Held()
     held.hold(TRANSACTIONS)
     key = held.broker.send(*held.produce())
-    held.broker.ask(request(K.DELETE_TOPICS, topic_names=["data"], timeout_ms=1_000), 5)
+    held.broker.delete_topic("data")
     held.broker.create_topic("data", 1)
     held.release(TRANSACTIONS)
     assert error_codes(held.broker.asked.answers[key]) == {E.UNKNOWN_TOPIC_OR_PARTITION}
-    assert held.parts.logs.get("data", 0).log_end_offset == 0
+    assert held.broker.log("data").log_end_offset == 0

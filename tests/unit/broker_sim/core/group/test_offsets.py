@@ -3,48 +3,29 @@
 from __future__ import annotations
 
 import pytest
-from support.core.coordinators import ONE, ONE_PARTITION, World
+from support.core.coordinators import OFFSETS, World
 
-from broker_sim.core.config import BrokerConfig
-from broker_sim.core.coordinator.partition_writer import PartitionMarker
 from broker_sim.core.effects import Append, Flush
 from broker_sim.core.group.requests import OffsetCommit, OffsetToCommit, TxnOffsetCommit
 from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.topics import TopicPartition
 
 E = ErrorCode
 DAY_MS = 86_400_000
+READS_IN = (("range", bytes.fromhex("0000000000010002696effffffff")),)
 
 
-def txn_commit(world: World, offset: int, producer_id: int = 9, **more) -> ErrorCode:
-    values = {"group_id": "g", "producer_epoch": 0} | more
-    request = TxnOffsetCommit(
-        producer_id=producer_id, offsets=(OffsetToCommit("in", 0, offset),), **values
-    )
-    return world.ask(world.groups.txn_offset_commit, request)["in", 0]
-
-
-def mark(world: World, *, commit: bool, producer_id: int = 9) -> None:
-    """The marker in the log, and the group coordinator told of it."""
-    from txnlog_kafka.wire.records import MarkerType, TransactionMarker
-
-    kind = MarkerType.COMMIT if commit else MarkerType.ABORT
-    marker = TransactionMarker(producer_id, 0, kind, 0)
-    sent = PartitionMarker(TopicPartition("__consumer_offsets", 0), marker, 0)
-    assert world.ask(world.host.append_marker, sent) is E.NONE
-
-
-def build_stable_group(world: World, **more):
-    """One member in generation 1; its JoinGroup answer."""
+def build_stable_group(world: World, **more) -> dict:
+    """One member in generation 1: how it names itself."""
     joining = world.join(requires_known_member_id=False, **more)
     world.advance(3_000)
     (joined,) = joining
+    member = {"generation_id": 1, "member_id": joined.member_id}
     world.sync(
-        generation_id=1, member_id=joined.member_id, assignments={joined.member_id: b"all"},
+        **member, assignments={joined.member_id: b"all"},
         group_instance_id=more.get("group_instance_id"),
     )  # fmt: skip
-    assert world.groups.describe_group("g").state == "Stable"
-    return joined
+    assert world.group_state() == "Stable"
+    return member
 
 
 # ---------------------------------------------------------------- plain commits
@@ -55,24 +36,10 @@ def test_a_commit_is_seen_and_durable_before_its_answer() -> None:
     world = World()
     assert world.commit_offset(5) is E.NONE
     assert world.offset() == (5, E.NONE)
-    assert isinstance(world.disk[-2], Append)
-    assert world.disk[-1] == Flush(("__consumer_offsets-0",))
+    *_, written, flushed = world.operations
+    assert isinstance(written, Append)
+    assert flushed == Flush((written.path,))
     assert world.crashed(loses_unflushed=True).offset() == (5, E.NONE)
-
-
-def test_metadata_and_leader_epoch_come_back_as_they_were() -> None:
-    world = World()
-    offsets = (
-        OffsetToCommit("in", 0, 5, leader_epoch=3, metadata="query-7 ü"),
-        OffsetToCommit("in", 1, 6, metadata=None),
-    )
-    world.ask(world.groups.offset_commit, OffsetCommit(group_id="g", offsets=offsets))
-    for life in (world, world.crashed()):
-        fetched = life.groups.offset_fetch("g", None, require_stable=True).offsets
-        assert [(f.partition, f.committed_offset, f.leader_epoch, f.metadata) for f in fetched] == [
-            (0, 5, 3, "query-7 ü"),
-            (1, 6, -1, ""),
-        ]
 
 
 def test_metadata_over_the_limit_refuses_its_partition_only() -> None:
@@ -82,18 +49,18 @@ def test_metadata_over_the_limit_refuses_its_partition_only() -> None:
         OffsetToCommit("in", 1, 6, metadata="x" * 4096),
         OffsetToCommit("in", 2, 7, metadata="\U0001f600" * 2049),
     )
-    errors = world.ask(world.groups.offset_commit, OffsetCommit(group_id="g", offsets=offsets))
+    errors = world.tell(world.groups.offset_commit, OffsetCommit(group_id="g", offsets=offsets))
     assert [errors["in", p] for p in range(3)] == [
         E.OFFSET_METADATA_TOO_LARGE, E.NONE, E.OFFSET_METADATA_TOO_LARGE,
     ]  # fmt: skip
     txn = TxnOffsetCommit(group_id="g", producer_id=9, producer_epoch=0, offsets=offsets)
-    assert world.ask(world.groups.txn_offset_commit, txn) == errors
+    assert world.tell(world.groups.txn_offset_commit, txn) == errors
 
 
 def test_partitions_that_never_committed_are_minus_one_without_an_error() -> None:
     world = World()
     assert world.offset("nobody") == (-1, E.NONE)
-    assert world.groups.offset_fetch("nobody", None, require_stable=True).offsets == ()
+    assert world.offsets("nobody") == ()
 
 
 @pytest.mark.parametrize(
@@ -120,9 +87,8 @@ def test_a_generation_of_a_group_that_is_not_there(knows, expected) -> None:
 )
 def test_only_the_members_of_the_generation_commit(asked, expected) -> None:
     world = World()
-    joined = build_stable_group(world)
-    more = {"generation_id": 1, "member_id": joined.member_id} | asked
-    assert world.commit_offset(5, **more) is expected
+    member = build_stable_group(world)
+    assert world.commit_offset(5, **member | asked) is expected
     assert world.offset()[0] == (5 if expected is E.NONE else -1)
 
 
@@ -143,19 +109,18 @@ def test_transactional_commits_are_checked_against_generation_member_and_instanc
     asked, expected
 ) -> None:
     world = World()
-    joined = build_stable_group(world, group_instance_id="i")
-    more = {"generation_id": 1, "member_id": joined.member_id, "group_instance_id": "i"} | asked
-    assert txn_commit(world, 5, **more) is expected
+    member = build_stable_group(world, group_instance_id="i") | {"group_instance_id": "i"}
+    assert world.commit_pending(5, **member | asked) is expected
     pending = world.offset(stable=True)[1]
     assert pending is (E.UNSTABLE_OFFSET_COMMIT if expected is E.NONE else E.NONE)
 
 
 def test_transactional_commits_to_a_group_that_is_not_there() -> None:
     world = World()
-    assert txn_commit(world, 5, generation_id=0, member_id="m") is E.ILLEGAL_GENERATION
-    assert txn_commit(world, 5, group_id="") is E.INVALID_GROUP_ID
-    assert txn_commit(world, 5) is E.NONE
-    assert world.groups.describe_group("g").state == "Empty"
+    assert world.commit_pending(5, generation_id=0, member_id="m") is E.ILLEGAL_GENERATION
+    assert world.commit_pending(5, group_id="") is E.INVALID_GROUP_ID
+    assert world.commit_pending(5) is E.NONE
+    assert world.group_state() == "Empty"
 
 
 def test_while_the_assignment_is_awaited_only_transactional_commits_pass() -> None:
@@ -163,19 +128,18 @@ def test_while_the_assignment_is_awaited_only_transactional_commits_pass() -> No
     joining = world.join(requires_known_member_id=False)
     world.advance(3_000)
     member = {"generation_id": 1, "member_id": joining[0].member_id}
-    assert world.groups.describe_group("g").state == "CompletingRebalance"
+    assert world.group_state() == "CompletingRebalance"
     assert world.commit_offset(5, **member) is E.REBALANCE_IN_PROGRESS
-    assert txn_commit(world, 5, **member) is E.NONE
+    assert world.commit_pending(5, **member) is E.NONE
 
 
 def test_while_members_join_the_old_generation_still_commits_and_lives() -> None:
     world = World()
-    joined = build_stable_group(world, session_timeout_ms=10_000, rebalance_timeout_ms=60_000)
+    member = build_stable_group(world, session_timeout_ms=10_000, rebalance_timeout_ms=60_000)
     world.join(requires_known_member_id=False)
-    assert world.groups.describe_group("g").state == "PreparingRebalance"
+    assert world.group_state() == "PreparingRebalance"
     for _ in range(4):
         world.advance(8_000)
-        member = {"generation_id": 1, "member_id": joined.member_id}
         assert world.commit_offset(5, **member) is E.NONE
 
 
@@ -188,15 +152,15 @@ def test_while_members_join_the_old_generation_still_commits_and_lives() -> None
 def test_pending_offsets_are_invisible_until_the_marker(commits, crashes) -> None:
     world = World()
     world.commit_offset(1)
-    assert txn_commit(world, 8) is E.NONE
+    assert world.commit_pending(8) is E.NONE
     if crashes:
         world = world.crashed()
     assert world.offset() == (1, E.NONE)
     assert world.offset(stable=True) == (-1, E.UNSTABLE_OFFSET_COMMIT)
-    mark(world, commit=commits)
+    world.mark(commit=commits)
     expected = (8 if commits else 1, E.NONE)
     assert world.offset(stable=True) == expected
-    mark(world, commit=not commits)
+    world.mark(commit=not commits)
     assert world.offset(stable=True) == expected
     assert world.crashed().offset(stable=True) == expected
 
@@ -205,26 +169,26 @@ def test_only_the_partitions_of_the_transaction_are_unstable() -> None:
     world = World()
     world.commit_offset(1)
     world.commit_offset(2, topic="other")
-    txn_commit(world, 8)
-    fetched = world.groups.offset_fetch("g", None, require_stable=True).offsets
-    assert {f.topic: f.error for f in fetched} == {"in": E.UNSTABLE_OFFSET_COMMIT, "other": E.NONE}
+    world.commit_pending(8)
+    told = {f.topic: f.error for f in world.offsets()}
+    assert told == {"in": E.UNSTABLE_OFFSET_COMMIT, "other": E.NONE}
 
 
 def test_as_in_kafka_all_offsets_does_not_name_what_is_pending_only() -> None:
     world = World()
-    txn_commit(world, 8)
-    assert world.groups.offset_fetch("g", None, require_stable=True).offsets == ()
+    world.commit_pending(8)
+    assert world.offsets() == ()
     assert world.offset(stable=True) == (-1, E.UNSTABLE_OFFSET_COMMIT)
 
 
 def test_two_transactions_on_one_group_are_decided_apart() -> None:
     world = World()
-    txn_commit(world, 8, producer_id=1)
-    txn_commit(world, 9, producer_id=2)
-    mark(world, commit=True, producer_id=1)
+    world.commit_pending(8, producer_id=1)
+    world.commit_pending(9, producer_id=2)
+    world.mark(commit=True, producer_id=1)
     assert world.offset() == (8, E.NONE)
     assert world.offset(stable=True)[1] is E.UNSTABLE_OFFSET_COMMIT
-    mark(world, commit=False, producer_id=2)
+    world.mark(commit=False, producer_id=2)
     assert world.offset(stable=True) == (8, E.NONE)
 
 
@@ -232,9 +196,9 @@ def test_two_transactions_on_one_group_are_decided_apart() -> None:
 @pytest.mark.parametrize("crashes", [True, False])
 def test_the_commit_later_in_the_log_wins_over_the_later_marker(crashes) -> None:
     world = World()
-    txn_commit(world, 8)
+    world.commit_pending(8)
     world.commit_offset(5)
-    mark(world, commit=True)
+    world.mark(commit=True)
     if crashes:
         world = world.crashed()
     assert world.offset(stable=True) == (5, E.NONE)
@@ -242,30 +206,12 @@ def test_the_commit_later_in_the_log_wins_over_the_later_marker(crashes) -> None
 
 def test_a_refused_append_commits_nothing() -> None:
     world = World()
-    world.host.refusals["__consumer_offsets", 0] = E.NOT_ENOUGH_REPLICAS
+    world.refuse(*OFFSETS, E.NOT_ENOUGH_REPLICAS)
     assert world.commit_offset(5) is E.COORDINATOR_NOT_AVAILABLE
-    assert txn_commit(world, 5) is E.COORDINATOR_NOT_AVAILABLE
-    world.host.refusals["__consumer_offsets", 0] = E.INVALID_PRODUCER_EPOCH
-    assert txn_commit(world, 5) is E.INVALID_PRODUCER_EPOCH
+    assert world.commit_pending(5) is E.COORDINATOR_NOT_AVAILABLE
+    world.refuse(*OFFSETS, E.INVALID_PRODUCER_EPOCH)
+    assert world.commit_pending(5) is E.INVALID_PRODUCER_EPOCH
     assert world.offset(stable=True) == (-1, E.NONE)
-
-
-def test_a_partition_that_is_not_here() -> None:
-    world = World()
-    world.commit_offset(1)
-    world.step(world.groups.unload, 0)
-    expected = E.NOT_COORDINATOR
-    assert world.commit_offset(5) is expected
-    assert txn_commit(world, 5) is expected
-    assert world.groups.offset_fetch("g", None, require_stable=False).error is expected
-    assert world.groups.describe_group("g").error is expected
-    assert world.ask(world.groups.delete_groups, ["g"]) == {"g": expected}
-    assert world.ask(world.groups.offset_delete, "g", [("in", 0)]).error is expected
-    assert world.join()[0].error is expected
-    heartbeat = world.step(world.groups.heartbeat, "g", member_id="m", generation_id=1)
-    assert heartbeat is expected
-    listing = world.groups.list_groups()
-    assert (listing.error, listing.groups) == (E.NONE, ())
 
 
 # ---------------------------------------------------------------- deletion and expiry
@@ -274,69 +220,55 @@ def test_a_partition_that_is_not_here() -> None:
 def test_offset_delete_removes_committed_and_pending_ones() -> None:
     world = World()
     world.commit_offset(1)
-    txn_commit(world, 8)
-    result = world.ask(world.groups.offset_delete, "g", [("in", 0), ("in", 5)])
+    world.commit_pending(8)
+    result = world.tell(world.groups.offset_delete, "g", [("in", 0), ("in", 5)])
     assert result.partitions == {("in", 0): E.NONE, ("in", 5): E.NONE}
-    mark(world, commit=True)
+    world.mark(commit=True)
     for life in (world, world.crashed(loses_unflushed=True)):
         assert life.offset(stable=True) == (-1, E.NONE)
-    assert world.ask(world.groups.offset_delete, "no", []).error is E.GROUP_ID_NOT_FOUND
-    assert world.ask(world.groups.offset_delete, "", []).error is E.INVALID_GROUP_ID
+    assert world.tell(world.groups.offset_delete, "no", []).error is E.GROUP_ID_NOT_FOUND
+    assert world.tell(world.groups.offset_delete, "", []).error is E.INVALID_GROUP_ID
 
 
 def test_offset_delete_spares_what_a_living_group_reads() -> None:
     world = World()
-    subscription = bytes.fromhex("0000000000010002696effffffff")
-    joined = build_stable_group(world, protocols=(("range", subscription),))
-    member = {"generation_id": 1, "member_id": joined.member_id}
+    member = build_stable_group(world, protocols=READS_IN)
     world.commit_offset(1, **member)
     world.commit_offset(2, topic="old", **member)
-    result = world.ask(world.groups.offset_delete, "g", [("in", 0), ("old", 0)])
+    result = world.tell(world.groups.offset_delete, "g", [("in", 0), ("old", 0)])
     assert result.partitions == {("in", 0): E.GROUP_SUBSCRIBED_TO_TOPIC, ("old", 0): E.NONE}
     assert (world.offset()[0], world.offset(topic="old")[0]) == (1, -1)
 
 
-def test_offset_delete_refuses_a_living_group_that_is_not_of_consumers() -> None:
+def test_what_of_a_living_group_is_not_deleted() -> None:
     world = World()
-    build_stable_group(world, protocol_type="connect")
-    result = world.ask(world.groups.offset_delete, "g", [("in", 0)])
+    build_stable_group(world, protocol_type="connect")  # not of consumers
+    result = world.tell(world.groups.offset_delete, "g", [("in", 0)])
     assert result.error is E.NON_EMPTY_GROUP
+    assert world.tell(world.groups.delete_groups, ["g"]) == {"g": E.NON_EMPTY_GROUP}
 
 
 def test_a_deleted_group_stays_deleted_with_all_its_offsets() -> None:
     world = World()
     world.commit_offset(1)
-    txn_commit(world, 8)
+    world.commit_pending(8)
     world.commit_offset(1, group_id="kept")
-    answers = world.ask(world.groups.delete_groups, ["g", "unknown"])
+    answers = world.tell(world.groups.delete_groups, ["g", "unknown", "g"])
     assert answers == {"g": E.NONE, "unknown": E.GROUP_ID_NOT_FOUND}
-    mark(world, commit=True)
+    world.mark(commit=True)
     for life in (world, world.crashed(loses_unflushed=True)):
         assert life.offset(stable=True) == (-1, E.NONE)
         assert [row.group_id for row in life.groups.list_groups().groups] == ["kept"]
-
-
-def test_a_group_that_is_named_twice_is_deleted_once() -> None:
-    world = World()
-    world.commit_offset(1)
-    assert world.ask(world.groups.delete_groups, ["g", "g"]) == {"g": E.NONE}
-
-
-def test_a_living_group_is_not_deleted() -> None:
-    world = World()
-    build_stable_group(world)
-    assert world.ask(world.groups.delete_groups, ["g"]) == {"g": E.NON_EMPTY_GROUP}
 
 
 def test_offsets_of_a_deleted_topic_do_not_greet_a_new_one() -> None:
     world = World()
     world.commit_offset(1)
     world.commit_offset(1, topic="kept")
-    txn_commit(world, 8, group_id="h")
-    world.step(world.groups.on_partitions_deleted, [("in", 0)])
-    mark(world, commit=True)
-    assert world.offset()[0] == -1
-    assert world.offset("h")[0] == -1
+    world.commit_pending(8, group_id="h")
+    world.call(world.groups.on_partitions_deleted, [("in", 0)])
+    world.mark(commit=True)
+    assert (world.offset()[0], world.offset("h")[0]) == (-1, -1)
     assert world.offset(topic="kept")[0] == 1
 
 
@@ -352,26 +284,24 @@ def test_offsets_expire_after_their_retention_and_the_empty_group_with_them() ->
     assert world.crashed().groups.list_groups().groups == ()
 
 
-def test_pending_offsets_keep_the_group_and_what_they_replace() -> None:
+def test_pending_offsets_keep_what_they_replace() -> None:
     world = World()
     world.commit_offset(1)
-    txn_commit(world, 8)
-    txn_commit(world, 8, group_id="pending-only")
+    world.commit_pending(8)
     world.advance(8 * DAY_MS)
     assert world.offset() == (1, E.NONE)
-    assert len(world.groups.list_groups().groups) == 2
-    mark(world, commit=False)
+    world.mark(commit=False)
     world.advance(600_000)
     assert world.groups.list_groups().groups == ()
 
 
 def test_a_deleted_pending_offset_does_not_keep_the_group() -> None:
     world = World()
-    txn_commit(world, 8)
-    world.ask(world.groups.offset_delete, "g", [("in", 0)])
+    world.commit_pending(8)
+    world.tell(world.groups.offset_delete, "g", [("in", 0)])
     world.advance(600_000)
     assert world.groups.list_groups().groups == ()
-    mark(world, commit=True)
+    world.mark(commit=True)
     assert world.offset()[0] == -1
 
 
@@ -386,36 +316,28 @@ def test_a_group_nobody_has_joined_yet_goes_with_the_next_sweep() -> None:
 
 def test_offsets_of_a_group_with_members_expire_only_for_topics_it_left() -> None:
     world = World()
-    subscription = bytes.fromhex("0000000000010002696effffffff")
-    joined = build_stable_group(
-        world, protocols=(("range", subscription),), session_timeout_ms=1_800_000
-    )
-    member = {"generation_id": 1, "member_id": joined.member_id}
+    member = build_stable_group(world, protocols=READS_IN, session_timeout_ms=1_800_000)
     world.commit_offset(1, **member)
     world.commit_offset(2, topic="left", **member)
     for _ in range(8 * 72):
         world.advance(1_200_000)
-        heartbeat = world.step(world.groups.heartbeat, "g", **member)
-        assert heartbeat is E.NONE
+        assert world.heartbeat(**member) is E.NONE
     assert (world.offset()[0], world.offset(topic="left")[0]) == (1, -1)
 
 
-def test_a_retention_of_the_request_replaces_the_brokers() -> None:
+@pytest.mark.parametrize("retention_time_ms", [1_000, -2])
+def test_a_retention_of_the_request_replaces_the_brokers(retention_time_ms) -> None:
+    """Also one that is over already."""
     world = World()
-    world.commit_offset(1, retention_time_ms=1_000)
-    world.advance(600_000)
-    assert world.offset()[0] == -1
-
-
-def test_a_retention_that_is_over_already_is_not_the_brokers() -> None:
-    world = World()
-    world.commit_offset(1, retention_time_ms=-2)
+    world.commit_offset(1, retention_time_ms=retention_time_ms)
     world.advance(600_000)
     assert world.offset()[0] == -1
 
 
 def test_without_flush_on_commit_commits_are_not_flushed() -> None:
-    world = World(BrokerConfig(ONE_PARTITION | {"flush.on.commit": False}))
+    world = World({"flush.on.commit": "false"})
+    before = len(world.operations)
     world.commit_offset(1)
-    assert not [operation for operation in world.disk if isinstance(operation, Flush)]
-    assert ONE.boolean("flush.on.commit")
+    written = world.operations[before:]
+    assert written
+    assert not any(isinstance(operation, Flush) for operation in written)

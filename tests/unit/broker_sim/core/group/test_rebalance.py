@@ -5,10 +5,8 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from support.core.coordinators import ONE_PARTITION, World
-from support.core.group_calls import heartbeat, leave, state
+from support.core.coordinators import OFFSETS, World
 
-from broker_sim.core.config import BrokerConfig
 from broker_sim.core.group.classic_group import ClassicGroup
 from broker_sim.core.group.requests import LeavingMember
 from broker_sim.core.group.states import VALID_PREVIOUS_GROUP_STATES, GroupState
@@ -32,7 +30,7 @@ def build_group(world: World, count: int = 2, **more) -> list:
             generation_id=generation_id, member_id=answer.member_id,
             assignments=shares if answer.member_id == answer.leader else {},
         )  # fmt: skip
-    assert state(world) == "Stable"
+    assert world.group_state() == "Stable"
     return answers
 
 
@@ -70,13 +68,13 @@ def test_a_first_member_waits_the_initial_delay_with_the_id_it_was_given() -> No
     world = World()
     (required,) = world.join(client_id="app")
     assert required.error is E.MEMBER_ID_REQUIRED
-    assert required.member_id == "app-uuid-1"
+    assert required.member_id.startswith("app-")
     joining = world.join(member_id=required.member_id, client_id="app")
     world.advance(2_999)
     assert joining == []
     world.advance(1)
     (answer,) = joining
-    assert (answer.error, answer.generation_id, answer.leader) == (E.NONE, 1, "app-uuid-1")
+    assert (answer.error, answer.generation_id, answer.leader) == (E.NONE, 1, required.member_id)
     assert (answer.protocol_type, answer.protocol_name) == ("consumer", "range")
     assert [member.metadata for member in answer.members] == [b"sub"]
 
@@ -144,18 +142,18 @@ def test_a_sync_must_know_its_generation_and_protocol(more, expected) -> None:
 
 def test_heartbeats_in_each_state() -> None:
     world = World()
-    assert heartbeat(world, "m", 1) is E.UNKNOWN_MEMBER_ID
+    assert world.heartbeat("m", 1) is E.UNKNOWN_MEMBER_ID
     (member,) = build_group(world, 1)
-    assert heartbeat(world, member.member_id, 1) is E.NONE
-    assert heartbeat(world, member.member_id, 0) is E.ILLEGAL_GENERATION
-    assert heartbeat(world, "other", 1) is E.UNKNOWN_MEMBER_ID
-    assert heartbeat(world, member.member_id, 1, "i") is E.UNKNOWN_MEMBER_ID
+    assert world.heartbeat(member.member_id, 1) is E.NONE
+    assert world.heartbeat(member.member_id, 0) is E.ILLEGAL_GENERATION
+    assert world.heartbeat("other", 1) is E.UNKNOWN_MEMBER_ID
+    assert world.heartbeat(member.member_id, 1, "i") is E.UNKNOWN_MEMBER_ID
     joining = world.join(**OLD)
-    assert heartbeat(world, member.member_id, 1) is E.REBALANCE_IN_PROGRESS
+    assert world.heartbeat(member.member_id, 1) is E.REBALANCE_IN_PROGRESS
     world.join(member_id=member.member_id)
     (joined,) = joining
-    assert state(world) == "CompletingRebalance"
-    assert heartbeat(world, joined.member_id, 2) is E.NONE
+    assert world.group_state() == "CompletingRebalance"
+    assert world.heartbeat(joined.member_id, 2) is E.NONE
 
 
 def test_a_rebalance_ends_at_once_when_all_are_back() -> None:
@@ -176,12 +174,12 @@ def test_a_rebalance_goes_on_without_the_missing_after_its_timeout() -> None:
     returning = world.join(member_id=first.member_id, session_timeout_ms=60_000)
     world.advance(19_999)
     assert joining == returning == []
-    assert heartbeat(world, second.member_id, 1) is E.REBALANCE_IN_PROGRESS
+    assert world.heartbeat(second.member_id, 1) is E.REBALANCE_IN_PROGRESS
     world.advance(1)
     (answer,) = joining
     assert (answer.error, answer.generation_id) == (E.NONE, 2)
     assert second.member_id not in {m.member_id for m in returning[0].members}
-    assert heartbeat(world, second.member_id, 1) is E.UNKNOWN_MEMBER_ID
+    assert world.heartbeat(second.member_id, 1) is E.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.invariant(45)
@@ -189,10 +187,10 @@ def test_a_silent_member_loses_its_session_and_the_others_rebalance() -> None:
     world = World()
     first, second = build_group(world, 2, session_timeout_ms=10_000)
     world.advance(6_000)
-    assert heartbeat(world, first.member_id, 1) is E.NONE
+    assert world.heartbeat(first.member_id, 1) is E.NONE
     world.advance(4_000)
-    assert state(world) == "PreparingRebalance"
-    assert heartbeat(world, second.member_id, 1) is E.UNKNOWN_MEMBER_ID
+    assert world.group_state() == "PreparingRebalance"
+    assert world.heartbeat(second.member_id, 1) is E.UNKNOWN_MEMBER_ID
     (answer,) = world.join(member_id=first.member_id)
     assert (answer.generation_id, answer.leader) == (2, first.member_id)
 
@@ -202,7 +200,7 @@ def test_when_the_last_member_is_gone_the_group_is_empty_and_keeps_its_generatio
     (member,) = build_group(world, 1, session_timeout_ms=10_000)
     world.commit_offset(4, generation_id=1, member_id=member.member_id)
     world.advance(10_000)
-    assert state(world) == "Empty"
+    assert world.group_state() == "Empty"
     for life in (world, world.crashed()):
         assert life.offset() == (4, E.NONE)
         joining = life.join(**OLD)
@@ -217,10 +215,10 @@ def test_a_member_that_never_syncs_is_removed_after_the_rebalance_timeout() -> N
     world.advance(6_000)
     leader, follower = (answer for (answer,) in joining)
     world.sync(generation_id=1, member_id=leader.member_id, assignments={})
-    assert state(world) == "Stable"
+    assert world.group_state() == "Stable"
     world.advance(30_000)
-    assert state(world) == "PreparingRebalance"
-    assert heartbeat(world, follower.member_id, 1) is E.UNKNOWN_MEMBER_ID
+    assert world.group_state() == "PreparingRebalance"
+    assert world.heartbeat(follower.member_id, 1) is E.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize("is_leader", [True, False])
@@ -231,17 +229,17 @@ def test_a_join_without_a_change_is_answered_from_the_generation_unless_by_the_l
     leader, follower = build_group(world, 2)
     answers = world.join(member_id=(leader if is_leader else follower).member_id)
     if is_leader:
-        assert (answers, state(world)) == ([], "PreparingRebalance")
+        assert (answers, world.group_state()) == ([], "PreparingRebalance")
     else:
         assert (answers[0].generation_id, answers[0].members) == (1, ())
-        assert state(world) == "Stable"
+        assert world.group_state() == "Stable"
 
 
 def test_a_join_with_other_metadata_rebalances() -> None:
     world = World()
     _, follower = build_group(world, 2)
     answers = world.join(member_id=follower.member_id, protocols=(("range", b"more"),))
-    assert (answers, state(world)) == ([], "PreparingRebalance")
+    assert (answers, world.group_state()) == ([], "PreparingRebalance")
 
 
 def test_while_the_assignment_is_awaited_a_lost_join_answer_is_given_again() -> None:
@@ -273,18 +271,18 @@ def test_an_assignment_that_cannot_be_stored_is_given_to_nobody() -> None:
     joining = world.join(**OLD, **LONG)
     world.advance(3_000)
     (member,) = joining
-    world.host.refusals["__consumer_offsets", 0] = E.NOT_ENOUGH_REPLICAS
+    world.refuse(*OFFSETS, E.NOT_ENOUGH_REPLICAS)
     (answer,) = world.sync(generation_id=1, member_id=member.member_id, assignments={})
     assert answer.error is E.COORDINATOR_NOT_AVAILABLE
-    assert state(world) == "PreparingRebalance"
-    world.host.refusals.clear()
+    assert world.group_state() == "PreparingRebalance"
+    world.refusals.clear()
     (again,) = world.join(member_id=member.member_id)
     assert again.generation_id == 2
 
 
 def test_a_group_that_cannot_be_stored_is_not_created() -> None:
     world = World()
-    world.host.refusals["__consumer_offsets", 0] = E.NOT_LEADER_OR_FOLLOWER
+    world.refuse(*OFFSETS, E.NOT_LEADER_OR_FOLLOWER)
     assert world.join()[0].error is E.NOT_COORDINATOR
     assert world.groups.list_groups().groups == ()
 
@@ -314,9 +312,9 @@ def test_a_rebalance_that_all_have_left_takes_members_with_other_protocols() -> 
     world = World()
     (parked,) = [world.join(**(OLD | LONG), protocols=(("range", b""),))]
     (member_id,) = world.groups.describe_group("g").members
-    assert leave(world, LeavingMember(member_id.member_id)) == [E.NONE]
+    assert world.leave(LeavingMember(member_id.member_id)) == [E.NONE]
     assert parked[0].error is E.UNKNOWN_MEMBER_ID
-    assert state(world) == "PreparingRebalance"
+    assert world.group_state() == "PreparingRebalance"
     (refused,) = world.join(**(OLD | LONG), protocol_type="connect")
     assert refused.error is E.INCONSISTENT_GROUP_PROTOCOL
     newcomer = world.join(**(OLD | LONG), protocols=(("sticky", b""),))
@@ -325,42 +323,42 @@ def test_a_rebalance_that_all_have_left_takes_members_with_other_protocols() -> 
 
 
 def test_a_full_group_takes_no_more() -> None:
-    world = World(BrokerConfig(ONE_PARTITION | {"group.max.size": 2}))
+    world = World({"group.max.size": 2})
     first, _ = build_group(world, 2)
     (refused,) = world.join(**OLD)
     assert refused.error is E.GROUP_MAX_SIZE_REACHED
     world.join(member_id=first.member_id)
-    assert state(world) == "PreparingRebalance"
+    assert world.group_state() == "PreparingRebalance"
 
 
 def test_leaving_makes_the_rest_rebalance_and_the_last_one_empties_the_group() -> None:
     world = World()
     first, second = build_group(world, 2)
-    assert leave(world, LeavingMember("other")) == [E.UNKNOWN_MEMBER_ID]
-    assert leave(world, LeavingMember(first.member_id)) == [E.NONE]
-    assert state(world) == "PreparingRebalance"
+    assert world.leave(LeavingMember("other")) == [E.UNKNOWN_MEMBER_ID]
+    assert world.leave(LeavingMember(first.member_id)) == [E.NONE]
+    assert world.group_state() == "PreparingRebalance"
     (answer,) = world.join(member_id=second.member_id)
     assert (answer.generation_id, answer.leader) == (2, second.member_id)
-    assert leave(world, LeavingMember(second.member_id)) == [E.NONE]
-    assert state(world) == "Empty"
+    assert world.leave(LeavingMember(second.member_id)) == [E.NONE]
+    assert world.group_state() == "Empty"
     assert world.timers.keys() == World().timers.keys()
 
 
 def test_leaving_with_a_given_id_and_leaving_an_unknown_group() -> None:
     world = World()
     (required,) = world.join()
-    assert leave(world, LeavingMember(required.member_id)) == [E.NONE]
+    assert world.leave(LeavingMember(required.member_id)) == [E.NONE]
     assert world.join(member_id=required.member_id)[0].error is E.UNKNOWN_MEMBER_ID
-    result = world.step(world.groups.leave_group, "none", [LeavingMember("m")])
+    result = world.call(world.groups.leave_group, "none", [LeavingMember("m")])
     assert result.members == ((LeavingMember("m"), E.UNKNOWN_MEMBER_ID),)
-    assert world.step(world.groups.leave_group, "", []).error is E.INVALID_GROUP_ID
+    assert world.call(world.groups.leave_group, "", []).error is E.INVALID_GROUP_ID
 
 
 def test_leaving_while_others_wait_in_the_initial_delay() -> None:
     world = World()
     joining = [world.join(**OLD), world.join(**OLD)]
     member_id = world.groups.describe_group("g").members[0].member_id
-    assert leave(world, LeavingMember(member_id)) == [E.NONE]
+    assert world.leave(LeavingMember(member_id)) == [E.NONE]
     assert joining[0][0].error is E.UNKNOWN_MEMBER_ID
     world.advance(6_000)
     assert joining[1][0].generation_id == 1
@@ -378,20 +376,20 @@ def test_members_live_on_after_a_crash_and_lose_their_session_when_silent() -> N
     world = World()
     first, second = build_group(world, 2, session_timeout_ms=20_000)
     world = world.crashed()
-    assert state(world) == "Stable"
+    assert world.group_state() == "Stable"
     world.advance(15_000)
-    assert heartbeat(world, first.member_id, 1) is E.NONE
+    assert world.heartbeat(first.member_id, 1) is E.NONE
     (answer,) = world.sync(generation_id=1, member_id=first.member_id)
     assert answer.assignment == first.member_id.encode()
     world.advance(5_000)
-    assert state(world) == "PreparingRebalance"
-    assert heartbeat(world, second.member_id, 1) is E.UNKNOWN_MEMBER_ID
+    assert world.group_state() == "PreparingRebalance"
+    assert world.heartbeat(second.member_id, 1) is E.UNKNOWN_MEMBER_ID
 
 
 def test_an_unloaded_partition_sends_its_parked_members_away() -> None:
     world = World()
     joining = world.join(**OLD)
-    world.step(world.groups.unload, 0)
+    world.call(world.groups.unload, 0)
     assert joining[0].error is E.NOT_COORDINATOR
     world.advance(400_000)
     assert len(joining) == 1

@@ -1,74 +1,52 @@
 """Loading, moving and losing a partition of the offsets log, and field bugs that concern groups.
 
-The names B23 to B29 are those of the field bugs in `docs/internals/faults.md`.
+The names B23 to B29 are those of the field bugs in `docs/faults.md`.
 """
 
 from __future__ import annotations
 
 import pytest
-from support.core.broker_build import BrokerOnDisk, request
-from support.core.coordinators import ONE_PARTITION, World
+from support.core.broker_build import GROUP, BrokerOnDisk, request
+from support.core.coordinators import OFFSETS, World
 
-from broker_sim.core.config import BrokerConfig
 from broker_sim.core.coordinator.partition_writer import PartitionMarker
-from broker_sim.core.group.requests import (
-    LeavingMember,
-    OffsetCommit,
-    OffsetToCommit,
-    TxnOffsetCommit,
-)
+from broker_sim.core.group.requests import LeavingMember, OffsetCommit, OffsetToCommit
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import MarkerType, TransactionMarker
-from txnlog_kafka.wire.topics import TopicPartition
 
 E, K = ErrorCode, ApiKey
-OFFSETS = ("__consumer_offsets", 0)
 DAY_MS = 86_400_000
 
 
-def txn_commit(world: World, offset: int, *, topic: str = "in", producer_id: int = 9) -> ErrorCode:
-    asked = TxnOffsetCommit(
-        group_id="g",
-        producer_id=producer_id,
-        producer_epoch=0,
-        offsets=(OffsetToCommit(topic, 0, offset),),
-    )
-    return world.ask(world.groups.txn_offset_commit, asked)[topic, 0]
-
-
-def mark(world: World, *, commits: bool, producer_id: int = 9) -> ErrorCode:
-    kind = MarkerType.COMMIT if commits else MarkerType.ABORT
-    marker = TransactionMarker(producer_id, 0, kind, 0)
-    sent = PartitionMarker(TopicPartition(*OFFSETS), marker, 0)
-    return world.ask(world.host.append_marker, sent)
-
-
 def stable_member(world: World, **more) -> str:
-    joining = world.join(requires_known_member_id=False, **more)
-    world.advance(3_000)
-    (joined,) = joining
+    (joined,) = joining(world, **more)
     member_id = joined.member_id
     world.sync(generation_id=1, member_id=member_id, assignments={member_id: b"all"})
-    assert world.groups.describe_group("g").state == "Stable"
+    assert world.group_state() == "Stable"
     return member_id
 
 
-def answers(world: World, member_id: str) -> dict[str, ErrorCode]:
+def joining(world: World, **more) -> list:
+    answers = world.join(requires_known_member_id=False, **more)
+    world.advance(3_000)
+    return answers
+
+
+def all_answers(world: World, member_id: str) -> dict[str, ErrorCode]:
     """What every request to the group is answered."""
     groups = world.groups
     member = {"member_id": member_id, "generation_id": 1}
-    to_commit = OffsetCommit(group_id="g", offsets=(OffsetToCommit("in", 0, 1),), **member)
     return {
         "JoinGroup": world.join(member_id=member_id)[0].error,
         "SyncGroup": world.sync(**member)[0].error,
-        "Heartbeat": world.step(groups.heartbeat, "g", **member),
-        "LeaveGroup": world.step(groups.leave_group, "g", [LeavingMember(member_id)]).error,
-        "OffsetCommit": world.ask(groups.offset_commit, to_commit)["in", 0],
-        "TxnOffsetCommit": txn_commit(world, 1),
+        "Heartbeat": world.heartbeat(**member),
+        "LeaveGroup": world.call(groups.leave_group, "g", [LeavingMember(member_id)]).error,
+        "OffsetCommit": world.commit_offset(1, **member),
+        "TxnOffsetCommit": world.commit_pending(1),
         "OffsetFetch": groups.offset_fetch("g", None, require_stable=True).error,
-        "OffsetDelete": world.ask(groups.offset_delete, "g", [("in", 0)]).error,
-        "DeleteGroups": world.ask(groups.delete_groups, ["g"])["g"],
+        "OffsetDelete": world.tell(groups.offset_delete, "g", [("in", 0)]).error,
+        "DeleteGroups": world.tell(groups.delete_groups, ["g"])["g"],
         "DescribeGroups": groups.describe_group("g").error,
     }
 
@@ -76,8 +54,8 @@ def answers(world: World, member_id: str) -> dict[str, ErrorCode]:
 def test_another_brokers_groups_are_refused_and_not_listed() -> None:
     world = World()
     member_id = stable_member(world)
-    world.step(world.groups.unload, 0)
-    assert set(answers(world, member_id).values()) == {E.NOT_COORDINATOR}
+    world.call(world.groups.unload, 0)
+    assert set(all_answers(world, member_id).values()) == {E.NOT_COORDINATOR}
     listed = world.groups.list_groups()
     assert (listed.error, listed.groups) == (E.NONE, ())
 
@@ -86,11 +64,11 @@ def test_another_brokers_groups_are_refused_and_not_listed() -> None:
 def test_b23_a_decided_but_unmarked_offset_is_unstable_and_then_the_new_one() -> None:
     world = World()
     world.commit_offset(1)
-    txn_commit(world, 8)
+    world.commit_pending(8)
     for _ in range(2):
         assert world.offset(stable=True)[1] is E.UNSTABLE_OFFSET_COMMIT
         world = world.crashed()
-    assert mark(world, commits=True) is E.NONE
+    assert world.mark(commit=True) is E.NONE
     assert world.offset(stable=True) == (8, E.NONE)
     assert world.crashed().offset(stable=True) == (8, E.NONE)
 
@@ -98,16 +76,12 @@ def test_b23_a_decided_but_unmarked_offset_is_unstable_and_then_the_new_one() ->
 @pytest.mark.invariant(32)
 def test_b24_the_marker_is_answered_after_its_offsets_can_be_read() -> None:
     world = World()
-    txn_commit(world, 8)
+    world.commit_pending(8)
     seen = []
-    told = world.groups.on_marker
-
-    def on_marker(*args) -> None:
-        told(*args)
-        seen.append(world.offset(stable=True))
-
-    world.groups.on_marker = on_marker
-    assert mark(world, commits=True) is E.NONE
+    marker = TransactionMarker(9, 0, MarkerType.COMMIT, 0)
+    sent = PartitionMarker(OFFSETS, marker, 0)
+    append = world.parts.markers.append_here
+    world.call(append, sent, lambda *_: seen.append(world.offset(stable=True)))
     assert seen == [(8, E.NONE)]
 
 
@@ -115,47 +89,45 @@ def test_b24_the_marker_is_answered_after_its_offsets_can_be_read() -> None:
 @pytest.mark.parametrize("commits", [True, False])
 def test_b25_a_group_of_pending_offsets_outlives_the_retention(commits: bool) -> None:
     world = World()
-    txn_commit(world, 8)
+    world.commit_pending(8)
     world.advance(30 * DAY_MS)
     assert [group.group_id for group in world.groups.list_groups().groups] == ["g"]
-    mark(world, commits=commits)
+    world.mark(commit=commits)
     assert world.offset()[0] == (8 if commits else -1)
     world.advance(DAY_MS)
     assert world.groups.list_groups().groups == ()
 
 
 def test_b25_offsets_do_not_expire_while_their_group_rebalances() -> None:
-    expiry = {"offsets.retention.minutes": 1, "offsets.retention.check.interval.ms": 10_000}
-    world = World(BrokerConfig(ONE_PARTITION | expiry))
+    world = World({"offsets.retention.minutes": 1, "offsets.retention.check.interval.ms": 10_000})
     reads_in = (("range", bytes.fromhex("0000000000010002696effffffff")),)
     first = stable_member(world, protocols=reads_in, rebalance_timeout_ms=600_000)
     assert world.commit_offset(1, topic="left", member_id=first, generation_id=1) is E.NONE
     parked = world.join(requires_known_member_id=False, protocols=reads_in)
     for _ in range(12):
         world.advance(20_000)
-        told = world.step(world.groups.heartbeat, "g", member_id=first, generation_id=1)
-        assert told is E.REBALANCE_IN_PROGRESS
+        assert world.heartbeat(first, 1) is E.REBALANCE_IN_PROGRESS
     assert world.offset(topic="left")[0] == 1
     world.join(member_id=first, protocols=reads_in)
     (joined,) = parked
     for member_id in (joined.member_id, first):
         world.sync(generation_id=2, member_id=member_id)
     world.advance(20_000)
-    assert world.groups.describe_group("g").state == "Stable"
+    assert world.group_state() == "Stable"
     assert world.offset(topic="left")[0] == -1
 
 
 def test_b26_a_deleted_group_stays_deleted_after_a_crash_anywhere() -> None:
     world = World()
     world.commit_offset(1)
-    txn_commit(world, 8, topic="other")
-    before = len(world.disk)
-    assert world.ask(world.groups.delete_groups, ["g"]) == {"g": E.NONE}
+    world.commit_pending(8, topic="other")
+    before = len(world.operations)
+    assert world.tell(world.groups.delete_groups, ["g"]) == {"g": E.NONE}
     after = world.crashed(loses_unflushed=True)
     assert after.groups.describe_group("g").error is E.GROUP_ID_NOT_FOUND
     assert after.offset()[0] == -1
     # Cut short, the deletion has not been answered: all is there, or nothing.
-    for cut in range(before, len(world.disk) + 1):
+    for cut in range(before, len(world.operations) + 1):
         left = world.crashed(after=cut)
         is_there = left.groups.describe_group("g").error is E.NONE
         assert left.offset()[0] == (1 if is_there else -1)
@@ -163,7 +135,7 @@ def test_b26_a_deleted_group_stays_deleted_after_a_crash_anywhere() -> None:
 
 def test_b26_the_offsets_topic_cannot_be_deleted_under_its_coordinator() -> None:
     broker = BrokerOnDisk()
-    find = request(K.FIND_COORDINATOR, key_type=0, coordinator_keys=["g"])
+    find = request(K.FIND_COORDINATOR, key_type=GROUP, coordinator_keys=["g"])
     heartbeat = request(K.HEARTBEAT, group_id="g", member_id="m", generation_id=1)
     assert broker.ask(heartbeat, 4).error_code == E.NOT_COORDINATOR
     assert broker.ask(find, 4).coordinators[0].error_code == 0
@@ -178,30 +150,30 @@ def test_b27_metadata_and_leader_epoch_survive_a_restart() -> None:
     asked = OffsetCommit(
         group_id="g", offsets=(OffsetToCommit("in", 0, 5, leader_epoch=3, metadata="batch 7"),)
     )
-    assert world.ask(world.groups.offset_commit, asked)["in", 0] is E.NONE
+    assert world.tell(world.groups.offset_commit, asked)["in", 0] is E.NONE
     for _ in range(3):
         world = world.crashed(loses_unflushed=True)
-        (found,) = world.groups.offset_fetch("g", None, require_stable=True).offsets
+        (found,) = world.offsets()
         assert (found.committed_offset, found.leader_epoch, found.metadata) == (5, 3, "batch 7")
 
 
 def test_b28_a_transaction_completes_when_the_coordinator_moves_in_between() -> None:
     world = World()
-    txn_commit(world, 1)
-    world.step(world.groups.unload, 0)
-    assert txn_commit(world, 8) is E.NOT_COORDINATOR
-    world.step(world.groups.load, 0, world.host.logs[OFFSETS])
+    world.commit_pending(1)
+    world.call(world.groups.unload, 0)
+    assert world.commit_pending(8) is E.NOT_COORDINATOR
+    world.call(world.groups.load, 0, world.log(*OFFSETS))
     assert world.offset(stable=True)[1] is E.UNSTABLE_OFFSET_COMMIT
-    assert txn_commit(world, 8) is E.NONE
-    assert mark(world, commits=True) is E.NONE
+    assert world.commit_pending(8) is E.NONE
+    assert world.mark(commit=True) is E.NONE
     assert world.offset(stable=True) == (8, E.NONE)
 
 
 def test_b29_after_an_abort_the_offset_is_the_one_from_before() -> None:
     world = World()
     world.commit_offset(4)
-    txn_commit(world, 8)
-    mark(world, commits=False)
+    world.commit_pending(8)
+    world.mark(commit=False)
     for _ in range(2):
         assert world.offset(stable=True) == (4, E.NONE)
         world = world.crashed()

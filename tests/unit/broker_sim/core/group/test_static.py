@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.core.coordinators import World
-from support.core.group_calls import heartbeat, leave, state
+from support.core.coordinators import OFFSETS, World
 
 from broker_sim.core.group.requests import LeavingMember
 from txnlog_kafka.wire.errors import ErrorCode
@@ -24,7 +23,7 @@ def build_static_group(world: World) -> list:
             generation_id=1, member_id=answer.member_id, group_instance_id=f"i{n}",
             assignments=parts if n == 0 else {},
         )  # fmt: skip
-    assert state(world) == "Stable"
+    assert world.group_state() == "Stable"
     return answers
 
 
@@ -49,11 +48,11 @@ def test_an_instance_that_comes_back_takes_over_without_a_rebalance(instance, cr
     assert back.member_id != old.member_id
     # A leader that came back keeps the assignment it made.
     assert back.skip_assignment is (instance == "i0")
-    assert state(world) == "Stable"
+    assert world.group_state() == "Stable"
     (synced,) = world.sync(generation_id=1, member_id=back.member_id, group_instance_id=instance)
     assert synced.assignment == f"part{instance[1]}".encode()
-    assert heartbeat(world, old.member_id, 1, instance) is E.FENCED_INSTANCE_ID
-    assert heartbeat(world, back.member_id, 1, instance) is E.NONE
+    assert world.heartbeat(old.member_id, 1, instance) is E.FENCED_INSTANCE_ID
+    assert world.heartbeat(back.member_id, 1, instance) is E.NONE
     (fenced,) = world.join(group_instance_id=instance, member_id=old.member_id, **LONG)
     assert fenced.error is E.FENCED_INSTANCE_ID
 
@@ -64,8 +63,8 @@ def test_an_instance_that_comes_back_has_its_old_session_until_its_first_heartbe
     short = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 30_000}
     (back,) = world.join(group_instance_id="i1", **short)
     world.advance(29_999)
-    assert state(world) == "Stable"
-    assert heartbeat(world, back.member_id, 1, "i1") is E.NONE
+    assert world.group_state() == "Stable"
+    assert world.heartbeat(back.member_id, 1, "i1") is E.NONE
     world.advance(10_000)
     assert "i1" not in {m.group_instance_id for m in world.groups.describe_group("g").members}
 
@@ -74,10 +73,9 @@ def test_an_empty_instance_id_is_one_too() -> None:
     world = World()
     joining = world.join(group_instance_id="", client_id="client", **LONG)
     world.advance(6_000)
-    (joined,) = joining
-    assert joined.member_id.startswith("-")
-    asked = (LeavingMember("", None), LeavingMember("", ""))
-    assert leave(world, *asked) == [E.UNKNOWN_MEMBER_ID, E.NONE]
+    assert joining[0].member_id.startswith("-")
+    told = world.leave(LeavingMember("", None), LeavingMember("", ""))
+    assert told == [E.UNKNOWN_MEMBER_ID, E.NONE]
 
 
 def test_an_old_client_that_leads_is_not_told_so_when_it_comes_back() -> None:
@@ -113,7 +111,7 @@ def test_a_return_while_the_assignment_is_made_begins_a_new_generation() -> None
     world = World()
     joining = world.join(group_instance_id="i0", **LONG)
     world.advance(3_000)
-    assert state(world) == "CompletingRebalance"
+    assert world.group_state() == "CompletingRebalance"
     (back,) = world.join(group_instance_id="i0", **LONG)
     assert (back.generation_id, len(joining)) == (2, 1)
 
@@ -129,33 +127,32 @@ def test_absent_static_members_stay_in_the_generation_until_they_should_have_syn
     assert len(world.groups.describe_group("g").members) == 3
     for instance, member_id in (("i0", leader.member_id), ("i2", answer.member_id)):
         world.sync(generation_id=2, member_id=member_id, group_instance_id=instance)
-    assert state(world) == "Stable"
+    assert world.group_state() == "Stable"
     world.advance(30_000)
-    assert state(world) == "PreparingRebalance"
-    assert heartbeat(world, absent.member_id, 2, "i1") is E.UNKNOWN_MEMBER_ID
+    assert world.group_state() == "PreparingRebalance"
+    assert world.heartbeat(absent.member_id, 2, "i1") is E.UNKNOWN_MEMBER_ID
 
 
 def test_an_administrator_removes_an_instance_by_its_name() -> None:
     world = World()
     _, second = build_static_group(world)
-    assert leave(
-        world,
+    assert world.leave(
         LeavingMember("", "i1"),
         LeavingMember("", "nobody"),
         LeavingMember("", None),
         LeavingMember("other", "i0"),
     ) == [E.NONE, E.UNKNOWN_MEMBER_ID, E.UNKNOWN_MEMBER_ID, E.FENCED_INSTANCE_ID]
-    assert heartbeat(world, second.member_id, 1, "i1") is E.UNKNOWN_MEMBER_ID
-    assert state(world) == "PreparingRebalance"
+    assert world.heartbeat(second.member_id, 1, "i1") is E.UNKNOWN_MEMBER_ID
+    assert world.group_state() == "PreparingRebalance"
 
 
 def test_a_takeover_that_cannot_be_stored_is_undone() -> None:
     world = World()
     leader, _ = build_static_group(world)
-    world.host.refusals["__consumer_offsets", 0] = E.NOT_ENOUGH_REPLICAS
+    world.refuse(*OFFSETS, E.NOT_ENOUGH_REPLICAS)
     (refused,) = world.join(group_instance_id="i0", **LONG)
     assert (refused.error, refused.member_id) == (E.COORDINATOR_NOT_AVAILABLE, "")
-    assert heartbeat(world, leader.member_id, 1, "i0") is E.NONE
+    assert world.heartbeat(leader.member_id, 1, "i0") is E.NONE
     (synced,) = world.sync(generation_id=1, member_id=leader.member_id, group_instance_id="i0")
     assert synced.assignment == b"part0"
 
@@ -165,15 +162,16 @@ def test_a_takeover_that_a_rebalance_has_answered_is_not_answered_again(monkeypa
     world = World()
     leader, _ = build_static_group(world)
     waiting = []
-    monkeypatch.setattr(world.host, "when_committed", lambda *asked: waiting.append(asked[3]))
+    replicas = world.parts.replicas
+    monkeypatch.setattr(replicas, "when_committed", lambda *asked: waiting.append(asked[2]))
     back = world.join(group_instance_id="i1", **LONG)
     world.join(group_instance_id="i2", **LONG)
     world.join(group_instance_id="i0", member_id=leader.member_id, **LONG)
     assert [(answer.error, answer.generation_id) for answer in back] == [(E.NONE, 2)]
     (takeover,) = waiting
-    world.step(takeover, error)
+    world.call(takeover, error)
     assert len(back) == 1
-    assert state(world) == "CompletingRebalance"
+    assert world.group_state() == "CompletingRebalance"
 
 
 def test_a_given_member_id_cannot_be_used_by_an_instance() -> None:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import copy
-import random
 
 import pytest
-from support.core.broker_build import BrokerOnDisk, fetch_request, request, struct
+from support.core.broker_build import BrokerOnDisk, fetch_request
 from support.core.log_build import build_batch
+from support.raw.raw_admin import list_offset
 
 from broker_sim.core.config import DataDirectoryError
-from broker_sim.core.effects import Effects
-from broker_sim.core.log import AppendOrigin
+from broker_sim.core.log import AppendOrigin, AppendResult
 from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import MarkerType, TransactionMarker
 
 FILE = "log-start-offset-checkpoint"
@@ -30,50 +28,22 @@ def broker() -> BrokerOnDisk:
     return broker
 
 
-def delete(
-    broker: BrokerOnDisk, offset: int, topic: str = "orders", partition: int = 0, v: int = 2
-):
-    """(error, low watermark)."""
-    message = request(ApiKey.DELETE_RECORDS, timeout_ms=1000)
-    part = struct(message, "DeleteRecordsPartition", partition_index=partition, offset=offset)
-    message.topics = [struct(message, "DeleteRecordsTopic", name=topic, partitions=[part])]
-    answer = broker.ask(message, v).topics[0]
-    assert answer.name == topic
-    result = answer.partitions[0]
-    assert result.partition_index == partition
-    return ErrorCode(result.error_code), result.low_watermark
-
-
-def list_offset(broker: BrokerOnDisk, timestamp: int) -> int:
-    message = request(ApiKey.LIST_OFFSETS, replica_id=-1, isolation_level=0)
-    part = struct(
-        message,
-        "ListOffsetsPartition",
-        partition_index=0,
-        current_leader_epoch=-1,
-        timestamp=timestamp,
-    )
-    message.topics = [struct(message, "ListOffsetsTopic", name="orders", partitions=[part])]
-    return broker.ask(message, 6).topics[0].partitions[0].offset
-
-
 def segments(broker: BrokerOnDisk) -> list[int]:
     return [int(name[:20]) for name in broker.disk.list("orders-0") if name.endswith(".log")]
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_records_below_the_offset_can_no_longer_be_read(broker, version):
-    assert delete(broker, 4, v=version) == (ErrorCode.NONE, 4)
+    assert broker.delete_records(4, version=version) == (ErrorCode.NONE, 4)
     assert broker.fetch("orders", 3).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     answer = broker.fetch("orders", 4)
     assert (answer.error_code, answer.log_start_offset) == (ErrorCode.NONE, 4)
-    assert list_offset(broker, -2) == 4
-    assert list_offset(broker, 0) == 4
-    assert list_offset(broker, -1) == 10
+    for timestamp, offset in ((-2, 4), (0, 4), (-1, 10)):
+        assert list_offset(broker, "orders", 0, timestamp=timestamp).offset == offset
 
 
 def test_minus_one_deletes_all_that_is_committed(broker):
-    assert delete(broker, -1) == (ErrorCode.NONE, 10)
+    assert broker.delete_records(-1) == (ErrorCode.NONE, 10)
     assert broker.fetch("orders", 9).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert broker.fetch("orders", 10).error_code == ErrorCode.NONE
     assert broker.produce("orders", "next").base_offset == 10
@@ -81,22 +51,22 @@ def test_minus_one_deletes_all_that_is_committed(broker):
 
 @pytest.mark.invariant(5)
 def test_the_low_watermark_never_goes_back(broker):
-    delete(broker, 5)
-    assert delete(broker, 2) == (ErrorCode.NONE, 5)
-    assert delete(broker, 0) == (ErrorCode.NONE, 5)
+    broker.delete_records(5)
+    assert broker.delete_records(2) == (ErrorCode.NONE, 5)
+    assert broker.delete_records(0) == (ErrorCode.NONE, 5)
 
 
 @pytest.mark.parametrize("offset", [-2, 11, 2**63 - 1])
 def test_an_offset_outside_the_log_is_out_of_range(broker, offset):
-    assert delete(broker, offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert broker.delete_records(offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
     assert broker.fetch("orders", 0).error_code == ErrorCode.NONE
 
 
 def test_what_is_not_there_and_what_is_internal_is_refused(broker):
-    assert delete(broker, 0, "nothing") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
-    assert delete(broker, 0, partition=2) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
-    broker.ask(request(ApiKey.FIND_COORDINATOR, key="t", key_type=1), 3)
-    refused = delete(broker, 0, "__transaction_state")
+    assert broker.delete_records(0, "nothing") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    assert broker.delete_records(0, partition=2) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    broker.find_coordinators()
+    refused = broker.delete_records(0, "__transaction_state")
     assert refused == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
 
 
@@ -110,87 +80,78 @@ def test_what_is_not_there_and_what_is_internal_is_refused(broker):
 )
 def test_only_a_topic_that_is_compacted_alone_keeps_its_records(broker, policy, error):
     assert broker.create_topic("keyed", cleanup_policy=policy).error_code == ErrorCode.NONE
-    assert delete(broker, 0, "keyed")[0] is error
+    assert broker.delete_records(0, "keyed")[0] is error
 
 
 def test_segments_wholly_below_are_removed_and_the_others_stay(broker):
     before = segments(broker)
     assert len(before) > 3
-    delete(broker, before[2] + 1)
+    broker.delete_records(before[2] + 1)
     assert segments(broker) == before[2:]
-    delete(broker, -1)
+    broker.delete_records(-1)
     assert segments(broker) == before[-1:]
 
 
 def test_a_parked_fetch_below_the_new_start_is_answered_at_once(broker):
-    delete(broker, 3)
+    broker.delete_records(3)
     message = fetch_request("orders", 3, min_bytes=1 << 20, max_wait_ms=60_000)
     key = broker.send(message, 12, connection_id=7)
     assert key not in broker.asked.answers
-    delete(broker, 8)
+    broker.delete_records(8)
     answer = broker.asked.answers[key].responses[0].partitions[0]
     assert answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 @pytest.mark.parametrize("how", ["kill", "clean", "power"])
 def test_the_log_start_survives_a_restart(broker, how):
-    delete(broker, 5)
+    broker.delete_records(5)
     if how == "clean":
         broker.stop()
     elif how == "power":
-        broker.disk.lose_power(random.Random(1))
+        broker.cut_power()
     broker.start()
-    log = broker.broker.parts.logs.get("orders", 0)
-    assert log.log_start_offset == 5
+    assert broker.log().log_start_offset == 5
     assert broker.disk.read(FILE, 0, 100) == b"0\n1\norders 0 5\n"
     assert broker.produce("orders", "next").base_offset == 10
 
 
 def test_a_log_that_ends_below_its_start_is_damage_and_nothing_is_deleted(broker):
     """Where a directory that Kafka wrote has no checksum, a flipped digit would cost the log."""
-    delete(broker, 5)
+    broker.delete_records(5)
     del broker.disk._files[CRC_FILE]
     broker.disk._files[FILE].content[:] = b"0\n1\norders 0 50\n"
     with pytest.raises(DataDirectoryError, match="orders-0 ends at offset 10, below its log start"):
         broker.kill()
     broker.disk._files[FILE].content[:] = b"0\n1\norders 0 5\n"
     broker.kill()
-    assert broker.broker.parts.logs.get("orders", 0).log_end_offset == 10
+    assert broker.log().log_end_offset == 10
 
 
 def test_what_was_written_is_flushed_before_the_start_moves(broker):
     """So that a loss of power cannot leave a log that ends below its start."""
-    delete(broker, -1)
-    broker.disk.lose_power(random.Random(1))
-    broker.start()
-    log = broker.broker.parts.logs.get("orders", 0)
+    broker.delete_records(-1)
+    broker.lose_power()
+    log = broker.log()
     assert (log.log_start_offset, log.log_end_offset) == (10, 10)
 
 
 def test_a_crash_between_any_two_operations_keeps_the_old_start_or_the_new(broker):
-    before = copy.deepcopy(broker.disk)
-    delete(broker, 7)
-    operations = broker.steps[-1].storage
-    assert len(operations) > 5
+    before = len(broker.operations)
+    broker.delete_records(7)
     starts: list[int] = []
-    for count in range(len(operations) + 1):
-        disk = copy.deepcopy(before)
-        for operation in operations[:count]:
-            disk.apply(operation)
+    for disk in broker.disks_since(before):
         survivor = BrokerOnDisk(disk=disk)
-        start = survivor.broker.parts.logs.get("orders", 0).log_start_offset
-        assert start in (0, 7)
-        starts.append(start)
+        starts.append(survivor.log().log_start_offset)
+        assert starts[-1] in (0, 7)
         assert survivor.produce("orders", "next").base_offset == 10
+    assert len(starts) > 5
     assert starts == sorted(starts)
     assert starts[-1] == 7
 
 
 def test_a_new_topic_of_the_same_name_begins_at_zero(broker):
-    delete(broker, 7)
-    message = request(ApiKey.DELETE_TOPICS, timeout_ms=1000)
-    message.topics = [struct(message, "DeleteTopicState", name="orders", topic_id=None)]
-    assert broker.ask(message, 6).responses[0].error_code == ErrorCode.NONE
+    broker.delete_records(7)
+    assert broker.delete_topic("orders") == ErrorCode.NONE
     broker.create_topic("orders", 1)
     broker.kill()
     assert broker.produce("orders", "first").base_offset == 0
@@ -199,35 +160,26 @@ def test_a_new_topic_of_the_same_name_begins_at_zero(broker):
 
 def test_nothing_of_a_topic_is_inherited_whatever_its_deletion_came_to(broker):
     """A crash may come between the record that it is gone and the offsets kept of it."""
-    delete(broker, 7)
-    broker.broker.parts.logs.cleaned.put({("orders", 0): 7}, effects := Effects(0, 0))
-    for operation in effects.storage:
-        broker.disk.apply(operation)
-    before = copy.deepcopy(broker.disk)
-    message = request(ApiKey.DELETE_TOPICS, timeout_ms=1000)
-    message.topics = [struct(message, "DeleteTopicState", name="orders", topic_id=None)]
-    assert broker.ask(message, 6).responses[0].error_code == ErrorCode.NONE
-    operations = broker.steps[-1].storage
-    for count in range(2, len(operations) + 1):  # the record is one append and its flush
-        disk = copy.deepcopy(before)
-        for operation in operations[:count]:
-            disk.apply(operation)
+    broker.delete_records(7)
+    broker.cause(lambda effects: broker.parts.logs.cleaned.put({("orders", 0): 7}, effects))
+    before = len(broker.operations)
+    assert broker.delete_topic("orders") == ErrorCode.NONE
+    for count, disk in enumerate(broker.disks_since(before + 2)):  # one append and its flush
         survivor = BrokerOnDisk(disk=disk)
         assert survivor.create_topic("orders", 1, **TINY).error_code == ErrorCode.NONE
         for index in range(9):
             survivor.produce("orders", f"w{index}")
         survivor.kill()
-        partitions = survivor.broker.parts.logs
-        assert partitions.get("orders", 0).log_start_offset == 0, count
-        assert partitions.cleaned.offsets == {}, count
+        assert survivor.log().log_start_offset == 0, count
+        assert survivor.parts.logs.cleaned.offsets == {}, count
 
 
 def test_a_damaged_checkpoint_costs_the_deletion_and_nothing_else(broker):
-    delete(broker, 7)
+    broker.delete_records(7)
     file = broker.disk._files[FILE]
     file.content[:] = b"\xff\x00"
     broker.kill()
-    log = broker.broker.parts.logs.get("orders", 0)
+    log = broker.log()
     assert log.log_start_offset == log._local.segments[0].base_offset
     assert log.log_end_offset == 10
 
@@ -235,64 +187,57 @@ def test_a_damaged_checkpoint_costs_the_deletion_and_nothing_else(broker):
 @pytest.mark.parametrize("bit", range(8))
 def test_no_flipped_bit_hides_records(broker, bit: int):
     """Kafka's file has no checksum: with another digit in it, segments would be removed."""
-    delete(broker, 7)
+    broker.delete_records(7)
     for name in (FILE, CRC_FILE):
         content = broker.disk._files[name].content
         for at in range(len(content)):
             disk = copy.deepcopy(broker.disk)
             disk._files[name].content[at] ^= 1 << bit
-            log = BrokerOnDisk(disk=disk).broker.parts.logs.get("orders", 0)
+            log = BrokerOnDisk(disk=disk).log()
             kept = log._local.segments[0].base_offset if name == FILE else 7
             assert (log.log_start_offset, log.log_end_offset) == (kept, 10), (name, at)
 
 
 def test_after_damage_only_what_is_written_next_is_taken(broker):
-    delete(broker, 4)
+    broker.delete_records(4)
     before = bytes(broker.disk._files[FILE].content)
     broker.disk._files[FILE].content[:] = before.replace(b" 4", b" 9")
     broker.kill()
-    assert delete(broker, 6) == (ErrorCode.NONE, 6)
+    assert broker.delete_records(6) == (ErrorCode.NONE, 6)
     broker.disk._files[FILE].content[:] = before.replace(b" 4", b" 9")
     broker.kill()
-    assert broker.broker.parts.logs.get("orders", 0).log_start_offset < 9
+    assert broker.log().log_start_offset < 9
 
 
 def test_an_open_transaction_holds_the_stable_offset_no_lower_than_the_log_start(broker):
-    log = broker.broker.parts.logs.get("orders", 0)
-    effects = Effects(broker.now_ms, broker.monotonic_ms)
     data = build_batch("a", "b", "c", producer=(77, 0, 0), transactional=True)
-    log.append_as_leader(data, origin=AppendOrigin.CLIENT, effects=effects)
-    for operation in effects.storage:
-        broker.disk.apply(operation)
-    assert log.last_stable_offset == 10
-    assert delete(broker, 12) == (ErrorCode.NONE, 12)
-    assert log.last_stable_offset == 12
+    assert append(broker, data).ok
+    assert broker.log().last_stable_offset == 10
+    assert broker.delete_records(12) == (ErrorCode.NONE, 12)
+    assert broker.log().last_stable_offset == 12
     broker.kill()
-    log = broker.broker.parts.logs.get("orders", 0)
+    log = broker.log()
     assert log.last_stable_offset == 12
     assert log.has_open_transaction(77)
-    effects = Effects(broker.now_ms, broker.monotonic_ms)
     marker = TransactionMarker(77, 0, MarkerType.ABORT, 0)
-    log.append_marker(marker, effects=effects)
+    broker.cause(lambda effects: log.append_marker(marker, effects=effects))
     assert log.last_stable_offset == 14
     read = log.read(12, max_bytes=1000, read_committed=True, at_least_one_batch=True)
     assert [(a.producer_id, a.first_offset) for a in read.aborted] == [(77, 10)]
 
 
+def append(broker: BrokerOnDisk, data: bytes) -> AppendResult:
+    origin = AppendOrigin.CLIENT
+    return broker.cause(
+        lambda effects: broker.log().append_as_leader(data, origin=origin, effects=effects)
+    )
+
+
 def test_producers_keep_their_sequence_when_their_records_are_deleted(broker):
-    log = broker.broker.parts.logs.get("orders", 0)
     for sequence in range(3):
-        effects = Effects(broker.now_ms, broker.monotonic_ms)
-        data = build_batch("a" * 100, producer=(77, 3, sequence))
-        assert log.append_as_leader(data, origin=AppendOrigin.CLIENT, effects=effects).ok
-        for operation in effects.storage:
-            broker.disk.apply(operation)
-    delete(broker, -1)
-    views = log.producers()
+        assert append(broker, build_batch("a" * 100, producer=(77, 3, sequence))).ok
+    broker.delete_records(-1)
+    views = broker.log().producers()
     broker.kill()
-    log = broker.broker.parts.logs.get("orders", 0)
-    assert log.producers() == views
-    retry = build_batch("a" * 100, producer=(77, 3, 2))
-    assert log.append_as_leader(
-        retry, origin=AppendOrigin.CLIENT, effects=Effects(broker.now_ms, broker.monotonic_ms)
-    ).duplicate
+    assert broker.log().producers() == views
+    assert append(broker, build_batch("a" * 100, producer=(77, 3, 2))).duplicate

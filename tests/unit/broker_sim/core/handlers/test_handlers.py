@@ -5,8 +5,16 @@ from __future__ import annotations
 import random
 
 import pytest
-from support.core.broker_build import BrokerOnDisk, request, struct
+from support.core.broker_build import BrokerOnDisk, request
 from support.core.message_build import fill
+from support.raw.raw_admin import (
+    APPEND,
+    BROKER,
+    DELETE,
+    SET,
+    change_configs,
+    create_partitions,
+)
 
 from broker_sim.core.handlers import HANDLERS
 from broker_sim.core.handlers.api_versions import unsupported_version_response
@@ -98,32 +106,22 @@ def test_find_coordinator_answers_this_broker_for_groups_and_transactions():
     assert broker.ask(message, 6).coordinators[0].error_code == ErrorCode.INVALID_REQUEST
 
 
-def list_offsets(
-    broker, timestamp: int, *, committed: bool = False, epoch: int = -1, version: int = 9
-):
-    message = request(ApiKey.LIST_OFFSETS, replica_id=-1, isolation_level=int(committed))
-    partition = struct(
-        message,
-        "ListOffsetsPartition",
-        partition_index=0,
-        current_leader_epoch=epoch,
-        timestamp=timestamp,
-    )
-    message.topics = [struct(message, "ListOffsetsTopic", name="orders", partitions=[partition])]
-    return broker.ask(message, version).topics[0].partitions[0]
+def list_offsets(broker, timestamp: int, *, epoch: int = -1, version: int = 9):
+    place = {"partition_index": 0, "current_leader_epoch": epoch, "timestamp": timestamp}
+    (result,) = list_all_offsets(broker, [place], version)
+    return result
+
+
+def list_all_offsets(broker, places: list[dict], version: int):
+    topics = [{"name": "orders", "partitions": places}]
+    return broker.ask(request(ApiKey.LIST_OFFSETS, topics=topics), version).topics[0].partitions
 
 
 def test_a_partition_asked_for_twice_in_list_offsets_is_refused():
     broker = BrokerOnDisk()
     broker.create_topic("orders", 2)
-    message = request(ApiKey.LIST_OFFSETS, replica_id=-1, isolation_level=0)
-    partitions = [
-        struct(message, "ListOffsetsPartition", partition_index=index, current_leader_epoch=-1,
-               timestamp=-1)
-        for index in (0, 1, 0)
-    ]  # fmt: skip
-    message.topics = [struct(message, "ListOffsetsTopic", name="orders", partitions=partitions)]
-    codes = [p.error_code for p in broker.ask(message, 7).topics[0].partitions]
+    places = [{"partition_index": index, "timestamp": -1} for index in (0, 1, 0)]
+    codes = [result.error_code for result in list_all_offsets(broker, places, 7)]
     assert codes == [ErrorCode.INVALID_REQUEST, 0, ErrorCode.INVALID_REQUEST]
 
 
@@ -166,57 +164,34 @@ def test_a_stale_or_future_leader_epoch_is_refused():
     assert broker.fetch("orders", leader_epoch=0).error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
-def incremental(broker, operation: int, name: str, value: str | None, resource_type: int = 2):
-    message = request(ApiKey.INCREMENTAL_ALTER_CONFIGS, validate_only=False)
-    change = struct(message, "AlterableConfig", name=name, config_operation=operation, value=value)
-    message.resources = [
-        struct(
-            message,
-            "AlterConfigsResource",
-            resource_type=resource_type,
-            resource_name="orders",
-            configs=[change],
-        )
-    ]
-    return broker.ask(message, 1).responses[0].error_code
-
-
 def test_configs_change_at_once_and_survive():
     broker = BrokerOnDisk()
     broker.create_topic("orders")
-    assert incremental(broker, 0, "max.message.bytes", "100") == 0
+    assert broker.alter_topic("orders", "max.message.bytes", "100") == 0
     assert broker.produce("orders", "x" * 200).error_code == ErrorCode.MESSAGE_TOO_LARGE
     broker.kill()
     assert broker.produce("orders", "x" * 200).error_code == ErrorCode.MESSAGE_TOO_LARGE
-    assert incremental(broker, 1, "max.message.bytes", None) == 0
+    assert broker.alter_topic("orders", "max.message.bytes", None, DELETE) == 0
     assert broker.produce("orders", "x" * 200).error_code == 0
-    assert incremental(broker, 2, "cleanup.policy", "compact") == 0
-    assert broker.broker.parts.image.topics["orders"].configs == {
-        "cleanup.policy": "delete,compact"
-    }
-    assert incremental(broker, 0, "no.such", "1") == ErrorCode.INVALID_CONFIG
-    assert incremental(broker, 0, "num.partitions", "1", 4) == ErrorCode.INVALID_REQUEST
+    assert broker.alter_topic("orders", "cleanup.policy", "compact", APPEND) == 0
+    assert broker.parts.image.topics["orders"].configs == {"cleanup.policy": "delete,compact"}
+    assert broker.alter_topic("orders", "no.such", "1") == ErrorCode.INVALID_CONFIG
+    (error,) = change_configs(broker, (BROKER, "orders", [("num.partitions", SET, "1")]))
+    assert error == "INVALID_REQUEST"
 
 
 def test_a_topic_grows_and_does_not_shrink():
     broker = BrokerOnDisk()
     broker.create_topic("orders", 2)
 
-    def grow(count: int) -> int:
-        message = request(ApiKey.CREATE_PARTITIONS, timeout_ms=1, validate_only=False)
-        entry = struct(
-            message, "CreatePartitionsTopic", name="orders", count=count, assignments=None
-        )
-        message.topics = [entry]
-        return broker.ask(message, 3).results[0].error_code
-
-    assert grow(4) == 0
+    assert create_partitions(broker, ("orders", 4, None)) == [("orders", "NONE")]
     assert broker.produce("orders", "a", partition=3).error_code == 0
-    assert grow(4) == ErrorCode.INVALID_PARTITIONS
-    assert grow(1) == ErrorCode.INVALID_PARTITIONS
+    for count in (4, 1):
+        told = create_partitions(broker, ("orders", count, None))
+        assert told == [("orders", "INVALID_PARTITIONS")]
     broker.kill()
     assert broker.fetch("orders").error_code == 0
-    assert broker.broker.parts.image.partition_count("orders") == 4
+    assert broker.parts.image.partition_count("orders") == 4
 
 
 def test_topic_partitions_are_described_in_pages():
@@ -225,13 +200,13 @@ def test_topic_partitions_are_described_in_pages():
     broker.create_topic("b", 2)
     seen, cursor = [], None
     for _ in range(10):
-        message = request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, topics=[], response_partition_limit=2)
-        message.cursor = cursor and struct(
-            message, "Cursor", topic_name=cursor.topic_name, partition_index=cursor.partition_index
+        message = request(
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS, topics=[], response_partition_limit=2, cursor=cursor
         )
         answer = broker.ask(message, 0)
         seen += [(t.name, p.partition_index) for t in answer.topics for p in t.partitions]
-        cursor = answer.next_cursor
-        if cursor is None:
+        if answer.next_cursor is None:
             break
+        place = answer.next_cursor
+        cursor = {"topic_name": place.topic_name, "partition_index": place.partition_index}
     assert seen == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1)]

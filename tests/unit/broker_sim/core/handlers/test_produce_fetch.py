@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support.core.broker_build import (
-    BrokerOnDisk,
-    fetch_request,
-    produce_request,
-    request,
-    struct,
-)
+from support.core.broker_build import BrokerOnDisk, fetch_request, produce_request, request
+from support.raw.raw import RawProducer
 
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.errors import ErrorCode, error_name
 from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import (
     ATTRIBUTES_AT,
@@ -28,8 +23,25 @@ from txnlog_kafka.wire.records import (
 
 @pytest.fixture
 def broker() -> BrokerOnDisk:
-    made = BrokerOnDisk()
+    return with_topic()
+
+
+def with_topic(**config) -> BrokerOnDisk:
+    made = BrokerOnDisk({name.replace("_", "."): value for name, value in config.items()})
     made.create_topic("orders", 2)
+    return made
+
+
+@pytest.fixture
+def producer(broker) -> RawProducer:
+    return begun(broker)
+
+
+def begun(broker: BrokerOnDisk) -> RawProducer:
+    """A transactional producer with its id."""
+    broker.find_coordinators()
+    made = broker.producer()
+    assert made.init() == "NONE"
     return made
 
 
@@ -37,39 +49,11 @@ def batch(*values: str, **producer) -> bytes:
     return encode_batch([Record(None, v.encode(), 1) for v in values], **producer)
 
 
-def transactional(ids, *values: str, sequence: int = 0) -> bytes:
-    return batch(
-        *values,
-        producer_id=ids[0],
-        producer_epoch=ids[1],
-        base_sequence=sequence,
-        transactional=True,
-    )
-
-
-def init(broker: BrokerOnDisk, transactional_id: str | None = "t", version: int = 4):
-    broker.ask(request(ApiKey.FIND_COORDINATOR, key_type=1, coordinator_keys=["t"]), 4)
-    message = request(
-        ApiKey.INIT_PRODUCER_ID,
-        transactional_id=transactional_id,
-        transaction_timeout_ms=60_000,
-        producer_id=-1,
-        producer_epoch=-1,
-    )
-    answer = broker.ask(message, version)
-    assert answer.error_code == 0
-    return answer.producer_id, answer.producer_epoch
-
-
-def end(broker: BrokerOnDisk, ids, *, commit: bool, version: int = 4):
-    message = request(
-        ApiKey.END_TXN,
-        transactional_id="t",
-        producer_id=ids[0],
-        producer_epoch=ids[1],
-        committed=commit,
-    )
-    return broker.ask(message, version)
+def ask(producer: RawProducer, *, version: int, name: str | None = "t", **data: bytes) -> list[str]:
+    """Produce to the partitions `p0` and `p1` of `orders`: their errors."""
+    batches = {("orders", int(place[1])): records for place, records in data.items()}
+    results = producer.connection.produce_bytes(batches, transactional_id=name, version=version)
+    return [error_name(result.error_code) for result in results]
 
 
 # --------------------------------------------------------------------------- produce
@@ -119,19 +103,14 @@ def test_a_refused_sequence_is_answered_with_the_log_start_and_a_duplicate_with_
     assert ask(0, flipped).log_start_offset == -1
 
 
-def test_a_marker_of_a_client_joins_its_transaction_and_keeps_the_rest_of_it_out(broker):
+def test_a_marker_of_a_client_joins_its_transaction_and_keeps_the_rest_of_it_out(broker, producer):
     """As in Kafka, where only the append looks at what kind of batch it is: the partition is in
     the transaction, and until the end nothing may follow a batch that was refused."""
-    ids = init(broker)
-    marker = TransactionMarker(*ids, MarkerType.COMMIT, 0)
-    places = {("orders", 0): encode_marker(marker, timestamp=1)}
-    (result,) = broker.produce_bytes(places, transactional_id="t", version=12)
-    assert result.error_code == ErrorCode.INVALID_RECORD
-    places = {("orders", 0): transactional(ids, "a")}
-    (result,) = broker.produce_bytes(places, transactional_id="t", version=12)
-    assert result.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    answer = end(broker, ids, commit=False, version=5)
-    assert answer.error_code == ErrorCode.NONE
+    marker = TransactionMarker(*producer.identity, MarkerType.COMMIT, 0)
+    data = encode_marker(marker, timestamp=1)
+    assert producer.produce_bytes("orders", 0, data, version=12) == "INVALID_RECORD"
+    assert producer.produce("orders", 0, "a", version=12) == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    assert producer.end(commit=False, version=5) == "NONE"
     assert broker.fetch("orders").high_watermark == 1
 
 
@@ -146,22 +125,14 @@ def test_one_refused_partition_does_not_stop_the_others(broker):
     ]
 
 
-def produce_named_twice(*records: tuple[int, bytes]):
-    """Topic `orders` twice: its first partition alone, then all of them."""
-    message = produce_request({("orders", records[0][0]): records[0][1]})
-    partitions = [
-        struct(message, "PartitionProduceData", index=index, records=data)
-        for index, data in records[1:]
-    ]
-    message.topic_data.append(
-        struct(message, "TopicProduceData", name="orders", partition_data=partitions)
-    )
-    return message
-
-
 def test_of_a_partition_named_twice_the_last_batch_counts_and_it_is_answered_once(broker):
     first, second = batch("first", "lost"), batch("kept")
-    message = produce_named_twice((0, first), (1, second), (0, second))
+    named = [[(0, first)], [(1, second), (0, second)]]
+    topics = [
+        {"name": "orders", "partition_data": [{"index": i, "records": r} for i, r in places]}
+        for places in named
+    ]
+    message = request(ApiKey.PRODUCE, acks=-1, topic_data=topics)
     (topic,) = broker.ask(message, 11).responses
     found = [(p.index, p.error_code, p.base_offset) for p in topic.partition_responses]
     assert (topic.name, found) == ("orders", [(0, 0, 0), (1, 0, 0)])
@@ -192,133 +163,95 @@ def test_without_acks_there_is_no_answer_and_an_error_closes_the_connection(brok
 
 
 def test_clients_cannot_write_to_internal_topics(broker):
-    init(broker)
+    broker.find_coordinators()
     result = broker.produce_bytes({("__transaction_state", 0): batch("a")})[0]
     assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
 @pytest.mark.parametrize(
-    ("setting", "error"),
-    [(False, ErrorCode.INVALID_TXN_STATE), (True, ErrorCode.PRODUCER_FENCED)],
+    ("setting", "error"), [(False, "INVALID_TXN_STATE"), (True, "PRODUCER_FENCED")]
 )
 def test_the_answer_to_a_commit_that_came_after_the_abort_is_an_option(setting, error):
     """KAFKA-20785: the timeout aborted first; 4.3 is fatal there, later releases are not."""
-    broker = BrokerOnDisk({"transaction.fence.commit.after.abort": setting})
-    broker.create_topic("orders")
-    ids = init(broker)
-    data = {("orders", 0): transactional(ids, "a")}
-    assert broker.produce_bytes(data, transactional_id="t", version=12)[0].error_code == 0
+    broker = with_topic(transaction_fence_commit_after_abort=setting)
+    producer = begun(broker)
+    assert producer.produce("orders", 0, "a", version=12) == "NONE"
     broker.advance(900_000)
-    assert end(broker, ids, commit=True, version=5).error_code == error
+    assert producer.end(commit=True, version=5) == error
 
 
 def test_min_insync_replicas_asks_for_no_more_replicas_than_the_partition_has():
-    broker = BrokerOnDisk({"min.insync.replicas": 2})
-    broker.create_topic("orders")
-    assert broker.produce("orders", "a").error_code == 0
+    assert with_topic(min_insync_replicas=2).produce("orders", "a").error_code == 0
 
 
-def test_a_transactional_batch_without_transactional_id_refuses_the_whole_request(broker):
-    ids = init(broker)
-    results = broker.produce_bytes(
-        {("orders", 0): transactional(ids, "a"), ("orders", 1): batch("b")}
-    )
-    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert [r.error_code for r in results] == [code, code]
+def test_a_transactional_batch_without_transactional_id_refuses_the_whole_request(producer):
+    data = {"p0": producer.batch("a", sequence=0), "p1": batch("b")}
+    told = ask(producer, version=11, name=None, **data)
+    assert told == ["TRANSACTIONAL_ID_AUTHORIZATION_FAILED"] * 2
 
 
 @pytest.mark.invariant(24)
 @pytest.mark.parametrize(
-    ("version", "error"),
-    [(10, ErrorCode.INVALID_TXN_STATE), (11, ErrorCode.TRANSACTION_ABORTABLE)],
+    ("version", "error"), [(10, "INVALID_TXN_STATE"), (11, "TRANSACTION_ABORTABLE")]
 )
-def test_a_partition_that_was_not_added_is_refused_by_verification(broker, version, error):
-    ids = init(broker)
-    data = {("orders", 0): transactional(ids, "a")}
-    result = broker.produce_bytes(data, transactional_id="t", version=version)[0]
-    assert result.error_code == error
+def test_a_partition_that_was_not_added_is_refused_by_verification(
+    broker, producer, version, error
+):
+    assert producer.produce("orders", 0, "a", version=version) == error
     assert broker.fetch("orders").high_watermark == 0
 
 
 def test_without_verification_it_is_appended_as_before_kip_890():
-    broker = BrokerOnDisk({"transaction.partition.verification.enable": False})
-    broker.create_topic("orders")
-    ids = init(broker)
-    data = {("orders", 0): transactional(ids, "a")}
-    assert broker.produce_bytes(data, transactional_id="t")[0].error_code == 0
+    broker = with_topic(transaction_partition_verification_enable=False)
+    assert begun(broker).produce("orders", 0, "a") == "NONE"
 
 
-def test_version_12_adds_the_partition_itself_and_end_txn_5_gives_the_next_epoch(broker):
-    ids = init(broker)
-    data = {("orders", 0): transactional(ids, "a"), ("orders", 1): transactional(ids, "b")}
-    results = broker.produce_bytes(data, transactional_id="t", version=12)
-    assert [r.error_code for r in results] == [0, 0]
+def test_version_12_adds_the_partition_itself_and_end_txn_5_gives_the_next_epoch(broker, producer):
+    old = producer.identity
+    data = {"p0": producer.batch("a", sequence=0), "p1": producer.batch("b", sequence=0)}
+    assert ask(producer, version=12, **data) == ["NONE", "NONE"]
     assert broker.fetch("orders", committed=True).last_stable_offset == 0
-    ended = end(broker, ids, commit=True, version=5)
-    assert (ended.producer_id, ended.producer_epoch) == (ids[0], ids[1] + 1)
+    assert producer.end(commit=True, version=5) == "NONE"
+    assert producer.identity == (old[0], old[1] + 1)
     assert broker.fetch("orders", committed=True).last_stable_offset == 2
-    late = broker.produce_bytes(data, transactional_id="t", version=12)
-    assert {r.error_code for r in late} == {ErrorCode.INVALID_PRODUCER_EPOCH}
+    assert ask(producer, version=12, **data) == ["INVALID_PRODUCER_EPOCH"] * 2
 
 
 def test_version_12_adds_the_partition_whatever_transaction_version_is_finalized():
     """As in Kafka: clients look at the finalized feature, the broker at the request's version."""
-    broker = BrokerOnDisk({"transaction.version": 1})
-    broker.create_topic("orders")
-    ids = init(broker)
-    data = {("orders", 0): transactional(ids, "a")}
-    result = broker.produce_bytes(data, transactional_id="t", version=12)[0]
-    assert result.error_code == 0
+    broker = with_topic(transaction_version=1)
+    assert begun(broker).produce("orders", 0, "a", version=12) == "NONE"
 
 
-def test_transactional_batches_of_two_producers_in_one_request_are_no_mapping(broker):
-    ids = init(broker)
-    data = {
-        ("orders", 0): transactional(ids, "a"),
-        ("orders", 1): transactional((ids[0] + 1, 0), "b"),
-    }
-    results = broker.produce_bytes(data, transactional_id="t", version=12)
-    assert {r.error_code for r in results} == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+def test_transactional_batches_of_two_producers_in_one_request_are_no_mapping(broker, producer):
+    data = {"p0": producer.batch("a", sequence=0)}
+    producer.producer_id += 1
+    data["p1"] = producer.batch("b", sequence=0)
+    assert ask(producer, version=12, **data) == ["INVALID_PRODUCER_ID_MAPPING"] * 2
     assert broker.fetch("orders").high_watermark == 0
 
 
-def test_an_epoch_older_than_the_partitions_is_refused_before_the_coordinator_is_asked(broker):
+def test_an_epoch_older_than_the_partitions_is_refused_before_the_coordinator_is_asked(producer):
     """KAFKA-18042: whatever the coordinator would say of the id."""
-    ids = init(broker)
-    data = {("orders", 0): transactional(ids, "a")}
-    assert broker.produce_bytes(data, transactional_id="t", version=12)[0].error_code == 0
-    assert end(broker, ids, commit=False, version=5).error_code == 0
-    late = broker.produce_bytes(data, transactional_id="another", version=12)[0]
-    assert late.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+    data = {"p0": producer.batch("a", sequence=0)}
+    assert ask(producer, version=12, **data) == ["NONE"]
+    assert producer.end(commit=False, version=5) == "NONE"
+    assert ask(producer, version=12, name="another", **data) == ["INVALID_PRODUCER_EPOCH"]
 
 
-def test_a_batch_may_not_overtake_one_that_the_coordinator_refused(broker):
-    ids = init(broker)
-    first = {("orders", 0): transactional(ids, "a")}
-    second = {("orders", 0): transactional(ids, "b", sequence=1)}
-    refused = broker.produce_bytes(first, transactional_id="t", version=11)[0]
-    assert refused.error_code == ErrorCode.TRANSACTION_ABORTABLE
-    overtaking = broker.produce_bytes(second, transactional_id="t", version=12)[0]
-    assert overtaking.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+def test_a_batch_may_not_overtake_one_that_the_coordinator_refused(producer):
+    first, second = (producer.batch(value, sequence=at) for at, value in enumerate("ab"))
+    assert ask(producer, version=11, p0=first) == ["TRANSACTION_ABORTABLE"]
+    assert ask(producer, version=12, p0=second) == ["OUT_OF_ORDER_SEQUENCE_NUMBER"]
     for data in (first, second):
-        assert broker.produce_bytes(data, transactional_id="t", version=11)[0].error_code == 0
+        assert ask(producer, version=11, p0=data) == ["NONE"]
 
 
-def test_a_fenced_producer_is_told_so_by_the_partition(broker):
-    old = init(broker)
-    broker.produce_bytes({("orders", 0): transactional(old, "a")}, transactional_id="t", version=12)
-    message = request(
-        ApiKey.INIT_PRODUCER_ID,
-        transactional_id="t",
-        transaction_timeout_ms=60_000,
-        producer_id=-1,
-        producer_epoch=-1,
-    )
-    assert broker.ask(message, 4).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
-    assert broker.ask(message, 4).error_code == 0
-    data = {("orders", 0): transactional(old, "b", sequence=1)}
-    result = broker.produce_bytes(data, transactional_id="t", version=12)[0]
-    assert result.error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+def test_a_fenced_producer_is_told_so_by_the_partition(broker, producer):
+    producer.produce("orders", 0, "a", version=12)
+    new = broker.producer()
+    assert [new.init(), new.init()] == ["CONCURRENT_TRANSACTIONS", "NONE"]
+    assert producer.produce("orders", 0, "b", version=12) == "INVALID_PRODUCER_EPOCH"
 
 
 # --------------------------------------------------------------------------- fetch
@@ -340,7 +273,7 @@ def test_a_long_poll_is_answered_by_the_append(broker):
     assert key not in broker.asked.answers
     broker.produce("orders", "a")
     assert values_of(broker.asked.answers[key].responses[0].partitions[0]) == [0]
-    assert len(broker.broker.parts.fetches) == 0
+    assert len(broker.parts.fetches) == 0
     assert not [timer for timer in broker.timers if timer[0] == "fetch"]
 
 
@@ -354,29 +287,31 @@ def test_a_long_poll_waits_for_min_bytes_and_is_answered_empty_at_its_deadline(b
     assert values_of(broker.asked.answers[key].responses[0].partitions[0]) == [0]
 
 
-def test_a_long_poll_under_read_committed_is_answered_by_the_marker_with_the_aborted_list(broker):
-    ids = init(broker)
-    broker.produce_bytes({("orders", 0): transactional(ids, "a")}, transactional_id="t", version=12)
+def test_a_long_poll_under_read_committed_is_answered_by_the_marker_with_the_aborted_list(
+    broker, producer
+):
+    producer.produce("orders", 0, "a", version=12)
+    producer_id = producer.producer_id
     key = broker.send(fetch_request("orders", committed=True), 12)
     assert key not in broker.asked.answers
-    end(broker, ids, commit=False, version=5)
+    producer.end(commit=False, version=5)
     partition = broker.asked.answers[key].responses[0].partitions[0]
     aborted = [(a.producer_id, a.first_offset) for a in partition.aborted_transactions]
-    assert aborted == [(ids[0], 0)]
+    assert aborted == [(producer_id, 0)]
     assert values_of(partition) == [0, 1]
 
 
 def test_a_disconnected_long_poll_is_forgotten(broker):
     broker.send(fetch_request("orders"), 12, connection_id=7)
     broker.disconnect(7)
-    assert len(broker.broker.parts.fetches) == 0
+    assert len(broker.parts.fetches) == 0
     broker.produce("orders", "a")
     assert not broker.asked.answers.get((7, 1))
 
 
 def test_a_deleted_topic_answers_its_long_polls(broker):
     key = broker.send(fetch_request("orders"), 12)
-    broker.ask(request(ApiKey.DELETE_TOPICS, topic_names=["orders"], timeout_ms=1), 5)
+    broker.delete_topic("orders")
     partition = broker.asked.answers[key].responses[0].partitions[0]
     assert partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

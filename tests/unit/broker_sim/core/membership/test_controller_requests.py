@@ -9,9 +9,7 @@ import pytest
 from support.core.broker_build import (
     BrokerOnDisk,
     fetch_request,
-    produce_request,
     request,
-    struct,
 )
 from support.core.message_build import fill
 from support.core.registry_cluster import RegistryCluster
@@ -24,7 +22,6 @@ from broker_sim.core.security.principals import ANONYMOUS
 from txnlog_kafka.wire import framing
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import CLUSTER_APIS, KNOWN_APIS, ApiKey
-from txnlog_kafka.wire.records import Record, encode_batch
 
 K, E = ApiKey, ErrorCode
 ADMIN, ALICE = "User:admin", "User:alice"
@@ -42,14 +39,8 @@ def cluster() -> RegistryCluster:
     return started()
 
 
-def other(cluster: RegistryCluster) -> int:
-    """A broker that is not the controller."""
-    return next(n for n in cluster.brokers if n not in cluster.controllers)
-
-
 def metadata(cluster: RegistryCluster, number: int, *names: str) -> Any:
-    message = request(K.METADATA, allow_auto_topic_creation=True)
-    message.topics = [struct(message, "MetadataRequestTopic", name=name) for name in names]
+    message = request(K.METADATA, topics=[{"name": name} for name in names])
     return cluster.ask(number, message, 12)
 
 
@@ -75,16 +66,15 @@ def test_a_topic_that_is_created_by_any_broker_is_in_all_images_when_it_is_answe
         assert f"orders{number}" in controller.parts.image.topics
     cluster.run(200)
     cluster.check_healed()
-    answer = metadata(cluster, other(cluster), "orders0")
+    answer = metadata(cluster, cluster.another(), "orders0")
     assert answer.controller_id == cluster.controllers[0]
     assert {b.node_id for b in answer.brokers} == {0, 1, 2}
     assert sorted(answer.topics[0].partitions[0].isr_nodes) == [0, 1, 2]
 
 
 def test_of_three_that_create_one_topic_at_three_brokers_two_are_told_that_it_exists(cluster):
-    message = request(K.CREATE_TOPICS, timeout_ms=1000, validate_only=False)
-    message.topics = [struct(message, "CreatableTopic", name="orders", num_partitions=1,
-                             replication_factor=-1, assignments=[], configs=[])]  # fmt: skip
+    topic = {"name": "orders", "num_partitions": 1, "replication_factor": -1}
+    message = request(K.CREATE_TOPICS, timeout_ms=1000, topics=[topic])
     keys = {number: cluster.brokers[number].send(message, 7) for number in cluster.brokers}
     cluster.run(300)
     answers = [cluster.brokers[n].asked.answers[key].topics[0] for n, key in keys.items()]
@@ -95,7 +85,7 @@ def test_of_three_that_create_one_topic_at_three_brokers_two_are_told_that_it_ex
 
 def test_the_controller_decides_as_who_has_asked_another_broker():
     cluster = started(authorizer_class_name=AUTHORIZER, super_users=f"{ADMIN};{ANONYMOUS}")
-    number = other(cluster)
+    number = cluster.another()
     cluster.brokers[number].principal = ALICE
     assert cluster.create_topic(number, "a").error_code == E.TOPIC_AUTHORIZATION_FAILED
     cluster.brokers[number].principal = ADMIN
@@ -114,7 +104,7 @@ def test_what_a_broker_needs_itself_it_may_do_at_itself_and_at_any_controller():
         cluster.run(300)
         assert f"auto{number}" in cluster.controller().parts.image.topics
     (number,) = cluster.controllers
-    for each in (number, other(cluster)):
+    for each in (number, cluster.another()):
         cluster.kill(each)
         cluster.run(20_000)
         cluster.start(each)
@@ -154,11 +144,12 @@ def test_what_brokers_ask_is_for_who_may_act_for_the_cluster(key: BrokerApiKey):
     refused = ask_broker(cluster, broker.node_id, message, key)
     assert refused.error_code == E.CLUSTER_AUTHORIZATION_FAILED
     broker.principal = ADMIN
-    acl = request(K.CREATE_ACLS)
-    acl.creations = [struct(acl, "AclCreation", resource_type=int(ResourceType.CLUSTER),
-                            resource_name=CLUSTER_NAME, resource_pattern_type=3, principal=ALICE,
-                            host="*", operation=int(AclOperation.CLUSTER_ACTION),
-                            permission_type=3)]  # fmt: skip
+    allowed = {
+        "resource_type": int(ResourceType.CLUSTER), "resource_name": CLUSTER_NAME,
+        "resource_pattern_type": 3, "principal": ALICE, "host": "*",
+        "operation": int(AclOperation.CLUSTER_ACTION), "permission_type": 3,
+    }  # fmt: skip
+    acl = request(K.CREATE_ACLS, creations=[allowed])
     assert cluster.ask(broker.node_id, acl, 3).results[0].error_code == 0
     broker.principal = ALICE
     assert ask_broker(cluster, broker.node_id, message, key).error_code == 0
@@ -186,7 +177,7 @@ def test_an_envelope_carries_nothing_but_what_the_controller_carries_out(cluster
 
 
 def test_a_broker_that_is_not_the_controller_refuses_what_is_the_controllers(cluster):
-    number = other(cluster)
+    number = cluster.another()
     answer = ask_broker(cluster, number, enveloped(K.DELETE_TOPICS, ADMIN), BrokerApiKey.ENVELOPE)
     assert answer.error_code == E.NOT_CONTROLLER
     for key in (BrokerApiKey.ALTER_PARTITION, BrokerApiKey.ALLOCATE_PRODUCER_IDS):
@@ -196,9 +187,8 @@ def test_a_broker_that_is_not_the_controller_refuses_what_is_the_controllers(clu
 
 def test_a_request_waits_through_an_election_and_is_then_carried_out(cluster):
     cluster.kill(cluster.controllers[0])
-    message = request(K.CREATE_TOPICS, timeout_ms=20_000, validate_only=False)
-    message.topics = [struct(message, "CreatableTopic", name="orders", num_partitions=1,
-                             replication_factor=2, assignments=[], configs=[])]  # fmt: skip
+    topic = {"name": "orders", "num_partitions": 1, "replication_factor": 2}
+    message = request(K.CREATE_TOPICS, timeout_ms=20_000, topics=[topic])
     answer = cluster.ask(cluster.up[0].node_id, message, 7, within_ms=10_000)
     assert answer.topics[0].error_code == 0
     assert "orders" in cluster.controller().parts.image.topics
@@ -229,7 +219,7 @@ def test_a_refusal_as_a_whole_can_be_read_in_every_version(key):
 
 
 def test_topics_that_somebody_needs_are_not_there_at_once_and_then_they_are(cluster):
-    number = other(cluster)
+    number = cluster.another()
     answer = metadata(cluster, number, "orders")
     assert answer.topics[0].error_code == E.UNKNOWN_TOPIC_OR_PARTITION
     cluster.run(300)
@@ -247,8 +237,7 @@ def test_topics_that_somebody_needs_are_not_there_at_once_and_then_they_are(clus
 
 
 def init_producer_id(cluster: RegistryCluster, number: int) -> int:
-    message = request(K.INIT_PRODUCER_ID, transactional_id=None, transaction_timeout_ms=1000,
-                      producer_id=-1, producer_epoch=-1)  # fmt: skip
+    message = request(K.INIT_PRODUCER_ID, transactional_id=None, transaction_timeout_ms=1000)
     for _ in range(20):
         answer = cluster.ask(number, message, 4)
         if answer.error_code == 0:
@@ -276,23 +265,20 @@ def test_producer_ids_are_unique_over_brokers_elections_and_starts(cluster):
 def test_an_isr_shrinks_and_grows_by_way_of_the_controller(cluster):
     cluster.create_topic(0, "orders", 1)
     leader = cluster.held("orders").leader
-    away = next(n for n in cluster.brokers if n not in (leader, cluster.controllers[0]))
-    cluster.cut.add(frozenset((leader, away)))
-    cluster.lose(leader, away)
-    batch = encode_batch([Record(None, b"a", cluster.brokers[leader].now_ms)])
-    cluster.ask(leader, produce_request({("orders", 0): batch}, acks=1), 11)
+    away = cluster.another(leader)
+    cluster.part(leader, away)
+    assert cluster.write("a", acks=1) is E.NONE
     cluster.run(6_000)
     assert away not in cluster.held("orders").isr
-    answer = cluster.ask(leader, produce_request({("orders", 0): batch}), 11)
-    assert answer.responses[0].partition_responses[0].error_code == 0
+    assert cluster.write("b") is E.NONE
     cluster.cut.clear()
     cluster.run(6_000)
     cluster.check_healed()
 
 
-def lagging(cluster: RegistryCluster) -> tuple[int, int, int]:
-    """A partition whose leader is not the controller: leader, controller, and a follower that gets
-    nothing any more."""
+def lagging(cluster: RegistryCluster) -> tuple[int, int]:
+    """A partition whose leader is not the controller, and a follower that gets nothing any more;
+    leader and controller."""
     (controller,) = cluster.controllers
     for number in range(6):
         name = f"orders{number}"
@@ -300,28 +286,18 @@ def lagging(cluster: RegistryCluster) -> tuple[int, int, int]:
         if cluster.held(name).leader != controller:
             break
     leader = cluster.held(name).leader
-    away = next(n for n in cluster.brokers if n not in (leader, controller))
-    cluster.cut.add(frozenset((leader, away)))
-    cluster.lose(leader, away)
-    batch = encode_batch([Record(None, b"a", cluster.brokers[leader].now_ms)])
-    cluster.ask(leader, produce_request({(name, 0): batch}, acks=1), 11)
-    return leader, controller, away
-
-
-def isr_changes(cluster: RegistryCluster, number: int, kind: str) -> int:
-    steps = cluster.brokers[number].steps
-    return sum(trace.kind == kind for step in steps for trace in step.traces)
+    cluster.part(leader, cluster.another(leader))
+    assert cluster.write("a", topic=name, acks=1) is E.NONE
+    return leader, controller
 
 
 def test_a_proposal_that_the_controller_has_not_decided_is_made_again_after_a_moment(cluster):
-    leader, controller, _ = lagging(cluster)
-    cluster.cut.add(frozenset((leader, controller)))
-    cluster.lose(leader, controller)
-    while not isr_changes(cluster, leader, "isr-not-decided"):
+    leader, controller = lagging(cluster)
+    cluster.part(leader, controller)
+    while not cluster.brokers[leader].traced("isr-not-decided"):
         cluster.run(50)
     cluster.run(200)
-    before = isr_changes(cluster, leader, "isr-not-decided")
-    assert before > 1
+    assert len(cluster.brokers[leader].traced("isr-not-decided")) > 1
     cluster.cut.discard(frozenset((leader, controller)))
     cluster.run(100)
     held = [p for t in cluster.controller().parts.image.topics.values() for p in t.partitions]
@@ -329,9 +305,9 @@ def test_a_proposal_that_the_controller_has_not_decided_is_made_again_after_a_mo
 
 
 def test_a_controller_that_stands_still_holds_up_no_proposal_when_another_one_is_elected(cluster):
-    leader, controller, _ = lagging(cluster)
+    leader, controller = lagging(cluster)
     cluster.pause(controller)
-    while not isr_changes(cluster, leader, "isr-proposed"):
+    while not cluster.brokers[leader].traced("isr-proposed"):
         cluster.run(50)
     cluster.run(4_500)
     (new,) = [n for n in cluster.controllers if n != controller]
@@ -342,7 +318,7 @@ def test_a_controller_that_stands_still_holds_up_no_proposal_when_another_one_is
 
 def test_what_is_asked_of_a_controller_that_stays_silent_is_given_up_after_30_seconds(cluster):
     (controller,) = cluster.controllers
-    asker = cluster.brokers[other(cluster)]
+    asker = cluster.brokers[cluster.another()]
     told: list[Any] = []
     own = BROKER_APIS[BrokerApiKey.ALLOCATE_PRODUCER_IDS]
     asker.cause(
@@ -353,9 +329,9 @@ def test_what_is_asked_of_a_controller_that_stays_silent_is_given_up_after_30_se
             effects,
         )
     )
-    (asked,) = (e for e in cluster.under_way if e.send.peer == controller
+    (asked,) = (e for e in cluster.sent if e.send.peer == controller
                 and type(e.send.message).__name__.startswith("Allocate"))  # fmt: skip
-    cluster.under_way.remove(asked)  # neither answered nor lost
+    cluster.sent.remove(asked)  # neither answered nor lost
     cluster.run(29_000)
     assert told == []
     cluster.run(2_000)
@@ -398,17 +374,11 @@ def test_the_leader_names_the_epochs_by_which_its_followers_have_fetched(cluster
 
 def test_replicas_are_reassigned_by_way_of_any_broker_until_the_new_ones_are_in_sync():
     cluster = started(4)
-    assignment = _assignment({0: [0, 1, 2]})
     cluster.pause(3)
-    number = other(cluster)
-    created = cluster.create_topic(
-        number, "orders", -1, replication_factor=-1, assignments=assignment
-    )
+    number = cluster.another()
+    created = cluster.create_topic(number, "orders", assignment=[0, 1, 2])
     assert (created.error_code, created.replication_factor) == (0, 3)
-    message = request(K.ALTER_PARTITION_REASSIGNMENTS, timeout_ms=1000)
-    partition = struct(message, "ReassignablePartition", partition_index=0, replicas=[3, 1])
-    message.topics = [struct(message, "ReassignableTopic", name="orders", partitions=[partition])]
-    answer = cluster.ask(number, message, 1)
+    answer = cluster.reassign(number, "orders", [3, 1])
     assert (answer.error_code, answer.responses[0].partitions[0].error_code) == (0, 0)
     listed = cluster.ask(number, request(K.LIST_PARTITION_REASSIGNMENTS, topics=None), 0)
     assert listed.topics[0].partitions[0].adding_replicas == [3]
@@ -422,35 +392,22 @@ def test_replicas_are_reassigned_by_way_of_any_broker_until_the_new_ones_are_in_
     cluster.check_healed()
 
 
-def _assignment(replicas: dict[int, list[int]]) -> list[Any]:
-    message = request(K.CREATE_TOPICS)
-    return [
-        struct(message, "CreatableReplicaAssignment", partition_index=number, broker_ids=ids)
-        for number, ids in replicas.items()
-    ]
-
-
 @pytest.mark.parametrize(
-    ("replicas", "error"),
-    [([0, 0], E.INVALID_REPLICA_ASSIGNMENT), ([0, 9], E.INVALID_REPLICA_ASSIGNMENT)],
+    ("asked", "error"),
+    [
+        ({"assignment": [0, 0]}, E.INVALID_REPLICA_ASSIGNMENT),
+        ({"assignment": [0, 9]}, E.INVALID_REPLICA_ASSIGNMENT),
+        ({"replication_factor": 4}, E.INVALID_REPLICATION_FACTOR),
+    ],
 )
-def test_an_assignment_to_brokers_that_are_not_there_is_refused(cluster, replicas, error):
-    created = cluster.create_topic(
-        1, "orders", -1, replication_factor=-1, assignments=_assignment({0: replicas})
-    )
-    assert created.error_code == error
-
-
-def test_more_replicas_than_brokers_are_refused(cluster):
-    created = cluster.create_topic(1, "orders", replication_factor=4)
-    assert created.error_code == E.INVALID_REPLICATION_FACTOR
+def test_replicas_on_brokers_that_are_not_there_are_refused(cluster, asked, error):
+    assert cluster.create_topic(1, "orders", **asked).error_code == error
 
 
 def test_a_topic_grows_by_partitions_that_have_as_many_replicas(cluster):
     cluster.create_topic(1, "orders", 1, replication_factor=2)
-    message = request(K.CREATE_PARTITIONS, timeout_ms=1000, validate_only=False)
-    message.topics = [struct(message, "CreatePartitionsTopic", name="orders", count=3,
-                             assignments=None)]  # fmt: skip
+    grown = {"name": "orders", "count": 3, "assignments": None}
+    message = request(K.CREATE_PARTITIONS, timeout_ms=1000, topics=[grown])
     assert cluster.ask(2, message, 3).results[0].error_code == 0
     cluster.run(300)
     partitions = cluster.controller().parts.image.topics["orders"].partitions
@@ -460,7 +417,7 @@ def test_a_topic_grows_by_partitions_that_have_as_many_replicas(cluster):
 
 def test_preferred_leaders_are_elected_on_demand_and_when_it_is_time(cluster):
     cluster.create_topic(0, "orders", 3)
-    dead = other(cluster)
+    dead = cluster.another()
     cluster.kill(dead)
     cluster.run(5_000)
     cluster.start(dead)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 import pytest
-from support.core.broker_build import BrokerOnDisk, produce_request, request, struct
+from support.core.broker_build import BrokerOnDisk, request
 from support.core.damage import flip
 from support.core.registry_cluster import RegistryCluster
 
@@ -16,7 +16,7 @@ from broker_sim.core.effects import Delete, Rename, WriteFile
 from broker_sim.core.log import STRAY_SUFFIX
 from simulation.hosts.disk import SimDisk
 from txnlog_kafka.wire.messages import ApiKey
-from txnlog_kafka.wire.records import LEADER_EPOCH_AT, Record, encode_batch
+from txnlog_kafka.wire.records import LEADER_EPOCH_AT
 
 SESSION_MS = 3_000
 LOG = "00000000000000000000.log"
@@ -33,17 +33,18 @@ def cluster() -> RegistryCluster:
 
 
 def produce(cluster: RegistryCluster, count: int) -> None:
-    leader = cluster.held("orders").leader
     for _ in range(count):
-        batch = encode_batch([Record(None, b"paid", cluster.brokers[leader].now_ms)])
-        cluster.ask(leader, produce_request({("orders", 0): batch}), 11)
+        cluster.write("paid")
     cluster.run(500)
 
 
 def delete_records(cluster: RegistryCluster, offset: int) -> None:
-    message = request(ApiKey.DELETE_RECORDS, timeout_ms=1_000)
-    entry = struct(message, "DeleteRecordsPartition", partition_index=0, offset=offset)
-    message.topics = [struct(message, "DeleteRecordsTopic", name="orders", partitions=[entry])]
+    partitions = [{"partition_index": 0, "offset": offset}]
+    message = request(
+        ApiKey.DELETE_RECORDS,
+        timeout_ms=1_000,
+        topics=[{"name": "orders", "partitions": partitions}],
+    )
     leader = cluster.held("orders").leader
     assert cluster.ask(leader, message, 2).topics[0].partitions[0].error_code == 0
 
@@ -57,9 +58,7 @@ def strays(disk: SimDisk) -> list[str]:
 
 
 def lose_registry(cluster: RegistryCluster) -> None:
-    cluster.stop_registry()
-    cluster.registry_disk = SimDisk()
-    cluster.start_registry()
+    cluster.put_registry(SimDisk())
 
 
 def test_brokers_that_start_with_an_empty_registry_refuse_and_remove_nothing(cluster):
@@ -101,7 +100,7 @@ def test_running_brokers_stop_when_the_registry_comes_back_with_less_than_they_h
     cluster.create_topic(0, "orders", 1)
     produce(cluster, 1)
     records = held(cluster)
-    put_registry(cluster, older)
+    cluster.put_registry(older)
     message = r"ends at offset \d+, .* earlier answer of the registry it ended at \d+"
     check_each_stops(cluster, message)
     assert held(cluster) == records
@@ -152,12 +151,11 @@ def test_logs_of_a_topic_that_was_deleted_while_a_broker_was_down_are_set_aside_
     cluster,
 ):
     (controller,) = cluster.controllers
-    away = next(number for number in cluster.brokers if number != controller)
+    away = cluster.another()
     disk = cluster.brokers[away].disk
     for again in range(2):
         cluster.kill(away)
-        message = request(ApiKey.DELETE_TOPICS, timeout_ms=1_000, topic_names=["orders"])
-        assert cluster.ask(controller, message, 5).responses[0].error_code == 0
+        cluster.delete_topic(controller, "orders")
         cluster.start(away)
         cluster.run(SESSION_MS + 2_000)
         assert strays(disk) == [f"orders-0.{number:032x}-stray" for number in range(again + 1)]
@@ -184,9 +182,7 @@ def test_running_brokers_stop_when_the_registry_comes_back_with_another_clusters
         other.create_topic(0, f"other{number}", 1)
     other.run(3_000)
     before = metadata(other)
-    cluster.stop_registry()
-    cluster.registry_disk = other.registry_disk
-    cluster.start_registry()
+    cluster.put_registry(other.registry_disk)
     check_each_stops(cluster, "directory of another cluster")
     assert metadata(cluster) == before
     assert held(cluster) == records
@@ -206,30 +202,19 @@ def metadata(cluster: RegistryCluster) -> tuple[int, set[str]]:
 def test_a_topic_of_the_name_of_a_log_that_was_set_aside_begins_at_its_own_start(cluster):
     """The offsets in the checkpoint files were of the log that was set aside."""
     (controller,) = cluster.controllers
-    away = next(number for number in cluster.brokers if number != controller)
+    away = cluster.another()
     rest = [number for number in cluster.brokers if number != away]
     delete_records(cluster, 1)
     cluster.run(6_000)
     cluster.kill(away)
     cluster.run(SESSION_MS + 1_000)
-    message = request(ApiKey.DELETE_TOPICS, timeout_ms=1_000, topic_names=["orders"])
-    assert cluster.ask(controller, message, 5).responses[0].error_code == 0
-    there = struct(
-        request(ApiKey.CREATE_TOPICS), "CreatableReplicaAssignment", partition_index=0,
-        broker_ids=rest,
-    )  # fmt: skip
-    made = cluster.create_topic(
-        controller, "orders", -1, replication_factor=-1, assignments=[there]
-    )
-    assert made.error_code == 0
+    cluster.delete_topic(controller, "orders")
+    assert cluster.create_topic(controller, "orders", assignment=rest).error_code == 0
     produce(cluster, 3)
     cluster.start(away)
     cluster.run(SESSION_MS + 2_000)
     assert len(strays(cluster.brokers[away].disk)) == 1
-    message = request(ApiKey.ALTER_PARTITION_REASSIGNMENTS, timeout_ms=1_000)
-    moved = struct(message, "ReassignablePartition", partition_index=0, replicas=[away])
-    message.topics = [struct(message, "ReassignableTopic", name="orders", partitions=[moved])]
-    assert cluster.ask(controller, message, 1).error_code == 0
+    assert cluster.reassign(controller, "orders", [away]).error_code == 0
     cluster.run(5_000)
     cluster.kill(away)
     cluster.start(away)
@@ -269,14 +254,8 @@ def start_with_an_older_registry(cluster: RegistryCluster) -> SimDisk:
     newest = cluster.registry_disk
     for number in cluster.brokers:
         cluster.kill(number)
-    put_registry(cluster, older)
+    cluster.put_registry(older)
     return newest
-
-
-def put_registry(cluster: RegistryCluster, disk: SimDisk) -> None:
-    cluster.stop_registry()
-    cluster.registry_disk = disk
-    cluster.start_registry()
 
 
 def start_all(cluster: RegistryCluster) -> None:
@@ -303,9 +282,7 @@ def test_brokers_that_start_with_an_older_copy_of_the_registry_refuse_until_the_
             cluster.run(5_000)
         cluster.kill(number)
     assert all(b"paid" in each for each in held(cluster))
-    cluster.stop_registry()
-    cluster.registry_disk = newest
-    cluster.start_registry()
+    cluster.put_registry(newest)
     start_all(cluster)
     check_all_have_the_record(cluster)
 
@@ -336,7 +313,7 @@ def rename_back(cluster: RegistryCluster, newest: SimDisk) -> None:
         cluster.kill(number)
         (stray,) = strays(broker.disk)
         broker.disk.apply(Rename(stray, "orders-0"))
-    put_registry(cluster, newest)
+    cluster.put_registry(newest)
     start_all(cluster)
 
 
@@ -352,7 +329,7 @@ def test_what_was_deleted_stays_deleted_when_a_log_that_was_set_aside_is_renamed
     newest = cluster.registry_disk
     for number in cluster.brokers:
         cluster.kill(number)
-    put_registry(cluster, older)
+    cluster.put_registry(older)
     set_all_aside(cluster)
     rename_back(cluster, newest)
     cluster.check_healed()
@@ -401,7 +378,7 @@ def test_brokers_refuse_an_older_copy_whose_leader_epochs_are_below_those_of_the
     """Two leaders would give the same epoch to different records: replicas differ for good."""
     cluster = empty_cluster
     older, newest = let_epochs_rise(cluster), cluster.registry_disk
-    put_registry(cluster, older)
+    cluster.put_registry(older)
     if grows:
         grow(cluster)
     else:  # what it says is five seconds old, or it is damaged
@@ -416,7 +393,7 @@ def test_brokers_refuse_an_older_copy_whose_leader_epochs_are_below_those_of_the
         cluster.kill(number)
     assert held(cluster) == records
     assert not any(map(strays, [each.disk for each in cluster.brokers.values()]))
-    put_registry(cluster, newest)
+    cluster.put_registry(newest)
     start_all(cluster)
     cluster.check_healed()
     assert held(cluster) == records
@@ -427,7 +404,7 @@ def test_without_a_newer_copy_a_new_cluster_begins_and_dump_shows_what_the_logs_
 ):
     """What the errors say to do then."""
     cluster = empty_cluster
-    put_registry(cluster, let_epochs_rise(cluster))
+    cluster.put_registry(let_epochs_rise(cluster))
     cluster.start(1)
     with pytest.raises(DataDirectoryError, match=r"new cluster with empty .*dump --deep"):
         cluster.run(SESSION_MS + 5_000)

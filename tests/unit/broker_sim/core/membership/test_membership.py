@@ -7,8 +7,9 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from support.core.broker_build import produce_request, request
-from support.core.registry_cluster import REGISTRY, Member, RegistryCluster
+from support.core.broker_build import BrokerOnDisk, request
+from support.core.core_network import REGISTRY
+from support.core.registry_cluster import RegistryCluster
 
 from broker_sim.core.config import DataDirectoryError
 from broker_sim.core.controller.image import (
@@ -22,7 +23,6 @@ from broker_sim.core.effects import ControlledShutdown, Stop, WriteFile
 from broker_sim.core.log import STRAY_SUFFIX
 from broker_sim.core.membership import registry_link, snapshots
 from txnlog_kafka.wire.messages import ApiKey
-from txnlog_kafka.wire.records import Record, encode_batch
 
 SESSION_MS = 3_000
 EXPIRED_MS = SESSION_MS + 1_000
@@ -33,10 +33,6 @@ def cluster() -> RegistryCluster:
     made = RegistryCluster()
     made.run(1_000)
     return made
-
-
-def others(cluster: RegistryCluster, number: int) -> list[int]:
-    return [each for each in cluster.brokers if each != number]
 
 
 def decide(cluster: RegistryCluster, number: int, *records: MetadataRecord) -> list[bool]:
@@ -51,7 +47,7 @@ def decide(cluster: RegistryCluster, number: int, *records: MetadataRecord) -> l
     return told
 
 
-def watch_serving(broker: Member) -> list[bool]:
+def watch_serving(broker: BrokerOnDisk) -> list[bool]:
     """Whether the broker serves, after each of its steps from here on."""
     served: list[bool] = []
     step = broker.step
@@ -99,7 +95,7 @@ def test_when_the_controller_dies_another_broker_takes_over_and_unregisters_it(c
     cluster.run(EXPIRED_MS)
     (new,) = cluster.controllers
     assert new != old
-    assert set(cluster.controller().parts.image.brokers) == set(others(cluster, old))
+    assert set(cluster.controller().parts.image.brokers) == set(cluster.others(old))
     assert decide(cluster, new, producer_ids_record(7_000)) == []
     cluster.run(200)
     assert next_producer_ids(cluster) == [7_000, 7_000]
@@ -146,12 +142,11 @@ def test_a_registry_that_is_started_again_has_the_sessions_and_nobody_loses_anyt
 @pytest.mark.parametrize("is_controller", [False, True])
 def test_a_broker_whose_session_expired_serves_no_more_and_registers_again(cluster, is_controller):
     (controller,) = cluster.controllers
-    cut_off = controller if is_controller else others(cluster, controller)[0]
+    cut_off = controller if is_controller else cluster.another()
     before = cluster.brokers[cut_off].membership.broker_epoch
-    cluster.cut.add(frozenset((cut_off, REGISTRY)))
-    cluster.lose(cut_off, REGISTRY)
+    cluster.part(cut_off, REGISTRY)
     cluster.run(EXPIRED_MS)
-    rest = [cluster.brokers[each] for each in others(cluster, cut_off)]
+    rest = [cluster.brokers[each] for each in cluster.others(cut_off)]
     assert all(cut_off not in broker.parts.image.brokers for broker in rest)
     assert sum(broker.is_controller for broker in rest) == 1
     cluster.cut.clear()
@@ -167,7 +162,7 @@ def test_a_controller_that_was_paused_through_an_election_changes_nothing(cluste
     (old,) = cluster.controllers
     cluster.pause(old)
     cluster.run(EXPIRED_MS)
-    rest = [cluster.brokers[each] for each in others(cluster, old)]
+    rest = [cluster.brokers[each] for each in cluster.others(old)]
     (new,) = [broker for broker in rest if broker.is_controller]
     assert cluster.brokers[old].is_controller
     told = decide(cluster, old, producer_ids_record(5_000))
@@ -185,7 +180,7 @@ def test_a_controller_that_was_paused_through_an_election_changes_nothing(cluste
 def lose_answer_of_append(cluster: RegistryCluster, number: int) -> None:
     """The registry carries out the broker's append, and the broker is not told."""
     cluster.registry_requests(number)
-    cluster.lose(number, REGISTRY)
+    cluster.lose_between(number, REGISTRY)
 
 
 @pytest.mark.parametrize("through_election", [False, True])
@@ -225,7 +220,7 @@ def test_decisions_are_made_one_after_another_each_by_the_image_of_the_one_befor
 
 
 def test_a_decision_at_a_broker_that_is_not_the_controller_is_refused_at_once(cluster):
-    number = others(cluster, cluster.controllers[0])[0]
+    number = cluster.another()
     assert decide(cluster, number, producer_ids_record(1_000)) == [False]
     cluster.run(200)
     assert next_producer_ids(cluster) == [0] * 3
@@ -247,9 +242,9 @@ def test_a_broker_in_a_controlled_shutdown_hands_over_what_it_leads_before_it_st
     cluster: RegistryCluster, is_controller: bool
 ) -> None:
     controller = cluster.controller().node_id
-    number = controller if is_controller else others(cluster, controller)[0]
+    number = controller if is_controller else cluster.another()
     broker = cluster.brokers[number]
-    replicas = (number, *others(cluster, number))
+    replicas = (number, *cluster.others(number))
     topic = Topic("t", uuid.UUID(int=9), 2, {}, 0, (
         PartitionRegistration.new(replicas, replicas),
         PartitionRegistration.new((number,), (number,)),
@@ -262,7 +257,7 @@ def test_a_broker_in_a_controlled_shutdown_hands_over_what_it_leads_before_it_st
     assert not broker.broker.may_stop
     cluster.run(2_000)
     assert broker.broker.may_stop
-    image = cluster.brokers[others(cluster, number)[0]].parts.image
+    image = cluster.brokers[cluster.others(number)[0]].parts.image
     shared, alone = image.topics["t"].partitions
     assert number not in (shared.leader, *shared.isr)
     assert alone.leader == NO_LEADER
@@ -299,13 +294,11 @@ def test_a_topic_that_was_created_again_meanwhile_takes_the_place_of_the_old_one
     held = cluster.held("orders")
     (controller,) = cluster.controllers
     away = next(n for n in held.replicas if n not in (held.leader, controller))
-    batch = encode_batch([Record(None, b"old", cluster.brokers[away].now_ms)])
-    cluster.ask(held.leader, produce_request({("orders", 0): batch}), 11)
+    cluster.write("old")
     cluster.run(500)
     assert cluster.brokers[away].parts.logs.get("orders", 0).log_end_offset == 1
     cluster.kill(away)
-    message = request(ApiKey.DELETE_TOPICS, timeout_ms=1_000, topic_names=["orders"])
-    assert cluster.ask(controller, message, 5).responses[0].error_code == 0
+    cluster.delete_topic(controller, "orders")
     # Still registered, the broker that is down gets a replica of the new one, too.
     assert cluster.create_topic(controller, "orders", 1).error_code == 0
     cluster.start(away)
@@ -319,7 +312,7 @@ def test_a_topic_that_was_created_again_meanwhile_takes_the_place_of_the_old_one
 
 def test_a_topic_that_is_created_while_a_broker_is_down_has_a_replica_there_when_it_comes(cluster):
     (controller,) = cluster.controllers
-    away = next(number for number in cluster.brokers if number != controller)
+    away = cluster.another()
     cluster.kill(away)
     cluster.run(EXPIRED_MS)
     listed = cluster.ask(
@@ -346,11 +339,6 @@ def log_start(cluster: RegistryCluster) -> int:
     return cluster.registry.read(0).log_start_offset
 
 
-def traced(broker: Member, name: str) -> int:
-    """How often the broker has said so, in all its processes."""
-    return sum(trace.kind == name for step in broker.steps for trace in step.traces)
-
-
 @pytest.fixture
 def small() -> RegistryCluster:
     """A cluster whose controller makes a snapshot after every 3000 bytes of records."""
@@ -364,11 +352,11 @@ def test_a_snapshot_is_made_when_the_log_has_grown_and_a_new_process_begins_with
         assert small.create_topic(0, f"topic{number}").error_code == 0
     start = log_start(small)
     assert start > 0
-    away = others(small, small.controllers[0])[0]
+    away = small.another()
     small.kill(away)
     small.start(away)
     small.run(EXPIRED_MS + 1_000)
-    assert traced(small.brokers[away], "metadata-restored") == 1
+    assert len(small.brokers[away].traced("metadata-restored")) == 1
     small.check_healed()
 
 
@@ -387,13 +375,12 @@ def test_a_snapshot_is_made_after_a_time_when_anything_was_appended():
 def test_a_broker_that_was_paused_below_the_logs_start_catches_up_by_the_snapshot(small):
     assert small.create_topic(0, "kept").error_code == 0
     assert small.create_topic(0, "gone").error_code == 0
-    away = others(small, small.controllers[0])[0]
+    away = small.another()
     before = small.brokers[away].parts.metadata.next_offset
     small.pause(away)
     small.run(EXPIRED_MS)
     (controller,) = small.controllers
-    message = request(ApiKey.DELETE_TOPICS, timeout_ms=1_000, topic_names=["gone"])
-    assert small.ask(controller, message, 5).responses[0].error_code == 0
+    small.delete_topic(controller, "gone")
     for number in range(6):
         made = small.create_topic(controller, f"new{number}", replication_factor=2)
         assert made.error_code == 0
@@ -402,7 +389,7 @@ def test_a_broker_that_was_paused_below_the_logs_start_catches_up_by_the_snapsho
     small.resume(away)
     small.run(EXPIRED_MS + 2_000)
     broker = small.brokers[away]
-    assert traced(broker, "metadata-restored")
+    assert broker.traced("metadata-restored")
     assert broker.parts.logs.get("gone", 0) is None
     assert broker.parts.logs.get("kept", 0) is not None
     small.check_healed()
@@ -414,7 +401,7 @@ def test_whether_an_append_was_carried_out_is_known_when_a_snapshot_has_replaced
     lose_answer_of_append(small, number)
     small.pause(number)
     small.run(EXPIRED_MS)
-    (new,) = (n for n in others(small, number) if small.brokers[n].is_controller)
+    (new,) = (n for n in small.others(number) if small.brokers[n].is_controller)
     for each in range(6):
         assert small.create_topic(new, f"topic{each}", replication_factor=2).error_code == 0
     small.run(200)
@@ -438,18 +425,18 @@ def test_a_snapshot_of_several_parts_whose_writer_loses_its_connection_is_made_a
     decide(small, number, producer_ids_record(1_000))
     for _ in range(2):  # the append is answered, then the first part of the snapshot
         small.registry_requests(number)
-        for exchange in [e for e in small.under_way if e.sender == number and e.has_answer]:
-            small.bring_back(exchange)
-    small.lose(number, REGISTRY)
-    assert traced(small.brokers[number], "metadata-snapshot-failed") == 1
+        for asked in small.of(number):
+            small.answer(asked)
+    small.lose_between(number, REGISTRY)
+    assert len(small.brokers[number].traced("metadata-snapshot-failed")) == 1
     assert log_start(small) == start
     small.run(500)
     decide(small, number, producer_ids_record(2_000))
     small.run(500)
     assert log_start(small) > start
-    away = others(small, number)[0]
+    away = small.another()
     small.kill(away)
     small.start(away)
     small.run(EXPIRED_MS + 1_000)
-    assert traced(small.brokers[away], "metadata-restored")
+    assert small.brokers[away].traced("metadata-restored")
     small.check_healed()

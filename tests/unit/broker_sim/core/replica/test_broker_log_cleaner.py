@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 
 import pytest
-from support.core.broker_build import BrokerOnDisk, request, struct
+from support.core.broker_build import BrokerOnDisk
 from support.lives.compaction import keyed_batch
 
 from broker_sim.core.effects import Rename, TimerFired, WriteFile
@@ -14,7 +14,6 @@ from broker_sim.core.log.compression import Codecs
 from broker_sim.core.replica.log_cleaner import CLEANER_TIMER, PAUSE_MS
 from txnlog_kafka.wire import records
 from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.varint import encode_signed
 
 COMPACTED = {
@@ -63,7 +62,7 @@ def test_a_compacted_topic_is_cleaned_after_the_backoff(broker):
     assert len(consume(broker)) == 30
     broker.advance(100)
     left = consume(broker)
-    log = broker.broker.parts.logs.get("keyed", 0)
+    log = broker.log("keyed")
     active = max(int(n[:20]) for n in broker.disk.list("keyed-0") if n.endswith(".log"))
     assert [offset for offset, _ in left if offset < active] == [active - 3, active - 2, active - 1]
     assert broker.disk.read(FILE, 0, 100) == f"0\n1\nkeyed 0 {active}\n".encode()
@@ -91,8 +90,7 @@ def test_reading_is_slowed_down_to_the_configured_rate():
     fill(broker, 30)
     broker.advance(BACKOFF_MS + 100)
     assert broker.timers[CLEANER_TIMER] > broker.monotonic_ms
-    swaps = [op for step in broker.steps for op in step.storage if isinstance(op, Rename)]
-    assert swaps == []
+    assert not any(isinstance(operation, Rename) for operation in broker.operations)
     broker.advance(60_000)
     assert len(consume(broker)) < 10
 
@@ -112,15 +110,10 @@ def test_the_dirtiest_log_is_cleaned_first(broker):
     broker.advance(BACKOFF_MS + 100)
     fill(broker, 6)
     fill(broker, 30, topic="fresh")
-    before = len(broker.steps)
+    before = len(broker.traced("log-cleaning"))
     broker.advance(BACKOFF_MS + 100)
-    cleaned = [
-        trace.fields["log"]
-        for step in broker.steps[before:]
-        for trace in step.traces
-        if trace.kind == "log-cleaning"
-    ]
-    assert cleaned[:2] == ["fresh-0", "keyed-0"]
+    cleaned = broker.traced("log-cleaning")[before:]
+    assert [trace.fields["log"] for trace in cleaned[:2]] == ["fresh-0", "keyed-0"]
 
 
 def test_a_log_that_cannot_be_cleaned_is_left_alone_and_the_others_go_on(broker):
@@ -131,22 +124,14 @@ def test_a_log_that_cannot_be_cleaned_is_left_alone_and_the_others_go_on(broker)
     fill(broker, 30)
     broker.advance(3 * BACKOFF_MS)
     assert len(consume(broker)) < 15
-    reasons = [
-        trace.fields["log"]
-        for step in broker.steps
-        for trace in step.traces
-        if trace.kind == "log-not-cleaned"
-    ]
-    assert reasons == ["broken-0"]
+    assert [trace.fields["log"] for trace in broker.traced("log-not-cleaned")] == ["broken-0"]
 
 
 def test_a_topic_deleted_while_it_is_cleaned_is_forgotten(broker):
     fill(broker, 30)
     broker.monotonic_ms = broker.timers.pop(CLEANER_TIMER)
     broker.step(TimerFired(CLEANER_TIMER))  # chosen, not begun
-    message = request(ApiKey.DELETE_TOPICS, timeout_ms=1000)
-    message.topics = [struct(message, "DeleteTopicState", name="keyed", topic_id=None)]
-    assert broker.ask(message, 6).responses[0].error_code == ErrorCode.NONE
+    assert broker.delete_topic("keyed") == ErrorCode.NONE
     broker.advance(BACKOFF_MS + 100)
     assert not any(name.startswith("keyed") for name in broker.disk.list(""))
     assert broker.disk.read(FILE, 0, 100) == b"0\n0\n"
@@ -179,15 +164,7 @@ def test_a_topic_that_was_compacted_once_may_have_gaps_for_ever(broker, checkpoi
     fill(broker, 30)
     broker.advance(BACKOFF_MS + 100)
     left = consume(broker)
-    message = request(ApiKey.INCREMENTAL_ALTER_CONFIGS, validate_only=False)
-    config = struct(
-        message, "AlterableConfig", name="cleanup.policy", config_operation=0, value="delete"
-    )
-    resource = struct(
-        message, "AlterConfigsResource", resource_type=2, resource_name="keyed", configs=[config]
-    )
-    message.resources = [resource]
-    assert broker.ask(message, 1).responses[0].error_code == ErrorCode.NONE
+    assert broker.alter_topic("keyed", "cleanup.policy", "delete") == ErrorCode.NONE
     if checkpoint != "good":
         broker.disk._files[FILE].content[:] = b"?"
     if checkpoint == "damaged before others":
@@ -208,7 +185,7 @@ def test_compact_and_delete_removes_old_segments_from_the_cleaners_timer(broker)
     broker.create_topic("both", **policy)
     fill(broker, 30, topic="both")
     broker.advance(2 * BACKOFF_MS)
-    log = broker.broker.parts.logs.get("both", 0)
+    log = broker.log("both")
     assert log.log_start_offset == log.log_end_offset == 30
 
 
@@ -225,26 +202,21 @@ def test_a_record_without_a_key_is_refused_and_named(broker):
 def test_a_fetch_that_waits_is_not_woken_by_cleaning(broker):
     fill(broker, 30)
     broker.advance(BACKOFF_MS + 100)
-    assert not broker.broker.parts.replicas.take_changed()
+    assert not broker.parts.replicas.take_changed()
 
 
 def test_the_checkpoint_says_where_the_next_round_begins(broker):
     fill(broker, 30)
     broker.advance(BACKOFF_MS + 100)
-    cleaned = broker.broker.parts.logs.cleaned.offsets["keyed", 0]
+    cleaned = broker.parts.logs.cleaned.offsets["keyed", 0]
     broker.kill()
-    assert broker.broker.parts.logs.cleaned.offsets == {("keyed", 0): cleaned}
+    assert broker.parts.logs.cleaned.offsets == {("keyed", 0): cleaned}
     fill(broker, 10)
-    before = len(broker.steps)
+    before = len(broker.operations), len(broker.traced("log-cleaning"))
     broker.advance(BACKOFF_MS + 100)
-    started = [
-        trace.fields["first_dirty"]
-        for step in broker.steps[before:]
-        for trace in step.traces
-        if trace.kind == "log-cleaning"
-    ]
-    assert started == [cleaned]
-    writes = [op for s in broker.steps[before:] for op in s.storage if isinstance(op, WriteFile)]
+    (started,) = broker.traced("log-cleaning")[before[1] :]
+    assert started.fields["first_dirty"] == cleaned
+    writes = [op for op in broker.operations[before[0] :] if isinstance(op, WriteFile)]
     assert FILE in [op.path for op in writes]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.core.broker_build import request, struct
+from support.core.broker_build import request
 from support.core.core_cluster import CoreCluster, replicated
 
 from txnlog_kafka.wire.errors import ErrorCode as E
@@ -23,9 +23,8 @@ def cluster() -> CoreCluster:
 
 
 def delete(cluster: CoreCluster, offset: int, timeout_ms: int = 5_000) -> tuple[int, int]:
-    message = request(ApiKey.DELETE_RECORDS, timeout_ms=timeout_ms)
-    entry = struct(message, "DeleteRecordsPartition", partition_index=0, offset=offset)
-    message.topics = [struct(message, "DeleteRecordsTopic", name="orders", partitions=[entry])]
+    topic = {"name": "orders", "partitions": [{"partition_index": 0, "offset": offset}]}
+    message = request(ApiKey.DELETE_RECORDS, timeout_ms=timeout_ms, topics=[topic])
     return cluster.brokers[0].send(message, 2)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 from support.core.broker_build import BrokerOnDisk, fetch_request, produce_request
-from support.core.core_cluster import ORDERS, CoreCluster, replicated
+from support.core.core_cluster import CoreCluster, replicated
+from support.core.core_network import ORDERS
 from support.core.log_build import build_batch
 
 from broker_sim.core.effects import Append, Delete, Truncate
@@ -126,7 +127,7 @@ def test_a_replica_that_has_lost_what_it_had_gets_it_from_the_leader(cluster, lo
     cluster.restart(2)
     assert cluster.brokers[2].log().log_end_offset < 3
     cluster.settle()
-    assert cluster.values(2) == cluster.values(0)
+    assert cluster.batches(2) == cluster.batches(0)
     assert cluster.brokers[2].log().high_watermark == 3
     answer = cluster.brokers[0].ask(fetch_request("orders", max_wait_ms=0), 12)
     assert answer.responses[0].partitions[0].high_watermark == 3

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from support.core.core_cluster import LAG_MS, ORDERS, CoreCluster, replicated
+from support.core.core_cluster import LAG_MS, CoreCluster, replicated
+from support.core.core_network import ORDERS
 
 from broker_sim.core.effects import PeerAnswer
 from txnlog_kafka.wire.errors import ErrorCode
 
 
 def fetch_of(cluster: CoreCluster, follower: int):
-    (asked,) = [a for a in cluster.sent if a.sender == follower]
+    (asked,) = cluster.of(follower)
     return asked
 
 
@@ -27,8 +28,8 @@ def test_a_replica_has_the_leaders_bytes_offsets_epochs_and_high_watermark(
     pair.produce(0, "a", "b")
     pair.produce(0, "c")
     pair.settle()
-    assert pair.values(1) == pair.values(0)
-    assert len(pair.values(1)) == 2
+    assert pair.batches(1) == pair.batches(0)
+    assert len(pair.batches(1)) == 2
     path = f"orders-0/{'0' * 20}.log"
     contents = [broker.disk.read(path, 0, 1 << 20) for broker in pair.brokers.values()]
     assert contents[0] == contents[1] != b""
@@ -60,8 +61,8 @@ def test_what_diverged_is_truncated_by_epoch_and_what_is_committed_is_not(
     pair.produce(1, "b")
     pair.restart(0)
     pair.settle()
-    assert pair.values(0) == pair.values(1)
-    assert [epoch for _, epoch, _ in pair.values(0)] == [0, 1]
+    assert pair.batches(0) == pair.batches(1)
+    assert [epoch for _, epoch, _ in pair.batches(0)] == [0, 1]
     assert [b.log().high_watermark for b in pair.brokers.values()] == [2, 2]
     assert pair.held().isr == (1, 0)
 
@@ -72,11 +73,11 @@ def test_a_replica_behind_the_high_watermark_keeps_what_it_has_over_a_change_of_
     pair.produce(0, "a")
     pair.exchange(2)
     assert pair.brokers[1].log().high_watermark == 0
-    before = pair.values(1)
+    before = pair.batches(1)
     pair.change(leader=1)
     pair.change(leader=0)
     pair.exchange(1)
-    assert pair.values(1) == before
+    assert pair.batches(1) == before
     assert len(before) == 1
 
 
@@ -97,7 +98,7 @@ def test_several_epochs_that_diverged_are_truncated_step_by_step() -> None:
     cluster.produce(0, "last", acks=1)
     cluster.restart(1)
     cluster.settle()
-    assert cluster.values(1) == cluster.values(0)
+    assert cluster.batches(1) == cluster.batches(0)
     assert cluster.brokers[1].log().log_end_offset == cluster.brokers[0].log().log_end_offset
 
 
@@ -145,34 +146,34 @@ def test_damaged_bytes_are_not_appended_and_asked_for_again(pair: CoreCluster, d
     pair.answer(asked)
     assert pair.brokers[1].log().log_end_offset == 0
     pair.settle()
-    assert pair.values(1) == pair.values(0)
+    assert pair.batches(1) == pair.batches(0)
 
 
 def test_an_answer_from_before_a_change_of_leader_is_ignored() -> None:
     cluster = CoreCluster(3)
     cluster.create(replicated(0, 1, 2))
     cluster.produce(0, "a", acks=1)
-    (late,) = [a for a in cluster.sent if a.sender == 2]
+    late = fetch_of(cluster, 2)
     cluster.deliver(late)
     cluster.change(leader=1)
     cluster.answer(late)
     assert cluster.brokers[2].log().log_end_offset == 0
     cluster.settle()
-    assert cluster.values(2) == cluster.values(1)
+    assert cluster.batches(2) == cluster.batches(1)
 
 
 def test_an_answer_from_an_earlier_term_of_the_same_leader_is_ignored() -> None:
     cluster = CoreCluster(3)
     cluster.create(replicated(0, 1, 2))
     cluster.produce(0, "a", acks=1)
-    (late,) = [a for a in cluster.sent if a.sender == 2]
+    late = fetch_of(cluster, 2)
     cluster.deliver(late)
     cluster.change(leader=1)
     cluster.change(leader=0)
     cluster.answer(late)
     assert cluster.brokers[2].log().log_end_offset == 0
     cluster.settle()
-    assert cluster.values(2) == cluster.values(0)
+    assert cluster.batches(2) == cluster.batches(0)
 
 
 def test_an_answer_that_comes_twice_is_appended_once(pair: CoreCluster) -> None:
@@ -197,7 +198,7 @@ def test_a_replica_below_the_leaders_log_start_begins_again_there(pair: CoreClus
     pair.settle()
     follower = pair.brokers[1].log()
     assert (follower.log_start_offset, follower.log_end_offset) == (2, 3)
-    assert pair.values(1) == [v for v in pair.values(0) if v[0] >= 2]
+    assert pair.batches(1) == [v for v in pair.batches(0) if v[0] >= 2]
     assert pair.held().isr == (0, 1)
     pair.kill(1)
     pair.restart(1)
@@ -247,7 +248,7 @@ def test_a_reassignment_copies_the_partition_and_deletes_the_old_replica() -> No
     cluster.settle()
     cluster.change(replicas=(0, 1, 2), adding=(2,), removing=(1,))
     cluster.settle()
-    assert cluster.values(2) == cluster.values(0)
+    assert cluster.batches(2) == cluster.batches(0)
     assert set(cluster.held().isr) == {0, 1, 2}
     cluster.change(replicas=(0, 2), isr=(0, 2), adding=(), removing=())
     assert cluster.brokers[1].parts.logs.get(*ORDERS) is None

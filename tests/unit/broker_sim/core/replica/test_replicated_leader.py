@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from support.core.broker_build import fetch_request, request, struct
-from support.core.core_cluster import LAG_MS, ORDERS, CoreCluster, replicated
+from support.core.broker_build import fetch_request, request
+from support.core.core_cluster import LAG_MS, CoreCluster, replicated
+from support.core.core_network import ORDERS
 
 from broker_sim.core.controller.registrations import NO_LEADER
 from txnlog_kafka.wire.errors import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
-
-
-def of(cluster: CoreCluster, follower: int) -> list:
-    """The requests of a follower that are under way."""
-    return [asked for asked in cluster.sent if asked.sender == follower]
-
-
-def give(cluster: CoreCluster, *followers: int, times: int = 1) -> None:
-    """So many fetches of these followers alone, each answered if there is an answer."""
-    for _ in range(times):
-        for follower in followers:
-            for asked in of(cluster, follower):
-                if asked.key is None:
-                    cluster.deliver(asked)
-                cluster.answer(asked)
 
 
 @pytest.fixture
@@ -35,10 +23,10 @@ def cluster() -> CoreCluster:
 
 def test_acks_all_waits_for_every_replica_of_the_isr(cluster: CoreCluster) -> None:
     key = cluster.produce(0, "a", "b")
-    give(cluster, 1, times=3)
+    cluster.replicate(0, 1, times=3)
     assert cluster.outcome(0, key) is None
     assert cluster.brokers[0].log().high_watermark == 0
-    give(cluster, 2, times=3)
+    cluster.replicate(0, 2, times=3)
     assert cluster.outcome(0, key).error_code == 0
     assert cluster.outcome(0, key).base_offset == 0
     assert cluster.brokers[0].log().high_watermark == 2
@@ -55,7 +43,7 @@ def test_consumers_are_bounded_by_the_high_watermark_and_followers_are_not(
 ) -> None:
     cluster.produce(0, "a", acks=1)
     assert cluster.fetch(0).records in (None, b"")
-    give(cluster, 1)
+    cluster.replicate(0, 1, times=1)
     assert cluster.brokers[1].log().log_end_offset == 1
     cluster.settle()
     assert cluster.fetch(0).records
@@ -96,14 +84,14 @@ def test_a_stuck_replica_leaves_the_isr_and_what_waited_is_committed(cluster: Co
     broker = cluster.brokers[0]
     cluster.produce(0, "a", acks=1)
     for _ in range(2 * LAG_MS // 1000):
-        give(cluster, 1, times=3)
+        cluster.replicate(0, 1, times=3)
         broker.advance(1000)
     ((proposal, _),) = cluster.proposals
     assert proposal.isr == (0, 1)
-    give(cluster, 1, times=3)
+    cluster.replicate(0, 1, times=3)
     assert broker.log().high_watermark == 0, "the maximal ISR counts until it is decided"
     assert cluster.decide() == [ErrorCode.NONE]
-    give(cluster, 1, times=3)
+    cluster.replicate(0, 1, times=3)
     assert broker.log().high_watermark == 1
     assert cluster.held().isr == (0, 1)
 
@@ -114,7 +102,7 @@ def test_a_replica_that_left_the_isr_does_not_hold_the_high_watermark(
     cluster.unregister(2)
     cluster.change(isr=(0, 1))
     key = cluster.produce(0, "a")
-    give(cluster, 1, times=3)
+    cluster.replicate(0, 1, times=3)
     assert cluster.outcome(0, key).error_code == 0
 
 
@@ -139,7 +127,7 @@ def test_a_slow_replica_that_always_fetches_the_end_of_before_stays() -> None:
     cluster.create(replicated(0, 1, replicas=(0, 1)))
     for _ in range(40):
         cluster.produce(0, "a", acks=1)
-        give(cluster, 1)
+        cluster.replicate(0, 1, times=1)
         cluster.produce(0, "b", acks=1)
         cluster.brokers[0].advance(LAG_MS // 8)
     assert cluster.proposals == []
@@ -153,7 +141,7 @@ def test_a_slow_replica_that_fetches_all_the_time_and_falls_behind_leaves(batche
     for _ in range(2 * LAG_MS // 1000):
         for _ in range(batches):
             cluster.produce(0, "a", acks=1)
-        give(cluster, 1)
+        cluster.replicate(0, 1, times=1)
         broker.advance(1000)
     fetched = cluster.brokers[1].log().log_end_offset
     assert fetched > LAG_MS // 1000, "it has fetched to the end of its time"
@@ -170,14 +158,14 @@ def test_a_replica_joins_when_it_has_what_is_committed() -> None:
     cluster.create(replicated(0, replicas=(0, 1)))
     cluster.produce(0, "a")
     assert cluster.brokers[0].log().high_watermark == 1
-    give(cluster, 1)
+    cluster.replicate(0, 1, times=1)
     assert cluster.proposals == []
-    give(cluster, 1)
+    cluster.replicate(0, 1, times=1)
     ((proposal, _),) = cluster.proposals
     assert (proposal.isr, proposal.leader_epoch, proposal.partition_epoch) == ((0, 1), 0, 0)
     cluster.produce(0, "b")
     assert cluster.brokers[0].log().high_watermark == 1, "the maximal ISR holds it"
-    give(cluster, 1, times=2)
+    cluster.replicate(0, 1, times=2)
     assert cluster.brokers[0].log().high_watermark == 2
 
 
@@ -185,11 +173,11 @@ def test_a_replica_does_not_join_before_it_has_what_the_leader_began_with() -> N
     cluster = CoreCluster(3)
     cluster.create(replicated(0, 1, replicas=(0, 1, 2)))
     cluster.produce(0, "a", acks=1)
-    give(cluster, 1)
+    cluster.replicate(0, 1, times=1)
     cluster.change(leader=1, isr=(0, 1))
     leader = cluster.brokers[1]
     assert (leader.log().high_watermark, leader.log().log_end_offset) == (0, 1)
-    for asked in of(cluster, 2):
+    for asked in cluster.of(2):
         cluster.deliver(asked)
     assert cluster.proposals == []
 
@@ -204,7 +192,7 @@ def test_a_replica_of_an_older_broker_epoch_does_not_join() -> None:
     cluster.registered[1] = 7
     cluster.brokers[0].parts.image.brokers.pop(1)
     cluster.produce(0, "b")
-    give(cluster, 1, times=4)
+    cluster.replicate(0, 1, times=4)
     assert cluster.proposals == []
 
 
@@ -220,7 +208,7 @@ def test_a_replica_of_an_older_broker_epoch_does_not_join() -> None:
 def test_a_refused_proposal_ends_and_one_that_may_hold_stays(error: ErrorCode) -> None:
     cluster = CoreCluster(2)
     cluster.create(replicated(0, replicas=(0, 1)))
-    give(cluster, 1)
+    cluster.replicate(0, 1, times=1)
     ((proposal, reply),) = cluster.proposals
     cluster.proposals.clear()
     leader = cluster.brokers[0].partition().leader
@@ -274,7 +262,7 @@ def test_too_few_in_sync_when_it_is_committed_is_an_error_after_the_append() -> 
     cluster = CoreCluster(2)
     cluster.create(replicated(0, 1, replicas=(0, 1)), min_insync_replicas=2)
     cluster.produce(0, "a")
-    give(cluster, 1, times=2)
+    cluster.replicate(0, 1, times=2)
     cluster.change(isr=(0,))
     partition, told = cluster.brokers[0].partition(), []
     cluster.brokers[0].cause(
@@ -308,28 +296,27 @@ def test_a_follower_answers_not_leader_and_says_who_leads(cluster: CoreCluster) 
     assert [node.node_id for node in told.node_endpoints] == [2]
 
 
+def ask_list_offsets(cluster: CoreCluster, number: int, version: int) -> Any:
+    partitions = [{"partition_index": 0, "timestamp": -1}]
+    message = request(ApiKey.LIST_OFFSETS, topics=[{"name": "orders", "partitions": partitions}])
+    return cluster.brokers[number].ask(message, version).topics[0].partitions[0]
+
+
 @pytest.mark.parametrize("number", [1, 2])
 def test_list_offsets_delete_records_and_epochs_are_for_the_leader(number: int) -> None:
     """Broker 2 has no replica at all."""
     cluster = CoreCluster(3)
     cluster.create(replicated(0, 1, replicas=(0, 1)))
-    asked = request(ApiKey.LIST_OFFSETS, replica_id=-1, isolation_level=0)
-    entry = struct(asked, "ListOffsetsPartition", partition_index=0, timestamp=-1)
-    asked.topics = [struct(asked, "ListOffsetsTopic", name="orders", partitions=[entry])]
-    answer = cluster.brokers[number].ask(asked, 7)
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    deleted = request(ApiKey.DELETE_RECORDS, timeout_ms=1)
-    entry = struct(deleted, "DeleteRecordsPartition", partition_index=0, offset=0)
-    deleted.topics = [struct(deleted, "DeleteRecordsTopic", name="orders", partitions=[entry])]
+    refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert ask_list_offsets(cluster, number, 7).error_code == refusal
+    place = {"name": "orders", "partitions": [{"partition_index": 0, "offset": 0}]}
+    deleted = request(ApiKey.DELETE_RECORDS, topics=[place])
     answer = cluster.brokers[number].ask(deleted, 2)
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    epochs = request(ApiKey.OFFSET_FOR_LEADER_EPOCH, replica_id=-1)
-    entry = struct(
-        epochs, "OffsetForLeaderPartition", partition=0, current_leader_epoch=-1, leader_epoch=0
-    )
-    epochs.topics = [struct(epochs, "OffsetForLeaderTopic", topic="orders", partitions=[entry])]
+    assert answer.topics[0].partitions[0].error_code == refusal
+    place = {"topic": "orders", "partitions": [{"partition": 0, "leader_epoch": 0}]}
+    epochs = request(ApiKey.OFFSET_FOR_LEADER_EPOCH, replica_id=-1, topics=[place])
     answer = cluster.brokers[number].ask(epochs, 4)
-    assert answer.topics[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert answer.topics[0].partitions[0].error_code == refusal
     assert cluster.outcome(number, cluster.produce(number, "a")).error_code == 6
 
 
@@ -337,17 +324,15 @@ def test_a_new_leader_does_not_tell_the_end_before_it_knows_what_is_committed(
     cluster: CoreCluster,
 ) -> None:
     cluster.produce(0, "a", acks=1)
-    give(cluster, 1, 2)
+    cluster.replicate(0, 1, 2, times=1)
     cluster.change(leader=1)
-    asked = request(ApiKey.LIST_OFFSETS, replica_id=-1, isolation_level=0)
-    entry = struct(asked, "ListOffsetsPartition", partition_index=0, timestamp=-1)
-    asked.topics = [struct(asked, "ListOffsetsTopic", name="orders", partitions=[entry])]
-    answer = cluster.brokers[1].ask(asked, 5).topics[0].partitions[0]
-    assert answer.error_code == ErrorCode.OFFSET_NOT_AVAILABLE
-    answer = cluster.brokers[1].ask(asked, 4).topics[0].partitions[0]
-    assert answer.error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    for version, error in (
+        (5, ErrorCode.OFFSET_NOT_AVAILABLE),
+        (4, ErrorCode.LEADER_NOT_AVAILABLE),
+    ):
+        assert ask_list_offsets(cluster, 1, version).error_code == error
     cluster.settle()
-    answer = cluster.brokers[1].ask(asked, 5).topics[0].partitions[0]
+    answer = ask_list_offsets(cluster, 1, 5)
     assert (answer.error_code, answer.offset) == (0, 1)
 
 

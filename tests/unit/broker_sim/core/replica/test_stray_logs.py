@@ -6,23 +6,16 @@ import copy
 from collections.abc import Iterator
 
 import pytest
-from support.core.broker_build import BrokerOnDisk, request, struct
+from support.core.broker_build import BrokerOnDisk
 
 from broker_sim.core.effects import Delete, Rename, WriteFile
 from broker_sim.core.log import STRAY_SUFFIX
 from broker_sim.core.log.offset_checkpoint import CLEANER_FILE, LOG_START_FILE, STRAY_FILE
 from simulation.hosts.disk import SimDisk
-from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.errors import ErrorCode
 
 METADATA = "__cluster_metadata-0"
 NAME = ("orders", 0)
-
-
-def delete_records(broker: BrokerOnDisk, offset: int) -> None:
-    message = request(ApiKey.DELETE_RECORDS, timeout_ms=1000)
-    part = struct(message, "DeleteRecordsPartition", partition_index=0, offset=offset)
-    message.topics = [struct(message, "DeleteRecordsTopic", name="orders", partitions=[part])]
-    assert broker.ask(message, 2).topics[0].partitions[0].error_code == 0
 
 
 def fill(broker: BrokerOnDisk, count: int, *, start: int, cleaned: int) -> None:
@@ -30,8 +23,8 @@ def fill(broker: BrokerOnDisk, count: int, *, start: int, cleaned: int) -> None:
     assert broker.create_topic("orders").error_code == 0
     for number in range(count):
         broker.produce("orders", f"v{number}")
-    delete_records(broker, start)
-    broker.cause(lambda effects: broker.broker.parts.logs.cleaned.put({NAME: cleaned}, effects))
+    assert broker.delete_records(start)[0] is ErrorCode.NONE
+    broker.cause(lambda effects: broker.parts.logs.cleaned.put({NAME: cleaned}, effects))
 
 
 def put_metadata(disk: SimDisk, of: SimDisk) -> None:
@@ -79,19 +72,13 @@ def rename_back(disk: SimDisk, newest: SimDisk) -> SimDisk:
 
 def state(broker: BrokerOnDisk) -> tuple[int, int, int | None]:
     """Log start, log end, and up to where the log was compacted."""
-    logs = broker.broker.parts.logs
-    log = logs.get(*NAME)
-    return log.log_start_offset, log.log_end_offset, logs.cleaned.offsets.get(NAME)
+    log, cleaned = broker.log(), broker.parts.logs.cleaned.offsets.get(NAME)
+    return log.log_start_offset, log.log_end_offset, cleaned
 
 
 def crashes(disk: SimDisk) -> Iterator[SimDisk]:
     """The disk after a crash between any two operations of a start, and after all of them."""
-    operations = BrokerOnDisk(disk=copy.deepcopy(disk)).steps[0].storage
-    for count in range(len(operations) + 1):
-        found = copy.deepcopy(disk)
-        for operation in operations[:count]:
-            found.apply(operation)
-        yield found
+    return BrokerOnDisk(disk=copy.deepcopy(disk)).disks_since(0)
 
 
 def test_what_the_checkpoints_had_of_a_log_is_there_when_it_is_renamed_back(older, newest):
@@ -103,7 +90,7 @@ def test_what_the_checkpoints_had_of_a_log_is_there_when_it_is_renamed_back(olde
     broker = BrokerOnDisk(disk=rename_back(disk, newest))
     assert state(broker) == (2, 5, 3)
     assert disk.size_bytes(f"orders-0/{STRAY_FILE}") is None
-    delete_records(broker, 4)
+    assert broker.delete_records(4)[0] is ErrorCode.NONE
     broker.kill()
     assert state(broker) == (4, 5, 3)
 
@@ -134,7 +121,7 @@ def test_a_removal_of_the_file_that_is_lost_with_the_power_undoes_no_later_delet
             disk.apply(operation)
     assert disk.size_bytes(path) is not None
     left = disk.read(path, 0, 1000)
-    delete_records(broker, 4)
+    assert broker.delete_records(4)[0] is ErrorCode.NONE
     broker.disk.apply(WriteFile(path, left))
     broker.kill()
     assert state(broker) == (4, 5, 3)
@@ -202,7 +189,7 @@ def test_a_damaged_cleaner_checkpoint_stays_so_until_every_log_has_an_entry(olde
     disk.apply(WriteFile(CLEANER_FILE, b"\xff"))
     rename_back(disk, broker.disk)
     for crashed in crashes(disk):
-        cleaned = BrokerOnDisk(disk=crashed).broker.parts.logs.cleaned.offsets
+        cleaned = BrokerOnDisk(disk=crashed).parts.logs.cleaned.offsets
         assert cleaned == {("orders", 0): 0, ("other", 0): 0}
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import pytest
-from support.core.broker_build import fetch_request, produce_request, request, struct
+from support.core.broker_build import fetch_request, request
 from support.core.registry_cluster import RegistryCluster
-from support.core.registry_producer import Producer
+from support.raw.raw import RawProducer
 
 from broker_sim.core.controller.registrations import NO_LEADER
-from broker_sim.core.effects import TraceEvent
 from broker_sim.core.membership.cluster_metadata import UNCLEAN_ELECTION, UNCLEAN_ELECTION_BEFORE
 from broker_sim.core.replica.replication import BELOW_HIGH_WATERMARK
 from broker_sim.server import broker_server
 from broker_sim.server.metrics import BrokerMetrics
 from txnlog_kafka.wire.errors import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
-from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_kafka.wire.topics import TRANSACTION_STATE_TOPIC
 
 EXPIRED_MS = 5_000
@@ -32,10 +30,7 @@ UNCLEAN = 1
 def cluster_of(*, allowed: bool = True) -> RegistryCluster:
     made = RegistryCluster(unclean_leader_election_enable=allowed)
     made.run(1_000)
-    message = request(K.CREATE_TOPICS)
-    on = struct(message, "CreatableReplicaAssignment", partition_index=0,
-                broker_ids=[LEADER, FOLLOWER])  # fmt: skip
-    made.create_topic(OTHER, "orders", -1, replication_factor=-1, assignments=[on])
+    made.create_topic(OTHER, "orders", assignment=[LEADER, FOLLOWER])
     made.run(500)
     assert (made.held("orders").leader, made.held("orders").isr) == (0, (0, 1))
     return made
@@ -62,32 +57,20 @@ def come_back(cluster: RegistryCluster) -> None:
     cluster.check_healed()
 
 
-def write(cluster: RegistryCluster, *values: str) -> E:
-    """By acks=all, to the leader."""
-    leader = cluster.held("orders").leader
-    now_ms = cluster.brokers[leader].now_ms
-    batch = encode_batch([Record(None, value.encode(), now_ms) for value in values])
-    answer = cluster.ask(leader, produce_request({("orders", 0): batch}, -1), 11)
-    return E(answer.responses[0].partition_responses[0].error_code)
-
-
-def log_of(cluster: RegistryCluster, number: int) -> Any:
-    return cluster.brokers[number].parts.logs.get("orders", 0)
-
-
 def offsets(cluster: RegistryCluster, number: int) -> tuple[int, int, int]:
     """Last stable offset, high watermark and log end of one replica."""
-    log = log_of(cluster, number)
+    log = cluster.brokers[number].log()
     return log.last_stable_offset, log.high_watermark, log.log_end_offset
 
 
-def batches(cluster: RegistryCluster, number: int) -> list[tuple[int, int, int]]:
-    return [(h.base_offset, h.leader_epoch, h.crc) for h, _ in log_of(cluster, number).batches(0)]
-
-
-def traces(cluster: RegistryCluster, number: int, kind: str) -> list[TraceEvent]:
-    steps = cluster.brokers[number].steps
-    return [trace for step in steps for trace in step.traces if trace.kind == kind]
+def begun(cluster: RegistryCluster, *, after: Callable[[], None] = lambda: None) -> RawProducer:
+    """The producer of a transaction with one record in `orders`."""
+    producer = cluster.producer()
+    assert producer.init() == "NONE"
+    after()
+    assert producer.add_partitions("orders", 0) == "NONE"
+    assert producer.produce("orders", 0, "in the transaction") == "NONE"
+    return producer
 
 
 def aborted(cluster: RegistryCluster, number: int) -> set[tuple[int, int]]:
@@ -102,48 +85,48 @@ def aborted(cluster: RegistryCluster, number: int) -> set[tuple[int, int]]:
 def test_without_it_the_partition_waits_for_its_last_replica_in_sync_and_nothing_is_lost():
     cluster = cluster_of(allowed=False)
     leave_alone(cluster)
-    assert write(cluster, "a", "b") is E.NONE
+    assert cluster.write("a", "b") is E.NONE
     change_over(cluster)
     assert (cluster.held("orders").leader, cluster.held("orders").isr) == (NO_LEADER, (LEADER,))
     come_back(cluster)
     assert offsets(cluster, LEADER) == offsets(cluster, FOLLOWER) == (2, 2, 2)
-    assert not any(traces(cluster, number, UNCLEAN_ELECTION) for number in cluster.brokers)
+    assert not any(cluster.brokers[number].traced(UNCLEAN_ELECTION) for number in cluster.brokers)
 
 
 @pytest.mark.invariant(10)
 def test_a_replica_out_of_sync_leads_and_the_former_leader_truncates_to_it_and_says_so():
     cluster = cluster_of()
-    assert write(cluster, "both have it") is E.NONE
+    assert cluster.write("both have it") is E.NONE
     leave_alone(cluster)
-    assert write(cluster, "lost", "lost too") is E.NONE
+    assert cluster.write("lost", "lost too") is E.NONE
     cluster.run(CHECKPOINTED_MS)
     assert offsets(cluster, LEADER) == (3, 3, 3)
     change_over(cluster)
     held = cluster.held("orders")
     assert (held.leader, held.isr) == (FOLLOWER, (FOLLOWER,))
     assert offsets(cluster, FOLLOWER) == (1, 1, 1)
-    assert write(cluster, "another at that offset") is E.NONE
+    assert cluster.write("another at that offset") is E.NONE
     come_back(cluster)
-    (told,) = traces(cluster, LEADER, BELOW_HIGH_WATERMARK)
+    (told,) = cluster.brokers[LEADER].traced(BELOW_HIGH_WATERMARK)
     assert (told.fields["log"], told.fields["offset"], told.fields["hw"]) == ("orders-0", 1, 3)
     assert offsets(cluster, LEADER) == offsets(cluster, FOLLOWER) == (2, 2, 2)
-    assert batches(cluster, LEADER) == batches(cluster, FOLLOWER)
-    assert [base for base, _, _ in batches(cluster, LEADER)] == [0, 1]
-    assert write(cluster, "goes on") is E.NONE
+    assert cluster.batches(LEADER) == cluster.batches(FOLLOWER)
+    assert [base for base, _, _ in cluster.batches(LEADER)] == [0, 1]
+    assert cluster.write("goes on") is E.NONE
 
 
 @pytest.mark.invariant(10)
 def test_each_broker_that_is_up_reports_the_election_once_with_what_may_be_lost():
     cluster = cluster_of()
     leave_alone(cluster)
-    assert write(cluster, "lost") is E.NONE
+    assert cluster.write("lost") is E.NONE
     change_over(cluster)
     held = cluster.held("orders")
     come_back(cluster)
     cluster.kill(OTHER)
     cluster.start(OTHER)
     cluster.run(EXPIRED_MS)
-    told = [traces(cluster, number, UNCLEAN_ELECTION) for number in cluster.brokers]
+    told = [cluster.brokers[number].traced(UNCLEAN_ELECTION) for number in cluster.brokers]
     assert [len(each) for each in told] == [0, 1, 1], "what a start reads is history"
     assert told[FOLLOWER] == told[OTHER]
     fields = dict(told[OTHER][0].fields)
@@ -158,16 +141,16 @@ def test_each_broker_that_is_up_reports_the_election_once_with_what_may_be_lost(
 def test_an_election_that_nobody_could_report_is_reported_by_who_starts_next():
     cluster = cluster_of()
     leave_alone(cluster)
-    assert write(cluster, "lost") is E.NONE
+    assert cluster.write("lost") is E.NONE
     change_over(cluster)
     for number in (FOLLOWER, OTHER):
         cluster.kill(number)
         cluster.brokers[number].steps.clear()
     cluster.start(OTHER)
     cluster.run(EXPIRED_MS)
-    (told,) = traces(cluster, OTHER, UNCLEAN_ELECTION_BEFORE)
+    (told,) = cluster.brokers[OTHER].traced(UNCLEAN_ELECTION_BEFORE)
     assert (told.fields["topic"], told.fields["leader"]) == ("orders", FOLLOWER)
-    assert not traces(cluster, OTHER, UNCLEAN_ELECTION), "it is not counted as another one"
+    assert not cluster.brokers[OTHER].traced(UNCLEAN_ELECTION), "it is not counted as another one"
     for number in (FOLLOWER, LEADER):
         cluster.start(number)
     cluster.run(EXPIRED_MS)
@@ -176,7 +159,7 @@ def test_an_election_that_nobody_could_report_is_reported_by_who_starts_next():
     cluster.start(OTHER)
     cluster.run(EXPIRED_MS)
     cluster.check_healed()
-    assert not traces(cluster, OTHER, UNCLEAN_ELECTION_BEFORE), "others are in sync since"
+    assert not cluster.brokers[OTHER].traced(UNCLEAN_ELECTION_BEFORE), "others are in sync since"
 
 
 def test_a_host_warns_of_what_may_be_lost():
@@ -201,13 +184,11 @@ def test_kafkas_metric_counts_it():
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_transaction_whose_records_are_all_lost_ends_and_holds_nothing_up(committed):
     cluster = cluster_of()
-    producer = Producer(cluster)
-    leave_alone(cluster)
-    producer.begin()
+    producer = begun(cluster, after=lambda: leave_alone(cluster))
     assert offsets(cluster, LEADER) == (0, 1, 1)
     change_over(cluster)
     assert offsets(cluster, FOLLOWER) == (0, 0, 0)
-    assert producer.end(committed=committed) is E.NONE
+    assert producer.end(commit=committed) == "NONE"
     cluster.run(1_000)
     come_back(cluster)
     assert offsets(cluster, LEADER) == offsets(cluster, FOLLOWER) == (1, 1, 1), "the marker"
@@ -217,49 +198,47 @@ def test_a_transaction_whose_records_are_all_lost_ends_and_holds_nothing_up(comm
 @pytest.mark.invariant(26, 27)
 def test_of_a_transaction_that_lost_its_tail_nothing_is_stable_before_it_ends():
     cluster = cluster_of()
-    producer = Producer(cluster)
-    producer.begin()
+    producer = begun(cluster)
     cluster.run(1_000)
     leave_alone(cluster)
-    assert producer.produce(1) is E.NONE
+    assert producer.produce("orders", 0, "lost") == "NONE"
     change_over(cluster)
     assert offsets(cluster, FOLLOWER) == (0, 1, 1), "it is open here, too"
-    assert producer.produce(2) is E.OUT_OF_ORDER_SEQUENCE_NUMBER, "the producer learns of it"
-    assert producer.end(committed=False) is E.NONE
+    told = producer.produce("orders", 0, "learns of it")
+    assert told == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    assert producer.end(commit=False) == "NONE"
     cluster.run(1_000)
     come_back(cluster)
     assert offsets(cluster, LEADER) == offsets(cluster, FOLLOWER) == (2, 2, 2)
-    assert aborted(cluster, FOLLOWER) == {(producer.ids["producer_id"], 0)}
+    assert aborted(cluster, FOLLOWER) == {(producer.producer_id, 0)}
 
 
 @pytest.mark.invariant(26)
 def test_a_transaction_whose_marker_is_lost_hangs_as_in_kafka_until_it_is_aborted_by_hand():
     cluster = cluster_of()
-    producer = Producer(cluster)
-    producer.begin()
+    producer = begun(cluster)
     cluster.run(1_000)
     leave_alone(cluster)
-    assert producer.commit() is E.NONE
+    assert producer.end(commit=True) == "NONE"
     cluster.run(1_000)
     assert offsets(cluster, LEADER) == (2, 2, 2)
     change_over(cluster)
     come_back(cluster)
     assert offsets(cluster, FOLLOWER) == (0, 1, 1)
-    message = request(K.WRITE_TXN_MARKERS)
-    topic = struct(message, "WritableTxnMarkerTopic", name="orders", partition_indexes=[0])
-    marker = struct(message, "WritableTxnMarker", transaction_result=False, topics=[topic],
-                    coordinator_epoch=-1, **producer.ids)  # fmt: skip
-    message.markers = [marker]
-    cluster.ask(FOLLOWER, message, 1)
+    marker = {
+        "producer_id": producer.producer_id, "producer_epoch": producer.producer_epoch,
+        "coordinator_epoch": -1, "topics": [{"name": "orders", "partition_indexes": [0]}],
+    }  # fmt: skip
+    cluster.ask(FOLLOWER, request(K.WRITE_TXN_MARKERS, markers=[marker]), 1)
     cluster.run(1_000)
     assert offsets(cluster, LEADER) == offsets(cluster, FOLLOWER) == (2, 2, 2)
-    assert aborted(cluster, FOLLOWER) == {(producer.ids["producer_id"], 0)}
+    assert aborted(cluster, FOLLOWER) == {(producer.producer_id, 0)}
 
 
 def elect(cluster: RegistryCluster) -> E:
     """`kafka-leader-election --election-type unclean`, asked of the controller."""
-    message = request(K.ELECT_LEADERS, election_type=UNCLEAN, timeout_ms=1_000)
-    message.topic_partitions = [struct(message, "TopicPartitions", topic="orders", partitions=[0])]
+    orders = {"topic": "orders", "partitions": [0]}
+    message = request(K.ELECT_LEADERS, election_type=UNCLEAN, topic_partitions=[orders])
     answer = cluster.ask(cluster.controller().node_id, message, 2)
     assert answer.error_code == 0
     return E(answer.replica_election_results[0].partition_result[0].error_code)
@@ -270,7 +249,7 @@ def test_an_operator_elects_uncleanly_where_the_configuration_does_not():
     cluster = cluster_of(allowed=False)
     assert elect(cluster) is E.ELECTION_NOT_NEEDED
     leave_alone(cluster)
-    assert write(cluster, "lost") is E.NONE
+    assert cluster.write("lost") is E.NONE
     cluster.run(CHECKPOINTED_MS)
     cluster.kill(LEADER)
     cluster.run(EXPIRED_MS)
@@ -282,20 +261,19 @@ def test_an_operator_elects_uncleanly_where_the_configuration_does_not():
     cluster.run(500)
     assert (cluster.held("orders").leader, cluster.held("orders").isr) == (FOLLOWER, (FOLLOWER,))
     for number in (FOLLOWER, OTHER):
-        (told,) = traces(cluster, number, UNCLEAN_ELECTION)
+        (told,) = cluster.brokers[number].traced(UNCLEAN_ELECTION)
         assert (told.fields["topic"], told.fields["leader"]) == ("orders", FOLLOWER)
     come_back(cluster)
     assert offsets(cluster, LEADER) == offsets(cluster, FOLLOWER) == (0, 0, 0)
-    assert len(traces(cluster, LEADER, BELOW_HIGH_WATERMARK)) == 1
+    assert len(cluster.brokers[LEADER].traced(BELOW_HIGH_WATERMARK)) == 1
 
 
 @pytest.mark.invariant(3, 8)
 def test_the_transaction_log_waits_for_its_last_replica_in_sync_whatever_the_brokers_default():
     cluster = cluster_of()
-    producer = Producer(cluster)
-    producer.begin()
-    (number,) = [producer.coordinator()]
-    others = [each for each in cluster.brokers if each != number]
+    begun(cluster)
+    number = cluster.coordinator(TRANSACTION_STATE_TOPIC, "t")
+    others = cluster.others(number)
     partition = cluster.brokers[number].parts.transactions.partition_for("t")
     for each in others:
         cluster.kill(each)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.core.broker_build import BrokerOnDisk, request, struct
+from support.core.broker_build import BrokerOnDisk, request
 from support.core.plain_messages import operations, plain
 from support.raw.access_asks import (
     ASKS,
@@ -16,7 +16,6 @@ from support.raw.access_asks import (
     acl_filter,
     codes,
     create_acls,
-    fill,
     init,
     markers,
     offset_commit,
@@ -44,7 +43,6 @@ NAMES = {
 def allow(
     broker: BrokerOnDisk, operation: AclOperation, resource_type: ResourceType, **fields: Any
 ) -> None:
-    message = request(K.CREATE_ACLS)
     values = {
         "resource_type": int(resource_type),
         "resource_name": NAMES[resource_type],
@@ -54,7 +52,7 @@ def allow(
         "operation": int(operation),
         "permission_type": 3,
     }
-    message.creations = [struct(message, "AclCreation", **(values | fields))]
+    message = request(K.CREATE_ACLS, creations=[values | fields])
     broker.principal, before = ADMIN, broker.principal
     assert broker.ask(message, 3).results[0].error_code == 0
     broker.principal = before
@@ -64,12 +62,8 @@ def guarded() -> BrokerOnDisk:
     """A broker where alice may nothing, with a topic, a group and a transaction."""
     broker = BrokerOnDisk({"authorizer.class.name": AUTHORIZER, "super.users": ADMIN})
     broker.principal = ADMIN
-    message = request(K.CREATE_TOPICS)
-    message.topics = [struct(message, "CreatableTopic", name="t", num_partitions=1,
-                             replication_factor=1, assignments=[], configs=[])]  # fmt: skip
-    assert broker.ask(message, 5).topics[0].error_code == 0
-    for kind in (0, 1):  # the coordinators' topics come to be
-        broker.ask(request(K.FIND_COORDINATOR, key_type=kind, coordinator_keys=["x"]), 4)
+    assert broker.create_topic("t").error_code == 0
+    broker.find_coordinators()
     assert broker.ask(init("x"), 4).error_code == 0
     broker.principal = ALICE
     return broker
@@ -139,8 +133,7 @@ def test_all_topics_are_those_that_may_be_described():
 
 def test_a_topic_is_created_on_demand_by_who_may_create_it():
     broker = guarded()
-    message = fill(request(K.METADATA, allow_auto_topic_creation=True), "topics",
-                   "MetadataRequestTopic", name="new")  # fmt: skip
+    message = request(K.METADATA, topics=[{"name": "new"}])
     allow(broker, Op.WRITE, ResourceType.TOPIC, resource_name="new")
     assert broker.ask(message, 9).topics[0].error_code == TOPIC_REFUSED
     allow(broker, Op.CREATE, ResourceType.TOPIC, resource_name="new")
@@ -149,9 +142,8 @@ def test_a_topic_is_created_on_demand_by_who_may_create_it():
 
 def test_a_topic_of_an_id_is_refused_without_its_name():
     broker = guarded()
-    topic_id = broker.broker.parts.image.topics["t"].topic_id
-    message = fill(request(K.METADATA), "topics", "MetadataRequestTopic", name=None,
-                   topic_id=topic_id)  # fmt: skip
+    topic_id = broker.parts.image.topics["t"].topic_id
+    message = request(K.METADATA, topics=[{"name": None, "topic_id": topic_id}])
     (topic,) = broker.ask(message, 12).topics
     assert (topic.error_code, topic.name, topic.topic_id) == (TOPIC_REFUSED, None, topic_id)
 
@@ -202,24 +194,22 @@ def test_a_created_topic_shows_its_configurations_to_who_may_see_them():
 def test_what_is_authorized_is_said_where_it_is_asked_for():
     broker = guarded()
     allow(broker, Op.READ, ResourceType.TOPIC)
-    message = fill(request(K.METADATA, include_topic_authorized_operations=True,
-                           include_cluster_authorized_operations=True),
-                   "topics", "MetadataRequestTopic", name="t")  # fmt: skip
+    message = request(
+        K.METADATA, topics=[{"name": "t"}], include_topic_authorized_operations=True,
+        include_cluster_authorized_operations=True,
+    )  # fmt: skip
     answer = broker.ask(message, 9)
     assert operations(answer.topics[0].topic_authorized_operations) == {Op.READ, Op.DESCRIBE}
     assert answer.cluster_authorized_operations == 0
     allow(broker, Op.ALTER, ResourceType.CLUSTER)
-    assert operations(broker.ask(message, 9).cluster_authorized_operations) == {
-        Op.ALTER,
-        Op.DESCRIBE,
-    }
+    found = operations(broker.ask(message, 9).cluster_authorized_operations)
+    assert found == {Op.ALTER, Op.DESCRIBE}
 
 
 def test_who_may_not_delete_a_topic_learns_its_name_only_when_it_may_describe_it():
     broker = guarded()
-    topic_id = broker.broker.parts.image.topics["t"].topic_id
-    message = fill(request(K.DELETE_TOPICS, timeout_ms=1000), "topics", "DeleteTopicState",
-                   name=None, topic_id=topic_id)  # fmt: skip
+    topic_id = broker.parts.image.topics["t"].topic_id
+    message = request(K.DELETE_TOPICS, topics=[{"name": None, "topic_id": topic_id}])
     (result,) = broker.ask(message, 6).responses
     assert (result.error_code, result.name) == (TOPIC_REFUSED, None)
     allow(broker, Op.DESCRIBE, ResourceType.TOPIC)
@@ -273,18 +263,13 @@ def test_one_request_changes_ten_thousand_at_most():
     broker.principal = ADMIN
     message = create_acls()
     (one,) = message.creations
-    message.creations = [
-        struct(message, "AclCreation", **(plain(one) | {"resource_name": str(number)}))
-        for number in range(10_001)
-    ]
+    creations = [plain(one) | {"resource_name": str(number)} for number in range(10_001)]
+    message = request(K.CREATE_ACLS, creations=creations)
     assert asked(broker, message, 3) == {E.POLICY_VIOLATION}
-    assert not list(broker.broker.parts.image.acls)
+    assert not list(broker.parts.image.acls)
     message.creations.pop()
     assert asked(broker, message, 3) == {0}
-    users = request(K.ALTER_USER_SCRAM_CREDENTIALS, deletions=[])
-    users.upsertions = [
-        struct(users, "ScramCredentialUpsertion", name=f"u{number}", mechanism=1, iterations=4096,
-               salt=b"salt", salted_password=b"password")
-        for number in range(10_001)
-    ]  # fmt: skip
+    user = {"mechanism": 1, "iterations": 4096, "salt": b"salt", "salted_password": b"password"}
+    added = [user | {"name": f"u{number}"} for number in range(10_001)]
+    users = request(K.ALTER_USER_SCRAM_CREDENTIALS, upsertions=added)
     assert asked(broker, users, 0) == {E.POLICY_VIOLATION}

@@ -7,7 +7,7 @@ import json
 
 import pytest
 from support.clients.sasl_client import MECHANISM_IDS, SASL_CONFIG, USERS, add_user, log_in
-from support.core.broker_build import BrokerOnDisk, request, struct
+from support.core.broker_build import BrokerOnDisk, request
 
 from broker_sim.apis import BROKER_APIS
 from broker_sim.core.config import ConfigError
@@ -38,7 +38,7 @@ def with_alice(**options) -> BrokerOnDisk:
 
 
 def principal_of(broker: BrokerOnDisk, connection_id: int = 1) -> str:
-    return broker.broker.parts.logins._logins[connection_id].principal
+    return broker.parts.logins._logins[connection_id].principal
 
 
 def versions() -> object:
@@ -60,7 +60,7 @@ def test_a_broker_that_logs_in_may_ask_what_brokers_ask():
     broker, login = secured(), Login()
     login.move(LoginState.AUTHENTICATE)
     login.move(LoginState.COMPLETE)
-    logins = broker.broker.parts.logins
+    logins = broker.parts.logins
     logins._logins[1] = login
     for own in BROKER_APIS.values():
         asked = Request(1, 0, own.key, own.version, "broker-1", "127.0.0.1", own.request(),
@@ -127,7 +127,7 @@ def test_a_client_that_leaves_is_not_answered_any_more():
     broker.step(Disconnected(1))
     broker.advance(1000)
     assert key not in broker.asked.answers
-    assert not broker.broker.parts.logins._logins
+    assert not broker.parts.logins._logins
 
 
 def test_a_listener_without_sasl_says_so():
@@ -204,8 +204,8 @@ def test_a_renewal_by_another_mechanism_closes_the_connection():
 
 
 def described(broker: BrokerOnDisk, *names: str) -> dict[str, tuple[int, dict[int, int]]]:
-    message = request(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS)
-    message.users = [struct(message, "UserName", name=name) for name in names]
+    users = [{"name": name} for name in names]
+    message = request(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, users=users)
     return {
         each.user: (each.error_code, {i.mechanism: i.iterations for i in each.credential_infos})
         for each in broker.ask(message, 0).results
@@ -213,8 +213,8 @@ def described(broker: BrokerOnDisk, *names: str) -> dict[str, tuple[int, dict[in
 
 
 def remove(broker: BrokerOnDisk, name: str, mechanism: int = 1) -> int:
-    message = request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, upsertions=[])
-    message.deletions = [struct(message, "ScramCredentialDeletion", name=name, mechanism=mechanism)]
+    deletions = [{"name": name, "mechanism": mechanism}]
+    message = request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, deletions=deletions)
     return broker.ask(message, 0).results[0].error_code
 
 
@@ -252,9 +252,8 @@ def test_a_user_that_cannot_be_is_refused(fields, error):
 def test_a_user_is_changed_once_in_a_request():
     broker = with_alice()
     broker.listener = "PLAINTEXT"
-    message = request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, upsertions=[])
-    deletion = struct(message, "ScramCredentialDeletion", name="alice", mechanism=1)
-    message.deletions = [deletion, deletion, deletion]
+    deletions = [{"name": "alice", "mechanism": 1}] * 3
+    message = request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, deletions=deletions)
     (result,) = broker.ask(message, 0).results
     assert result.error_code == ErrorCode.DUPLICATE_RESOURCE
     assert described(broker) == {"alice": (0, {1: 4096, 2: 4096})}

@@ -7,12 +7,10 @@ the one of a dead producer open.
 from __future__ import annotations
 
 import pytest
-from support.core.coordinators import World
+from support.core.coordinators import A, B, World
 
 from txnlog_kafka.wire.errors import ErrorCode as E
 
-A = ("data", 0)
-B = ("data", 1)
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 TIMEOUT_MS = 15_000
@@ -22,8 +20,6 @@ SWEEP_MS = 10_000
 def open_transaction() -> World:
     """A transaction of one partition, begun now."""
     world = World()
-    world.host.create(*A)
-    world.host.create(*B)
     ids = world.init(timeout_ms=TIMEOUT_MS)
     assert world.begin(ids, A) is E.NONE
     return world
@@ -40,14 +36,10 @@ def test_a_jump_of_the_wall_clock_does_not_move_the_timeout(jump_ms) -> None:
 
 
 def test_a_later_partition_does_not_begin_the_timeout_again() -> None:
-    world = World()
-    world.host.create(*A)
-    world.host.create(*B)
-    ids = world.init(timeout_ms=TIMEOUT_MS)
-    assert world.begin(ids, A) is E.NONE
+    world = open_transaction()
     world.advance(TIMEOUT_MS - 1)
     world.now_ms -= DAY_MS
-    assert world.begin(ids, B) is E.NONE
+    assert world.begin(world.transactions.describe("t"), B) is E.NONE
     world.advance(SWEEP_MS)
     assert world.state() == "CompleteAbort"
 

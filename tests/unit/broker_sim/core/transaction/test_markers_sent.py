@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.core.broker_build import request, struct
-from support.core.transaction_cluster import DATA, OFFSETS, STATE, TransactionCluster
+from support.core.broker_build import request
+from support.core.core_cluster import DATA, OFFSETS, STATE, CoreCluster, coordinated, end_request
+from support.core.core_network import Exchange
 from support.raw.raw import RawProducer
 
 from broker_sim.core.controller.image import topic_deleted_record
@@ -21,11 +22,11 @@ MARKERS = ApiKey.WRITE_TXN_MARKERS
 
 
 @pytest.fixture
-def cluster() -> TransactionCluster:
-    return TransactionCluster()
+def cluster() -> CoreCluster:
+    return coordinated()
 
 
-def begun(cluster: TransactionCluster, *places: TopicPartition, name: str = "t") -> RawProducer:
+def begun(cluster: CoreCluster, *places: TopicPartition, name: str = "t") -> RawProducer:
     """A transaction with one record in each of these partitions."""
     producer = cluster.producer(name)
     assert producer.init() == "NONE"
@@ -35,30 +36,23 @@ def begun(cluster: TransactionCluster, *places: TopicPartition, name: str = "t")
 
 
 def decide(
-    cluster: TransactionCluster, producer: RawProducer, *, commit: bool = True, version: int = 5
-) -> tuple[int, int]:
-    """EndTxn is in the coordinator's log and replicated; no marker has left. The answer's key."""
-    message = request(
-        ApiKey.END_TXN,
-        transactional_id=producer.transactional_id,
-        producer_id=producer.producer_id,
-        producer_epoch=producer.producer_epoch,
-        committed=commit,
-    )
+    cluster: CoreCluster, producer: RawProducer, *, commit: bool = True, version: int = 5
+) -> None:
+    """EndTxn is in the coordinator's log and replicated; no marker has left."""
     coordinator = cluster.leader(STATE)
-    others = [n for n in cluster.brokers if n != coordinator and cluster.brokers[n].is_up]
+    told = cluster.brokers[coordinator].asked.answers
+    message = end_request(producer, commit=commit)
     key = cluster.brokers[coordinator].send(message, version, connection_id=77)
     for _ in range(20):
-        if key in cluster.brokers[coordinator].asked.answers:
+        if key in told:
             break
-        cluster.replicate(coordinator, *others, times=1)
+        cluster.replicate(coordinator, *cluster.others(coordinator), times=1)
         cluster.advance(50)
-    assert cluster.brokers[coordinator].asked.answers[key].error_code == 0
-    return key
+    assert told[key].error_code == 0
 
 
-def markers_of(cluster: TransactionCluster, number: int, place: TopicPartition) -> list[Any]:
-    log = cluster.brokers[number].log(place)
+def markers_of(cluster: CoreCluster, number: int, place: TopicPartition) -> list[Any]:
+    log = cluster.brokers[number].log(*place)
     found = [
         decode_marker(data, 0, header)
         for header, data in log.batches(log.log_start_offset)
@@ -67,7 +61,7 @@ def markers_of(cluster: TransactionCluster, number: int, place: TopicPartition) 
     return [(marker.marker_type.name, marker.coordinator_epoch) for marker in found if marker]
 
 
-def deliver_markers(cluster: TransactionCluster, sender: int, *, but: int | None = None) -> None:
+def deliver_markers(cluster: CoreCluster, sender: int, *, but: int | None = None) -> None:
     """The markers that a coordinator has sent go their way, except those to one broker."""
     for _ in range(10):
         for asked in cluster.of(sender, MARKERS):
@@ -76,11 +70,8 @@ def deliver_markers(cluster: TransactionCluster, sender: int, *, but: int | None
             if asked.key is None:
                 cluster.deliver(asked)
             cluster.answer(asked)
-        for asked in [a for a in cluster.sent if a.send.message.API_KEY == ApiKey.FETCH]:
-            if asked in cluster.sent and asked.key is None:
-                cluster.deliver(asked)
-            if asked in cluster.sent:
-                cluster.answer(asked)
+        for leader in cluster.brokers:
+            cluster.replicate(leader, *cluster.others(leader), times=1)
         cluster.advance(60)
 
 
@@ -100,7 +91,7 @@ def test_every_partition_gets_its_marker_wherever_it_is_led(cluster, commit, ver
 
 
 def test_a_leader_gets_one_request_at_a_time_with_all_markers_that_wait(cluster) -> None:
-    cluster.move(DATA[2], 1)
+    cluster.change(*DATA[2], leader=1)
     cluster.settle()
     first = begun(cluster, DATA[1], DATA[2], name="a")
     others = [begun(cluster, DATA[1], name=name) for name in ("b", "c")]
@@ -135,25 +126,30 @@ def test_complete_is_written_only_when_all_partitions_have_their_marker(cluster)
 # --------------------------------------------------------------------------- who holds up whom
 
 
+def to_broker_2(asked: Exchange) -> bool:
+    """Broker 2 is deaf to markers."""
+    return bool(asked.send.message.API_KEY == MARKERS and asked.send.peer == 2)
+
+
 def test_a_leader_that_does_not_answer_holds_up_no_other_transaction(cluster) -> None:
-    cluster.deaf.add(2)
+    cluster.is_stuck = to_broker_2
     stuck = begun(cluster, DATA[1], DATA[2], name="stuck")
     assert stuck.end(commit=True, version=5) == "NONE"
     for name in ("a", "b"):
         free = begun(cluster, DATA[0], DATA[1], name=name)
         assert free.end(commit=True, version=5) == "NONE"
-        cluster.wait()
+        cluster.run(1_200)
         assert cluster.state(0, name) == "CompleteCommit"
     assert cluster.state(0, "stuck") == "PrepareCommit"
 
 
 def test_a_marker_that_waits_behind_a_dead_leader_goes_to_the_next_one(cluster) -> None:
-    cluster.deaf.add(2)
+    cluster.is_stuck = to_broker_2
     for name in ("a", "b"):
         assert begun(cluster, DATA[2], name=name).end(commit=True, version=5) == "NONE"
     assert len(cluster.of(0, MARKERS)) == 1  # of `a`, to broker 2, which does not answer
-    cluster.move(DATA[2], 1)
-    cluster.wait()
+    cluster.change(*DATA[2], leader=1)
+    cluster.run(1_200)
     assert cluster.state(0, "b") == "CompleteCommit"
     assert cluster.state(0, "a") == "PrepareCommit"
 
@@ -161,7 +157,7 @@ def test_a_marker_that_waits_behind_a_dead_leader_goes_to_the_next_one(cluster) 
 def test_a_request_that_is_not_answered_in_its_time_is_made_again_to_whoever_leads(cluster) -> None:
     decide(cluster, begun(cluster, DATA[2]))
     (late,) = cluster.of(0, MARKERS)
-    cluster.move(DATA[2], 1)
+    cluster.change(*DATA[2], leader=1)
     cluster.sent.remove(late)
     cluster.brokers[0].advance(REQUEST_TIMEOUT_MS + 200)
     deliver_markers(cluster, 0)
@@ -192,19 +188,19 @@ def test_a_lost_answer_is_asked_for_again_and_the_second_marker_changes_nothing(
 def test_without_a_leader_the_marker_waits_for_one(cluster) -> None:
     decide(cluster, begun(cluster, DATA[2]))
     (asked,) = cluster.of(0, MARKERS)
-    cluster.move(DATA[2], NO_LEADER)
+    cluster.change(*DATA[2], leader=NO_LEADER)
     cluster.lose(asked)
     cluster.settle()
     assert cluster.state(0) == "PrepareCommit"
     assert not cluster.of(0, MARKERS)
-    cluster.move(DATA[2], 0)
+    cluster.change(*DATA[2], leader=0)
     cluster.settle()
     assert cluster.state(0) == "CompleteCommit"
 
 
 def test_a_leader_that_has_resigned_says_so_and_the_next_one_is_asked(cluster) -> None:
     decide(cluster, begun(cluster, DATA[2]))
-    cluster.move(DATA[2], 1, read=False)
+    cluster.change(*DATA[2], leader=1, read=False)
     for number in (1, 2):
         cluster.read(number)  # the coordinator has not heard of it
     deliver_markers(cluster, 0)
@@ -232,26 +228,22 @@ def test_a_deleted_topic_is_taken_out_by_the_metadata_and_not_by_what_a_leader_s
 # --------------------------------------------------------------------------- what leaders say
 
 
-def answered(cluster: TransactionCluster, number: int, place: tuple, **more: Any) -> str:
+def answered(cluster: CoreCluster, number: int, place: tuple[str, int]) -> str:
     """What a broker says to a marker for the partition."""
-    message = request(MARKERS)
-    fields = {"producer_id": 7, "producer_epoch": 0, "coordinator_epoch": 0} | more
-    topic = struct(message, "WritableTxnMarkerTopic", name=place[0], partition_indexes=[place[1]])
-    entry = struct(
-        message,
-        "WritableTxnMarker",
-        transaction_result=True,
-        topics=[topic],
-        transaction_version=1,
-        **fields,
-    )
-    message.markers = [entry]
-    answer = cluster.ask(number, message, 2)
+    answer = cluster.ask(number, marker_request(place), 2)
     return error_name(answer.markers[0].topics[0].partitions[0].error_code)
 
 
+def marker_request(place: tuple[str, int]) -> Any:
+    marker = {
+        "producer_id": 7, "producer_epoch": 0, "transaction_result": True,
+        "topics": [{"name": place[0], "partition_indexes": [place[1]]}], "transaction_version": 1,
+    }  # fmt: skip
+    return request(MARKERS, markers=[marker])
+
+
 def test_markers_are_refused_where_the_partition_is_not_led_or_not_there(cluster) -> None:
-    cluster.change(DATA[2], replicas=(2, 1), isr=(2, 1))
+    cluster.change(*DATA[2], replicas=(2, 1), isr=(2, 1))
     assert cluster.brokers[0].parts.logs.get(*DATA[2]) is None
     assert answered(cluster, 0, DATA[2]) == "NOT_LEADER_OR_FOLLOWER"
     assert answered(cluster, 1, DATA[2]) == "NOT_LEADER_OR_FOLLOWER"
@@ -261,22 +253,10 @@ def test_markers_are_refused_where_the_partition_is_not_led_or_not_there(cluster
 
 
 def test_a_marker_for_offsets_is_refused_while_their_group_coordinator_loads(cluster) -> None:
-    cluster.move(OFFSETS, 2)
-    message = request(MARKERS)
+    cluster.change(*OFFSETS, leader=2)
     assert cluster.brokers[2].parts.groups.is_loading(0)
-    topic = struct(message, "WritableTxnMarkerTopic", name=OFFSETS.topic, partition_indexes=[0])
-    entry = struct(
-        message,
-        "WritableTxnMarker",
-        producer_id=7,
-        producer_epoch=0,
-        transaction_result=True,
-        topics=[topic],
-        coordinator_epoch=0,
-    )
-    message.markers = [entry]
-    told = cluster.brokers[2].ask(message, 1).markers[0].topics[0].partitions[0].error_code
-    assert error_name(told) == "NOT_LEADER_OR_FOLLOWER"
+    told = cluster.brokers[2].ask(marker_request(OFFSETS), 1).markers[0].topics[0]
+    assert error_name(told.partitions[0].error_code) == "NOT_LEADER_OR_FOLLOWER"
     cluster.settle()
     assert answered(cluster, 2, OFFSETS) == "NONE"
 
@@ -288,11 +268,11 @@ def test_a_marker_of_an_older_coordinator_is_refused_and_ends_that_coordinators_
     producer = begun(cluster, DATA[1], DATA[2])
     decide(cluster, producer)
     late = [asked for asked in cluster.of(0, MARKERS) if asked.send.peer == 2]
-    held = [asked for asked in cluster.sent if asked.sender == 0]
+    held = cluster.of(0)
     cluster.sent = [asked for asked in cluster.sent if asked not in held]
     for name in (STATE, OFFSETS, *DATA):  # the controller takes it for dead
         leader = cluster.leader(name) or 1
-        cluster.change(name, leader=leader, isr=(1, 2), read=False)
+        cluster.change(*name, leader=leader, isr=(1, 2), read=False)
     for number in (1, 2):
         cluster.read(number)
     for _ in range(30):
@@ -301,7 +281,7 @@ def test_a_marker_of_an_older_coordinator_is_refused_and_ends_that_coordinators_
         cluster.exchange(1)
     cluster.sent += held
     cluster.exchange(4)
-    epoch = cluster.held(STATE).leader_epoch
+    epoch = cluster.held(*STATE).leader_epoch
     assert epoch == 1
     assert markers_of(cluster, 2, DATA[2])[0] == ("COMMIT", epoch)
     assert late and markers_of(cluster, 2, DATA[2]) == [("COMMIT", epoch)]
@@ -350,7 +330,7 @@ def test_a_coordinator_that_dies_before_complete_leaves_markers_that_may_be_writ
 ) -> None:
     producer = begun(cluster)
     decide(cluster, producer)
-    before = cluster.brokers[0].log(STATE).log_end_offset
+    before = cluster.brokers[0].log(*STATE).log_end_offset
     for _ in range(10):
         for asked in cluster.of(0, MARKERS):
             if asked.key is None:
@@ -361,7 +341,7 @@ def test_a_coordinator_that_dies_before_complete_leaves_markers_that_may_be_writ
         cluster.brokers[1].advance(100)
         cluster.brokers[2].advance(100)
     assert all(markers_of(cluster, n, DATA[n]) for n in range(3))
-    assert cluster.brokers[0].log(STATE).log_end_offset == before
+    assert cluster.brokers[0].log(*STATE).log_end_offset == before
     cluster.fail(0)
     cluster.settle()
     assert cluster.state(1) == "CompleteCommit"
@@ -374,7 +354,7 @@ def test_a_coordinator_that_is_moved_back_and_forth_between_markers_completes_in
     producer = begun(cluster)
     decide(cluster, producer, commit=False)
     for leader in (1, 2, 0, 1):
-        cluster.move(STATE, leader)
+        cluster.change(*STATE, leader=leader)
         cluster.exchange(2)
         cluster.advance(100)
     cluster.settle()
@@ -390,28 +370,21 @@ def test_a_decision_that_is_not_replicated_is_not_carried_out_by_who_may_still_l
 ) -> None:
     """Broker 1 has PREPARE_COMMIT, leads, and dies before broker 2 has it: nothing was decided."""
     producer = begun(cluster, DATA[1], DATA[2])
-    message = request(
-        ApiKey.END_TXN,
-        transactional_id="t",
-        producer_id=producer.producer_id,
-        producer_epoch=producer.producer_epoch,
-        committed=True,
-    )
-    cluster.brokers[0].send(message, 5, connection_id=77)
+    cluster.brokers[0].send(end_request(producer, commit=True), 5, connection_id=77)
     cluster.replicate(0, 1, times=1)
-    ends = [cluster.brokers[n].log(STATE).log_end_offset for n in range(3)]
+    ends = [cluster.brokers[n].log(*STATE).log_end_offset for n in range(3)]
     assert ends[0] == ends[1] > ends[2]
     cluster.kill(0)
-    cluster.change(STATE, leader=1, isr=(1, 2))
-    cluster.change(DATA[1], isr=(1, 2))
-    cluster.change(DATA[2], isr=(1, 2))
+    cluster.change(*STATE, leader=1, isr=(1, 2))
+    cluster.change(*DATA[1], isr=(1, 2))
+    cluster.change(*DATA[2], isr=(1, 2))
     cluster.brokers[1].advance(1000)  # it loads, and nobody fetches from it
     assert not cluster.of(1, MARKERS)
     assert markers_of(cluster, 1, DATA[1]) == []
     cluster.kill(1)
-    cluster.change(STATE, leader=2, isr=(2,))
-    cluster.change(DATA[1], leader=2, isr=(2,))
-    cluster.change(DATA[2], isr=(2,))
+    cluster.change(*STATE, leader=2, isr=(2,))
+    cluster.change(*DATA[1], leader=2, isr=(2,))
+    cluster.change(*DATA[2], isr=(2,))
     cluster.restart(0)  # it had the decision in its log, and now it has not
     cluster.settle()
     assert cluster.state(2) == "Ongoing"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from support.core.coordinators import ONE, ONE_V1, MemoryHost, World
-from support.core.transaction_values import build_metadata
+from support.core.coordinators import FIRST_ID, NOW_MS, STATE, A, B, World, build_metadata
 
-from broker_sim.core.config import BrokerConfig
+from broker_sim.core.coordinator.partition_writer import PartitionWriter
+from broker_sim.core.transaction import TransactionCoordinator
 from broker_sim.core.transaction.metadata import EPOCH_LAST
 from broker_sim.core.transaction.results import ProducerIdResult, TransactionFilters
 from broker_sim.core.transaction.states import TransactionState
@@ -15,15 +15,11 @@ from txnlog_kafka.wire.records import PRODUCER_EPOCH_MAX
 
 S, E = TransactionState, ErrorCode
 PID, EPOCH = 5, 3
-A, B = ("a", 0), ("b", 1)
 OWN = ProducerIdResult(E.NONE, PID, EPOCH)
 
 
-def build_world(state: S, **more) -> World:
-    host = MemoryHost.holding(build_metadata(state, **more))
-    host.create(*A)
-    host.create(*B)
-    return World(ONE, host=host)
+def build_world(state: S, version: int = 2, **more) -> World:
+    return World({"transaction.version": version}, transactions=[build_metadata(state, **more)])
 
 
 def verify(world: World, ids: ProducerIdResult, *partitions, transactional_id: str = "t"):
@@ -49,10 +45,10 @@ def test_the_first_partition_begins_the_transaction_and_its_clock(state) -> None
 
 def test_partitions_that_are_there_are_added_without_a_write() -> None:
     world = build_world(S.ONGOING, partitions=frozenset({A, B}))
-    before = len(world.disk)
+    before = len(world.operations)
     assert world.begin(OWN, A) is E.NONE
     assert world.begin(OWN, A, B) is E.NONE
-    assert len(world.disk) == before
+    assert len(world.operations) == before
 
 
 @pytest.mark.parametrize(
@@ -71,16 +67,17 @@ def test_another_identity_is_refused_in_every_state(state, ids, expected) -> Non
     assert world.state() == state.label
 
 
-@pytest.mark.parametrize("state", [S.PREPARE_COMMIT, S.PREPARE_ABORT])
-def test_while_markers_are_written_nobody_can_add(state) -> None:
-    host = MemoryHost.holding(build_metadata(state, partitions=frozenset({A})))
-    host.create(*A)
-    host.refusals[A] = E.NOT_LEADER_OR_FOLLOWER
-    world = World(ONE, host=host)
-    assert world.begin(OWN, A) is E.CONCURRENT_TRANSACTIONS
-    assert verify(world, OWN, A) == {A: E.CONCURRENT_TRANSACTIONS}
+@pytest.mark.parametrize("commit", [True, False])
+def test_while_markers_are_written_nobody_can_add(commit) -> None:
+    world = World()
+    ids = world.init()
+    world.begin(ids, A)
+    world.refuse(*A, E.NOT_LEADER_OR_FOLLOWER)
+    after = world.end(ids, commit=commit)
+    assert world.begin(after, A) is E.CONCURRENT_TRANSACTIONS
+    assert verify(world, after, A) == {A: E.CONCURRENT_TRANSACTIONS}
     # The transition under way is named before a wrong identity, for the id may be changing.
-    other = ProducerIdResult(E.NONE, PID + 1, 0)
+    other = ProducerIdResult(E.NONE, PID, 0)
     assert world.begin(other, A) is E.CONCURRENT_TRANSACTIONS
     assert verify(world, other, A) == {A: E.INVALID_PRODUCER_ID_MAPPING}
 
@@ -91,10 +88,7 @@ def test_while_markers_are_written_nobody_can_add(state) -> None:
 )
 def test_an_empty_or_unknown_transactional_id(transactional_id, expected) -> None:
     world = World()
-    answer = world.ask(
-        world.transactions.add_partitions, transactional_id, [A], producer_id=1, producer_epoch=0
-    )
-    assert answer is expected
+    assert world.begin(OWN, A, name=transactional_id) is expected
     assert verify(world, OWN, A, transactional_id=transactional_id) == {A: expected}
 
 
@@ -104,9 +98,9 @@ def test_verification_tells_partitions_of_the_transaction_from_others() -> None:
 
 
 def test_add_offsets_adds_the_groups_partition() -> None:
-    world = World(BrokerConfig({"transaction.state.log.num.partitions": 1}))
+    world = World({"offsets.topic.num.partitions": 50})
     ids = world.init()
-    answer = world.ask(
+    answer = world.tell(
         world.transactions.add_offsets, "t", "my-group", producer_id=ids.producer_id,
         producer_epoch=ids.producer_epoch,
     )  # fmt: skip
@@ -119,11 +113,7 @@ def test_add_offsets_adds_the_groups_partition() -> None:
 def test_a_forged_last_epoch_gets_as_far_as_in_kafka_and_no_epoch_overflows(version) -> None:
     """On a cluster of version 1 a fence at the last epoch leaves 32767 in the log. Nobody was
     given it; who names it nevertheless is taken for its holder, and can only abort in version 2."""
-    host = MemoryHost.holding(
-        build_metadata(S.ONGOING, producer_epoch=EPOCH_LAST, partitions=frozenset({A}))
-    )
-    host.create(*A)
-    world = World(ONE_V1, host=host)
+    world = build_world(S.ONGOING, 1, producer_epoch=EPOCH_LAST, partitions=frozenset({A}))
     assert world.init().error is E.CONCURRENT_TRANSACTIONS
     assert world.transactions.describe("t").producer_epoch == PRODUCER_EPOCH_MAX
     reserved = ProducerIdResult(E.NONE, PID, PRODUCER_EPOCH_MAX)
@@ -131,50 +121,46 @@ def test_a_forged_last_epoch_gets_as_far_as_in_kafka_and_no_epoch_overflows(vers
     committed = world.end(reserved, commit=True, version=version)
     if version == 0:
         assert committed.error is E.NONE
-        assert world.init(producer_id=PID, producer_epoch=PRODUCER_EPOCH_MAX).producer_id == 1000
+        assert (
+            world.init(producer_id=PID, producer_epoch=PRODUCER_EPOCH_MAX).producer_id == FIRST_ID
+        )
     else:
         assert (committed.error, world.state()) == (E.UNKNOWN_SERVER_ERROR, "Ongoing")
-        assert world.end(reserved, commit=False) == ProducerIdResult(E.NONE, 1000, 0)
+        assert world.end(reserved, commit=False) == ProducerIdResult(E.NONE, FIRST_ID, 0)
         assert world.state() == "CompleteAbort"
 
 
 def test_a_timeout_at_the_last_epoch_ends_the_transaction_in_version_2() -> None:
-    host = MemoryHost.holding(
-        build_metadata(S.ONGOING, producer_epoch=PRODUCER_EPOCH_MAX, partitions=frozenset({A}))
-    )
-    host.create(*A)
-    world = World(ONE, host=host)
+    world = build_world(S.ONGOING, producer_epoch=PRODUCER_EPOCH_MAX, partitions=frozenset({A}))
     assert world.init().error is E.CONCURRENT_TRANSACTIONS
-    assert world.init() == ProducerIdResult(E.NONE, 1000, 1)
+    assert world.init() == ProducerIdResult(E.NONE, FIRST_ID, 1)
 
 
 # ---------------------------------------------------------------- timeouts and expiry
 
 
 @pytest.mark.invariant(43)
-@pytest.mark.parametrize(("config", "version"), [(ONE_V1, 0), (ONE, 2)])
-def test_a_timed_out_transaction_is_aborted_and_its_producer_fenced(config, version) -> None:
-    world = World(config)
-    log = world.host.create(*A)
+@pytest.mark.parametrize(("server", "version"), [(1, 0), (2, 2)])
+def test_a_timed_out_transaction_is_aborted_and_its_producer_fenced(server, version) -> None:
+    world = World({"transaction.version": server})
     ids = world.init(timeout_ms=15_000)
     assert world.begin(ids, A, version=version) is E.NONE
-    world.produce(ids, *A)
+    world.produce_in(ids, A)
     world.advance(15_000)
     assert world.state() == "Ongoing"
     world.advance(10_000)
     assert world.state() == "CompleteAbort"
-    (marker,) = log.markers()
+    (marker,) = world.markers(A)
     assert (marker.marker_type.name, marker.producer_epoch) == ("ABORT", ids.producer_epoch + 1)
     assert world.begin(ids, A, version=version) is E.PRODUCER_FENCED
     late = world.end(ids, commit=True, version=version).error
     assert late is (E.PRODUCER_FENCED if version == 0 else E.INVALID_TXN_STATE)
     world.advance(60_000)
-    assert len(log.markers()) == 1
+    assert len(world.markers(A)) == 1
 
 
 def test_the_sweep_leaves_young_settled_and_deciding_transactions_alone() -> None:
     world = World()
-    world.host.create(*A)
     ids = world.init(timeout_ms=50_000)
     assert world.begin(ids, A) is E.NONE
     world.advance(49_000)
@@ -182,7 +168,7 @@ def test_the_sweep_leaves_young_settled_and_deciding_transactions_alone() -> Non
     ids = world.end(ids, commit=True)
     world.advance(100_000)
     assert world.state() == "CompleteCommit"
-    world.host.refusals[A] = E.NOT_ENOUGH_REPLICAS
+    world.refuse(*A, E.NOT_ENOUGH_REPLICAS)
     assert world.begin(ids, A) is E.NONE
     assert world.end(ids, commit=True).error is E.NONE
     world.advance(100_000)
@@ -191,27 +177,15 @@ def test_the_sweep_leaves_young_settled_and_deciding_transactions_alone() -> Non
 
 def test_a_sweep_that_cannot_write_tries_again() -> None:
     world = World()
-    log = world.host.create(*A)
     ids = world.init(timeout_ms=1)
     assert world.begin(ids, A) is E.NONE
-    world.host.refusals["__transaction_state", 0] = E.NOT_ENOUGH_REPLICAS
+    world.refuse(*STATE, E.NOT_ENOUGH_REPLICAS)
     world.advance(30_000)
     assert world.state() == "Ongoing"
-    world.host.refusals.clear()
+    world.refusals.clear()
     world.advance(10_000)
     assert world.state() == "CompleteAbort"
-    assert len(log.markers()) == 1
-
-
-def test_the_timeout_clock_goes_on_from_the_stored_start_after_a_crash() -> None:
-    world = World()
-    world.host.create(*A)
-    ids = world.init(timeout_ms=15_000)
-    assert world.begin(ids, A) is E.NONE
-    world.advance(9_000)
-    world = world.crashed()
-    world.advance(10_000)
-    assert world.state() == "CompleteAbort"
+    assert len(world.markers(A)) == 1
 
 
 DAY_MS = 86_400_000
@@ -219,25 +193,26 @@ DAY_MS = 86_400_000
 
 @pytest.mark.parametrize("state", [S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT])
 def test_an_idle_id_expires_with_a_tombstone(state) -> None:
-    world = build_world(state, last_update_ms=World().now_ms)
+    world = build_world(state, last_update_ms=NOW_MS)
     world.advance(7 * DAY_MS - 3_600_000)
     assert world.transactions.describe("t").error is E.NONE
     world.advance(2 * 3_600_000)
     assert world.transactions.describe("t").error is E.TRANSACTIONAL_ID_NOT_FOUND
     assert world.crashed().transactions.describe("t").error is E.TRANSACTIONAL_ID_NOT_FOUND
     assert world.begin(OWN, A) is E.INVALID_PRODUCER_ID_MAPPING
-    assert world.init() == ProducerIdResult(E.NONE, 1000, 0)
+    assert world.init() == ProducerIdResult(E.NONE, FIRST_ID, 0)
 
 
 def test_tombstones_go_in_batches_that_no_limit_of_the_topic_refuses() -> None:
     names = [f"{number}-{'x' * 3000}" for number in range(40)]
-    host = MemoryHost.holding(
-        *(build_metadata(S.EMPTY, transactional_id=name, last_update_ms=0) for name in names)
+    world = World(
+        transactions=[
+            build_metadata(S.EMPTY, transactional_id=name, last_update_ms=0) for name in names
+        ]
     )
-    world = World(host=host)
-    written = len(host.logs["__transaction_state", 0].stored)
+    written = len(world.stored(STATE))
     world.advance(3_600_000)
-    tombstones = host.logs["__transaction_state", 0].stored[written:]
+    tombstones = world.stored(STATE)[written:]
     assert max(map(len, tombstones)) <= 16_384
     assert len(tombstones) < len(names) / 4
     assert {world.transactions.describe(name).error for name in names} == {
@@ -247,9 +222,9 @@ def test_tombstones_go_in_batches_that_no_limit_of_the_topic_refuses() -> None:
 
 def test_an_expiry_that_cannot_be_written_leaves_the_id_usable() -> None:
     world = build_world(S.EMPTY, last_update_ms=0)
-    world.host.refusals["__transaction_state", 0] = E.NOT_ENOUGH_REPLICAS
+    world.refuse(*STATE, E.NOT_ENOUGH_REPLICAS)
     world.advance(3_600_000)
-    world.host.refusals.clear()
+    world.refusals.clear()
     assert world.begin(OWN, A) is E.NONE
 
 
@@ -258,11 +233,9 @@ def test_an_expiry_that_cannot_be_written_leaves_the_id_usable() -> None:
 
 def test_describe_shows_the_partitions_that_still_want_their_marker() -> None:
     world = World()
-    world.host.create(*A)
-    world.host.create(*B)
     ids = world.init(timeout_ms=5_000)
     assert world.begin(ids, A, B) is E.NONE
-    world.host.refusals[B] = E.NOT_LEADER_OR_FOLLOWER
+    world.refuse(*B, E.NOT_LEADER_OR_FOLLOWER)
     assert world.end(ids, commit=True).error is E.NONE
     described = world.transactions.describe("t")
     assert (described.state, described.partitions) == ("PrepareCommit", (B,))
@@ -328,8 +301,9 @@ def test_a_pattern_that_is_not_of_re2_is_refused(pattern: str, capfd) -> None:
 
 def test_before_the_start_admin_requests_are_not_available() -> None:
     world = World()
-    coordinator = type(world.transactions)(ONE, world.host, world.host, world.host)
-    assert coordinator.describe("t").error is E.COORDINATOR_NOT_AVAILABLE
-    assert (
-        coordinator.list_transactions(0, TransactionFilters()).error is E.COORDINATOR_NOT_AVAILABLE
+    parts = world.parts
+    coordinator = TransactionCoordinator(
+        world.config, PartitionWriter(parts.logs, parts.replicas), parts.markers, world
     )
+    told = [coordinator.describe("t"), coordinator.list_transactions(0, TransactionFilters())]
+    assert {each.error for each in told} == {E.COORDINATOR_NOT_AVAILABLE}

@@ -5,17 +5,17 @@ from __future__ import annotations
 import random
 
 import pytest
-from support.core.coordinators import World
+from support.core.coordinators import STATE, World
 from support.core.core_cluster import CoreCluster, replicated
 from support.core.registry_cluster import RegistryCluster
-from support.core.registry_producer import Producer
+from support.raw.raw import RawProducer
 
 from broker_sim.core.effects import Flush, Stop
-from broker_sim.core.transaction.states import TransactionState
 from txnlog_kafka.wire.errors import ErrorCode as E
 from txnlog_kafka.wire.topics import TRANSACTION_STATE_TOPIC
 
 EXPIRED_MS = 4_000
+FENCED = ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 
 
 # --------------------------------------------------------------------------- one in the ISR
@@ -23,8 +23,8 @@ EXPIRED_MS = 4_000
 
 def flushes(cluster: CoreCluster, number: int) -> int:
     """Of the partition's log."""
-    found = [each for step in cluster.brokers[number].steps for each in step.storage]
-    paths = [path for each in found if isinstance(each, Flush) for path in each.paths]
+    done = cluster.brokers[number].operations
+    paths = [path for each in done if isinstance(each, Flush) for path in each.paths]
     return sum(path.startswith("orders-0/") for path in paths)
 
 
@@ -87,66 +87,64 @@ def cluster() -> RegistryCluster:
     return made
 
 
-def lose_power(cluster: RegistryCluster, *numbers: int, boot: str = "the next boot") -> None:
+def lose_power(cluster: RegistryCluster, *numbers: int) -> None:
     for number in numbers:
-        broker = cluster.brokers[number]
         cluster.kill(number)
-        broker.disk.lose_power(random.Random(number))
-        broker.machine_boot_id = boot
+        cluster.brokers[number].cut_power(number)
     for number in numbers:
         cluster.start(number)
     cluster.run(EXPIRED_MS + 4_000)
 
 
-def state_of(cluster: RegistryCluster) -> TransactionState:
-    for broker in cluster.up:
-        for shard in broker.parts.transactions._manager.runtime.shards():
-            if "t" in shard.entries:
-                return shard.entries["t"].committed.state
-    raise AssertionError("nobody coordinates it")
+def begun(cluster: RegistryCluster) -> RawProducer:
+    """The producer of a transaction with one record in `orders`."""
+    producer = cluster.producer()
+    assert producer.init() == "NONE"
+    assert producer.add_partitions("orders", 0) == "NONE"
+    assert producer.produce("orders", 0, "v") == "NONE"
+    return producer
+
+
+def state_of(cluster: RegistryCluster) -> str:
+    return cluster.state(cluster.coordinator(TRANSACTION_STATE_TOPIC, "t"))
 
 
 def test_when_all_machines_lose_power_an_open_transaction_is_aborted(cluster):
-    producer = Producer(cluster)
-    producer.begin()
+    producer = begun(cluster)
     lose_power(cluster, 0, 1, 2)
-    assert producer.commit() in (E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH)
+    assert producer.end(commit=True) in FENCED
     cluster.run(1_000)
-    assert state_of(cluster) is TransactionState.COMPLETE_ABORT
-    log = cluster.brokers[cluster.held("orders").leader].parts.logs.get("orders", 0)
+    assert state_of(cluster) == "CompleteAbort"
+    log = cluster.brokers[cluster.leader()].log()
     assert log.last_stable_offset == log.high_watermark
     cluster.check_healed()
 
 
 def test_when_one_machine_loses_power_the_transaction_goes_on_with_all_of_its_records(cluster):
-    producer = Producer(cluster)
-    producer.begin()
-    lose_power(cluster, cluster.held("orders").leader)
-    assert producer.commit() is E.NONE
+    producer = begun(cluster)
+    lose_power(cluster, cluster.leader())
+    assert producer.end(commit=True) == "NONE"
     cluster.run(1_000)
-    assert state_of(cluster) is TransactionState.COMPLETE_COMMIT
-    log = cluster.brokers[cluster.held("orders").leader].parts.logs.get("orders", 0)
+    assert state_of(cluster) == "CompleteCommit"
+    log = cluster.brokers[cluster.leader()].log()
     assert log.last_stable_offset == log.high_watermark == 2
 
 
 def test_when_all_processes_are_killed_a_transaction_goes_on(cluster):
-    producer = Producer(cluster)
-    producer.begin()
+    producer = begun(cluster)
     for number in cluster.brokers:
         cluster.kill(number)
     for number in cluster.brokers:
         cluster.start(number)
     cluster.run(EXPIRED_MS + 4_000)
-    assert producer.commit() is E.NONE
+    assert producer.end(commit=True) == "NONE"
 
 
 def test_a_process_that_ends_before_the_coordinator_is_loaded_does_not_hide_the_loss(cluster):
-    producer = Producer(cluster)
-    producer.begin()
+    producer = begun(cluster)
     for number in cluster.brokers:
         cluster.kill(number)
-        cluster.brokers[number].disk.lose_power(random.Random(number))
-        cluster.brokers[number].machine_boot_id = "the next boot"
+        cluster.brokers[number].cut_power(number)
     for _ in range(2):
         for number in cluster.brokers:
             cluster.start(number)
@@ -156,12 +154,11 @@ def test_a_process_that_ends_before_the_coordinator_is_loaded_does_not_hide_the_
     for number in cluster.brokers:
         cluster.start(number)
     cluster.run(EXPIRED_MS + 4_000)
-    assert producer.commit() in (E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH)
+    assert producer.end(commit=True) in FENCED
 
 
 def test_machines_that_were_stopped_cleanly_have_lost_nothing(cluster):
-    producer = Producer(cluster)
-    producer.begin()
+    producer = begun(cluster)
     for number in cluster.brokers:
         cluster.brokers[number].step(Stop())
         cluster.kill(number)
@@ -169,24 +166,22 @@ def test_machines_that_were_stopped_cleanly_have_lost_nothing(cluster):
     for number in cluster.brokers:
         cluster.start(number)
     cluster.run(EXPIRED_MS + 4_000)
-    assert producer.commit() is E.NONE
+    assert producer.end(commit=True) == "NONE"
     assert TRANSACTION_STATE_TOPIC in cluster.controller().parts.image.topics
 
 
 def test_one_that_cannot_be_aborted_yet_cannot_be_committed_either():
     world = World()
-    world.host.create("data", 0)
     ids = world.init()
-    assert world.begin(ids, ("data", 0)) is E.NONE
-    world.host.refusals[TRANSACTION_STATE_TOPIC, 0] = E.NOT_ENOUGH_REPLICAS
-    log = world.host.logs[TRANSACTION_STATE_TOPIC, 0]
-    world.step(world.transactions.load, 0, log, is_torn=True)
+    assert world.begin(ids) is E.NONE
+    world.refuse(*STATE, E.NOT_ENOUGH_REPLICAS)
+    world.call(world.transactions.load, 0, world.log(*STATE), is_torn=True)
     assert world.end(ids, commit=True).error is E.COORDINATOR_LOAD_IN_PROGRESS
     world.advance(150)
     assert world.end(ids, commit=True).error is E.COORDINATOR_LOAD_IN_PROGRESS
-    world.host.refusals.clear()
+    world.refusals.clear()
     world.advance(150)
     assert world.state() == "CompleteAbort"
     assert world.end(ids, commit=True).error is not E.NONE
-    world.step(world.transactions.unload, 0)
+    world.call(world.transactions.unload, 0)
     assert world.timers.get(("transactions-torn",)) is None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.core.broker_build import produce_request
-from support.core.transaction_cluster import DATA, OFFSETS, STATE, TransactionCluster
+from support.core.core_cluster import DATA, OFFSETS, STATE, CoreCluster, coordinated
 from support.raw.raw import RawProducer
 
 from broker_sim.core.controller.registrations import NO_LEADER
@@ -22,19 +22,19 @@ VERSIONS = (11, 12)
 
 
 @pytest.fixture
-def cluster() -> TransactionCluster:
-    return TransactionCluster()
+def cluster() -> CoreCluster:
+    return coordinated()
 
 
 @pytest.fixture
-def producer(cluster: TransactionCluster) -> RawProducer:
+def producer(cluster: CoreCluster) -> RawProducer:
     made = cluster.producer()
     assert made.init() == "NONE"
     return made
 
 
 def send(
-    cluster: TransactionCluster, producer: RawProducer, *places: TopicPartition, version: int = 12
+    cluster: CoreCluster, producer: RawProducer, *places: TopicPartition, version: int = 12
 ) -> tuple[int, tuple[int, int]]:
     """Produce to partitions of one leader; that leader and the answer's key."""
     leader = cluster.leader(places[0])
@@ -44,7 +44,7 @@ def send(
     return leader, cluster.brokers[leader].send(message, version, connection_id=50)
 
 
-def told(cluster: TransactionCluster, sent: tuple[int, tuple[int, int]]) -> list[str] | None:
+def told(cluster: CoreCluster, sent: tuple[int, tuple[int, int]]) -> list[str] | None:
     """The errors in the answer, None while there is none."""
     leader, key = sent
     answer = cluster.brokers[leader].asked.answers.get(key)
@@ -54,17 +54,17 @@ def told(cluster: TransactionCluster, sent: tuple[int, tuple[int, int]]) -> list
     return [error_name(part.error_code) for part in parts]
 
 
-def questions(cluster: TransactionCluster, number: int) -> list[Any]:
+def questions(cluster: CoreCluster, number: int) -> list[Any]:
     """What the broker asks the coordinator; it leaves in the step after."""
     cluster.brokers[number].advance(0)
     return cluster.of(number, VERIFY)
 
 
-def end_of(cluster: TransactionCluster, place: TopicPartition) -> int:
-    return cluster.brokers[cluster.leader(place)].log(place).log_end_offset
+def end_of(cluster: CoreCluster, place: TopicPartition) -> int:
+    return cluster.brokers[cluster.leader(place)].log(*place).log_end_offset
 
 
-def mark(cluster: TransactionCluster, place: TopicPartition, producer: RawProducer) -> None:
+def mark(cluster: CoreCluster, place: TopicPartition, producer: RawProducer) -> None:
     """An ABORT of the producer's transaction is written at the leader."""
     broker = cluster.brokers[cluster.leader(place)]
     ids = producer.producer_id, producer.producer_epoch
@@ -85,7 +85,7 @@ def test_version_2_adds_the_partition_and_the_batch_is_appended_when_that_is_ans
         0, "t", False,
     )  # fmt: skip
     assert end_of(cluster, DATA[2]) == 0
-    cluster.wait()
+    cluster.run(1_200)
     assert told(cluster, sent) == ["NONE"]
     assert cluster.brokers[0].parts.transactions.describe("t").partitions == (DATA[2],)
 
@@ -96,10 +96,10 @@ def test_an_older_version_is_verified_and_refused_where_its_partition_was_not_ad
     sent = send(cluster, producer, DATA[2], version=11)
     (asked,) = questions(cluster, 2)
     assert asked.send.message.transactions[0].verify_only
-    cluster.wait()
+    cluster.run(1_200)
     assert told(cluster, sent) == ["TRANSACTION_ABORTABLE"]
     old = send(cluster, producer, DATA[2], version=10)
-    cluster.wait()
+    cluster.run(1_200)
     assert told(cluster, old) == ["INVALID_TXN_STATE"]
     assert end_of(cluster, DATA[2]) == 0
     assert producer.add_partitions("orders", 2) == "NONE"
@@ -108,7 +108,7 @@ def test_an_older_version_is_verified_and_refused_where_its_partition_was_not_ad
 
 def test_a_partition_in_which_the_transaction_is_open_needs_no_question(cluster, producer) -> None:
     assert producer.produce(*DATA[2], "a", version=12) == "NONE"
-    cluster.wait()
+    cluster.run(1_200)
     before = len(cluster.of(2, VERIFY))
     assert producer.produce(*DATA[2], "b", version=12) == "NONE"
     assert len(questions(cluster, 2)) == before == 0
@@ -128,7 +128,7 @@ def test_questions_to_one_coordinator_go_together_while_one_is_under_way(cluster
     (following,) = cluster.of(2, VERIFY)
     asked_for = [each.transactional_id for each in following.send.message.transactions]
     assert asked_for == ["b", "c"]
-    cluster.wait()
+    cluster.run(1_200)
     assert [told(cluster, each) for each in (first, *others)] == [["NONE"]] * 3
 
 
@@ -174,21 +174,21 @@ def test_a_coordinator_that_does_not_answer_has_the_client_try_again_after_its_t
     cluster.brokers[2].advance(1)
     assert told(cluster, sent) == ["NOT_ENOUGH_REPLICAS"]
     cluster.deliver(asked)
-    cluster.wait()  # the answer comes now, and is not heard
+    cluster.run(1_200)  # the answer comes now, and is not heard
     assert end_of(cluster, DATA[2]) == 0
 
 
 def test_without_a_coordinator_and_while_it_loads_the_client_tries_again(cluster, producer) -> None:
-    cluster.move(STATE, NO_LEADER)
+    cluster.change(*STATE, leader=NO_LEADER)
     assert told(cluster, send(cluster, producer, DATA[2])) == ["NOT_ENOUGH_REPLICAS"]
-    cluster.move(STATE, 1)
+    cluster.change(*STATE, leader=1)
     sent = send(cluster, producer, DATA[2])
     (asked,) = questions(cluster, 2)
     cluster.deliver(asked)
     cluster.answer(asked)
     assert cluster.brokers[1].parts.transactions.describe("t").error != 0
     assert told(cluster, sent) == ["NOT_ENOUGH_REPLICAS"]
-    cluster.wait()
+    cluster.run(1_200)
     assert producer.produce(*DATA[2], "v", version=12) == "NONE"
 
 
@@ -214,10 +214,10 @@ def test_a_marker_that_comes_before_the_answer_keeps_the_batch_out(
     cluster.deliver(asked)
     producer.producer_epoch += 1 if version == 12 else 0
     mark(cluster, DATA[2], producer)
-    cluster.wait()
+    cluster.run(1_200)
     expected = "INVALID_PRODUCER_EPOCH" if version == 12 else "INVALID_TXN_STATE"
     assert told(cluster, sent) == [expected]
-    assert cluster.brokers[2].log(DATA[2]).first_unstable_offset is None
+    assert cluster.brokers[2].log(*DATA[2]).first_unstable_offset is None
 
 
 def test_an_answer_to_an_earlier_question_is_not_one_to_a_later_one(cluster, producer) -> None:
@@ -237,10 +237,10 @@ def test_an_answer_to_an_earlier_question_is_not_one_to_a_later_one(cluster, pro
 def test_a_partition_whose_transaction_ends_while_another_one_is_asked_about_is_refused(
     cluster, producer
 ) -> None:
-    cluster.move(DATA[1], 2)
+    cluster.change(*DATA[1], leader=2)
     cluster.settle()
     assert producer.produce(*DATA[1], "a", version=12) == "NONE"
-    cluster.wait()
+    cluster.run(1_200)
     leader = cluster.leader(DATA[1])
     batches = {tuple(DATA[1]): producer.batch("b", sequence=1)}
     batches |= {tuple(DATA[2]): producer.batch("v", sequence=0)}
@@ -248,7 +248,7 @@ def test_a_partition_whose_transaction_ends_while_another_one_is_asked_about_is_
     message.timeout_ms = 10_000
     key = cluster.brokers[leader].send(message, 11, connection_id=50)
     mark(cluster, DATA[1], producer)
-    cluster.wait()
+    cluster.run(1_200)
     # The other one is not in the transaction: version 11 does not add it.
     assert told(cluster, (leader, key)) == ["INVALID_TXN_STATE", "TRANSACTION_ABORTABLE"]
 
@@ -258,8 +258,8 @@ def test_a_partition_that_moves_while_the_coordinator_is_asked_is_not_written_he
 ) -> None:
     sent = send(cluster, producer, DATA[2])
     questions(cluster, 2)
-    cluster.move(DATA[2], 1)
-    cluster.wait()
+    cluster.change(*DATA[2], leader=1)
+    cluster.run(1_200)
     assert told(cluster, sent) == ["NOT_LEADER_OR_FOLLOWER"]
     assert producer.produce(*DATA[2], "v", version=12) == "NONE"
     assert producer.end(commit=True, version=5) == "NONE"
@@ -270,7 +270,7 @@ def test_a_partition_that_moves_while_the_coordinator_is_asked_is_not_written_he
 # --------------------------------------------------------------------------- offsets of groups
 
 
-def committed_offset(cluster: TransactionCluster) -> int:
+def committed_offset(cluster: CoreCluster) -> int:
     groups = cluster.brokers[cluster.leader(OFFSETS)].parts.groups
     fetched = groups.offset_fetch("g", {"orders": [0]}, require_stable=False)
     return int(fetched.offsets[0].committed_offset)
@@ -285,7 +285,7 @@ def test_offsets_join_a_transaction_that_another_broker_coordinates(
     assert producer.end(commit=commit, version=5) == "NONE"
     cluster.settle()
     assert committed_offset(cluster) == (5 if commit else -1)
-    cluster.move(OFFSETS, 2)
+    cluster.change(*OFFSETS, leader=2)
     cluster.settle()
     assert committed_offset(cluster) == (5 if commit else -1)
 
@@ -300,7 +300,7 @@ def test_offsets_of_older_clients_are_verified_at_the_other_broker(cluster, prod
     assert committed_offset(cluster) == 5
 
 
-def send_offsets(cluster: TransactionCluster, number: int, producer: RawProducer, version: int):
+def send_offsets(cluster: CoreCluster, number: int, producer: RawProducer, version: int):
     """TxnOffsetCommit to this broker, which is not answered yet."""
     kept: list[Any] = []
 
@@ -316,7 +316,7 @@ def send_offsets(cluster: TransactionCluster, number: int, producer: RawProducer
     return number, kept[0]
 
 
-def told_offsets(cluster: TransactionCluster, sent: tuple[int, tuple[int, int]]) -> str | None:
+def told_offsets(cluster: CoreCluster, sent: tuple[int, tuple[int, int]]) -> str | None:
     answer = cluster.brokers[sent[0]].asked.answers.get(sent[1])
     return None if answer is None else error_name(answer.topics[0].partitions[0].error_code)
 
@@ -347,10 +347,10 @@ def test_a_marker_that_comes_before_the_answer_keeps_the_offsets_out(
     cluster.deliver(asked)
     producer.producer_epoch += 1 if version == 5 else 0
     mark(cluster, OFFSETS, producer)
-    cluster.wait()
+    cluster.run(1_200)
     expected = "INVALID_PRODUCER_EPOCH" if version == 5 else "INVALID_TXN_STATE"
     assert told_offsets(cluster, sent) == expected
-    assert cluster.brokers[1].log(OFFSETS).first_unstable_offset is None
+    assert cluster.brokers[1].log(*OFFSETS).first_unstable_offset is None
 
 
 def test_a_group_that_moves_while_the_coordinator_is_asked_is_written_by_the_next_one(
@@ -358,7 +358,7 @@ def test_a_group_that_moves_while_the_coordinator_is_asked_is_written_by_the_nex
 ) -> None:
     sent = send_offsets(cluster, 1, producer, 5)
     questions(cluster, 1)
-    cluster.move(OFFSETS, 2)
-    cluster.wait()
+    cluster.change(*OFFSETS, leader=2)
+    cluster.run(1_200)
     assert told_offsets(cluster, sent) == "NOT_COORDINATOR"
     assert producer.commit_offset("g", "orders", 0, 5, version=5) == "NONE"
