@@ -120,9 +120,7 @@ def test_damage_that_a_broker_alone_has_noted_is_cut_when_there_are_other_replic
     path = log_files(damaged)[1]
     damaged.disk.apply(Truncate(path, 30))
     damaged.load(clean=False, recovery_point=0)
-    effects = damaged.effects()
-    damaged.log.close(effects)
-    damaged.carry_out(effects)
+    damaged.call(damaged.log.close)
     assert any(segment.damaged for segment in damaged.log._local.segments)
     damaged.load(clean=True, **REPLICATED)
     check_prefix(damaged, truth, int(path[4:24]))
@@ -170,9 +168,7 @@ def test_what_a_compacted_leader_has_given_is_there_after_a_start(kind):
         stamp_offsets(batch, 0, base_offset=base_offset, leader_epoch=1)
         assert replica.replicate(bytes(batch)).error is ErrorCode.NONE
     if kind == "clean":
-        effects = replica.effects()
-        replica.log.close(effects)
-        replica.carry_out(effects)
+        replica.call(replica.log.close)
     log = replica.load(clean=kind == "clean", was_cleaned=True, **REPLICATED)
     assert [header.base_offset for header, _ in log.batches(0)] == [0, 6, 9]
     assert log.log_end_offset == 10

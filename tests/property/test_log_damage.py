@@ -44,9 +44,7 @@ def stopped(*, clean: bool) -> tuple[LogOnDisk, Truth]:
     """A log as the end of a broker leaves it, and all that can be asked of it."""
     on_disk = filled()
     if clean:
-        effects = on_disk.effects()
-        on_disk.log.close(effects)
-        on_disk.carry_out(effects)
+        on_disk.call(on_disk.log.close)
     return on_disk, truth_of(on_disk)
 
 
@@ -172,9 +170,7 @@ def test_a_bit_flipped_in_any_segment_is_never_served(clean, count):
 def test_two_batches_at_one_offset_where_producers_are_replayed_stop_nothing(lost):
     """Below the recovery point nobody compares offsets, unless something else is damaged too."""
     on_disk = filled(LogConfig())
-    effects = on_disk.effects()
-    on_disk.log.close(effects)
-    on_disk.carry_out(effects)
+    on_disk.call(on_disk.log.close)
     truth = truth_of(on_disk)
     (path,) = paths_of(on_disk, ".log")
     for header, at in iter_batches(on_disk.disk.read(path, 0, 10**6)):
@@ -246,16 +242,12 @@ def test_a_lost_segment_does_not_turn_aborted_records_into_committed_ones(how, c
     on_disk = LogOnDisk()
     on_disk.produce("aborted", producer=(8, 0, 0), transactional=True)
     for kind in ("abort", "commit"):
-        effects = on_disk.effects()
-        on_disk.log.roll(effects)
-        on_disk.carry_out(effects)
+        on_disk.call(on_disk.log.roll)
         on_disk.mark(8, 0, kind)
         on_disk.produce("second", producer=(8, 0, 1 + (kind == "commit")), transactional=True)
     on_disk.mark(8, 0, "commit")
     if clean:
-        effects = on_disk.effects()
-        on_disk.log.close(effects)
-        on_disk.carry_out(effects)
+        on_disk.call(on_disk.log.close)
     path = "t-0/00000000000000000001.log"
     on_disk.disk.apply(Truncate(path, 0) if how == "empty" else Delete(path))
     for life in range(3):
@@ -264,9 +256,7 @@ def test_a_lost_segment_does_not_turn_aborted_records_into_committed_ones(how, c
         assert on_disk.consume(3, committed=True) == [(4, "second")]
         assert on_disk.log.last_stable_offset == on_disk.log.log_end_offset
         assert [a.first_offset for a in on_disk.read(0, committed=True).aborted] == [0]
-    effects = on_disk.effects()
-    on_disk.log.close(effects)
-    on_disk.carry_out(effects)
+    on_disk.call(on_disk.log.close)
     for path in paths_of(on_disk, ".txnindex"):
         flip(on_disk.disk, path, 70)
     load(on_disk, clean=True)

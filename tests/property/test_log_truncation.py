@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.core.log_build import LogOnDisk
 from support.lives.compaction import CompactedLog, carry_out_some, compact, draw
-from support.lives.log_truncation import Model, TruncatedLog, check_equal, segments_of
+from support.lives.listed_log import ListedLog, Model, check_equal, segments_of
 
 from broker_sim.core.effects import Delete
 from broker_sim.core.log import LogConfig, segment_states
@@ -19,7 +19,7 @@ SEEDS = st.integers(0, 2**32)
 
 
 def live(seed: int, count: int) -> None:
-    log = TruncatedLog(random.Random(seed))
+    log = ListedLog(random.Random(seed))
     for _ in range(count):
         if log.rng.random() < 0.15:
             led, end = log.log.leader_epoch, log.log.log_end_offset
@@ -49,7 +49,7 @@ def live(seed: int, count: int) -> None:
 
 def crash(seed: int, count: int) -> None:
     """At each operation of a truncation, as a killed process and as a loss of power."""
-    log = TruncatedLog(random.Random(seed))
+    log = ListedLog(random.Random(seed))
     for _ in range(count):
         log.act()
     untouched, before = copy.deepcopy(log.disk), log.model
@@ -82,7 +82,7 @@ def crash(seed: int, count: int) -> None:
             _go_on(survivor)
 
 
-def _start(log: TruncatedLog, known: int) -> None:
+def _start(log: ListedLog, known: int) -> None:
     """On what the crash left; this start may be cut short itself."""
     more = {"log_start_offset": known, "may_truncate": log.rng.random() < 0.5}
     point = log.rng.choice(log.points)
@@ -95,7 +95,7 @@ def _start(log: TruncatedLog, known: int) -> None:
     log.start(log.disk, clean=False, recovery_point=point, **more)
 
 
-def _go_on(log: TruncatedLog) -> None:
+def _go_on(log: ListedLog) -> None:
     """It takes batches of other leaders, and another life finds them."""
     log.act_lead()
     for _ in range(log.rng.randint(0, 3)):
@@ -167,9 +167,7 @@ def test_a_log_that_was_emptied_begins_at_the_offset_after_a_loss_of_power(seed)
     on_disk = LogOnDisk()
     on_disk.produce("a", "b", "c")
     for change in (on_disk.log.increase_log_start, on_disk.log.truncate_to):
-        effects = on_disk.effects()
-        change(on_disk.log.log_start_offset + 1, effects)
-        on_disk.carry_out(effects)
+        on_disk.call(change, on_disk.log.log_start_offset + 1)
     assert (on_disk.log.log_start_offset, on_disk.log.log_end_offset) == (2, 2)
     on_disk.disk.lose_power(random.Random(seed))
     on_disk.load(clean=False, log_start_offset=1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from broker_sim.core.effects import Effects
 from broker_sim.core.log import (
@@ -64,14 +65,22 @@ class LogOnDisk:
         for operation in effects.storage:
             self.disk.apply(operation)
 
+    def call(self, method: Callable, *args: Any, **more: Any) -> Any:
+        """A step of its own that calls the log; what it returned."""
+        return self.cause(lambda effects: method(*args, effects, **more))
+
+    def cause(self, call: Callable[[Effects], Any]) -> Any:
+        """The same, of more than one call."""
+        effects = self.effects()
+        result = call(effects)
+        self.carry_out(effects)
+        return result
+
     def _folder(self) -> Folder:
         return Folder("t", 0, TOPIC_ID, self.config, self.disk)
 
     def _created(self) -> PartitionLog:
-        effects = self.effects()
-        log = PartitionLog.create(self._folder(), effects)
-        self.carry_out(effects)
-        return log
+        return self.call(PartitionLog.create, self._folder())
 
     def load(
         self,
@@ -95,36 +104,32 @@ class LogOnDisk:
 
     def restart(self, kind: str, seed: int = 0) -> PartitionLog:
         """`clean`, `kill` (SIGKILL), or `power` (loss of power after a flush of the log)."""
-        effects = self.effects()
         if kind == "clean":
-            self.log.close(effects)
+            self.call(self.log.close)
         elif kind == "power":
-            self.log.flush(effects)
-        self.carry_out(effects)
-        if kind == "power":
+            self.call(self.log.flush)
             self.disk.lose_power(random.Random(seed))
         return self.load(clean=kind == "clean", log_start_offset=self.log.log_start_offset)
 
     def checkpoint(self) -> None:
         """Flush, and move the recovery point to the log end."""
-        effects = self.effects()
-        self.log.flush(effects)
-        self.log.checkpoint(effects)
-        self.carry_out(effects)
+        self.call(self.log.flush)
+        self.call(self.log.checkpoint)
+
+    def delete_below(self, offset: int) -> None:
+        """DeleteRecords: what lies below is gone, its segments too."""
+        self.call(self.log.flush)
+        self.call(self.log.increase_log_start, offset)
+        self.call(self.log.remove_below_start)
 
     def append(self, data: bytes, *, origin: AppendOrigin = AppendOrigin.CLIENT) -> AppendResult:
         """Append as the leader, in a step of its own."""
-        effects = self.effects()
-        result = self.log.append_as_leader(data, origin=origin, effects=effects)
-        self.carry_out(effects)
-        return result
+        append = self.log.append_as_leader
+        return self.cause(lambda effects: append(data, origin=origin, effects=effects))
 
     def replicate(self, data: bytes) -> AppendResult:
         """Append as a follower, in a step of its own."""
-        effects = self.effects()
-        result = self.log.append_as_follower(data, effects)
-        self.carry_out(effects)
-        return result
+        return self.call(self.log.append_as_follower, data)
 
     def produce(self, *values: str, producer=None, transactional: bool = False) -> AppendResult:
         """Append a batch that must be accepted."""
@@ -136,11 +141,9 @@ class LogOnDisk:
         self, producer_id: int, epoch: int, kind: str, *, coordinator_epoch: int = 0, tv: int = 1
     ) -> AppendResult:
         """Append a marker, `commit` or `abort`."""
-        effects = self.effects()
         marker = TransactionMarker(producer_id, epoch, MarkerType[kind.upper()], coordinator_epoch)
-        result = self.log.append_marker(marker, effects=effects, transaction_version=tv)
-        self.carry_out(effects)
-        return result
+        append = self.log.append_marker
+        return self.cause(lambda effects: append(marker, effects=effects, transaction_version=tv))
 
     def read(
         self, start_offset: int, *, committed: bool, max_bytes: int = 1 << 20, at_least_one=True

@@ -119,9 +119,7 @@ class CompactedLog(LogOnDisk):
 
     def roll(self) -> None:
         """Close the active segment."""
-        effects = self.effects()
-        self.log.roll(effects)
-        self.carry_out(effects)
+        self.call(self.log.roll)
 
     # ------------------------------------------------------------------ cleaning
 

@@ -94,9 +94,7 @@ def tell_crashes(seed: int, count: int, *, power: bool) -> None:
     cleaning = log.begin_cleaning(story.limits())
     if cleaning is None:
         return
-    effects = log.effects()
-    log.log.flush(effects)
-    log.carry_out(effects)
+    log.call(log.log.flush)
     before = log.consume_pairs()
     is_done = False
     while not is_done:

@@ -391,9 +391,7 @@ def damage(seed: int, count: int) -> None:
         log.act()
     clean = rng.random() < 0.5
     if clean:
-        effects = log.effects()
-        log.log.close(effects)
-        log.carry_out(effects)
+        log.call(log.log.close)
     committed, _, everything = log.expected()
     start = log.log.log_start_offset
     spared = _base_offset_bytes(log.disk)

@@ -44,9 +44,7 @@ def delete(on_disk: LogOnDisk, offset: int) -> None:
 
 
 def truncate(on_disk: LogOnDisk, offset: int) -> None:
-    effects = on_disk.effects()
-    on_disk.log.truncate_to(offset, effects)
-    on_disk.carry_out(effects)
+    on_disk.call(on_disk.log.truncate_to, offset)
 
 
 def test_an_older_epoch_at_the_log_start_is_no_damage():
@@ -103,9 +101,7 @@ def test_an_epoch_of_the_states_that_ends_at_the_log_start_is_forgotten():
 def test_an_epoch_without_a_record_is_forgotten_by_a_truncation_to_the_log_end():
     """Else the leader, which does not have it, says so again at each fetch."""
     on_disk = follower(1, 1)
-    effects = on_disk.effects()
-    on_disk.log.roll(effects)
-    on_disk.carry_out(effects)
+    on_disk.call(on_disk.log.roll)
     delete(on_disk, 2)
     assert on_disk.log.latest_epoch == 1
     truncate(on_disk, 2)

@@ -177,9 +177,7 @@ def test_a_checkpoint_that_is_none_is_refused(text):
 def test_a_deleted_partition_leaves_nothing_and_its_name_fits_a_file_system():
     on_disk = LogOnDisk()
     on_disk.produce("a")
-    effects = on_disk.effects()
-    on_disk.log.delete(effects)
-    on_disk.carry_out(effects)
+    on_disk.call(on_disk.log.delete)
     assert on_disk.disk.list("") == ()
     name = files.deleted_directory_name("t" * 249, 123, TOPIC_ID)
     assert len(name) == 255

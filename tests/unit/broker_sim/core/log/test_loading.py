@@ -52,9 +52,7 @@ def content(on_disk: LogOnDisk) -> tuple:
 def test_a_clean_stop_leaves_nothing_to_do_and_to_flush():
     on_disk = filled()
     before = content(on_disk)
-    effects = on_disk.effects()
-    on_disk.log.close(effects)
-    on_disk.carry_out(effects)
+    on_disk.call(on_disk.log.close)
     assert load_effects(on_disk, clean=True) == []
     assert content(on_disk) == before
     assert on_disk.log.flush_paths() == ()
@@ -84,9 +82,7 @@ def test_any_lost_file_beside_the_log_is_made_again(clean, suffix, how):
     on_disk = filled()
     before = content(on_disk)
     if clean:
-        effects = on_disk.effects()
-        on_disk.log.close(effects)
-        on_disk.carry_out(effects)
+        on_disk.call(on_disk.log.close)
     for name in on_disk.disk.list("t-0"):
         if name.endswith(suffix):
             path = f"t-0/{name}"

@@ -222,9 +222,7 @@ def test_a_producer_that_expired_while_the_broker_was_down_is_not_known_after_th
     send(on_disk, 0, 0)
     on_disk.append(build_batch("x", producer=(8, 0, 0), transactional=True))
     if is_clean:
-        effects = on_disk.effects()
-        on_disk.log.close(effects)
-        on_disk.carry_out(effects)
+        on_disk.call(on_disk.log.close)
     on_disk.now_ms += 1000
     on_disk.load(clean=is_clean)
     assert [p.producer_id for p in on_disk.log.producers()] == [8]

@@ -16,10 +16,7 @@ def bases(on_disk: LogOnDisk) -> list[int]:
 
 
 def retain(on_disk: LogOnDisk) -> int:
-    effects = on_disk.effects()
-    count = on_disk.log.apply_retention(effects)
-    on_disk.carry_out(effects)
-    return count
+    return on_disk.call(on_disk.log.apply_retention)
 
 
 def fill(on_disk: LogOnDisk, count: int, *, age_ms: int = 0) -> None:

@@ -86,6 +86,7 @@ def build_exhausted_world() -> tuple[World, ProducerIdResult]:
 @pytest.mark.parametrize("commits", [True, False])
 def test_version_1_end_answers_no_ids_and_its_retry_is_idempotent(commits) -> None:
     world, ids = build_world(1)
+    assert world.end(ids, commit=commits, version=0).error is E.INVALID_TXN_STATE
     assert world.begin(ids, version=0) is E.NONE
     assert world.end(ids, commit=commits, version=0) == ProducerIdResult(E.NONE)
     assert world.state() == ("CompleteCommit" if commits else "CompleteAbort")

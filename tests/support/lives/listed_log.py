@@ -1,4 +1,7 @@
-"""A log next to a list of its batches, from which everything that can be asked of it follows."""
+"""A log next to a list of its batches, from which everything that can be asked of it follows.
+
+Whatever happens to the log is drawn, and happens to the list.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from dataclasses import dataclass
 
 from support.core.log_build import SMALL, LogOnDisk, build_batch
 
-from broker_sim.core.effects import Effects
-from broker_sim.core.log import AppendOrigin, LogConfig, ProducerStateView
+from broker_sim.core.effects import Effects, StorageOperation
+from broker_sim.core.log import AppendOrigin, AppendResult, LogConfig, ProducerStateView
 from simulation.hosts.disk import SimDisk
 from txnlog_kafka.wire import records
 from txnlog_kafka.wire.errors import ErrorCode
@@ -62,6 +65,9 @@ class Model:
     @property
     def end(self) -> int:
         return self.batches[-1].end if self.batches else self.first_offset
+
+    def copy(self) -> Model:
+        return dataclasses.replace(self, batches=list(self.batches))
 
     def truncated(self, offset: int) -> Model:
         """The list as it is to be after a truncation."""
@@ -180,6 +186,15 @@ def check_equal(on_disk: LogOnDisk, model: Model) -> None:
         assert found == model.offset_for(timestamp), timestamp
 
 
+def check_every_fetch(on_disk: LogOnDisk, model: Model, max_bytes: int) -> None:
+    """From each offset on, by fetches of this size."""
+    for committed in (False, True):
+        expected = model.records(committed=committed)
+        for start in range(model.start, model.end + 1):
+            seen = on_disk.consume(start, committed=committed, max_bytes=max_bytes)
+            assert seen == [record for record in expected if record[0] >= start]
+
+
 def segments_of(on_disk: LogOnDisk) -> list[tuple]:
     """What the segments know of their files, but for the time index, which may know of more."""
     return [
@@ -189,10 +204,12 @@ def segments_of(on_disk: LogOnDisk) -> list[tuple]:
     ]  # fmt: skip
 
 
-class TruncatedLog(LogOnDisk):
+class ListedLog(LogOnDisk):
     """Draws what happens to a log, and does the same to the list."""
 
     def __init__(self, rng: random.Random, config: LogConfig = SMALL) -> None:
+        self.operations: list[StorageOperation] = []
+        """All so far."""
         super().__init__(config)
         self.rng = rng
         self.model = Model([])
@@ -202,6 +219,7 @@ class TruncatedLog(LogOnDisk):
         self.epochs = dict.fromkeys(PRODUCERS, 0)
         self.points = [0]
         """Recovery points that the file of them may have."""
+        self.restarts = ("clean", "kill", "power")
         self.made = 0
 
     # ------------------------------------------------------------------ steps
@@ -213,10 +231,16 @@ class TruncatedLog(LogOnDisk):
             self.append()
         elif drawn < 0.7:
             self.mark_some()
+        elif drawn < 0.8 and not self.is_replica:
+            self.rng.choice((self.act_retry, self.act_late, self.act_idempotent))()
         else:
             self.rng.choice((self.act_roll, self.act_flush, self.act_checkpoint, self.act_delete,
                              self.act_retention, self.act_lead, self.act_advance,
                              self.act_restart))()  # fmt: skip
+
+    def carry_out(self, effects: Effects) -> None:
+        self.operations += effects.storage
+        super().carry_out(effects)
 
     def done(self, effects: Effects) -> None:
         self.carry_out(effects)
@@ -224,11 +248,15 @@ class TruncatedLog(LogOnDisk):
         if not self.is_replica:
             self.model.high_watermark = self.model.end
 
+    def any_values(self) -> tuple[str, ...]:
+        self.made += 1
+        count = self.rng.randint(1, 3)
+        return tuple(f"v{self.made}-{at}" * self.rng.randint(1, 5) for at in range(count))
+
     def append(self) -> None:
         rng = self.rng
         self.now_ms += rng.choice((-50, 0, 10, 10, 500))
-        self.made += 1
-        values = tuple(f"v{self.made}-{at}" * rng.randint(1, 5) for at in range(rng.randint(1, 3)))
+        values = self.any_values()
         producer_id = rng.choice((None, *PRODUCERS))
         producer, transactional = None, producer_id in PRODUCERS[:2]
         if producer_id is not None:
@@ -247,6 +275,49 @@ class TruncatedLog(LogOnDisk):
         batch = Batch(end, values, self.now_ms, leader_epoch, producer, transactional)
         self.model.batches.append(batch)
         self.done(effects)
+
+    def act_retry(self) -> None:
+        """The last batch of a producer once more: it is known, and answered with its offsets."""
+        views = {view.producer_id: view for view in self.model.producers()}
+        for batch in reversed(self.model.batches):
+            if batch.producer is None or batch.marker:
+                continue
+            producer_id, epoch, sequence = batch.producer
+            view, last = views[producer_id], sequence + len(batch.values) - 1
+            if (view.producer_epoch, view.last_sequence) == (epoch, last):
+                data = build_batch(
+                    *batch.values, producer=batch.producer, transactional=batch.transactional,
+                    timestamp=batch.timestamp,
+                )  # fmt: skip
+                result = self.append_bytes(data)
+                found = result.error, result.duplicate, result.base_offset
+                assert found == (ErrorCode.NONE, True, batch.base), result
+                return
+
+    def act_late(self) -> None:
+        """A batch of an epoch before."""
+        for view in self.model.producers():
+            if view.producer_epoch > 0:
+                producer = view.producer_id, view.producer_epoch - 1, 7
+                result = self.append_bytes(build_batch("late", producer=producer))
+                assert result.error is ErrorCode.INVALID_PRODUCER_EPOCH, result
+
+    def act_idempotent(self) -> None:
+        """Outside of a transaction; inside of one it is refused, and changes nothing."""
+        producer, values = self._next(self.rng.choice(PRODUCERS[:2])), self.any_values()
+        result = self.append_bytes(build_batch(*values, producer=producer, timestamp=self.now_ms))
+        opened = {txn.producer_id for txn in self.model.transactions() if txn.marker is None}
+        if producer[0] in opened:
+            assert result.error is ErrorCode.INVALID_TXN_STATE, result
+            return
+        assert result.error is ErrorCode.NONE, result
+        batch = Batch(self.model.end, values, self.now_ms, self.log.leader_epoch, producer)
+        self.model.batches.append(batch)
+        self.done(self.effects())
+
+    def append_bytes(self, data: bytes) -> AppendResult:
+        """As the leader."""
+        return LogOnDisk.append(self, data)
 
     def _replicate(self, data: bytes, effects: Effects) -> int:
         """As the follower of leaders that change now and then; the leader epoch.
@@ -273,7 +344,9 @@ class TruncatedLog(LogOnDisk):
         rng = self.rng
         producer_id, kind = rng.choice(PRODUCERS[:2]), rng.choice(("commit", "abort"))
         known = self._next(producer_id)[1]
-        epoch = self.epochs[producer_id] = known + (rng.random() < 0.3)
+        bumps = rng.random() < 0.3
+        epoch, version = known + bumps, rng.choice((1, 2)) if bumps else 1
+        self.epochs[producer_id] = epoch
         effects = self.effects()
         marker = TransactionMarker(producer_id, epoch, MarkerType[kind.upper()], 0)
         leader_epoch, end = self.log.leader_epoch, self.model.end
@@ -281,37 +354,31 @@ class TruncatedLog(LogOnDisk):
             data = records.encode_marker(marker, timestamp=self.now_ms)
             leader_epoch = self._replicate(data, effects)
         else:
-            assert self.log.append_marker(marker, effects=effects).ok
+            append = self.log.append_marker
+            assert append(marker, effects=effects, transaction_version=version).ok
         producer = (producer_id, epoch, -1)
         batch = Batch(end, ("",), self.now_ms, leader_epoch, producer, True, kind)
         self.model.batches.append(batch)
         self.done(effects)
 
     def act_roll(self) -> None:
-        effects = self.effects()
-        self.log.roll(effects)
-        self.done(effects)
+        self.call(self.log.roll)
+        self.done(self.effects())
 
     def act_flush(self) -> None:
-        effects = self.effects()
-        self.log.flush(effects)
-        self.done(effects)
+        self.call(self.log.flush)
+        self.done(self.effects())
 
     def act_checkpoint(self) -> None:
-        effects = self.effects()
-        self.log.flush(effects)
-        self.log.checkpoint(effects)
-        self.done(effects)
+        self.checkpoint()
+        self.done(self.effects())
 
     def act_delete(self) -> None:
         start, high = self.model.start, self.model.high_watermark
-        effects = self.effects()
-        self.log.flush(effects)
         wanted = self.rng.randint(start, max(start, high))
-        self.log.increase_log_start(wanted, effects)
-        self.log.remove_below_start(effects)
+        self.delete_below(wanted)
         self.model.start = wanted
-        self.done(effects)
+        self.done(self.effects())
 
     def act_retention(self) -> None:
         config, effects = self.log.config, self.effects()
@@ -335,12 +402,16 @@ class TruncatedLog(LogOnDisk):
             model.high_watermark = max(model.high_watermark, min(wanted, model.end))
 
     def act_restart(self) -> None:
-        effects = self.effects()
-        clean = self.rng.random() < 0.5
-        if clean:
-            self.log.close(effects)
-        self.carry_out(effects)
-        self.start(self.disk, clean=clean, recovery_point=self.log.recovery_point)
+        self.restart_as(self.rng.choice(self.restarts))
+
+    def restart_as(self, kind: str) -> None:
+        """After a clean stop, SIGKILL, or a loss of power after a flush."""
+        if kind == "clean":
+            self.call(self.log.close)
+        elif kind == "power":
+            self.call(self.log.flush)
+            self.disk.lose_power(self.rng)
+        self.start(self.disk, clean=kind == "clean", recovery_point=self.log.recovery_point)
 
     def truncate(self) -> Effects:
         """To any offset, mostly one where a batch begins. The operations are not carried out."""
@@ -365,10 +436,10 @@ class TruncatedLog(LogOnDisk):
         self.log.single_replica = not self.is_replica
         self.model.high_watermark = self.log.log_end_offset
 
-    def twin(self, disk: SimDisk, model: Model) -> TruncatedLog:
+    def twin(self, disk: SimDisk, model: Model) -> ListedLog:
         """Another broker on these files, which is not started."""
         other = copy.copy(self)
-        other.disk, other.model = disk, Model(list(model.batches), model.start, 0)
-        other.model.first_offset = model.first_offset
+        other.disk, other.model = disk, model.copy()
+        other.operations = []
         other.points = [*self.points]
         return other
