@@ -23,6 +23,7 @@ from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.protocol.consumer import IsolationLevel
 from kafka.structs import OffsetAndMetadata
+from support.brokers.probe import wait_until
 from support.clients.adapter import (
     BEGINNING,
     END,
@@ -122,6 +123,7 @@ class KafkaPythonReader(Reader):
 
     def __init__(self, group: str | None, settings: dict[str, Any]) -> None:
         self.group = group
+        self._bootstrap = settings["bootstrap_servers"]
         if "partition_assignment_strategy" in settings:
             chosen = self.assignors[settings["partition_assignment_strategy"]]
             settings["partition_assignment_strategy"] = (chosen,)
@@ -141,7 +143,16 @@ class KafkaPythonReader(Reader):
         listener = None if told is None else self.listener(told)
         self.made.subscribe(topics, pattern=pattern, listener=listener)
         for topic in topics:
-            self.made.partitions_for_topic(topic)
+            wait_until(lambda name=topic: self._knows(name), f"the partitions of {topic}")
+
+    def _knows(self, topic: str) -> bool:
+        """Not yet, when who was asked has died: of several brokers another one is asked then."""
+        try:
+            return bool(self.made.partitions_for_topic(topic))
+        except errors.KafkaConnectionError:
+            if "," not in self._bootstrap:
+                raise
+            return False
 
     def assign(self, places: Sequence[Place]) -> None:
         self.made.assign([self.place_of(*each) for each in places])
