@@ -15,7 +15,7 @@ from support.core.core_broker import CoreBroker
 from support.core.message_build import fill
 from support.query.commit_plans import build_plan, commit, is_committed, restart_until_done
 from support.raw.hostile import INSERTED
-from support.scripted.socket_broker import SocketBroker, answer_bytes
+from support.sockets.socket_broker import SocketBroker, answer_bytes
 
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.effects import Calls, Reply, Unanswered

@@ -15,14 +15,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from support.brokers.hanging import list_transactions
 from support.core.broker_build import BrokerOnDisk, request, struct
 from support.lives.transaction_presets import INTERNAL_CLIENT_ID, LOG_TOPIC, Preset, preset_batch
-from support.lives.transaction_reference import LAST, Identity, Reference, Txn
+from support.lives.transaction_reference import LAST, Identity, Place, Reference, Txn
 from support.raw.raw import RawProducer, fetch_offsets
 
 from broker_sim.core.coordinator.runtime import partition_for
 from broker_sim.core.transaction import TransactionState
 from txnlog_kafka.wire.errors import ErrorCode, error_name
 from txnlog_kafka.wire.messages import ApiKey
-from txnlog_kafka.wire.records import iter_batches
+from txnlog_kafka.wire.records import decode_records, iter_batches
 
 NAMES = ("alpha", "beta", "gamma")
 GROUPS = ("g", "h")
@@ -57,6 +57,8 @@ class TransactionMachine(RuleBasedStateMachine):
     @initialize(version=st.sampled_from((1, 2)), found=st.tuples(presets, presets, presets))
     def begin(self, version: int, found: tuple) -> None:
         self.model = Reference(version)
+        self.refused: set[Place] = set()
+        self.written = 0
         self.broker = BrokerOnDisk(CONFIG | {"transaction.version": version})
         self.broker.create_topic(TOPIC, 2)
         for key, key_type in ((NAMES[0], 1), (GROUPS[0], 0)):
@@ -92,7 +94,7 @@ class TransactionMachine(RuleBasedStateMachine):
         now_ms = self.model.now_ms
         self.model.txns[name] = Txn(
             pid, epoch, previous_pid=pid, state=state, timeout_ms=TIMEOUT_MS, started_ms=now_ms,
-            updated_ms=now_ms, places=set(of),
+            updated_ms=now_ms, places=frozenset(of),
         )  # fmt: skip
         self.given[name].append((pid, epoch))
 
@@ -103,7 +105,7 @@ class TransactionMachine(RuleBasedStateMachine):
         append = host.append_marker
 
         def refusing(what: Any, reply: Any, effects: Any) -> None:
-            if tuple(what.place) in self.model.refused:
+            if tuple(what.place) in self.refused:
                 reply(ErrorCode.NOT_ENOUGH_REPLICAS, effects)
             else:
                 append(what, reply, effects)
@@ -129,6 +131,7 @@ class TransactionMachine(RuleBasedStateMachine):
     def init(self, name: str, holder: tuple[int, int] | None) -> None:
         producer, held = self._holder(name, holder or (0, 0))
         expected = self.model.init(name, TIMEOUT_MS, held if holder else None)
+        self.model.mark_all(self.refused)
         error = producer.init(TIMEOUT_MS, resume=holder is not None)
         assert error == expected[0]
         if error == "NONE":
@@ -153,14 +156,17 @@ class TransactionMachine(RuleBasedStateMachine):
     )  # fmt: skip
     def produce(self, name: str, holder: tuple[int, int], place, version: int, wanted: str) -> None:
         producer, held = self._holder(name, holder)
-        known = self.model.producers.get(place, {}).get(held[0])
+        known = self.model.producers.get((place, held[0]))
         last = known.last if known and known.epoch == held[1] else None
         first = last[1] + 1 if last else 0
         first = {"gap": first + 3, "zero": 0}.get(wanted, first)
         # Of an older batch it depends on the restarts whether it is still known as a duplicate.
-        span = last if wanted in ("again", "zero") and last else (first, first + 1)
-        expected = self.model.produce(name, held, place, span, version)
-        batch = producer.batch("x", "y", sequence=span[0])
+        first = last[0] if wanted in ("again", "zero") and last else first
+        self.written += 1
+        values = f"x{self.written}", f"y{self.written}"
+        sent = (value.encode() for value in values)
+        expected = self.model.produce(name, held, place, first, sent, version)
+        batch = producer.batch(*values, sequence=first)
         assert producer.produce_bytes(*place, batch, version) == expected
 
     @rule(
@@ -171,13 +177,15 @@ class TransactionMachine(RuleBasedStateMachine):
         self, name: str, holder: tuple[int, int], group: str, version: int, offset: int
     ) -> None:
         producer, held = self._holder(name, holder)
-        expected = self.model.commit_offset(name, held, group, offset, version)
+        offsets = {(TOPIC, 0): (offset, "")}
+        expected = self.model.commit_offsets(name, held, group, offsets, version)
         assert producer.commit_offset(group, TOPIC, 0, offset, version=version) == expected
 
     @rule(name=names, holder=holders, commit=st.booleans(), version=st.sampled_from((1, 4, 5, 5)))
     def end(self, name: str, holder: tuple[int, int], commit: bool, version: int) -> None:
         producer, held = self._holder(name, holder)
         expected, identity = self.model.end(name, held, commit, version)
+        self.model.mark_all(self.refused)
         if version < 2 and expected == "PRODUCER_FENCED":
             expected = "INVALID_PRODUCER_EPOCH"
         assert producer.end(commit=commit, version=version) == expected
@@ -208,7 +216,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
     @rule(place=st.sampled_from([*PLACES, ("__consumer_offsets", 0), ("__consumer_offsets", 1)]))
     def refuse(self, place) -> None:
-        self.model.refused.add(place)
+        self.refused.add(place)
 
     @rule()
     def heal(self) -> None:
@@ -224,27 +232,22 @@ class TransactionMachine(RuleBasedStateMachine):
 
     def _pass(self, duration_ms: int, *, heals: bool = False) -> None:
         """Time in both worlds: at one instant first timeouts, then markers, then expiry."""
-        refused, start_ms = set(self.model.refused), self.model.now_ms
+        start_ms = self.model.now_ms
         if heals:
-            self.model.refused.clear()
+            self.refused.clear()
         self.broker.advance(duration_ms)
-        self.model.refused = refused
         for now_ms in range(start_ms + RETRY_MS, start_ms + duration_ms + 1, RETRY_MS):
             self.model.now_ms = now_ms
             passed_ms = now_ms - self.started_ms
             if passed_ms % ABORT_MS == 0:
-                if heals:
-                    self.model.refused.clear()
                 self.model.abort_timed_out()
-                self.model.refused = refused
-            if heals:
-                self.model.heal()
+            self.model.mark_all(self.refused)
             if passed_ms % EXPIRE_MS == 0:
                 self.model.expire(IDLE_MS)
 
     @rule(cleanly=st.booleans())
     def restart(self, cleanly: bool) -> None:
-        self.model.refused.clear()
+        self.refused.clear()
         if cleanly:
             self.broker.stop()
         self.broker.kill()
@@ -274,9 +277,8 @@ class TransactionMachine(RuleBasedStateMachine):
             answer = self._fetch(place)
             data = bytes(answer.records or b"")
             aborted = {(a.producer_id, a.first_offset) for a in answer.aborted_transactions or []}
-            assert _committed_batches(data, aborted) == self.model.visible(place)
-            batches = self.model.batches.get(place, [])
-            is_open = any(status == "open" for _, status in batches)
+            assert _committed_values(data, aborted) == self.model.visible(place)
+            is_open = any(batch.status == "open" for batch in self.model.batches.get(place, ()))
             assert (answer.last_stable_offset < answer.high_watermark) == is_open
 
     def _fetch(self, place) -> Any:
@@ -294,10 +296,10 @@ class TransactionMachine(RuleBasedStateMachine):
     @invariant()
     def groups_see_the_same(self) -> None:
         for group in GROUPS:
-            expected = self.model.offsets.get(group)
             _, latest = fetch_offsets(self.broker, group, require_stable=False)
-            assert latest.get((TOPIC, 0), (None, ""))[0] == expected
-            if self.model.is_unstable(group):
+            latest = {place: found for place, found in latest.items() if found[0] >= 0}
+            assert latest == self.model.committed(group)
+            if self.model.unstable(group):
                 message = request(ApiKey.OFFSET_FETCH, require_stable=True)
                 asked = struct(message, "OffsetFetchRequestGroup", group_id=group, topics=None)
                 message.groups = [asked]
@@ -306,16 +308,17 @@ class TransactionMachine(RuleBasedStateMachine):
                 assert codes <= {int(ErrorCode.UNSTABLE_OFFSET_COMMIT)}
 
 
-def _committed_batches(data: bytes, aborted: set[tuple[int, int]]) -> int:
-    """How many batches a read_committed consumer keeps, by the list of aborted transactions."""
-    kept = 0
+def _committed_values(data: bytes, aborted: set[tuple[int, int]]) -> list[bytes | None]:
+    """What a read_committed consumer keeps, by the list of aborted transactions."""
+    kept: list[bytes | None] = []
     dropping: set[int] = set()
-    for header, _ in iter_batches(data):
+    for header, at in iter_batches(data):
         if header.is_control:
             dropping.discard(header.producer_id)
             continue
         dropping |= {pid for pid, first in aborted if first == header.base_offset}
-        kept += header.producer_id not in dropping
+        if header.producer_id not in dropping:
+            kept += [record.value for record in decode_records(data, at, header)]
     return kept
 
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from support.explorer.explored_answers import version_of
 from support.explorer.generator_state import state_of
 from support.query.staged_pieces import read_back
-from support.scripted.scripted_broker import ScriptedCluster
 
 from txnlog_kafka.operations.effects import (
     Call,
@@ -93,19 +93,20 @@ class Host:
     def __init__(
         self,
         program: Program,
-        cluster: ScriptedCluster,
+        answer: Callable[[Call], Reply],
         constants: dict[str, bytes],
         local: dict[Any, Any],
         in_order: bool,
     ) -> None:
         """`constants`: files that are read after they were written and never change, with all
-        that they are numbered with. `local`: outcomes of local requests, which all hosts of the
-        program share. `in_order`: requests on their way at once are carried out as they were sent.
+        that they are numbered with. `answer`: to local requests. `local`: their outcomes, which
+        all hosts of the program share. `in_order`: requests on their way at once are carried out as
+        they were sent.
         """
         self.now_ms = 0
         self.round: Round | None = None
         self._operation = program(Session(lambda: self.now_ms, _PATIENT))
-        self._cluster = cluster
+        self._answer = answer
         self._constants = constants
         self._constant_paths = tuple({path.rstrip("0123456789") for path in constants})
         self._local = local
@@ -179,7 +180,7 @@ class Host:
     def _local_answer(self, call: Call) -> Any:
         key = (call.node, call.version_max, repr(call.message))
         if key not in self._local:
-            self._local[key] = self._cluster._call(call)
+            self._local[key] = self._answer(call)
         return self._local[key]
 
     def _next_call(self, asked: Round) -> Call | None:
@@ -240,7 +241,7 @@ class Actor:
         self,
         name: str,
         program: Program,
-        cluster: ScriptedCluster,
+        answer: Callable[[Call], Reply],
         constants: dict[str, bytes],
         *,
         in_order: bool,
@@ -250,7 +251,7 @@ class Actor:
         self._known: dict[Any, Node] = {}
         """Those at shared asks, by what the program does next."""
         local: dict[Any, Any] = {}
-        self._new_host = lambda: Host(program, cluster, constants, local, in_order)
+        self._new_host = lambda: Host(program, answer, constants, local, in_order)
         self.root = self._node(None, None, self._new_host(), lambda host: host.start())
 
     def child(self, node: Node, outcome: Any, key: Any) -> Node:
@@ -312,8 +313,7 @@ def _requests_of(ask: SharedAsk, key: bytes) -> tuple[Request, ...]:
 def _key_of(ask: SharedAsk) -> bytes:
     if not isinstance(ask, Call):
         return repr(ask).encode()
-    api = api_of(ask.message)
-    version = min(v for v in (api.version_max, ask.version_max) if v is not None)
+    version = version_of(ask)
     return b"%d:%d:" % (ask.node, version) + encode_request(ask.message, version, 1, "")
 
 

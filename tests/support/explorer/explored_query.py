@@ -13,8 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from support.explorer.explored_actor import Actor, CreateFile, ListFiles, Program
-from support.explorer.explored_broker import BrokerAutomaton, LateMarkerState
+from support.explorer.explored_broker import BrokerAutomaton
 from support.explorer.explorer import Explored, Explorer
+from support.lives.transaction_reference import Reference
 from support.query.commit_plans import record_batch, staged
 
 from simulation.hosts.checkpoint import ConcurrentQuery
@@ -30,6 +31,7 @@ PLACE = "/checkpoint"
 QUERY = "query-1"
 GROUP = "g"
 OPTIONS = CommitOptions(group_id=GROUP, topic="out")
+PROGRESS_GROUP = OPTIONS.progress_group_of(QUERY)
 ENDS = (2, 3)
 """The source's offset after each batch; one row an offset."""
 METADATA = {f"{PLACE}/metadata": b'{"id":"%s"}' % QUERY.encode()}
@@ -109,14 +111,14 @@ def _batch(batch_id: int, run_id: str, transactional_id: str | None = None) -> Q
     )
 
 
-def audit(state: LateMarkerState) -> None:
+def audit(state: Reference) -> None:
     """Each row once and in order, the group behind the last one, all progress in one place."""
-    rows = [int(value.split(b":")[0]) for value in state.committed_values(("out", 0))]
+    rows = [int(value.split(b":")[0]) for value in state.visible(("out", 0))]
     assert rows == list(range(ENDS[-1])), f"read_committed gives the rows {rows}"
-    group = {p: offset for p, (offset, _) in state.offsets[GROUP].items()}
+    group = {place: offset for place, (offset, _) in state.committed(GROUP).items()}
     assert group == {("in", 0): ENDS[-1]}, f"the group is at {group}"
-    found = state.offsets[OPTIONS.progress_group_of(QUERY)]
-    progress = [parse_progress(CommittedOffset(*each)) for each in found.values()]
+    found = state.committed(PROGRESS_GROUP).values()
+    progress = [parse_progress(CommittedOffset(*each)) for each in found]
     assert [p and p.next_batch_id for p in progress] == [len(ENDS)], f"progress is {progress}"
 
 
@@ -133,12 +135,12 @@ def explore(
 
     Raises Violated.
     """
-    broker = BrokerAutomaton(transaction_version)
+    broker = BrokerAutomaton(transaction_version, (GROUP, PROGRESS_GROUP))
     in_order = len(programs) > 1
     last_programs = [driver(f"last-{n}") for n in range(1, 3)]
     drivers, last = (
         [
-            Actor(f"{name} {n}", program, broker.cluster, CONSTANTS, in_order=in_order)
+            Actor(f"{name} {n}", program, broker.answer, CONSTANTS, in_order=in_order)
             for n, program in enumerate(each, 1)
         ]
         for name, each in (("driver", programs), ("last", last_programs))

@@ -27,7 +27,8 @@ from support.explorer.explored_actor import (
     Request,
     SharedAsk,
 )
-from support.explorer.explored_broker import BrokerAutomaton, LateMarkerState
+from support.explorer.explored_broker import BrokerAutomaton
+from support.lives.transaction_reference import Reference
 
 from simulation.hosts.checkpoint import names_in
 from txnlog_kafka.operations.effects import (
@@ -128,7 +129,7 @@ class Explorer:
         files: dict[str, bytes],
         drivers: Sequence[Actor],
         last_drivers: Sequence[Actor],
-        audit: Callable[[LateMarkerState], None],
+        audit: Callable[[Reference], None],
         *,
         faults: frozenset[str],
         may_fail: int,

@@ -22,6 +22,8 @@ CLOCKS = frozenset(
     {"began_ms", "started_ms", "wakes_at_ms", "now_ms", "timeout_ms", "times", "received"}
 )
 """Fields and variables with a time or what is left of it, and one that is only read at once."""
+WAITS = CLOCKS | {"attempt", "doublings", "failures"}
+"""Of those that are integers: also what only says how long to wait."""
 ATOMS = frozenset({int, float, str, bytes, bool, type(None)})
 NAMED = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.GenericAlias)
 
@@ -70,7 +72,9 @@ def _by_object(kind: type) -> Callable[[Any], Iterable[Any]]:
     if issubclass(kind, NAMED):
         return lambda value: [getattr(value, "__qualname__", repr(value))]
     if is_dataclass(kind):
-        names = [each.name for each in fields(kind) if each.name not in CLOCKS]
+        names = [
+            f.name for f in fields(kind) if f.name not in (WAITS if f.type == "int" else CLOCKS)
+        ]
         return lambda value: [getattr(value, name) for name in names]
     if kind.__dictoffset__:
         return lambda value: [part for item in vars(value).items() for part in item]
@@ -95,6 +99,10 @@ def _parts_of_frame(generator: Any) -> list[Any]:
     frame = generator.gi_frame
     if frame is None:
         return []
-    variables = frame.f_locals.items()
-    known = [part for item in variables if item[0] not in CLOCKS for part in item]
+    known = [
+        part
+        for name, value in frame.f_locals.items()
+        if name not in (WAITS if type(value) is int else CLOCKS)
+        for part in (name, value)
+    ]
     return [frame.f_code.co_qualname, frame.f_lasti, *known, generator.gi_yieldfrom]

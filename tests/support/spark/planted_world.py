@@ -25,8 +25,8 @@ from support.brokers.certificates import Signed
 from support.brokers.probe import free_ports
 from support.brokers.tls_kafka import tls_sim
 from support.clients.librdkafka import create_topic, produce_values
-from support.scripted.secured_broker import SecuredBroker
-from support.scripted.socket_broker import answer_bytes, metadata_answer
+from support.sockets.secured_broker import SecuredBroker
+from support.sockets.socket_broker import answer_bytes, metadata_answer
 from support.stores import azure_cloud
 from support.stores.object_store import ACCESS_KEY, ObjectStore, refused
 from support.stores.token_endpoint import TokenEndpoint

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from planted import failpoints
 from planted.failpoints import FailpointRaised, FaultInjectingClient
-from support.scripted.socket_broker import SocketBroker
+from support.sockets.socket_broker import SocketBroker
 
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Milestone, Receive, Reply, Send

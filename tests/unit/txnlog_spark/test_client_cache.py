@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.scripted.socket_broker import SocketBroker
+from support.sockets.socket_broker import SocketBroker
 
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Send
 from txnlog_kafka.wire.messages import APIS, ApiKey

@@ -13,7 +13,7 @@ from support.brokers.certificates import LOCAL, Authority
 from support.brokers.probe import free_ports, wait_until
 from support.clients.sasl_client import MECHANISM_IDS, SASL_CONFIG, add_user
 from support.core.broker_build import BrokerOnDisk, request
-from support.scripted.secured_broker import SecuredBroker
+from support.sockets.secured_broker import SecuredBroker
 
 from broker_sim import LocalCluster
 from broker_sim.core.config import BrokerConfig, ConfigError

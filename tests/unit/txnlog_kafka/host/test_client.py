@@ -9,7 +9,7 @@ import time
 
 import pytest
 from support.brokers.probe import free_ports
-from support.scripted.socket_broker import VERSIONS, SocketBroker, answer_bytes
+from support.sockets.socket_broker import VERSIONS, SocketBroker, answer_bytes
 
 from txnlog_kafka.errors import DeadlineExceeded, OptionError, RemoteProtocolError
 from txnlog_kafka.host.addresses import parse_bootstrap_servers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.scripted.secured_broker import SecuredBroker
+from support.sockets.secured_broker import SecuredBroker
 
 from txnlog_kafka.host.security import Security
 from txnlog_spark.errors import OptionError

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from support.brokers.probe import free_ports
-from support.scripted.few_attempts import client_of_few_attempts
-from support.scripted.socket_broker import SocketBroker
+from support.sockets.few_attempts import client_of_few_attempts
+from support.sockets.socket_broker import SocketBroker
 
 from txnlog_kafka.errors import (
     DeadlineExceeded,

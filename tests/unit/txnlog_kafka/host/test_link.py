@@ -7,7 +7,7 @@ import socket
 
 import pytest
 from support.brokers.probe import free_ports
-from support.scripted.socket_broker import SocketBroker
+from support.sockets.socket_broker import SocketBroker
 
 from txnlog_kafka.host import link as link_module
 from txnlog_kafka.host.client import Client

@@ -8,9 +8,9 @@ import socket
 
 import pytest
 from support.brokers.certificates import LOCAL, Authority
-from support.scripted.few_attempts import client_of_few_attempts
-from support.scripted.secured_broker import SASL_VERSIONS, SecuredBroker
-from support.scripted.socket_broker import SocketBroker, answer_bytes
+from support.sockets.few_attempts import client_of_few_attempts
+from support.sockets.secured_broker import SASL_VERSIONS, SecuredBroker
+from support.sockets.socket_broker import SocketBroker, answer_bytes
 
 from txnlog_kafka.errors import DeadlineExceeded, OptionError, SecurityRefused, TxnLogError
 from txnlog_kafka.host.client import Client

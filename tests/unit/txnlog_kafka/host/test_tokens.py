@@ -9,9 +9,9 @@ import urllib.parse
 import pytest
 from support.brokers.certificates import LOCAL, Authority
 from support.brokers.probe import free_ports
-from support.scripted.few_attempts import client_of_few_attempts
-from support.scripted.secured_broker import SecuredBroker
-from support.scripted.socket_broker import SocketBroker
+from support.sockets.few_attempts import client_of_few_attempts
+from support.sockets.secured_broker import SecuredBroker
+from support.sockets.socket_broker import SocketBroker
 from support.stores.token_endpoint import TokenEndpoint, unsigned_token
 
 from txnlog_kafka.errors import OptionError, SecurityRefused, TxnLogError

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 from support.brokers.probe import wait_until
-from support.scripted.socket_broker import SocketBroker, answer_bytes, metadata_answer
+from support.sockets.socket_broker import SocketBroker, answer_bytes, metadata_answer
 
 from txnlog_kafka.host.client import IDLE_S_MAX, Client
 from txnlog_kafka.host.link import ConnectionFailed

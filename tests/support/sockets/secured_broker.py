@@ -10,7 +10,7 @@ import socket
 import ssl
 from typing import Any
 
-from support.scripted.socket_broker import (
+from support.sockets.socket_broker import (
     SASL_APIS,
     VERSIONS,
     React,
