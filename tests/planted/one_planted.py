@@ -31,7 +31,7 @@ class _Planted:
         step = Broker.step
 
         def noticed(broker: Broker, *args: Any) -> Any:
-            self.is_stepping = broker._config.integer("node.id") == self.number
+            self.is_stepping = broker._given.config.integer("node.id") == self.number
             try:
                 return step(broker, *args)
             finally:
