@@ -174,7 +174,8 @@ def test_offsets_are_found_by_timestamp_and_at_both_ends(bootstrap, topic, clien
     assert reader.ends(place) == (0, 10)
 
 
-@told_by(**HANGS)
+# kafka-python 3.0 finds the new topic at a time of its own, on Apache Kafka too.
+@told_by("aiokafka", "librdkafka", "java", **HANGS)
 def test_a_pattern_subscription_takes_in_a_topic_that_is_created_later(bootstrap, client, unique):
     prefix = unique("pattern")
     first, writer = create_topic(bootstrap, f"{prefix}.a"), client.producer(bootstrap)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from py4j import java_gateway, protocol
 from py4j.protocol import Py4JJavaError
 from support.clients.adapter import (
     BEGINNING,
@@ -46,6 +47,13 @@ class Java(Client):
         self.common = self.java.org.apache.kafka.common
         self.record = self.own.producer.ProducerRecord
         self._millis = self.java.java.time.Duration.ofMillis
+        # A Spark session in this process has put its own there, which knows its own JVM's classes.
+        self._replaced = java_gateway.get_return_value
+        java_gateway.get_return_value = protocol.get_return_value
+
+    def __exit__(self, *exc_info: object) -> None:
+        super().__exit__(*exc_info)
+        java_gateway.get_return_value = self._replaced
 
     def new_writer(self, settings: dict[str, Any]) -> Writer:
         return JavaWriter(self, settings)
