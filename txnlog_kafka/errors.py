@@ -34,6 +34,7 @@ def _rebuild(cls: type[E], text: str, state: dict[str, Any]) -> E:
     return error
 
 
+ERRORS_PAGE = "docs/errors.md"
 HIDDEN = "..."
 _SECRET_WORDS = ("password", "passphrase", "secret", "token", "jaas", "credential", "private")
 _SECRET_NAMES = (
@@ -61,14 +62,24 @@ class TxnLogError(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(f"[{self.condition}] {message}")
 
+    @property
+    def text(self) -> str:
+        """The message without the place in the documentation, to be made part of another one."""
+        text: str = self.args[0]
+        return text
+
+    def __str__(self) -> str:
+        """The text, and where the documentation has cause and remedy."""
+        return f"{self.text} ({ERRORS_PAGE}#{self.condition.lower()})"
+
     def with_advice(self, text: str) -> Self:
         """This error with more at its end, which only a caller knows; to be raised `from None`."""
-        error = _rebuild(type(self), f"{self}. {text}", dict(self.__dict__))
+        error = _rebuild(type(self), f"{self.text}. {text}", dict(self.__dict__))
         return error.with_traceback(self.__traceback__)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle by state, so that subclasses may have any constructor."""
-        return _rebuild, (type(self), str(self), dict(self.__dict__))
+        return _rebuild, (type(self), self.text, dict(self.__dict__))
 
 
 class OptionError(TxnLogError):

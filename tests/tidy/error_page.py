@@ -1,4 +1,4 @@
-"""docs/errors.md, made from the classes in `errors.py` of the connector and of the client.
+"""docs/errors.md, made from the classes in the modules `errors` of the connector and the client.
 
 A class's docstring has the cause, and after "Remedy:" what to do. Run it to write the page.
 """
@@ -23,7 +23,8 @@ Below is a heading for each name. A name with a dot is a special case of the one
 
 In Spark's long error that line may be far down: [When a query
 stops](operating.md#when-a-query-stops) says how it comes first. Written by
-`tests/tidy/error_page.py` from `txnlog_spark/errors.py` and `txnlog_kafka/errors.py`.
+`tests/tidy/error_page.py` from the modules `errors` of the connector and of the client. An error's
+text ends with its place on this page.
 """
 _NAME_OR_SETTING = re.compile(r"(?<![`\w.])((?:kafka|transaction)(?:\.\w+)+|\w+=\w+)")
 
@@ -32,10 +33,11 @@ def error_classes() -> Iterator[type[Exception]]:
     """Every class with a name of its own, by that name."""
     from txnlog_kafka import errors as client
     from txnlog_spark import errors as connector
+    from txnlog_spark.avro import errors as avro
 
     found = {
         each.condition: each
-        for module in (client, connector)
+        for module in (client, connector, avro)
         for each in vars(module).values()
         if inspect.isclass(each) and issubclass(each, client.TxnLogError)
     }
@@ -54,13 +56,12 @@ def section_of(error: type[Exception]) -> str:
     """One heading, with an anchor that is the name in lower case, and what stands below it."""
     condition: str = vars(error)["condition"]
     cause, remedy = (_NAME_OR_SETTING.sub(r"`\1`", part) for part in parts_of(error))
-    package = error.__module__.partition(".")[0]
     paragraphs = [
         *([f'<a id="{condition.lower()}"></a>'] if "." in condition else []),
         f"## {condition}",
         f"**Cause.** {cause}",
         f"**Remedy.** {remedy}",
-        f"Class: `{package}.errors.{error.__name__}`.",
+        f"Class: `{error.__module__}.{error.__name__}`.",
     ]
     return "\n\n".join(paragraphs) + "\n"
 

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+from collections.abc import Iterator
+
 import pytest
 from tidy import error_page, markdown
+
+import txnlog_kafka
+import txnlog_spark
+from txnlog_kafka.errors import TxnLogError
 
 
 def test_the_page_of_errors_is_that_of_the_code() -> None:
@@ -11,11 +19,26 @@ def test_the_page_of_errors_is_that_of_the_code() -> None:
     assert written == error_page.page(), "run python tests/tidy/error_page.py"
 
 
-def test_each_name_is_an_anchor_in_lower_case() -> None:
-    names = [vars(error)["condition"] for error in error_page.error_classes()]
-    assert len(names) > 25
+def test_what_an_error_prints_ends_with_its_anchor_on_the_page() -> None:
     anchors = markdown.anchors_of(error_page.page())
-    assert {name.lower() for name in names} <= anchors
+    for package in (txnlog_kafka, txnlog_spark):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+    classes = {
+        error for error in subclasses_of(TxnLogError) if error.__module__.startswith("txnlog")
+    }
+    assert len(classes) > 30
+    for error in classes:
+        page, _, anchor = str(error.__new__(error, "text")).rpartition("(")[2][:-1].partition("#")
+        assert page == "docs/errors.md"
+        assert anchor in anchors, error
+
+
+def subclasses_of(error: type[Exception]) -> Iterator[type[Exception]]:
+    for each in error.__subclasses__():
+        yield each
+        yield from subclasses_of(each)
 
 
 def test_an_error_without_a_remedy_is_found() -> None:

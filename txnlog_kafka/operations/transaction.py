@@ -384,8 +384,9 @@ def commit_transaction(
             raise
         raise CommitStateUnknown(
             f"EndTxn(commit) of batch {batch_id} was sent ({transaction.who}), and whether it was "
-            f"carried out is unknown ({tries.unknown}; then: {error}). Nothing may be concluded "
-            "from this. Restart the query: it will ask the brokers, and skip or redo the batch",
+            f"carried out is unknown ({tries.unknown}; then: {error.text}). Nothing may be "
+            "concluded from this. Restart the query: it will ask the brokers, and skip or redo the "
+            "batch",
             transactional_id=transaction.transactional_id,
             batch_id=batch_id,
         ) from error

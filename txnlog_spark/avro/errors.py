@@ -6,13 +6,21 @@ from txnlog_spark.errors import TxnLogError
 
 
 class AvroSchemaError(TxnLogError):
-    """A schema is not one, has no Spark type, or does not fit the other schema or the column."""
+    """A schema is not one, has no Spark type, or does not fit the other schema or the column.
+
+    Remedy: mend the schema or the column that the text names, or cast the column to the type of
+    the schema.
+    """
 
     condition = "TXNLOG_AVRO.SCHEMA"
 
 
 class MalformedAvro(TxnLogError):
-    """A value is not a datum of its schema. `row` counts from 0 in the Arrow batch."""
+    """A value is not a datum of its schema. `row` counts from 0 in the Arrow batch.
+
+    Remedy: read with the schema it was written with, or set mode=PERMISSIVE and keep the rows whose
+    value became null apart.
+    """
 
     condition = "TXNLOG_AVRO.MALFORMED"
 
@@ -27,24 +35,37 @@ class MalformedAvro(TxnLogError):
 
 
 class UnencodableValue(TxnLogError):
-    """A column holds a value that its Avro schema has no place for."""
+    """A column holds a value that its Avro schema has no place for.
+
+    Remedy: cast or filter the column that the text names before to_avro, or widen the schema.
+    """
 
     condition = "TXNLOG_AVRO.UNENCODABLE"
 
 
 class RegistryError(TxnLogError):
-    """The schema registry refused, or gave what cannot be an answer."""
+    """The schema registry refused, or gave what cannot be an answer.
+
+    Remedy: do what the registry's answer says, which is in the text; look at `schema.registry.url`.
+    """
 
     condition = "TXNLOG_SCHEMA_REGISTRY"
 
 
 class RegistryUnreachable(RegistryError):
-    """No answer from any address in `schema.registry.url`."""
+    """No answer from any address in `schema.registry.url`.
+
+    Remedy: start the registry, or give an address that every executor reaches.
+    """
 
     condition = "TXNLOG_SCHEMA_REGISTRY.UNREACHABLE"
 
 
 class UnknownSchema(RegistryError):
-    """The registry does not have the schema id, the subject, or the schema under the subject."""
+    """The registry does not have the schema id, the subject, or the schema under the subject.
+
+    Remedy: register the schema, or set auto.register.schemas=true; for a reader, look whether the
+    values come from another registry.
+    """
 
     condition = "TXNLOG_SCHEMA_REGISTRY.UNKNOWN_SCHEMA"

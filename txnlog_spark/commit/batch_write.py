@@ -113,7 +113,7 @@ def _commit(session: Session, plan: CommitPlan, app_id: str | None) -> Operation
         raise CommitStateUnknown(
             f"whether the rows of this batch write are in the output is unknown: EndTxn(commit) of "
             f"transactional id {plan.committer.transactional_id!r} had no answer, and asking again "
-            f"failed ({error}). {_advice(plan, app_id)}",
+            f"failed ({error.text}). {_advice(plan, app_id)}",
             transactional_id=plan.committer.transactional_id,
             batch_id=plan.batch.batch_id,
         ) from error

@@ -27,7 +27,7 @@ WRITE = {**SERVERS, "topic": "out", "checkpointLocation": "/tmp/cp"}
 def refused(options: dict[str, str], use: Use) -> str:
     with pytest.raises(OptionError) as caught:
         parse_options(CaseInsensitiveDict(options), use)
-    text = str(caught.value)
+    text = caught.value.text
     assert "\n" not in text
     return text
 

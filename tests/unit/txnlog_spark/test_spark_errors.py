@@ -67,9 +67,8 @@ def test_a_block_that_ends_well_gives_its_value():
 
 
 def test_an_option_without_a_value_is_shown_by_its_name_alone():
-    assert (
-        str(OptionError("subscribe", None, "set it")) == "[TXNLOG_OPTION] option subscribe: set it"
-    )
+    error = OptionError("subscribe", None, "set it")
+    assert error.text == "[TXNLOG_OPTION] option subscribe: set it"
     assert "option topic='': set it" in str(OptionError("topic", "", "set it"))
 
 

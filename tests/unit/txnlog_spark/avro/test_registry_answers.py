@@ -73,7 +73,7 @@ def test_a_schema_that_is_not_registered_names_the_option_that_registers_it(
 ) -> None:
     with pytest.raises(UnknownSchema) as caught:
         write_to(registry)
-    assert str(caught.value) == (
+    assert caught.value.text == (
         f"[TXNLOG_SCHEMA_REGISTRY.UNKNOWN_SCHEMA] the schema registry {registry.url} does not have "
         "this schema under the subject sales-value: Schema not found (40403). Register it, or set "
         "the option auto.register.schemas=true"
