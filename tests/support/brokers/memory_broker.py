@@ -29,6 +29,8 @@ SETTINGS = SMALL_BROKER | {
     "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
     "offsets.retention.check.interval.ms": "500",
     "metadata.log.max.snapshot.interval.ms": "500",
+    # A checkpoint names the topics of its moment until the next one.
+    "log.flush.offset.checkpoint.interval.ms": "500",
 }
 """What Kafka keeps for days is gone soon."""
 NOISE = 20
