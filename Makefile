@@ -101,11 +101,12 @@ record: java $(READY)  ## ask Apache Kafka again what the conformance tests have
 simulate: $(READY)  ## random seeds of the simulator; SIMULATE="--scenario cluster --seeds 0:200"
 	$(BIN)/python -m simulation $(SIMULATE)
 
-lint: $(READY)  ## ruff, mypy and the import contracts
+lint: $(READY)  ## ruff, mypy, the import contracts and the Dockerfile
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/hadolint Dockerfile
 
 docs: $(READY)  ## the documentation as a site, in build/docs; every link and anchor is followed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -26,7 +26,7 @@ def pure_tests_of(changed: Iterable[str], root: Path = ROOT) -> list[str]:
         if name.startswith("tests/") and path.name.startswith("test_"):
             if name.startswith(PURE) and (root / name).exists():
                 found.add(name)
-        elif path.suffix in (".py", ".json") and path.parts[0] != "tests":
+        elif path.suffix in (".py", ".json", ".yml") and path.parts[0] != "tests":
             folder = PurePosixPath("tests/unit", *path.parts[:-1])
             while not (root / folder).is_dir():
                 folder = folder.parent

@@ -184,6 +184,9 @@ def _gauges(parts: BrokerParts) -> Iterator[tuple[str, str, list[_Sample]]]:
         ("size", [log.size_bytes for _, log in logs]),
     ):
         yield f"kafka_log_log_{name}", "gauge", list(zip(names, values, strict=True))
+    held_back = [log.high_watermark - log.last_stable_offset for _, log in logs]
+    name = "kafka_cluster_partition_laststableoffsetlag"
+    yield name, "gauge", list(zip(names, held_back, strict=True))
 
 
 def _is_led(parts: BrokerParts, log: PartitionLog) -> bool:

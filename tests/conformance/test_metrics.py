@@ -1,13 +1,14 @@
-"""What a commit counts as: Apache Kafka's meters by JMX, and ours of the same names by HTTP."""
+"""What a transaction counts as: Apache Kafka's figures by JMX, ours of these names by HTTP."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 from urllib.request import urlopen
 
 import pytest
@@ -18,36 +19,74 @@ from support.clients.librdkafka import consumer, create_topic, transactional
 from support.harness.availability import available
 from support.kafka.java_tools import JavaHost, java_command
 
-Counted = Callable[[str, str], float]
-"""By a meter of BrokerTopicMetrics, such as MessagesIn, and a topic."""
+
+class Figures(Protocol):
+    """What a broker shows: by a meter of BrokerTopicMetrics, such as MessagesIn, and a topic, or
+    by a gauge of Kafka's class Partition and a topic, of its partition 0."""
+
+    def counted(self, meter: str, topic: str) -> float: ...
+
+    def gauge(self, name: str, topic: str) -> float: ...
+
+
 JMX = "org.apache.kafka.tools.JmxTool"
 
 
+class OfKafka:
+    """By JMX."""
+
+    def __init__(self, java: JavaHost, port: int) -> None:
+        self._java = java
+        self._url = f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{port}/jmxrmi"
+
+    def counted(self, meter: str, topic: str) -> float:
+        bean = f"kafka.server:type=BrokerTopicMetrics,name={meter}PerSec,topic={topic}"
+        return self._read(bean, "Count")
+
+    def gauge(self, name: str, topic: str) -> float:
+        return self._read(f"kafka.cluster:type=Partition,name={name},topic={topic},partition=0")
+
+    def _read(self, bean: str, attribute: str = "Value") -> float:
+        asked = ("--jmx-url", self._url, "--object-name", bean, "--attributes", attribute)
+        said = self._java.ok(JMX, *asked, "--one-time", "--report-format", "properties").lines
+        (line,) = (line for line in said if line.startswith(bean))
+        return float(line.rpartition("=")[2])
+
+
+class OfOurs:
+    """By HTTP."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def counted(self, meter: str, topic: str) -> float:
+        return self._read(f'kafka_server_brokertopicmetrics_{meter}_total{{topic="{topic}"}} ')
+
+    def gauge(self, name: str, topic: str) -> float:
+        return self._read(f'kafka_cluster_partition_{name}{{partition="0",topic="{topic}"}} ')
+
+    def _read(self, sample: str) -> float:
+        name, brace, labels = sample.partition("{")
+        with urlopen(self._url, timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
+        wanted = f"{name.lower()}{brace}{labels}"
+        (line,) = (line for line in lines if line.startswith(wanted))
+        return float(line.removeprefix(wanted))
+
+
 @contextmanager
-def apache_kafka(folder: Path, java: JavaHost) -> Iterator[tuple[str, Counted]]:
+def apache_kafka(folder: Path, java: JavaHost) -> Iterator[tuple[str, Figures]]:
     (port,) = free_ports(1)
     config = folder / "jmx.properties"
     lines = (f"port={port}", "host=127.0.0.1", "authenticate=false", "ssl=false")
     config.write_text("".join(f"com.sun.management.jmxremote.{line}\n" for line in lines))
     option = f"-Dcom.sun.management.config.file={config}"
-    url = f"service:jmx:rmi:///jndi/rmi://127.0.0.1:{port}/jmxrmi"
-
-    def counted(meter: str, topic: str) -> float:
-        bean = f"kafka.server:type=BrokerTopicMetrics,name={meter}PerSec,topic={topic}"
-        asked = ("--jmx-url", url, "--object-name", bean, "--attributes", "Count", "--one-time")
-        (line,) = (
-            line
-            for line in java.ok(JMX, *asked, "--report-format", "properties").lines
-            if line.startswith(bean)
-        )
-        return float(line.rpartition("=")[2])
-
     with ApacheKafka(folder / "kafka", java_option=option) as broker:
-        yield broker.bootstrap_servers, counted
+        yield broker.bootstrap_servers, OfKafka(java, port)
 
 
 @contextmanager
-def broker_sim(folder: Path) -> Iterator[tuple[str, Counted]]:
+def broker_sim(folder: Path) -> Iterator[tuple[str, Figures]]:
     command = [sys.executable, "-m", "broker_sim", "start", "--data-dir", str(folder)]
     with subprocess.Popen(
         [*command, "--port", "0", "--metrics-port", "0"], stdout=subprocess.PIPE, text=True
@@ -56,21 +95,14 @@ def broker_sim(folder: Path) -> Iterator[tuple[str, Counted]]:
         bootstrap = process.stdout.readline().strip().removeprefix("READY bootstrap.servers=")
         url = process.stdout.readline().strip().removeprefix("METRICS ")
 
-        def counted(meter: str, topic: str) -> float:
-            with urlopen(url, timeout=10) as answer:
-                lines = answer.read().decode().splitlines()
-            name = f'kafka_server_brokertopicmetrics_{meter.lower()}_total{{topic="{topic}"}} '
-            (line,) = (line for line in lines if line.startswith(name))
-            return float(line.removeprefix(name))
-
         try:
-            yield bootstrap, counted
+            yield bootstrap, OfOurs(url)
         finally:
             process.send_signal(signal.SIGTERM)
 
 
 @pytest.fixture
-def counting(broker_name: str, tmp_path: Path, request) -> Iterator[tuple[str, Counted]]:
+def counting(broker_name: str, tmp_path: Path, request) -> Iterator[tuple[str, Figures]]:
     if broker_name == "broker_sim":
         with broker_sim(tmp_path) as made:
             yield made
@@ -81,11 +113,11 @@ def counting(broker_name: str, tmp_path: Path, request) -> Iterator[tuple[str, C
 
 
 def test_messages_in_counts_the_control_record_of_a_marker_and_the_coordinators_records(
-    counting: tuple[str, Counted],
+    counting: tuple[str, Figures],
 ) -> None:
     """Apache Kafka's ReplicaManager.appendToLocalLog marks the meters for whatever a leader
     appends, by offsets (LogAppendInfo.numMessages), be it from a producer or a coordinator."""
-    bootstrap, counted = counting
+    bootstrap, figures = counting
     topic = create_topic(bootstrap, "metered")
     writer, reader = transactional(bootstrap, "metered"), consumer(bootstrap, "metered")
     for end in (writer.commit_transaction, writer.abort_transaction):
@@ -97,6 +129,25 @@ def test_messages_in_counts_the_control_record_of_a_marker_and_the_coordinators_
     place = TopicPartition(topic, 0)
     wait_until(lambda: reader.get_watermark_offsets(place) == (0, 6), "the second marker")
     reader.close()
-    assert counted("MessagesIn", topic) == 6
+    assert figures.counted("MessagesIn", topic) == 6
     states = ("Empty", *("Ongoing", "PrepareCommit", "CompleteCommit") * 2)
-    wait_until(lambda: counted("MessagesIn", "__transaction_state") >= len(states), "all states")
+    of_states = ("MessagesIn", "__transaction_state")
+    wait_until(lambda: figures.counted(*of_states) >= len(states), "all states")
+
+
+def test_the_lag_of_the_last_stable_offset_is_what_an_open_transaction_holds_back(
+    counting: tuple[str, Figures],
+) -> None:
+    """Apache Kafka's UnifiedLog.lastStableOffsetLag: high watermark less last stable offset."""
+    bootstrap, figures = counting
+    topic = create_topic(bootstrap, "held")
+    writer, other = transactional(bootstrap, "open"), transactional(bootstrap, "ended")
+    writer.begin_transaction()
+    writer.produce(topic, b"first")
+    writer.flush(30)
+    other.begin_transaction()
+    other.produce(topic, b"behind it")
+    other.commit_transaction(30)
+    wait_until(lambda: figures.gauge("LastStableOffsetLag", topic) == 3, "one, one and a marker")
+    writer.commit_transaction(30)
+    wait_until(lambda: figures.gauge("LastStableOffsetLag", topic) == 0, "that nothing is open")

@@ -39,6 +39,8 @@ LOOPBACK = "127.0.0.1"
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 """Buckets of a commit's latency; transactions time out at 300 s by default."""
 
+OUTCOMES = ("committed", "aborted", "fenced", "unknown")
+
 ENDED_MAX = 100
 """Queries that have ended and are still shown."""
 
@@ -109,9 +111,18 @@ class MetricsListener(StreamingQueryListener):
         self.watch(str(event.id), event.name)
 
     def watch(self, query_id: str, name: str | None) -> None:
-        """Take reports of this query from now on; its label is the name, without one the id."""
+        """Take reports of this query from now on; its label is the name, without one the id.
+
+        Its counters begin at 0 here: Prometheus sees no increase in a series that begins at 1, and
+        what is counted once, such as a fenced transaction, would raise no alert.
+        """
+        label = name or query_id
         with self._lock:
-            self._labels[query_id] = name or query_id
+            self._labels[query_id] = label
+        for outcome in OUTCOMES:
+            self._transactions.labels(label, outcome)
+        for counter in (self._replayed, self._failed, self._rows, *self._written.values()):
+            counter.labels(label)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Rows and lag of a batch."""

@@ -74,6 +74,18 @@ def test_progress_events_fill_rows_and_lag_and_the_end_of_a_query_removes_the_la
     assert "txnlog_source_lag_offsets{" not in text
 
 
+def test_what_may_be_counted_once_is_shown_as_none_before(
+    listener: MetricsListener, registry: CollectorRegistry
+) -> None:
+    """Of a series that begins at 1, Prometheus' increase() is 0."""
+    listener.onQueryStarted(SimpleNamespace(id=QUERY, name="shouter"))
+    shown = generate_latest(registry).decode()
+    for outcome in ("committed", "aborted", "fenced", "unknown"):
+        assert f'txnlog_transactions_total{{outcome="{outcome}",query="shouter"}} 0.0' in shown
+    for name in ("commits_failed", "batches_replayed", "input_rows", "produced_bytes"):
+        assert f'txnlog_{name}_total{{query="shouter"}} 0.0' in shown
+
+
 def test_reports_of_this_drivers_queries_are_counted(
     listener: MetricsListener, registry: CollectorRegistry
 ) -> None:
