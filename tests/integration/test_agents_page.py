@@ -19,7 +19,8 @@ RUN_S_MAX = 600
 
 def files() -> dict[str, str]:
     """Each block of Python under the name that its heading gives it."""
-    return dict(re.findall(r"^## [^\n]*`(\w+\.py)`\n.*?```python\n(.*?)```", PAGE, re.DOTALL | re.M))
+    block = r"^## [^\n]*`(\w+\.py)`\n.*?```python\n(.*?)```"
+    return dict(re.findall(block, PAGE, re.DOTALL | re.MULTILINE))
 
 
 def test_the_page_is_one_page_and_every_block_on_it_is_a_file_that_runs() -> None:
