@@ -197,7 +197,6 @@ class Node:
 
     @classmethod
     def alone(cls) -> Node:
-        """The only one."""
         port, controller = free_ports(2)
         return cls(1, port, {1: controller}, new_cluster_id())
 
@@ -368,5 +367,4 @@ class ApacheKafka:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
         return self._process is not None and self._process.poll() is None

@@ -40,8 +40,6 @@ class Fault:
 
 
 class Faults:
-    """Draws the faults of one round."""
-
     def __init__(
         self, cluster: ChaosCluster, job: Callable[[], RunningJob], rng: random.Random
     ) -> None:

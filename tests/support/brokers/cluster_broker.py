@@ -72,7 +72,6 @@ class Keeper:
         self._failed: list[BaseException] = []
 
     def addresses(self) -> str:
-        """The bootstrap servers."""
         return self._cluster.bootstrap_servers
 
     def start(self) -> None:
@@ -83,7 +82,6 @@ class Keeper:
         self.wait_whole()
 
     def stop(self) -> None:
-        """Stop all."""
         self._cluster.stop()
 
     def begin(self, body: str) -> None:
@@ -213,24 +211,19 @@ class ClusterBroker:
         """Whether it is a body's run with a kill."""
 
     def start(self) -> None:
-        """Start all, and return when the coordinators answer."""
         self._keeper.start()
 
     def stop(self) -> None:
-        """Stop all."""
         self._keeper.stop()
         self._processes.shutdown()
 
     def begin(self, body: str) -> None:
-        """What is made from here on is this body's, whose name decides who is killed."""
         self._keeper.begin(body)
 
     def restart(self) -> None:
-        """SIGKILL a broker that does something for the body, and start it again."""
         self._keeper.restart()
 
     def wait_whole(self) -> None:
-        """Return when every partition has a leader and all of its replicas in sync."""
         self._keeper.wait_whole()
 
     @contextmanager

@@ -30,7 +30,6 @@ class Cluster(Protocol):
 
 
 def leader(cluster: Cluster, topic: str, partition: int) -> int:
-    """The number of the broker that leads it."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     found = admin.list_topics(topic, timeout=ANSWER_SECONDS_MAX).topics[topic]
     return int(found.partitions[partition].leader)

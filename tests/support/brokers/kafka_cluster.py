@@ -88,20 +88,16 @@ class KafkaCluster:
         self.brokers[number].launch()
 
     def restart(self, number: int) -> None:
-        """Start a broker that was killed or stopped."""
         self.launch(number)
         self.wait_whole()
 
     def kill(self, number: int) -> None:
-        """SIGKILL one."""
         self.brokers[number].kill_now()
 
     def port_of(self, number: int) -> int:
-        """Of one broker, by its id."""
         return self.brokers[number].port
 
     def stop_one(self, number: int) -> None:
-        """Stop one cleanly."""
         self.brokers[number].stop()
 
     def controller(self) -> int:
@@ -115,5 +111,4 @@ class KafkaCluster:
 
     @property
     def live_port(self) -> int:
-        """The port of one that is up."""
         return next(broker.port for broker in self.brokers.values() if broker.alive)

@@ -54,7 +54,6 @@ class ShellBroker:
         assert self._process.stdout.readline().startswith("READY")
 
     def stop(self) -> None:
-        """Cleanly."""
         self._process.terminate()
         self._process.communicate()
         assert self._process.returncode == 0
@@ -92,7 +91,6 @@ class Held:
         self._check(lambda: self._come(kind, count), leak)
 
     def resident_bytes(self) -> list[int]:
-        """Of each process."""
         return [resident_bytes(pid) for pid in self._brokers.pids]
 
     def _connect(self, count: int) -> None:
@@ -121,7 +119,6 @@ class Held:
 
 @contextmanager
 def started(folder: Path, *, cluster: bool) -> Iterator[Held]:
-    """The brokers, with a topic."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv(FOLDER_VARIABLE, str(folder))
         patched.setenv("PYTHONPATH", os.pathsep.join(map(str, (SITE, SITE.parent.parent))))

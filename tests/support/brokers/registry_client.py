@@ -45,7 +45,6 @@ class RegistryProcess:
         self.port = int(line.rpartition(":")[2])
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
         self.process.kill()
         self.process.wait(TIMEOUT_S)
         self.process.stdout.close()
@@ -70,7 +69,6 @@ class RegistryConnection:
         self.socket.close()
 
     def ask(self, key: RegistryApiKey, **fields: Any) -> Any:
-        """Send one request, return the answer's message."""
         return self.ask_message(OWN_APIS[key].request(**fields))
 
     def ask_message(self, message: Any) -> Any:

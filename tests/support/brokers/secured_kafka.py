@@ -47,7 +47,6 @@ class Acl:
         return f"{self.operation} on {self.resource_type} {self.name}"
 
     def binding(self) -> AclBinding:
-        """As the admin client wants it."""
         prefixed = self.name.endswith("*") and self.name != "*"
         return AclBinding(
             ResourceType[self.resource_type],

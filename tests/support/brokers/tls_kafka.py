@@ -116,12 +116,10 @@ class Listeners:
 
 
 def tls_kafka(folder: Path, config: dict[str, str] | None = None) -> ApacheKafka:
-    """One broker of Apache Kafka."""
     return ApacheKafka(folder, config, security=Listeners(folder))
 
 
 def tls_sim(folder: Path, config: dict[str, str] | None = None) -> SimBroker:
-    """One broker of ours."""
     return SimBroker(folder, config, security=Listeners(folder))
 
 

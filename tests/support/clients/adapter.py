@@ -45,8 +45,6 @@ class Sent:
 
 @dataclass(frozen=True)
 class Record:
-    """What a consumer gets."""
-
     topic: str
     partition: int
     offset: int
@@ -72,8 +70,6 @@ class _Closing(AbstractContextManager):
 
 
 class Writer(_Closing):
-    """A producer."""
-
     @abstractmethod
     def send(
         self, topic: str, value: bytes | str | None, key: bytes | None = None,
@@ -198,8 +194,6 @@ class Reader(_Closing):
 
 
 class Admin(_Closing):
-    """An administrator."""
-
     @abstractmethod
     def create_topic(
         self, topic: str, partitions: int = 1, replication: int = 1,
@@ -305,7 +299,6 @@ class Client(AbstractContextManager):
         return self.kept(self.new_admin(bootstrap))
 
     def new_admin(self, bootstrap: str) -> Admin:
-        """The library's."""
         raise NotImplementedError
 
     def kept(self, made: T) -> T:

@@ -82,8 +82,6 @@ class _Listener(Listening, ConsumerRebalanceListener):
 
 
 class AiokafkaReader(KafkaPythonReader):
-    """Its consumer."""
-
     assignors: ClassVar[dict[str, type]] = {
         "range": RangePartitionAssignor,
         "roundrobin": RoundRobinPartitionAssignor,
@@ -109,8 +107,6 @@ class AiokafkaReader(KafkaPythonReader):
 
 
 class Aiokafka(Client):
-    """The library."""
-
     name = "aiokafka"
 
     def new_writer(self, settings: dict[str, Any]) -> Writer:

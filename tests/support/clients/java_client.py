@@ -84,11 +84,9 @@ class Java(Client):
         return "none"
 
     def place(self, place: Place) -> Any:
-        """A TopicPartition."""
         return self.common.TopicPartition(*place)
 
     def seconds(self, seconds: float) -> Any:
-        """A Duration."""
         return self._millis(int(seconds * 1000))
 
     def offsets(self, offsets: Mapping[Place, tuple[int, str]]) -> dict[Any, Any]:
@@ -98,7 +96,6 @@ class Java(Client):
 
 
 def simple_name(thrown: Any) -> str:
-    """The name of its class."""
     return thrown.getClass().getSimpleName()
 
 
@@ -119,8 +116,6 @@ def dotted(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 class JavaWriter(Writer):
-    """Its producer."""
-
     def __init__(self, client: Java, settings: dict[str, Any]) -> None:
         self._client = client
         serializers = {
@@ -168,8 +163,6 @@ class JavaWriter(Writer):
 
 
 class JavaReader(Reader):
-    """Its consumer."""
-
     def __init__(self, client: Java, group: str | None, settings: dict[str, Any]) -> None:
         self.group = group
         self._client = client
@@ -244,8 +237,6 @@ class JavaReader(Reader):
 
 
 class JavaAdmin(Admin):
-    """Its administrator."""
-
     def __init__(self, client: Java, bootstrap: str) -> None:
         self._client, self._types = client, client.own.admin
         self.made = self._types.Admin.create(dotted({"bootstrap_servers": bootstrap}))
@@ -274,7 +265,6 @@ class JavaAdmin(Admin):
         self.made.createPartitions(asked, options).all().get()
 
     def resource(self, topic: str) -> Any:
-        """A ConfigResource."""
         made = self._client.common.config.ConfigResource
         return made(made.Type.TOPIC, topic)
 

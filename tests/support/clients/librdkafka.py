@@ -240,7 +240,6 @@ def values_of(seen: Iterable[Seen]) -> list[str]:
 
 
 def poll_count(subscriber: Consumer, count: int) -> list:
-    """Poll until `count` records came."""
     got: list = []
     while len(got) < count:
         message = subscriber.poll(TIMEOUT_S)

@@ -91,7 +91,6 @@ class Talking:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
         return self._process.poll() is None
 
     def account(self) -> str:
@@ -104,7 +103,6 @@ class Talking:
         return f"\n{lines}\n{self._log_path.read_text(errors='replace')[-2000:]}"
 
     def tell(self, line: str) -> None:
-        """Write a line to the program's stdin."""
         assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
@@ -119,6 +117,5 @@ class Talking:
         return self.wait_end()
 
     def kill(self) -> None:
-        """SIGKILL, and wait until the process is gone."""
         self._process.kill()
         self._process.wait()

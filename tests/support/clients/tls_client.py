@@ -11,12 +11,10 @@ from txnlog_kafka.wire.messages import APIS, ApiKey, api_of
 
 
 def asked(sock: socket.socket, key: ApiKey, version: int, **fields: Any) -> Any:
-    """The answer to one request."""
     return answer_to(sock, APIS[key].request(**fields), version)
 
 
 def answer_to(sock: socket.socket, message: Any, version: int) -> Any:
-    """The answer to this request."""
     api = api_of(message)
     sock.sendall(encode_request(message, version, 1, "c"))
     head = receive(sock, 4)

@@ -104,7 +104,6 @@ class BrokerOnDisk(CoreProcess):
         self.start()
 
     def stop(self) -> None:
-        """A clean stop."""
         self.step(Stop())
 
     def lose_power(self, seed: int = 1) -> None:
@@ -119,17 +118,14 @@ class BrokerOnDisk(CoreProcess):
 
     @property
     def broker(self) -> Broker:
-        """The core."""
         return self.core
 
     @property
     def parts(self) -> Any:
-        """Of the core."""
         return self.core.parts
 
     @property
     def membership(self) -> Any:
-        """How the broker belongs to a cluster."""
         return self.core.membership
 
     @property
@@ -144,7 +140,6 @@ class BrokerOnDisk(CoreProcess):
         return log
 
     def partition(self, topic: str = "orders", partition: int = 0) -> Partition:
-        """The replica."""
         found: Partition = self.parts.replicas.partition(self.log(topic, partition))
         return found
 
@@ -190,7 +185,6 @@ class BrokerOnDisk(CoreProcess):
         return int(self.ask(message, 1).responses[0].error_code)
 
     def producer(self, name: str | None = "t") -> RawProducer:
-        """A client that is told every answer."""
         return RawProducer(self, name, retries=False)  # type: ignore[arg-type]
 
     def delete_records(
@@ -232,7 +226,6 @@ def produce_request(
     acks: int = -1,
     transactional_id: str | None = None,
 ) -> Any:
-    """A Produce request with these bytes."""
     topics = [
         {"name": topic, "partition_data": [{"index": partition, "records": records}]}
         for (topic, partition), records in batches.items()
@@ -262,7 +255,6 @@ def fetch_request(
     leader_epoch: int = -1,
     **fields: Any,
 ) -> Any:
-    """A Fetch request for one partition."""
     place = {
         "partition": partition, "current_leader_epoch": leader_epoch, "fetch_offset": offset,
         "partition_max_bytes": max_bytes,

@@ -161,11 +161,9 @@ class World(BrokerOnDisk):
         assert self.call(replicas.append, log, batch, origin=origin).error is ErrorCode.NONE
 
     def stored(self, place: TopicPartition) -> list[bytes]:
-        """The batches of the log."""
         return [bytes(batch) for _, batch in self.log(*place).batches(0)]
 
     def markers(self, place: TopicPartition) -> list[TransactionMarker]:
-        """The control batches, in order."""
         found = [
             decode_marker(batch, 0, header)
             for header, batch in self.log(*place).batches(0)
@@ -186,7 +184,6 @@ class World(BrokerOnDisk):
     # ------------------------------------------------------------------ transactions
 
     def init(self, name: str | None = "t", timeout_ms: int = 60_000, **more: Any) -> Any:
-        """InitProducerId."""
         return self.tell(self.transactions.init_producer_id, name, timeout_ms, **more)
 
     def begin(
@@ -204,7 +201,6 @@ class World(BrokerOnDisk):
         return error
 
     def end(self, ids: Any, *, commit: bool, version: int = 2, name: str = "t") -> Any:
-        """EndTxn."""
         return self.tell(
             self.transactions.end_txn,
             name,
@@ -260,7 +256,6 @@ class World(BrokerOnDisk):
         return result.offsets[0].committed_offset, result.offsets[0].error
 
     def offsets(self, group_id: str = "g", *, stable: bool = True) -> Any:
-        """OffsetFetch of all."""
         return self.groups.offset_fetch(group_id, None, require_stable=stable).offsets
 
     def join(self, group_id: str = "g", **more: Any) -> list[Any]:
@@ -292,7 +287,6 @@ class World(BrokerOnDisk):
 
 
 def preset(metadata: TransactionMetadata) -> bytes:
-    """The record of a transaction, as a batch."""
     record = Record(encode_key(metadata.transactional_id), encode_value(metadata, 2), NOW_MS)
     return encode_batch([record])
 

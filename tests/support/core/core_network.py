@@ -89,7 +89,6 @@ class CoreNetwork:
     # ------------------------------------------------------------------ processes
 
     def process(self, number: int) -> CoreProcess:
-        """The process of this id."""
         return self.brokers[number]
 
     @property
@@ -105,11 +104,9 @@ class CoreNetwork:
         self._lose_all(lambda asked: number in (asked.sender, asked.receiver))
 
     def start(self, number: int) -> None:
-        """A new process on the same disk."""
         self.brokers[number].start()
 
     def pause(self, number: int) -> None:
-        """The process stands still (SIGSTOP); what others send it waits."""
         self.process(number).is_paused = True
 
     def resume(self, number: int) -> None:

@@ -57,13 +57,11 @@ def copied(on_disk: LogOnDisk) -> LogOnDisk:
 
 
 def replace(disk: SimDisk, path: str, data: bytes) -> None:
-    """The file holds `data` now."""
     disk.apply(Truncate(path, 0))
     disk.apply(Append(path, 0, data))
 
 
 def flip(disk: SimDisk, path: str, bit: int) -> None:
-    """Change one bit of a file."""
     data = bytearray(disk.read(path, 0, disk.size_bytes(path) or 0))
     data[bit // 8] ^= 1 << bit % 8
     replace(disk, path, bytes(data))

@@ -57,7 +57,6 @@ class LogOnDisk:
     client_origin = AppendOrigin.CLIENT
 
     def effects(self) -> Effects:
-        """An empty collector at the present time."""
         return Effects(now_ms=self.now_ms, monotonic_ms=0)
 
     def carry_out(self, effects: Effects) -> None:
@@ -132,7 +131,6 @@ class LogOnDisk:
         return self.call(self.log.append_as_follower, data)
 
     def produce(self, *values: str, producer=None, transactional: bool = False) -> AppendResult:
-        """Append a batch that must be accepted."""
         result = self.append(build_batch(*values, producer=producer, transactional=transactional))
         assert result.error == ErrorCode.NONE, result
         return result
@@ -148,7 +146,6 @@ class LogOnDisk:
     def read(
         self, start_offset: int, *, committed: bool, max_bytes: int = 1 << 20, at_least_one=True
     ) -> LogRead:
-        """One fetch."""
         return self.log.read(
             start_offset, max_bytes=max_bytes, read_committed=committed,
             at_least_one_batch=at_least_one,

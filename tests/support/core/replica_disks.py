@@ -28,8 +28,6 @@ def batch(base_offset, value=b"v", leader_epoch=0):
 
 
 class Replicas:
-    """Disks of brokers with their witnesses."""
-
     def __init__(self, count=2, prefix="b"):
         self.logs = ReplicaLogs()
         self.logs.in_sync = lambda _: tuple(self.disks)

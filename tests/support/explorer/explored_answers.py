@@ -27,7 +27,6 @@ NOT_COMMITTED = (-1, "")
 
 
 def version_of(call: Call) -> int:
-    """The version that a request is sent at."""
     newest = api_of(call.message).version_max
     return newest if call.version_max is None else min(newest, call.version_max)
 

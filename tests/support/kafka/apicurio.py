@@ -117,7 +117,6 @@ class Apicurio:
         return json.loads(answer)["id"]
 
     def subjects(self) -> list[str]:
-        """The names of all."""
         return json.loads(ask(self.port, "GET", "/subjects")[1])
 
 

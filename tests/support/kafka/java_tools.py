@@ -69,7 +69,6 @@ class Done:
 
     @property
     def lines(self) -> list[str]:
-        """The lines of stdout that are not empty."""
         return [line for line in self.out.splitlines() if line.strip()]
 
     @property
@@ -188,7 +187,6 @@ class JavaHost:
         return done
 
     def stop(self) -> None:
-        """End the JVM."""
         if self._process is not None and self._gateway is not None:
             self._gateway.close()
             self._process.kill()

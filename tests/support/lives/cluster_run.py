@@ -87,7 +87,6 @@ class ClusterRun:
         self.cluster.fall(number, self.rng.choice, read=False)
 
     def rise(self, number: int) -> None:
-        """One that has fallen comes back."""
         self.cluster.resume(number)
         self.cluster.rise(number)
 

@@ -118,7 +118,6 @@ class CompactedLog(LogOnDisk):
         return result.base_offset
 
     def roll(self) -> None:
-        """Close the active segment."""
         self.call(self.log.roll)
 
     # ------------------------------------------------------------------ cleaning
@@ -189,7 +188,6 @@ class CompactedLog(LogOnDisk):
         return sum(self.disk.size_bytes(f"t-0/{n}") or 0 for n in names)
 
     def batches(self) -> list[tuple[records.BatchHeader, bytes]]:
-        """All batches, from the files."""
         return list(self.log.batches(0))
 
 
@@ -201,7 +199,6 @@ def compact(log: CompactedLog) -> None:
 
 
 def headers(log: CompactedLog) -> list[records.BatchHeader]:
-    """Of all batches, in order."""
     return [header for header, _ in log.batches()]
 
 

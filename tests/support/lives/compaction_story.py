@@ -13,8 +13,6 @@ TRANSACTIONAL = (7, 8)
 
 
 class Story:
-    """Draws what happens next from a seed."""
-
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.log = CompactedLog()

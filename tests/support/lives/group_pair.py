@@ -72,7 +72,6 @@ class Wire(Connection):
         self._waiting = (api_of(message), version)
 
     def receive(self) -> Any:
-        """The answer, when it comes."""
         assert self._waiting is not None
         (size,) = struct.unpack(">i", self._read(4))
         answer = self._read(size)
@@ -92,7 +91,6 @@ class Wire(Connection):
         return data
 
     def has_answer(self) -> bool:
-        """Whether something came already."""
         return bool(select.select([self.socket], [], [], 0)[0])
 
 
@@ -152,7 +150,6 @@ class Pair:
         """Of ours alone: how long the transcript was when Kafka chose another leader."""
 
     def close(self) -> None:
-        """Give up all connections."""
         for wire in self._wires.values():
             wire.socket.close()
 
@@ -167,14 +164,12 @@ class Pair:
             self._wires.pop(connection).socket.close()
 
     def wire(self, connection: str) -> Wire:
-        """Kafka's end."""
         assert self._port is not None
         if connection not in self._wires:
             self._wires[connection] = Wire(self._port)
         return self._wires[connection]
 
     def is_waiting(self, connection: str) -> bool:
-        """Whether an answer is awaited on it."""
         return connection in self._parked
 
     # ------------------------------------------------------------------ ask

@@ -316,7 +316,6 @@ class ListedLog(LogOnDisk):
         self.done(self.effects())
 
     def append_bytes(self, data: bytes) -> AppendResult:
-        """As the leader."""
         return LogOnDisk.append(self, data)
 
     def _replicate(self, data: bytes, effects: Effects) -> int:

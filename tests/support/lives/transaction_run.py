@@ -188,8 +188,6 @@ class Client:
 
 
 class TransactionRun(ClusterRun):
-    """Draws what happens."""
-
     at_once = 3
     passes_ms = (10, 10, 100, 300, 600, 1200)
 

@@ -31,12 +31,10 @@ RESTARTS_MAX = 4
 
 
 def record_batch(*values: str) -> bytes:
-    """A staged batch of these values."""
     return encode_batch([Record(None, v.encode(), 1) for v in values])
 
 
 def staged(topic: str, partition: int, *pieces: bytes) -> StagedPartition:
-    """Staged pieces of one partition."""
     return staged_of(topic, partition, pieces)
 
 
@@ -142,7 +140,6 @@ def committing(
 
 
 def commit_on(client: Any, plan: CommitPlan, checkpoint: Checkpoint | None = None) -> CommitOutcome:
-    """The outcome of it."""
     outcome: CommitOutcome = client.run(committing(client, plan, checkpoint))
     return outcome
 
@@ -172,12 +169,10 @@ def with_baseline(version: int = 2, **settings: Any) -> CoreBroker:
 
 
 def put_begun(cluster: CoreBroker, begun: Begun, folder: str = FOLDER) -> None:
-    """The record in the checkpoint."""
     cluster.run(write_begun(folder, begun))
 
 
 def recorded_on(cluster: CoreBroker) -> Begun | None:
-    """What the record in the checkpoint says."""
     begun: Begun | None = cluster.run(read_begun(FOLDER))
     return begun
 

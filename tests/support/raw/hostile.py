@@ -164,7 +164,6 @@ class Hostile:
         )
 
     def frame(self) -> bytes:
-        """Any kind."""
         kinds, weights = zip(*self._kinds, strict=True)
         (kind,) = self.rng.choices(kinds, weights)
         return kind()
@@ -201,7 +200,6 @@ class Hostile:
         return bytes(encode_request(message, self.rng.randint(3, 12), 5, "fuzz"))
 
     def random(self) -> bytes:
-        """Random bytes, behind a true length."""
         body = self.rng.randbytes(self.rng.randrange(1, 200))
         if self.rng.random() < 0.7:
             api = self.rng.choice(self._apis)
@@ -210,7 +208,6 @@ class Hostile:
         return struct.pack(">i", len(body)) + body
 
     def no_request(self) -> bytes:
-        """Bytes of something else."""
         return self.rng.choice(NO_REQUEST)
 
     def _mutate(self, body: bytearray) -> None:

@@ -62,7 +62,6 @@ class Connection:
         self.socket.close()
 
     def ask(self, message: Any, version: int) -> Any:
-        """Send one request, return the answer's message."""
         self._correlation_id += 1
         framed = encode_request(message, version, self._correlation_id, self._client_id)
         answer = exchange(self.socket, framed[4:])
@@ -71,7 +70,6 @@ class Connection:
         return decode_response(api_of(message), version, answer)
 
     def send_bytes(self, data: bytes) -> None:
-        """Send bytes as they are."""
         self.socket.sendall(data)
 
     def closed_by_peer(self) -> bool:
@@ -83,7 +81,6 @@ class Connection:
 
 
 def message_class(key: ApiKey) -> Any:
-    """The request class of an API."""
     return APIS[key].request
 
 
@@ -108,7 +105,6 @@ class RawProducer:
         return error
 
     def find_coordinator(self, key: str | None = None, key_type: int = 1) -> str:
-        """FindCoordinator, until the coordinator is there."""
         request = message_class(ApiKey.FIND_COORDINATOR)(
             key_type=key_type, coordinator_keys=[key or self.transactional_id]
         )
@@ -156,7 +152,6 @@ class RawProducer:
         return self._retry(attempt)
 
     def batch(self, *values: str, sequence: int, transactional: bool | None = None) -> bytes:
-        """A finished batch of this producer."""
         return encode_batch(
             [Record(None, value.encode(), 1_700_000_000_000) for value in values],
             producer_id=self.producer_id,
@@ -202,7 +197,6 @@ class RawProducer:
         return self._retry(attempt)
 
     def add_offsets(self, group: str) -> str:
-        """AddOffsetsToTxn."""
         request = message_class(ApiKey.ADD_OFFSETS_TO_TXN)(
             transactional_id=self.transactional_id,
             producer_id=self.producer_id,

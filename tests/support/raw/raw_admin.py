@@ -18,7 +18,6 @@ ZERO_ID = uuid.UUID(int=0)
 
 
 def node_ids(connection: Connection) -> list[int]:
-    """The ids of all brokers that are there."""
     found = connection.ask(message_class(ApiKey.METADATA)(topics=[]), 9).brokers
     return sorted(each.node_id for each in found)
 
@@ -31,7 +30,6 @@ def new_topic(
     assignments: Mapping[int, Sequence[int]] | Sequence[tuple[int, Sequence[int]]] = (),
     configs: Mapping[str, str | None] | None = None,
 ) -> Any:
-    """One topic of a CreateTopics request."""
     cls = message_class(ApiKey.CREATE_TOPICS).CreatableTopic
     pairs = assignments.items() if isinstance(assignments, Mapping) else assignments
     return cls(
@@ -52,7 +50,6 @@ def new_topic(
 def create_topics(
     connection: Connection, *topics: Any, validate_only: bool = False, version: int = 7
 ) -> dict[str, Any]:
-    """CreateTopics: the results by name."""
     request = message_class(ApiKey.CREATE_TOPICS)(
         topics=[*topics], timeout_ms=30_000, validate_only=validate_only
     )
@@ -116,7 +113,6 @@ def list_offset(
     isolation: int = 0,
     version: int = 7,
 ) -> Any:
-    """The answer for one partition of ListOffsets."""
     cls = message_class(ApiKey.LIST_OFFSETS)
     topic = cls.ListOffsetsTopic
     place = topic.ListOffsetsPartition(

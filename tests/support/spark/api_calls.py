@@ -61,32 +61,26 @@ class Side:
 
     @property
     def read_options(self) -> dict[str, str]:
-        """What a read of the input needs."""
         return self.servers | {"subscribe": self.input, "startingOffsets": "earliest"}
 
     @property
     def write_options(self) -> dict[str, str]:
-        """What a write to the output needs."""
         return self.servers | {"topic": self.output}
 
     @property
     def checkpoint(self) -> dict[str, str]:
-        """A new one."""
         return {"checkpointLocation": str(self._folder / self.fresh)}
 
     @property
     def reader(self) -> Any:
-        """`read`, with all that is needed."""
         return self.spark.read.format(self.name).options(**self.read_options)
 
     @property
     def stream_reader(self) -> Any:
-        """`readStream`, with all that is needed."""
         return self.spark.readStream.format(self.name).options(**self.read_options)
 
     @property
     def rows(self) -> DataFrame:
-        """Two rows to write."""
         return self.spark.createDataFrame([("a",), ("b",)], "value string")
 
     @property
@@ -100,13 +94,11 @@ class Side:
         return self.writer_of(self.stream_reader.load().select("value"))
 
     def writer_of(self, rows: DataFrame) -> Any:
-        """`writeStream` of these rows to the output, with all that is needed."""
         writer = rows.writeStream.format(self.name).options(**self.write_options, **self.checkpoint)
         return writer.trigger(availableNow=True)
 
     @property
     def counts(self) -> DataFrame:
-        """A streaming aggregation."""
         return self.stream_reader.load().groupBy("value").count().select("value")
 
     def table(self) -> str:

@@ -42,7 +42,6 @@ class ConnectServer:
 
     @property
     def remote(self) -> str:
-        """What a client connects to."""
         return f"sc://127.0.0.1:{self._port}"
 
     def start(self, failpoints: str = "") -> None:
@@ -81,7 +80,6 @@ class ConnectServer:
             return probe.connect_ex(("127.0.0.1", self._port)) == 0
 
     def wait(self) -> int:
-        """The exit code of a server that ends by itself."""
         assert self._process is not None
         return self._process.wait(RUN_SECONDS_MAX)
 

@@ -82,7 +82,6 @@ class Pipe:
         return reader.options(**_given(defaults | options)).load()
 
     def write(self, rows: DataFrame, **options: object) -> Any:
-        """`writeStream` to the output."""
         defaults = {
             "kafka.bootstrap.servers": self.bootstrap,
             "topic": self.output,
@@ -113,12 +112,10 @@ class Pipe:
         return self.spark.read.format("txnlog").options(**_given(defaults | options)).load()
 
     def save(self, rows: DataFrame, **options: object) -> None:
-        """A batch write to the output."""
         defaults = {"kafka.bootstrap.servers": self.bootstrap, "topic": self.output}
         rows.write.format("txnlog").options(**_given(defaults | options)).mode("append").save()
 
     def rows(self, values: Iterable[object]) -> DataFrame:
-        """A DataFrame with a column `value`."""
         return self.spark.createDataFrame([(str(v),) for v in values], "value string")
 
     def logged(self, log: str) -> list[int]:
@@ -132,7 +129,6 @@ class Pipe:
 
     @property
     def query_id(self) -> str:
-        """The id in the checkpoint."""
         return str(json.loads((self.checkpoint / "metadata").read_text())["id"])
 
 

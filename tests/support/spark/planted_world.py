@@ -182,7 +182,6 @@ class World:
         }
 
     def s3(self, of: Values) -> Options:
-        """How to reach the store."""
         secrets = {
             "txnlog.fs.s3a.secret.key": of["S3 secret key"],
             "txnlog.fs.s3a.session.token": of["S3 session token"],
@@ -208,7 +207,6 @@ class World:
         }
 
     def principal(self, of: Values, tenant: str = azure_cloud.TENANT) -> Options:
-        """A service principal."""
         return self.azure(
             account_oauth2_client_id=azure_cloud.CLIENT,
             account_oauth2_msi_tenant=tenant,
@@ -216,7 +214,6 @@ class World:
         )
 
     def credentials(self, of: Values) -> Iterator[Options]:
-        """Each that Azure takes."""
         yield self.azure(account_key=of["Azure account key"])
         yield self.azure(sas_fixed_token=of["Azure SAS token"])
         yield self.principal(of)
@@ -257,7 +254,6 @@ class World:
         }
 
     def bearer_token(self, of: Values, path: str = "") -> Options:
-        """The registry by a token."""
         return {
             "schema.registry.url": f"http://{self.registry}{path}",
             "bearer.auth.credentials.source": "STATIC_TOKEN",
@@ -267,7 +263,6 @@ class World:
     # ------------------------------------------------------------------ steps
 
     def steps(self) -> list[dict[str, Any]]:
-        """What the job does, in this order."""
         return [*self._working(), *self._refused_by_kafka(), *self._refused_elsewhere()]
 
     def _stream(self, name: str, read: Options, write: Options, *, fails: bool) -> dict[str, Any]:

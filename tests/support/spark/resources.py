@@ -59,7 +59,6 @@ class Application:
         )
 
     def check_servers(self) -> None:
-        """Fail when a staging server has ended."""
         assert all(server.is_running() for server in self._servers)
 
 

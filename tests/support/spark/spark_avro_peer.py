@@ -57,7 +57,6 @@ class SparkAvro:
         )  # fmt: skip
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """The answer to one request."""
         self._process.stdin.write(_line((method, arguments)))
         self._process.stdin.flush()
         for line in self._process.stdout:
@@ -66,7 +65,6 @@ class SparkAvro:
         raise AssertionError("the process with Spark's avro jar has ended")
 
     def stop(self) -> None:
-        """End the process."""
         self._process.stdin.close()
         self._process.kill()
         self._process.wait()

@@ -117,7 +117,6 @@ class CopyQuery:
     # ------------------------------------------------------------------ the world
 
     def feed(self, count: int) -> None:
-        """Produce `count` more records to the input."""
         first = self.produced
         self.produced += count
         values = (f"{number:06}" for number in range(first, self.produced))
@@ -144,7 +143,6 @@ class CopyQuery:
         return [*command, str(Path(__file__).with_name(self.program)), *self.arguments()]
 
     def arguments(self) -> list[str]:
-        """The job's arguments."""
         given = [f"read.{name}={value}" for name, value in self.all_read_options.items()]
         given += [f"write.{name}={value}" for name, value in self.all_write_options.items()]
         return given + self.job_arguments
@@ -174,11 +172,9 @@ class CopyQuery:
 
     @property
     def checkpoint_location(self) -> str:
-        """The option's value."""
         return str(self.checkpoint)
 
     def names_in(self, log: str) -> list[str]:
-        """The names of the files in one of the checkpoint's folders."""
         folder = self.checkpoint / log
         return [path.name for path in folder.iterdir()] if folder.exists() else []
 
@@ -219,11 +215,9 @@ class CopyQuery:
         return Counter((place["partition"], place["offset"]) for place in places)
 
     def input(self) -> set[Coordinates]:
-        """Every record of the input."""
         return {(each.partition, each.offset) for each in read_topic(self.bootstrap, self.source)}
 
     def group_offsets(self) -> dict[int, int]:
-        """The group's committed offsets in the input."""
         return committed_offsets(self.bootstrap, self.group, self.source, self.partitions)
 
     def check_exactly_once(self) -> None:

@@ -81,5 +81,4 @@ class Azurite:
         return True
 
     def location(self, path: str) -> str:
-        """The location of a path in the container."""
         return f"abfss://{CONTAINER}@{ACCOUNT}.dfs.core.windows.net/{path}"

@@ -59,7 +59,6 @@ class ObjectStore:
         )
 
     def location(self, path: str) -> str:
-        """The location of a path in the bucket."""
         return f"s3a://{self.bucket}/{path}"
 
     def options(self, prefix: str = "txnlog.fs.") -> dict[str, str]:
@@ -73,11 +72,9 @@ class ObjectStore:
         }
 
     def get(self, path: str) -> bytes:
-        """An object's bytes."""
         return self.client.get_object(Bucket=self.bucket, Key=path)["Body"].read()
 
     def put(self, path: str, data: bytes) -> None:
-        """Replace an object."""
         self.client.put_object(Bucket=self.bucket, Key=path, Body=data)
 
     def names(self, prefix: str = "") -> list[str]:

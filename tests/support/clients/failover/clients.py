@@ -122,7 +122,6 @@ class Client:
 
     @property
     def lives(self) -> bool:
-        """Whether it has not ended by itself."""
         return self._process.poll() is None
 
     def log_tail(self) -> str:

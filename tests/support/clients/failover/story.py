@@ -92,8 +92,6 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Result:
-    """A whole story."""
-
     fault: str
     outcomes: tuple[Outcome, ...]
     logged: dict[str, tuple[str, ...]]
