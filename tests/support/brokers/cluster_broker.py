@@ -24,7 +24,8 @@ from support.brokers.apache_kafka import die_with_parent
 from support.brokers.coordinators_ready import GROUP, TRANSACTION, one_key_a_partition
 from support.brokers.probe import wait_until
 from support.brokers.sim_broker import NODES, SMALL_BROKER, SimBroker
-from support.raw.raw import Connection, message_class
+from support.raw.raw import Connection
+from support.raw.requests import find_coordinator, request
 
 from txnlog_kafka.wire.messages import ApiKey
 
@@ -171,10 +172,8 @@ class Keeper:
         for port in self._cluster.ports:
             with Connection(port) as connection:
                 for key_type in (GROUP, TRANSACTION):
-                    request = message_class(ApiKey.FIND_COORDINATOR)(
-                        key_type=key_type, coordinator_keys=keys
-                    )
-                    if any(each.error_code for each in connection.ask(request, 4).coordinators):
+                    found = connection.ask(find_coordinator(key_type, *keys), 4).coordinators
+                    if any(each.error_code for each in found):
                         return False
                 if any(each.error_code for each in _listed(connection)):
                     return False
@@ -184,8 +183,8 @@ class Keeper:
 def _listed(connection: Connection) -> tuple[Any, Any]:
     """What the broker answers of its transactional ids, and of its groups."""
     return (
-        connection.ask(message_class(ApiKey.LIST_TRANSACTIONS)(), 0),
-        connection.ask(message_class(ApiKey.LIST_GROUPS)(), 4),
+        connection.ask(request(ApiKey.LIST_TRANSACTIONS), 0),
+        connection.ask(request(ApiKey.LIST_GROUPS), 4),
     )
 
 

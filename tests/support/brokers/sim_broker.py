@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from support.brokers.probe import free_ports, ports_of
-from support.raw.raw import Connection, message_class
+from support.raw.raw import Connection
+from support.raw.requests import request
 
 from broker_sim import REGISTRY, LocalCluster
 from broker_sim.local_cluster import Config
@@ -131,6 +132,5 @@ class SimBroker:
     """The same while another one is down: nobody is waited for."""
 
     def controller(self) -> int:
-        request = message_class(ApiKey.DESCRIBE_CLUSTER)()
         with Connection(self.live_port) as connection:
-            return int(connection.ask(request, 0).controller_id)
+            return int(connection.ask(request(ApiKey.DESCRIBE_CLUSTER), 0).controller_id)

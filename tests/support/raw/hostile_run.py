@@ -17,7 +17,7 @@ from support.raw.hostile import FUZZ_TOPIC, Hostile, bombs, good_batch, state_di
 from support.raw.raw import Connection, RawProducer, fetch_offsets
 from support.raw.swarm import open_descriptors, resident_bytes
 
-from txnlog_kafka.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.messages import ApiKey
 
 WORKERS = 8
 PRODUCER_IDS_BURNT = 1000
@@ -164,9 +164,9 @@ def _prepare(broker: SimBroker) -> None:
         create_topic(broker.bootstrap_servers, name, 2)
     create_topic(broker.bootstrap_servers, FUZZ_TOPIC)
     with Connection(broker.port) as connection:
-        init = APIS[ApiKey.INIT_PRODUCER_ID].request
+        init = request(ApiKey.INIT_PRODUCER_ID, transactional_id=None, transaction_timeout_ms=1000)
         for _ in range(PRODUCER_IDS_BURNT):
-            connection.ask(init(transactional_id=None, transaction_timeout_ms=1000), 1)
+            connection.ask(init, 1)
         still = RawProducer(connection, "still")
         steps = [still.find_coordinator(), still.find_coordinator("still", 0), still.init(900_000)]
         for commit in (True, None):
