@@ -20,9 +20,9 @@ from typing import Any
 from zlib import crc32
 
 from confluent_kafka.admin import AdminClient
-from support.brokers.apache_kafka import die_with_parent
 from support.brokers.coordinators_ready import GROUP, TRANSACTION, one_key_a_partition
 from support.brokers.probe import wait_until
+from support.brokers.processes import die_with_parent
 from support.brokers.sim_broker import NODES, SMALL_BROKER, SimBroker
 from support.raw.raw import Connection
 from support.raw.requests import find_coordinator, request

@@ -115,12 +115,12 @@ class Listeners:
         self._has_users = True
 
 
-def tls_kafka(folder: Path, config: dict[str, str] | None = None) -> ApacheKafka:
-    return ApacheKafka(folder, config, security=Listeners(folder))
+def tls_kafka(folder: Path) -> ApacheKafka:
+    return ApacheKafka(folder, security=Listeners(folder))
 
 
-def tls_sim(folder: Path, config: dict[str, str] | None = None) -> SimBroker:
-    return SimBroker(folder, config, security=Listeners(folder))
+def tls_sim(folder: Path) -> SimBroker:
+    return SimBroker(folder, security=Listeners(folder))
 
 
 TLS_BROKERS = {"broker_sim": tls_sim, "apache_kafka": tls_kafka}

@@ -67,12 +67,12 @@ def flip(disk: SimDisk, path: str, bit: int) -> None:
     replace(disk, path, bytes(data))
 
 
-def bits_of(disk: SimDisk, path: str, count: int, seed: int = 0) -> Iterator[int]:
+def bits_of(disk: SimDisk, path: str, count: int) -> Iterator[int]:
     """So many bits of the file, drawn; all when there are not more."""
     total = 8 * (disk.size_bytes(path) or 0)
     if total <= count:
         return iter(range(total))
-    return iter(sorted(random.Random(seed).sample(range(total), count)))
+    return iter(sorted(random.Random(0).sample(range(total), count)))
 
 
 def batch_at(data: bytes, position: int) -> int:

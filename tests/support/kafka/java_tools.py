@@ -22,11 +22,11 @@ from support.brokers.apache_kafka import (
     JVM_OPTIONS,
     REPOSITORY,
     Unavailable,
-    die_with_parent,
     jars,
     shared_classes,
 )
 from support.brokers.probe import NotReady
+from support.brokers.processes import talking
 from support.clients.talking import CALL_TIMEOUT_S
 
 SOURCES = Path(__file__).with_name("java")
@@ -143,14 +143,7 @@ class JavaHost:
     def _start(self) -> JavaGateway:
         # What tools write to temporary files goes with the session's folder.
         command = [*java_command(), f"-Djava.io.tmpdir={self._folder}", "py4j.GatewayServer"]
-        with (self._folder / "java.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command, "--enable-auth", "0"],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-            )
+        self._process = talking([*command, "--enable-auth", "0"], self._folder / "java.log")
         assert self._process.stdout is not None
         port, token = (self._process.stdout.readline().strip() for _ in range(2))
         parameters = GatewayParameters(port=int(port), auth_token=token, auto_convert=True)

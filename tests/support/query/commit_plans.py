@@ -168,8 +168,8 @@ def with_baseline(version: int = 2, **settings: Any) -> CoreBroker:
     return cluster
 
 
-def put_begun(cluster: CoreBroker, begun: Begun, folder: str = FOLDER) -> None:
-    cluster.run(write_begun(folder, begun))
+def put_begun(cluster: CoreBroker, begun: Begun) -> None:
+    cluster.run(write_begun(FOLDER, begun))
 
 
 def recorded_on(cluster: CoreBroker) -> Begun | None:

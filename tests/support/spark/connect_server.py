@@ -15,8 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.brokers.apache_kafka import die_with_parent
 from support.brokers.probe import free_ports, wait_until
+from support.brokers.processes import started
 from support.core.census import SITE
 from support.spark.spark_copy import (
     REPOSITORY,
@@ -60,17 +60,10 @@ class ConnectServer:
             "TXNLOG_FAILPOINTS": failpoints,
             "TXNLOG_FAILPOINTS_FIRED": str(fired),
         }
-        with self._log.open("a") as log:
-            self._process = subprocess.Popen(
-                [*command, "spark-internal"],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                env=environment,
-                cwd=self._folder,
-                start_new_session=True,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-            )
+        command += ["spark-internal"]
+        self._process = started(
+            command, self._log, env=environment, cwd=self._folder, start_new_session=True
+        )
         wait_until(self._listens, "the Spark Connect server", timeout_s=120)
 
     def _listens(self) -> bool:
@@ -93,15 +86,14 @@ class ConnectServer:
 
     def client(self, program: str, *arguments: str) -> subprocess.Popen[str]:
         """Start a program of this folder; both outputs are in its `stdout`."""
-        return subprocess.Popen(
+        return started(
             [sys.executable, str(Path(__file__).with_name(program)), *arguments],
+            self._log,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
             env=_environment() | {"SPARK_REMOTE": self.remote},
             cwd=self._folder,
             text=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
         )
 
     def run(self, program: str, *arguments: str) -> str:

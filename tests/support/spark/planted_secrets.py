@@ -13,8 +13,8 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from support.brokers.apache_kafka import die_with_parent
 from support.brokers.probe import wait_until
+from support.brokers.processes import started
 from support.spark.planted_world import AZURE, CLIENT, GIVEN_BY_SERVERS, SECRETS, USER, World, marks
 from support.spark.spark_copy import REPOSITORY, SMALL, java_options
 
@@ -113,12 +113,8 @@ def _start(world: World, job: Path, s3a: list[Path]) -> subprocess.Popen[bytes]:
             "TXNLOG_KEPT": str(job / "kept"),
         }
     )
-    with (job / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("planted_job.py"))],
-            stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=job, env=environment,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-        )  # fmt: skip
+    command = [sys.executable, str(Path(__file__).with_name("planted_job.py"))]
+    process = started(command, job / "log", stdin=subprocess.PIPE, cwd=job, env=environment)
     assert process.stdin is not None
     process.stdin.write(json.dumps({"config": config, "steps": world.steps()}).encode() + b"\n")
     process.stdin.flush()

@@ -41,7 +41,7 @@ class SparkAvro:
     """The process. Its methods are those of Answers."""
 
     def __init__(self, jar: Path) -> None:
-        from support.brokers.apache_kafka import die_with_parent
+        from support.brokers.processes import die_with_parent
 
         environment = {
             **os.environ,

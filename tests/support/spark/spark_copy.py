@@ -19,8 +19,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.brokers.apache_kafka import die_with_parent
 from support.brokers.probe import wait_until
+from support.brokers.processes import started
 from support.clients.librdkafka import committed_offsets, create_topic, produce_values, read_topic
 from support.core.census import SITE
 from support.kafka.class_archive import AT_ITS_PLACE, archive_in
@@ -253,17 +253,9 @@ class RunningJob:
             "TXNLOG_FAILPOINTS_FIRED": str(self._fired),
             **query.environment,
         }
-        with self._log.open("w") as log:
-            self.process = subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                env=environment,
-                cwd=query.folder,
-                start_new_session=True,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-            )
+        self.process = started(
+            command, self._log, env=environment, cwd=query.folder, start_new_session=True
+        )
 
     def _java_options(self) -> dict[str, str]:
         """The first run that nobody kills writes the archive of classes, later ones read it."""

@@ -12,7 +12,6 @@ import json
 import os
 import select
 import socket
-import subprocess
 import threading
 import time
 import urllib.parse
@@ -25,9 +24,10 @@ from pathlib import Path
 from azure.core.exceptions import AzureError
 from azure.storage.blob import AccountSasPermissions, ContainerClient, ResourceTypes
 from azure.storage.blob import generate_account_sas as generate
-from support.brokers.apache_kafka import START_TIMEOUT_S, die_with_parent
+from support.brokers.apache_kafka import START_TIMEOUT_S
 from support.brokers.certificates import Authority, Signed
 from support.brokers.probe import free_ports, wait_until
+from support.brokers.processes import started
 from support.stores.azurite import azurite
 
 ACCOUNT, CONTAINER, TENANT, CLIENT = "planted", "box", "planted.example", "planted-client"
@@ -171,11 +171,7 @@ def _store(folder: Path, signed: Signed, key: str) -> Iterator[int]:
     command += ["--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry"]
     command += ["--cert", str(certificate), "--key", str(private), "--oauth", "basic"]
     environment = os.environ | {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{key}"}
-    with (folder / "azurite.log").open("wb") as log:
-        process = subprocess.Popen(
-            command, stdout=log, stderr=log, cwd=folder, env=environment,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-        )  # fmt: skip
+    process = started(command, folder / "azurite.log", cwd=folder, env=environment)
     try:
         yield port
     finally:

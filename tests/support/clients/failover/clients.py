@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import KafkaError
-from support.brokers.apache_kafka import REPOSITORY, Unavailable, die_with_parent
+from support.brokers.apache_kafka import REPOSITORY, Unavailable
+from support.brokers.processes import talking
 from support.kafka.java_tools import java_command
 
 from txnlog_kafka.wire.errors import ErrorCode
@@ -83,16 +84,8 @@ class Client:
         self.library = library
         self.events: list[Event] = []
         self._folder = folder
-        with (folder / "client.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*LIBRARIES[library](), *words],
-                cwd=folder,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-            )
+        command = [*LIBRARIES[library](), *words]
+        self._process = talking(command, folder / "client.log", cwd=folder)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
