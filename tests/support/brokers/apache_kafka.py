@@ -300,7 +300,6 @@ class ApacheKafka:
         wait_until(self._is_ready, "Apache Kafka's coordinators", timeout_s=START_TIMEOUT_S)
 
     def launch(self) -> None:
-        """Start the process, and wait for nothing."""
         command = [*self._java, "kafka.Kafka", str(self._properties)]
         environment = os.environ | {"KAFKA_HEAP_OPTS": ""}
         self._process = started(command, self.folder / "broker.log", env=environment)

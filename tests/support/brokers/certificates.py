@@ -45,7 +45,6 @@ class Signed:
         )
 
     def write_pem(self, path: Path) -> Path:
-        """Key and certificate in one file."""
         path.write_text(self.key_pem + self.chain_pem)
         return path
 

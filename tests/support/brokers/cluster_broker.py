@@ -135,7 +135,6 @@ class Keeper:
         return self._died
 
     def use(self) -> Use:
-        """Who leads and coordinates what, now."""
         assert self._admin is not None
         topics = self._admin.list_topics(timeout=ANSWER_SECONDS_MAX).topics
         entries = {
@@ -181,7 +180,6 @@ class Keeper:
 
 
 def _listed(connection: Connection) -> tuple[Any, Any]:
-    """What the broker answers of its transactional ids, and of its groups."""
     return (
         connection.ask(request(ApiKey.LIST_TRANSACTIONS), 0),
         connection.ask(request(ApiKey.LIST_GROUPS), 4),

@@ -62,14 +62,11 @@ class KafkaCluster:
         self.stop()
 
     def start(self) -> None:
-        """Start all; return when each of them knows all."""
         for broker in self.brokers.values():
             broker.launch()
         self.wait_whole()
 
     def wait_whole(self) -> None:
-        """Return when each broker is up and knows all."""
-
         def is_whole() -> bool:
             return all(
                 broker.is_up() and live_brokers(broker.port) == NODES
@@ -84,7 +81,6 @@ class KafkaCluster:
             broker.kill_now()
 
     def launch(self, number: int) -> None:
-        """Start a broker that was killed or stopped, while another one is down."""
         self.brokers[number].launch()
 
     def restart(self, number: int) -> None:

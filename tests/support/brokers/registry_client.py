@@ -56,8 +56,6 @@ class RegistryProcess:
 
 
 class RegistryConnection:
-    """One connection. A context manager."""
-
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
         self._correlation_id = 0

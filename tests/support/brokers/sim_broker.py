@@ -95,7 +95,6 @@ class SimBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients need; the ports stay the same over restarts."""
         return self.cluster.bootstrap_servers
 
     @property

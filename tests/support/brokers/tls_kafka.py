@@ -66,7 +66,6 @@ class Listeners:
         }
 
     def address(self, listener: str) -> str:
-        """`host:port` of a listener."""
         return f"127.0.0.1:{self.ports[listener]}"
 
     def settings(

@@ -98,7 +98,6 @@ class Writer(_Closing):
         """Abort it."""
 
     def sent(self, topic: str, value: bytes | str | None, *more: Any, **named: Any) -> Sent:
-        """Send a record, and wait for its acknowledgement."""
         return self.send(topic, value, *more, **named)()
 
     def send_all(
@@ -110,7 +109,6 @@ class Writer(_Closing):
         return [wait() for wait in waits]
 
     def transact(self, topic: str, *values: str, commits: bool = True, partition: int = 0) -> None:
-        """A whole transaction with these records."""
         self.begin()
         self.send_all(topic, values, partition)
         (self.commit if commits else self.abort)()
@@ -166,7 +164,6 @@ class Reader(_Closing):
         return None
 
     def take(self, count: int) -> list[Record]:
-        """The next so many records."""
         return self._poll_until(lambda got: len(got) >= count, f"{count} records", LONG_S)
 
     def read_to_ends(self, places: Sequence[Place], start: int = 0) -> list[Record]:

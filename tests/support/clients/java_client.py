@@ -90,7 +90,6 @@ class Java(Client):
         return self._millis(int(seconds * 1000))
 
     def offsets(self, offsets: Mapping[Place, tuple[int, str]]) -> dict[Any, Any]:
-        """As its calls take them."""
         made = self.own.consumer.OffsetAndMetadata
         return {self.place(place): made(*each) for place, each in offsets.items()}
 
@@ -105,7 +104,6 @@ def _cause(thrown: Any) -> Any:
 
 
 def dotted(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Settings as Java's clients take them."""
     words = {True: "true", False: "false"}
     return {
         name.replace("_", "."): words.get(value, str(value))

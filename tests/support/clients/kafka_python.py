@@ -127,7 +127,6 @@ class KafkaPythonReader(Reader):
         return KafkaConsumer(**SETTINGS | settings)
 
     def offsets_of(self, offsets: Mapping[Place, tuple[int, str]]) -> dict[Any, Any]:
-        """As its calls take them."""
         return {self.place_of(*place): self.offset_of(*each) for place, each in offsets.items()}
 
     def subscribe(self, *topics: str, pattern: str | None = None, told: Told | None = None) -> None:

@@ -66,7 +66,6 @@ class Kcat:
         return done[-1].stdout
 
     def start(self, bootstrap: str, *arguments: str) -> subprocess.Popen[str]:
-        """Start one that goes on until it is ended; its output is read line by line."""
         return subprocess.Popen(
             [self.program, "-b", bootstrap, *arguments],
             stdin=subprocess.DEVNULL,

@@ -46,8 +46,6 @@ TRANSACTION_TIMEOUT_MS = 600_000
 
 @dataclass(frozen=True, order=True)
 class Seen:
-    """One record as a consumer got it."""
-
     partition: int
     offset: int
     key: bytes | None

@@ -69,7 +69,6 @@ class Talking:
         return dict(found)
 
     def so_far(self) -> list[str]:
-        """All whole lines until now."""
         while not self._lines.empty():
             line = self._lines.get()
             if line is not None:

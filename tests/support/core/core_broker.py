@@ -133,7 +133,6 @@ class CoreBroker(CoreContent):
         self.core.advance(now_ms - self.now_ms)
 
     def session(self, **config: int) -> Session:
-        """A client's fresh session on this clock."""
         return Session(lambda: self.now_ms, SessionConfig(**config))
 
     def script(self, api_key: ApiKey, *faults: Fault | None) -> None:
@@ -141,7 +140,6 @@ class CoreBroker(CoreContent):
         self.faults[api_key].extend(faults)
 
     def in_flight(self, node: int) -> int:
-        """The requests that this node has not handled."""
         return len(self.queues[node])
 
     def stand_still(self, duration_ms: int) -> None:

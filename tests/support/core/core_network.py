@@ -247,7 +247,6 @@ class CoreNetwork:
         return self.held(*place).leader
 
     def coordinator(self, topic: str, key: str) -> int:
-        """The broker that leads the key's partition."""
         count = len(self.topics[topic].partitions)
         return self.leader(TopicPartition(topic, partition_for(key, count)))
 
@@ -286,18 +285,15 @@ class CoreNetwork:
         return None if answer is None else answer.responses[0].partition_responses[0]
 
     def fetch(self, number: int, offset: int = 0, version: int = 12, **fields: Any) -> Any:
-        """A consumer's fetch; the partition's result."""
         message = fetch_request("orders", offset, max_wait_ms=0, **fields)
         return self.brokers[number].ask(message, version).responses[0].partitions[0]
 
     def state(self, number: int, name: str = "t") -> str:
-        """A transaction's state as this broker tells it, or the error."""
         message = request(ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=[name])
         (found,) = self.ask(number, message, 0).transaction_states
         return found.transaction_state if found.error_code == 0 else error_name(found.error_code)
 
     def committed(self, place: TopicPartition = ORDERS) -> list[str]:
-        """The values that a read_committed consumer gets from the leader."""
         values = self.seen(self.leader(place), place)
         assert values is not None
         return values

@@ -49,7 +49,6 @@ def filled(config: LogConfig = SMALL, *, tail: int = 4) -> LogOnDisk:
 
 
 def copied(on_disk: LogOnDisk) -> LogOnDisk:
-    """The same files and settings, to be damaged."""
     other = LogOnDisk.__new__(LogOnDisk)
     other.__dict__.update(on_disk.__dict__)
     other.disk = copy.deepcopy(on_disk.disk)
@@ -76,7 +75,6 @@ def bits_of(disk: SimDisk, path: str, count: int) -> Iterator[int]:
 
 
 def batch_at(data: bytes, position: int) -> int:
-    """Where the batch that holds the byte begins."""
     return max(at for _, at in iter_batches(data) if at <= position)
 
 

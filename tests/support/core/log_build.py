@@ -122,12 +122,10 @@ class LogOnDisk:
         self.call(self.log.remove_below_start)
 
     def append(self, data: bytes, *, origin: AppendOrigin = AppendOrigin.CLIENT) -> AppendResult:
-        """Append as the leader, in a step of its own."""
         append = self.log.append_as_leader
         return self.cause(lambda effects: append(data, origin=origin, effects=effects))
 
     def replicate(self, data: bytes) -> AppendResult:
-        """Append as a follower, in a step of its own."""
         return self.call(self.log.append_as_follower, data)
 
     def produce(self, *values: str, producer=None, transactional: bool = False) -> AppendResult:
@@ -138,7 +136,6 @@ class LogOnDisk:
     def mark(
         self, producer_id: int, epoch: int, kind: str, *, coordinator_epoch: int = 0, tv: int = 1
     ) -> AppendResult:
-        """Append a marker, `commit` or `abort`."""
         marker = TransactionMarker(producer_id, epoch, MarkerType[kind.upper()], coordinator_epoch)
         append = self.log.append_marker
         return self.cause(lambda effects: append(marker, effects=effects, transaction_version=tv))
@@ -152,7 +149,6 @@ class LogOnDisk:
         )  # fmt: skip
 
     def data_of(self, read: LogRead) -> bytes:
-        """The bytes that the host would send."""
         return b"".join(self.disk.read(s.path, s.position, s.length) for s in read.slices)
 
     def consume(

@@ -79,7 +79,6 @@ class CompactedLog(LogOnDisk):
         return result.base_offset
 
     def end(self, producer_id: int, kind: str, epoch: int = 0) -> int:
-        """Append a marker, `commit` or `abort`; its offset."""
         effects = self.effects()
         marker = TransactionMarker(producer_id, epoch, MarkerType[kind.upper()], 0)
         result = self.log.append_marker(marker, effects=effects)
@@ -101,7 +100,6 @@ class CompactedLog(LogOnDisk):
     # ------------------------------------------------------------------ cleaning
 
     def begin_cleaning(self, limits: CleanerLimits = WIDE) -> Cleaning | None:
-        """A round, None when nothing is dirty."""
         plan = self.log.find_cleanable(self.cleaned_to, self.now_ms)
         return self.log.start_cleaning(plan, limits) if plan.is_due(self.config) else None
 
@@ -161,11 +159,9 @@ class CompactedLog(LogOnDisk):
         return _latest(dict(self.model.records(committed=True)))
 
     def disk_names(self) -> list[str]:
-        """Files of the log that are not in place."""
         return [n for n in self.disk.list("t-0") if n.endswith((".cleaned", ".swap"))]
 
     def log_bytes(self) -> int:
-        """Of all log files on disk."""
         names = [n for n in self.disk.list("t-0") if n.endswith(".log")]
         return sum(self.disk.size_bytes(f"t-0/{n}") or 0 for n in names)
 
@@ -185,7 +181,6 @@ def headers(log: CompactedLog) -> list[records.BatchHeader]:
 
 
 def bases(log: CompactedLog) -> list[int]:
-    """The base offsets of the segments on disk, in order."""
     return [int(n[:20]) for n in log.disk.list("t-0") if n.endswith(".log")]
 
 

@@ -43,7 +43,6 @@ class Query:
         self._attempts = itertools.count()
 
     def log(self, batch_id: int, end: int) -> None:
-        """Spark's write-ahead log entry: batch `batch_id` ends before offset `end`."""
         offsets = to_json_value({TopicPartition(self.input, 0): end})
         cluster_id = client_for(self.settings.connection).session.cluster.cluster_id or ""
         source = json.dumps(with_source_note(offsets, SourceNote(cluster_id, None)))

@@ -123,7 +123,6 @@ def commit(cluster: CoreBroker, plan: CommitPlan, session: Session | None = None
 
 
 def new_checkpoint() -> Checkpoint:
-    """Of a query that has begun nothing."""
     return Checkpoint(CHECKPOINT, QUERY, Files(), starts_committed=False)
 
 
@@ -162,7 +161,6 @@ def put_progress(
 
 
 def with_baseline(version: int = 2, **settings: Any) -> CoreBroker:
-    """A cluster that has the baseline of the query, and no batch of it."""
     cluster = CoreBroker(version, **settings)
     put_progress(cluster, 0)
     return cluster

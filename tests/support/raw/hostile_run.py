@@ -148,7 +148,6 @@ async def _attack_for(port: int, seconds: float, seed: int, figures: Figures, pi
 
 
 def _clean(port: int) -> None:
-    """Delete the topics and groups that hostile requests made."""
     with Connection(port) as connection:
         topics = connection.ask(request(ApiKey.METADATA, topics=None), 5).topics
         names = [topic.name for topic in topics if topic.name not in PROTECTED]

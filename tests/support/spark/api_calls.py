@@ -102,7 +102,6 @@ class Side:
         return self.stream_reader.load().groupBy("value").count().select("value")
 
     def table(self) -> str:
-        """A new table of the connector, with the columns of a read."""
         name = self.fresh
         self.spark.sql(f"CREATE TABLE {name} ({COLUMNS}) USING {self.name}")
         return name
@@ -166,7 +165,6 @@ def txnlog_only(make: Callable[[Side], Any]) -> Call:
 
 
 def stream(change: Callable[[Any], Any], name: str | None = None) -> Callable[[Side], None]:
-    """A query whose writer is changed."""
     return lambda side: finished(change(side.stream_writer).start(), name)
 
 
@@ -176,13 +174,10 @@ def stream_of(reader: Callable[[Side], DataFrame]) -> Callable[[Side], None]:
 
 
 def aggregation(mode: str) -> Callable[[Side], None]:
-    """A query with a streaming aggregation."""
     return lambda side: finished(side.writer_of(side.counts).outputMode(mode).start())
 
 
 def foreach_batch_writes(side: Side) -> None:
-    """A batch write for each micro-batch."""
-
     def write(batch: DataFrame, _: int) -> None:
         writer = batch.select("value").write.format(side.name).options(**side.write_options)
         writer.mode("append").save()
@@ -192,7 +187,6 @@ def foreach_batch_writes(side: Side) -> None:
 
 
 def foreach_writes_nothing(side: Side) -> None:
-    """A function for each row."""
     writer = side.stream_reader.load().writeStream.foreach(len).options(**side.checkpoint)
     finished(writer.trigger(availableNow=True).start())
 

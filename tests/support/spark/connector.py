@@ -71,7 +71,6 @@ class Pipe:
         return values_of(read_topic(self.bootstrap, self.output, isolation=isolation))
 
     def stream(self, **options: object) -> DataFrame:
-        """`readStream` of the input; options win over the defaults, None removes one."""
         defaults = {
             "kafka.bootstrap.servers": self.bootstrap,
             "subscribe": self.input,
@@ -106,7 +105,6 @@ class Pipe:
         return error_of(lambda: self.copy(**how))
 
     def read(self, topic: str | None = None, **options: object) -> DataFrame:
-        """A batch read, of the input unless `topic` is given, after what was committed so far."""
         wait_until_marked(self.bootstrap)
         defaults = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic or self.input}
         return self.spark.read.format("txnlog").options(**_given(defaults | options)).load()

@@ -32,8 +32,6 @@ def spark_avro_jar() -> Path:
 
 @dataclass(frozen=True)
 class Refused:
-    """Spark raised an error with this text."""
-
     text: str
 
 

@@ -65,8 +65,6 @@ Coordinates = tuple[int, int]
 
 @dataclass(frozen=True)
 class Run:
-    """How one run of the job ended."""
-
     code: int
     stderr: str
     fired: tuple[str, ...]
@@ -149,7 +147,6 @@ class CopyQuery:
 
     @property
     def all_read_options(self) -> dict[str, str]:
-        """Those of `readStream`."""
         read = {
             "kafka.bootstrap.servers": self.bootstrap,
             "subscribe": self.source,
@@ -159,7 +156,6 @@ class CopyQuery:
 
     @property
     def all_write_options(self) -> dict[str, str]:
-        """Those of `writeStream`."""
         write = {
             "kafka.bootstrap.servers": self.bootstrap,
             "topic": self.target,
@@ -209,7 +205,6 @@ class CopyQuery:
     # ------------------------------------------------------------------ what the topics say
 
     def output(self, isolation: str = "read_committed") -> Counter[Coordinates]:
-        """How often each input record is in the output."""
         seen = read_topic(self.bootstrap, self.target, isolation=isolation)
         places = (json.loads(each.value)["source"] for each in seen)
         return Counter((place["partition"], place["offset"]) for place in places)
@@ -264,7 +259,6 @@ class RunningJob:
         return java_options()
 
     def wait(self, timeout_s: int = RUN_SECONDS_MAX) -> Run:
-        """The end of the run; one that hangs is killed and fails the test."""
         try:
             code = self.process.wait(timeout=timeout_s)
         except subprocess.TimeoutExpired:
@@ -284,7 +278,6 @@ class RunningJob:
         return Run(code, self._log.read_text(errors="replace"), self.fired())
 
     def fired(self) -> tuple[str, ...]:
-        """The failpoints that have fired so far."""
         return tuple(self._fired.read_text().splitlines()) if self._fired.exists() else ()
 
     def wait_fired(self, failpoint: str) -> None:

@@ -80,7 +80,6 @@ class AzureCloud:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables that Azure's SDK obeys."""
         proxy = f"http://127.0.0.1:{self._ports['proxy']}"
         return {"HTTPS_PROXY": proxy, "REQUESTS_CA_BUNDLE": str(self._authorities)}
 
@@ -98,7 +97,6 @@ class AzureCloud:
         self._stack.close()
 
     def client(self) -> ContainerClient:
-        """Azure's own client, as somebody from outside."""
         credential = {"account_name": ACCOUNT, "account_key": self._key}
         proxies = {"https": self.environment["HTTPS_PROXY"]}
         return ContainerClient(

@@ -48,7 +48,6 @@ class ObjectStore:
 
     @property
     def client(self) -> Any:
-        """Amazon's own client, as somebody from outside."""
         return boto3.client(
             "s3",
             endpoint_url=self.endpoint,
@@ -78,7 +77,6 @@ class ObjectStore:
         self.client.put_object(Bucket=self.bucket, Key=path, Body=data)
 
     def names(self, prefix: str = "") -> list[str]:
-        """The keys of all objects, but for those that stand for folders."""
         pages = self.client.get_paginator("list_objects_v2").paginate(
             Bucket=self.bucket, Prefix=prefix
         )
