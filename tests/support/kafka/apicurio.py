@@ -12,8 +12,6 @@ import http.client
 import json
 import subprocess
 import tarfile
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ from support.brokers.apache_kafka import (
 )
 from support.brokers.probe import free_ports
 from support.brokers.processes import Server
+from support.sockets.http_server import Answering, HttpServer
 
 VERSION = "2.6.13.Final"
 """The last that runs on Java 17."""
@@ -125,46 +124,27 @@ def make_certificate(store: Path, certificate: Path) -> Path:
     return store
 
 
-class PasswordProxy:
-    """Passes on to a server what comes with this user and password. A context manager."""
+class PasswordProxy(HttpServer):
+    """Passes on to a server what comes with this user and password."""
 
     def __init__(self, port: int, user_info: str) -> None:
         self.asked: list[str] = []
         wanted = f"Basic {base64.b64encode(user_info.encode()).decode()}"
         asked = self.asked
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
+        class Handler(Answering):
+            def do_GET(self) -> None:  # noqa: N802 - http.server's name
                 asked.append(self.path)
                 if self.headers.get("Authorization") != wanted:
-                    self._reply(401, b"{}")
+                    self.reply(401, b"{}")
                     return
-                size = int(self.headers.get("Content-Length", 0))
                 connection = http.client.HTTPConnection("127.0.0.1", port, timeout=START_TIMEOUT_S)
                 headers = {"Content-Type": CONTENT_TYPE}
-                connection.request(self.command, API + self.path, self.rfile.read(size), headers)
+                connection.request(self.command, API + self.path, self.body(), headers)
                 answer = connection.getresponse()
-                self._reply(answer.status, answer.read())
+                self.reply(answer.status, answer.read())
                 connection.close()
 
             do_POST = do_GET  # noqa: N815 - http.server's name
 
-            def _reply(self, status: int, body: bytes) -> None:
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                """Quiet."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> PasswordProxy:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(Handler)

@@ -8,13 +8,10 @@ in one that fails for it.
 from __future__ import annotations
 
 import base64
-import json
 import ssl
-import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote
@@ -25,6 +22,7 @@ from support.brokers.certificates import Signed
 from support.brokers.probe import free_ports
 from support.brokers.tls_kafka import tls_sim
 from support.clients.librdkafka import create_topic, produce_values
+from support.sockets.http_server import Answering, HttpServer
 from support.sockets.secured_broker import SecuredBroker
 from support.sockets.socket_broker import answer_bytes, metadata_answer
 from support.stores import azure_cloud
@@ -386,30 +384,21 @@ def registry(right: Values, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     user = base64.b64encode(f"{USER}:{right['registry password']}".encode()).decode()
     allowed = (f"Basic {user}", f"Bearer {right['registry token']}")
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Handler(Answering):
+        def do_GET(self) -> None:  # noqa: N802 - http.server's name
             given = self.headers.get("Authorization", "")
-            status, answer = 200, {"schema": SCHEMA, "id": 1, "version": 1}
-            body = json.dumps(answer).encode()
-            if given not in allowed:
-                status = 500 if self.path.startswith("/echo") else 401
-                plain = base64.b64decode(given.removeprefix("Basic ") + "===")
-                said = f"{given} is not {plain.decode('latin-1')}"
-                body = json.dumps({"error_code": status, "message": said}).encode()
-                body = said.encode() if "as-text" in self.path else body
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            if given in allowed:
+                self.reply(200, {"schema": SCHEMA, "id": 1, "version": 1})
+                return
+            status = 500 if self.path.startswith("/echo") else 401
+            plain = base64.b64decode(given.removeprefix("Basic ") + "===")
+            said = f"{given} is not {plain.decode('latin-1')}"
+            as_text = "as-text" in self.path
+            self.reply(
+                status, said.encode() if as_text else {"error_code": status, "message": said}
+            )
 
         do_HEAD = do_POST = do_PUT = do_GET  # noqa: N815 - http.server's names
 
-        def log_message(self, *_: object) -> None:
-            """Quiet."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        if tls is not None:
-            server.socket = tls.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        yield f"127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
+    with HttpServer(Handler, tls) as server:
+        yield server.address

@@ -18,7 +18,6 @@ import urllib.parse
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from azure.core.exceptions import AzureError
@@ -28,6 +27,7 @@ from support.brokers.apache_kafka import START_TIMEOUT_S
 from support.brokers.certificates import Authority, Signed
 from support.brokers.probe import free_ports, wait_until
 from support.brokers.processes import started
+from support.sockets.http_server import Answering, HttpServer
 from support.stores.azurite import azurite
 
 ACCOUNT, CONTAINER, TENANT, CLIENT = "planted", "box", "planted.example", "planted-client"
@@ -114,8 +114,8 @@ class AzureCloud:
         """The port of a server that, as Azure's, does not say back what it refuses."""
         cloud = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
+        class Handler(Answering):
+            def do_GET(self) -> None:  # noqa: N802 - http.server's name
                 start = f"https://{LOGIN}/{TENANT}"
                 self._send(
                     200,
@@ -128,9 +128,8 @@ class AzureCloud:
                     },
                 )
 
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-                form = dict(urllib.parse.parse_qsl(body))
+            def do_POST(self) -> None:  # noqa: N802 - http.server's name
+                form = dict(urllib.parse.parse_qsl(self.body().decode()))
                 cloud.token_requests.append(form)
                 if form.get("client_secret") == cloud._client_secret:
                     given = {"access_token": cloud._token, "token_type": "Bearer"}
@@ -140,22 +139,10 @@ class AzureCloud:
                     self._send(401, {"error": "invalid_client", "error_description": said})
 
             def _send(self, status: int, answer: object) -> None:
-                body = json.dumps(answer).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+                self.reply(status, answer, Content_Type="application/json")
 
-            def log_message(self, *_: object) -> None:
-                """Quiet."""
-
-        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-            context = self._signed.server_context(self._folder)
-            server.socket = context.wrap_socket(server.socket, server_side=True)
-            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-            yield server.server_address[1]
-            server.shutdown()
+        with HttpServer(Handler, self._signed.server_context(self._folder)) as server:
+            yield server.port
 
 
 @contextlib.contextmanager
