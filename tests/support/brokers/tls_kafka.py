@@ -106,12 +106,16 @@ class Listeners:
         """The broker runs: USER is added, the first time."""
         if self._has_users:
             return
-        admin = AdminClient({"bootstrap.servers": bootstrap_servers})
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-            credential = ScramCredentialInfo(mechanism, 4096)
-            change = UserScramCredentialUpsertion(USER, credential, PASSWORD.encode())
-            admin.alter_user_scram_credentials([change])[USER].result(TIMEOUT_S)
+            add_user(bootstrap_servers, USER, PASSWORD, mechanism)
         self._has_users = True
+
+
+def add_user(bootstrap_servers: str, user: str, password: str, mechanism: ScramMechanism) -> None:
+    credential = ScramCredentialInfo(mechanism, 4096)
+    change = UserScramCredentialUpsertion(user, credential, password.encode())
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.alter_user_scram_credentials([change])[user].result(TIMEOUT_S)
 
 
 def tls_kafka(folder: Path) -> ApacheKafka:

@@ -118,8 +118,7 @@ class CompactedLog(LogOnDisk):
 
     def copy(self) -> CompactedLog:
         """The same files for another life of the broker, which is not begun."""
-        other = CompactedLog.__new__(CompactedLog)
-        other.__dict__.update(self.__dict__)
+        other = copy.copy(self)
         other.disk = copy.deepcopy(self.disk)
         other.model = self.model.copy()
         other.sequences = dict(self.sequences)
@@ -137,8 +136,12 @@ class CompactedLog(LogOnDisk):
             data = self.data_of(read)
             if not data:
                 return found
-            for header, at, _ in _batches(data, read):
-                found |= {k: v for k, v in at.items() if k >= position}
+            delivered = {header.base_offset: values for header, values in deliver(data, read)}
+            for header, at in records.iter_batches(data):
+                if delivered[header.base_offset]:
+                    for record in records.decode_records(data, at, header):
+                        if record.record_offset >= position:
+                            found[record.record_offset] = _pair(record)
                 position = max(position, header.next_offset)
 
     def check(self) -> None:
@@ -201,13 +204,6 @@ def _latest(seen: dict[int, Pair]) -> dict[str, tuple[int, str]]:
     return {key: (at, value) for key, (at, value) in found.items() if value is not None}
 
 
-def _batches(data: bytes, read):
-    """(header, pairs by offset, bytes) of each batch, as the client's rule delivers them."""
-    delivered = {header.base_offset: values for header, values in deliver(data, read)}
-    for header, at in records.iter_batches(data):
-        pairs: dict[int, Pair] = {}
-        if delivered[header.base_offset]:
-            for record in records.decode_records(data, at, header):
-                value = None if record.value is None else record.value.decode()
-                pairs[record.record_offset] = ((record.key or b"").decode(), value)
-        yield header, pairs, data[at : at + header.size_bytes]
+def _pair(record: Record) -> Pair:
+    value = None if record.value is None else record.value.decode()
+    return (record.key or b"").decode(), value

@@ -24,9 +24,10 @@ from support.spark.spark_copy import (
     SPARK_CONFIG,
     SPARK_SUBMIT,
     java_options,
+    spark_environment,
 )
 
-TESTS = Path(__file__).resolve().parents[2]
+PATH = (SITE, REPOSITORY, Path(__file__).resolve().parents[2])
 MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
@@ -56,7 +57,7 @@ class ConnectServer:
         for name, value in settings.items():
             command += ["--conf", f"{name}={value}"]
         fired = self._folder / "fired"
-        environment = _environment() | {
+        environment = spark_environment(*PATH) | {
             "TXNLOG_FAILPOINTS": failpoints,
             "TXNLOG_FAILPOINTS_FIRED": str(fired),
         }
@@ -91,7 +92,7 @@ class ConnectServer:
             self._log,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=_environment() | {"SPARK_REMOTE": self.remote},
+            env=spark_environment(*PATH) | {"SPARK_REMOTE": self.remote},
             cwd=self._folder,
             text=True,
         )
@@ -105,12 +106,3 @@ class ConnectServer:
             client.kill()
         assert client.returncode == 0, printed[-3000:] + self._log.read_text()[-1000:]
         return printed
-
-
-def _environment() -> dict[str, str]:
-    return {
-        **os.environ,
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join(map(str, (SITE, REPOSITORY, TESTS))),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }

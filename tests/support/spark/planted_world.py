@@ -17,10 +17,11 @@ from typing import Any
 from urllib.parse import parse_qs, quote
 
 import jks
+from confluent_kafka.admin import ScramMechanism
 from cryptography.hazmat.primitives import serialization
 from support.brokers.certificates import Signed
 from support.brokers.probe import free_ports
-from support.brokers.tls_kafka import tls_sim
+from support.brokers.tls_kafka import add_user, tls_sim
 from support.clients.librdkafka import create_topic, produce_values
 from support.sockets.http_server import Answering, HttpServer
 from support.sockets.secured_broker import SecuredBroker
@@ -100,7 +101,8 @@ class World:
         self.right = values("right", self.client)
         self.wrong = values("wrong", self.ca.sign())
         right = self.right
-        self._add_user(right["SCRAM password"])
+        password, mechanism = right["SCRAM password"], ScramMechanism.SCRAM_SHA_512
+        add_user(self.broker.bootstrap_servers, USER, password, mechanism)
         self.store = stack.enter_context(ObjectStore())
         self.store.faults.append(
             lambda environ, _: refused(environ) if _is_refused(environ) else None
@@ -125,14 +127,6 @@ class World:
         produce_values(bootstrap, self.input, [letter * 400_000 for letter in "abc"])
         (self.closed_port,) = free_ports(1)
         self._write_stores()
-
-    def _add_user(self, password: str) -> None:
-        from confluent_kafka import admin
-
-        credential = admin.ScramCredentialInfo(admin.ScramMechanism.SCRAM_SHA_512, 4096)
-        change = admin.UserScramCredentialUpsertion(USER, credential, password.encode())
-        client = admin.AdminClient({"bootstrap.servers": self.broker.bootstrap_servers})
-        client.alter_user_scram_credentials([change])[USER].result(30)
 
     def _not_authorized(self, header: Any, message: Any) -> bytes | None:
         """What the broker says to whom its login has let in: not to read this topic."""

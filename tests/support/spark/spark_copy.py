@@ -76,6 +76,16 @@ class Run:
         return lines[-1].strip() if lines else ""
 
 
+def spark_environment(*path: Path) -> dict[str, str]:
+    """Of a process with Spark whose Python processes import from there."""
+    return {
+        **os.environ,
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(map(str, path)),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
 def java_options(classes: str = f"-XX:SharedArchiveFile={CLASSES}") -> dict[str, str]:
     """A JVM that starts soon; reads the archive of classes where there is one."""
     return {"spark.driver.extraJavaOptions": " ".join((*JAVA_OPTIONS, classes))}
@@ -238,12 +248,9 @@ class RunningJob:
         if query.has_warm_python:
             python = warm_python(query.folder / f"warm-{number}")
         command = query.command(settings)
-        environment = {
-            **os.environ,
+        environment = spark_environment(SITE, REPOSITORY, SITE.parents[1]) | {
             "PYSPARK_PYTHON": python,
             "PYSPARK_DRIVER_PYTHON": python,  # where Spark looks first for that of a data source
-            "PYTHONPATH": os.pathsep.join(map(str, (SITE, REPOSITORY, SITE.parents[1]))),
-            "SPARK_LOCAL_IP": "127.0.0.1",
             "TXNLOG_FAILPOINTS": failpoints,
             "TXNLOG_FAILPOINTS_FIRED": str(self._fired),
             **query.environment,
