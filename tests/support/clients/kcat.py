@@ -100,7 +100,8 @@ def kcat() -> Kcat:
 
 
 def _unpack_packages() -> None:
-    tools = [name for name in ("apt-get", "apt-cache", "dpkg", "dpkg-query") if not _is_here(name)]
+    wanted = ("apt-get", "apt-cache", "dpkg", "dpkg-query")
+    tools = [name for name in wanted if shutil.which(name) is None]
     if tools:
         raise Unavailable(f"kcat is not here: neither it nor {', '.join(tools)} is installed")
     try:
@@ -122,10 +123,6 @@ def _download(lists: Sequence[str]) -> None:
     if not missing:
         raise Unavailable("kcat is not here: apt knows no package of this name")
     _fetch(["apt-get", *lists, "download", *missing])
-
-
-def _is_here(tool: str) -> bool:
-    return shutil.which(tool) is not None
 
 
 def _dependencies(lists: Sequence[str]) -> list[str]:

@@ -160,7 +160,7 @@ class Hostile:
             (self.mutated, 10),
             (self.batch, 4),
             (self.random, 2),
-            (self.no_request, 1),
+            (lambda: self.rng.choice(NO_REQUEST), 1),
         )
 
     def frame(self) -> bytes:
@@ -206,9 +206,6 @@ class Hostile:
             version = self.rng.randint(api.version_min, api.version_max)
             body = struct.pack(">hhih", api.key, version, 1, -1) + body
         return struct.pack(">i", len(body)) + body
-
-    def no_request(self) -> bytes:
-        return self.rng.choice(NO_REQUEST)
 
     def _mutate(self, body: bytearray) -> None:
         rng = self.rng
