@@ -127,7 +127,6 @@ class Keeper:
 
     def killed(self) -> list[str]:
         """What died, once it is back; raises what went wrong."""
-        assert self._killer is not None
         self._over.set()
         self._killer.join()
         for error in self._failed:
@@ -135,7 +134,6 @@ class Keeper:
         return self._died
 
     def use(self) -> Use:
-        assert self._admin is not None
         topics = self._admin.list_topics(timeout=ANSWER_SECONDS_MAX).topics
         entries = {
             (ROLES[0], topic, partition.leader)
@@ -156,7 +154,6 @@ class Keeper:
         """Return when every partition has a leader and all of its replicas in sync."""
 
         def is_whole() -> bool:
-            assert self._admin is not None
             metadata = self._admin.list_topics(timeout=ANSWER_SECONDS_MAX)
             partitions = [p for t in metadata.topics.values() for p in t.partitions.values()]
             return len(metadata.brokers) == len(self._cluster.ports) and all(

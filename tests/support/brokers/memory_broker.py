@@ -45,7 +45,6 @@ class ShellBroker:
         command += ["--port", str(port), "--metrics-port", "0", *settings]
         self._process = talking(command, folder / "broker.log")
         self.pids = [self._process.pid]
-        assert self._process.stdout is not None
         assert self._process.stdout.readline().startswith("READY")
 
     def stop(self) -> None:

@@ -128,7 +128,6 @@ class Guard:
 
     def _allow(self, acls: Iterable[Acl]) -> None:
         """Replace the user's ACLs, and wait until the broker's authorizer has taken them in."""
-        assert self._admin is not None
         wanted, present = {acl.binding() for acl in acls}, self._present()
         missing, unwanted = wanted - present, present - wanted
         made = self._admin.create_acls(list(missing)) if missing else {}
@@ -139,7 +138,6 @@ class Guard:
         wait_until(lambda: self._present() == wanted, "the authorizer to know the new ACLs")
 
     def _present(self) -> set[AclBinding]:
-        assert self._admin is not None
         return set(self._admin.describe_acls(_OF_USER).result(TIMEOUT_S))
 
 

@@ -33,7 +33,6 @@ class Talking:
         self.kill()
 
     def _pump(self) -> None:
-        assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.endswith("\n"):  # the last one of a killed process may be torn
                 self._lines.put(line.rstrip("\n"))
@@ -89,7 +88,6 @@ class Talking:
         return f"\n{lines}\n{self._log_path.read_text(errors='replace')[-2000:]}"
 
     def tell(self, line: str) -> None:
-        assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
 

@@ -125,8 +125,7 @@ class BrokerOnDisk(CoreProcess):
         return log
 
     def partition(self, topic: str = "orders", partition: int = 0) -> Partition:
-        found: Partition = self.parts.replicas.partition(self.log(topic, partition))
-        return found
+        return self.parts.replicas.partition(self.log(topic, partition))
 
     def refuse(self, topic: str, partition: int, error: ErrorCode) -> None:
         """Until `refusals` has it no more, this process appends nothing there, and says so."""

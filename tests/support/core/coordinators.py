@@ -178,8 +178,7 @@ class World(BrokerOnDisk):
         kind = MarkerType.COMMIT if commit else MarkerType.ABORT
         marker = TransactionMarker(producer_id, 0, kind, 0)
         sent = PartitionMarker(place, marker, 0)
-        error: ErrorCode = self.tell(self.parts.markers.append_here, sent)
-        return error
+        return self.tell(self.parts.markers.append_here, sent)
 
     # ------------------------------------------------------------------ transactions
 
@@ -190,7 +189,7 @@ class World(BrokerOnDisk):
         self, ids: Any, *places: TopicPartition, version: int = 2, name: str = "t"
     ) -> ErrorCode:
         """AddPartitionsToTxn; `ids` has producer_id and producer_epoch."""
-        error: ErrorCode = self.tell(
+        return self.tell(
             self.transactions.add_partitions,
             name,
             places or (DATA,),
@@ -198,7 +197,6 @@ class World(BrokerOnDisk):
             producer_epoch=ids.producer_epoch,
             client_transaction_version=version,
         )
-        return error
 
     def end(self, ids: Any, *, commit: bool, version: int = 2, name: str = "t") -> Any:
         return self.tell(
@@ -232,8 +230,7 @@ class World(BrokerOnDisk):
     ) -> ErrorCode:
         """OffsetCommit of partition 0."""
         asked = OffsetCommit(group_id=group_id, offsets=(OffsetToCommit(topic, 0, offset),), **more)
-        error: ErrorCode = self.tell(self.groups.offset_commit, asked)[topic, 0]
-        return error
+        return self.tell(self.groups.offset_commit, asked)[topic, 0]
 
     def commit_pending(
         self, offset: int, producer_id: int = 9, topic: str = "in", **more: Any
@@ -245,8 +242,7 @@ class World(BrokerOnDisk):
             producer_id=producer_id,
             offsets=offsets,
         )
-        error: ErrorCode = self.tell(self.groups.txn_offset_commit, asked)[topic, 0]
-        return error
+        return self.tell(self.groups.txn_offset_commit, asked)[topic, 0]
 
     def offset(
         self, group_id: str = "g", topic: str = "in", *, stable: bool = False
@@ -270,11 +266,10 @@ class World(BrokerOnDisk):
     def heartbeat(
         self, member_id: str, generation_id: int, instance: str | None = None
     ) -> ErrorCode:
-        error: ErrorCode = self.call(
+        return self.call(
             self.groups.heartbeat, "g", member_id=member_id, generation_id=generation_id,
             group_instance_id=instance,
         )  # fmt: skip
-        return error
 
     def leave(self, *members: LeavingMember) -> list[ErrorCode]:
         result = self.call(self.groups.leave_group, "g", members)

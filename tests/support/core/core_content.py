@@ -63,7 +63,6 @@ class CoreContent:
 
     def log_bytes(self, topic: str, partition: int) -> bytes:
         log = self.parts.logs.get(topic, partition)
-        assert log is not None
         return b"".join(data for _, data in log.batches(0))
 
     def batches(self, topic: str, partition: int) -> list[Batch]:

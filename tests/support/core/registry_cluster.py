@@ -117,8 +117,7 @@ class RegistryCluster(CoreNetwork):
 
     @property
     def topics(self) -> Mapping[str, Topic]:
-        found: Mapping[str, Topic] = self.controller().parts.image.topics
-        return found
+        return self.controller().parts.image.topics
 
     def check_healed(self) -> None:
         """One controller, one image, all serve, all partitions are led with a full ISR."""

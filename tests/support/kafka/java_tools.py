@@ -144,7 +144,6 @@ class JavaHost:
         # What tools write to temporary files goes with the session's folder.
         command = [*java_command(), f"-Djava.io.tmpdir={self._folder}", "py4j.GatewayServer"]
         self._process = talking([*command, "--enable-auth", "0"], self._folder / "java.log")
-        assert self._process.stdout is not None
         port, token = (self._process.stdout.readline().strip() for _ in range(2))
         parameters = GatewayParameters(port=int(port), auth_token=token, auto_convert=True)
         self._gateway = JavaGateway(gateway_parameters=parameters)
@@ -159,7 +158,6 @@ class JavaHost:
     ) -> Done:
         """Run a main method to its end. A call that hangs ends the JVM and raises NotReady."""
         tools, process = self.java.Tools, self._process
-        assert process is not None
         stopper = threading.Timer(timeout_s, process.kill)
         stopper.start()
         try:

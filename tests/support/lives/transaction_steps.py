@@ -346,7 +346,6 @@ class Side:
             values: Any = [record.value for record in decode_records(batch, 0, header)]
             if header.is_control:
                 marker = decode_marker(batch, 0, header)
-                assert marker is not None
                 values = (
                     marker.marker_type.name,
                     self._coordinator_epoch(marker.coordinator_epoch),

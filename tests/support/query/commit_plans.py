@@ -139,8 +139,7 @@ def committing(
 
 
 def commit_on(client: Any, plan: CommitPlan, checkpoint: Checkpoint | None = None) -> CommitOutcome:
-    outcome: CommitOutcome = client.run(committing(client, plan, checkpoint))
-    return outcome
+    return client.run(committing(client, plan, checkpoint))
 
 
 def put_progress(
@@ -171,8 +170,7 @@ def put_begun(cluster: CoreBroker, begun: Begun) -> None:
 
 
 def recorded_on(cluster: CoreBroker) -> Begun | None:
-    begun: Begun | None = cluster.run(read_begun(FOLDER))
-    return begun
+    return cluster.run(read_begun(FOLDER))
 
 
 def is_committed(cluster: CoreBroker, plan: CommitPlan) -> bool:
@@ -237,8 +235,7 @@ def restart_until_done(cluster: CoreBroker, plan: CommitPlan) -> CommitOutcome:
     cluster.always.clear()
     for number in range(RESTARTS_MAX):
         try:
-            restarted: CommitOutcome = commit(cluster, changed(plan, run_id=f"restart-{number}"))
-            return restarted
+            return commit(cluster, changed(plan, run_id=f"restart-{number}"))
         except TxnLogError as error:
             last = error
     raise last

@@ -68,13 +68,11 @@ class ConnectServer:
         wait_until(self._listens, "the Spark Connect server", timeout_s=120)
 
     def _listens(self) -> bool:
-        assert self._process is not None
         assert self._process.poll() is None, self._log.read_text()[-3000:]
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self._port)) == 0
 
     def wait(self) -> int:
-        assert self._process is not None
         return self._process.wait(RUN_SECONDS_MAX)
 
     def stop(self) -> None:

@@ -108,7 +108,6 @@ def _start(world: World, job: Path, s3a: list[Path]) -> subprocess.Popen[bytes]:
     }
     command = [sys.executable, str(Path(__file__).with_name("planted_job.py"))]
     process = started(command, job / "log", stdin=subprocess.PIPE, cwd=job, env=environment)
-    assert process.stdin is not None
     process.stdin.write(json.dumps({"config": config, "steps": world.steps()}).encode() + b"\n")
     process.stdin.flush()
     return process

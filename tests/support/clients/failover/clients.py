@@ -96,14 +96,12 @@ class Client:
         self.end()
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
         for line in self._process.stdout:
             fields = json.loads(line)
             self.events.append(Event(**fields | {"ok": tuple(fields.get("ok", ()))}))
 
     def end(self) -> None:
         """Let it come to its end, or kill it."""
-        assert self._process.stdin is not None
         if not self._process.stdin.closed:
             self._process.stdin.close()
         try:
