@@ -15,7 +15,7 @@ from support.raw.raw import Connection, RawProducer
 from support.raw.requests import request
 from support.raw.routed import connect
 
-from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.messages import ApiKey
 
 VERIFICATION_OFF = {"transaction.partition.verification.enable": "false"}

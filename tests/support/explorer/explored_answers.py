@@ -13,7 +13,7 @@ from support.lives.transaction_reference import Reference
 from support.raw.requests import made_of
 
 from txnlog_kafka.operations.effects import Call, Reply
-from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.framing import (
     decode_request,
     decode_response,

@@ -17,7 +17,7 @@ from support.raw.raw import Connection, RawProducer, attempts, fetch_offsets
 from support.raw.raw_admin import list_offset
 from support.raw.requests import fetch_request, request
 
-from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import decode_marker, decode_records, parse_header
 

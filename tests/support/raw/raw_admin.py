@@ -10,7 +10,7 @@ from support.brokers.probe import wait_for
 from support.raw.raw import Connection
 from support.raw.requests import request
 
-from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.messages import ApiKey
 
 TOPIC, BROKER = 2, 4

@@ -17,7 +17,7 @@ from support.brokers.probe import ports_of
 from support.raw.raw import Connection, attempts
 from support.raw.requests import find_coordinator, request
 
-from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.messages import ApiKey, api_of
 
 Topic = str | uuid.UUID

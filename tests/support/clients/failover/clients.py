@@ -18,7 +18,7 @@ from support.brokers.apache_kafka import REPOSITORY, Unavailable
 from support.brokers.processes import talking
 from support.kafka.java_tools import java_command
 
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 HERE = Path(__file__).parent
 GO_SOURCES = HERE.parent / "go" / "failover"
