@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.brokers.apache_kafka import die_with_parent
 from support.brokers.prepared import wait_until_marked
+from support.brokers.processes import die_with_parent
 from support.clients.librdkafka import TIMEOUT_S, create_topic, transactional
 from support.harness.availability import available
 from support.spark import spark_source_reader

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.brokers.apache_kafka import die_with_parent
+from support.brokers.processes import die_with_parent
 from support.brokers.sim_broker import SimBroker
 from support.clients.librdkafka import create_topic, each_record
 from support.spark import large_write_job

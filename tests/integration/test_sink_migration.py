@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.brokers.apache_kafka import die_with_parent
+from support.brokers.processes import die_with_parent
 from support.clients.librdkafka import create_topic, produce_values, read_topic, values_of
 from support.harness.availability import available
 from support.spark import sink_switcher

@@ -8,7 +8,6 @@ directory and ports.
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import hashlib
 import os
@@ -25,6 +24,7 @@ from typing import Any
 from support.brokers.coordinators_ready import coordinators_ready
 from support.brokers.prepared import nothing_prepared
 from support.brokers.probe import free_ports, live_brokers, wait_until
+from support.brokers.processes import START_TIMEOUT_S, started
 from support.kafka.class_archive import AT_ITS_PLACE, archive_in
 
 VERSION = "4.3.1"
@@ -37,7 +37,6 @@ LOGGING = {
 DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
 REPOSITORY = Path(__file__).resolve().parents[3]
 MAVEN_TIMEOUT_S = 600
-START_TIMEOUT_S = 180
 STOP_TIMEOUT_S = 60
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -174,16 +173,17 @@ def _copy_jars(what: str, pom: str, folder: Path, options: tuple[str, ...]) -> N
     (folder / "complete").touch()
 
 
+def copy_artifact(what: str, artifact: str, folder: Path) -> str:
+    """One file from Maven Central into a folder; what Maven says, if it has not come."""
+    if shutil.which("mvn") is None:
+        raise Unavailable(f"{what} is not here: `mvn` is not installed")
+    command = ["mvn", "-q", "-B", f"{DEPENDENCY_PLUGIN}:copy", f"-Dartifact={artifact}"]
+    done = _run([*command, f"-DoutputDirectory={folder}"], timeout_s=MAVEN_TIMEOUT_S)
+    return done.stdout[:300]
+
+
 def _run(command: list[str], *, timeout_s: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=timeout_s)
-
-
-def die_with_parent() -> None:
-    """In a child, before exec: be killed when the test process dies, however it dies (Linux)."""
-    pr_set_pdeathsig = 1
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "prctl"):
-        libc.prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,6 @@ class Node:
 
     @classmethod
     def alone(cls) -> Node:
-        """The only one."""
         port, controller = free_ports(2)
         return cls(1, port, {1: controller}, new_cluster_id())
 
@@ -301,18 +300,9 @@ class ApacheKafka:
         wait_until(self._is_ready, "Apache Kafka's coordinators", timeout_s=START_TIMEOUT_S)
 
     def launch(self) -> None:
-        """Start the process, and wait for nothing."""
-        command = [*self._java, "kafka.Kafka"]
+        command = [*self._java, "kafka.Kafka", str(self._properties)]
         environment = os.environ | {"KAFKA_HEAP_OPTS": ""}
-        with (self.folder / "broker.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command, str(self._properties)],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                env=environment,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-            )
+        self._process = started(command, self.folder / "broker.log", env=environment)
 
     def _is_ready(self) -> bool:
         if self.security is not None:
@@ -368,5 +358,4 @@ class ApacheKafka:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
         return self._process is not None and self._process.poll() is None

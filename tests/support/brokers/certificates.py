@@ -19,8 +19,6 @@ LOCAL = ("localhost", "127.0.0.1")
 
 @dataclass(frozen=True)
 class Signed:
-    """A certificate and its key."""
-
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
     issuer: x509.Certificate
@@ -47,7 +45,6 @@ class Signed:
         )
 
     def write_pem(self, path: Path) -> Path:
-        """Key and certificate in one file."""
         path.write_text(self.key_pem + self.chain_pem)
         return path
 
@@ -62,8 +59,6 @@ class Signed:
 
 
 class Authority:
-    """A CA that signs for a test."""
-
     def __init__(self, name: str = "test CA") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

@@ -60,12 +60,10 @@ class ChaosCluster(SimBroker):
             self.cluster.start(number)
 
     def pause(self, number: int) -> None:
-        """SIGSTOP."""
         self._paused.add(number)
         self.cluster.pause(number)
 
     def resume(self, number: int) -> None:
-        """SIGCONT."""
         self._paused.discard(number)
         self.cluster.resume(number)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from support.brokers.chaos_cluster import ChaosCluster
+from support.brokers.network import Way
 from support.brokers.sim_broker import NODES
 from support.spark.spark_copy import RunningJob, descendants
 
@@ -40,8 +41,6 @@ class Fault:
 
 
 class Faults:
-    """Draws the faults of one round."""
-
     def __init__(
         self, cluster: ChaosCluster, job: Callable[[], RunningJob], rng: random.Random
     ) -> None:
@@ -117,27 +116,22 @@ class Faults:
 
     # ------------------------------------------------------------------ the network
 
+    def _cut(self, what: str, ways: list[Way]) -> Fault:
+        network = self._cluster.network
+        return self._made(f"cut {what}", lambda: network.cut(ways), lambda: network.heal(ways))
+
     def _cut_off(self, victim: int) -> Fault:
-        network, ways = self._cluster.network, self._cluster.ways_of(victim)
-        return self._made(
-            f"cut off {_name(victim)}", lambda: network.cut(ways), lambda: network.heal(ways)
-        )
+        return self._cut(f"off {_name(victim)}", self._cluster.ways_of(victim))
 
     def _half_cut_off(self, victim: int) -> Fault:
         """Nothing comes from it, or nothing goes to it; some hear it, some do not."""
-        network = self._cluster.network
         ways = self._rng.sample(self._cluster.ways_of(victim), 2)
-        shown = ", ".join(f"{_name(one)} to {_name(other)}" for one, other in ways)
-        return self._made(f"cut {shown}", lambda: network.cut(ways), lambda: network.heal(ways))
+        return self._cut(", ".join(f"{_name(one)} to {_name(other)}" for one, other in ways), ways)
 
     def _without_registry(self, victim: int) -> Fault:
         """It lives, others speak to it, and its session expires."""
-        network, ways = self._cluster.network, [(victim, REGISTRY), (REGISTRY, victim)]
-        return self._made(
-            f"cut {_name(victim)} from the registry",
-            lambda: network.cut(ways),
-            lambda: network.heal(ways),
-        )
+        ways = [(victim, REGISTRY), (REGISTRY, victim)]
+        return self._cut(f"{_name(victim)} from the registry", ways)
 
     def _reset(self, victim: int) -> Fault:
         network, ways = self._cluster.network, self._cluster.ways_of(victim)

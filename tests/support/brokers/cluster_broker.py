@@ -20,11 +20,12 @@ from typing import Any
 from zlib import crc32
 
 from confluent_kafka.admin import AdminClient
-from support.brokers.apache_kafka import die_with_parent
 from support.brokers.coordinators_ready import GROUP, TRANSACTION, one_key_a_partition
 from support.brokers.probe import wait_until
+from support.brokers.processes import die_with_parent
 from support.brokers.sim_broker import NODES, SMALL_BROKER, SimBroker
-from support.raw.raw import Connection, message_class
+from support.raw.raw import Connection
+from support.raw.requests import find_coordinator, request
 
 from txnlog_kafka.wire.messages import ApiKey
 
@@ -72,7 +73,6 @@ class Keeper:
         self._failed: list[BaseException] = []
 
     def addresses(self) -> str:
-        """The bootstrap servers."""
         return self._cluster.bootstrap_servers
 
     def start(self) -> None:
@@ -83,7 +83,6 @@ class Keeper:
         self.wait_whole()
 
     def stop(self) -> None:
-        """Stop all."""
         self._cluster.stop()
 
     def begin(self, body: str) -> None:
@@ -128,7 +127,6 @@ class Keeper:
 
     def killed(self) -> list[str]:
         """What died, once it is back; raises what went wrong."""
-        assert self._killer is not None
         self._over.set()
         self._killer.join()
         for error in self._failed:
@@ -136,8 +134,6 @@ class Keeper:
         return self._died
 
     def use(self) -> Use:
-        """Who leads and coordinates what, now."""
-        assert self._admin is not None
         topics = self._admin.list_topics(timeout=ANSWER_SECONDS_MAX).topics
         entries = {
             (ROLES[0], topic, partition.leader)
@@ -158,7 +154,6 @@ class Keeper:
         """Return when every partition has a leader and all of its replicas in sync."""
 
         def is_whole() -> bool:
-            assert self._admin is not None
             metadata = self._admin.list_topics(timeout=ANSWER_SECONDS_MAX)
             partitions = [p for t in metadata.topics.values() for p in t.partitions.values()]
             return len(metadata.brokers) == len(self._cluster.ports) and all(
@@ -173,10 +168,8 @@ class Keeper:
         for port in self._cluster.ports:
             with Connection(port) as connection:
                 for key_type in (GROUP, TRANSACTION):
-                    request = message_class(ApiKey.FIND_COORDINATOR)(
-                        key_type=key_type, coordinator_keys=keys
-                    )
-                    if any(each.error_code for each in connection.ask(request, 4).coordinators):
+                    found = connection.ask(find_coordinator(key_type, *keys), 4).coordinators
+                    if any(each.error_code for each in found):
                         return False
                 if any(each.error_code for each in _listed(connection)):
                     return False
@@ -184,10 +177,9 @@ class Keeper:
 
 
 def _listed(connection: Connection) -> tuple[Any, Any]:
-    """What the broker answers of its transactional ids, and of its groups."""
     return (
-        connection.ask(message_class(ApiKey.LIST_TRANSACTIONS)(), 0),
-        connection.ask(message_class(ApiKey.LIST_GROUPS)(), 4),
+        connection.ask(request(ApiKey.LIST_TRANSACTIONS), 0),
+        connection.ask(request(ApiKey.LIST_GROUPS), 4),
     )
 
 
@@ -213,24 +205,19 @@ class ClusterBroker:
         """Whether it is a body's run with a kill."""
 
     def start(self) -> None:
-        """Start all, and return when the coordinators answer."""
         self._keeper.start()
 
     def stop(self) -> None:
-        """Stop all."""
         self._keeper.stop()
         self._processes.shutdown()
 
     def begin(self, body: str) -> None:
-        """What is made from here on is this body's, whose name decides who is killed."""
         self._keeper.begin(body)
 
     def restart(self) -> None:
-        """SIGKILL a broker that does something for the body, and start it again."""
         self._keeper.restart()
 
     def wait_whole(self) -> None:
-        """Return when every partition has a leader and all of its replicas in sync."""
         self._keeper.wait_whole()
 
     @contextmanager

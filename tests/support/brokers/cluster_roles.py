@@ -6,9 +6,8 @@ from typing import Protocol
 
 from confluent_kafka.admin import AdminClient
 from support.brokers.coordinators_ready import TRANSACTION
-from support.raw.raw import Connection, message_class
-
-from txnlog_kafka.wire.messages import ApiKey
+from support.raw.raw import Connection
+from support.raw.requests import find_coordinator
 
 ANSWER_SECONDS_MAX = 60
 
@@ -30,7 +29,6 @@ class Cluster(Protocol):
 
 
 def leader(cluster: Cluster, topic: str, partition: int) -> int:
-    """The number of the broker that leads it."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     found = admin.list_topics(topic, timeout=ANSWER_SECONDS_MAX).topics[topic]
     return int(found.partitions[partition].leader)
@@ -38,7 +36,6 @@ def leader(cluster: Cluster, topic: str, partition: int) -> int:
 
 def coordinator(cluster: Cluster, key: str, key_type: int = TRANSACTION) -> int:
     """The number of the broker that coordinates a transactional id, or a group."""
-    request = message_class(ApiKey.FIND_COORDINATOR)(key_type=key_type, coordinator_keys=[key])
     with Connection(cluster.live_port) as connection:
-        (found,) = connection.ask(request, 4).coordinators
+        (found,) = connection.ask(find_coordinator(key_type, key), 4).coordinators
     return int(found.node_id)

@@ -7,7 +7,8 @@ clients that try again as well as to requests that are sent once.
 
 from __future__ import annotations
 
-from support.raw.raw import Connection, message_class
+from support.raw.raw import Connection
+from support.raw.requests import find_coordinator, request
 
 from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.messages import ApiKey
@@ -48,13 +49,12 @@ def _partition_for(key: str, count: int) -> int:
 
 
 def _found(connection: Connection, key_type: int, keys: list[str]) -> bool:
-    request = message_class(ApiKey.FIND_COORDINATOR)(key_type=key_type, coordinator_keys=keys)
-    return all(each.error_code == 0 for each in connection.ask(request, 4).coordinators)
+    found = connection.ask(find_coordinator(key_type, *keys), 4).coordinators
+    return all(each.error_code == 0 for each in found)
 
 
 def _described(connection: Connection, groups: list[str], ids: list[str]) -> set[str]:
-    of_groups = message_class(ApiKey.DESCRIBE_GROUPS)(groups=groups)
-    of_ids = message_class(ApiKey.DESCRIBE_TRANSACTIONS)(transactional_ids=ids)
-    answers = [*connection.ask(of_groups, 5).groups]
+    answers = [*connection.ask(request(ApiKey.DESCRIBE_GROUPS, groups=groups), 5).groups]
+    of_ids = request(ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=ids)
     answers += connection.ask(of_ids, 0).transaction_states
     return {error_name(each.error_code) for each in answers}

@@ -90,12 +90,10 @@ class _Near(_End):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        assert self.transport is not None
         self.transport.pause_reading()
         self._connecting = self._loop.create_task(self._connect())
 
     async def _connect(self) -> None:
-        assert self.transport is not None
         far = _End(self._loop, self._delay_s)
         try:
             await self._loop.create_connection(lambda: far, HOST, self._target_port)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from support.brokers.probe import wait_for
-from support.raw.raw import Connection, RawProducer, message_class
+from support.raw.raw import Connection, RawProducer
+from support.raw.requests import request
 from support.raw.routed import connect
 
 from txnlog_kafka.wire.error_codes import error_name
@@ -58,18 +59,16 @@ def write_marker(
 
     With a `transaction_version` the request is of version 2, as brokers send it (KIP-1228).
     """
-    cls = message_class(ApiKey.WRITE_TXN_MARKERS)
-    marker = cls.WritableTxnMarker
-    entry = marker(
-        producer_id=identity[0],
-        producer_epoch=identity[1],
-        transaction_result=commit,
-        topics=[marker.WritableTxnMarkerTopic(name=place[0], partition_indexes=[place[1]])],
-        coordinator_epoch=coordinator_epoch,
-        transaction_version=transaction_version or 0,
-    )
-    version = 1 if transaction_version is None else 2
-    answer = connection.ask(cls(markers=[entry]), version)
+    marker = {
+        "producer_id": identity[0],
+        "producer_epoch": identity[1],
+        "transaction_result": commit,
+        "topics": [{"name": place[0], "partition_indexes": [place[1]]}],
+        "coordinator_epoch": coordinator_epoch,
+        "transaction_version": transaction_version or 0,
+    }
+    message = request(ApiKey.WRITE_TXN_MARKERS, markers=[marker])
+    answer = connection.ask(message, 1 if transaction_version is None else 2)
     ((result,),) = [topic.partitions for topic in answer.markers[0].topics]
     return error_name(result.error_code)
 
@@ -79,15 +78,15 @@ def list_transactions(
 ) -> tuple:
     """(error, [(transactional id, state)]) of ListTransactions, sorted; 3.9 has no version 2."""
     settings = {"state_filters": [], "producer_id_filters": [], "duration_filter": -1} | filters
-    request = message_class(ApiKey.LIST_TRANSACTIONS)(transactional_id_pattern=pattern, **settings)
-    answer = connection.ask(request, version)
+    message = request(ApiKey.LIST_TRANSACTIONS, transactional_id_pattern=pattern, **settings)
+    answer = connection.ask(message, version)
     listed = sorted((t.transactional_id, t.transaction_state) for t in answer.transaction_states)
     return error_name(answer.error_code), listed
 
 
 def active_producers(connection: Connection, topic: str, partition: int) -> tuple[str, list]:
     """(error, the producer states) of DescribeProducers for one partition."""
-    cls = message_class(ApiKey.DESCRIBE_PRODUCERS)
-    asked = cls.TopicRequest(name=topic, partition_indexes=[partition])
-    answer = connection.ask(cls(topics=[asked]), 0).topics[0].partitions[0]
+    topics = [{"name": topic, "partition_indexes": [partition]}]
+    message = request(ApiKey.DESCRIBE_PRODUCERS, topics=topics)
+    answer = connection.ask(message, 0).topics[0].partitions[0]
     return error_name(answer.error_code), list(answer.active_producers)

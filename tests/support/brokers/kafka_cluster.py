@@ -62,14 +62,11 @@ class KafkaCluster:
         self.stop()
 
     def start(self) -> None:
-        """Start all; return when each of them knows all."""
         for broker in self.brokers.values():
             broker.launch()
         self.wait_whole()
 
     def wait_whole(self) -> None:
-        """Return when each broker is up and knows all."""
-
         def is_whole() -> bool:
             return all(
                 broker.is_up() and live_brokers(broker.port) == NODES
@@ -84,24 +81,19 @@ class KafkaCluster:
             broker.kill_now()
 
     def launch(self, number: int) -> None:
-        """Start a broker that was killed or stopped, while another one is down."""
         self.brokers[number].launch()
 
     def restart(self, number: int) -> None:
-        """Start a broker that was killed or stopped."""
         self.launch(number)
         self.wait_whole()
 
     def kill(self, number: int) -> None:
-        """SIGKILL one."""
         self.brokers[number].kill_now()
 
     def port_of(self, number: int) -> int:
-        """Of one broker, by its id."""
         return self.brokers[number].port
 
     def stop_one(self, number: int) -> None:
-        """Stop one cleanly."""
         self.brokers[number].stop()
 
     def controller(self) -> int:
@@ -115,5 +107,4 @@ class KafkaCluster:
 
     @property
     def live_port(self) -> int:
-        """The port of one that is up."""
         return next(broker.port for broker in self.brokers.values() if broker.alive)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.brokers.apache_kafka import die_with_parent
 from support.brokers.probe import free_ports, ports_of, wait_for, wait_until
+from support.brokers.processes import talking
 from support.brokers.sim_broker import NODES, SMALL_BROKER, SimBroker
 from support.core.census import FOLDER_VARIABLE, SITE, ask_for_census, grown
 from support.core.comers import COMERS, ORDERS, SESSION_MS, connect_and_close
@@ -44,19 +43,13 @@ class ShellBroker:
         settings = [f"--set={name}={value}" for name, value in SETTINGS.items()]
         (port,) = free_ports(1)
         self.bootstrap_servers = f"127.0.0.1:{port}"
-        with (folder / "broker.log").open("w") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "broker_sim", "start", "--data-dir", str(folder / "data"),
-                 "--port", str(port), "--metrics-port", "0", *settings],
-                stdout=subprocess.PIPE, stderr=log, text=True,
-                preexec_fn=die_with_parent,  # noqa: PLW1509
-            )  # fmt: skip
+        command = [sys.executable, "-m", "broker_sim", "start", "--data-dir", str(folder / "data")]
+        command += ["--port", str(port), "--metrics-port", "0", *settings]
+        self._process = talking(command, folder / "broker.log")
         self.pids = [self._process.pid]
-        assert self._process.stdout is not None
         assert self._process.stdout.readline().startswith("READY")
 
     def stop(self) -> None:
-        """Cleanly."""
         self._process.terminate()
         self._process.communicate()
         assert self._process.returncode == 0
@@ -94,7 +87,6 @@ class Held:
         self._check(lambda: self._come(kind, count), leak)
 
     def resident_bytes(self) -> list[int]:
-        """Of each process."""
         return [resident_bytes(pid) for pid in self._brokers.pids]
 
     def _connect(self, count: int) -> None:
@@ -123,7 +115,6 @@ class Held:
 
 @contextmanager
 def started(folder: Path, *, cluster: bool) -> Iterator[Held]:
-    """The brokers, with a topic."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv(FOLDER_VARIABLE, str(folder))
         patched.setenv("PYTHONPATH", os.pathsep.join(map(str, (SITE, SITE.parent.parent))))

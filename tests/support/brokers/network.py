@@ -49,7 +49,6 @@ class Network:
 
     @property
     def cut_ways(self) -> frozenset[Way]:
-        """Where nothing passes now."""
         return frozenset(self._cut)
 
     def cut(self, ways: Iterable[Way]) -> None:
@@ -81,8 +80,6 @@ class Network:
         self._run(change())
 
     def close(self) -> None:
-        """Everything ends."""
-
         async def end() -> None:
             for server in self._servers:
                 server.close()

@@ -91,10 +91,10 @@ def exchange(sock: socket.socket, request: bytes) -> bytes:
     return read_exactly(sock, size)
 
 
-def live_brokers(port: int, *, timeout_s: float = 2.0) -> int:
+def live_brokers(port: int) -> int:
     """How many brokers the one at `port` knows to be alive; 0 when it cannot be asked."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as sock:
+        with socket.create_connection(("127.0.0.1", port), timeout=2.0) as sock:
             answer = exchange(sock, METADATA_V1_ALL_TOPICS)
     except (OSError, EOFError):
         return 0

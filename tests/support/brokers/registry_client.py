@@ -45,7 +45,6 @@ class RegistryProcess:
         self.port = int(line.rpartition(":")[2])
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
         self.process.kill()
         self.process.wait(TIMEOUT_S)
         self.process.stdout.close()
@@ -57,8 +56,6 @@ class RegistryProcess:
 
 
 class RegistryConnection:
-    """One connection. A context manager."""
-
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
         self._correlation_id = 0
@@ -70,7 +67,6 @@ class RegistryConnection:
         self.socket.close()
 
     def ask(self, key: RegistryApiKey, **fields: Any) -> Any:
-        """Send one request, return the answer's message."""
         return self.ask_message(OWN_APIS[key].request(**fields))
 
     def ask_message(self, message: Any) -> Any:

@@ -47,7 +47,6 @@ class Acl:
         return f"{self.operation} on {self.resource_type} {self.name}"
 
     def binding(self) -> AclBinding:
-        """As the admin client wants it."""
         prefixed = self.name.endswith("*") and self.name != "*"
         return AclBinding(
             ResourceType[self.resource_type],
@@ -129,7 +128,6 @@ class Guard:
 
     def _allow(self, acls: Iterable[Acl]) -> None:
         """Replace the user's ACLs, and wait until the broker's authorizer has taken them in."""
-        assert self._admin is not None
         wanted, present = {acl.binding() for acl in acls}, self._present()
         missing, unwanted = wanted - present, present - wanted
         made = self._admin.create_acls(list(missing)) if missing else {}
@@ -140,7 +138,6 @@ class Guard:
         wait_until(lambda: self._present() == wanted, "the authorizer to know the new ACLs")
 
     def _present(self) -> set[AclBinding]:
-        assert self._admin is not None
         return set(self._admin.describe_acls(_OF_USER).result(TIMEOUT_S))
 
 

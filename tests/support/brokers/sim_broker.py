@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from support.brokers.probe import free_ports, ports_of
-from support.raw.raw import Connection, message_class
+from support.raw.raw import Connection
+from support.raw.requests import request
 
 from broker_sim import REGISTRY, LocalCluster
 from broker_sim.local_cluster import Config
@@ -87,31 +88,25 @@ class SimBroker:
             self.security.opened(self.bootstrap_servers)
 
     def stop(self) -> None:
-        """A clean stop."""
         self.cluster.stop()
 
     def stop_one(self, number: int) -> None:
-        """A clean stop of one."""
         self.cluster.stop(number)
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients need; the ports stay the same over restarts."""
         return self.cluster.bootstrap_servers
 
     @property
     def port(self) -> int:
-        """Of the first broker."""
         return ports_of(self.bootstrap_servers)[0]
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
         return self.cluster.is_running(0)
 
     @property
     def live_port(self) -> int:
-        """The port of one that is up."""
         return next(p for n, p in enumerate(self.ports) if self.cluster.is_running(n))
 
     @property
@@ -121,11 +116,9 @@ class SimBroker:
         return [self.cluster.pid(number) for number in numbers if self.cluster.is_running(number)]
 
     def port_of(self, number: int) -> int:
-        """Of one broker, by its id."""
         return self.ports[number]
 
     def kill(self, number: int = 0) -> None:
-        """SIGKILL, and wait until the process is gone."""
         if self.cluster.is_running(number):
             self.cluster.kill(number)
 
@@ -138,7 +131,5 @@ class SimBroker:
     """The same while another one is down: nobody is waited for."""
 
     def controller(self) -> int:
-        """The number of the broker that is the controller."""
-        request = message_class(ApiKey.DESCRIBE_CLUSTER)()
         with Connection(self.live_port) as connection:
-            return int(connection.ask(request, 0).controller_id)
+            return int(connection.ask(request(ApiKey.DESCRIBE_CLUSTER), 0).controller_id)

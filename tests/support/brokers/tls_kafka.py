@@ -66,7 +66,6 @@ class Listeners:
         }
 
     def address(self, listener: str) -> str:
-        """`host:port` of a listener."""
         return f"127.0.0.1:{self.ports[listener]}"
 
     def settings(
@@ -107,22 +106,24 @@ class Listeners:
         """The broker runs: USER is added, the first time."""
         if self._has_users:
             return
-        admin = AdminClient({"bootstrap.servers": bootstrap_servers})
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-            credential = ScramCredentialInfo(mechanism, 4096)
-            change = UserScramCredentialUpsertion(USER, credential, PASSWORD.encode())
-            admin.alter_user_scram_credentials([change])[USER].result(TIMEOUT_S)
+            add_user(bootstrap_servers, USER, PASSWORD, mechanism)
         self._has_users = True
 
 
-def tls_kafka(folder: Path, config: dict[str, str] | None = None) -> ApacheKafka:
-    """One broker of Apache Kafka."""
-    return ApacheKafka(folder, config, security=Listeners(folder))
+def add_user(bootstrap_servers: str, user: str, password: str, mechanism: ScramMechanism) -> None:
+    credential = ScramCredentialInfo(mechanism, 4096)
+    change = UserScramCredentialUpsertion(user, credential, password.encode())
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.alter_user_scram_credentials([change])[user].result(TIMEOUT_S)
 
 
-def tls_sim(folder: Path, config: dict[str, str] | None = None) -> SimBroker:
-    """One broker of ours."""
-    return SimBroker(folder, config, security=Listeners(folder))
+def tls_kafka(folder: Path) -> ApacheKafka:
+    return ApacheKafka(folder, security=Listeners(folder))
+
+
+def tls_sim(folder: Path) -> SimBroker:
+    return SimBroker(folder, security=Listeners(folder))
 
 
 TLS_BROKERS = {"broker_sim": tls_sim, "apache_kafka": tls_kafka}

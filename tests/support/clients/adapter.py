@@ -45,8 +45,6 @@ class Sent:
 
 @dataclass(frozen=True)
 class Record:
-    """What a consumer gets."""
-
     topic: str
     partition: int
     offset: int
@@ -72,8 +70,6 @@ class _Closing(AbstractContextManager):
 
 
 class Writer(_Closing):
-    """A producer."""
-
     @abstractmethod
     def send(
         self, topic: str, value: bytes | str | None, key: bytes | None = None,
@@ -102,7 +98,6 @@ class Writer(_Closing):
         """Abort it."""
 
     def sent(self, topic: str, value: bytes | str | None, *more: Any, **named: Any) -> Sent:
-        """Send a record, and wait for its acknowledgement."""
         return self.send(topic, value, *more, **named)()
 
     def send_all(
@@ -114,7 +109,6 @@ class Writer(_Closing):
         return [wait() for wait in waits]
 
     def transact(self, topic: str, *values: str, commits: bool = True, partition: int = 0) -> None:
-        """A whole transaction with these records."""
         self.begin()
         self.send_all(topic, values, partition)
         (self.commit if commits else self.abort)()
@@ -170,7 +164,6 @@ class Reader(_Closing):
         return None
 
     def take(self, count: int) -> list[Record]:
-        """The next so many records."""
         return self._poll_until(lambda got: len(got) >= count, f"{count} records", LONG_S)
 
     def read_to_ends(self, places: Sequence[Place], start: int = 0) -> list[Record]:
@@ -198,8 +191,6 @@ class Reader(_Closing):
 
 
 class Admin(_Closing):
-    """An administrator."""
-
     @abstractmethod
     def create_topic(
         self, topic: str, partitions: int = 1, replication: int = 1,
@@ -305,7 +296,6 @@ class Client(AbstractContextManager):
         return self.kept(self.new_admin(bootstrap))
 
     def new_admin(self, bootstrap: str) -> Admin:
-        """The library's."""
         raise NotImplementedError
 
     def kept(self, made: T) -> T:

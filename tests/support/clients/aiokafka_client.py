@@ -35,14 +35,14 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def in_loop(call: Callable[[], Any], timeout_s: float = 2 * TIMEOUT_S) -> Any:
+def in_loop(call: Callable[[], Any]) -> Any:
     """What a call, or what it gives to be awaited, gives in the event loop."""
 
     async def body() -> Any:
         found = call()
         return await found if inspect.isawaitable(found) else found
 
-    return asyncio.run_coroutine_threadsafe(body(), _loop()).result(timeout_s)
+    return asyncio.run_coroutine_threadsafe(body(), _loop()).result(2 * TIMEOUT_S)
 
 
 class Waiting:
@@ -82,8 +82,6 @@ class _Listener(Listening, ConsumerRebalanceListener):
 
 
 class AiokafkaReader(KafkaPythonReader):
-    """Its consumer."""
-
     assignors: ClassVar[dict[str, type]] = {
         "range": RangePartitionAssignor,
         "roundrobin": RoundRobinPartitionAssignor,
@@ -109,8 +107,6 @@ class AiokafkaReader(KafkaPythonReader):
 
 
 class Aiokafka(Client):
-    """The library."""
-
     name = "aiokafka"
 
     def new_writer(self, settings: dict[str, Any]) -> Writer:

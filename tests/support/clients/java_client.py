@@ -84,21 +84,17 @@ class Java(Client):
         return "none"
 
     def place(self, place: Place) -> Any:
-        """A TopicPartition."""
         return self.common.TopicPartition(*place)
 
     def seconds(self, seconds: float) -> Any:
-        """A Duration."""
         return self._millis(int(seconds * 1000))
 
     def offsets(self, offsets: Mapping[Place, tuple[int, str]]) -> dict[Any, Any]:
-        """As its calls take them."""
         made = self.own.consumer.OffsetAndMetadata
         return {self.place(place): made(*each) for place, each in offsets.items()}
 
 
 def simple_name(thrown: Any) -> str:
-    """The name of its class."""
     return thrown.getClass().getSimpleName()
 
 
@@ -108,7 +104,6 @@ def _cause(thrown: Any) -> Any:
 
 
 def dotted(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Settings as Java's clients take them."""
     words = {True: "true", False: "false"}
     return {
         name.replace("_", "."): words.get(value, str(value))
@@ -119,8 +114,6 @@ def dotted(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 class JavaWriter(Writer):
-    """Its producer."""
-
     def __init__(self, client: Java, settings: dict[str, Any]) -> None:
         self._client = client
         serializers = {
@@ -168,8 +161,6 @@ class JavaWriter(Writer):
 
 
 class JavaReader(Reader):
-    """Its consumer."""
-
     def __init__(self, client: Java, group: str | None, settings: dict[str, Any]) -> None:
         self.group = group
         self._client = client
@@ -244,8 +235,6 @@ class JavaReader(Reader):
 
 
 class JavaAdmin(Admin):
-    """Its administrator."""
-
     def __init__(self, client: Java, bootstrap: str) -> None:
         self._client, self._types = client, client.own.admin
         self.made = self._types.Admin.create(dotted({"bootstrap_servers": bootstrap}))
@@ -274,7 +263,6 @@ class JavaAdmin(Admin):
         self.made.createPartitions(asked, options).all().get()
 
     def resource(self, topic: str) -> Any:
-        """A ConfigResource."""
         made = self._client.common.config.ConfigResource
         return made(made.Type.TOPIC, topic)
 

@@ -52,8 +52,6 @@ def offset_of(offset: int, metadata: str) -> OffsetAndMetadata:
 
 
 class KafkaPythonWriter(Writer):
-    """Its producer."""
-
     def __init__(self, settings: dict[str, Any]) -> None:
         self.made = KafkaProducer(**SETTINGS | settings)
         if "transactional_id" in settings:
@@ -94,8 +92,6 @@ class KafkaPythonWriter(Writer):
 
 
 class Listening:
-    """What a rebalance listener does."""
-
     def __init__(self, told: Told) -> None:
         self._told = told
 
@@ -111,8 +107,6 @@ class _Listener(Listening, ConsumerRebalanceListener):
 
 
 class KafkaPythonReader(Reader):
-    """Its consumer."""
-
     assignors: ClassVar[dict[str, type]] = {
         "range": RangePartitionAssignor,
         "roundrobin": RoundRobinPartitionAssignor,
@@ -130,11 +124,9 @@ class KafkaPythonReader(Reader):
         self.made = self.make({"group_id": group} | settings)
 
     def make(self, settings: dict[str, Any]) -> Any:
-        """The consumer."""
         return KafkaConsumer(**SETTINGS | settings)
 
     def offsets_of(self, offsets: Mapping[Place, tuple[int, str]]) -> dict[Any, Any]:
-        """As its calls take them."""
         return {self.place_of(*place): self.offset_of(*each) for place, each in offsets.items()}
 
     def subscribe(self, *topics: str, pattern: str | None = None, told: Told | None = None) -> None:
@@ -161,7 +153,6 @@ class KafkaPythonReader(Reader):
         return self.records_of(self.made.poll(timeout_ms=int(wait_s * 1000)))
 
     def records_of(self, found: Mapping[Any, list[Any]]) -> list[Record]:
-        """The records of all partitions."""
         return [
             Record(
                 one.topic, one.partition, one.offset, one.key, one.value, one.timestamp,
@@ -213,8 +204,6 @@ def named(error: Any) -> str:
 
 
 class KafkaPythonAdmin(Admin):
-    """Its administrator."""
-
     def __init__(self, bootstrap: str) -> None:
         self.made = KafkaAdminClient(bootstrap_servers=bootstrap)
 
@@ -289,8 +278,6 @@ class KafkaPythonAdmin(Admin):
 
 
 class KafkaPython(Client):
-    """The library."""
-
     name = "kafka-python"
 
     def new_writer(self, settings: dict[str, Any]) -> Writer:

@@ -46,8 +46,6 @@ TRANSACTION_TIMEOUT_MS = 600_000
 
 @dataclass(frozen=True, order=True)
 class Seen:
-    """One record as a consumer got it."""
-
     partition: int
     offset: int
     key: bytes | None
@@ -240,7 +238,6 @@ def values_of(seen: Iterable[Seen]) -> list[str]:
 
 
 def poll_count(subscriber: Consumer, count: int) -> list:
-    """Poll until `count` records came."""
     got: list = []
     while len(got) < count:
         message = subscriber.poll(TIMEOUT_S)

@@ -59,8 +59,6 @@ NAMES = {
 
 
 class LibrdkafkaWriter(Writer):
-    """Its producer."""
-
     def __init__(self, bootstrap_servers: str, settings: dict[str, Any]) -> None:
         self.made = librdkafka.producer(bootstrap_servers, **_renamed(settings))
         if "transactional_id" in settings:
@@ -107,8 +105,6 @@ class LibrdkafkaWriter(Writer):
 
 
 class LibrdkafkaReader(Reader):
-    """Its consumer."""
-
     def __init__(self, bootstrap_servers: str, group: str | None, settings: dict[str, Any]) -> None:
         self.group = group
         self._at_once = settings.pop("max_poll_records")
@@ -205,8 +201,6 @@ def _offsets(offsets: Mapping[Place, tuple[int, str]]) -> list[TopicPartition]:
 
 
 class LibrdkafkaAdmin(Admin):
-    """Its administrator."""
-
     def __init__(self, bootstrap: str) -> None:
         self.made = librdkafka.Administrator(bootstrap)
 
@@ -313,8 +307,6 @@ def _only(asked: dict[Any, Future]) -> Any:
 
 
 class Librdkafka(Client):
-    """The library."""
-
     name = "librdkafka"
 
     def new_writer(self, settings: dict[str, Any]) -> Writer:

@@ -85,7 +85,6 @@ def work(client: Client, bootstrap: str, group: str, source: str, settings: str,
 
 
 def main() -> None:
-    """As the command line says."""
     threading.Thread(
         target=lambda: orders.extend(line.strip() for line in sys.stdin), daemon=True
     ).start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from support.core.broker_build import BrokerOnDisk, request, struct
+from support.core.broker_build import BrokerOnDisk, request
 
 from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.sasl import password_mechanism
@@ -36,7 +36,6 @@ def add_user(
     fields: dict[str, Any] | None = None,
 ) -> int:
     """Adds or changes a SCRAM user; the code of the answer."""
-    message = request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, deletions=[])
     digest = mechanism.removeprefix("SCRAM-").replace("-", "").lower()
     salted = hashlib.pbkdf2_hmac(digest, password.encode(), SALT, 4096)
     values = {
@@ -46,7 +45,7 @@ def add_user(
         "salt": SALT,
         "salted_password": salted,
     } | (fields or {})
-    message.upsertions = [struct(message, "ScramCredentialUpsertion", **values)]
+    message = request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, deletions=[], upsertions=[values])
     return broker.ask(message, 0).results[0].error_code
 
 
@@ -57,7 +56,6 @@ def log_in(
     mechanism: str = "PLAIN",
     *,
     connection_id: int = 1,
-    version: int = 2,
 ) -> Any:
     """A whole login; the last answer, which may be late."""
     answer = broker.ask(
@@ -67,7 +65,7 @@ def log_in(
     client = password_mechanism(mechanism, user, password, nonce="client")
     while not client.is_complete:
         message = request(ApiKey.SASL_AUTHENTICATE, auth_bytes=client.next_bytes())
-        key = broker.send(message, version, connection_id=connection_id)
+        key = broker.send(message, 2, connection_id=connection_id)
         if key not in broker.asked.answers:
             broker.advance(200)
         answer = broker.asked.answers[key]

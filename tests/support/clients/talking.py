@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import queue
-import subprocess
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from support.brokers.apache_kafka import die_with_parent
 from support.brokers.probe import NotReady
+from support.brokers.processes import talking
 
 CALL_TIMEOUT_S = 90
 
@@ -22,16 +21,7 @@ class Talking:
     def __init__(self, folder: Path, command: Sequence[str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._log_path = folder / "process.log"
-        with self._log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                cwd=folder,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-            )
+        self._process = talking(command, self._log_path, cwd=folder)
         self.seen: list[str] = []
         self._lines: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=self._pump, daemon=True).start()
@@ -43,23 +33,19 @@ class Talking:
         self.kill()
 
     def _pump(self) -> None:
-        assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.endswith("\n"):  # the last one of a killed process may be torn
                 self._lines.put(line.rstrip("\n"))
         self._lines.put(None)
 
-    def wait_line(
-        self, wanted: Callable[[str], bool], what: str, *, timeout_s: float = CALL_TIMEOUT_S
-    ) -> str:
+    def wait_line(self, wanted: Callable[[str], bool], what: str) -> str:
         """The next line that is `wanted`; those before it are in `seen`. NotReady otherwise."""
         while True:
             try:
-                line = self._lines.get(timeout=timeout_s)
+                line = self._lines.get(timeout=CALL_TIMEOUT_S)
             except queue.Empty:
-                raise NotReady(
-                    f"nothing for {timeout_s} s instead of {what}{self._tail()}"
-                ) from None
+                why = f"nothing for {CALL_TIMEOUT_S} s instead of {what}{self._tail()}"
+                raise NotReady(why) from None
             if line is None:
                 raise NotReady(f"ended instead of {what}{self._tail()}")
             self.seen.append(line)
@@ -82,7 +68,6 @@ class Talking:
         return dict(found)
 
     def so_far(self) -> list[str]:
-        """All whole lines until now."""
         while not self._lines.empty():
             line = self._lines.get()
             if line is not None:
@@ -91,7 +76,6 @@ class Talking:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
         return self._process.poll() is None
 
     def account(self) -> str:
@@ -104,14 +88,12 @@ class Talking:
         return f"\n{lines}\n{self._log_path.read_text(errors='replace')[-2000:]}"
 
     def tell(self, line: str) -> None:
-        """Write a line to the program's stdin."""
-        assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
 
-    def wait_end(self, *, timeout_s: float = CALL_TIMEOUT_S) -> int:
+    def wait_end(self) -> int:
         """Wait for the program's end; its exit code."""
-        return self._process.wait(timeout=timeout_s)
+        return self._process.wait(timeout=CALL_TIMEOUT_S)
 
     def terminate(self) -> int:
         """SIGTERM, as Ctrl-C does for these tools, and wait; its exit code."""
@@ -119,6 +101,5 @@ class Talking:
         return self.wait_end()
 
     def kill(self) -> None:
-        """SIGKILL, and wait until the process is gone."""
         self._process.kill()
         self._process.wait()

@@ -6,31 +6,23 @@ import socket
 import ssl
 from typing import Any
 
+from support.brokers.probe import exchange
+
 from txnlog_kafka.wire.framing import decode_response, encode_request
 from txnlog_kafka.wire.messages import APIS, ApiKey, api_of
 
 
 def asked(sock: socket.socket, key: ApiKey, version: int, **fields: Any) -> Any:
-    """The answer to one request."""
     return answer_to(sock, APIS[key].request(**fields), version)
 
 
 def answer_to(sock: socket.socket, message: Any, version: int) -> Any:
-    """The answer to this request."""
-    api = api_of(message)
-    sock.sendall(encode_request(message, version, 1, "c"))
-    head = receive(sock, 4)
-    return decode_response(api, version, receive(sock, int.from_bytes(head, "big")))
-
-
-def receive(sock: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        part = sock.recv(size - len(data))
-        if not part:
-            raise ConnectionError("closed")
-        data += part
-    return data
+    framed = encode_request(message, version, 1, "c")
+    try:
+        answer = exchange(sock, framed[4:])
+    except EOFError as closed:
+        raise ConnectionError(str(closed)) from None
+    return decode_response(api_of(message), version, answer)
 
 
 def port_in(port: int, context: ssl.SSLContext | None = None) -> socket.socket:

@@ -8,6 +8,7 @@ from typing import Any
 
 from support.core.core_process import CoreProcess
 from support.raw.raw import RawProducer
+from support.raw.requests import fetch_request, find_coordinator, produce_request, request
 
 from broker_sim.core.broker import Broker
 from broker_sim.core.config import BrokerConfig
@@ -17,7 +18,7 @@ from broker_sim.core.log.compression import NO_CODECS, Codecs
 from broker_sim.core.replica.partition import Partition
 from simulation.hosts.disk import SimDisk
 from txnlog_kafka.wire.error_codes import ErrorCode
-from txnlog_kafka.wire.messages import KNOWN_APIS, ApiKey
+from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import Record, encode_batch
 
 SMALL = {
@@ -29,22 +30,6 @@ GROUP, TRANSACTION = 0, 1
 """Kinds of keys that have a coordinator."""
 TOPIC = 2
 """Of the kinds of resources that have options."""
-
-
-def request(api_key: ApiKey, /, **fields: Any) -> Any:
-    """A request message without a version. Structs in it may be dicts of their fields."""
-    return _made(KNOWN_APIS[api_key].request, fields)
-
-
-def _made(made: Any, fields: dict[str, Any]) -> Any:
-    kinds = {each.name: each.kind for each in made.STRUCT.fields if each.struct is not None}
-    for name in kinds.keys() & fields.keys():
-        below, value = getattr(made, kinds[name]), fields[name]
-        if isinstance(value, dict):
-            fields[name] = _made(below, value)
-        elif value is not None:
-            fields[name] = [_made(below, v) if isinstance(v, dict) else v for v in value]
-    return made(**fields)
 
 
 def struct(message: Any, struct_name: str, /, **fields: Any) -> Any:
@@ -104,7 +89,6 @@ class BrokerOnDisk(CoreProcess):
         self.start()
 
     def stop(self) -> None:
-        """A clean stop."""
         self.step(Stop())
 
     def lose_power(self, seed: int = 1) -> None:
@@ -119,17 +103,14 @@ class BrokerOnDisk(CoreProcess):
 
     @property
     def broker(self) -> Broker:
-        """The core."""
         return self.core
 
     @property
     def parts(self) -> Any:
-        """Of the core."""
         return self.core.parts
 
     @property
     def membership(self) -> Any:
-        """How the broker belongs to a cluster."""
         return self.core.membership
 
     @property
@@ -144,9 +125,7 @@ class BrokerOnDisk(CoreProcess):
         return log
 
     def partition(self, topic: str = "orders", partition: int = 0) -> Partition:
-        """The replica."""
-        found: Partition = self.parts.replicas.partition(self.log(topic, partition))
-        return found
+        return self.parts.replicas.partition(self.log(topic, partition))
 
     def refuse(self, topic: str, partition: int, error: ErrorCode) -> None:
         """Until `refusals` has it no more, this process appends nothing there, and says so."""
@@ -174,8 +153,8 @@ class BrokerOnDisk(CoreProcess):
     def find_coordinators(self) -> None:
         """Have the internal topics made."""
         for key_type in (GROUP, TRANSACTION):
-            message = request(ApiKey.FIND_COORDINATOR, key_type=key_type, coordinator_keys=["any"])
-            assert self.ask(message, 4).coordinators[0].error_code == 0
+            answer = self.ask(find_coordinator(key_type, "any"), 4)
+            assert answer.coordinators[0].error_code == 0
 
     def delete_topic(self, name: str) -> int:
         """DeleteTopics for one topic; the error."""
@@ -190,7 +169,6 @@ class BrokerOnDisk(CoreProcess):
         return int(self.ask(message, 1).responses[0].error_code)
 
     def producer(self, name: str | None = "t") -> RawProducer:
-        """A client that is told every answer."""
         return RawProducer(self, name, retries=False)  # type: ignore[arg-type]
 
     def delete_records(
@@ -227,52 +205,8 @@ class BrokerOnDisk(CoreProcess):
         return answer.responses[0].partitions[0]
 
 
-def produce_request(
-    batches: dict[tuple[str, int], bytes | None],
-    acks: int = -1,
-    transactional_id: str | None = None,
-) -> Any:
-    """A Produce request with these bytes."""
-    topics = [
-        {"name": topic, "partition_data": [{"index": partition, "records": records}]}
-        for (topic, partition), records in batches.items()
-    ]
-    return request(
-        ApiKey.PRODUCE, acks=acks, timeout_ms=1000, transactional_id=transactional_id,
-        topic_data=topics,
-    )  # fmt: skip
-
-
 def offset_commit(offset: int = 1, topic: str = "orders", partition: int = 0, **fields: Any) -> Any:
     """An OffsetCommit request of a group `g` without members."""
     place = {"partition_index": partition, "committed_offset": offset}
     topics = [{"name": topic, "partitions": [place]}]
     return request(ApiKey.OFFSET_COMMIT, **{"group_id": "g", "topics": topics} | fields)
-
-
-def fetch_request(
-    topic: str,
-    offset: int = 0,
-    *,
-    partition: int = 0,
-    min_bytes: int = 1,
-    max_wait_ms: int = 500,
-    max_bytes: int = 1 << 20,
-    committed: bool = False,
-    leader_epoch: int = -1,
-    **fields: Any,
-) -> Any:
-    """A Fetch request for one partition."""
-    place = {
-        "partition": partition, "current_leader_epoch": leader_epoch, "fetch_offset": offset,
-        "partition_max_bytes": max_bytes,
-    }  # fmt: skip
-    return request(
-        ApiKey.FETCH,
-        **{"session_epoch": -1} | fields,
-        max_wait_ms=max_wait_ms,
-        min_bytes=min_bytes,
-        max_bytes=max_bytes,
-        isolation_level=int(committed),
-        topics=[{"topic": topic, "partitions": [place]}],
-    )

@@ -6,12 +6,12 @@ while: ends of sessions, expiry of offsets, of ids and of producers.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from support.raw.raw import RawProducer, message_class
+from support.raw.raw import RawProducer
 from support.raw.raw_admin import create_topics, new_topic
+from support.raw.requests import request
 from support.raw.swarm import Peer, connect
 
 from txnlog_kafka.wire.error_codes import error_name
@@ -42,8 +42,8 @@ async def _say_nothing(_peer: Peer) -> None:
 
 
 async def _ask_for_versions(peer: Peer) -> None:
-    cls = message_class(ApiKey.API_VERSIONS)
-    await peer.ask(cls(client_software_name="s", client_software_version="1"), 3)
+    names = {"client_software_name": "s", "client_software_version": "1"}
+    await peer.ask(request(ApiKey.API_VERSIONS, **names), 3)
 
 
 async def _ask_in_an_unknown_version(peer: Peer) -> None:
@@ -71,15 +71,16 @@ SAYINGS = (
 
 def come_as_topics(connection: Any, names: Sequence[str]) -> None:
     """Created, written to, and deleted."""
-    delete = message_class(ApiKey.DELETE_TOPICS)
     for start in range(0, len(names), AT_ONCE):
         some = names[start : start + AT_ONCE]
         created = create_topics(connection, *(new_topic(name, 1) for name in some))
         assert {each.error_code for each in created.values()} == {0}
         for name in some:
             come_as_producers(connection, [name], topic=name)
-        gone = [delete.DeleteTopicState(name=name, topic_id=uuid.UUID(int=0)) for name in some]
-        answer = connection.ask(delete(topics=gone, timeout_ms=30_000), 6)
+        message = request(
+            ApiKey.DELETE_TOPICS, topics=[{"name": name} for name in some], timeout_ms=30_000
+        )
+        answer = connection.ask(message, 6)
         assert {each.error_code for each in answer.responses} == {0}
 
 
@@ -114,63 +115,55 @@ def come_as_groups(connection: Any, names: Sequence[str]) -> None:
         if way in (DELETED, EXPIRED):
             _commit(connection, name, retention_ms=-1 if way == DELETED else RETENTION_MS)
             if way == DELETED:
-                answer = connection.ask(message_class(ApiKey.DELETE_GROUPS)(groups_names=[name]), 2)
+                answer = connection.ask(request(ApiKey.DELETE_GROUPS, groups_names=[name]), 2)
                 assert answer.results[0].error_code == 0
         else:
             _join(connection, name, way)
 
 
 def _commit(connection: Any, group: str, retention_ms: int) -> None:
-    cls = message_class(ApiKey.OFFSET_COMMIT)
-    topic = cls.OffsetCommitRequestTopic
-    place = topic.OffsetCommitRequestPartition(
-        partition_index=0, committed_offset=1, committed_metadata=group
-    )
-    request = cls(
+    place = {"partition_index": 0, "committed_offset": 1, "committed_metadata": group}
+    message = request(
+        ApiKey.OFFSET_COMMIT,
         group_id=group,
         generation_id_or_member_epoch=-1,
         member_id="",
         retention_time_ms=retention_ms,
-        topics=[topic(name=ORDERS, partitions=[place])],
+        topics=[{"name": ORDERS, "partitions": [place]}],
     )
-    assert connection.ask(request, 4).topics[0].partitions[0].error_code == 0
+    assert connection.ask(message, 4).topics[0].partitions[0].error_code == 0
 
 
 def _join(connection: Any, group: str, way: int) -> None:
-    join = message_class(ApiKey.JOIN_GROUP)
-    request = join(
+    message = request(
+        ApiKey.JOIN_GROUP,
         group_id=group,
         session_timeout_ms=SESSION_MS,
         rebalance_timeout_ms=SESSION_MS,
         member_id="",
         protocol_type="consumer",
-        protocols=[join.JoinGroupRequestProtocol(name="range", metadata=b"")],
+        protocols=[{"name": "range", "metadata": b""}],
     )
-    request.member_id = connection.ask(request, 5).member_id
+    message.member_id = connection.ask(message, 5).member_id
     if way == NEVER_JOINED:
         return None
-    joined = connection.ask(request, 5)
+    joined = connection.ask(message, 5)
     if error_name(joined.error_code) == "UNKNOWN_MEMBER_ID":
         # The sweep of expired offsets took the group, which had none yet, as in Kafka.
         return _join(connection, group, way)
     assert joined.error_code == 0
-    sync = message_class(ApiKey.SYNC_GROUP)
-    answer = connection.ask(
-        sync(
-            group_id=group,
-            generation_id=joined.generation_id,
-            member_id=joined.member_id,
-            assignments=[
-                sync.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"all")
-            ],
-        ),
-        3,
+    member = {"member_id": joined.member_id}
+    sync = request(
+        ApiKey.SYNC_GROUP,
+        group_id=group,
+        generation_id=joined.generation_id,
+        **member,
+        assignments=[member | {"assignment": b"all"}],
     )
-    assert answer.error_code == 0
+    assert connection.ask(sync, 3).error_code == 0
     if way == LEFT:
-        leave = message_class(ApiKey.LEAVE_GROUP)
-        members = [leave.MemberIdentity(member_id=joined.member_id, group_instance_id=None)]
-        assert connection.ask(leave(group_id=group, members=members), 4).error_code == 0
+        leave = request(ApiKey.LEAVE_GROUP, group_id=group, members=[member])
+        assert connection.ask(leave, 4).error_code == 0
     return None
 
 

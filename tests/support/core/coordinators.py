@@ -165,11 +165,9 @@ class World(BrokerOnDisk):
         assert self.call(replicas.append, log, batch, origin=origin).error is ErrorCode.NONE
 
     def stored(self, place: TopicPartition) -> list[bytes]:
-        """The batches of the log."""
         return [bytes(batch) for _, batch in self.log(*place).batches(0)]
 
     def markers(self, place: TopicPartition) -> list[TransactionMarker]:
-        """The control batches, in order."""
         found = [
             decode_marker(batch, 0, header)
             for header, batch in self.log(*place).batches(0)
@@ -184,20 +182,18 @@ class World(BrokerOnDisk):
         kind = MarkerType.COMMIT if commit else MarkerType.ABORT
         marker = TransactionMarker(producer_id, 0, kind, 0)
         sent = PartitionMarker(place, marker, 0)
-        error: ErrorCode = self.tell(self.parts.markers.append_here, sent)
-        return error
+        return self.tell(self.parts.markers.append_here, sent)
 
     # ------------------------------------------------------------------ transactions
 
     def init(self, name: str | None = "t", timeout_ms: int = 60_000, **more: Any) -> Any:
-        """InitProducerId."""
         return self.tell(self.transactions.init_producer_id, name, timeout_ms, **more)
 
     def begin(
         self, ids: Any, *places: TopicPartition, version: int = 2, name: str = "t"
     ) -> ErrorCode:
         """AddPartitionsToTxn; `ids` has producer_id and producer_epoch."""
-        error: ErrorCode = self.tell(
+        return self.tell(
             self.transactions.add_partitions,
             name,
             places or (DATA,),
@@ -205,10 +201,8 @@ class World(BrokerOnDisk):
             producer_epoch=ids.producer_epoch,
             client_transaction_version=version,
         )
-        return error
 
     def end(self, ids: Any, *, commit: bool, version: int = 2, name: str = "t") -> Any:
-        """EndTxn."""
         return self.tell(
             self.transactions.end_txn,
             name,
@@ -240,8 +234,7 @@ class World(BrokerOnDisk):
     ) -> ErrorCode:
         """OffsetCommit of partition 0."""
         asked = OffsetCommit(group_id=group_id, offsets=(OffsetToCommit(topic, 0, offset),), **more)
-        error: ErrorCode = self.tell(self.groups.offset_commit, asked)[topic, 0]
-        return error
+        return self.tell(self.groups.offset_commit, asked)[topic, 0]
 
     def commit_pending(
         self, offset: int, producer_id: int = 9, topic: str = "in", **more: Any
@@ -253,8 +246,7 @@ class World(BrokerOnDisk):
             producer_id=producer_id,
             offsets=offsets,
         )
-        error: ErrorCode = self.tell(self.groups.txn_offset_commit, asked)[topic, 0]
-        return error
+        return self.tell(self.groups.txn_offset_commit, asked)[topic, 0]
 
     def offset(
         self, group_id: str = "g", topic: str = "in", *, stable: bool = False
@@ -264,7 +256,6 @@ class World(BrokerOnDisk):
         return result.offsets[0].committed_offset, result.offsets[0].error
 
     def offsets(self, group_id: str = "g", *, stable: bool = True) -> Any:
-        """OffsetFetch of all."""
         return self.groups.offset_fetch(group_id, None, require_stable=stable).offsets
 
     def join(self, group_id: str = "g", **more: Any) -> list[Any]:
@@ -279,11 +270,10 @@ class World(BrokerOnDisk):
     def heartbeat(
         self, member_id: str, generation_id: int, instance: str | None = None
     ) -> ErrorCode:
-        error: ErrorCode = self.call(
+        return self.call(
             self.groups.heartbeat, "g", member_id=member_id, generation_id=generation_id,
             group_instance_id=instance,
         )  # fmt: skip
-        return error
 
     def leave(self, *members: LeavingMember) -> list[ErrorCode]:
         result = self.call(self.groups.leave_group, "g", members)
@@ -296,7 +286,6 @@ class World(BrokerOnDisk):
 
 
 def preset(metadata: TransactionMetadata) -> bytes:
-    """The record of a transaction, as a batch."""
     record = Record(encode_key(metadata.transactional_id), encode_value(metadata, 2), NOW_MS)
     return encode_batch([record])
 

@@ -62,8 +62,6 @@ TIMEOUTS_CHECKED_MS = 10_000
 
 @dataclass
 class Asked:
-    """One request that was sent."""
-
     api_key: ApiKey
     message: Any
     version: int
@@ -135,7 +133,6 @@ class CoreBroker(CoreContent):
         self.core.advance(now_ms - self.now_ms)
 
     def session(self, **config: int) -> Session:
-        """A client's fresh session on this clock."""
         return Session(lambda: self.now_ms, SessionConfig(**config))
 
     def script(self, api_key: ApiKey, *faults: Fault | None) -> None:
@@ -143,7 +140,6 @@ class CoreBroker(CoreContent):
         self.faults[api_key].extend(faults)
 
     def in_flight(self, node: int) -> int:
-        """The requests that this node has not handled."""
         return len(self.queues[node])
 
     def stand_still(self, duration_ms: int) -> None:
@@ -159,11 +155,9 @@ class CoreBroker(CoreContent):
     # ------------------------------------------------------------------ what was asked
 
     def apis(self) -> list[ApiKey]:
-        """The kinds of what was asked, in order."""
         return [a.api_key for a in self.asked]
 
     def requests(self, api_key: ApiKey) -> list[Any]:
-        """What was asked of one kind."""
         return [a.message for a in self.asked if a.api_key == api_key]
 
     def rounds(self) -> list[list[ApiKey]]:
@@ -174,7 +168,6 @@ class CoreBroker(CoreContent):
     # ------------------------------------------------------------------ the driver
 
     def run(self, operation: Any) -> Any:
-        """Carry an operation to its end."""
         try:
             ask = next(operation)
             while True:
@@ -270,7 +263,6 @@ class CoreBroker(CoreContent):
         return self.asked[-1]
 
     def handle(self, asked: Asked) -> Reply | Unanswered:
-        """What becomes of a request."""
         key = asked.api_key
         fault = self.faults[key].popleft() if self.faults[key] else None
         fault = fault or self.always.get(key) or Fault(applied=True, code=E.NONE)
@@ -285,7 +277,6 @@ class CoreBroker(CoreContent):
         return self.answer(asked, answer)
 
     def answer(self, asked: Asked, message: Any) -> Reply | Unanswered:
-        """What comes to the client."""
         return Reply(message, asked.version)
 
     def carry_out(self, asked: Asked) -> Any:

@@ -121,7 +121,6 @@ class CoreCluster(CoreNetwork):
     def change(
         self, topic: str = "orders", partition: int = 0, *, read: bool = True, **fields: Any
     ) -> None:
-        """Write another leader, ISR or set of replicas."""
         known = self.topics[topic]
         changed = known.partitions[partition].changed(**fields)
         partitions = (*known.partitions[:partition], changed, *known.partitions[partition + 1 :])
@@ -147,7 +146,6 @@ class CoreCluster(CoreNetwork):
                     self.change(topic.name, index, isr=isr, leader=leader, read=read)
 
     def fail(self, number: int) -> None:
-        """A broker dies."""
         self.kill(number)
         self.fall(number)
 
@@ -188,7 +186,6 @@ class CoreCluster(CoreNetwork):
         return answers
 
     def _place(self, proposal: IsrProposal) -> TopicPartition:
-        """The partition that it is about."""
         names = {topic.topic_id: topic.name for topic in self.topics.values()}
         return TopicPartition(names[proposal.topic_id], proposal.partition)
 
@@ -210,7 +207,6 @@ class CoreCluster(CoreNetwork):
             self.advance(1000)
 
     def is_settled(self, place: TopicPartition) -> bool:
-        """Whether the leader has everything replicated and decided."""
         log = self.brokers[self.leader(place)].log(*place)
         return log.last_stable_offset == log.high_watermark == log.log_end_offset
 

@@ -21,15 +21,12 @@ Offsets = dict[tuple[str, int], tuple[int, str]]
 
 
 class CoreContent:
-    """One broker on its disk."""
-
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.options = dict(options)
         self.core = BrokerOnDisk(self.options)
 
     @property
     def parts(self) -> BrokerParts:
-        """Of the broker."""
         return self.core.broker.parts
 
     def restart(self, **options: Any) -> None:
@@ -48,7 +45,6 @@ class CoreContent:
     # ------------------------------------------------------------------ topics
 
     def create_topics(self, **partitions: int) -> None:
-        """Topics with so many partitions."""
         topics = self.parts.topics
         planned = [topics.plan(name, partition_count=n) for name, n in partitions.items()]
         self.core.cause(lambda effects: topics.create_all(planned, effects))
@@ -66,9 +62,7 @@ class CoreContent:
     # ------------------------------------------------------------------ records
 
     def log_bytes(self, topic: str, partition: int) -> bytes:
-        """All batches of a log."""
         log = self.parts.logs.get(topic, partition)
-        assert log is not None
         return b"".join(data for _, data in log.batches(0))
 
     def batches(self, topic: str, partition: int) -> list[Batch]:
@@ -76,7 +70,6 @@ class CoreContent:
         return [b for b in decode_batches(self.log_bytes(topic, partition)) if b.marker is None]
 
     def values(self, topic: str, partition: int) -> list[bytes]:
-        """All values that were appended."""
         return [r.value or b"" for b in self.batches(topic, partition) for r in b.records]
 
     def committed_values(self, topic: str, partition: int) -> list[bytes]:
@@ -93,7 +86,6 @@ class CoreContent:
     # ------------------------------------------------------------------ coordinators
 
     def transaction(self, transactional_id: str) -> TransactionDescription:
-        """What the coordinator knows of it."""
         return self.parts.transactions.describe(transactional_id)
 
     def offsets(self, group_id: str) -> Offsets:

@@ -93,7 +93,6 @@ class CoreNetwork:
     # ------------------------------------------------------------------ processes
 
     def process(self, number: int) -> CoreProcess:
-        """The process of this id."""
         return self.brokers[number]
 
     @property
@@ -109,11 +108,9 @@ class CoreNetwork:
         self._lose_all(lambda asked: number in (asked.sender, asked.receiver))
 
     def start(self, number: int) -> None:
-        """A new process on the same disk."""
         self.brokers[number].start()
 
     def pause(self, number: int) -> None:
-        """The process stands still (SIGSTOP); what others send it waits."""
         self.process(number).is_paused = True
 
     def resume(self, number: int) -> None:
@@ -254,7 +251,6 @@ class CoreNetwork:
         return self.held(*place).leader
 
     def coordinator(self, topic: str, key: str) -> int:
-        """The broker that leads the key's partition."""
         count = len(self.topics[topic].partitions)
         return self.leader(TopicPartition(topic, partition_for(key, count)))
 
@@ -293,18 +289,15 @@ class CoreNetwork:
         return None if answer is None else answer.responses[0].partition_responses[0]
 
     def fetch(self, number: int, offset: int = 0, version: int = 12, **fields: Any) -> Any:
-        """A consumer's fetch; the partition's result."""
         message = fetch_request("orders", offset, max_wait_ms=0, **fields)
         return self.brokers[number].ask(message, version).responses[0].partitions[0]
 
     def state(self, number: int, name: str = "t") -> str:
-        """A transaction's state as this broker tells it, or the error."""
         message = request(ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=[name])
         (found,) = self.ask(number, message, 0).transaction_states
         return found.transaction_state if found.error_code == 0 else error_name(found.error_code)
 
     def committed(self, place: TopicPartition = ORDERS) -> list[str]:
-        """The values that a read_committed consumer gets from the leader."""
         values = self.seen(self.leader(place), place)
         assert values is not None
         return values

@@ -92,7 +92,6 @@ class CoreProcess:
         self.step(start)
 
     def step(self, item: Input) -> Step:
-        """One step, all its effects carried out."""
         return self._carry_out(self.core.step(item, self.now_ms, self.monotonic_ms))
 
     def cause(self, call: Callable[[Effects], Any]) -> Any:
@@ -199,5 +198,4 @@ class CoreProcess:
         return [trace for step in self.steps for trace in step.traces if trace.kind == kind]
 
     def disconnect(self, connection_id: int = 1) -> None:
-        """The connection is gone."""
         self.step(Disconnected(connection_id))

@@ -49,7 +49,6 @@ def filled(config: LogConfig = SMALL, *, tail: int = 4) -> LogOnDisk:
 
 
 def copied(on_disk: LogOnDisk) -> LogOnDisk:
-    """The same files and settings, to be damaged."""
     other = LogOnDisk.__new__(LogOnDisk)
     other.__dict__.update(on_disk.__dict__)
     other.disk = copy.deepcopy(on_disk.disk)
@@ -57,28 +56,25 @@ def copied(on_disk: LogOnDisk) -> LogOnDisk:
 
 
 def replace(disk: SimDisk, path: str, data: bytes) -> None:
-    """The file holds `data` now."""
     disk.apply(Truncate(path, 0))
     disk.apply(Append(path, 0, data))
 
 
 def flip(disk: SimDisk, path: str, bit: int) -> None:
-    """Change one bit of a file."""
     data = bytearray(disk.read(path, 0, disk.size_bytes(path) or 0))
     data[bit // 8] ^= 1 << bit % 8
     replace(disk, path, bytes(data))
 
 
-def bits_of(disk: SimDisk, path: str, count: int, seed: int = 0) -> Iterator[int]:
+def bits_of(disk: SimDisk, path: str, count: int) -> Iterator[int]:
     """So many bits of the file, drawn; all when there are not more."""
     total = 8 * (disk.size_bytes(path) or 0)
     if total <= count:
         return iter(range(total))
-    return iter(sorted(random.Random(seed).sample(range(total), count)))
+    return iter(sorted(random.Random(0).sample(range(total), count)))
 
 
 def batch_at(data: bytes, position: int) -> int:
-    """Where the batch that holds the byte begins."""
     return max(at for _, at in iter_batches(data) if at <= position)
 
 

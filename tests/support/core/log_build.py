@@ -57,7 +57,6 @@ class LogOnDisk:
     client_origin = AppendOrigin.CLIENT
 
     def effects(self) -> Effects:
-        """An empty collector at the present time."""
         return Effects(now_ms=self.now_ms, monotonic_ms=0)
 
     def carry_out(self, effects: Effects) -> None:
@@ -123,16 +122,13 @@ class LogOnDisk:
         self.call(self.log.remove_below_start)
 
     def append(self, data: bytes, *, origin: AppendOrigin = AppendOrigin.CLIENT) -> AppendResult:
-        """Append as the leader, in a step of its own."""
         append = self.log.append_as_leader
         return self.cause(lambda effects: append(data, origin=origin, effects=effects))
 
     def replicate(self, data: bytes) -> AppendResult:
-        """Append as a follower, in a step of its own."""
         return self.call(self.log.append_as_follower, data)
 
     def produce(self, *values: str, producer=None, transactional: bool = False) -> AppendResult:
-        """Append a batch that must be accepted."""
         result = self.append(build_batch(*values, producer=producer, transactional=transactional))
         assert result.error == ErrorCode.NONE, result
         return result
@@ -140,7 +136,6 @@ class LogOnDisk:
     def mark(
         self, producer_id: int, epoch: int, kind: str, *, coordinator_epoch: int = 0, tv: int = 1
     ) -> AppendResult:
-        """Append a marker, `commit` or `abort`."""
         marker = TransactionMarker(producer_id, epoch, MarkerType[kind.upper()], coordinator_epoch)
         append = self.log.append_marker
         return self.cause(lambda effects: append(marker, effects=effects, transaction_version=tv))
@@ -148,14 +143,12 @@ class LogOnDisk:
     def read(
         self, start_offset: int, *, committed: bool, max_bytes: int = 1 << 20, at_least_one=True
     ) -> LogRead:
-        """One fetch."""
         return self.log.read(
             start_offset, max_bytes=max_bytes, read_committed=committed,
             at_least_one_batch=at_least_one,
         )  # fmt: skip
 
     def data_of(self, read: LogRead) -> bytes:
-        """The bytes that the host would send."""
         return b"".join(self.disk.read(s.path, s.position, s.length) for s in read.slices)
 
     def consume(

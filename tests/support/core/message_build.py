@@ -39,7 +39,6 @@ def one_value(holder: Any, field: Field, version: int, rng: random.Random) -> An
 
 
 def scalar(kind: str, rng: random.Random) -> Any:
-    """A plain value of one of the protocol's types."""
     if kind == "bool":
         return rng.random() < 0.5
     if kind == "string":

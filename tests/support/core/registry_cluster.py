@@ -29,8 +29,6 @@ _STARTS = itertools.count()
 
 
 class RegistryCluster(CoreNetwork):
-    """See the module."""
-
     def __init__(self, count: int = 3, **config: Any) -> None:
         self.registry_disk = SimDisk()
         self.start_registry()
@@ -91,7 +89,6 @@ class RegistryCluster(CoreNetwork):
         return self.ask(number, message, 7).topics[0]
 
     def delete_topic(self, number: int, name: str) -> None:
-        """By a client of the broker."""
         message = request(ApiKey.DELETE_TOPICS, timeout_ms=1_000, topic_names=[name])
         assert self.ask(number, message, 5).responses[0].error_code == 0
 
@@ -120,8 +117,7 @@ class RegistryCluster(CoreNetwork):
 
     @property
     def topics(self) -> Mapping[str, Topic]:
-        found: Mapping[str, Topic] = self.controller().parts.image.topics
-        return found
+        return self.controller().parts.image.topics
 
     def check_healed(self) -> None:
         """One controller, one image, all serve, all partitions are led with a full ISR."""

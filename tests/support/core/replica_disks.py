@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from broker_sim.core.controller.registrations import PartitionRegistration
-from broker_sim.core.effects import (
-    Append,
-)
+from broker_sim.core.effects import Append
 from simulation.checkers.metadata_oracle import MetadataOracle
 from simulation.checkers.replica_oracle import ReplicaLogs, ReplicaOracle
 from simulation.hosts.disk import SimDisk
-from txnlog_kafka.wire.records import (
-    Record,
-    encode_batch,
-    stamp_offsets,
-)
+from txnlog_kafka.wire.records import Record, encode_batch, stamp_offsets
 
 DIRECTORY = "t-0"
-
-
 PATH, LATER = f"{DIRECTORY}/0.log", f"{DIRECTORY}/1.log"
 
 
@@ -28,8 +20,6 @@ def batch(base_offset, value=b"v", leader_epoch=0):
 
 
 class Replicas:
-    """Disks of brokers with their witnesses."""
-
     def __init__(self, count=2, prefix="b"):
         self.logs = ReplicaLogs()
         self.logs.in_sync = lambda _: tuple(self.disks)

@@ -51,7 +51,6 @@ class Controlled:
         return self.apply(self.control.broker_up(registration))
 
     def down(self, broker: int) -> int:
-        """The broker is not up any more."""
         return self.apply(self.control.broker_down(broker))
 
     def change(self, *isr: int, partition: int = 0, **fields: Any) -> IsrChange:

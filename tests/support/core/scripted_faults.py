@@ -48,7 +48,6 @@ def applied_but(code: int) -> Fault:
 
 @functools.cache
 def closed_broker() -> BrokerOnDisk:
-    """One that lets nobody do anything."""
     return BrokerOnDisk({"authorizer.class.name": AUTHORIZER})
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from support.lives.transaction_reference import Reference
+from support.raw.requests import made_of
 
 from txnlog_kafka.operations.effects import Call, Reply
 from txnlog_kafka.wire.error_codes import ErrorCode as E
@@ -27,7 +28,6 @@ NOT_COMMITTED = (-1, "")
 
 
 def version_of(call: Call) -> int:
-    """The version that a request is sent at."""
     newest = api_of(call.message).version_max
     return newest if call.version_max is None else min(newest, call.version_max)
 
@@ -39,21 +39,6 @@ def carry_out(broker: Reference, call: Call) -> Reply:
     answer = made_of(api.response, _ANSWERS[api.key](broker, message, version))
     frame = encode_response(api.key, version, 1, answer)
     return Reply(decode_response(api, version, frame[4:]), version)
-
-
-def made_of(struct_class: Any, fields: dict[str, Any]) -> Any:
-    """The struct with these fields; the structs in them, which are in lists, are dicts as well."""
-    classes = {
-        field.name: getattr(struct_class, field.kind)
-        for field in struct_class.STRUCT.fields
-        if field.struct is not None
-    }
-    return struct_class(
-        **{
-            name: [made_of(classes[name], each) for each in value] if name in classes else value
-            for name, value in fields.items()
-        }
-    )
 
 
 def _api_versions(broker: Reference, _message: Any, _version: int) -> dict[str, Any]:

@@ -45,11 +45,9 @@ class BrokerAutomaton:
         return step
 
     def undecided(self, number: int) -> list[str]:
-        """The transactional ids whose markers are missing."""
         return self._undecided[number]
 
     def complete(self, number: int, name: str) -> int:
-        """Write a transaction's markers."""
         return self._changed(number, name, Reference.mark)
 
     def time_out(self, number: int, name: str) -> int:

@@ -74,8 +74,6 @@ class State(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One choice: who, and what happens to the ask."""
-
     actor: str
     kind: str
     ask: Any
@@ -87,8 +85,6 @@ class Violated(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Explored:
-    """How much was seen."""
-
     states: int
     steps: int
     ends: int

@@ -10,23 +10,20 @@ import base64
 import fcntl
 import http.client
 import json
-import shutil
 import subprocess
 import tarfile
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from support.brokers.apache_kafka import (
-    DEPENDENCY_PLUGIN,
-    MAVEN_TIMEOUT_S,
     REPOSITORY,
     START_TIMEOUT_S,
     Unavailable,
-    die_with_parent,
+    copy_artifact,
 )
-from support.brokers.probe import free_ports, wait_until
+from support.brokers.probe import free_ports
+from support.brokers.processes import Server
+from support.sockets.http_server import Answering, HttpServer
 
 VERSION = "2.6.13.Final"
 """The last that runs on Java 17."""
@@ -48,17 +45,11 @@ def apicurio_home() -> Path:
 
 
 def _fetch() -> None:
-    if shutil.which("mvn") is None:
-        raise Unavailable("Apicurio Registry is not here: `mvn` is not installed")
     artifact = f"io.apicurio:apicurio-registry-app:{VERSION}:tar.gz:all"
-    command = ["mvn", "-q", "-B", f"{DEPENDENCY_PLUGIN}:copy", f"-Dartifact={artifact}"]
-    done = subprocess.run(
-        [*command, f"-DoutputDirectory={HOME}"],
-        check=False, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S,
-    )  # fmt: skip
+    said = copy_artifact("Apicurio Registry", artifact, HOME)
     archive = HOME / f"apicurio-registry-app-{VERSION}-all.tar.gz"
     if not archive.exists():
-        raise Unavailable(f"Apicurio Registry is not to be had: {done.stdout[:300]}")
+        raise Unavailable(f"Apicurio Registry is not to be had: {said}")
     with tarfile.open(archive) as packed:
         # Python before 3.11.4 (Debian 12 has 3.11.2) has no extraction filters.
         packed.extraction_filter = getattr(tarfile, "data_filter", None)
@@ -67,21 +58,21 @@ def _fetch() -> None:
     (HOME / "complete").touch()
 
 
-class Apicurio:
-    """One server, over HTTP and HTTPS. A context manager; its certificate is for 127.0.0.1."""
+class Apicurio(Server):
+    """One server, over HTTP and HTTPS; its certificate is for 127.0.0.1."""
+
+    what = "Apicurio Registry"
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.port, self.tls_port = free_ports(2)
+        super().__init__(folder)
+        (self.tls_port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{self.port}{API}"
         self.tls_url = f"https://127.0.0.1:{self.tls_port}{API}"
         self.certificate = folder / "registry.pem"
 
-    def __enter__(self) -> Apicurio:
-        home, store = (
-            apicurio_home(),
-            make_certificate(self._folder / "store.p12", self.certificate),
-        )
+    def _command(self) -> list[str]:
+        home = apicurio_home()
+        store = make_certificate(self._folder / "store.p12", self.certificate)
         options = {
             "quarkus.http.host": "127.0.0.1",
             "quarkus.http.port": str(self.port),
@@ -91,18 +82,7 @@ class Apicurio:
         }
         command = ["java", "-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         command += [f"-D{name}={value}" for name, value in options.items()]
-        command += ["-jar", str(home / f"apicurio-registry-app-{VERSION}-runner.jar")]
-        with (self._folder / "registry.log").open("wb") as log:
-            self._process = subprocess.Popen(
-                command, stdout=log, stderr=log, cwd=self._folder,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-            )  # fmt: skip
-        wait_until(self._answers, "Apicurio Registry answers", timeout_s=START_TIMEOUT_S)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
+        return [*command, "-jar", str(home / f"apicurio-registry-app-{VERSION}-runner.jar")]
 
     def _answers(self) -> bool:
         try:
@@ -117,7 +97,6 @@ class Apicurio:
         return json.loads(answer)["id"]
 
     def subjects(self) -> list[str]:
-        """The names of all."""
         return json.loads(ask(self.port, "GET", "/subjects")[1])
 
 
@@ -145,46 +124,27 @@ def make_certificate(store: Path, certificate: Path) -> Path:
     return store
 
 
-class PasswordProxy:
-    """Passes on to a server what comes with this user and password. A context manager."""
+class PasswordProxy(HttpServer):
+    """Passes on to a server what comes with this user and password."""
 
     def __init__(self, port: int, user_info: str) -> None:
         self.asked: list[str] = []
         wanted = f"Basic {base64.b64encode(user_info.encode()).decode()}"
         asked = self.asked
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
+        class Handler(Answering):
+            def do_GET(self) -> None:  # noqa: N802 - http.server's name
                 asked.append(self.path)
                 if self.headers.get("Authorization") != wanted:
-                    self._reply(401, b"{}")
+                    self.reply(401, b"{}")
                     return
-                size = int(self.headers.get("Content-Length", 0))
                 connection = http.client.HTTPConnection("127.0.0.1", port, timeout=START_TIMEOUT_S)
                 headers = {"Content-Type": CONTENT_TYPE}
-                connection.request(self.command, API + self.path, self.rfile.read(size), headers)
+                connection.request(self.command, API + self.path, self.body(), headers)
                 answer = connection.getresponse()
-                self._reply(answer.status, answer.read())
+                self.reply(answer.status, answer.read())
                 connection.close()
 
             do_POST = do_GET  # noqa: N815 - http.server's name
 
-            def _reply(self, status: int, body: bytes) -> None:
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                """Quiet."""
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> PasswordProxy:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(Handler)

@@ -22,11 +22,11 @@ from support.brokers.apache_kafka import (
     JVM_OPTIONS,
     REPOSITORY,
     Unavailable,
-    die_with_parent,
     jars,
     shared_classes,
 )
 from support.brokers.probe import NotReady
+from support.brokers.processes import talking
 from support.clients.talking import CALL_TIMEOUT_S
 
 SOURCES = Path(__file__).with_name("java")
@@ -69,7 +69,6 @@ class Done:
 
     @property
     def lines(self) -> list[str]:
-        """The lines of stdout that are not empty."""
         return [line for line in self.out.splitlines() if line.strip()]
 
     @property
@@ -144,15 +143,7 @@ class JavaHost:
     def _start(self) -> JavaGateway:
         # What tools write to temporary files goes with the session's folder.
         command = [*java_command(), f"-Djava.io.tmpdir={self._folder}", "py4j.GatewayServer"]
-        with (self._folder / "java.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command, "--enable-auth", "0"],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-            )
-        assert self._process.stdout is not None
+        self._process = talking([*command, "--enable-auth", "0"], self._folder / "java.log")
         port, token = (self._process.stdout.readline().strip() for _ in range(2))
         parameters = GatewayParameters(port=int(port), auth_token=token, auto_convert=True)
         self._gateway = JavaGateway(gateway_parameters=parameters)
@@ -167,7 +158,6 @@ class JavaHost:
     ) -> Done:
         """Run a main method to its end. A call that hangs ends the JVM and raises NotReady."""
         tools, process = self.java.Tools, self._process
-        assert process is not None
         stopper = threading.Timer(timeout_s, process.kill)
         stopper.start()
         try:
@@ -188,7 +178,6 @@ class JavaHost:
         return done
 
     def stop(self) -> None:
-        """End the JVM."""
         if self._process is not None and self._gateway is not None:
             self._gateway.close()
             self._process.kill()

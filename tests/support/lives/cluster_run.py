@@ -38,11 +38,9 @@ class ClusterRun:
         return self.rng.choice(self.working).node_id if self.working else None
 
     def _drawn(self, of: Sequence[Exchange]) -> list[Exchange]:
-        can_pass = [a for a in of if self.works(a.sender) and self._receives(a)]
+        brokers = self.cluster.brokers
+        can_pass = [a for a in of if self.works(a.sender) and not brokers[a.receiver].is_paused]
         return self.rng.sample(can_pass, len(can_pass))
-
-    def _receives(self, asked: Exchange) -> bool:
-        return not self.cluster.brokers[asked.receiver].is_paused
 
     def deliver(self) -> None:
         waiting = [asked for asked in self.cluster.sent if asked.key is None]
@@ -87,7 +85,6 @@ class ClusterRun:
         self.cluster.fall(number, self.rng.choice, read=False)
 
     def rise(self, number: int) -> None:
-        """One that has fallen comes back."""
         self.cluster.resume(number)
         self.cluster.rise(number)
 

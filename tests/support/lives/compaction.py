@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import random
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from typing import Any
 
 from support.core.log_build import LogOnDisk, deliver
+from support.lives.listed_log import Batch, Model
 
 from broker_sim.core.effects import Effects
 from broker_sim.core.log import AppendOrigin, LogConfig
@@ -26,16 +28,17 @@ COMPACTED = LogConfig(
 WIDE = CleanerLimits(step_bytes=1 << 20, keys_max=1 << 20)
 Pair = tuple[str, str | None]
 """Key and value; a value of None is a tombstone."""
+Identity = tuple[int, int, int]
+"""Producer id, epoch, base sequence."""
 
 
 def keyed_batch(
     pairs: list[Pair],
     *,
-    producer: tuple[int, int, int] | None = None,
+    producer: Identity | None = None,
     transactional: bool = False,
     timestamp: int,
 ) -> bytes:
-    """One batch; `producer` is (producer id, epoch, base sequence)."""
     producer_id, producer_epoch, base_sequence = producer or (-1, -1, -1)
     return records.encode_batch(
         [
@@ -49,38 +52,11 @@ def keyed_batch(
     )
 
 
-@dataclass
-class Written:
-    """What a naive log holds: every record, and what became of its transaction."""
-
-    pairs: dict[int, Pair] = field(default_factory=dict)
-    """By offset."""
-    state: dict[int, str] = field(default_factory=dict)
-    """Of each offset with a record: open, committed, aborted."""
-    open: dict[int, list[int]] = field(default_factory=dict)
-    """Offsets of the undecided transaction, by producer id."""
-
-    def committed(self, below: int) -> dict[int, Pair]:
-        """What a read_committed reader may see below an offset."""
-        return {
-            at: pair
-            for at, pair in self.pairs.items()
-            if at < below and self.state[at] == "committed"
-        }
-
-    def latest(self, below: int) -> dict[str, tuple[int, str]]:
-        """The last (offset, value) of each key that was not deleted."""
-        found: dict[str, tuple[int, str | None]] = {}
-        for at, (key, value) in sorted(self.committed(below).items()):
-            found[key] = (at, value)
-        return {key: (at, value) for key, (at, value) in found.items() if value is not None}
-
-
 class CompactedLog(LogOnDisk):
     """Appends go to the log and to the list; cleaning only to the log."""
 
     def __init__(self, config: LogConfig = COMPACTED, *, disk: SimDisk | None = None) -> None:
-        self.written = Written()
+        self.model = Model([])
         self.sequences: dict[tuple[int, int], int] = {}
         self.cleaned_to: int | None = None
         super().__init__(config, disk=disk)
@@ -99,32 +75,31 @@ class CompactedLog(LogOnDisk):
         )
         result = self.append(data, origin=AppendOrigin.CLIENT)
         assert result.error is ErrorCode.NONE, result
-        for at, pair in enumerate(pairs, result.base_offset):
-            self.written.pairs[at] = pair
-            self.written.state[at] = "open" if transactional else "committed"
-            if transactional:
-                self.written.open.setdefault(producer_id, []).append(at)
+        self.wrote(result.base_offset, pairs, producer, transactional=transactional)
         return result.base_offset
 
     def end(self, producer_id: int, kind: str, epoch: int = 0) -> int:
-        """Append a marker, `commit` or `abort`; its offset."""
         effects = self.effects()
         marker = TransactionMarker(producer_id, epoch, MarkerType[kind.upper()], 0)
         result = self.log.append_marker(marker, effects=effects)
         assert result.error is ErrorCode.NONE, result
         self.carry_out(effects)
-        for at in self.written.open.pop(producer_id, []):
-            self.written.state[at] = "committed" if kind == "commit" else "aborted"
+        self.wrote(result.base_offset, ("",), (producer_id, epoch, -1), marker=kind)
         return result.base_offset
 
+    def wrote(
+        self, base: int, values: Sequence[Any], producer: Identity | None = None, **more: Any
+    ) -> None:
+        """A batch joins the list."""
+        batch = Batch(base, tuple(values), self.now_ms, 0, producer, **more)
+        self.model.batches.append(batch)
+
     def roll(self) -> None:
-        """Close the active segment."""
         self.call(self.log.roll)
 
     # ------------------------------------------------------------------ cleaning
 
     def begin_cleaning(self, limits: CleanerLimits = WIDE) -> Cleaning | None:
-        """A round, None when nothing is dirty."""
         plan = self.log.find_cleanable(self.cleaned_to, self.now_ms)
         return self.log.start_cleaning(plan, limits) if plan.is_due(self.config) else None
 
@@ -143,10 +118,9 @@ class CompactedLog(LogOnDisk):
 
     def copy(self) -> CompactedLog:
         """The same files for another life of the broker, which is not begun."""
-        other = CompactedLog.__new__(CompactedLog)
-        other.__dict__.update(self.__dict__)
+        other = copy.copy(self)
         other.disk = copy.deepcopy(self.disk)
-        other.written = copy.deepcopy(self.written)
+        other.model = self.model.copy()
         other.sequences = dict(self.sequences)
         return other
 
@@ -162,34 +136,39 @@ class CompactedLog(LogOnDisk):
             data = self.data_of(read)
             if not data:
                 return found
-            for header, at, _ in _batches(data, read):
-                found |= {k: v for k, v in at.items() if k >= position}
+            delivered = {header.base_offset: values for header, values in deliver(data, read)}
+            for header, at in records.iter_batches(data):
+                if delivered[header.base_offset]:
+                    for record in records.decode_records(data, at, header):
+                        if record.record_offset >= position:
+                            found[record.record_offset] = _pair(record)
                 position = max(position, header.next_offset)
 
     def check(self) -> None:
         """Readers of both isolation levels see what the list says, but for what may be gone."""
-        stable = self.log.last_stable_offset
-        opened = [offsets[0] for offsets in self.written.open.values()]
-        assert stable == min(opened, default=self.log.high_watermark)
-        seen = self.consume_pairs()
-        allowed = self.written.committed(stable)
-        assert {at: allowed.get(at) for at in seen} == seen
-        assert _latest(seen) == self.written.latest(stable)
-        everything = self.consume_pairs(committed=False)
-        assert {at: self.written.pairs.get(at) for at in everything} == everything
-        assert set(seen) <= set(everything)
+        model, log = self.model, self.log
+        model.start, model.high_watermark = log.log_start_offset, log.high_watermark
+        assert log.last_stable_offset == model.last_stable_offset()
+        seen = {}
+        for committed in (True, False):
+            allowed = dict(model.records(committed=committed))
+            seen[committed] = self.consume_pairs(model.start, committed=committed)
+            assert {at: allowed.get(at) for at in seen[committed]} == seen[committed]
+        assert _latest(seen[True]) == self.latest()
+        assert set(seen[True]) <= set(seen[False])
+
+    def latest(self) -> dict[str, tuple[int, str]]:
+        """The last committed (offset, value) of each key that was not deleted."""
+        return _latest(dict(self.model.records(committed=True)))
 
     def disk_names(self) -> list[str]:
-        """Files of the log that are not in place."""
         return [n for n in self.disk.list("t-0") if n.endswith((".cleaned", ".swap"))]
 
     def log_bytes(self) -> int:
-        """Of all log files on disk."""
         names = [n for n in self.disk.list("t-0") if n.endswith(".log")]
         return sum(self.disk.size_bytes(f"t-0/{n}") or 0 for n in names)
 
     def batches(self) -> list[tuple[records.BatchHeader, bytes]]:
-        """All batches, from the files."""
         return list(self.log.batches(0))
 
 
@@ -201,12 +180,10 @@ def compact(log: CompactedLog) -> None:
 
 
 def headers(log: CompactedLog) -> list[records.BatchHeader]:
-    """Of all batches, in order."""
     return [header for header, _ in log.batches()]
 
 
 def bases(log: CompactedLog) -> list[int]:
-    """The base offsets of the segments on disk, in order."""
     return [int(n[:20]) for n in log.disk.list("t-0") if n.endswith(".log")]
 
 
@@ -223,19 +200,10 @@ def draw(rng: random.Random, keys: int = 5) -> Pair:
 
 
 def _latest(seen: dict[int, Pair]) -> dict[str, tuple[int, str]]:
-    found: dict[str, tuple[int, str | None]] = {}
-    for at, (key, value) in sorted(seen.items()):
-        found[key] = (at, value)
+    found = {key: (at, value) for at, (key, value) in sorted(seen.items())}
     return {key: (at, value) for key, (at, value) in found.items() if value is not None}
 
 
-def _batches(data: bytes, read):
-    """(header, pairs by offset, bytes) of each batch, as the client's rule delivers them."""
-    delivered = {header.base_offset: values for header, values in deliver(data, read)}
-    for header, at in records.iter_batches(data):
-        pairs: dict[int, Pair] = {}
-        if delivered[header.base_offset]:
-            for record in records.decode_records(data, at, header):
-                value = None if record.value is None else record.value.decode()
-                pairs[record.record_offset] = ((record.key or b"").decode(), value)
-        yield header, pairs, data[at : at + header.size_bytes]
+def _pair(record: Record) -> Pair:
+    value = None if record.value is None else record.value.decode()
+    return (record.key or b"").decode(), value

@@ -13,8 +13,6 @@ TRANSACTIONAL = (7, 8)
 
 
 class Story:
-    """Draws what happens next from a seed."""
-
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.log = CompactedLog()
@@ -54,8 +52,14 @@ class Story:
 
 
 def state_of(log: CompactedLog) -> tuple:
-    last = [(v.producer_id, v.producer_epoch, v.last_sequence) for v in log.log.producers()]
-    return log.log.log_end_offset, log.log.last_stable_offset, last, log.consume_pairs()
+    return (
+        log.log.log_end_offset, log.log.last_stable_offset, known(log), log.consume_pairs(),
+    )  # fmt: skip
+
+
+def known(log: CompactedLog) -> list[tuple[int, int, int]]:
+    """Producer id, epoch and last sequence of each producer."""
+    return [(v.producer_id, v.producer_epoch, v.last_sequence) for v in log.log.producers()]
 
 
 def tell_story(seed: int, count: int) -> None:
@@ -121,14 +125,13 @@ def lose_snapshots(log: CompactedLog) -> None:
 
 def survive(crashed: CompactedLog, rng: random.Random) -> None:
     """Start again, perhaps crash while starting, and compact on."""
-    known = [(v.producer_id, v.producer_epoch, v.last_sequence) for v in crashed.log.producers()]
+    before = known(crashed)
     effects = start_effects(crashed)
     carry_out_some(effects, crashed.disk, rng.randint(0, len(effects.storage)))
     crashed.load(clean=False)
     assert crashed.disk_names() == []
     crashed.check()
-    found = [(v.producer_id, v.producer_epoch, v.last_sequence) for v in crashed.log.producers()]
-    assert found == known
+    assert known(crashed) == before
     crashed.clean()
     crashed.check()
     crashed.restart("kill")

@@ -37,8 +37,6 @@ class Joined:
 
 @dataclass
 class Synced:
-    """An answer to SyncGroup."""
-
     error: ErrorCode
     assignment: bytes = b""
 
@@ -131,7 +129,6 @@ class GroupModel:
         generation: int,
         assignments: dict[str, bytes],
     ) -> None:
-        """SyncGroup."""
         error = self.check(member_id, instance)
         if error is E.NONE and generation != self.generation:
             error = E.ILLEGAL_GENERATION
@@ -162,7 +159,6 @@ class GroupModel:
             self._release_sync(each, Synced(E.NONE, each.assignment))
 
     def heartbeat(self, member_id: str, instance: str | None, generation: int) -> ErrorCode:
-        """Heartbeat."""
         error = self.check(member_id, instance)
         if error is E.NONE and generation != self.generation:
             error = E.ILLEGAL_GENERATION
@@ -297,7 +293,6 @@ class GroupModel:
     # ------------------------------------------------------------------ parts
 
     def check(self, member_id: str, instance: str | None) -> ErrorCode:
-        """Whether this is a member, and with this instance."""
         if instance is not None:
             holder = self._holder(instance)
             if holder is None:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from support.brokers.probe import pause
+from support.brokers.probe import pause, read_exactly
 from support.core.broker_build import BrokerOnDisk, request
 from support.harness.transcripts import digest
 from support.raw.raw import Connection
@@ -72,27 +72,17 @@ class Wire(Connection):
         self._waiting = (api_of(message), version)
 
     def receive(self) -> Any:
-        """The answer, when it comes."""
         assert self._waiting is not None
-        (size,) = struct.unpack(">i", self._read(4))
-        answer = self._read(size)
+        try:
+            (size,) = struct.unpack(">i", read_exactly(self.socket, 4))
+            answer = read_exactly(self.socket, size)
+        except (TimeoutError, EOFError) as error:
+            raise AssertionError(f"Apache Kafka, asked {self._waiting}: {error}") from None
         assert struct.unpack_from(">i", answer) == (self._correlation_id,)
         (api, version), self._waiting = self._waiting, None
         return decode_response(api, version, answer)
 
-    def _read(self, count: int) -> bytes:
-        data = b""
-        while len(data) < count:
-            try:
-                chunk = self.socket.recv(count - len(data))
-            except TimeoutError:
-                raise AssertionError(f"Apache Kafka does not answer {self._waiting}") from None
-            assert chunk, f"Apache Kafka closed the connection, asked {self._waiting}"
-            data += chunk
-        return data
-
     def has_answer(self) -> bool:
-        """Whether something came already."""
         return bool(select.select([self.socket], [], [], 0)[0])
 
 
@@ -152,7 +142,6 @@ class Pair:
         """Of ours alone: how long the transcript was when Kafka chose another leader."""
 
     def close(self) -> None:
-        """Give up all connections."""
         for wire in self._wires.values():
             wire.socket.close()
 
@@ -167,14 +156,12 @@ class Pair:
             self._wires.pop(connection).socket.close()
 
     def wire(self, connection: str) -> Wire:
-        """Kafka's end."""
         assert self._port is not None
         if connection not in self._wires:
             self._wires[connection] = Wire(self._port)
         return self._wires[connection]
 
     def is_waiting(self, connection: str) -> bool:
-        """Whether an answer is awaited on it."""
         return connection in self._parked
 
     # ------------------------------------------------------------------ ask

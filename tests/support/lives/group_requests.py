@@ -133,12 +133,10 @@ def _topic(names: Names, topic: str, *, by_id: bool) -> dict[str, Any]:
 
 
 def index_of(name: str) -> int:
-    """The number in a plain member id."""
     return int(name.removeprefix("<member ").removesuffix(">"))
 
 
 def codes(answer: Any) -> list[int]:
-    """All error codes in a plain answer."""
     if isinstance(answer, list):
         return [code for each in answer for code in codes(each)]
     if not isinstance(answer, dict):

@@ -47,8 +47,6 @@ PROTOCOLS = (
 
 @dataclass
 class Member:
-    """What one client knows."""
-
     name: str
     instance: str | None
     protocols: list[tuple[str, bytes]]
@@ -189,7 +187,6 @@ class Sequence:
     # ------------------------------------------------------------------ members
 
     def any_join(self) -> None:
-        """A JoinGroup that may be odd."""
         rng = self.rng
         idle = [each for each in self.members if not self.pair.is_waiting(each.name)]
         member = rng.choice(idle)
@@ -209,7 +206,6 @@ class Sequence:
             self.join(member, session_timeout_ms=rng.choice((0, 5_999, 1_800_001)))
 
     def join(self, member: Member, /, **odd: Any) -> None:
-        """JoinGroup."""
         version = odd.pop("version", member.version)
         fields = {
             "member": member.index,
@@ -226,7 +222,6 @@ class Sequence:
         return index is None or index not in sending
 
     def any_sync(self) -> None:
-        """A SyncGroup that may be odd."""
         rng = self.rng
         idle = [each for each in self.members if not self.pair.is_waiting(each.name)]
         member = rng.choice(idle)
@@ -273,8 +268,6 @@ class Sequence:
     def heartbeat(
         self, member: Member, *, connection: str = "", drift: int = 0, instance: Any = "own"
     ) -> None:
-        """Heartbeat."""
-
         def make(names: Names) -> Any:
             return request(
                 K.HEARTBEAT,
@@ -324,7 +317,6 @@ class Sequence:
     # ------------------------------------------------------------------ offsets
 
     def any_commit(self) -> None:
-        """OffsetCommit of anybody."""
         rng = self.rng
         if rng.random() < 0.3:
             self.commit(None)
@@ -360,7 +352,6 @@ class Sequence:
         return {place: self.rng.randrange(100) for place in sorted(chosen)}
 
     def any_fetch(self) -> None:
-        """OffsetFetch in any version."""
         rng = self.rng
         version = rng.choice((1, 2, 5, 7, 8, 9, 10))
         topics = rng.choice((None, ["orders"], ["orders", "nowhere"]))
@@ -374,7 +365,6 @@ class Sequence:
         )
 
     def any_delete(self) -> None:
-        """OffsetDelete."""
         topics = self.rng.choice((["orders"], ["other", "nowhere"], ["orders", "other"]))
         self.ask(ADMIN, lambda _: delete_request(self.group, topics), 0)
 

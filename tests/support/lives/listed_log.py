@@ -9,6 +9,7 @@ import copy
 import dataclasses
 import random
 from dataclasses import dataclass
+from typing import Any
 
 from support.core.log_build import SMALL, LogOnDisk, build_batch
 
@@ -29,7 +30,7 @@ class Batch:
     """One batch of the list; `marker` is `commit` or `abort`."""
 
     base: int
-    values: tuple[str, ...]
+    values: tuple[Any, ...]
     timestamp: int
     leader_epoch: int
     producer: tuple[int, int, int] | None = None
@@ -104,16 +105,18 @@ class Model:
         ]
         return min([self.high_watermark, *firsts])
 
-    def records(self, *, committed: bool) -> list[tuple[int, str]]:
-        end = self.last_stable_offset() if committed else self.high_watermark
-        aborted = [txn for txn in self.transactions() if txn.aborted]
+    def records(self, *, committed: bool, end: int | None = None) -> list[tuple[int, Any]]:
+        """Offsets and values that a reader may be given, below an offset or what is stable."""
+        if end is None:
+            end = self.last_stable_offset() if committed else self.high_watermark
+        hidden = [txn for txn in self.transactions() if txn.aborted or txn.marker is None]
         return [
             (offset, value)
             for batch in self.batches
             if not batch.marker
             for offset, value in enumerate(batch.values, batch.base)
             if self.start <= offset < end
-            and not (committed and batch.transactional and _within(batch, aborted))
+            and not (committed and batch.transactional and _within(batch, hidden))
         ]
 
     def producers(self) -> tuple[ProducerStateView, ...]:
@@ -152,12 +155,13 @@ class Model:
         return None
 
 
-def _within(batch: Batch, aborted: list[Transaction]) -> bool:
+def _within(batch: Batch, hidden: list[Transaction]) -> bool:
     return any(
         batch.producer is not None
         and txn.producer_id == batch.producer[0]
-        and txn.first <= batch.base < (txn.marker or 0)
-        for txn in aborted
+        and txn.first <= batch.base
+        and (txn.marker is None or batch.base < txn.marker)
+        for txn in hidden
     )
 
 
@@ -316,7 +320,6 @@ class ListedLog(LogOnDisk):
         self.done(self.effects())
 
     def append_bytes(self, data: bytes) -> AppendResult:
-        """As the leader."""
         return LogOnDisk.append(self, data)
 
     def _replicate(self, data: bytes, effects: Effects) -> int:

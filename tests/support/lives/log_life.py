@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from dataclasses import dataclass
 
 from support.core.damage import BASE_OFFSET_BYTES, consume_until_damage, copied, flip
-from support.lives.compaction import COMPACTED, CompactedLog, Pair, draw, keyed_batch
+from support.lives.compaction import COMPACTED, CompactedLog, draw, keyed_batch
+from support.lives.listed_log import Model
 
 from broker_sim.core.effects import Delete, Effects, Flush, Truncate, WriteFile
 from broker_sim.core.log import AppendOrigin
@@ -26,25 +26,11 @@ PRODUCERS = (7, 8, 9)
 RECOVERY_POINT, LOG_START, CLEANED = "recovery-point", "log-start", "cleaned"
 
 
-@dataclass(frozen=True)
-class Event:
-    """One batch that was appended; `marker` is `commit` or `abort`."""
-
-    offset: int
-    end: int
-    pairs: tuple[Pair, ...] = ()
-    producer: tuple[int, int, int] | None = None
-    """Producer id, epoch, base sequence."""
-    transactional: bool = False
-    marker: str | None = None
-
-
 class LogLife(CompactedLog):
     """Draws what happens from a seed; `act` does one thing and checks what is then there."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.events: list[Event] = []
         self.durable = 0
         """All below it was flushed."""
         self.epochs = dict.fromkeys(PRODUCERS, 0)
@@ -84,8 +70,11 @@ class LogLife(CompactedLog):
         assert not kinds & {"damaged-file", "corrupt-snapshot"}, effects.traces
         assert self.disk_names() == []
         assert self.log.log_end_offset >= self.durable, "what was flushed is lost"
-        self.events = [e for e in self.events if e.end <= self.log.log_end_offset]
-        assert self.log.log_end_offset == (self.events[-1].end if self.events else 0)
+        self._keep_below(self.log.log_end_offset)
+        assert self.log.log_end_offset == self.model.end
+
+    def _keep_below(self, end_offset: int) -> None:
+        self.model.batches = [e for e in self.model.batches if e.end <= end_offset]
 
     def _load(self, effects: Effects) -> None:
         cleaned = self.number(CLEANED)
@@ -155,16 +144,14 @@ class LogLife(CompactedLog):
             return
         assert result.error is ErrorCode.NONE, result
         assert not result.duplicate
-        self.events.append(
-            Event(result.base_offset, result.last_offset + 1, pairs, producer, transactional)
-        )
+        self.wrote(result.base_offset, pairs, producer, transactional=transactional)
         self.finish("append", effects)
 
     def _next(self, producer_id: int) -> tuple[int, int, int]:
         epoch = self.epochs[producer_id]
-        for event in reversed(self.events):
-            if event.pairs and event.producer and event.producer[:2] == (producer_id, epoch):
-                return producer_id, epoch, event.producer[2] + len(event.pairs)
+        for batch in reversed(self.model.batches):
+            if not batch.marker and batch.producer and batch.producer[:2] == (producer_id, epoch):
+                return producer_id, epoch, batch.producer[2] + len(batch.values)
         return producer_id, epoch, 0
 
     def _end(self) -> None:
@@ -177,8 +164,7 @@ class LogLife(CompactedLog):
         result = self.log.append_marker(marker, effects=effects)
         assert result.error is ErrorCode.NONE, result
         self.epochs[producer_id] = epoch
-        offset = result.base_offset
-        self.events.append(Event(offset, offset + 1, (), (producer_id, epoch, -1), marker=kind))
+        self.wrote(result.base_offset, ("",), (producer_id, epoch, -1), marker=kind)
         self.finish("marker", effects)
 
     def _clean(self) -> None:
@@ -255,8 +241,8 @@ class LogLife(CompactedLog):
         A crash leaves all batches or those below the offset: `start` looks which.
         """
         low, effects = max(self.log.log_start_offset, self.rewritten), self.effects()
-        ends = [event.end for event in self.events if event.end >= low]
-        ends = [end for end in ends if min(self.expected(end)[1], default=low) >= self.rewritten]
+        ends = [batch.end for batch in self.model.batches if batch.end >= low]
+        ends = [end for end in ends if min(self._open_at(end), default=low) >= self.rewritten]
         if not ends:
             return
         if self.round is not None:
@@ -267,9 +253,13 @@ class LogLife(CompactedLog):
         truncated = self.log
         self.finish("truncate", effects, 0.5)
         if self.log is truncated:
-            end_offset = self.log.log_end_offset
-            self.events = [event for event in self.events if event.end <= end_offset]
+            self._keep_below(self.log.log_end_offset)
             self.check()
+
+    def _open_at(self, end: int) -> list[int]:
+        """The first offsets of transactions that are undecided in a log with this end."""
+        kept = Model([batch for batch in self.model.batches if batch.end <= end])
+        return [txn.first for txn in kept.transactions() if txn.marker is None]
 
     def _clock(self) -> None:
         passed_ms = self.rng.choice((1, 500, 1100, 1100, DAY_MS))
@@ -292,16 +282,16 @@ class LogLife(CompactedLog):
     def _retry(self) -> None:
         """The last batch of a producer once more: it is known, or nothing of its producer is."""
         known = {view.producer_id: view for view in self.log.producers()}
-        event = next((e for e in reversed(self.events) if e.producer and e.producer[0] == 9), None)
-        if event is None or event.producer is None:
+        own = [b for b in self.model.batches if b.producer and b.producer[0] == 9]
+        if not own:
             return
         if 9 not in known:
             assert self.may_forget, "a producer was forgotten"
             return
-        data = keyed_batch(list(event.pairs), producer=event.producer, timestamp=self.now_ms)
+        data = keyed_batch(list(own[-1].values), producer=own[-1].producer, timestamp=self.now_ms)
         result = self.log.append_as_leader(data, origin=AppendOrigin.CLIENT, effects=self.effects())
         assert (result.error, result.duplicate) == (ErrorCode.NONE, True), result
-        assert result.last_offset == event.end - 1
+        assert result.last_offset == own[-1].end - 1
 
     def kill(self) -> None:
         """SIGKILL between two actions loses nothing at all."""
@@ -329,49 +319,8 @@ class LogLife(CompactedLog):
     # ------------------------------------------------------------------ what must be true
 
     def check(self) -> None:
-        """Readers of both isolation levels see what the list says, but for what may be gone."""
-        start, end = self.log.log_start_offset, self.log.log_end_offset
-        assert start >= (self.number(LOG_START) or 0)
-        committed, opened, everything = self.expected()
-        stable = max(start, min(opened, default=end))
-        assert self.log.last_stable_offset == stable
-        seen = self.consume_pairs(start)
-        allowed = {at: pair for at, pair in committed.items() if at < stable}
-        assert {at: allowed.get(at) for at in seen} == seen
-        assert _latest(seen) == {
-            key: found for key, found in _latest(allowed).items() if found[0] >= start
-        }
-        raw = self.consume_pairs(start, committed=False)
-        assert {at: everything.get(at) for at in raw} == raw
-        assert set(seen) <= set(raw)
-
-    def expected(
-        self, end_offset: int | None = None
-    ) -> tuple[dict[int, Pair], list[int], dict[int, Pair]]:
-        """Committed records, first offsets of open transactions, all records; below the offset."""
-        committed: dict[int, Pair] = {}
-        everything: dict[int, Pair] = {}
-        opened: dict[int, list[Event]] = {}
-        for event in self.events:
-            if end_offset is not None and event.end > end_offset:
-                break
-            pairs = dict(enumerate(event.pairs, event.offset))
-            everything |= pairs
-            producer_id = event.producer[0] if event.producer else -1
-            if event.marker is not None:
-                for earlier in opened.pop(producer_id, []):
-                    if event.marker == "commit":
-                        committed |= dict(enumerate(earlier.pairs, earlier.offset))
-            elif event.transactional:
-                opened.setdefault(producer_id, []).append(event)
-            else:
-                committed |= pairs
-        return committed, [events[0].offset for events in opened.values()], everything
-
-
-def _latest(pairs: dict[int, Pair]) -> dict[str, tuple[int, str]]:
-    found = {key: (at, value) for at, (key, value) in sorted(pairs.items())}
-    return {key: (at, value) for key, (at, value) in found.items() if value is not None}
+        assert self.log.log_start_offset >= (self.number(LOG_START) or 0)
+        super().check()
 
 
 def live(seed: int, count: int) -> dict[str, int]:
@@ -392,8 +341,11 @@ def damage(seed: int, count: int) -> None:
     clean = rng.random() < 0.5
     if clean:
         log.call(log.log.close)
-    committed, _, everything = log.expected()
-    start = log.log.log_start_offset
+    start, model = log.log.log_start_offset, log.model
+    model.start = start
+    committed, everything = (
+        dict(model.records(committed=only, end=model.end)) for only in (True, False)
+    )
     spared = _base_offset_bytes(log.disk)
     for _ in range(4):
         damaged = copied(log)

@@ -20,8 +20,6 @@ HEALING_MS = 15_000
 
 
 class MembershipRun:
-    """Draws what happens."""
-
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.cluster = RegistryCluster(

@@ -408,7 +408,6 @@ class Reference:
         return values
 
     def committed(self, group: str) -> dict[Place, Offset]:
-        """A group's offsets."""
         return {place: offset for (named, place), offset in self.offsets.items() if named == group}
 
     def unstable(self, group: str) -> set[Place]:

@@ -116,13 +116,11 @@ class Client:
         )
 
     def produce(self, place: TopicPartition) -> Any:
-        assert self.identity and self.present
         producer = (*self.identity, self.sequences.get(place, 0))
         records = build_batch(self.present.value(place), producer=producer, transactional=True)
         return produce_request({tuple(place): records}, transactional_id=self.name)
 
     def offsets(self, number: int) -> Any:
-        assert self.identity
         place = {"partition_index": 0, "committed_offset": number}
         return request(
             ApiKey.TXN_OFFSET_COMMIT,
@@ -134,7 +132,6 @@ class Client:
         )
 
     def end(self, commits: bool) -> Any:
-        assert self.identity
         return request(
             ApiKey.END_TXN,
             transactional_id=self.name,
@@ -157,7 +154,6 @@ class Client:
         (topic,) = answer.responses
         (part,) = topic.partition_responses
         place = TopicPartition(topic.name, part.index)
-        assert self.present
         if part.error_code == 0:
             self.present.written.append(place)
             self.sequences[place] = self.sequences.get(place, 0) + 1
@@ -166,14 +162,12 @@ class Client:
 
     def on_offsets(self, answer: Any) -> None:
         error = E(answer.topics[0].partitions[0].error_code)
-        assert self.present
         if error is E.NONE:
             self.present.written.append(OFFSETS)
         else:
             self.refused(error)
 
     def on_end(self, answer: Any) -> None:
-        assert self.present
         if answer.error_code:
             return self.refused(E(answer.error_code))
         self.present.committed = self.present.commits
@@ -188,8 +182,6 @@ class Client:
 
 
 class TransactionRun(ClusterRun):
-    """Draws what happens."""
-
     at_once = 3
     passes_ms = (10, 10, 100, 300, 600, 1200)
 

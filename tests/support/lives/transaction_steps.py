@@ -12,7 +12,10 @@ import random
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from support.raw.raw import Connection, RawProducer, attempts, fetch_offsets, message_class
+from support.brokers.hanging import active_producers
+from support.raw.raw import Connection, RawProducer, attempts, fetch_offsets
+from support.raw.raw_admin import list_offset
+from support.raw.requests import fetch_request, request
 
 from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.messages import ApiKey
@@ -99,7 +102,10 @@ class Side:
         self.producer = RawProducer(self.connection, self.transactional_id, pause_s=PAUSE_S)
         for key, key_type in ((self.transactional_id, 1), (self.unknown_id, 1), (self.group, 0)):
             assert self.producer.find_coordinator(key, key_type) == "NONE"
-        self.base = tuple(self._end(partition) for partition in (0, 1))
+        self.base = tuple(
+            list_offset(self.connection, self.topic, partition, timestamp=-1, version=5).offset
+            for partition in (0, 1)
+        )
 
     # ------------------------------------------------------------ one step
 
@@ -162,21 +168,16 @@ class Side:
 
     def _verify(self, step: Step) -> str:
         """Verify-only AddPartitionsToTxn, as one broker asks another (KIP-890)."""
-        cls = message_class(ApiKey.ADD_PARTITIONS_TO_TXN)
-        transaction = cls.AddPartitionsToTxnTransaction
         partitions = [0, 1] if step.detail == "both" else [step.partition]
-        request = cls(
-            transactions=[
-                transaction(
-                    transactional_id=self.transactional_id,
-                    producer_id=self.producer.producer_id,
-                    producer_epoch=self.producer.producer_epoch,
-                    verify_only=True,
-                    topics=[cls.AddPartitionsToTxnTopic(name=self.topic, partitions=partitions)],
-                )
-            ]
-        )
-        answer = self.connection.ask(request, 5)
+        transaction = {
+            "transactional_id": self.transactional_id,
+            "producer_id": self.producer.producer_id,
+            "producer_epoch": self.producer.producer_epoch,
+            "verify_only": True,
+            "topics": [{"name": self.topic, "partitions": partitions}],
+        }
+        message = request(ApiKey.ADD_PARTITIONS_TO_TXN, transactions=[transaction])
+        answer = self.connection.ask(message, 5)
         results = answer.results_by_transaction[0].topic_results[0].results_by_partition
         by_partition = sorted((r.partition_index, r.partition_error_code) for r in results)
         return ", ".join(error_name(code) for _, code in by_partition)
@@ -231,10 +232,9 @@ class Side:
         return identity, self.observe(), *logs
 
     def _describe(self) -> Any:
-        request = message_class(ApiKey.DESCRIBE_TRANSACTIONS)(
-            transactional_ids=[self.transactional_id]
-        )
-        return self.connection.ask(request, 0).transaction_states[0]
+        names = [self.transactional_id]
+        message = request(ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=names)
+        return self.connection.ask(message, 0).transaction_states[0]
 
     def adopt(self, identity: tuple[int, int]) -> None:
         """Go on as the holder of an identity that the broker has in its log."""
@@ -265,12 +265,13 @@ class Side:
         )
 
     def _listed(self) -> list:
-        request = message_class(ApiKey.LIST_TRANSACTIONS)(
+        message = request(
+            ApiKey.LIST_TRANSACTIONS,
             state_filters=["Ongoing", "CompleteCommit", "Nonsense"],
             producer_id_filters=self.ids,
             duration_filter=-1,
         )
-        answer = self.connection.ask(request, 1)
+        answer = self.connection.ask(message, 1)
         found = sorted(
             (state.transactional_id == self.transactional_id, state.transaction_state)
             for state in answer.transaction_states
@@ -283,9 +284,7 @@ class Side:
         return error, sorted(stable.values()), sorted(latest.values())
 
     def _producers(self, partition: int) -> list:
-        cls = message_class(ApiKey.DESCRIBE_PRODUCERS)
-        topic = cls.TopicRequest(name=self.topic, partition_indexes=[partition])
-        answer = self.connection.ask(cls(topics=[topic]), 0).topics[0].partitions[0]
+        _, active = active_producers(self.connection, self.topic, partition)
         base = self.base[partition]
         return sorted(
             (
@@ -295,25 +294,12 @@ class Side:
                 self._coordinator_epoch(each.coordinator_epoch),
                 each.current_txn_start_offset - base if each.current_txn_start_offset >= 0 else -1,
             )
-            for each in answer.active_producers
+            for each in active
             if each.producer_id in self.ids
         )
 
     def _coordinator_epoch(self, epoch: int) -> int:
         return epoch if self.shows_coordinator_epochs else min(epoch, 0)
-
-    def _end(self, partition: int, isolation: int = 0) -> int:
-        cls = message_class(ApiKey.LIST_OFFSETS)
-        topic = cls.ListOffsetsTopic
-        place = topic.ListOffsetsPartition(
-            partition_index=partition, current_leader_epoch=-1, timestamp=-1
-        )
-        request = cls(
-            replica_id=-1,
-            isolation_level=isolation,
-            topics=[topic(name=self.topic, partitions=[place])],
-        )
-        return self.connection.ask(request, 5).topics[0].partitions[0].offset
 
     def _fetched(self, partition: int) -> tuple:
         """All batches up to the last stable offset, and what a reader needs to judge them."""
@@ -343,18 +329,10 @@ class Side:
 
     def _fetch(self, partition: int, offset: int) -> Any:
         """One answer of read_committed; it may end before the last stable offset."""
-        cls = message_class(ApiKey.FETCH)
-        topic = cls.FetchTopic
-        place = topic.FetchPartition(
-            partition=partition, current_leader_epoch=-1, fetch_offset=offset,
-            last_fetched_epoch=-1, log_start_offset=-1, partition_max_bytes=2**20,
-        )  # fmt: skip
-        request = cls(
-            replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=2**20, isolation_level=1,
-            session_id=0, session_epoch=-1, forgotten_topics_data=[], rack_id="",
-            topics=[topic(topic=self.topic, partitions=[place])],
-        )  # fmt: skip
-        return self.connection.ask(request, FETCH_VERSION).responses[0].partitions[0]
+        message = fetch_request(
+            self.topic, offset, partition=partition, min_bytes=0, max_wait_ms=0, committed=True
+        )
+        return self.connection.ask(message, FETCH_VERSION).responses[0].partitions[0]
 
     def _batches(self, data: bytes, base: int):
         position = 0
@@ -368,7 +346,6 @@ class Side:
             values: Any = [record.value for record in decode_records(batch, 0, header)]
             if header.is_control:
                 marker = decode_marker(batch, 0, header)
-                assert marker is not None
                 values = (
                     marker.marker_type.name,
                     self._coordinator_epoch(marker.coordinator_epoch),

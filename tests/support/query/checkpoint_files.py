@@ -12,7 +12,6 @@ from txnlog_spark.sink.checkpoint_host import CheckpointHost
 
 
 def read_query_id(folder: Path) -> str:
-    """The id in a checkpoint's metadata."""
     return CheckpointHost().run(checkpoint.read_query_id(str(folder)))
 
 
@@ -27,10 +26,8 @@ def read_begun(folder: Path) -> Begun | None:
 
 
 def write_begun(folder: Path, begun: Begun) -> None:
-    """Replace `attempt.json`."""
     CheckpointHost().run(journal.write_begun(str(folder), begun))
 
 
 def progress_of(client, progress_group_id: str, query_id: str) -> Progress | None:
-    """The query's stable progress."""
     return client.run(fetch_progress(client.session, progress_group_id, query_id))

@@ -43,7 +43,6 @@ class Query:
         self._attempts = itertools.count()
 
     def log(self, batch_id: int, end: int) -> None:
-        """Spark's write-ahead log entry: batch `batch_id` ends before offset `end`."""
         offsets = to_json_value({TopicPartition(self.input, 0): end})
         cluster_id = client_for(self.settings.connection).session.cluster.cluster_id or ""
         source = json.dumps(with_source_note(offsets, SourceNote(cluster_id, None)))
@@ -73,16 +72,13 @@ class Query:
     def commit_staged(
         self, batch_id: int, messages: list[StagedBatches], run: str = "run-1"
     ) -> None:
-        """Commit what was staged, in this run of the query."""
         commit_streaming(self.settings, messages, batch_id, run)
 
     def values(self, isolation: str = "read_committed") -> list[str]:
-        """What is in the output."""
         seen = read_topic(self.bootstrap, self.output, isolation=isolation)
         return sorted((each.value or b"").decode() for each in seen)
 
     def begun(self) -> Begun:
-        """What the checkpoint says was begun last."""
         recorded = read_begun(self.checkpoint / "txnlog")
         assert recorded is not None
         return recorded
@@ -97,5 +93,4 @@ class Query:
 
     @property
     def progress_group(self) -> str:
-        """Where the progress is."""
         return self.settings.commit_options.progress_group_of(self.query_id)

@@ -31,12 +31,10 @@ RESTARTS_MAX = 4
 
 
 def record_batch(*values: str) -> bytes:
-    """A staged batch of these values."""
     return encode_batch([Record(None, v.encode(), 1) for v in values])
 
 
 def staged(topic: str, partition: int, *pieces: bytes) -> StagedPartition:
-    """Staged pieces of one partition."""
     return staged_of(topic, partition, pieces)
 
 
@@ -125,7 +123,6 @@ def commit(cluster: CoreBroker, plan: CommitPlan, session: Session | None = None
 
 
 def new_checkpoint() -> Checkpoint:
-    """Of a query that has begun nothing."""
     return Checkpoint(CHECKPOINT, QUERY, Files(), starts_committed=False)
 
 
@@ -142,9 +139,7 @@ def committing(
 
 
 def commit_on(client: Any, plan: CommitPlan, checkpoint: Checkpoint | None = None) -> CommitOutcome:
-    """The outcome of it."""
-    outcome: CommitOutcome = client.run(committing(client, plan, checkpoint))
-    return outcome
+    return client.run(committing(client, plan, checkpoint))
 
 
 def put_progress(
@@ -165,21 +160,17 @@ def put_progress(
 
 
 def with_baseline(version: int = 2, **settings: Any) -> CoreBroker:
-    """A cluster that has the baseline of the query, and no batch of it."""
     cluster = CoreBroker(version, **settings)
     put_progress(cluster, 0)
     return cluster
 
 
-def put_begun(cluster: CoreBroker, begun: Begun, folder: str = FOLDER) -> None:
-    """The record in the checkpoint."""
-    cluster.run(write_begun(folder, begun))
+def put_begun(cluster: CoreBroker, begun: Begun) -> None:
+    cluster.run(write_begun(FOLDER, begun))
 
 
 def recorded_on(cluster: CoreBroker) -> Begun | None:
-    """What the record in the checkpoint says."""
-    begun: Begun | None = cluster.run(read_begun(FOLDER))
-    return begun
+    return cluster.run(read_begun(FOLDER))
 
 
 def is_committed(cluster: CoreBroker, plan: CommitPlan) -> bool:
@@ -244,8 +235,7 @@ def restart_until_done(cluster: CoreBroker, plan: CommitPlan) -> CommitOutcome:
     cluster.always.clear()
     for number in range(RESTARTS_MAX):
         try:
-            restarted: CommitOutcome = commit(cluster, changed(plan, run_id=f"restart-{number}"))
-            return restarted
+            return commit(cluster, changed(plan, run_id=f"restart-{number}"))
         except TxnLogError as error:
             last = error
     raise last

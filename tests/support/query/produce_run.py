@@ -93,9 +93,7 @@ def payloads(batches: bytes) -> list[bytes]:
 
 
 def cluster_of(partition_count: int, node_count: int) -> CoreBroker:
-    nodes = tuple(range(1, node_count + 1))
-    leaders = {("out", p): 1 + p % node_count for p in range(partition_count)}
-    return CoreBroker(2, leaders=leaders | {("in", 0): 1}, nodes=nodes)
+    return slow_cluster_of(partition_count, [1] * node_count)
 
 
 FAULTS = [

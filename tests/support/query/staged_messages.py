@@ -32,12 +32,10 @@ def files_in(folder: Path) -> StagedFiles:
 
 
 def with_location(settings: SinkSettings, folder: Path) -> SinkSettings:
-    """The same write with `stagingLocation`."""
     return replace(settings, staging_location=read_location("stagingLocation", str(folder)))
 
 
 def in_file(location: Path, attempt: TaskAttempt) -> Callable[[], Outlet]:
-    """What a task opens with stagingLocation."""
     return lambda: files_in(location).outlet(attempt)
 
 
@@ -52,7 +50,6 @@ def message_of(
     counts: dict[str, int] | None = None,
     query_id: str | None = None,
 ) -> StagedBatches:
-    """The message of a finished attempt."""
     staged = staging.finish()
     return StagedBatches(
         attempt=attempt,

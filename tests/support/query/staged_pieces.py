@@ -23,7 +23,6 @@ def piece_of(data: Any, size_bytes: int | None = None) -> StagedPiece:
 
 
 def staged_of(topic: str, partition: int, pieces: Sequence[Any]) -> StagedPartition:
-    """Staged pieces of one partition."""
     return StagedPartition(topic, partition, [piece_of(piece) for piece in pieces])
 
 

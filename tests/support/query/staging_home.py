@@ -20,6 +20,10 @@ from txnlog_spark.staging.messages import StagedBatches
 from txnlog_spark.staging.reader import StagedReader
 from txnlog_spark.staging.writer import Outlet, open_server_outlet
 
+MIB = 2**20
+STAGED_BYTES = 50 * MIB
+ATTEMPTS = 8
+
 
 @contextmanager
 def staging_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
@@ -78,15 +82,6 @@ def remote(settings: StagingSettings, attempt: TaskAttempt) -> Callable[[], Outl
 def staging_settings(**changes: Any) -> StagingSettings:
     """As without options, but for some."""
     return StagingSettings(**{**settings_of({}, "staging"), **changes})
-
-
-MIB = 2**20
-
-
-STAGED_BYTES = 50 * MIB
-
-
-ATTEMPTS = 8
 
 
 def stage_and_read_back(settings: StagingSettings) -> None:

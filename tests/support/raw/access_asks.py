@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.core.broker_build import fetch_request, produce_request, request, struct
+from support.raw.requests import fetch_request, produce_request, request
 
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
@@ -24,99 +24,82 @@ def init(transactional_id: str | None) -> Any:
                    transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1)  # fmt: skip
 
 
-def fill(message: Any, path: str, struct_name: str, /, **fields: Any) -> Any:
-    """Sets a list of one struct."""
-    setattr(message, path, [struct(message, struct_name, **fields)])
-    return message
-
-
-def topic_list(key: ApiKey, struct_name: str, part_name: str, *, at="topics", inner="partitions",
-               field="name", part: dict[str, Any] | None = None, **fields: Any) -> Any:  # fmt: skip
-    message = request(key, **fields)
-    parts = [struct(message, part_name, **(part or {}))]
-    return fill(message, at, struct_name, **{field: "t", inner: parts})
-
-
 def produce(transactional_id: str | None = None, **producer: Any) -> Any:
     records = encode_batch([Record(None, b"v", 1)], **producer)
     return produce_request({("t", 0): records}, transactional_id=transactional_id)
 
 
-def offsets(key: ApiKey, prefix: str, **fields: Any) -> Any:
-    values = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1,
-              "committed_metadata": ""}  # fmt: skip
-    return topic_list(key, f"{prefix}Topic", f"{prefix}Partition", part=values, group_id="g",
-                      member_id="", group_instance_id=None, **fields)  # fmt: skip
+def offsets(key: ApiKey, **fields: Any) -> Any:
+    place = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": -1,
+             "committed_metadata": ""}  # fmt: skip
+    return request(key, topics=[{"name": "t", "partitions": [place]}], group_id="g",
+                   member_id="", group_instance_id=None, **fields)  # fmt: skip
 
 
 def offset_commit() -> Any:
-    return offsets(K.OFFSET_COMMIT, "OffsetCommitRequest", generation_id_or_member_epoch=-1)
+    return offsets(K.OFFSET_COMMIT, generation_id_or_member_epoch=-1)
 
 
 def offset_fetch() -> Any:
-    message = request(K.OFFSET_FETCH, require_stable=False)
-    topic = struct(message, "OffsetFetchRequestTopics", name="t", partition_indexes=[0])
-    return fill(message, "groups", "OffsetFetchRequestGroup", group_id="g", topics=[topic])
+    topics = [{"name": "t", "partition_indexes": [0]}]
+    groups = [{"group_id": "g", "topics": topics}]
+    return request(K.OFFSET_FETCH, require_stable=False, groups=groups)
 
 
 def add_partitions() -> Any:
-    message = request(K.ADD_PARTITIONS_TO_TXN, v3_and_below_transactional_id="x",
-                      v3_and_below_producer_id=0, v3_and_below_producer_epoch=0)  # fmt: skip
-    topic = struct(message, "AddPartitionsToTxnTopic", name="t", partitions=[0])
-    message.v3_and_below_topics = [topic]
-    return message
+    return request(K.ADD_PARTITIONS_TO_TXN, v3_and_below_transactional_id="x",
+                   v3_and_below_producer_id=0, v3_and_below_producer_epoch=0,
+                   v3_and_below_topics=[{"name": "t", "partitions": [0]}])  # fmt: skip
 
 
 def verify_partitions() -> Any:
-    message = request(K.ADD_PARTITIONS_TO_TXN)
-    topic = struct(message, "AddPartitionsToTxnTopic", name="t", partitions=[0])
-    return fill(message, "transactions", "AddPartitionsToTxnTransaction", transactional_id="x",
-                producer_id=0, producer_epoch=0, verify_only=True, topics=[topic])  # fmt: skip
+    topics = [{"name": "t", "partitions": [0]}]
+    return request(K.ADD_PARTITIONS_TO_TXN, transactions=[
+        TXN | {"verify_only": True, "topics": topics}])  # fmt: skip
 
 
 def markers() -> Any:
-    message = request(K.WRITE_TXN_MARKERS)
-    topic = struct(message, "WritableTxnMarkerTopic", name="t", partition_indexes=[0])
-    return fill(message, "markers", "WritableTxnMarker", producer_id=5, producer_epoch=0,
-                transaction_result=False, topics=[topic], coordinator_epoch=0)  # fmt: skip
+    topics = [{"name": "t", "partition_indexes": [0]}]
+    marker = {"producer_id": 5, "producer_epoch": 0, "transaction_result": False,
+              "topics": topics, "coordinator_epoch": 0}  # fmt: skip
+    return request(K.WRITE_TXN_MARKERS, markers=[marker])
 
 
 def scram(key: ApiKey) -> Any:
     if key is K.DESCRIBE_USER_SCRAM_CREDENTIALS:
         # Apache Kafka never answers when all users are asked for by who may not.
-        return fill(request(key), "users", "UserName", name="nobody")
-    message = request(key, upsertions=[])
-    return fill(message, "deletions", "ScramCredentialDeletion", name="nobody", mechanism=1)
+        return request(key, users=[{"name": "nobody"}])
+    return request(key, upsertions=[], deletions=[{"name": "nobody", "mechanism": 1}])
 
 
 def acl_filter(key: ApiKey) -> Any:
     values = {"resource_type_filter": 2, "resource_name_filter": "none", "pattern_type_filter": 3,
               "principal_filter": None, "host_filter": None, "operation": 1,
               "permission_type": 1}  # fmt: skip
-    if key is K.DESCRIBE_ACLS:
-        return request(key, **values)
-    return fill(request(key), "filters", "DeleteAclsFilter", **values)
+    return request(key, **values) if key is K.DESCRIBE_ACLS else request(key, filters=[values])
 
 
 def create_acls() -> Any:
-    return fill(request(K.CREATE_ACLS), "creations", "AclCreation", resource_type=2,
-                resource_name="new", resource_pattern_type=3, principal="User:bob", host="*",
-                operation=3, permission_type=3)  # fmt: skip
+    acl = {"resource_type": 2, "resource_name": "new", "resource_pattern_type": 3,
+           "principal": "User:bob", "host": "*", "operation": 3, "permission_type": 3}  # fmt: skip
+    return request(K.CREATE_ACLS, creations=[acl])
 
 
 def configs(key: ApiKey, kind: int, name: str) -> Any:
-    struct_name = "DescribeConfigsResource" if key is K.DESCRIBE_CONFIGS else "AlterConfigsResource"
-    extra = {"configuration_keys": []} if key is K.DESCRIBE_CONFIGS else {"configs": []}
-    fields = {} if key is K.DESCRIBE_CONFIGS else {"validate_only": True}
-    return fill(request(key, **fields), "resources", struct_name, resource_type=kind,
-                resource_name=name, **extra)  # fmt: skip
+    describes = key is K.DESCRIBE_CONFIGS
+    extra = {"configuration_keys": []} if describes else {"configs": []}
+    resource = {"resource_type": kind, "resource_name": name} | extra
+    return request(key, resources=[resource], **{} if describes else {"validate_only": True})
 
 
 def join() -> Any:
-    message = request(K.JOIN_GROUP, group_id="g", session_timeout_ms=10_000, member_id="",
-                      rebalance_timeout_ms=10_000, group_instance_id=None,
-                      protocol_type="consumer", reason=None)  # fmt: skip
-    return fill(message, "protocols", "JoinGroupRequestProtocol", name="range", metadata=b"")
+    return request(K.JOIN_GROUP, group_id="g", session_timeout_ms=10_000, member_id="",
+                   rebalance_timeout_ms=10_000, group_instance_id=None, protocol_type="consumer",
+                   reason=None, protocols=[{"name": "range", "metadata": b""}])  # fmt: skip
+
+
+def in_topic(partition: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"name": "t", "partitions": [partition]}]
 
 
 MEMBER = {"group_id": "g", "generation_id": 1, "member_id": "m", "group_instance_id": None}
@@ -128,12 +111,11 @@ ASKS: dict[ApiKey, list[Ask]] = {
         (fetch_request("t", 0, max_wait_ms=0), 12, TOPIC_REFUSED)
     ],
     K.LIST_OFFSETS: [
-        (topic_list(K.LIST_OFFSETS, "ListOffsetsTopic", "ListOffsetsPartition", replica_id=-1,
-                    isolation_level=0, part={"partition_index": 0, "timestamp": -1}),
-         7, TOPIC_REFUSED)
+        (request(K.LIST_OFFSETS, replica_id=-1, isolation_level=0,
+                 topics=in_topic({"partition_index": 0, "timestamp": -1})), 7, TOPIC_REFUSED)
     ],
     K.METADATA: [
-        (fill(request(K.METADATA), "topics", "MetadataRequestTopic", name="t"), 9, TOPIC_REFUSED)
+        (request(K.METADATA, topics=[{"name": "t"}]), 9, TOPIC_REFUSED)
     ],
     K.OFFSET_COMMIT: [
         (offset_commit(), 8, GROUP_REFUSED)
@@ -147,8 +129,8 @@ ASKS: dict[ApiKey, list[Ask]] = {
     K.JOIN_GROUP: [(join(), 5, GROUP_REFUSED)],
     K.HEARTBEAT: [(request(K.HEARTBEAT, **MEMBER), 4, GROUP_REFUSED)],
     K.LEAVE_GROUP: [
-        (fill(request(K.LEAVE_GROUP, group_id="g"), "members", "MemberIdentity", member_id="m",
-              group_instance_id=None), 4, GROUP_REFUSED)
+        (request(K.LEAVE_GROUP, group_id="g",
+                 members=[{"member_id": "m", "group_instance_id": None}]), 4, GROUP_REFUSED)
     ],
     K.SYNC_GROUP: [
         (request(K.SYNC_GROUP, **MEMBER, protocol_type="consumer", protocol_name="range",
@@ -156,22 +138,21 @@ ASKS: dict[ApiKey, list[Ask]] = {
     ],
     K.DESCRIBE_GROUPS: [(request(K.DESCRIBE_GROUPS, groups=["g"]), 5, GROUP_REFUSED)],
     K.CREATE_TOPICS: [
-        (fill(request(K.CREATE_TOPICS, validate_only=True), "topics", "CreatableTopic", name="t2",
-              num_partitions=1, replication_factor=1, assignments=[], configs=[]), 5, TOPIC_REFUSED)
+        (request(K.CREATE_TOPICS, validate_only=True, topics=[
+            {"name": "t2", "num_partitions": 1, "replication_factor": 1, "assignments": [],
+             "configs": []}]), 5, TOPIC_REFUSED)
     ],
     K.DELETE_TOPICS: [
         (request(K.DELETE_TOPICS, topic_names=["t"], timeout_ms=1000), 5, TOPIC_REFUSED)
     ],
     K.DELETE_RECORDS: [
-        (topic_list(K.DELETE_RECORDS, "DeleteRecordsTopic", "DeleteRecordsPartition",
-                    timeout_ms=1000, part={"partition_index": 0, "offset": 0}), 2, TOPIC_REFUSED)
+        (request(K.DELETE_RECORDS, timeout_ms=1000,
+                 topics=in_topic({"partition_index": 0, "offset": 0})), 2, TOPIC_REFUSED)
     ],
     K.INIT_PRODUCER_ID: [(init("x"), 4, ID_REFUSED), (init(None), 4, CLUSTER_REFUSED)],
     K.OFFSET_FOR_LEADER_EPOCH: [
-        (topic_list(K.OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderTopic", "OffsetForLeaderPartition",
-                    field="topic", replica_id=-1,
-                    part={"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}),
-         4, TOPIC_REFUSED)
+        (request(K.OFFSET_FOR_LEADER_EPOCH, replica_id=-1, topics=[{"topic": "t", "partitions": [
+            {"partition": 0, "current_leader_epoch": -1, "leader_epoch": 0}]}]), 4, TOPIC_REFUSED)
     ],
     K.ADD_PARTITIONS_TO_TXN: [
         (add_partitions(), 3, ID_REFUSED),
@@ -181,8 +162,7 @@ ASKS: dict[ApiKey, list[Ask]] = {
     K.END_TXN: [(request(K.END_TXN, **TXN, committed=False), 3, ID_REFUSED)],
     K.WRITE_TXN_MARKERS: [(markers(), 1, CLUSTER_REFUSED)],
     K.TXN_OFFSET_COMMIT: [
-        (offsets(K.TXN_OFFSET_COMMIT, "TxnOffsetCommitRequest", generation_id=-1, **TXN),
-         3, ID_REFUSED)
+        (offsets(K.TXN_OFFSET_COMMIT, generation_id=-1, **TXN), 3, ID_REFUSED)
     ],
     K.DESCRIBE_ACLS: [(acl_filter(K.DESCRIBE_ACLS), 3, CLUSTER_REFUSED)],
     K.CREATE_ACLS: [(create_acls(), 3, CLUSTER_REFUSED)],
@@ -197,8 +177,8 @@ ASKS: dict[ApiKey, list[Ask]] = {
     ],
     K.DESCRIBE_LOG_DIRS: [(request(K.DESCRIBE_LOG_DIRS, topics=None), 4, CLUSTER_REFUSED)],
     K.CREATE_PARTITIONS: [
-        (fill(request(K.CREATE_PARTITIONS, validate_only=True), "topics", "CreatePartitionsTopic",
-              name="t", count=2, assignments=None), 3, TOPIC_REFUSED)
+        (request(K.CREATE_PARTITIONS, validate_only=True,
+                 topics=[{"name": "t", "count": 2, "assignments": None}]), 3, TOPIC_REFUSED)
     ],
     K.DELETE_GROUPS: [(request(K.DELETE_GROUPS, groups_names=["g"]), 2, GROUP_REFUSED)],
     K.INCREMENTAL_ALTER_CONFIGS: [
@@ -206,8 +186,8 @@ ASKS: dict[ApiKey, list[Ask]] = {
         (configs(K.INCREMENTAL_ALTER_CONFIGS, 4, ""), 1, CLUSTER_REFUSED),
     ],
     K.OFFSET_DELETE: [
-        (topic_list(K.OFFSET_DELETE, "OffsetDeleteRequestTopic", "OffsetDeleteRequestPartition",
-                    group_id="g", part={"partition_index": 0}), 0, GROUP_REFUSED)
+        (request(K.OFFSET_DELETE, group_id="g", topics=in_topic({"partition_index": 0})),
+         0, GROUP_REFUSED)
     ],
     K.DESCRIBE_CLIENT_QUOTAS: [
         (request(K.DESCRIBE_CLIENT_QUOTAS, components=[], strict=False), 1, CLUSTER_REFUSED)
@@ -217,15 +197,15 @@ ASKS: dict[ApiKey, list[Ask]] = {
     ],
     K.ALTER_USER_SCRAM_CREDENTIALS: [(scram(K.ALTER_USER_SCRAM_CREDENTIALS), 0, CLUSTER_REFUSED)],
     K.DESCRIBE_PRODUCERS: [
-        (fill(request(K.DESCRIBE_PRODUCERS), "topics", "TopicRequest", name="t",
-              partition_indexes=[0]), 0, TOPIC_REFUSED)
+        (request(K.DESCRIBE_PRODUCERS, topics=[{"name": "t", "partition_indexes": [0]}]),
+         0, TOPIC_REFUSED)
     ],
     K.DESCRIBE_TRANSACTIONS: [
         (request(K.DESCRIBE_TRANSACTIONS, transactional_ids=["x"]), 0, ID_REFUSED)
     ],
     K.DESCRIBE_TOPIC_PARTITIONS: [
-        (fill(request(K.DESCRIBE_TOPIC_PARTITIONS, response_partition_limit=10, cursor=None),
-              "topics", "TopicRequest", name="t"), 0, TOPIC_REFUSED)
+        (request(K.DESCRIBE_TOPIC_PARTITIONS, response_partition_limit=10, cursor=None,
+                 topics=[{"name": "t"}]), 0, TOPIC_REFUSED)
     ],
 }  # fmt: skip
 """Requests, their version, and what who may nothing is answered."""

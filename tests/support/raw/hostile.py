@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from support.core.batch_layout import BASE_SEQUENCE_AT, LAST_OFFSET_DELTA_AT
-from support.core.broker_build import produce_request
 from support.core.message_build import any_request
+from support.raw.requests import produce_request, request
 
 from txnlog_kafka.wire.framing import encode_request
 from txnlog_kafka.wire.messages import APIS, Api, ApiKey
@@ -160,11 +160,10 @@ class Hostile:
             (self.mutated, 10),
             (self.batch, 4),
             (self.random, 2),
-            (self.no_request, 1),
+            (lambda: self.rng.choice(NO_REQUEST), 1),
         )
 
     def frame(self) -> bytes:
-        """Any kind."""
         kinds, weights = zip(*self._kinds, strict=True)
         (kind,) = self.rng.choices(kinds, weights)
         return kind()
@@ -201,17 +200,12 @@ class Hostile:
         return bytes(encode_request(message, self.rng.randint(3, 12), 5, "fuzz"))
 
     def random(self) -> bytes:
-        """Random bytes, behind a true length."""
         body = self.rng.randbytes(self.rng.randrange(1, 200))
         if self.rng.random() < 0.7:
             api = self.rng.choice(self._apis)
             version = self.rng.randint(api.version_min, api.version_max)
             body = struct.pack(">hhih", api.key, version, 1, -1) + body
         return struct.pack(">i", len(body)) + body
-
-    def no_request(self) -> bytes:
-        """Bytes of something else."""
-        return self.rng.choice(NO_REQUEST)
 
     def _mutate(self, body: bytearray) -> None:
         rng = self.rng
@@ -267,32 +261,29 @@ def state_digest(
 
 
 def _topic_state(ask: Ask, name: str) -> Any:
-    metadata = APIS[ApiKey.METADATA].request
-    answer = ask(metadata(topics=[metadata.MetadataRequestTopic(name=name)],
-                          allow_auto_topic_creation=False), 12).topics[0]  # fmt: skip
-    listing = APIS[ApiKey.LIST_OFFSETS].request
-    partition_class = listing.ListOffsetsTopic.ListOffsetsPartition
+    metadata = request(ApiKey.METADATA, topics=[{"name": name}], allow_auto_topic_creation=False)
+    answer = ask(metadata, 12).topics[0]
     ends = []
     for isolation, timestamp in ((0, -1), (1, -1), (0, -2)):
         partitions = [
-            partition_class(partition_index=p.partition_index, current_leader_epoch=-1,
-                            timestamp=timestamp)
+            {"partition_index": p.partition_index, "current_leader_epoch": -1,
+             "timestamp": timestamp}
             for p in answer.partitions
         ]  # fmt: skip
-        request = listing(
+        message = request(
+            ApiKey.LIST_OFFSETS,
             replica_id=-1,
             isolation_level=isolation,
-            topics=[listing.ListOffsetsTopic(name=name, partitions=partitions)],
+            topics=[{"name": name, "partitions": partitions}],
         )
-        found = ask(request, 7).topics[0].partitions
+        found = ask(message, 7).topics[0].partitions
         ends.append([(p.partition_index, p.error_code, p.offset) for p in found])
     return name, answer.error_code, str(answer.topic_id), ends
 
 
 def _group_state(ask: Ask, name: str) -> Any:
-    request = APIS[ApiKey.OFFSET_FETCH].request
-    group = request.OffsetFetchRequestGroup(group_id=name, topics=None)
-    answer = ask(request(groups=[group], require_stable=False), 8).groups[0]
+    groups = [{"group_id": name, "topics": None}]
+    answer = ask(request(ApiKey.OFFSET_FETCH, groups=groups, require_stable=False), 8).groups[0]
     offsets = sorted(
         (t.name, p.partition_index, p.committed_offset, p.metadata)
         for t in answer.topics
@@ -302,8 +293,7 @@ def _group_state(ask: Ask, name: str) -> Any:
 
 
 def _transaction_state(ask: Ask, transactional_ids: list[str]) -> Any:
-    request = APIS[ApiKey.DESCRIBE_TRANSACTIONS].request
-    answer = ask(request(transactional_ids=transactional_ids), 0)
+    answer = ask(request(ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=transactional_ids), 0)
     return [
         (t.transactional_id, t.error_code, t.transaction_state, t.producer_id, t.producer_epoch,
          sorted((each.topic, *sorted(each.partitions)) for each in t.topics))

@@ -17,7 +17,7 @@ from support.raw.hostile import FUZZ_TOPIC, Hostile, bombs, good_batch, state_di
 from support.raw.raw import Connection, RawProducer, fetch_offsets
 from support.raw.swarm import open_descriptors, resident_bytes
 
-from txnlog_kafka.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.messages import ApiKey
 
 WORKERS = 8
 PRODUCER_IDS_BURNT = 1000
@@ -148,7 +148,6 @@ async def _attack_for(port: int, seconds: float, seed: int, figures: Figures, pi
 
 
 def _clean(port: int) -> None:
-    """Delete the topics and groups that hostile requests made."""
     with Connection(port) as connection:
         topics = connection.ask(request(ApiKey.METADATA, topics=None), 5).topics
         names = [topic.name for topic in topics if topic.name not in PROTECTED]
@@ -164,9 +163,9 @@ def _prepare(broker: SimBroker) -> None:
         create_topic(broker.bootstrap_servers, name, 2)
     create_topic(broker.bootstrap_servers, FUZZ_TOPIC)
     with Connection(broker.port) as connection:
-        init = APIS[ApiKey.INIT_PRODUCER_ID].request
+        init = request(ApiKey.INIT_PRODUCER_ID, transactional_id=None, transaction_timeout_ms=1000)
         for _ in range(PRODUCER_IDS_BURNT):
-            connection.ask(init(transactional_id=None, transaction_timeout_ms=1000), 1)
+            connection.ask(init, 1)
         still = RawProducer(connection, "still")
         steps = [still.find_coordinator(), still.find_coordinator("still", 0), still.init(900_000)]
         for commit in (True, None):

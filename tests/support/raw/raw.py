@@ -9,11 +9,12 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from support.brokers.probe import exchange, pause, read_exactly
+from support.raw.requests import find_coordinator, produce_request, request
 
 from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.framing import decode_response, encode_request
@@ -62,7 +63,6 @@ class Connection:
         self.socket.close()
 
     def ask(self, message: Any, version: int) -> Any:
-        """Send one request, return the answer's message."""
         self._correlation_id += 1
         framed = encode_request(message, version, self._correlation_id, self._client_id)
         answer = exchange(self.socket, framed[4:])
@@ -71,7 +71,6 @@ class Connection:
         return decode_response(api_of(message), version, answer)
 
     def send_bytes(self, data: bytes) -> None:
-        """Send bytes as they are."""
         self.socket.sendall(data)
 
     def closed_by_peer(self) -> bool:
@@ -83,7 +82,6 @@ class Connection:
 
 
 def message_class(key: ApiKey) -> Any:
-    """The request class of an API."""
     return APIS[key].request
 
 
@@ -107,56 +105,64 @@ class RawProducer:
                 break
         return error
 
-    def find_coordinator(self, key: str | None = None, key_type: int = 1) -> str:
-        """FindCoordinator, until the coordinator is there."""
-        request = message_class(ApiKey.FIND_COORDINATOR)(
-            key_type=key_type, coordinator_keys=[key or self.transactional_id]
+    def _ask(self, message: Any, version: int, code_in: Callable[[Any], int]) -> str:
+        """The error that `code_in` finds in the answer, once it is no reason to ask again."""
+        return self._retry(lambda: error_name(code_in(self.connection.ask(message, version))))
+
+    def _of_itself(self, key: ApiKey, **fields: Any) -> Any:
+        """A request that names transactional id, producer id and epoch."""
+        return request(
+            key,
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.producer_epoch,
+            **fields,
         )
 
-        def attempt() -> str:
-            answer = self.connection.ask(request, 4)
-            return error_name(answer.coordinators[0].error_code)
+    def _take(self, answer: Any) -> None:
+        if (answer.producer_id, answer.producer_epoch) != self.identity:
+            self.sequences = {}
+        self.producer_id, self.producer_epoch = answer.producer_id, answer.producer_epoch
 
-        return self._retry(attempt)
+    def find_coordinator(self, key: str | None = None, key_type: int = 1) -> str:
+        message = find_coordinator(key_type, key or self.transactional_id or "")
+        return self._ask(message, 4, lambda answer: answer.coordinators[0].error_code)
 
     def init(self, timeout_ms: int = 60_000, *, resume: bool = False) -> str:
         """InitProducerId; with `resume` it carries the current producer id and epoch (KIP-360)."""
-        request = message_class(ApiKey.INIT_PRODUCER_ID)(
+        message = request(
+            ApiKey.INIT_PRODUCER_ID,
             transactional_id=self.transactional_id,
             transaction_timeout_ms=timeout_ms,
             producer_id=self.producer_id if resume else -1,
             producer_epoch=self.producer_epoch if resume else -1,
         )
 
-        def attempt() -> str:
-            answer = self.connection.ask(request, 4)
+        def code_in(answer: Any) -> int:
             if answer.error_code == 0:
-                self.producer_id = answer.producer_id
-                self.producer_epoch = answer.producer_epoch
                 self.sequences = {}
-            return error_name(answer.error_code)
+                self._take(answer)
+            return answer.error_code
 
-        return self._retry(attempt)
+        return self._ask(message, 4, code_in)
 
     def add_partitions(self, topic: str, *partitions: int) -> str:
         """AddPartitionsToTxn, the clients' form; the first partition's error."""
-        cls = message_class(ApiKey.ADD_PARTITIONS_TO_TXN)
-        request = cls(
+        message = request(
+            ApiKey.ADD_PARTITIONS_TO_TXN,
             v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=self.producer_id,
             v3_and_below_producer_epoch=self.producer_epoch,
-            v3_and_below_topics=[cls.AddPartitionsToTxnTopic(name=topic, partitions=[*partitions])],
+            v3_and_below_topics=[{"name": topic, "partitions": [*partitions]}],
         )
 
-        def attempt() -> str:
-            answer = self.connection.ask(request, 3)
+        def code_in(answer: Any) -> int:
             topic_result = answer.results_by_topic_v3_and_below[0]
-            return error_name(topic_result.results_by_partition[0].partition_error_code)
+            return topic_result.results_by_partition[0].partition_error_code
 
-        return self._retry(attempt)
+        return self._ask(message, 3, code_in)
 
     def batch(self, *values: str, sequence: int, transactional: bool | None = None) -> bytes:
-        """A finished batch of this producer."""
         return encode_batch(
             [Record(None, value.encode(), 1_700_000_000_000) for value in values],
             producer_id=self.producer_id,
@@ -183,79 +189,48 @@ class RawProducer:
         self, topic: str, partition: int, records: bytes, version: int = 11, acks: int = -1
     ) -> str:
         """Produce these bytes; `last_offset` gets the answered base offset."""
-        cls = message_class(ApiKey.PRODUCE)
-        data = cls.TopicProduceData
-        place = data.PartitionProduceData(index=partition, records=records)
-        request = cls(
-            transactional_id=self.transactional_id,
-            acks=acks,
-            timeout_ms=10_000,
-            topic_data=[data(name=topic, partition_data=[place])],
-        )
+        batches = {(topic, partition): records}
+        message = produce_request(batches, acks, self.transactional_id, timeout_ms=10_000)
 
-        def attempt() -> str:
-            answer = self.connection.ask(request, version)
+        def code_in(answer: Any) -> int:
             result = answer.responses[0].partition_responses[0]
             self.last_offset = result.base_offset
-            return error_name(result.error_code)
+            return result.error_code
 
-        return self._retry(attempt)
+        return self._ask(message, version, code_in)
 
     def add_offsets(self, group: str) -> str:
-        """AddOffsetsToTxn."""
-        request = message_class(ApiKey.ADD_OFFSETS_TO_TXN)(
-            transactional_id=self.transactional_id,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            group_id=group,
-        )
-        return self._retry(lambda: error_name(self.connection.ask(request, 3).error_code))
+        message = self._of_itself(ApiKey.ADD_OFFSETS_TO_TXN, group_id=group)
+        return self._ask(message, 3, lambda answer: answer.error_code)
 
     def commit_offset(
         self, group: str, topic: str, partition: int, committed: int, *,
         metadata: str = "", version: int = 4, generation_id: int = -1, member_id: str = "",
     ) -> str:  # fmt: skip
         """TxnOffsetCommit of one partition; version 5 adds the group by itself."""
-        cls = message_class(ApiKey.TXN_OFFSET_COMMIT)
-        topics = cls.TxnOffsetCommitRequestTopic
-        place = topics.TxnOffsetCommitRequestPartition(
-            partition_index=partition, committed_offset=committed, committed_metadata=metadata
-        )
-        request = cls(
-            transactional_id=self.transactional_id,
+        place = {
+            "partition_index": partition,
+            "committed_offset": committed,
+            "committed_metadata": metadata,
+        }
+        message = self._of_itself(
+            ApiKey.TXN_OFFSET_COMMIT,
             group_id=group,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
             generation_id=generation_id,
             member_id=member_id,
-            topics=[topics(name=topic, partitions=[place])],
+            topics=[{"name": topic, "partitions": [place]}],
         )
-
-        def attempt() -> str:
-            answer = self.connection.ask(request, version)
-            return error_name(answer.topics[0].partitions[0].error_code)
-
-        return self._retry(attempt)
+        return self._ask(message, version, lambda answer: answer.topics[0].partitions[0].error_code)
 
     def end(self, *, commit: bool, version: int = 4) -> str:
         """EndTxn; version 5 takes the answered producer id and epoch over."""
-        request = message_class(ApiKey.END_TXN)(
-            transactional_id=self.transactional_id,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            committed=commit,
-        )
 
-        def attempt() -> str:
-            answer = self.connection.ask(request, version)
+        def code_in(answer: Any) -> int:
             if answer.error_code == 0 and version >= 5:
-                if (answer.producer_id, answer.producer_epoch) != self.identity:
-                    self.sequences = {}
-                self.producer_id = answer.producer_id
-                self.producer_epoch = answer.producer_epoch
-            return error_name(answer.error_code)
+                self._take(answer)
+            return answer.error_code
 
-        return self._retry(attempt)
+        return self._ask(self._of_itself(ApiKey.END_TXN, committed=commit), version, code_in)
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -267,13 +242,13 @@ def fetch_offsets(
     connection: Connection, group: str, *, require_stable: bool = True
 ) -> tuple[str, dict[tuple[str, int], tuple[int, str]]]:
     """OffsetFetch of a whole group: (error name, (topic, partition) -> (offset, metadata))."""
-    cls = message_class(ApiKey.OFFSET_FETCH)
-    request = cls(
-        groups=[cls.OffsetFetchRequestGroup(group_id=group, topics=None)],
+    message = request(
+        ApiKey.OFFSET_FETCH,
+        groups=[{"group_id": group, "topics": None}],
         require_stable=require_stable,
     )
     for _ in attempts():
-        answer = connection.ask(request, 8).groups[0]
+        answer = connection.ask(message, 8).groups[0]
         error = error_name(answer.error_code)
         if error not in RETRIABLE:
             break

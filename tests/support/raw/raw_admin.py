@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from support.brokers.probe import wait_for
-from support.raw.raw import Connection, message_class
+from support.raw.raw import Connection
+from support.raw.requests import request
 
 from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.messages import ApiKey
@@ -18,8 +19,7 @@ ZERO_ID = uuid.UUID(int=0)
 
 
 def node_ids(connection: Connection) -> list[int]:
-    """The ids of all brokers that are there."""
-    found = connection.ask(message_class(ApiKey.METADATA)(topics=[]), 9).brokers
+    found = connection.ask(request(ApiKey.METADATA, topics=[]), 9).brokers
     return sorted(each.node_id for each in found)
 
 
@@ -30,33 +30,28 @@ def new_topic(
     *,
     assignments: Mapping[int, Sequence[int]] | Sequence[tuple[int, Sequence[int]]] = (),
     configs: Mapping[str, str | None] | None = None,
-) -> Any:
-    """One topic of a CreateTopics request."""
-    cls = message_class(ApiKey.CREATE_TOPICS).CreatableTopic
+) -> dict[str, Any]:
+    """Of a CreateTopics request."""
     pairs = assignments.items() if isinstance(assignments, Mapping) else assignments
-    return cls(
-        name=name,
-        num_partitions=partitions,
-        replication_factor=replication_factor,
-        assignments=[
-            cls.CreatableReplicaAssignment(partition_index=index, broker_ids=[*brokers])
-            for index, brokers in pairs
+    return {
+        "name": name,
+        "num_partitions": partitions,
+        "replication_factor": replication_factor,
+        "assignments": [
+            {"partition_index": index, "broker_ids": [*brokers]} for index, brokers in pairs
         ],
-        configs=[
-            cls.CreatableTopicConfig(name=key, value=value)
-            for key, value in (configs or {}).items()
-        ],
-    )
+        "configs": [{"name": key, "value": value} for key, value in (configs or {}).items()],
+    }
 
 
 def create_topics(
-    connection: Connection, *topics: Any, validate_only: bool = False, version: int = 7
+    connection: Connection, *topics: dict[str, Any], validate_only: bool = False, version: int = 7
 ) -> dict[str, Any]:
-    """CreateTopics: the results by name."""
-    request = message_class(ApiKey.CREATE_TOPICS)(
-        topics=[*topics], timeout_ms=30_000, validate_only=validate_only
+    """CreateTopics of what `new_topic` made: the results by name."""
+    message = request(
+        ApiKey.CREATE_TOPICS, topics=[*topics], timeout_ms=30_000, validate_only=validate_only
     )
-    return {each.name: each for each in connection.ask(request, version).topics}
+    return {each.name: each for each in connection.ask(message, version).topics}
 
 
 def make_topic(
@@ -116,15 +111,14 @@ def list_offset(
     isolation: int = 0,
     version: int = 7,
 ) -> Any:
-    """The answer for one partition of ListOffsets."""
-    cls = message_class(ApiKey.LIST_OFFSETS)
-    topic = cls.ListOffsetsTopic
-    place = topic.ListOffsetsPartition(
-        partition_index=partition, current_leader_epoch=-1, timestamp=timestamp
+    place = {"partition_index": partition, "current_leader_epoch": -1, "timestamp": timestamp}
+    message = request(
+        ApiKey.LIST_OFFSETS,
+        replica_id=-1,
+        isolation_level=isolation,
+        topics=[{"name": name, "partitions": [place]}],
     )
-    topics = [topic(name=name, partitions=[place])]
-    request = cls(replica_id=-1, isolation_level=isolation, topics=topics)
-    return connection.ask(request, version).topics[0].partitions[0]
+    return connection.ask(message, version).topics[0].partitions[0]
 
 
 def wait_until_gone(connection: Connection, name: str) -> None:
@@ -142,9 +136,8 @@ def leaders(connection: Connection, name: str) -> int:
 
 def _topic(connection: Connection, name: str) -> Any:
     """What Metadata says of it; it is not created by that."""
-    cls = message_class(ApiKey.METADATA)
-    request = cls(topics=[cls.MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
-    (found,) = connection.ask(request, 12).topics
+    message = request(ApiKey.METADATA, topics=[{"name": name}], allow_auto_topic_creation=False)
+    (found,) = connection.ask(message, 12).topics
     return found
 
 
@@ -152,13 +145,13 @@ def delete_topics(
     connection: Connection, *topics: tuple[str | None, uuid.UUID], version: int = 6
 ) -> list[tuple[str | None, uuid.UUID, str]]:
     """DeleteTopics of (name, id) pairs: (name, id, error), sorted, for Kafka shuffles them."""
-    cls = message_class(ApiKey.DELETE_TOPICS)
-    request = cls(
-        topics=[cls.DeleteTopicState(name=name, topic_id=topic_id) for name, topic_id in topics],
+    message = request(
+        ApiKey.DELETE_TOPICS,
+        topics=[{"name": name, "topic_id": topic_id} for name, topic_id in topics],
         topic_names=[name for name, _ in topics],
         timeout_ms=30_000,
     )
-    answer = connection.ask(request, version).responses
+    answer = connection.ask(message, version).responses
     found = [(each.name, each.topic_id or ZERO_ID, error_name(each.error_code)) for each in answer]
     return sorted(found, key=str)
 
@@ -169,26 +162,20 @@ def create_partitions(
     validate_only: bool = False,
 ) -> list[tuple[str, str]]:
     """CreatePartitions of (name, count, assignments): (name, error), sorted."""
-    cls = message_class(ApiKey.CREATE_PARTITIONS)
-    topic = cls.CreatePartitionsTopic
-    request = cls(
+    message = request(
+        ApiKey.CREATE_PARTITIONS,
         topics=[
-            topic(
-                name=name,
-                count=count,
-                assignments=None
-                if assignments is None
-                else [
-                    topic.CreatePartitionsAssignment(broker_ids=[*brokers])
-                    for brokers in assignments
-                ],
-            )
+            {
+                "name": name,
+                "count": count,
+                "assignments": assignments and [{"broker_ids": [*each]} for each in assignments],
+            }
             for name, count, assignments in topics
         ],
         timeout_ms=30_000,
         validate_only=validate_only,
     )
-    answer = connection.ask(request, 3).results
+    answer = connection.ask(message, 3).results
     return sorted((each.name, error_name(each.error_code)) for each in answer)
 
 
@@ -200,19 +187,20 @@ def describe_configs(
     *,
     synonyms: bool = True,
     documentation: bool = False,
-    version: int = 4,
 ) -> tuple[str, dict[str, Any]]:
     """DescribeConfigs of one resource: (error, results by option)."""
-    cls = message_class(ApiKey.DESCRIBE_CONFIGS)
-    resource = cls.DescribeConfigsResource(
-        resource_type=kind,
-        resource_name=name,
-        configuration_keys=None if keys is None else [*keys],
+    resource = {
+        "resource_type": kind,
+        "resource_name": name,
+        "configuration_keys": None if keys is None else [*keys],
+    }
+    message = request(
+        ApiKey.DESCRIBE_CONFIGS,
+        resources=[resource],
+        include_synonyms=synonyms,
+        include_documentation=documentation,
     )
-    request = cls(
-        resources=[resource], include_synonyms=synonyms, include_documentation=documentation
-    )
-    (result,) = connection.ask(request, version).results
+    (result,) = connection.ask(message, 4).results
     return error_name(result.error_code), {each.name: each for each in result.configs}
 
 
@@ -222,23 +210,11 @@ def change_configs(
     validate_only: bool = False,
 ) -> list[str]:
     """IncrementalAlterConfigs of (type, name, [(option, operation, value)]): errors, in order."""
-    cls = message_class(ApiKey.INCREMENTAL_ALTER_CONFIGS)
-    resource = cls.AlterConfigsResource
-    request = cls(
-        resources=[
-            resource(
-                resource_type=kind,
-                resource_name=name,
-                configs=[
-                    resource.AlterableConfig(name=option, config_operation=operation, value=value)
-                    for option, operation, value in changes
-                ],
-            )
-            for kind, name, changes in resources
-        ],
-        validate_only=validate_only,
-    )
-    return [error_name(each.error_code) for each in connection.ask(request, 1).responses]
+    named = [
+        (kind, name, [{"name": n, "config_operation": o, "value": v} for n, o, v in changes])
+        for kind, name, changes in resources
+    ]
+    return _alter(connection, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, named, validate_only)
 
 
 def replace_configs(
@@ -247,19 +223,19 @@ def replace_configs(
     validate_only: bool = False,
 ) -> list[str]:
     """AlterConfigs of (type, name, [(option, value)]): errors, in order."""
-    cls = message_class(ApiKey.ALTER_CONFIGS)
-    resource = cls.AlterConfigsResource
-    request = cls(
-        resources=[
-            resource(
-                resource_type=kind,
-                resource_name=name,
-                configs=[
-                    resource.AlterableConfig(name=option, value=value) for option, value in configs
-                ],
-            )
-            for kind, name, configs in resources
-        ],
-        validate_only=validate_only,
-    )
-    return [error_name(each.error_code) for each in connection.ask(request, 2).responses]
+    named = [
+        (kind, name, [{"name": option, "value": value} for option, value in configs])
+        for kind, name, configs in resources
+    ]
+    return _alter(connection, ApiKey.ALTER_CONFIGS, 2, named, validate_only)
+
+
+def _alter(
+    connection: Connection, key: ApiKey, version: int, named: list[Any], validate_only: bool
+) -> list[str]:
+    resources = [
+        {"resource_type": kind, "resource_name": name, "configs": configs}
+        for kind, name, configs in named
+    ]
+    message = request(key, resources=resources, validate_only=validate_only)
+    return [error_name(each.error_code) for each in connection.ask(message, version).responses]

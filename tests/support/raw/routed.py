@@ -14,7 +14,8 @@ from typing import Any
 
 from support.brokers.coordinators_ready import GROUP, TRANSACTION
 from support.brokers.probe import ports_of
-from support.raw.raw import Connection, attempts, message_class
+from support.raw.raw import Connection, attempts
+from support.raw.requests import find_coordinator, request
 
 from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.messages import ApiKey, api_of
@@ -163,15 +164,13 @@ class RoutedConnection:
         return next((brokers[name] for name in named if name in brokers), self._ports[0])
 
     def _metadata(self, topics: list[Any]) -> Any:
-        request = message_class(ApiKey.METADATA)(topics=topics, allow_auto_topic_creation=False)
-        return self._to(self._ports[0]).ask(request, METADATA_VERSION)
+        message = request(ApiKey.METADATA, topics=topics, allow_auto_topic_creation=False)
+        return self._to(self._ports[0]).ask(message, METADATA_VERSION)
 
     def _known(self, topic: Topic, partition: int) -> tuple[Any, int]:
         """What the first broker knows: (all brokers, the leader's id; NO_PARTITION)."""
-        named = message_class(ApiKey.METADATA).MetadataRequestTopic
         by_name = isinstance(topic, str)
-        wanted = named(name=topic) if by_name else named(name=None, topic_id=topic)
-        found = self._metadata([wanted])
+        found = self._metadata([{"name": topic} if by_name else {"name": None, "topic_id": topic}])
         places = found.topics[0].partitions
         leaders = [each.leader_id for each in places if each.partition_index == partition]
         return found.brokers, leaders[0] if leaders else NO_PARTITION
@@ -188,9 +187,9 @@ class RoutedConnection:
     def _coordinator(self, key_type: int, name: str | None) -> int:
         if not name:
             return self._ports[0]
-        request = message_class(ApiKey.FIND_COORDINATOR)(key_type=key_type, coordinator_keys=[name])
+        message = find_coordinator(key_type, name)
         for _ in attempts():
-            (found,) = self._to(self._ports[0]).ask(request, 4).coordinators
+            (found,) = self._to(self._ports[0]).ask(message, 4).coordinators
             if error_name(found.error_code) not in NOT_YET:
                 return found.port if found.error_code == 0 else self._ports[0]
         raise AssertionError(f"nobody coordinates {name!r}")

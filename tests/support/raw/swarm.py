@@ -14,8 +14,6 @@ ANSWER_SECONDS_MAX = 60.0
 
 
 class Peer:
-    """One asynchronous connection that sends requests by hand."""
-
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
@@ -37,7 +35,6 @@ class Peer:
                 raise EOFError("the broker closed the connection") from gone
 
     async def ask(self, message: Any, version: int) -> Any:
-        """The answer to one request."""
         correlation_id = self.send(message, version)
         frame = await self.receive()
         assert struct.unpack_from(">i", frame) == (correlation_id,)
@@ -52,7 +49,6 @@ class Peer:
                 return True
 
     def close(self) -> None:
-        """Close without a word."""
         self.writer.transport.abort()
 
 
@@ -67,7 +63,6 @@ async def connect(port: int, count: int) -> list[Peer]:
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory the process has in RAM."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
@@ -75,5 +70,4 @@ def resident_bytes(pid: int) -> int:
 
 
 def open_descriptors(pid: int) -> int:
-    """Open files and sockets of the process."""
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())

@@ -23,7 +23,6 @@ VERSIONS = {
 
 
 def versions_answer(versions: dict[ApiKey, tuple[int, int]]) -> Any:
-    """An ApiVersionsResponse."""
     response = APIS[ApiKey.API_VERSIONS].response
     return response(
         api_keys=[
@@ -113,12 +112,10 @@ class SocketBroker:
 
 
 def answer_bytes(header: Any, message: Any) -> bytes:
-    """The framed answer to a request."""
     return encode_response(header.api_key, header.api_version, header.correlation_id, message)
 
 
 def metadata_answer(broker: SocketBroker) -> Any:
-    """A cluster of this one broker."""
     response = APIS[ApiKey.METADATA].response
     node = response.MetadataResponseBroker(node_id=1, host="127.0.0.1", port=broker.port)
     return response(brokers=[node], cluster_id="c", controller_id=1)

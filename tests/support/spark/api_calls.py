@@ -61,32 +61,26 @@ class Side:
 
     @property
     def read_options(self) -> dict[str, str]:
-        """What a read of the input needs."""
         return self.servers | {"subscribe": self.input, "startingOffsets": "earliest"}
 
     @property
     def write_options(self) -> dict[str, str]:
-        """What a write to the output needs."""
         return self.servers | {"topic": self.output}
 
     @property
     def checkpoint(self) -> dict[str, str]:
-        """A new one."""
         return {"checkpointLocation": str(self._folder / self.fresh)}
 
     @property
     def reader(self) -> Any:
-        """`read`, with all that is needed."""
         return self.spark.read.format(self.name).options(**self.read_options)
 
     @property
     def stream_reader(self) -> Any:
-        """`readStream`, with all that is needed."""
         return self.spark.readStream.format(self.name).options(**self.read_options)
 
     @property
     def rows(self) -> DataFrame:
-        """Two rows to write."""
         return self.spark.createDataFrame([("a",), ("b",)], "value string")
 
     @property
@@ -100,17 +94,14 @@ class Side:
         return self.writer_of(self.stream_reader.load().select("value"))
 
     def writer_of(self, rows: DataFrame) -> Any:
-        """`writeStream` of these rows to the output, with all that is needed."""
         writer = rows.writeStream.format(self.name).options(**self.write_options, **self.checkpoint)
         return writer.trigger(availableNow=True)
 
     @property
     def counts(self) -> DataFrame:
-        """A streaming aggregation."""
         return self.stream_reader.load().groupBy("value").count().select("value")
 
     def table(self) -> str:
-        """A new table of the connector, with the columns of a read."""
         name = self.fresh
         self.spark.sql(f"CREATE TABLE {name} ({COLUMNS}) USING {self.name}")
         return name
@@ -174,7 +165,6 @@ def txnlog_only(make: Callable[[Side], Any]) -> Call:
 
 
 def stream(change: Callable[[Any], Any], name: str | None = None) -> Callable[[Side], None]:
-    """A query whose writer is changed."""
     return lambda side: finished(change(side.stream_writer).start(), name)
 
 
@@ -184,13 +174,10 @@ def stream_of(reader: Callable[[Side], DataFrame]) -> Callable[[Side], None]:
 
 
 def aggregation(mode: str) -> Callable[[Side], None]:
-    """A query with a streaming aggregation."""
     return lambda side: finished(side.writer_of(side.counts).outputMode(mode).start())
 
 
 def foreach_batch_writes(side: Side) -> None:
-    """A batch write for each micro-batch."""
-
     def write(batch: DataFrame, _: int) -> None:
         writer = batch.select("value").write.format(side.name).options(**side.write_options)
         writer.mode("append").save()
@@ -200,7 +187,6 @@ def foreach_batch_writes(side: Side) -> None:
 
 
 def foreach_writes_nothing(side: Side) -> None:
-    """A function for each row."""
     writer = side.stream_reader.load().writeStream.foreach(len).options(**side.checkpoint)
     finished(writer.trigger(availableNow=True).start())
 

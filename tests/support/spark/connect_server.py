@@ -15,8 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.brokers.apache_kafka import die_with_parent
 from support.brokers.probe import free_ports, wait_until
+from support.brokers.processes import started
 from support.core.census import SITE
 from support.spark.spark_copy import (
     REPOSITORY,
@@ -24,9 +24,10 @@ from support.spark.spark_copy import (
     SPARK_CONFIG,
     SPARK_SUBMIT,
     java_options,
+    spark_environment,
 )
 
-TESTS = Path(__file__).resolve().parents[2]
+PATH = (SITE, REPOSITORY, Path(__file__).resolve().parents[2])
 MAIN_CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 
@@ -42,7 +43,6 @@ class ConnectServer:
 
     @property
     def remote(self) -> str:
-        """What a client connects to."""
         return f"sc://127.0.0.1:{self._port}"
 
     def start(self, failpoints: str = "") -> None:
@@ -57,32 +57,22 @@ class ConnectServer:
         for name, value in settings.items():
             command += ["--conf", f"{name}={value}"]
         fired = self._folder / "fired"
-        environment = _environment() | {
+        environment = spark_environment(*PATH) | {
             "TXNLOG_FAILPOINTS": failpoints,
             "TXNLOG_FAILPOINTS_FIRED": str(fired),
         }
-        with self._log.open("a") as log:
-            self._process = subprocess.Popen(
-                [*command, "spark-internal"],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                env=environment,
-                cwd=self._folder,
-                start_new_session=True,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-            )
+        command += ["spark-internal"]
+        self._process = started(
+            command, self._log, env=environment, cwd=self._folder, start_new_session=True
+        )
         wait_until(self._listens, "the Spark Connect server", timeout_s=120)
 
     def _listens(self) -> bool:
-        assert self._process is not None
         assert self._process.poll() is None, self._log.read_text()[-3000:]
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self._port)) == 0
 
     def wait(self) -> int:
-        """The exit code of a server that ends by itself."""
-        assert self._process is not None
         return self._process.wait(RUN_SECONDS_MAX)
 
     def stop(self) -> None:
@@ -95,15 +85,14 @@ class ConnectServer:
 
     def client(self, program: str, *arguments: str) -> subprocess.Popen[str]:
         """Start a program of this folder; both outputs are in its `stdout`."""
-        return subprocess.Popen(
+        return started(
             [sys.executable, str(Path(__file__).with_name(program)), *arguments],
+            self._log,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            env=_environment() | {"SPARK_REMOTE": self.remote},
+            env=spark_environment(*PATH) | {"SPARK_REMOTE": self.remote},
             cwd=self._folder,
             text=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
         )
 
     def run(self, program: str, *arguments: str) -> str:
@@ -115,12 +104,3 @@ class ConnectServer:
             client.kill()
         assert client.returncode == 0, printed[-3000:] + self._log.read_text()[-1000:]
         return printed
-
-
-def _environment() -> dict[str, str]:
-    return {
-        **os.environ,
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join(map(str, (SITE, REPOSITORY, TESTS))),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }

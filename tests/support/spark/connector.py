@@ -71,7 +71,6 @@ class Pipe:
         return values_of(read_topic(self.bootstrap, self.output, isolation=isolation))
 
     def stream(self, **options: object) -> DataFrame:
-        """`readStream` of the input; options win over the defaults, None removes one."""
         defaults = {
             "kafka.bootstrap.servers": self.bootstrap,
             "subscribe": self.input,
@@ -82,7 +81,6 @@ class Pipe:
         return reader.options(**_given(defaults | options)).load()
 
     def write(self, rows: DataFrame, **options: object) -> Any:
-        """`writeStream` to the output."""
         defaults = {
             "kafka.bootstrap.servers": self.bootstrap,
             "topic": self.output,
@@ -107,18 +105,15 @@ class Pipe:
         return error_of(lambda: self.copy(**how))
 
     def read(self, topic: str | None = None, **options: object) -> DataFrame:
-        """A batch read, of the input unless `topic` is given, after what was committed so far."""
         wait_until_marked(self.bootstrap)
         defaults = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": topic or self.input}
         return self.spark.read.format("txnlog").options(**_given(defaults | options)).load()
 
     def save(self, rows: DataFrame, **options: object) -> None:
-        """A batch write to the output."""
         defaults = {"kafka.bootstrap.servers": self.bootstrap, "topic": self.output}
         rows.write.format("txnlog").options(**_given(defaults | options)).mode("append").save()
 
     def rows(self, values: Iterable[object]) -> DataFrame:
-        """A DataFrame with a column `value`."""
         return self.spark.createDataFrame([(str(v),) for v in values], "value string")
 
     def logged(self, log: str) -> list[int]:
@@ -132,7 +127,6 @@ class Pipe:
 
     @property
     def query_id(self) -> str:
-        """The id in the checkpoint."""
         return str(json.loads((self.checkpoint / "metadata").read_text())["id"])
 
 

@@ -82,8 +82,6 @@ it is Apache Kafka's. The simulator plays them all from seeds, `make chaos` as p
 
 @dataclass
 class Story:
-    """What happened to the query, row by row."""
-
     query: CopyQuery
     runs: list[tuple[Row, int, Run]] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)

@@ -38,7 +38,6 @@ def stream(spark: SparkSession, step: Step) -> None:
 
 
 def read(spark: SparkSession, step: Step) -> None:
-    """A batch read."""
     rows = spark.read.format("txnlog").options(**step["read"]).load()
     explain(rows)
     rows.count()
@@ -67,13 +66,11 @@ STEPS: dict[str, Callable[[SparkSession, Step], None]] = {
 
 
 def note(name: str, *texts: str) -> None:
-    """Append to one of the files."""
     with Path(name).open("a") as file:
         print(*texts, sep="\n", file=file)
 
 
 def explain(rows: DataFrame) -> None:
-    """Every plan of these rows."""
     with Path("explained").open("a") as file, contextlib.redirect_stdout(file):
         rows.explain(True)
 

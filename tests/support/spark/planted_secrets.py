@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from support.brokers.apache_kafka import die_with_parent
 from support.brokers.probe import wait_until
+from support.brokers.processes import started
 from support.spark.planted_world import AZURE, CLIENT, GIVEN_BY_SERVERS, SECRETS, USER, World, marks
-from support.spark.spark_copy import REPOSITORY, SMALL, java_options
+from support.spark.spark_copy import REPOSITORY, SMALL, java_options, spark_environment
 
 from txnlog_spark.staging.address import ServerAddress
 from txnlog_spark.staging.channel import ServerGone, connect_local, connect_remote
@@ -100,26 +99,15 @@ def _start(world: World, job: Path, s3a: list[Path]) -> subprocess.Popen[bytes]:
         "spark.python.daemon.module": "planted_daemon",
         "spark.jars": ",".join(map(str, s3a)),
     } | (world.store.options("spark.hadoop.fs.") if s3a else {})  # fmt: skip
-    path = [SUPPORT / "process_site", REPOSITORY, SUPPORT.parent]
-    environment = (
-        os.environ
-        | (world.cloud.environment if world.cloud else {})
-        | {
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": os.pathsep.join(map(str, path)),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_LOCAL_DIRS": str(job / "local"),
-            "TMPDIR": str(job / "tmp"),
-            "TXNLOG_KEPT": str(job / "kept"),
-        }
-    )
-    with (job / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("planted_job.py"))],
-            stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=job, env=environment,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-        )  # fmt: skip
-    assert process.stdin is not None
+    environment = spark_environment(SUPPORT / "process_site", REPOSITORY, SUPPORT.parent)
+    environment |= world.cloud.environment if world.cloud else {}
+    environment |= {
+        "SPARK_LOCAL_DIRS": str(job / "local"),
+        "TMPDIR": str(job / "tmp"),
+        "TXNLOG_KEPT": str(job / "kept"),
+    }
+    command = [sys.executable, str(Path(__file__).with_name("planted_job.py"))]
+    process = started(command, job / "log", stdin=subprocess.PIPE, cwd=job, env=environment)
     process.stdin.write(json.dumps({"config": config, "steps": world.steps()}).encode() + b"\n")
     process.stdin.flush()
     return process

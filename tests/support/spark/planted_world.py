@@ -8,23 +8,22 @@ in one that fails for it.
 from __future__ import annotations
 
 import base64
-import json
 import ssl
-import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote
 
 import jks
+from confluent_kafka.admin import ScramMechanism
 from cryptography.hazmat.primitives import serialization
 from support.brokers.certificates import Signed
 from support.brokers.probe import free_ports
-from support.brokers.tls_kafka import tls_sim
+from support.brokers.tls_kafka import add_user, tls_sim
 from support.clients.librdkafka import create_topic, produce_values
+from support.sockets.http_server import Answering, HttpServer
 from support.sockets.secured_broker import SecuredBroker
 from support.sockets.socket_broker import answer_bytes, metadata_answer
 from support.stores import azure_cloud
@@ -102,7 +101,8 @@ class World:
         self.right = values("right", self.client)
         self.wrong = values("wrong", self.ca.sign())
         right = self.right
-        self._add_user(right["SCRAM password"])
+        password, mechanism = right["SCRAM password"], ScramMechanism.SCRAM_SHA_512
+        add_user(self.broker.bootstrap_servers, USER, password, mechanism)
         self.store = stack.enter_context(ObjectStore())
         self.store.faults.append(
             lambda environ, _: refused(environ) if _is_refused(environ) else None
@@ -127,14 +127,6 @@ class World:
         produce_values(bootstrap, self.input, [letter * 400_000 for letter in "abc"])
         (self.closed_port,) = free_ports(1)
         self._write_stores()
-
-    def _add_user(self, password: str) -> None:
-        from confluent_kafka import admin
-
-        credential = admin.ScramCredentialInfo(admin.ScramMechanism.SCRAM_SHA_512, 4096)
-        change = admin.UserScramCredentialUpsertion(USER, credential, password.encode())
-        client = admin.AdminClient({"bootstrap.servers": self.broker.bootstrap_servers})
-        client.alter_user_scram_credentials([change])[USER].result(30)
 
     def _not_authorized(self, header: Any, message: Any) -> bytes | None:
         """What the broker says to whom its login has let in: not to read this topic."""
@@ -182,7 +174,6 @@ class World:
         }
 
     def s3(self, of: Values) -> Options:
-        """How to reach the store."""
         secrets = {
             "txnlog.fs.s3a.secret.key": of["S3 secret key"],
             "txnlog.fs.s3a.session.token": of["S3 session token"],
@@ -208,7 +199,6 @@ class World:
         }
 
     def principal(self, of: Values, tenant: str = azure_cloud.TENANT) -> Options:
-        """A service principal."""
         return self.azure(
             account_oauth2_client_id=azure_cloud.CLIENT,
             account_oauth2_msi_tenant=tenant,
@@ -216,7 +206,6 @@ class World:
         )
 
     def credentials(self, of: Values) -> Iterator[Options]:
-        """Each that Azure takes."""
         yield self.azure(account_key=of["Azure account key"])
         yield self.azure(sas_fixed_token=of["Azure SAS token"])
         yield self.principal(of)
@@ -257,7 +246,6 @@ class World:
         }
 
     def bearer_token(self, of: Values, path: str = "") -> Options:
-        """The registry by a token."""
         return {
             "schema.registry.url": f"http://{self.registry}{path}",
             "bearer.auth.credentials.source": "STATIC_TOKEN",
@@ -267,7 +255,6 @@ class World:
     # ------------------------------------------------------------------ steps
 
     def steps(self) -> list[dict[str, Any]]:
-        """What the job does, in this order."""
         return [*self._working(), *self._refused_by_kafka(), *self._refused_elsewhere()]
 
     def _stream(self, name: str, read: Options, write: Options, *, fails: bool) -> dict[str, Any]:
@@ -391,30 +378,21 @@ def registry(right: Values, tls: ssl.SSLContext | None = None) -> Iterator[str]:
     user = base64.b64encode(f"{USER}:{right['registry password']}".encode()).decode()
     allowed = (f"Basic {user}", f"Bearer {right['registry token']}")
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
+    class Handler(Answering):
+        def do_GET(self) -> None:  # noqa: N802 - http.server's name
             given = self.headers.get("Authorization", "")
-            status, answer = 200, {"schema": SCHEMA, "id": 1, "version": 1}
-            body = json.dumps(answer).encode()
-            if given not in allowed:
-                status = 500 if self.path.startswith("/echo") else 401
-                plain = base64.b64decode(given.removeprefix("Basic ") + "===")
-                said = f"{given} is not {plain.decode('latin-1')}"
-                body = json.dumps({"error_code": status, "message": said}).encode()
-                body = said.encode() if "as-text" in self.path else body
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            if given in allowed:
+                self.reply(200, {"schema": SCHEMA, "id": 1, "version": 1})
+                return
+            status = 500 if self.path.startswith("/echo") else 401
+            plain = base64.b64decode(given.removeprefix("Basic ") + "===")
+            said = f"{given} is not {plain.decode('latin-1')}"
+            as_text = "as-text" in self.path
+            self.reply(
+                status, said.encode() if as_text else {"error_code": status, "message": said}
+            )
 
         do_HEAD = do_POST = do_PUT = do_GET  # noqa: N815 - http.server's names
 
-        def log_message(self, *_: object) -> None:
-            """Quiet."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        if tls is not None:
-            server.socket = tls.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        yield f"127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
+    with HttpServer(Handler, tls) as server:
+        yield server.address

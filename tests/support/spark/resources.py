@@ -40,7 +40,6 @@ class Application:
         return self._jvm.children(recursive=True)
 
     def held(self) -> Held:
-        """Collect the JVM's garbage, and measure."""
         for _ in range(3):  # what a first run finds unreachable, cleaners free behind it
             self._runtime.gc()
         found = {}
@@ -59,7 +58,6 @@ class Application:
         )
 
     def check_servers(self) -> None:
-        """Fail when a staging server has ended."""
         assert all(server.is_running() for server in self._servers)
 
 

@@ -17,7 +17,6 @@ from support.spark.spark_source_reader import ANSWER, start
 
 
 def copy(spark: SparkSession, wanted: dict[str, Any]) -> dict[str, str]:
-    """One run."""
     try:
         rows = spark.readStream.format(wanted["source"]).options(**wanted["read"]).load()
         writer = rows.select("key", "value").writeStream.format(wanted["sink"])

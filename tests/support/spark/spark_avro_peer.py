@@ -32,8 +32,6 @@ def spark_avro_jar() -> Path:
 
 @dataclass(frozen=True)
 class Refused:
-    """Spark raised an error with this text."""
-
     text: str
 
 
@@ -41,7 +39,7 @@ class SparkAvro:
     """The process. Its methods are those of Answers."""
 
     def __init__(self, jar: Path) -> None:
-        from support.brokers.apache_kafka import die_with_parent
+        from support.brokers.processes import die_with_parent
 
         environment = {
             **os.environ,
@@ -57,7 +55,6 @@ class SparkAvro:
         )  # fmt: skip
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """The answer to one request."""
         self._process.stdin.write(_line((method, arguments)))
         self._process.stdin.flush()
         for line in self._process.stdout:
@@ -66,7 +63,6 @@ class SparkAvro:
         raise AssertionError("the process with Spark's avro jar has ended")
 
     def stop(self) -> None:
-        """End the process."""
         self._process.stdin.close()
         self._process.kill()
         self._process.wait()

@@ -19,8 +19,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.brokers.apache_kafka import die_with_parent
 from support.brokers.probe import wait_until
+from support.brokers.processes import started
 from support.clients.librdkafka import committed_offsets, create_topic, produce_values, read_topic
 from support.core.census import SITE
 from support.kafka.class_archive import AT_ITS_PLACE, archive_in
@@ -65,8 +65,6 @@ Coordinates = tuple[int, int]
 
 @dataclass(frozen=True)
 class Run:
-    """How one run of the job ended."""
-
     code: int
     stderr: str
     fired: tuple[str, ...]
@@ -76,6 +74,16 @@ class Run:
         """The last line that names an error of ours."""
         lines = [line for line in self.stderr.splitlines() if OUR_ERROR.search(line)]
         return lines[-1].strip() if lines else ""
+
+
+def spark_environment(*path: Path) -> dict[str, str]:
+    """Of a process with Spark whose Python processes import from there."""
+    return {
+        **os.environ,
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(map(str, path)),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
 
 
 def java_options(classes: str = f"-XX:SharedArchiveFile={CLASSES}") -> dict[str, str]:
@@ -117,7 +125,6 @@ class CopyQuery:
     # ------------------------------------------------------------------ the world
 
     def feed(self, count: int) -> None:
-        """Produce `count` more records to the input."""
         first = self.produced
         self.produced += count
         values = (f"{number:06}" for number in range(first, self.produced))
@@ -144,14 +151,12 @@ class CopyQuery:
         return [*command, str(Path(__file__).with_name(self.program)), *self.arguments()]
 
     def arguments(self) -> list[str]:
-        """The job's arguments."""
         given = [f"read.{name}={value}" for name, value in self.all_read_options.items()]
         given += [f"write.{name}={value}" for name, value in self.all_write_options.items()]
         return given + self.job_arguments
 
     @property
     def all_read_options(self) -> dict[str, str]:
-        """Those of `readStream`."""
         read = {
             "kafka.bootstrap.servers": self.bootstrap,
             "subscribe": self.source,
@@ -161,7 +166,6 @@ class CopyQuery:
 
     @property
     def all_write_options(self) -> dict[str, str]:
-        """Those of `writeStream`."""
         write = {
             "kafka.bootstrap.servers": self.bootstrap,
             "topic": self.target,
@@ -174,11 +178,9 @@ class CopyQuery:
 
     @property
     def checkpoint_location(self) -> str:
-        """The option's value."""
         return str(self.checkpoint)
 
     def names_in(self, log: str) -> list[str]:
-        """The names of the files in one of the checkpoint's folders."""
         folder = self.checkpoint / log
         return [path.name for path in folder.iterdir()] if folder.exists() else []
 
@@ -213,17 +215,14 @@ class CopyQuery:
     # ------------------------------------------------------------------ what the topics say
 
     def output(self, isolation: str = "read_committed") -> Counter[Coordinates]:
-        """How often each input record is in the output."""
         seen = read_topic(self.bootstrap, self.target, isolation=isolation)
         places = (json.loads(each.value)["source"] for each in seen)
         return Counter((place["partition"], place["offset"]) for place in places)
 
     def input(self) -> set[Coordinates]:
-        """Every record of the input."""
         return {(each.partition, each.offset) for each in read_topic(self.bootstrap, self.source)}
 
     def group_offsets(self) -> dict[int, int]:
-        """The group's committed offsets in the input."""
         return committed_offsets(self.bootstrap, self.group, self.source, self.partitions)
 
     def check_exactly_once(self) -> None:
@@ -249,27 +248,16 @@ class RunningJob:
         if query.has_warm_python:
             python = warm_python(query.folder / f"warm-{number}")
         command = query.command(settings)
-        environment = {
-            **os.environ,
+        environment = spark_environment(SITE, REPOSITORY, SITE.parents[1]) | {
             "PYSPARK_PYTHON": python,
             "PYSPARK_DRIVER_PYTHON": python,  # where Spark looks first for that of a data source
-            "PYTHONPATH": os.pathsep.join(map(str, (SITE, REPOSITORY, SITE.parents[1]))),
-            "SPARK_LOCAL_IP": "127.0.0.1",
             "TXNLOG_FAILPOINTS": failpoints,
             "TXNLOG_FAILPOINTS_FIRED": str(self._fired),
             **query.environment,
         }
-        with self._log.open("w") as log:
-            self.process = subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                env=environment,
-                cwd=query.folder,
-                start_new_session=True,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-            )
+        self.process = started(
+            command, self._log, env=environment, cwd=query.folder, start_new_session=True
+        )
 
     def _java_options(self) -> dict[str, str]:
         """The first run that nobody kills writes the archive of classes, later ones read it."""
@@ -278,7 +266,6 @@ class RunningJob:
         return java_options()
 
     def wait(self, timeout_s: int = RUN_SECONDS_MAX) -> Run:
-        """The end of the run; one that hangs is killed and fails the test."""
         try:
             code = self.process.wait(timeout=timeout_s)
         except subprocess.TimeoutExpired:
@@ -298,7 +285,6 @@ class RunningJob:
         return Run(code, self._log.read_text(errors="replace"), self.fired())
 
     def fired(self) -> tuple[str, ...]:
-        """The failpoints that have fired so far."""
         return tuple(self._fired.read_text().splitlines()) if self._fired.exists() else ()
 
     def wait_fired(self, failpoint: str) -> None:

@@ -7,11 +7,9 @@ benchmark says which.
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
-from support.brokers.apache_kafka import DEPENDENCY_PLUGIN, MAVEN_TIMEOUT_S, REPOSITORY, Unavailable
+from support.brokers.apache_kafka import REPOSITORY, Unavailable, copy_artifact
 
 JARS = REPOSITORY / ".cache" / "spark-sql-kafka"
 
@@ -37,23 +35,10 @@ def find_jar(artifact: str, versions: tuple[str, ...]) -> Path:
         jar = JARS / f"{name}-{version}.jar"
         if jar.exists():
             return jar
-    if shutil.which("mvn") is None:
-        raise Unavailable(f"{name} is not here: `mvn` is not installed")
     reason = ""
     for version in versions:
-        command = [
-            "mvn",
-            "-q",
-            "-B",
-            f"{DEPENDENCY_PLUGIN}:copy",
-            f"-Dartifact={artifact}:{version}",
-        ]
-        command += [f"-DoutputDirectory={JARS}"]
-        done = subprocess.run(
-            command, check=False, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S
-        )
+        reason = copy_artifact(name, f"{artifact}:{version}", JARS)
         jar = JARS / f"{name}-{version}.jar"
         if jar.exists():
             return jar
-        reason = done.stdout[:300]
     raise Unavailable(f"{name} is not to be had from Maven Central: {reason}")

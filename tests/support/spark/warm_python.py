@@ -28,7 +28,7 @@ import uuid
 from pathlib import Path
 
 from planted.arming import arm_if_asked
-from support.brokers.apache_kafka import die_with_parent
+from support.brokers.processes import die_with_parent
 
 CLIENT = Path(__file__).with_name("warm_client.py")
 IMPORTED = (

@@ -12,22 +12,22 @@ import json
 import os
 import select
 import socket
-import subprocess
 import threading
 import time
 import urllib.parse
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from azure.core.exceptions import AzureError
 from azure.storage.blob import AccountSasPermissions, ContainerClient, ResourceTypes
 from azure.storage.blob import generate_account_sas as generate
-from support.brokers.apache_kafka import START_TIMEOUT_S, die_with_parent
+from support.brokers.apache_kafka import START_TIMEOUT_S
 from support.brokers.certificates import Authority, Signed
 from support.brokers.probe import free_ports, wait_until
+from support.brokers.processes import started
+from support.sockets.http_server import Answering, HttpServer
 from support.stores.azurite import azurite
 
 ACCOUNT, CONTAINER, TENANT, CLIENT = "planted", "box", "planted.example", "planted-client"
@@ -80,7 +80,6 @@ class AzureCloud:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables that Azure's SDK obeys."""
         proxy = f"http://127.0.0.1:{self._ports['proxy']}"
         return {"HTTPS_PROXY": proxy, "REQUESTS_CA_BUNDLE": str(self._authorities)}
 
@@ -98,7 +97,6 @@ class AzureCloud:
         self._stack.close()
 
     def client(self) -> ContainerClient:
-        """Azure's own client, as somebody from outside."""
         credential = {"account_name": ACCOUNT, "account_key": self._key}
         proxies = {"https": self.environment["HTTPS_PROXY"]}
         return ContainerClient(
@@ -116,8 +114,8 @@ class AzureCloud:
         """The port of a server that, as Azure's, does not say back what it refuses."""
         cloud = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
+        class Handler(Answering):
+            def do_GET(self) -> None:  # noqa: N802 - http.server's name
                 start = f"https://{LOGIN}/{TENANT}"
                 self._send(
                     200,
@@ -130,9 +128,8 @@ class AzureCloud:
                     },
                 )
 
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-                form = dict(urllib.parse.parse_qsl(body))
+            def do_POST(self) -> None:  # noqa: N802 - http.server's name
+                form = dict(urllib.parse.parse_qsl(self.body().decode()))
                 cloud.token_requests.append(form)
                 if form.get("client_secret") == cloud._client_secret:
                     given = {"access_token": cloud._token, "token_type": "Bearer"}
@@ -142,22 +139,10 @@ class AzureCloud:
                     self._send(401, {"error": "invalid_client", "error_description": said})
 
             def _send(self, status: int, answer: object) -> None:
-                body = json.dumps(answer).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+                self.reply(status, answer, Content_Type="application/json")
 
-            def log_message(self, *_: object) -> None:
-                """Quiet."""
-
-        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-            context = self._signed.server_context(self._folder)
-            server.socket = context.wrap_socket(server.socket, server_side=True)
-            threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-            yield server.server_address[1]
-            server.shutdown()
+        with HttpServer(Handler, self._signed.server_context(self._folder)) as server:
+            yield server.port
 
 
 @contextlib.contextmanager
@@ -171,11 +156,7 @@ def _store(folder: Path, signed: Signed, key: str) -> Iterator[int]:
     command += ["--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry"]
     command += ["--cert", str(certificate), "--key", str(private), "--oauth", "basic"]
     environment = os.environ | {"AZURITE_ACCOUNTS": f"{ACCOUNT}:{key}"}
-    with (folder / "azurite.log").open("wb") as log:
-        process = subprocess.Popen(
-            command, stdout=log, stderr=log, cwd=folder, env=environment,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-        )  # fmt: skip
+    process = started(command, folder / "azurite.log", cwd=folder, env=environment)
     try:
         yield port
     finally:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import shutil
-import socket
 import subprocess
 from pathlib import Path
+from typing import Self
 
 from azure.storage.blob import ContainerClient
-from support.brokers.apache_kafka import REPOSITORY, START_TIMEOUT_S, Unavailable, die_with_parent
-from support.brokers.probe import free_ports, wait_until
+from support.brokers.apache_kafka import REPOSITORY, Unavailable
+from support.brokers.processes import Server
 
 VERSION = "3.35.0"
 HOME = REPOSITORY / ".cache" / "azurite" / VERSION
@@ -46,40 +46,26 @@ def _fetch() -> None:
         raise Unavailable(f"Azurite is not to be had: {done.stderr[-300:]}")
 
 
-class Azurite:
-    """One emulator with one container. A context manager."""
+class Azurite(Server):
+    """One emulator with one container."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        (self.port,) = free_ports(1)
-        self.address = f"127.0.0.1:{self.port}"
+    what = "Azurite"
 
-    def __enter__(self) -> Azurite:
+    def _command(self) -> list[str]:
         command = [str(azurite()), "--blobHost", "127.0.0.1", "--blobPort", str(self.port)]
         command += ["--location", str(self._folder), "--silent", "--skipApiVersionCheck"]
-        command += ["--disableTelemetry"]
-        with (self._folder / "azurite.log").open("wb") as log:
-            self._process = subprocess.Popen(
-                command, stdout=log, stderr=log,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-            )  # fmt: skip
-        wait_until(self._answers, "Azurite answers", timeout_s=START_TIMEOUT_S)
+        return [*command, "--disableTelemetry"]
+
+    def __enter__(self) -> Self:
+        super().__enter__()
         credential = {"account_name": ACCOUNT, "account_key": ACCOUNT_KEY}
         url = f"http://{self.address}/{ACCOUNT}"
         ContainerClient(url, CONTAINER, credential).create_container()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def _answers(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-        except OSError:
-            return False
-        return True
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
 
     def location(self, path: str) -> str:
-        """The location of a path in the container."""
         return f"abfss://{CONTAINER}@{ACCOUNT}.dfs.core.windows.net/{path}"

@@ -6,13 +6,10 @@ In this process it could not answer: pyarrow's client keeps Python from running 
 from __future__ import annotations
 
 import importlib.util
-import socket
-import subprocess
 import sys
-from pathlib import Path
 
-from support.brokers.apache_kafka import START_TIMEOUT_S, Unavailable, die_with_parent
-from support.brokers.probe import free_ports, wait_until
+from support.brokers.apache_kafka import Unavailable
+from support.brokers.processes import Server
 
 BUCKET = "checkpoints"
 
@@ -25,34 +22,15 @@ def gcs_emulator() -> str:
     return name
 
 
-class GcsEmulator:
-    """One emulator with one bucket, in memory. A context manager."""
+class GcsEmulator(Server):
+    """One emulator with one bucket, in memory."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        (self.port,) = free_ports(1)
+    what = "the emulator of GCS"
 
-    def __enter__(self) -> GcsEmulator:
+    def _command(self) -> list[str]:
         command = [sys.executable, "-m", gcs_emulator(), "start", "--in-memory"]
         command += ["--host", "127.0.0.1", "--port", str(self.port), "--default-bucket", BUCKET]
-        with (self._folder / "gcs.log").open("wb") as log:
-            self._process = subprocess.Popen(
-                command, stdout=log, stderr=log, cwd=self._folder,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-            )  # fmt: skip
-        wait_until(self._answers, "the emulator of GCS answers", timeout_s=START_TIMEOUT_S)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def _answers(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-        except OSError:
-            return False
-        return True
+        return command
 
     def options(self) -> dict[str, str]:
         """How to reach it: options without `txnlog.fs.`."""

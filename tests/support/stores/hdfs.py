@@ -6,21 +6,19 @@ file system, such as that a rename replaces nothing, are the same by either way.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import fsspec
 from support.brokers.apache_kafka import (
-    DEPENDENCY_PLUGIN,
     JVM_OPTIONS,
-    MAVEN_TIMEOUT_S,
     REPOSITORY,
     START_TIMEOUT_S,
     Unavailable,
-    die_with_parent,
+    copy_artifact,
 )
 from support.brokers.probe import free_ports, wait_until
+from support.brokers.processes import started
 from support.spark.spark_copy import CopyQuery
 from support.spark.spark_home import INSTALLED
 from support.stores.s3a import hadoop_version
@@ -37,16 +35,10 @@ def minicluster_jar() -> Path:
     jar = folder / f"hadoop-client-minicluster-{version}.jar"
     if jar.exists():
         return jar
-    if shutil.which("mvn") is None:
-        raise Unavailable("HDFS is not here: `mvn` is not installed")
     artifact = f"org.apache.hadoop:hadoop-client-minicluster:{version}"
-    command = ["mvn", "-q", "-B", f"{DEPENDENCY_PLUGIN}:copy", f"-Dartifact={artifact}"]
-    done = subprocess.run(
-        [*command, f"-DoutputDirectory={folder}"],
-        check=False, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S,
-    )  # fmt: skip
+    said = copy_artifact("HDFS", artifact, folder)
     if not jar.exists():
-        raise Unavailable(f"HDFS is not to be had from Maven Central: {done.stdout[:300]}")
+        raise Unavailable(f"HDFS is not to be had from Maven Central: {said}")
     return jar
 
 
@@ -79,12 +71,7 @@ class Hdfs:
             process.wait()
 
     def _start(self, server: str) -> None:
-        with (self._folder / f"{server}.log").open("wb") as log:
-            started = subprocess.Popen(
-                self._command(server), stdout=log, stderr=log,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-            )  # fmt: skip
-        self._processes.append(started)
+        self._processes.append(started(self._command(server), self._folder / f"{server}.log"))
 
     def _configure(self) -> None:
         settings = {

@@ -48,7 +48,6 @@ class ObjectStore:
 
     @property
     def client(self) -> Any:
-        """Amazon's own client, as somebody from outside."""
         return boto3.client(
             "s3",
             endpoint_url=self.endpoint,
@@ -59,7 +58,6 @@ class ObjectStore:
         )
 
     def location(self, path: str) -> str:
-        """The location of a path in the bucket."""
         return f"s3a://{self.bucket}/{path}"
 
     def options(self, prefix: str = "txnlog.fs.") -> dict[str, str]:
@@ -73,15 +71,12 @@ class ObjectStore:
         }
 
     def get(self, path: str) -> bytes:
-        """An object's bytes."""
         return self.client.get_object(Bucket=self.bucket, Key=path)["Body"].read()
 
     def put(self, path: str, data: bytes) -> None:
-        """Replace an object."""
         self.client.put_object(Bucket=self.bucket, Key=path, Body=data)
 
     def names(self, prefix: str = "") -> list[str]:
-        """The keys of all objects, but for those that stand for folders."""
         pages = self.client.get_paginator("list_objects_v2").paginate(
             Bucket=self.bucket, Prefix=prefix
         )

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import KafkaError
-from support.brokers.apache_kafka import REPOSITORY, Unavailable, die_with_parent
+from support.brokers.apache_kafka import REPOSITORY, Unavailable
+from support.brokers.processes import talking
 from support.kafka.java_tools import java_command
 
 from txnlog_kafka.wire.error_codes import ErrorCode
@@ -83,16 +84,8 @@ class Client:
         self.library = library
         self.events: list[Event] = []
         self._folder = folder
-        with (folder / "client.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [*LIBRARIES[library](), *words],
-                cwd=folder,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-            )
+        command = [*LIBRARIES[library](), *words]
+        self._process = talking(command, folder / "client.log", cwd=folder)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -103,14 +96,12 @@ class Client:
         self.end()
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
         for line in self._process.stdout:
             fields = json.loads(line)
             self.events.append(Event(**fields | {"ok": tuple(fields.get("ok", ()))}))
 
     def end(self) -> None:
         """Let it come to its end, or kill it."""
-        assert self._process.stdin is not None
         if not self._process.stdin.closed:
             self._process.stdin.close()
         try:
@@ -122,7 +113,6 @@ class Client:
 
     @property
     def lives(self) -> bool:
-        """Whether it has not ended by itself."""
         return self._process.poll() is None
 
     def log_tail(self) -> str:

@@ -23,8 +23,9 @@ from support.clients.failover.clients import Client, Event
 from support.clients.failover.events import WORKS
 from support.clients.librdkafka import Seen, read_topic
 from support.raw.raw import Connection
+from support.raw.requests import request
 
-from txnlog_kafka.wire.messages import CLUSTER_APIS, ApiKey
+from txnlog_kafka.wire.messages import ApiKey
 
 SESSION_TIMEOUT_MS = 6000
 HEARTBEAT_MS = 500
@@ -92,8 +93,6 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Result:
-    """A whole story."""
-
     fault: str
     outcomes: tuple[Outcome, ...]
     logged: dict[str, tuple[str, ...]]
@@ -153,11 +152,10 @@ def play(cluster: Failing, fault: str, libraries: Collection[str], folder: Path)
 def put_leaders_back(cluster: Failing, admin: AdminClient) -> None:
     """All replicas in sync, and each partition led by its first one."""
     wait_whole(cluster, admin)
-    request = CLUSTER_APIS[ApiKey.ELECT_LEADERS].request(
-        election_type=0, topic_partitions=None, timeout_ms=int(TIMEOUT_S * 1000)
-    )
+    first_ones = {"election_type": 0, "topic_partitions": None, "timeout_ms": int(TIMEOUT_S * 1000)}
     with Connection(cluster.live_port) as connection:
-        assert connection.ask(request, 2).error_code == 0
+        message = request(ApiKey.ELECT_LEADERS, **first_ones)
+        assert connection.ask(message, 2).error_code == 0
 
     def is_back() -> bool:
         found = admin.list_topics(timeout=TIMEOUT_S).topics.values()
@@ -234,12 +232,8 @@ def _count(client: Client, work: str, since_ms: int) -> int:
 def _fail(cluster: Failing, admin: AdminClient, victim: int, fault: str) -> tuple[int, int]:
     """Take the broker away, and bring it back. When it went, and when all was well again, in ms."""
     failed_at = _now_ms()
-    if fault.endswith("killed"):
-        cluster.kill(victim)
-        pause(AWAY_SECONDS)
-    else:
-        cluster.stop_one(victim)
-        pause(AWAY_SECONDS)
+    (cluster.kill if fault.endswith("killed") else cluster.stop_one)(victim)
+    pause(AWAY_SECONDS)
     cluster.restart(victim)
     wait_whole(cluster, admin)
     return failed_at, _now_ms()

@@ -51,7 +51,6 @@ def name(error: Any) -> str:
 
 
 def settings(work: str, **more: object) -> dict[str, Any]:
-    """Those of each client; librdkafka's tells of its errors."""
     own = {"bootstrap_servers": BOOTSTRAP} | DEFAULTS[LIBRARY] | more
     if LIBRARY == "librdkafka":
 
@@ -63,13 +62,11 @@ def settings(work: str, **more: object) -> dict[str, Any]:
 
 
 def writer(work: str, **more: object) -> Writer:
-    """A producer."""
     more |= {"delivery_timeout_ms": DELIVERY_TIMEOUT_MS}
     return client.new_writer(settings(work, **more))
 
 
 def reader(work: str, group: str | None) -> Reader:
-    """A consumer that commits when told."""
     more = {"enable_auto_commit": False, "auto_offset_reset": "earliest", "max_poll_records": 500}
     own = settings(work, **more | SESSIONS.get(LIBRARY, {}))
     if LIBRARY == "librdkafka":

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.core.transaction_values import build_metadata
+from support.core.coordinators import build_metadata
 
 from broker_sim.core.coordinator.codec import CorruptRecord
 from broker_sim.core.transaction.log_records import (

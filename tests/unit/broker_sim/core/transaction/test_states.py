@@ -6,7 +6,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from support.core.transaction_values import build_metadata
+from support.core.coordinators import build_metadata
 
 from broker_sim.core.transaction.metadata import (
     EPOCH_LAST,
