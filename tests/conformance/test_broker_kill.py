@@ -88,18 +88,6 @@ def test_kill_while_a_transaction_is_open_then_a_successor_aborts_it(broker, tar
     assert values_of(uncommitted) == ["heir", "lost"]
 
 
-def test_kill_while_an_aborted_transaction_is_in_the_log_keeps_it_hidden(broker, target, unique):
-    bootstrap = broker.bootstrap_servers
-    made = transactional(bootstrap, unique("txn"))
-    for value, commits in ((b"1", True), (b"2", False), (b"3", True)):
-        made.begin_transaction()
-        made.produce(target, value, partition=1)
-        made.flush(TIMEOUT_S)
-        (made.commit_transaction if commits else made.abort_transaction)(TIMEOUT_S)
-    broker.restart()
-    wait_for(lambda: values_of(read_topic(bootstrap, target)), ["1", "3"])
-
-
 @pytest.mark.failover
 def test_an_idempotent_producer_across_two_kills_delivers_once_and_in_order(broker, target):
     bootstrap = broker.bootstrap_servers

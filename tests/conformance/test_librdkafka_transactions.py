@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
 from support.brokers.probe import wait_for, wait_until
 from support.clients.librdkafka import (
     TIMEOUT_S,
@@ -13,7 +12,6 @@ from support.clients.librdkafka import (
     create_topic,
     poll_count,
     produce_values,
-    producer,
     read_topic,
     transactional,
     values_of,
@@ -85,63 +83,6 @@ def test_offsets_of_an_older_generation_are_refused_and_nothing_of_the_transacti
     second.close()
 
 
-@pytest.mark.no_kill("a consumer that closes asks its coordinator once to leave the group")
-def test_offsets_of_a_member_that_left_are_refused(bootstrap, source, target, unique):
-    group = unique("group")
-    gone = consumer(bootstrap, group)
-    gone.subscribe([source])
-    poll_count(gone, 1)
-    metadata = gone.consumer_group_metadata()
-    gone.close()
-    made = transactional(bootstrap, unique("txn"))
-    made.begin_transaction()
-    made.produce(target, b"x")
-    error = refused_offsets(made, [TopicPartition(source, 0, 1)], metadata)
-    assert error.code() in (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION)
-    assert committed_offsets(bootstrap, group, source, 2) == {}
-
-
-def test_a_fenced_static_member_s_offsets_are_refused(bootstrap, source, target, unique):
-    group = unique("group")
-    first, second = (consumer(bootstrap, group, group_instance_id="one") for _ in range(2))
-    first.subscribe([source])
-    poll_count(first, 1)
-    metadata = first.consumer_group_metadata()
-    second.subscribe([source])
-    poll_count(second, 1)
-    made = transactional(bootstrap, unique("txn"))
-    made.begin_transaction()
-    made.produce(target, b"x")
-    error = refused_offsets(made, [TopicPartition(source, 0, 1)], metadata)
-    assert error.code() == KafkaError.FENCED_INSTANCE_ID
-    second.close()
-    first.close()
-
-
-@pytest.mark.no_kill("librdkafka tells NOT_COORDINATOR to who asks for committed offsets")
-def test_pending_offsets_are_waited_for_and_after_an_abort_the_old_ones_stand(
-    bootstrap, source, unique
-):
-    group = unique("group")
-    asker = consumer(bootstrap, group, isolation_level="read_committed")
-    asker.commit(offsets=[TopicPartition(source, 0, 1)], asynchronous=False)
-    metadata = asker.consumer_group_metadata()
-    made = transactional(bootstrap, unique("txn"))
-
-    def stored(timeout_s: float = TIMEOUT_S) -> int:
-        return asker.committed([TopicPartition(source, 0)], timeout_s)[0].offset
-
-    for end, expected in ((made.abort_transaction, 1), (made.commit_transaction, 3)):
-        made.begin_transaction()
-        made.send_offsets_to_transaction([TopicPartition(source, 0, 3)], metadata, TIMEOUT_S)
-        with pytest.raises(KafkaException) as caught:
-            stored(timeout_s=0.5)
-        assert caught.value.args[0].code() == KafkaError._TIMED_OUT
-        end(TIMEOUT_S)
-        assert stored() == expected
-    asker.close()
-
-
 @pytest.mark.no_kill("a coordinator that loads its log does not know the epoch before: it fences")
 def test_after_a_record_was_refused_for_its_size_aborting_and_trying_again_gets_through(
     bootstrap, target, unique
@@ -178,26 +119,6 @@ def commit_or_abort(made) -> int:
     return KafkaError.NO_ERROR
 
 
-def test_a_transaction_whose_topic_was_deleted_meanwhile_ends_for_the_others(
-    bootstrap, target, unique
-):
-    doomed = create_topic(bootstrap, unique("doomed"))
-    made = transactional(bootstrap, unique("txn"))
-    made.begin_transaction()
-    made.produce(doomed, b"gone")
-    made.produce(target, b"stays")
-    made.flush(TIMEOUT_S)
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_topics([doomed])[doomed].result(TIMEOUT_S)
-    wait_until(lambda: doomed not in admin.list_topics(timeout=TIMEOUT_S).topics, "the deletion")
-    made.commit_transaction(TIMEOUT_S)
-    wait_for(lambda: values_of(read_topic(bootstrap, target)), ["stays"])
-    made.begin_transaction()
-    made.produce(target, b"next")
-    made.commit_transaction(TIMEOUT_S)
-    wait_for(lambda: values_of(read_topic(bootstrap, target)), ["next", "stays"])
-
-
 def test_one_transaction_over_many_partitions_shows_in_all_of_them_at_once(bootstrap, unique):
     topics = [create_topic(bootstrap, unique(f"wide{number}"), 10) for number in range(3)]
     made = transactional(bootstrap, unique("txn"))
@@ -211,23 +132,3 @@ def test_one_transaction_over_many_partitions_shows_in_all_of_them_at_once(boots
     for topic in topics:
         expected = [f"True {number}" for number in range(10)]
         wait_for(lambda one=topic: values_of(read_topic(bootstrap, one)), expected)
-
-
-def test_a_transaction_in_which_nothing_was_sent_commits_and_aborts(bootstrap, target, unique):
-    made = transactional(bootstrap, unique("txn"))
-    for end in (made.commit_transaction, made.abort_transaction):
-        made.begin_transaction()
-        end(TIMEOUT_S)
-    made.begin_transaction()
-    made.produce(target, b"real")
-    made.commit_transaction(TIMEOUT_S)
-    wait_for(lambda: [each.offset for each in read_topic(bootstrap, target)], [0])
-
-
-def test_a_transaction_timeout_over_the_broker_s_maximum_is_refused_at_once(bootstrap, unique):
-    made = producer(bootstrap, transactional_id=unique("txn"), transaction_timeout_ms=2**31 - 1)
-    with pytest.raises(KafkaException) as caught:
-        made.init_transactions(TIMEOUT_S)
-    error = caught.value.args[0]
-    assert error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT
-    assert error.fatal()

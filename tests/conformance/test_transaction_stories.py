@@ -14,35 +14,11 @@ import pytest
 from support.brokers.hanging import active_producers, list_transactions
 from support.brokers.prepared import PREPARED
 from support.brokers.probe import wait_for
-from support.clients.librdkafka import create_topic, read_topic, values_of
 from support.raw.raw import Connection, RawProducer
-from support.raw.routed import connect
 
 V1, V2 = 11, 12
 """The version of Produce that speaks for a transaction version."""
 END = {V1: 4, V2: 5}
-
-
-@pytest.fixture
-def place(broker, unique):
-    """(connection, topic with 2 partitions, function making a producer of a transactional id)."""
-    topic = create_topic(broker.bootstrap_servers, unique("story"), 2)
-    with connect(broker) as connection:
-
-        def make(name: str = "txn") -> RawProducer:
-            made = RawProducer(connection, unique(name))
-            assert made.find_coordinator() == "NONE"
-            assert made.init() == "NONE"
-            return made
-
-        yield connection, topic, make
-
-
-@pytest.fixture
-def committed(bootstrap, place):
-    """What read_committed consumers see in the topic now."""
-    _, topic, _ = place
-    return lambda: values_of(read_topic(bootstrap, topic))
 
 
 def delayed(producer: RawProducer) -> RawProducer:

@@ -113,11 +113,6 @@ class Talking:
         """Wait for the program's end; its exit code."""
         return self._process.wait(timeout=timeout_s)
 
-    def terminate(self) -> int:
-        """SIGTERM, as Ctrl-C does for these tools, and wait; its exit code."""
-        self._process.terminate()
-        return self.wait_end()
-
     def kill(self) -> None:
         """SIGKILL, and wait until the process is gone."""
         self._process.kill()
