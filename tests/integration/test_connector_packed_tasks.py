@@ -10,8 +10,6 @@ from confluent_kafka.admin import AdminClient
 from support.clients.librdkafka import create_topic, produce_values
 from support.spark.connector import Pipe
 
-from txnlog_kafka.host.client import Client
-from txnlog_kafka.wire.messages import api_of
 from txnlog_kafka.wire.topics import TopicPartition
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.source.partition import RangePartition, read_ranges
@@ -21,20 +19,6 @@ from txnlog_spark.source.settings import SourceSettings, read_source_settings
 pytestmark = pytest.mark.live
 
 PARTITIONS = 40
-
-
-@pytest.fixture
-def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How many of each request are sent from now on."""
-    sent: Counter[str] = Counter()
-    original = Client._send
-
-    def send(client, call, requests):
-        sent[api_of(call.message).key.name] += 1
-        return original(client, call, requests)
-
-    monkeypatch.setattr(Client, "_send", send)
-    return sent
 
 
 @pytest.fixture

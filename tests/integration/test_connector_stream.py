@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
-from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
 from support.brokers.probe import wait_until
-from support.clients.librdkafka import committed_offsets, create_topic, read_topic
+from support.clients.librdkafka import committed_offsets, create_topic
 from support.spark.connector import Pipe, finish
 
 
@@ -37,38 +35,6 @@ def test_a_restarted_query_goes_on_where_it_was(both_pipe: Pipe) -> None:
     both_pipe.copy()
     both_pipe.copy()
     assert both_pipe.output_values() == texts(range(80))
-
-
-def test_batches_keep_the_limit_and_available_now_ends_at_what_was_there(pipe: Pipe) -> None:
-    pipe.feed(range(100))
-    query = pipe.copy(source={"maxOffsetsPerTrigger": 30})
-    counts = [p.numInputRows for p in query.recentProgress if p.numInputRows]
-    assert sum(counts) == 100
-    assert max(counts) <= 30
-    assert pipe.output_values() == texts(range(100))
-
-
-def test_a_batch_waits_for_min_offsets_per_trigger(pipe: Pipe) -> None:
-    pipe.feed(range(10))
-    rows = pipe.stream(minOffsetsPerTrigger=50, maxTriggerDelay="1h").select("key", "value")
-    query = pipe.write(rows).start()
-    try:
-        wait_until(lambda: len(pipe.output_values()) == 10, "the first batch does not wait")
-        pipe.feed(range(10, 40))
-        pipe.feed(range(40, 60))
-        wait_until(lambda: len(pipe.output_values()) == 60, "enough is there")
-    finally:
-        query.stop()
-    counts = [p.numInputRows for p in query.recentProgress if p.numInputRows]
-    assert counts == [10, 50]
-
-
-def test_order_within_a_key_is_kept_from_end_to_end(pipe: Pipe) -> None:
-    pipe.feed(range(200), partition=0)
-    same_key = "cast('k' as binary) key"
-    pipe.copy({"maxOffsetsPerTrigger": 40}, transform=lambda r: r.selectExpr(same_key, "value"))
-    seen = read_topic(pipe.bootstrap, pipe.output)
-    assert [int(each.value or b"") for each in seen] == list(range(200))
 
 
 def test_a_query_from_latest_gets_what_came_later_also_when_its_first_batch_is_replayed(
@@ -102,29 +68,11 @@ def test_new_partitions_are_read_while_the_query_runs(pipe: Pipe) -> None:
     assert pipe.output_values() == texts(range(15))
 
 
-def test_a_pattern_subscribes_to_every_topic_whose_whole_name_matches(pipe: Pipe) -> None:
-    other = create_topic(pipe.bootstrap, f"{pipe.input}-b", 1)
-    create_topic(pipe.bootstrap, f"x{pipe.input}", 1)
-    pipe.feed(range(5))
-    pipe.feed(range(5, 9), topic=other)
-    pipe.copy(source={"subscribe": None, "subscribePattern": f"{pipe.input}.*"})
-    assert pipe.output_values() == texts(range(9))
-
-
 def test_assigned_partitions_only_are_read(pipe: Pipe) -> None:
     pipe.feed(range(5), partition=0)
     pipe.feed(range(5, 9), partition=1)
     pipe.copy(source={"subscribe": None, "assign": f'{{"{pipe.input}":[1]}}'})
     assert pipe.output_values() == texts(range(5, 9))
-
-
-def test_a_lost_checkpoint_goes_on_from_the_committed_offsets(both_pipe: Pipe) -> None:
-    both_pipe.feed(range(40))
-    both_pipe.copy()
-    shutil.rmtree(both_pipe.checkpoint)
-    both_pipe.feed(range(40, 60))
-    both_pipe.copy(source={"startingOffsets": "committed"})
-    assert both_pipe.output_values() == texts(range(60))
 
 
 @pytest.mark.live
@@ -241,13 +189,3 @@ def test_an_aggregation_is_written_in_complete_mode_with_its_source_offsets(pipe
     finish(pipe.write(rows).outputMode("complete").trigger(availableNow=True).start())
     assert pipe.output_values() == ["10", "10", "10"]
     assert sum(committed_offsets(pipe.bootstrap, pipe.group, pipe.input, 3).values()) == 30
-
-
-def test_sparks_own_sources_can_feed_the_sink(pipe: Pipe, tmp_path: Path) -> None:
-    folder = tmp_path / "texts"
-    folder.mkdir()
-    (folder / "a.txt").write_text("one\ntwo\n")
-    rows = pipe.spark.readStream.text(str(folder))
-    finish(pipe.write(rows).trigger(availableNow=True).start())
-    finish(pipe.write(rows).trigger(availableNow=True).start())
-    assert pipe.output_values() == ["one", "two"]

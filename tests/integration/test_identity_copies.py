@@ -201,44 +201,6 @@ def test_a_refused_copy_goes_on_with_a_group_and_a_topic_of_its_own(copies: Copi
     assert copy.written() == copies.rows(10)
 
 
-def test_a_refused_copy_with_an_explicit_id_goes_on_when_all_three_are_its_own(
-    both_pipe, unique: Callable[[str], str]
-) -> None:
-    copies = Copies(both_pipe, unique)
-    copies.prod.sink = {"kafka.transactional.id": unique("prod")}
-    copies.feed(10)
-    copies.prod.run()
-    copy = copies.copied(topic=copies.another_topic())
-    copies.feed()
-    text = copy.error()
-    assert "and a kafka.transactional.id, if that is set" in text
-    copy.sink = {"kafka.transactional.id": unique("copy")}
-    assert "both have the same kafka.group.id" in copy.error(), "an id alone is not enough"
-    forget_planned(copy, text)
-    copy.group = unique("copy")
-    for _ in range(2):
-        copy.run()
-        copies.prod.run()
-        copies.feed()
-    copy.run()
-    copies.prod.run()
-    assert copies.prod.written() == copies.rows()
-    assert copy.written() == copies.rows(10)
-
-
-def test_a_copy_whose_original_is_removed_as_the_refusal_says_goes_on_as_the_query(
-    copies: Copies,
-) -> None:
-    copies.feed()
-    copy = copies.copied()
-    assert f"If it was moved, remove {copies.prod.checkpoint}" in copy.error()
-    shutil.rmtree(copies.prod.checkpoint)
-    copy.run()
-    copies.feed()
-    copy.run()
-    assert copy.written() == copies.rows()
-
-
 @pytest.mark.live
 def test_a_moved_checkpoint_goes_on(copies: Copies) -> None:
     copies.pipe.lose("commits", max(copies.pipe.logged("commits")))
@@ -300,15 +262,6 @@ def test_a_backup_restored_at_the_same_place_doubles_nothing(copies: Copies) -> 
     assert prod.written() == copies.rows()
 
 
-def test_another_topic_gets_what_comes_after_the_committed_batches(copies: Copies) -> None:
-    first = copies.prod.written()
-    assert first == copies.rows()
-    copies.prod.topic = copies.another_topic()
-    copies.feed()
-    copies.prod.run()
-    assert copies.prod.written() == copies.rows(10)
-
-
 def test_a_batch_that_is_in_the_topic_of_before_is_not_skipped_for_another(copies: Copies) -> None:
     prod, first = copies.prod, copies.prod.topic
     copies.pipe.lose("commits", max(copies.pipe.logged("commits")))
@@ -322,27 +275,6 @@ def test_a_batch_that_is_in_the_topic_of_before_is_not_skipped_for_another(copie
     copies.feed()
     prod.run()
     assert prod.written() == copies.rows(10)
-
-
-def test_another_group_goes_on_where_the_query_is(copies: Copies) -> None:
-    for number in range(2):
-        copies.prod.group = copies.unique(f"renamed-{number}")
-        copies.feed()
-        copies.prod.run()
-    assert copies.prod.written() == copies.rows()
-
-
-def test_a_batch_that_was_planned_with_the_group_of_before_is_done_with_it(copies: Copies) -> None:
-    before, after = copies.prod.group, copies.unique("renamed")
-    copies.pipe.lose("commits", max(copies.pipe.logged("commits")))
-    copies.prod.group = after
-    assert f"set it to '{before}'" in copies.prod.error()
-    copies.prod.group = before
-    copies.prod.run()
-    copies.prod.group = after
-    copies.feed()
-    copies.prod.run()
-    assert copies.prod.written() == copies.rows()
 
 
 @pytest.mark.kafka
