@@ -254,6 +254,7 @@ def test_a_batch_write_that_may_not_delete_its_group_is_done_and_says_what_to_gr
     acls = [acl for acl in world.acls(kind) if acl.operation != "DELETE"]
     with kafka.security.only(acls), caplog.at_level(logging.WARNING):
         world.work(kind)
+    assert "the write is committed" in caplog.text
     assert "grant DELETE on group" in caplog.text
     assert world.query.values() == ["a", "bb"]
 

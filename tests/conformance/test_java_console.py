@@ -1,4 +1,4 @@
-"""The console, verifiable and performance clients of Apache Kafka, on both brokers."""
+"""Console and performance clients of Apache Kafka, and those of its own tests, on both brokers."""
 
 from __future__ import annotations
 
@@ -49,25 +49,15 @@ class Console:
         end = ["--max-messages", count, "--timeout-ms", 30_000]
         return self.java.ok(CONSOLE_CONSUMER, *self.where, *end, *words).lines
 
-    def offsets(self, *words: object) -> list[str]:
-        """Lines of kafka-get-offsets, "partition:offset"."""
-        lines = self.java.ok(GET_OFFSETS, *self.where, *words).lines
-        return [line.removeprefix(f"{self.topic}:") for line in lines]
-
 
 @pytest.fixture
 def console(java, bootstrap, unique) -> Callable[..., Console]:
     """Makes a topic and the tools on it."""
 
-    def make(partitions: int = 1, name: str = "console") -> Console:
-        return Console(java, bootstrap, create_topic(bootstrap, unique(name), partitions))
+    def make(partitions: int = 1) -> Console:
+        return Console(java, bootstrap, create_topic(bootstrap, unique("console"), partitions))
 
     return make
-
-
-def printing(*fields: str) -> list[str]:
-    """Options that make the console consumer print these fields."""
-    return [word for each in fields for word in ("--formatter-property", f"print.{each}=true")]
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -76,7 +66,9 @@ def test_the_console_consumer_prints_what_the_console_producer_sent(console, cod
     headers = ("--reader-property", "parse.headers=true", "--compression-codec", codec)
     lines = [f"h1:v1,h2:{n}\tkey{n}:value {n} {'x' * 50}" for n in range(100)]
     pair.produce("\n".join(lines) + "\n", *headers)
-    found = pair.consume(100, "--from-beginning", *printing("headers", "key", "offset"))
+    printing = [f"print.{each}=true" for each in ("headers", "key", "offset")]
+    words = [word for each in printing for word in ("--formatter-property", each)]
+    found = pair.consume(100, "--from-beginning", *words)
     assert found == [f"Offset:{n}\th1:v1,h2:{n}\tkey{n}\tvalue {n} {'x' * 50}" for n in range(100)]
 
 
@@ -100,7 +92,7 @@ def test_the_performance_tools_write_in_transactions_and_read_all(console, boots
     assert written.lines[-1].startswith("5000 records sent")
     assert len(read_topic(bootstrap, pair.topic)) == 5000
     # The markers take offsets too: one a transaction and partition.
-    ends = [int(line.split(":")[1]) for line in pair.offsets()]
+    ends = [int(line.split(":")[2]) for line in pair.java.ok(GET_OFFSETS, *pair.where).lines]
     assert 5003 <= sum(ends) < 7000
     read = pair.java.ok(CONSUMER_PERF, *pair.where, "--num-records", 5000, "--hide-header")
     assert read.lines[-1].split(", ")[4] == "5000"

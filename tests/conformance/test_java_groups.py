@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import TopicPartition
 from support.brokers.probe import wait_until
 from support.clients.librdkafka import (
     committed_offsets,
@@ -49,21 +49,6 @@ def groups(java, bootstrap, unique) -> Groups:
     return Groups(java, bootstrap, unique)
 
 
-@pytest.fixture
-def member(groups) -> Iterator[Consumer]:
-    """A member of the group that owns both partitions."""
-    joined = consumer(groups.bootstrap, groups.group, client_id="a-member")
-    joined.subscribe([groups.topic])
-
-    def owns_both() -> bool:
-        joined.poll(0.05)
-        return len(joined.assignment()) == 2
-
-    wait_until(owns_both, "both partitions")
-    yield joined
-    joined.close()
-
-
 def test_a_group_is_listed_with_state_and_type(groups):
     assert groups.group in groups.run("--list").lines
     states = {row["GROUP"]: row["STATE"] for row in groups.run("--list", "--state").rows()}
@@ -87,7 +72,10 @@ def test_an_empty_group_is_described_with_its_lag(groups):
     assert "Empty" in state.values()
 
 
-def test_a_member_is_described_with_its_partitions(groups, member):
+def test_a_member_is_described_with_its_partitions(groups):
+    member = consumer(groups.bootstrap, groups.group, client_id="a-member")
+    member.subscribe([groups.topic])
+    wait_until(lambda: member.poll(0.05) is None and len(member.assignment()) == 2, "partitions")
     (row,) = groups.of("--describe", "--members", "--verbose").rows()
     assert row["CLIENT-ID"] == "a-member"
     assert row["CONSUMER-ID"].startswith("a-member-")
@@ -99,6 +87,7 @@ def test_a_member_is_described_with_its_partitions(groups, member):
     assert "Stable" in state.values()
     owners = {row["CLIENT-ID"] for row in groups.of("--describe").rows()}
     assert owners == {"a-member"}
+    member.close()
 
 
 @pytest.mark.parametrize(

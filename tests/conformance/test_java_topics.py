@@ -7,7 +7,7 @@ import re
 
 import pytest
 from support.brokers.probe import ports_of, wait_for
-from support.clients.librdkafka import produce_values, wait_served
+from support.clients.librdkafka import create_topic, produce_values, wait_served
 from support.kafka.java_tools import (
     API_VERSIONS,
     CLUSTER,
@@ -21,44 +21,17 @@ from support.kafka.java_tools import (
 pytestmark = pytest.mark.kafka
 
 
-@pytest.fixture
-def topics(java, bootstrap):
-    """Runs kafka-topics on the broker."""
-    return lambda *words: java.run(TOPICS, "--bootstrap-server", bootstrap, *words)
-
-
-@pytest.fixture
-def create(topics, bootstrap):
-    """Creates a topic with kafka-topics, and waits until the broker, too, has it: the tool's next
-    client asks the broker, which hears of a topic a moment after the tool does."""
-
-    def run(topic: str, *words: str, partitions: int = 1) -> Done:
-        done = topics("--create", "--topic", topic, "--partitions", str(partitions), *words)
-        assert done.code == 0, done
-        wait_served(bootstrap, topic, partitions)
-        return done
-
-    return run
-
-
-@pytest.fixture
-def configs(java, bootstrap):
-    """Runs kafka-configs on the broker."""
-    return lambda *words: java.run(CONFIGS, "--bootstrap-server", bootstrap, *words)
-
-
-def broker_id(java, broker) -> str:
-    """The id of the broker, or of one of a cluster, from kafka-cluster list-endpoints."""
-    done = java.ok(CLUSTER, "list-endpoints", "--bootstrap-server", broker.bootstrap_servers)
-    ids = {f"{row['HOST']}:{row['PORT']}": row["ID"] for row in done.rows()}
-    return ids[broker.bootstrap_servers.partition(",")[0]]
-
-
 @pytest.mark.no_kill("tells who leads, and what is in sync")
-def test_kafka_topics_creates_lists_and_describes(topics, bootstrap, create, unique):
+def test_kafka_topics_creates_lists_and_describes(java, bootstrap, unique):
+    def topics(*words: object) -> Done:
+        return java.ok(TOPICS, "--bootstrap-server", bootstrap, *words)
+
     topic = unique("made")
-    done = create(topic, "--config", "segment.ms=60000", partitions=3)
+    words = ("--partitions", 3, "--config", "segment.ms=60000")
+    done = topics("--create", "--topic", topic, *words)
     assert done.lines == [f"Created topic {topic}."]
+    # The tool's next client asks the broker, which hears of a topic a moment after the tool does.
+    wait_served(bootstrap, topic, 3)
     assert topic in topics("--list").lines
     header, *partitions = topics("--describe", "--topic", topic).lines
     fields = dict(re.findall(r"(\w+): ?(\S*)", header))
@@ -78,9 +51,11 @@ def test_kafka_topics_creates_lists_and_describes(topics, bootstrap, create, uni
 
 
 @pytest.mark.no_kill("asks one broker by its id")
-def test_kafka_configs_describes_the_broker(java, broker, configs):
-    entity = ("--entity-type", "brokers", "--entity-name", broker_id(java, broker))
-    described = configs("--describe", *entity, "--all")
+def test_kafka_configs_describes_the_broker(java, bootstrap):
+    where = ("--bootstrap-server", bootstrap)
+    done = java.ok(CLUSTER, "list-endpoints", *where)
+    entity = ("--entity-type", "brokers", "--entity-name", done.rows()[0]["ID"])
+    described = java.ok(CONFIGS, *where, "--describe", *entity, "--all")
     values = dict(re.findall(r"^  ([\w.]+)=(\S*) sensitive=", described.out, re.MULTILINE))
     assert values["node.id"] == entity[-1]
     assert values["transaction.state.log.num.partitions"] == "4"
@@ -90,9 +65,8 @@ def test_kafka_configs_describes_the_broker(java, broker, configs):
 
 
 @pytest.mark.no_kill("a broker that is down tells nothing of its directory")
-def test_kafka_log_dirs_knows_the_size_of_each_partition(java, bootstrap, create, unique):
-    topic = unique("sized")
-    create(topic, partitions=2)
+def test_kafka_log_dirs_knows_the_size_of_each_partition(java, bootstrap, unique):
+    topic = create_topic(bootstrap, unique("sized"), 2)
     where = ("--bootstrap-server", bootstrap)
 
     def sizes() -> dict[str, int]:

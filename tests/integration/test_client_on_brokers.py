@@ -23,7 +23,7 @@ from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.effects import Milestone
 from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from txnlog_kafka.operations.values import StagedPartition
-from txnlog_kafka.wire.records import decode_records, iter_batches
+from txnlog_spark.codec.decode import decode_batches
 from txnlog_spark.commit.micro_batch import STEPS
 from txnlog_spark.errors import (
     FatalError,
@@ -77,7 +77,7 @@ def read_all(client, topic, partition, *, read_committed=True):
     """The values that a reader of this isolation level sees now."""
     latest = {(topic, partition): LATEST_TIMESTAMP}
     end = client.list_offsets(latest, read_committed=read_committed)[topic, partition].offset
-    found = []
+    found, position = [], 0
     for got in client.fetch_range(
         topic,
         partition,
@@ -86,18 +86,12 @@ def read_all(client, topic, partition, *, read_committed=True):
         read_committed=read_committed,
         max_bytes=200_000,
     ):
-        found += values_of(got)
+        columns = decode_batches(
+            got.data, start_offset=position, end_offset=end, aborted=got.aborted
+        )
+        found += columns.values.to_pylist()
+        position = max(position, got.next_offset)
     return found
-
-
-def values_of(got):
-    dropped = dict(got.aborted or ())
-    for header, position in iter_batches(got.data):
-        aborted = header.base_offset >= dropped.get(header.producer_id, 2**62)
-        if header.is_control:
-            dropped.pop(header.producer_id, None)
-        elif not aborted:
-            yield from (r.value for r in decode_records(got.data, position, header))
 
 
 def seen(client, names):

@@ -8,6 +8,7 @@ import pytest
 from pyspark.errors import PySparkException
 from support.brokers.probe import wait_until
 from support.clients.librdkafka import committed_offsets, create_topic
+from support.clients.librdkafka_client import LibrdkafkaAdmin
 from support.spark.connector import Pipe, finish
 
 
@@ -51,16 +52,12 @@ def test_a_query_from_latest_gets_what_came_later_also_when_its_first_batch_is_r
 
 
 def test_new_partitions_are_read_while_the_query_runs(pipe: Pipe) -> None:
-    from confluent_kafka.admin import AdminClient, NewPartitions
-
     pipe.feed(range(10))
     rows = pipe.stream(failOnDataLoss="true").select("key", "value")
     query = pipe.write(rows).trigger(processingTime="200 milliseconds").start()
     try:
         wait_until(lambda: len(pipe.output_values()) == 10, "the first records", timeout_s=120)
-        admin = AdminClient({"bootstrap.servers": pipe.bootstrap})
-        futures = admin.create_partitions([NewPartitions(pipe.input, 5)])
-        futures[pipe.input].result(30)
+        LibrdkafkaAdmin(pipe.bootstrap).add_partitions(pipe.input, 5)
         pipe.feed(range(10, 15), partition=4)
         wait_until(lambda: len(pipe.output_values()) == 15, "the new partition", timeout_s=120)
     finally:
@@ -141,28 +138,20 @@ def test_a_committed_batch_that_comes_back_wider_stops_the_query_and_doubles_not
 @pytest.mark.kafka
 @pytest.mark.parametrize("broker_name", ["apache_kafka"], indirect=True)
 def test_deleted_records_are_loss_unless_they_may_be_skipped(both_pipe: Pipe) -> None:
-    from confluent_kafka import TopicPartition
-    from confluent_kafka.admin import AdminClient
-
     pipe = both_pipe
     pipe.feed(range(10), partition=0)
     pipe.copy()
     pipe.feed(range(10, 20), partition=0)
-    admin = AdminClient({"bootstrap.servers": pipe.bootstrap})
-    place = TopicPartition(pipe.input, 0, 15)
-    admin.delete_records([place])[place].result(30)
+    LibrdkafkaAdmin(pipe.bootstrap).delete_records((pipe.input, 0), 15)
     assert "TXNLOG_DATA_LOSS" in pipe.copy_error()
     pipe.copy(source={"failOnDataLoss": "false"})
     assert pipe.output_values() == sorted(texts(range(10)) + texts(range(15, 20)))
 
 
 def test_a_recreated_topic_is_loss_unless_it_may_be_skipped(pipe: Pipe) -> None:
-    from confluent_kafka.admin import AdminClient
-
     pipe.feed(range(10), partition=0)
     pipe.copy()
-    admin = AdminClient({"bootstrap.servers": pipe.bootstrap})
-    admin.delete_topics([pipe.input])[pipe.input].result(30)
+    LibrdkafkaAdmin(pipe.bootstrap).delete_topic(pipe.input)
     create_topic(pipe.bootstrap, pipe.input, 3)
     pipe.feed(range(10, 14), partition=0)
     line = pipe.copy_error()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.clients.librdkafka import TIMEOUT_S, committed_offsets, transactional
+from support.clients.librdkafka import TIMEOUT_S, committed_offsets, transact, transactional
 from support.query.checkpoint_files import write_begun
 from support.query.checkpoint_query import Query
 
@@ -167,9 +167,7 @@ def test_an_open_transaction_of_the_query_is_named_and_left_alone(query: Query, 
     run_batches(query, range(2), "run-1")
     name = tool.show()["transactional_id"]
     writer = transactional(query.bootstrap, name)
-    writer.begin_transaction()
-    writer.produce(query.output, "open")
-    assert writer.flush(TIMEOUT_S) == 0
+    transact(writer, query.output, "open", commits=None)
     said = tool.run("set", "--next-batch-id", "2", "--execute", code=1)
     assert f"transactional id '{name}' of the query is Ongoing" in said
     writer.commit_transaction(TIMEOUT_S)
