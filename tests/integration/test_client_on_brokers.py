@@ -22,7 +22,7 @@ from support.raw.raw_admin import ZERO_ID, delete_topics, wait_until_gone
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.effects import Milestone
 from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from txnlog_kafka.operations.values import StagedPartition
+from txnlog_kafka.operations.producer import StagedPartition
 from txnlog_spark.codec.decode import decode_batches
 from txnlog_spark.commit.micro_batch import STEPS
 from txnlog_spark.errors import (

@@ -10,7 +10,7 @@ from support.clients.librdkafka import create_topic, produce_values
 from support.clients.librdkafka_client import LibrdkafkaAdmin
 from support.spark.connector import Pipe
 
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.errors import OffsetOutOfRange
 from txnlog_spark.source.partition import RangePartition, read_ranges
