@@ -13,10 +13,11 @@ from support.brokers.cluster_broker import KILLED, WHOLE, ClusterBroker
 from support.clients.adapter import Admin, Client
 from support.clients.java_client import Java
 from support.clients.libraries import IN_PYTHON
-from support.clients.librdkafka import create_topic
+from support.clients.librdkafka import create_topic, read_topic, values_of
 from support.clients.talking import Talking
 from support.harness.availability import available
 from support.kafka.java_tools import JavaHost, java_command
+from support.raw.raw import RawProducer
 from support.raw.routed import connect
 
 BROKERS = [
@@ -86,6 +87,29 @@ def connection(broker):
         yield opened
 
 
+@pytest.fixture
+def place(broker, unique):
+    """(connection, topic with 2 partitions, function making a producer of a transactional id)."""
+    topic = create_topic(broker.bootstrap_servers, unique("raw"), 2)
+    with connect(broker) as connection:
+
+        def make(name: str = "txn", *, init: bool = True) -> RawProducer:
+            made = RawProducer(connection, unique(name))
+            assert made.find_coordinator() == "NONE"
+            if init:
+                assert made.init() == "NONE"
+            return made
+
+        yield connection, topic, make
+
+
+@pytest.fixture
+def committed(bootstrap, place):
+    """What read_committed consumers see in the topic of `place` now."""
+    _, topic, _ = place
+    return lambda: values_of(read_topic(bootstrap, topic))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     """What is set up for a body is there before a broker is killed."""
@@ -130,11 +154,3 @@ def talking(tmp_path: Path) -> Iterator[Callable[[list[str]], Talking]]:
     with contextlib.ExitStack() as started:
         folders = (tmp_path / f"process-{number}" for number in itertools.count())
         yield lambda command: started.enter_context(Talking(next(folders), command))
-
-
-@pytest.fixture
-def java_process(java, talking) -> Callable[..., Talking]:
-    """Starts main methods in JVMs of their own."""
-    return lambda main_class, *arguments: talking(
-        [*java_command(), main_class, *map(str, arguments)]
-    )

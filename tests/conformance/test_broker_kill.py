@@ -14,6 +14,7 @@ from support.clients.librdkafka import (
     produce_values,
     producer,
     read_topic,
+    transact,
     transactional,
     values_of,
 )
@@ -75,29 +76,12 @@ def test_kill_right_after_the_commit_was_answered_loses_nothing(broker, target, 
 def test_kill_while_a_transaction_is_open_then_a_successor_aborts_it(broker, target, unique):
     bootstrap = broker.bootstrap_servers
     lost = transactional(bootstrap, unique("txn"))
-    lost.begin_transaction()
-    lost.produce(target, b"lost", partition=0)
-    lost.flush(TIMEOUT_S)
+    transact(lost, target, "lost", commits=None)
     broker.restart()
-    heir = transactional(bootstrap, unique("txn"))
-    heir.begin_transaction()
-    heir.produce(target, b"heir", partition=0)
-    heir.commit_transaction(TIMEOUT_S)
+    transact(transactional(bootstrap, unique("txn")), target, "heir")
     wait_for(lambda: values_of(read_topic(bootstrap, target)), ["heir"])
     uncommitted = read_topic(bootstrap, target, isolation="read_uncommitted")
     assert values_of(uncommitted) == ["heir", "lost"]
-
-
-def test_kill_while_an_aborted_transaction_is_in_the_log_keeps_it_hidden(broker, target, unique):
-    bootstrap = broker.bootstrap_servers
-    made = transactional(bootstrap, unique("txn"))
-    for value, commits in ((b"1", True), (b"2", False), (b"3", True)):
-        made.begin_transaction()
-        made.produce(target, value, partition=1)
-        made.flush(TIMEOUT_S)
-        (made.commit_transaction if commits else made.abort_transaction)(TIMEOUT_S)
-    broker.restart()
-    wait_for(lambda: values_of(read_topic(bootstrap, target)), ["1", "3"])
 
 
 @pytest.mark.failover

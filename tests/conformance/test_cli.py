@@ -9,9 +9,10 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import TopicPartition
 from support.brokers.hanging import VERIFICATION_OFF, plant_hanging_transaction
 from support.brokers.probe import ports_of, wait_for, wait_until
+from support.clients.librdkafka import consumer, plain_producer
 from support.kafka.java_tools import DUMP_LOG
 from support.raw.raw import RawProducer
 from support.raw.raw_admin import (
@@ -143,29 +144,20 @@ def test_internal_topics_may_be_left_out(commands):
 @pytest.fixture
 def consumed(broker, unique):
     """(topic, group, consumer): five records in each of two partitions, three read of each."""
-    bootstrap = {"bootstrap.servers": broker.bootstrap_servers}
     topic, group = unique("read"), unique("group")
     with connect(broker) as connection:
         make_topic(connection, topic, 2)
-    producer = Producer(bootstrap)
+    producer = plain_producer(broker.bootstrap_servers)
     for number in range(10):
         producer.produce(topic, b"v", partition=number % 2, timestamp=1_700_000_000_000 + number)
     assert producer.flush(30) == 0
-    consumer = Consumer(
-        bootstrap
-        | {
-            "group.id": group,
-            "client.id": "reader",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-        }
-    )
-    consumer.subscribe([topic])
-    wait_until(lambda: consumer.poll(0.5) is not None, "a record")
+    reader = consumer(broker.bootstrap_servers, group, client_id="reader")
+    reader.subscribe([topic])
+    wait_until(lambda: reader.poll(0.5) is not None, "a record")
     places = [TopicPartition(topic, partition, 3) for partition in range(2)]
-    consumer.commit(offsets=places, asynchronous=False)
-    yield topic, group, consumer
-    consumer.close()
+    reader.commit(offsets=places, asynchronous=False)
+    yield topic, group, reader
+    reader.close()
 
 
 def test_a_groups_offsets_lag_and_members_are_shown(commands, consumed):
@@ -211,8 +203,8 @@ RESETS = {
 
 
 def test_offsets_are_reset_shown_first_and_forgotten(commands, consumed):
-    topic, group, consumer = consumed
-    consumer.close()
+    topic, group, reader = consumed
+    reader.close()
     reset = ("groups", "reset-offsets", "--group", group)
     wait_until(
         lambda: commands.json("groups", "describe", "--group", group, "--state")[0]["members"] == 0,
@@ -335,7 +327,7 @@ def test_a_dump_says_of_both_brokers_files_what_kafkas_own_says(
             assert producer.add_partitions(topic, 0) == "NONE"
             assert producer.produce(topic, 0, "a", "b") == "NONE"
             assert producer.end(commit=commit) == "NONE"
-    squeezed = Producer({"bootstrap.servers": broker.bootstrap_servers, "compression.type": "zstd"})
+    squeezed = plain_producer(broker.bootstrap_servers, compression_type="zstd")
     for number in range(50):
         squeezed.produce(topic, b"value" * 20, key=b"%d" % number)
     assert squeezed.flush(30) == 0

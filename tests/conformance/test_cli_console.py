@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from support.brokers.probe import wait_until
 from support.clients.kcat import kcat
-from support.clients.librdkafka import TIMEOUT_S, create_topic, transactional
+from support.clients.librdkafka import TIMEOUT_S, create_topic, transact, transactional
 from support.harness.availability import available
 from support.kafka.java_tools import CONSOLE_CONSUMER, CONSOLE_PRODUCER
 
@@ -126,15 +126,10 @@ def test_our_consumer_starts_where_it_is_told_and_ends_when_it_has_enough(consol
 def test_open_and_aborted_records_are_shown_to_read_uncommitted_only(console, bootstrap, unique):
     ours = console()
     writer = transactional(bootstrap, unique("writer"))
-    for value, end in (("good", writer.commit_transaction), ("bad", writer.abort_transaction)):
-        writer.begin_transaction()
-        writer.produce(ours.topic, value)
-        assert writer.flush(TIMEOUT_S) == 0
-        end(TIMEOUT_S)
+    for value, commits in (("good", True), ("bad", False)):
+        transact(writer, ours.topic, value, commits=commits)
     ours.produce(b"plain\n")
-    writer.begin_transaction()
-    writer.produce(ours.topic, "open")
-    assert writer.flush(TIMEOUT_S) == 0
+    transact(writer, ours.topic, "open", commits=None)
     uncommitted = ("--from-beginning",)
     committed = ("--from-beginning", "--isolation-level", "read_committed")
     assert ours.consume(*uncommitted) == ["good", "bad", "plain", "open"]

@@ -190,17 +190,6 @@ def test_a_pattern_subscription_takes_in_a_topic_that_is_created_later(bootstrap
     assert [(each.topic, each.value) for each in reader.take(1)] == [(second, b"late")]
 
 
-@told_by(**HANGS)
-def test_each_member_goes_on_where_the_one_before_it_committed(bootstrap, topic, client, unique):
-    client.producer(bootstrap).send_all(topic, ["a", "b", "c"])
-    for offset, expected in enumerate((b"a", b"b", b"c")):
-        with client.consumer(bootstrap, unique("group")) as reader:
-            reader.subscribe(pattern="^" + topic[:-1] + ".")
-            (record,) = reader.take(1)
-            assert record.value == expected
-            reader.commit({(topic, 0): (offset + 1, "")})
-
-
 @told_by()
 def test_an_unknown_topic_is_created_by_the_first_produce_when_the_broker_may(
     bootstrap, client: Client, unique

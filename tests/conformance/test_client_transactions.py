@@ -143,26 +143,6 @@ def test_read_committed_stops_before_the_oldest_open_transaction(client, copies)
 
 
 @told_by(**WAITS)
-def test_many_aborted_and_committed_transactions_interleaved(client, copies):
-    writers = [copies.writer(f"txn{number}") for number in range(3)]
-    expected = []
-    for round_number in range(8):
-        for each in writers:
-            each.begin()
-        for number, each in enumerate(writers):
-            values = [f"{round_number}-{number}-{item}" for item in range(5)]
-            each.send_all(copies.target, values, partition=0)
-            expected += values if (round_number + number) % 2 == 0 else []
-        for number, each in reversed([*enumerate(writers)]):
-            (each.commit if (round_number + number) % 2 == 0 else each.abort)()
-    wait_for(copies.values, sorted(expected))
-    assert len(copies.values("read_uncommitted")) == 8 * 3 * 5
-    # Small fetches start in the middle of what is aborted: the aborted list must still fit.
-    small = client.read(copies.bootstrap, copies.target, max_partition_fetch_bytes=300)
-    assert values_of(small) == sorted(expected)
-
-
-@told_by(**WAITS)
 def test_a_transaction_that_is_left_alone_times_out_and_its_producer_cannot_commit(client, copies):
     slow = copies.writer(transaction_timeout_ms=1000)
     slow.begin()

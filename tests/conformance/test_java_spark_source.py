@@ -8,21 +8,15 @@ one Spark session.
 from __future__ import annotations
 
 import json
-import os
-import queue
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support.brokers.prepared import wait_until_marked
-from support.brokers.processes import die_with_parent
-from support.clients.librdkafka import TIMEOUT_S, create_topic, transactional
+from support.clients.librdkafka import TIMEOUT_S, create_topic, transact, transactional
 from support.harness.availability import available
 from support.spark import spark_source_reader
+from support.spark.json_peer import JsonPeer
 from support.spark.spark_kafka_jars import spark_kafka_jars
 
 pytestmark = [
@@ -30,8 +24,6 @@ pytestmark = [
     pytest.mark.slow,
 ]
 
-TESTS = Path(__file__).resolve().parents[1]
-ANSWER_TIMEOUT_S = 120
 RUNS = (("a", True, 5), ("b", False, 5), ("c", True, 3), ("d", False, 2), ("e", False, 1))
 """Transactions: name, whether it commits, how many records. Each leaves a marker."""
 
@@ -44,59 +36,10 @@ marker 15, d 16-17, marker 18, e 19, marker 20; the end is 21."""
 END = 21
 
 
-class Reader:
-    """The process with the Spark session."""
-
-    def __init__(self, jars: list[str]) -> None:
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join((str(TESTS.parent), str(TESTS))),
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-        }
-        self._process = subprocess.Popen(
-            [sys.executable, spark_source_reader.__file__, *jars],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            text=True, env=environment,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-        )  # fmt: skip
-        self._lines: queue.Queue[str | None] = queue.Queue()
-        threading.Thread(target=self._pump, daemon=True).start()
-        self._answer()
-
-    def _pump(self) -> None:
-        for line in self._process.stdout:
-            if line.startswith(spark_source_reader.ANSWER):
-                self._lines.put(line.removeprefix(spark_source_reader.ANSWER))
-        self._lines.put(None)
-
-    def _answer(self) -> dict[str, Any]:
-        line = self._lines.get(timeout=ANSWER_TIMEOUT_S)
-        assert line is not None, "the process with the Spark session has ended"
-        return json.loads(line)
-
-    def ask(self, **wanted: Any) -> dict[str, Any]:
-        """The answer to one request; fails when Spark does."""
-        self._process.stdin.write(json.dumps(wanted) + "\n")
-        self._process.stdin.flush()
-        answer = self._answer()
-        assert "error" not in answer, answer["error"]
-        return answer
-
-    def stop(self) -> None:
-        """End the session; SIGKILL when it does not."""
-        self._process.stdin.close()
-        try:
-            self._process.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-
 @pytest.fixture(scope="module")
-def reader() -> Iterator[Reader]:
+def reader() -> Iterator[JsonPeer]:
     """One Spark session for the module."""
-    started = Reader([str(jar) for jar in available(spark_kafka_jars)])
+    started = JsonPeer(spark_source_reader.__file__, available(spark_kafka_jars))
     yield started
     started.stop()
 
@@ -105,11 +48,7 @@ def write(broker, topic: str, runs, name: str) -> None:
     """One transaction after another on partition 0; returns when the last marker is there."""
     writer = transactional(broker.bootstrap_servers, name)
     for value, commits, count in runs:
-        writer.begin_transaction()
-        for number in range(count):
-            writer.produce(topic, f"{value}{number}", partition=0)
-        assert writer.flush(TIMEOUT_S) == 0
-        (writer.commit_transaction if commits else writer.abort_transaction)(TIMEOUT_S)
+        transact(writer, topic, *(f"{value}{n}" for n in range(count)), commits=commits)
     wait_until_marked(broker.bootstrap_servers)
 
 
@@ -126,7 +65,9 @@ def read(reader, bootstrap) -> Callable[..., dict[str, Any]]:
             "failOnDataLoss": "true",
             **{name: str(value) for name, value in options.items()},
         }
-        return reader.ask(options=given, **(wanted or {}))
+        answer = reader.ask(options=given, **(wanted or {}))
+        assert "error" not in answer, answer["error"]
+        return answer
 
     return ask
 
@@ -167,9 +108,7 @@ def test_a_batch_up_to_the_latest_offset_ends_before_an_open_transaction(
     read, broker, gaps, unique
 ):
     writer = transactional(broker.bootstrap_servers, unique("open"))
-    writer.begin_transaction()
-    writer.produce(gaps, "open", partition=0)
-    assert writer.flush(TIMEOUT_S) == 0
+    transact(writer, gaps, "open", commits=None)
     write(broker, gaps, [("behind", True, 1)], unique("behind"))
     assert read(gaps)["rows"] == expected()
     writer.commit_transaction(TIMEOUT_S)

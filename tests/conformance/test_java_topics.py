@@ -6,13 +6,12 @@ import json
 import re
 
 import pytest
-from support.brokers.probe import ports_of, wait_for, wait_until
-from support.clients.librdkafka import produce_values, wait_served
+from support.brokers.probe import ports_of, wait_for
+from support.clients.librdkafka import create_topic, produce_values, wait_served
 from support.kafka.java_tools import (
     API_VERSIONS,
     CLUSTER,
     CONFIGS,
-    CONSOLE_PRODUCER,
     FEATURES,
     LOG_DIRS,
     TOPICS,
@@ -21,54 +20,18 @@ from support.kafka.java_tools import (
 
 pytestmark = pytest.mark.kafka
 
-SENT_AGAIN = {"Network", "NotLeaderOrFollower"}
-"""What the producer's log says of a record that it sends again, as its leader has gone."""
-
-
-@pytest.fixture
-def topics(java, bootstrap):
-    """Runs kafka-topics on the broker."""
-    return lambda *words: java.run(TOPICS, "--bootstrap-server", bootstrap, *words)
-
-
-@pytest.fixture
-def create(topics, bootstrap):
-    """Creates a topic with kafka-topics, and waits until the broker, too, has it: the tool's next
-    client asks the broker, which hears of a topic a moment after the tool does."""
-
-    def run(topic: str, *words: str, partitions: int = 1) -> Done:
-        done = topics("--create", "--topic", topic, "--partitions", str(partitions), *words)
-        assert done.code == 0, done
-        wait_served(bootstrap, topic, partitions)
-        return done
-
-    return run
-
-
-@pytest.fixture
-def configs(java, bootstrap):
-    """Runs kafka-configs on the broker."""
-    return lambda *words: java.run(CONFIGS, "--bootstrap-server", bootstrap, *words)
-
-
-def dynamic_configs(done: Done) -> dict[str, str]:
-    """What kafka-configs --describe lists."""
-    assert done.code == 0, done
-    return dict(re.findall(r"^  ([\w.]+)=(\S*) sensitive=false", done.out, re.MULTILINE))
-
-
-def broker_id(java, broker) -> str:
-    """The id of the broker, or of one of a cluster, from kafka-cluster list-endpoints."""
-    done = java.ok(CLUSTER, "list-endpoints", "--bootstrap-server", broker.bootstrap_servers)
-    ids = {f"{row['HOST']}:{row['PORT']}": row["ID"] for row in done.rows()}
-    return ids[broker.bootstrap_servers.partition(",")[0]]
-
 
 @pytest.mark.no_kill("tells who leads, and what is in sync")
-def test_kafka_topics_creates_lists_and_describes(topics, bootstrap, create, unique):
+def test_kafka_topics_creates_lists_and_describes(java, bootstrap, unique):
+    def topics(*words: object) -> Done:
+        return java.ok(TOPICS, "--bootstrap-server", bootstrap, *words)
+
     topic = unique("made")
-    done = create(topic, "--config", "segment.ms=60000", partitions=3)
+    words = ("--partitions", 3, "--config", "segment.ms=60000")
+    done = topics("--create", "--topic", topic, *words)
     assert done.lines == [f"Created topic {topic}."]
+    # The tool's next client asks the broker, which hears of a topic a moment after the tool does.
+    wait_served(bootstrap, topic, 3)
     assert topic in topics("--list").lines
     header, *partitions = topics("--describe", "--topic", topic).lines
     fields = dict(re.findall(r"(\w+): ?(\S*)", header))
@@ -87,165 +50,12 @@ def test_kafka_topics_creates_lists_and_describes(topics, bootstrap, create, uni
         assert topics("--describe", "--topic", topic, problem).lines == []
 
 
-def test_kafka_topics_create_of_an_existing_topic_fails_unless_told_otherwise(
-    topics, create, unique
-):
-    topic = unique("twice")
-    create(topic)
-    again = topics("--create", "--topic", topic)
-    assert (again.code, again.errors) == (1, {"TopicExists"})
-    assert f"Topic '{topic}' already exists." in again.out
-    told = topics("--create", "--topic", topic, "--if-not-exists")
-    assert (told.code, told.lines) == (0, [])
-
-
-@pytest.mark.parametrize(
-    ("words", "error"),
-    [
-        (["--replication-factor", "4"], "InvalidReplicationFactor"),
-        (["--replica-assignment", "77"], "InvalidReplicaAssignment"),
-    ],
-)
-def test_kafka_topics_create_is_refused_by_the_broker(topics, unique, words, error):
-    topic = unique("refused")
-    done = topics("--create", "--topic", topic, *words)
-    assert (done.code, done.errors) == (1, {error})
-    assert "Error while executing topic command" in done.out
-    assert topic not in topics("--list").lines
-
-
-def test_kafka_topics_refuses_an_illegal_name(topics):
-    done = topics("--create", "--topic", "not/allowed")
-    assert (done.code, done.errors) == (1, {"InvalidTopic"})
-
-
-def test_kafka_topics_adds_partitions_and_never_removes_any(topics, create, unique):
-    topic = unique("grows")
-    create(topic, partitions=2)
-    assert topics("--alter", "--topic", topic, "--partitions", "5").code == 0
-    wait_until(
-        lambda: "PartitionCount: 5" in topics("--describe", "--topic", topic).out, "5 partitions"
-    )
-    for count in ("5", "4"):
-        fewer = topics("--alter", "--topic", topic, "--partitions", count)
-        assert (fewer.code, fewer.errors) == (1, {"InvalidPartitions"})
-    absent = unique("absent")
-    assert topics("--alter", "--topic", absent, "--partitions", "5").code == 1
-    assert topics("--alter", "--topic", absent, "--partitions", "5", "--if-exists").code == 0
-
-
-def test_kafka_topics_deletes(topics, create, unique):
-    topic = unique("goes")
-    create(topic)
-    assert topics("--delete", "--topic", topic).code == 0
-    wait_until(lambda: topic not in topics("--list").lines, "the topic to be gone")
-    again = topics("--delete", "--topic", topic)
-    assert again.code == 1
-    assert f"Topic '{topic}' does not exist as expected" in again.out
-    assert topics("--delete", "--topic", topic, "--if-exists").code == 0
-
-
-def test_kafka_configs_sets_and_deletes_topic_configs(create, configs, unique):
-    topic = unique("set")
-    create(topic, "--config", "segment.ms=60000")
-    entity = ("--entity-type", "topics", "--entity-name", topic)
-    add = "retention.ms=1000,cleanup.policy=[compact,delete]"
-    assert configs("--alter", *entity, "--add-config", add).code == 0
-
-    def described() -> dict[str, str]:
-        return dynamic_configs(configs("--describe", *entity))
-
-    changed = {"retention.ms": "1000", "cleanup.policy": "compact,delete"}
-    # Apache Kafka's broker hears of a change a moment after the tool does.
-    wait_for(described, {"segment.ms": "60000"} | changed)
-    removed = configs("--alter", *entity, "--delete-config", "retention.ms,cleanup.policy")
-    assert removed.code == 0
-    wait_for(described, {"segment.ms": "60000"})
-    every = dynamic_configs(configs("--describe", *entity, "--all"))
-    assert every["retention.ms"] == "604800000"
-    assert every["cleanup.policy"] == "delete"
-    assert every["segment.ms"] == "60000"
-
-
-def test_kafka_configs_says_where_a_value_comes_from(create, configs, unique):
-    topic = unique("sources")
-    create(topic, "--config", "cleanup.policy=compact")
-    described = configs("--describe", "--entity-type", "topics", "--entity-name", topic, "--all")
-    values = dict(re.findall(r"^  ([\w.]+)=.* synonyms=(\{.*\})$", described.out, re.MULTILINE))
-    defaults = "DEFAULT_CONFIG:log.cleanup.policy=delete"
-    assert (
-        values["cleanup.policy"] == f"{{DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact, {defaults}}}"
-    )
-    assert values["retention.bytes"] == "{DEFAULT_CONFIG:log.retention.bytes=-1}"
-    assert values["segment.ms"] == "{}"
-
-
 @pytest.mark.no_kill("asks one broker by its id")
-def test_kafka_configs_changes_an_option_of_the_running_broker_and_takes_it_back(
-    java, broker, configs
-):
-    entity = ("--entity-type", "brokers", "--entity-name", broker_id(java, broker))
-    option = "log.message.timestamp.after.max.ms"
-    assert configs("--alter", *entity, "--add-config", f"{option}=7200000").code == 0
-    wait_until(
-        lambda: dynamic_configs(configs("--describe", *entity)) == {option: "7200000"},
-        "the option to be set",
-    )
-    assert configs("--alter", *entity, "--delete-config", option).code == 0
-    wait_until(
-        lambda: dynamic_configs(configs("--describe", *entity)) == {}, "the option to be gone"
-    )
-    refused = configs("--alter", *entity, "--add-config", "node.id=9")
-    assert (refused.code, refused.errors) == (1, {"InvalidRequest"})
-
-
-@pytest.mark.parametrize(
-    ("setting", "error"),
-    [
-        ("retention.ms=soon", "InvalidConfiguration"),
-        ("no.such.config=1", "InvalidConfiguration"),
-        ("min.insync.replicas=0", "InvalidConfiguration"),
-        ("cleanup.policy=burn", "InvalidConfiguration"),
-    ],
-)
-def test_kafka_configs_refuses_bad_values_and_changes_nothing(
-    create, configs, unique, setting, error
-):
-    topic = unique("kept")
-    create(topic)
-    entity = ("--entity-type", "topics", "--entity-name", topic)
-    before = configs("--describe", *entity).out
-    done = configs("--alter", *entity, "--add-config", f"segment.ms=70000,{setting}")
-    assert (done.code, done.errors) == (1, {error})
-    assert configs("--describe", *entity).out == before
-
-
-def test_kafka_configs_of_an_unknown_topic_are_refused(configs, unique):
-    entity = ("--entity-type", "topics", "--entity-name", unique("absent"))
-    done = configs("--alter", *entity, "--add-config", "retention.ms=5")
-    assert (done.code, done.errors) == (1, {"UnknownTopicOrPartition"})
-
-
-def test_a_changed_topic_config_holds_for_the_next_record(java, bootstrap, create, configs, unique):
-    topic = unique("limits")
-    create(topic)
-    send = (CONSOLE_PRODUCER, "--bootstrap-server", bootstrap, "--topic", topic)
-
-    def refused() -> set[str]:
-        return java.ok(*send, stdin="x" * 400 + "\n").errors - SENT_AGAIN
-
-    assert refused() == set()
-    entity = ("--entity-type", "topics", "--entity-name", topic)
-    assert configs("--alter", *entity, "--add-config", "max.message.bytes=200").code == 0
-    wait_until(lambda: refused() == {"RecordTooLarge"}, "the limit to hold")
-    assert configs("--alter", *entity, "--delete-config", "max.message.bytes").code == 0
-    wait_until(lambda: refused() == set(), "the old limit")
-
-
-@pytest.mark.no_kill("asks one broker by its id")
-def test_kafka_configs_describes_the_broker(java, broker, configs):
-    entity = ("--entity-type", "brokers", "--entity-name", broker_id(java, broker))
-    described = configs("--describe", *entity, "--all")
+def test_kafka_configs_describes_the_broker(java, bootstrap):
+    where = ("--bootstrap-server", bootstrap)
+    done = java.ok(CLUSTER, "list-endpoints", *where)
+    entity = ("--entity-type", "brokers", "--entity-name", done.rows()[0]["ID"])
+    described = java.ok(CONFIGS, *where, "--describe", *entity, "--all")
     values = dict(re.findall(r"^  ([\w.]+)=(\S*) sensitive=", described.out, re.MULTILINE))
     assert values["node.id"] == entity[-1]
     assert values["transaction.state.log.num.partitions"] == "4"
@@ -255,9 +65,8 @@ def test_kafka_configs_describes_the_broker(java, broker, configs):
 
 
 @pytest.mark.no_kill("a broker that is down tells nothing of its directory")
-def test_kafka_log_dirs_knows_the_size_of_each_partition(java, bootstrap, create, unique):
-    topic = unique("sized")
-    create(topic, partitions=2)
+def test_kafka_log_dirs_knows_the_size_of_each_partition(java, bootstrap, unique):
+    topic = create_topic(bootstrap, unique("sized"), 2)
     where = ("--bootstrap-server", bootstrap)
 
     def sizes() -> dict[str, int]:

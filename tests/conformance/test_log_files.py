@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from support.brokers.apache_kafka import ApacheKafka
 from support.brokers.prepared import wait_until_marked
-from support.clients.librdkafka import create_topic
+from support.clients.librdkafka import create_topic, read_topic, transact, transactional
 from support.core.log_build import NOW_MS, LogOnDisk, build_batch
 from support.harness.availability import check_available
 
@@ -20,7 +19,6 @@ from simulation.hosts.disk import SimDisk
 pytestmark = [pytest.mark.kafka, pytest.mark.only_kafka]
 
 TOPIC = "files"
-OPEN_TRANSACTION_MS = 600_000
 
 
 @pytest.fixture
@@ -34,26 +32,8 @@ def kafka(tmp_path) -> Iterator[ApacheKafka]:
 
 def consume(kafka: ApacheKafka, isolation: str) -> list[tuple[int, str]]:
     """(offset, value) of all up to the end of the partition."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": kafka.bootstrap_servers,
-            "group.id": "reader",
-            "isolation.level": isolation,
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition(TOPIC, 0, 0)])
-    found = []
-    while True:
-        message = consumer.poll(30)
-        assert message is not None, "neither a record nor the end within 30 s"
-        if message.error():
-            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-            break
-        found.append((message.offset(), message.value().decode()))
-    consumer.close()
-    return found
+    seen = read_topic(kafka.bootstrap_servers, TOPIC, isolation=isolation)
+    return [(each.offset, (each.value or b"").decode()) for each in seen]
 
 
 def our_log() -> LogOnDisk:
@@ -112,34 +92,18 @@ def load_from(folder: Path, *, clean: bool) -> LogOnDisk:
     return on_disk
 
 
-def transactional(kafka: ApacheKafka, name: str) -> Producer:
-    """A producer that has been initialised."""
-    producer = Producer(
-        {
-            "bootstrap.servers": kafka.bootstrap_servers,
-            "transactional.id": name,
-            "transaction.timeout.ms": OPEN_TRANSACTION_MS,
-            "linger.ms": 0,
-        }
-    )
-    producer.init_transactions(30)
-    return producer
-
-
 @pytest.mark.parametrize("clean", [True, False])
 def test_our_log_loads_what_apache_kafka_wrote(kafka, clean):
-    good, bad, late = (transactional(kafka, name) for name in ("good", "bad", "late"))
+    good, bad, late = (
+        transactional(kafka.bootstrap_servers, name) for name in ("good", "bad", "late")
+    )
     for round_ in range(5):
         for producer, name in ((good, "good"), (bad, "bad")):
-            producer.begin_transaction()
-            for i in range(3):
-                producer.produce(TOPIC, f"{name} {round_} {i}", partition=0)
-            producer.flush(30)
+            values = [f"{name} {round_} {i}" for i in range(3)]
+            transact(producer, TOPIC, *values, commits=None)
         good.commit_transaction(30)
         bad.abort_transaction(30)
-    late.begin_transaction()
-    late.produce(TOPIC, "open", partition=0)
-    late.flush(30)
+    transact(late, TOPIC, "open", commits=None)
     wait_until_marked(kafka.bootstrap_servers)
     uncommitted, committed = consume(kafka, "read_uncommitted"), consume(kafka, "read_committed")
     if clean:

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from support.brokers.apache_kafka import ApacheKafka
 from support.brokers.probe import free_ports, wait_until
-from support.clients.librdkafka import consumer, create_topic, transactional
+from support.clients.librdkafka import consumer, create_topic, transact, transactional
 from support.harness.availability import available
 from support.kafka.java_tools import JavaHost, java_command
 
@@ -120,12 +120,8 @@ def test_messages_in_counts_the_control_record_of_a_marker_and_the_coordinators_
     bootstrap, figures = counting
     topic = create_topic(bootstrap, "metered")
     writer, reader = transactional(bootstrap, "metered"), consumer(bootstrap, "metered")
-    for end in (writer.commit_transaction, writer.abort_transaction):
-        writer.begin_transaction()
-        writer.produce(topic, b"one")
-        writer.produce(topic, b"two")
-        writer.flush(30)
-        end(30)
+    for commits in (True, False):
+        transact(writer, topic, "one", "two", commits=commits)
     place = TopicPartition(topic, 0)
     wait_until(lambda: reader.get_watermark_offsets(place) == (0, 6), "the second marker")
     reader.close()

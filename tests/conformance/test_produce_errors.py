@@ -5,9 +5,8 @@ from __future__ import annotations
 import struct
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 from support.brokers.probe import wait_for
-from support.clients.librdkafka import create_topic, produce_values, read_topic
+from support.clients.librdkafka import create_topic, read_topic
 from support.raw.raw import RawProducer, message_class
 from support.raw.routed import connect, leader
 
@@ -177,36 +176,3 @@ def test_a_batch_over_max_message_bytes_is_too_large(place, unique):
     small = create_topic(bootstrap, unique("small"), 1, {"max.message.bytes": "2000"})
     assert producer.produce_bytes(small, 0, bytes(plain("x" * 2000))) == "MESSAGE_TOO_LARGE"
     assert producer.produce_bytes(small, 0, bytes(plain("x" * 1800))) == "NONE"
-
-
-def test_librdkafka_reports_message_too_large_for_the_record(bootstrap, unique):
-    topic = create_topic(bootstrap, unique("small"), 1, {"max.message.bytes": "2000"})
-    with pytest.raises(KafkaException) as caught:
-        produce_values(bootstrap, topic, ["x" * 5000])
-    assert caught.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
-    produce_values(bootstrap, topic, ["fits"])
-    assert [each.value for each in read_topic(bootstrap, topic)] == [b"fits"]
-
-
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "x" * 250, "ünïcode"])
-def test_invalid_topic_names_are_refused(bootstrap, name):
-    if name == "":
-        # librdkafka refuses it itself.
-        with pytest.raises((KafkaException, ValueError)):
-            create_topic(bootstrap, name)
-        return
-    with pytest.raises(KafkaException) as caught:
-        create_topic(bootstrap, name)
-    assert caught.value.args[0].code() == KafkaError.TOPIC_EXCEPTION
-
-
-def test_wrong_partition_and_replica_counts_and_configs_are_refused(bootstrap, unique):
-    with pytest.raises(KafkaException) as caught:
-        create_topic(bootstrap, unique("none"), 0)
-    assert caught.value.args[0].code() == KafkaError.INVALID_PARTITIONS
-    with pytest.raises(KafkaException) as caught:
-        create_topic(bootstrap, unique("config"), 1, {"no.such.config": "1"})
-    assert caught.value.args[0].code() == KafkaError.INVALID_CONFIG
-    with pytest.raises(KafkaException) as caught:
-        create_topic(bootstrap, unique("value"), 1, {"max.message.bytes": "many"})
-    assert caught.value.args[0].code() == KafkaError.INVALID_CONFIG

@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 import pytest
 from confluent_kafka import Producer
 from support.brokers.probe import wait_for
-from support.clients.librdkafka import TIMEOUT_S, create_topic, plain_producer, transactional
+from support.clients.librdkafka import (
+    TIMEOUT_S,
+    create_topic,
+    plain_producer,
+    transact,
+    transactional,
+)
 from support.clients.readers import READERS, Place
 
 SMALL_FETCH_BYTES = 1_500
@@ -143,11 +149,8 @@ def make_gaps(bootstrap: str, unique: Callable[[str], str]) -> str:
     made = transactional(bootstrap, unique("txn"))
     for partition, letters in enumerate(GAPS.values()):
         for letter in letters:
-            made.begin_transaction()
-            for item in range(3):
-                made.produce(topic, f"{letter}{item}".encode(), partition=partition)
-            made.flush(TIMEOUT_S)
-            (made.commit_transaction if letter == "c" else made.abort_transaction)(TIMEOUT_S)
+            values = [f"{letter}{item}" for item in range(3)]
+            transact(made, topic, *values, commits=letter == "c", partition=partition)
     return topic
 
 
@@ -183,9 +186,7 @@ def test_the_position_at_the_last_stable_offset_is_in_range_after_a_restart(brok
         made.flush(TIMEOUT_S)
         (made.commit_transaction if commits else made.abort_transaction)(TIMEOUT_S)
     # Partition 0 ends with aborted records, partition 1 in the middle of a transaction.
-    made.begin_transaction()
-    made.produce(topic, b"undecided", partition=1)
-    made.flush(TIMEOUT_S)
+    transact(made, topic, "undecided", commits=None, partition=1)
     positions = {}
     for place in places:
         for name, read in READERS.items():

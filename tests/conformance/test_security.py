@@ -166,17 +166,6 @@ def test_without_an_authorizer_kafka_acls_says_so(java, bootstrap):
     assert done.errors >= {"SecurityDisabled"}, done
 
 
-def test_who_may_not_administer_is_refused(java, guarded, tmp_path, unique):
-    file = java_file(guarded, tmp_path, "SASL_SSL", "SCRAM-SHA-256")
-    server = ["--bootstrap-server", guarded.security.address("SASL_SSL"), "--command-config", file]
-    done = java.run(ACLS, *server, "--list")
-    assert done.errors >= {"ClusterAuthorization"}, done
-    done = java.run(TOPICS, *server, "--create", "--topic", unique("t"))
-    assert done.errors >= {"TopicAuthorization"}, done
-    done = java.run(CONFIGS, *server, "--describe", "--entity-type", "users")
-    assert done.errors >= {"ClusterAuthorization"}, done
-
-
 # ------------------------------------------------------------------ every API
 
 

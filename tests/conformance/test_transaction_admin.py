@@ -13,22 +13,6 @@ from support.brokers.hanging import (
 from support.brokers.probe import wait_for
 from support.clients.librdkafka import create_topic, read_topic, values_of
 from support.raw.raw import Connection, RawProducer
-from support.raw.routed import connect
-
-
-@pytest.fixture
-def place(broker, unique):
-    """(connection, topic with 2 partitions, function making a producer of a transactional id)."""
-    topic = create_topic(broker.bootstrap_servers, unique("raw"), 2)
-    with connect(broker) as connection:
-
-        def make(name: str = "txn") -> RawProducer:
-            made = RawProducer(connection, unique(name))
-            assert made.find_coordinator() == "NONE"
-            assert made.init() == "NONE"
-            return made
-
-        yield connection, topic, make
 
 
 def test_a_hanging_transaction_is_found_and_an_administrators_marker_ends_it(new_broker, unique):

@@ -14,35 +14,11 @@ import pytest
 from support.brokers.hanging import active_producers, list_transactions
 from support.brokers.prepared import PREPARED
 from support.brokers.probe import wait_for
-from support.clients.librdkafka import create_topic, read_topic, values_of
-from support.raw.raw import Connection, RawProducer
-from support.raw.routed import connect
+from support.raw.raw import RawProducer
 
 V1, V2 = 11, 12
 """The version of Produce that speaks for a transaction version."""
 END = {V1: 4, V2: 5}
-
-
-@pytest.fixture
-def place(broker, unique):
-    """(connection, topic with 2 partitions, function making a producer of a transactional id)."""
-    topic = create_topic(broker.bootstrap_servers, unique("story"), 2)
-    with connect(broker) as connection:
-
-        def make(name: str = "txn") -> RawProducer:
-            made = RawProducer(connection, unique(name))
-            assert made.find_coordinator() == "NONE"
-            assert made.init() == "NONE"
-            return made
-
-        yield connection, topic, make
-
-
-@pytest.fixture
-def committed(bootstrap, place):
-    """What read_committed consumers see in the topic now."""
-    _, topic, _ = place
-    return lambda: values_of(read_topic(bootstrap, topic))
 
 
 def delayed(producer: RawProducer) -> RawProducer:
@@ -217,11 +193,19 @@ def test_an_end_that_overtakes_the_second_produce_keeps_it_out(place, committed,
     wait_for(committed, ["one"])
 
 
-RAPID, RAPID_CHAOS = 500, 10_000
+MANY = pytest.param(
+    10_000,
+    marks=[
+        pytest.mark.chaos,
+        pytest.mark.one_broker("takes longer on three than a body may; the other runs there"),
+    ],
+)
 
 
-def rapid_transactions(connection: Connection, topic: str, make, count: int) -> None:
+@pytest.mark.parametrize("count", [500, MANY])
+def test_rapid_transactions_leave_nothing_ongoing_or_prepared(place, committed, count):
     """B8, KAFKA-18957: after each end the transaction is over soon, and nothing stays behind."""
+    connection, topic, make = place
     producer = make("rapid")
     producer.pause_s = 0.001
     for number in range(count):
@@ -233,17 +217,4 @@ def rapid_transactions(connection: Connection, topic: str, make, count: int) -> 
     for partition in (0, 1):
         _, states = active_producers(connection, topic, partition)
         assert {state.current_txn_start_offset for state in states} == {-1}
-
-
-def test_rapid_transactions_leave_nothing_ongoing_or_prepared(place, committed):
-    connection, topic, make = place
-    rapid_transactions(connection, topic, make, RAPID)
-    assert len(committed()) == sum(number % 3 != 0 for number in range(RAPID))
-
-
-@pytest.mark.chaos
-@pytest.mark.one_broker("takes longer on three than a body may; the one before it runs there")
-def test_ten_thousand_rapid_transactions_leave_nothing_ongoing_or_prepared(place, committed):
-    connection, topic, make = place
-    rapid_transactions(connection, topic, make, RAPID_CHAOS)
-    assert len(committed()) == sum(number % 3 != 0 for number in range(RAPID_CHAOS))
+    assert len(committed()) == sum(number % 3 != 0 for number in range(count))

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.query.checkpoint_query import Query
+from support.query.staging_home import staging_home, staging_settings
 from support.spark.spark_copy import CLASSES, QUICK
+
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.wire.messages import api_of
+from txnlog_spark.staging.address import StagingSettings
 
 
 @pytest.fixture
@@ -30,3 +37,36 @@ def quick_java(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each JVM that the test starts compiles and loads little: it lives for some seconds."""
     options = (*QUICK, f"-XX:SharedArchiveFile={CLASSES}")
     monkeypatch.setenv("JDK_JAVA_OPTIONS", " ".join(options))
+
+
+@pytest.fixture
+def query(broker, tmp_path: Path, unique: Callable[[str], str]) -> Query:
+    """A query whose checkpoint is made by hand, on both brokers in turn."""
+    return Query(broker, tmp_path / "checkpoint", unique)
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many of each request our clients send from now on."""
+    sent: Counter[str] = Counter()
+    original = Client._send
+
+    def send(client, call, requests):
+        sent[api_of(call.message).key.name] += 1
+        return original(client, call, requests)
+
+    monkeypatch.setattr(Client, "_send", send)
+    return sent
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where staging servers of this test alone live; they end with it."""
+    with staging_home(monkeypatch) as folder:
+        yield folder
+
+
+@pytest.fixture
+def settings(home: Path) -> StagingSettings:
+    """A staging server there."""
+    return staging_settings(bind_address="127.0.0.1", directory=str(home / "spool"))

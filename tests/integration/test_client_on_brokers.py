@@ -6,17 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 from support.brokers.probe import wait_for, wait_until
-from support.query.checkpoint_files import progress_of
 from support.query.commit_plans import (
-    FOLDER,
-    QUERY,
     build_plan,
     changed,
     commit_on,
     committing,
     new_checkpoint,
     record_batch,
-    recorded,
     staged,
 )
 from support.query.staged_pieces import piece_of
@@ -27,17 +23,12 @@ from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.effects import Milestone
 from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from txnlog_kafka.operations.producer import StagedPartition
-from txnlog_kafka.wire.records import decode_records, iter_batches
-from txnlog_spark.commit.journal import write_begun
+from txnlog_spark.codec.decode import decode_batches
 from txnlog_spark.commit.micro_batch import STEPS
 from txnlog_spark.errors import (
-    BatchReplanned,
-    CommitStateUnknown,
     FatalError,
     OffsetOutOfRange,
     ProducerFenced,
-    ProgressMissing,
-    RecordRefused,
     TxnLogError,
     UnknownTopic,
 )
@@ -86,7 +77,7 @@ def read_all(client, topic, partition, *, read_committed=True):
     """The values that a reader of this isolation level sees now."""
     latest = {(topic, partition): LATEST_TIMESTAMP}
     end = client.list_offsets(latest, read_committed=read_committed)[topic, partition].offset
-    found = []
+    found, position = [], 0
     for got in client.fetch_range(
         topic,
         partition,
@@ -95,18 +86,12 @@ def read_all(client, topic, partition, *, read_committed=True):
         read_committed=read_committed,
         max_bytes=200_000,
     ):
-        found += values_of(got)
+        columns = decode_batches(
+            got.data, start_offset=position, end_offset=end, aborted=got.aborted
+        )
+        found += columns.values.to_pylist()
+        position = max(position, got.next_offset)
     return found
-
-
-def values_of(got):
-    dropped = dict(got.aborted or ())
-    for header, position in iter_batches(got.data):
-        aborted = header.base_offset >= dropped.get(header.producer_id, 2**62)
-        if header.is_control:
-            dropped.pop(header.producer_id, None)
-        elif not aborted:
-            yield from (r.value for r in decode_records(got.data, position, header))
 
 
 def seen(client, names):
@@ -121,12 +106,12 @@ def expected(*batch_ids):
 
 
 def with_steps(operation, on_reached):
-    """The operation, calling `on_reached(step, when)` at its failpoints."""
+    """The operation, calling `on_reached(step, when)` at its failpoints; it is told of an error."""
     ask = next(operation)
     while True:
-        if isinstance(ask, Milestone):
-            on_reached(ask.step, ask.when)
         try:
+            if isinstance(ask, Milestone):
+                on_reached(ask.step, ask.when)
             outcome = yield ask
         except Exception as error:
             ask = operation.throw(error)
@@ -137,19 +122,6 @@ def with_steps(operation, on_reached):
                 return stop.value
 
 
-def test_batches_are_committed_and_a_replayed_one_is_skipped(client, names):
-    make_topics(client, names)
-    files = new_checkpoint()
-    for batch_id in range(3):
-        plan = plan_for(names, batch_id)
-        assert commit_on(client, plan, files).produced_records == 5
-    assert commit_on(client, plan, files).skipped
-    wait_for(lambda: seen(client, names), expected(0, 1, 2))
-    assert client.committed_offsets(names["g"]) == {(names["in"], 0): 3}
-    progress = progress_of(client, names["progress"], QUERY)
-    assert (progress.next_batch_id, progress.source_digest) == (3, "digest-2")
-
-
 def test_version_1_brokers_get_the_same_promises(new_broker, names):
     running = new_broker(transaction_version=1)
     files = new_checkpoint()
@@ -158,19 +130,6 @@ def test_version_1_brokers_get_the_same_promises(new_broker, names):
         for batch_id in range(3):
             assert commit_on(client, plan_for(names, batch_id), files).transaction_version == 1
         wait_for(lambda: seen(client, names), expected(0, 1, 2))
-
-
-def test_a_second_driver_stops_the_first(broker, client, names):
-    make_topics(client, names)
-    files = new_checkpoint()
-    commit_on(client, plan_for(names, 0), files)
-    with Client(broker.bootstrap_servers) as other:
-        commit_on(other, plan_for(names, 1, run_id="run-2"), files)
-        for _ in range(2):
-            with pytest.raises(ProducerFenced, match="another driver"):
-                commit_on(client, plan_for(names, 2), files)
-        commit_on(other, plan_for(names, 2, run_id="run-2"), files)
-    wait_for(lambda: seen(client, names), expected(0, 1, 2))
 
 
 @pytest.mark.parametrize(
@@ -247,25 +206,11 @@ def test_an_abort_is_invisible_to_read_committed_and_there_for_read_uncommitted(
 
     files = new_checkpoint()
     with pytest.raises(DriverGone):
-        client.run(_throwing(committing(client, plan_for(names), files), fail))
+        client.run(with_steps(committing(client, plan_for(names), files), fail))
     commit_on(client, plan_for(names), files)
     wait_for(lambda: seen(client, names), expected(0))
     dirty = read_all(client, names["out"], 0, read_committed=False)
     assert dirty == expected(0)[0] * 2
-
-
-def _throwing(operation, on_reached):
-    """As `with_steps`, but what `on_reached` raises is raised inside the operation."""
-    ask = next(operation)
-    while True:
-        try:
-            if isinstance(ask, Milestone):
-                on_reached(ask.step, ask.when)
-            outcome = yield ask
-        except TxnLogError as error:
-            ask = operation.throw(error)
-            continue
-        ask = operation.send(outcome)
 
 
 def test_a_large_batch_streams_through(client, names):
@@ -286,60 +231,6 @@ def test_a_large_batch_streams_through(client, names):
         wait_until(lambda p=p: read_all(client, names["out"], p)[:1] != [], "the commit marker")
         found = read_all(client, names["out"], p)
         assert found == [f"{p}.{i}".encode() + b"x" * 90 for i in range(rows)]
-
-
-def test_missing_and_replanned_progress_stop_the_query(client, names):
-    make_topics(client, names)
-    plan, files = plan_for(names, 4), new_checkpoint()
-    for ask in write_begun(FOLDER, recorded(plan)):
-        files.perform(ask)
-    with pytest.raises(ProgressMissing):
-        commit_on(client, plan, files)
-    commit_on(client, plan)
-    with pytest.raises(BatchReplanned):
-        commit_on(client, changed(plan, source_digest="wider", batch_hash="planned later"))
-    wait_for(lambda: seen(client, names), expected(4))
-
-
-def test_a_record_over_the_topics_limit_is_refused_and_nothing_is_visible(client, names):
-    client.create_topic(names["out"], partitions=2, config={"max.message.bytes": "2000"})
-    client.create_topic(names["in"], partitions=1)
-    parts = (
-        staged(names["out"], 1, record_batch("small")),
-        staged(names["out"], 0, record_batch("x" * 5_000)),
-    )
-    with pytest.raises(RecordRefused, match=r"MESSAGE_TOO_LARGE"):
-        commit_on(client, plan_for(names, parts=parts))
-    commit_on(client, plan_for(names))
-    wait_for(lambda: seen(client, names), expected(0))
-
-
-def test_a_transaction_timeout_over_the_brokers_limit_says_so(client, names):
-    make_topics(client, names)
-    plan = plan_for(names, transaction_timeout_ms=10**8)
-    with pytest.raises(FatalError, match=r"transaction\.max\.timeout\.ms"):
-        commit_on(client, plan)
-
-
-def test_a_transaction_that_outlives_its_timeout_is_fenced_and_redone(client, names):
-    """docs/internals/faults.md L1."""
-    make_topics(client, names)
-    plan = plan_for(names, transaction_timeout_ms=1_000)
-
-    def state():
-        found = client.describe_transaction(names["t"])
-        return found.state if found else ""
-
-    def outlive(step, when):
-        if (step, when) == ("end_txn", "before"):
-            wait_for(state, "CompleteAbort")
-
-    operation = committing(client, plan)
-    with pytest.raises(TxnLogError, match=r"transaction\.timeout\.ms") as caught:
-        client.run(with_steps(operation, outlive))
-    assert not isinstance(caught.value, CommitStateUnknown)
-    assert not commit_on(client, plan_for(names)).skipped
-    wait_for(lambda: seen(client, names), expected(0))
 
 
 # ------------------------------------------------------------------ administration
@@ -364,14 +255,6 @@ def test_topics_offsets_and_groups_are_administered(broker, client, names):
         wait_until_gone(connection, out)
     with pytest.raises(UnknownTopic, match=out):
         client.topic_partitions([out])
-
-
-def test_a_topic_that_does_not_exist_is_named(client, unique):
-    missing = unique("missing")
-    with pytest.raises(UnknownTopic, match=missing):
-        client.topic_partitions([missing])
-    with pytest.raises(UnknownTopic):
-        client.list_offsets({(missing, 0): LATEST_TIMESTAMP}, read_committed=True)
 
 
 def test_offsets_are_found_by_timestamp(client, names):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -192,23 +193,11 @@ def test_a_wrong_password(kafka, mechanism):
     assert "hunter2" not in text
 
 
-def test_a_mechanism_that_is_not_enabled(kafka):
-    text = refused(kafka, "SHORT", options_for(kafka, "SHORT", "PLAIN"))
-    assert "kafka.sasl.mechanism=PLAIN is not enabled on this listener" in text
-    assert "which has: SCRAM-SHA-256" in text
-
-
 def test_another_ca(kafka, tmp_path):
     options = options_for(kafka, "SSL")
     del options["ssl.truststore.type"], options["ssl.truststore.location"]
     text = refused(kafka, "SSL", options)
     assert "not signed by a CA that is trusted here: look at kafka.ssl.truststore" in text
-
-
-def test_an_expired_certificate(kafka):
-    text = refused(kafka, "EXPIRED", options_for(kafka, "EXPIRED"))
-    assert "a certificate of the broker has expired" in text
-    assert "kafka.ssl.truststore" in text
 
 
 def test_a_certificate_for_another_host(kafka):
@@ -220,28 +209,42 @@ def test_a_certificate_for_another_host(kafka):
         client.run(refresh_metadata(client.session, ()))
 
 
-def test_no_client_certificate(kafka):
-    text = refused(kafka, "MUTUAL", options_for(kafka, "MUTUAL"), TxnLogError, SHORT)
-    assert "look at kafka.ssl.keystore.location" in text
+REFUSED = {
+    "a mechanism that the listener does not have": (
+        "SHORT", "SHORT", "PLAIN", (SecurityRefused, None),
+        r"kafka\.sasl\.mechanism=PLAIN is not enabled on this .*which has: SCRAM-SHA-256",
+    ),
+    "an expired certificate": (
+        "EXPIRED", "EXPIRED", None, (SecurityRefused, None),
+        r"a certificate of the broker has expired.*kafka\.ssl\.truststore",
+    ),
+    "no certificate where one is asked for": (
+        "MUTUAL", "MUTUAL", None, (TxnLogError, SHORT), r"look at kafka\.ssl\.keystore\.location",
+    ),
+    "plain text to TLS": (
+        "SSL", None, None, (TxnLogError, SHORT),
+        r"set kafka\.security\.protocol to SSL or SASL_SSL",
+    ),
+    "no login where one is asked for": (
+        "SASL_PLAINTEXT", None, None, (DeadlineExceeded, SHORT),
+        r"set kafka\.security\.protocol to SASL_PLAINTEXT or SASL_SSL",
+    ),
+    "TLS to plain text": (
+        "SASL_PLAINTEXT", "SSL", None, (TxnLogError, SHORT), r"look at kafka\.security\.protocol",
+    ),
+    "a login where none is asked for": (
+        "SSL", "SASL_SSL", "PLAIN", (SecurityRefused, None),
+        r"does not ask for SASL: set kafka\.security\.protocol to PLAINTEXT or SSL",
+    ),
+}  # fmt: skip
+"""The listener, the one that the options are for, the login, how it is refused, what is told."""
 
 
-def test_plain_text_to_a_tls_listener(kafka):
-    text = refused(kafka, "SSL", {}, TxnLogError, SHORT)
-    assert "set kafka.security.protocol to SSL or SASL_SSL" in text
-
-
-def test_no_login_at_a_listener_that_asks_for_one(kafka):
-    text = refused(kafka, "SASL_PLAINTEXT", {}, DeadlineExceeded, SHORT)
-    assert "set kafka.security.protocol to SASL_PLAINTEXT or SASL_SSL" in text
-
-
-def test_tls_to_a_listener_in_plain_text(kafka):
-    options = options_for(kafka, "SSL")
-    text = refused(kafka, "SASL_PLAINTEXT", options, TxnLogError, SHORT)
-    assert "look at kafka.security.protocol" in text
-
-
-def test_a_login_at_a_listener_that_asks_for_none(kafka):
-    options = options_for(kafka, "SASL_SSL", "PLAIN")
-    text = refused(kafka, "SSL", options)
-    assert "does not ask for SASL: set kafka.security.protocol to PLAINTEXT or SSL" in text
+@pytest.mark.parametrize(
+    ("listener", "meant", "mechanism", "how", "told"), REFUSED.values(), ids=REFUSED
+)
+def test_a_client_that_is_not_let_in_is_told_the_option_to_look_at(
+    kafka, listener, meant, mechanism, how, told
+):
+    options = options_for(kafka, meant, mechanism) if meant else {}
+    assert re.search(told, refused(kafka, listener, options, *how))

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from support.brokers.kafka_cluster import KafkaCluster
 from support.brokers.probe import wait_until
 from support.brokers.sim_broker import NODES, SimBroker
+from support.clients.librdkafka import create_topic, produce_values
 from support.core.broker_build import fetch_request
 from support.harness.availability import check_available
 from support.raw.raw import Connection
@@ -46,12 +47,9 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def topic(cluster: Any) -> str:
     """Twenty records in one partition that all three brokers have."""
     name = f"near-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    admin.create_topics([NewTopic(name, 1, 3)])[name].result(30)
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
-    for number in range(COUNT):
-        producer.produce(name, f"value {number}", partition=0)
-    assert producer.flush(60) == 0
+    create_topic(cluster.bootstrap_servers, name)
+    values = (f"value {number}" for number in range(COUNT))
+    produce_values(cluster.bootstrap_servers, name, values, partition=0)
     return name
 
 

@@ -1,18 +1,14 @@
-"""Batch reads and writes, and the embedded broker that needs no cluster at all."""
+"""Batch reads and writes."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
-from support.clients.librdkafka import producer, transactional
+from support.clients.librdkafka import producer, transact, transactional
 from support.spark.connector import Pipe, error_of
 
 from txnlog_spark.client_cache import ConnectionSettings, client_for
@@ -54,15 +50,10 @@ def test_a_read_ends_before_open_transactions_and_leaves_aborted_ones_out(
     pipe = both_pipe
     pipe.feed(range(3), partition=0)
     aborted = transactional(pipe.bootstrap, unique("aborted"))
-    aborted.begin_transaction()
-    aborted.produce(pipe.input, b"aborted", partition=0)
-    aborted.flush(30)
-    aborted.abort_transaction(30)
+    transact(aborted, pipe.input, "aborted", commits=False)
     pipe.feed(range(3, 6), partition=0)
     still_open = transactional(pipe.bootstrap, unique("open"))
-    still_open.begin_transaction()
-    still_open.produce(pipe.input, b"open", partition=0)
-    still_open.flush(30)
+    transact(still_open, pipe.input, "open", commits=None)
     pipe.feed(range(6, 8), partition=0)
     values = sf.expr("cast(value as string) v")
     committed = [row.v for row in pipe.read().select(values).collect()]
@@ -122,27 +113,6 @@ def test_a_batch_read_may_feed_a_write_to_topics_named_by_a_column(
     pipe.save(pipe.read().selectExpr("key", "value", named), topic=None)
     both = pipe.read(f"{pipe.output},{unique('auto')}").groupBy("topic").count().collect()
     assert {row.topic: row["count"] for row in both} == {pipe.output: 15, unique("auto"): 5}
-
-
-def test_without_a_cluster_an_embedded_broker_is_started_found_and_restarted(
-    connector_spark: SparkSession, tmp_path: Path
-) -> None:
-    path = str(tmp_path / "embedded")
-    rows = connector_spark.createDataFrame([("a",), ("b",)], "value string")
-    rows.write.format("txnlog").mode("append").option("topic", "t").save(path)
-    first = json.loads((tmp_path / "embedded" / "embedded.json").read_text())
-    reader = connector_spark.read.format("txnlog").option("subscribe", "t")
-    try:
-        assert reader.load(path).count() == 2
-        again = json.loads((tmp_path / "embedded" / "embedded.json").read_text())
-        assert again == first
-        os.kill(first["pid"], signal.SIGKILL)
-        assert reader.load(path).count() == 2
-        second = json.loads((tmp_path / "embedded" / "embedded.json").read_text())
-        assert second["pid"] != first["pid"]
-    finally:
-        running = json.loads((tmp_path / "embedded" / "embedded.json").read_text())
-        os.kill(running["pid"], signal.SIGTERM)
 
 
 def test_a_thread_writes_once_it_has_an_active_session(pipe: Pipe) -> None:

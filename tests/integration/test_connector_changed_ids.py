@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.query.checkpoint_query import Query
 
-from txnlog_kafka.host.client import Client
-from txnlog_kafka.operations.effects import Milestone, Operation
+from txnlog_kafka.operations.effects import Operation
 from txnlog_spark.commit import micro_batch, takeover
 from txnlog_spark.commit import query as query_module
 from txnlog_spark.commit.micro_batch import commit_batch
 from txnlog_spark.commit.plan import Committer
-from txnlog_spark.commit.query import QueryBatch, commit_query_batch
 from txnlog_spark.errors import ProducerFenced
-from txnlog_spark.sink.checkpoint_host import CheckpointHost
 from txnlog_spark.sink.committer import commit_streaming
 from txnlog_spark.sink.settings import read_sink_settings
-from txnlog_spark.staging.reader import StagedReader
 
 pytestmark = pytest.mark.live
 
@@ -50,38 +47,19 @@ def renamed(query: Query, name: str):
 
 
 def test_a_driver_under_the_old_id_cannot_commit_what_the_new_one_has(
-    query: Query, unique: Callable[[str], str]
+    query: Query, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reader = StagedReader(query.settings.staging, None)
-    staged = reader.plan([query.stage(1, ["b"])])
-    old = Client(query.bootstrap)
-    batch = QueryBatch(
-        str(query.checkpoint),
-        query.settings.checkpoint_location.normal,
-        1,
-        query.settings.commit_options,
-        staged,
-        "run-1",
-        query.query_id,
-    )
-    operation = CheckpointHost(read_staged=reader.read).serve(
-        commit_query_batch(old.session, batch)
-    )
+    """The old one stops before TxnOffsetCommit, until the new one has committed."""
+    produce = micro_batch.produce_staged
 
-    def stopped() -> Operation[object]:
-        """The old driver stops before TxnOffsetCommit, until the new one has committed."""
-        ask = next(operation)
-        while True:
-            if isinstance(ask, Milestone) and (ask.step, ask.when) == (
-                "txn_offset_commit",
-                "before",
-            ):
-                new = renamed(query, unique("other"))
-                commit_streaming(new, [query.stage(1, ["b"])], 1, "run-2")
-            ask = operation.send((yield ask))
+    def overtaken(*arguments: Any) -> Operation[object]:
+        monkeypatch.setattr(micro_batch, "produce_staged", produce)
+        yield from produce(*arguments)
+        commit_streaming(renamed(query, unique("other")), [query.stage(1, ["b"])], 1, "run-2")
 
+    monkeypatch.setattr(micro_batch, "produce_staged", overtaken)
     with pytest.raises(ProducerFenced):
-        old.run(stopped())
+        query.commit(1, ["b"])
     assert query.values() == ["a", "b"]
 
 

@@ -20,10 +20,8 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.commit import micro_batch
 from txnlog_spark.errors import (
-    BatchReplanned,
     OptionError,
     ProducerFenced,
-    ProgressBehind,
     ProgressMissing,
     StagedBatchesInvalid,
     TxnLogError,
@@ -34,11 +32,6 @@ from txnlog_spark.sink.committer import abort_staged, commit_streaming
 from txnlog_spark.sink.settings import read_sink_settings
 
 pytestmark = pytest.mark.live
-
-
-@pytest.fixture
-def query(broker, tmp_path: Path, unique: Callable[[str], str]) -> Query:
-    return Query(broker, tmp_path / "checkpoint", unique)
 
 
 def test_batches_are_committed_with_offsets_and_progress(query: Query) -> None:
@@ -118,15 +111,6 @@ def test_a_damaged_staged_file_aborts_the_batch_and_its_replay_commits_it(
     assert query.values() == ["a", "bb"]
 
 
-def test_a_second_driver_that_finds_the_batch_committed_fences_nobody(query: Query) -> None:
-    query.commit(0, ["a"], run="healthy")
-    epoch = query.epoch()
-    query.commit(0, ["a"], run="by mistake")
-    assert query.epoch() == epoch
-    query.commit(1, ["b"], run="healthy")
-    assert query.values("read_uncommitted") == ["a", "b"]
-
-
 def test_an_overtaken_driver_writes_nothing_fences_nobody_and_is_told_who_took_over(
     query: Query,
 ) -> None:
@@ -183,22 +167,14 @@ def test_two_queries_with_one_transactional_id_fence_each_other_in_a_transaction
     assert (first.values(), second.values()) == (["a", "b"], ["x", "y"])
 
 
-def forget_progress(query: Query) -> None:
-    """What the brokers do after offsets.retention.minutes without a batch."""
-    wait_until_marked(query.bootstrap)
-    client = client_for(query.settings.connection)
-    client.delete_group(query.progress_group)
-    client.delete_group(query.group, missing_ok=True)
-
-
 def test_a_query_that_was_quiet_for_longer_than_the_retention_goes_on_by_itself(
     query: Query,
 ) -> None:
     query.commit(0, ["a"])
     query.commit(1, ["b"])
-    forget_progress(query)
+    query.forget_progress()
     query.commit(2, ["c"], run="a week later")
-    forget_progress(query)
+    query.forget_progress()
     query.commit(3, ["d"], run="and another")
     query.commit(3, ["d"], run="replayed")
     query.commit(4, ["e"], run="replayed")
@@ -217,7 +193,7 @@ def test_a_batch_that_was_begun_and_whose_progress_expired_stops_the_query_and_s
             patched.setattr(micro_batch, "produce_staged", dying)
             with pytest.raises(RuntimeError, match="dies here"):
                 query.commit(1, ["b"])
-    forget_progress(query)
+    query.forget_progress()
     with pytest.raises(ProgressMissing, match="expired") as caught:
         query.commit(1, ["b"], run="run-2")
     assert "\n" not in str(caught.value)
@@ -230,50 +206,12 @@ def dying(*_args: object) -> Iterator[None]:
     yield
 
 
-def test_progress_must_exist_even_before_the_first_batch_was_committed(
-    query: Query, tmp_path: Path
-) -> None:
-    query.log(0, 10)
-    message = query.stage(0, ["a"], "run-1", tmp_path / "staged")
-    flip_a_byte(message)
-    with pytest.raises(StagedBatchesInvalid):
-        commit_streaming(with_location(query.settings, tmp_path / "staged"), [message], 0, "run-1")
-    wait_until_marked(query.bootstrap)
-    client = client_for(query.settings.connection)
-    progress = progress_of(client, query.progress_group, query.query_id)
-    assert progress is not None
-    assert progress.next_batch_id == 0
-    query.commit(0, ["a"], run="run-2")
-    assert query.values() == ["a"]
-
-
-def test_a_checkpoint_ahead_of_the_brokers_stops_the_query(query: Query) -> None:
-    query.commit(0, ["a"])
-    with pytest.raises(ProgressBehind):
-        query.commit(2, ["c"], run="run-2")
-    assert query.values("read_uncommitted") == ["a"]
-
-
-def test_a_batch_that_comes_back_with_other_offsets_stops_the_query(query: Query) -> None:
-    query.commit(0, ["a"])
-    query.log(0, 15)
-    with pytest.raises(BatchReplanned):
-        query.commit_staged(0, [query.stage(0, ["a", "b"], "run-2")], "run-2")
-    assert query.values("read_uncommitted") == ["a"]
-
-
 def test_a_lost_record_of_what_was_begun_loses_and_doubles_nothing(query: Query) -> None:
     query.commit(0, ["a"])
     (query.checkpoint / "txnlog" / "attempt.json").unlink()
     query.commit(0, ["a"], run="run-2")
     query.commit(1, ["b"], run="run-2")
     assert query.values("read_uncommitted") == ["a", "b"]
-
-
-def test_a_sink_that_is_added_to_an_old_checkpoint_begins_where_it_is(query: Query) -> None:
-    query.commit(7, ["a"])
-    query.commit(8, ["b"])
-    assert query.values() == ["a", "b"]
 
 
 def test_tasks_that_saw_different_partition_counts_stop_the_commit(query: Query) -> None:

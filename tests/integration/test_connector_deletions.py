@@ -1,4 +1,4 @@
-"""Topics deleted under a query, and a batch write that cannot tidy up, against real brokers."""
+"""Topics deleted under a query, against real brokers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ from support.raw.raw_admin import ZERO_ID, delete_topics, wait_until_gone
 
 from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_spark.client_cache import client_for
-from txnlog_spark.commit import batch_write
-from txnlog_spark.errors import DeadlineExceeded, ProgressMissing
-from txnlog_spark.sink.committer import commit_batch_write
-from txnlog_spark.sink.settings import read_sink_settings
+from txnlog_spark.errors import ProgressMissing
 from txnlog_spark.staging.frames import TaskAttempt
 
 pytestmark = pytest.mark.live
@@ -132,27 +129,3 @@ def test_a_batch_that_read_a_since_deleted_topic_is_committed_with_a_warning(
     assert f"{gone}-0" in caplog.text
     assert query.values() == ["a", "b"]
     assert client.committed_offsets(query.group) == {(query.input, 0): 20}
-
-
-def test_trouble_after_the_commit_is_not_told_as_a_failed_write(
-    broker,
-    tmp_path: Path,
-    unique: Callable[[str], str],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    query = Query(broker, tmp_path / "checkpoint", unique)
-    options = {"kafka.bootstrap.servers": query.bootstrap, "topic": query.output}
-    settings = read_sink_settings(options, streaming=False)
-
-    def down(*_args: object, **_options: object) -> None:
-        raise DeadlineExceeded("deleting the group", 60_000, "the broker restarts")
-
-    monkeypatch.setattr(batch_write, "delete_group", down)
-    message = query.stage(0, ["a"], "w")
-    with caplog.at_level(logging.WARNING):
-        outcome = commit_batch_write(settings, [message], "w")
-    assert outcome is not None
-    assert outcome.produced_records == 1
-    assert "the write is committed" in caplog.text
-    assert query.values() == ["a"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,24 +13,26 @@ import pytest
 from pyspark.errors import PySparkException
 from support.spark.connector import Pipe, error_of, finish
 
-from txnlog_kafka.host.embedded import ensure_broker
 
-
-def test_a_path_given_to_load_start_and_save_is_the_embedded_broker(
+def test_a_path_given_to_load_start_and_save_is_the_embedded_broker_which_is_started_again(
     connector_spark, tmp_path: Path
 ) -> None:
     spark, path = connector_spark, str(tmp_path / "log")
     rows = spark.createDataFrame([("a",), ("b",)], "value string")
     rows.write.format("txnlog").option("topic", "in").mode("append").save(path)
+    record = tmp_path / "log" / "embedded.json"
+    first = json.loads(record.read_text())
     assert spark.read.format("txnlog").option("subscribe", "in").load(path).count() == 2
     stream = spark.readStream.format("txnlog").option("subscribe", "in")
     stream = stream.option("startingOffsets", "earliest").load(path)
     writer = stream.select("value").writeStream.format("txnlog").option("topic", "out")
     writer = writer.option("checkpointLocation", str(tmp_path / "cp")).trigger(availableNow=True)
     finish(writer.start(path))
+    assert json.loads(record.read_text()) == first
+    os.kill(first["pid"], signal.SIGKILL)
     read = spark.read.format("txnlog").option("subscribe", "out").option("path", path).load()
     assert sorted(row.value.decode() for row in read.collect()) == ["a", "b"]
-    assert ensure_broker(path)
+    assert json.loads(record.read_text())["pid"] != first["pid"]
 
 
 @pytest.mark.parametrize("kind", ["read", "readStream"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from support.brokers.probe import free_ports
-from support.clients.librdkafka import committed_offsets, create_topic
+from support.clients.librdkafka import committed_offsets
 from support.spark.connector import Pipe, error_of, finish
 
 from txnlog_spark.client_cache import ConnectionSettings, client_for
@@ -126,13 +126,6 @@ def test_a_wrong_column_is_named_and_nothing_is_written(
     assert nothing_written(pipe)
 
 
-def test_a_null_topic_is_an_error_and_nothing_is_written(pipe: Pipe) -> None:
-    pipe.feed(range(3))
-    select = f"value;case when cast(value as string) <> '1' then '{pipe.output}' end as topic"
-    assert "1 rows have a null topic" in write_error(pipe, select, topic=None)
-    assert nothing_written(pipe)
-
-
 def test_an_oversized_record_is_named_by_its_key_and_nothing_is_written(pipe: Pipe) -> None:
     pipe.feed(range(3))
     select = "key;if(cast(value as string) = '1', repeat('x', 2000000), 'small') as value"
@@ -140,18 +133,6 @@ def test_an_oversized_record_is_named_by_its_key_and_nothing_is_written(pipe: Pi
     assert "MESSAGE_TOO_LARGE" in line
     assert "b'1'" in line
     assert nothing_written(pipe)
-
-
-def test_a_record_over_the_topics_own_limit_is_refused_and_nothing_is_seen(
-    pipe: Pipe, unique: Callable[[str], str]
-) -> None:
-    pipe.feed(range(3))
-    small = create_topic(pipe.bootstrap, unique("small"), 1, {"max.message.bytes": "1000"})
-    line = write_error(pipe, "key;repeat('x', 5000) as value", topic=small)
-    assert "MESSAGE_TOO_LARGE" in line
-    assert small in line
-    assert pipe.read(small).count() == 0
-    assert not committed_offsets(pipe.bootstrap, pipe.group, pipe.input, 3)
 
 
 def test_a_corrupt_batch_on_disk_is_named_and_never_read_as_data(pipe: Pipe) -> None:

@@ -1,4 +1,4 @@
-"""Tasks that fail and come again, batches of every size, queries that meet: each record once."""
+"""Tasks that fail and come again, batches of every size: each record once."""
 
 from __future__ import annotations
 
@@ -6,18 +6,13 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from pyspark.sql import DataFrame
-from support.brokers.prepared import wait_until_marked
-from support.brokers.probe import wait_until
 from support.clients.librdkafka import committed_offsets
-from support.spark.connector import Pipe, finish
-
-from txnlog_spark.client_cache import ConnectionSettings, client_for
+from support.spark.connector import Pipe
 
 MIB = 1024 * 1024
 VALUE_BYTES = 8 * 1024
@@ -64,43 +59,6 @@ def test_a_batch_without_rows_commits_its_source_offsets(pipe: Pipe) -> None:
     pipe.feed(["one row"])
     pipe.copy()
     assert pipe.output_values("read_uncommitted") == ["one row"]
-
-
-def test_a_weekly_job_goes_on_by_itself_though_the_brokers_have_forgotten_it(
-    both_pipe: Pipe,
-) -> None:
-    pipe = both_pipe
-    client = client_for(ConnectionSettings.of({"kafka.bootstrap.servers": pipe.bootstrap}))
-    for week in range(3):
-        pipe.feed(range(10 * week, 10 * week + 10))
-        pipe.copy()
-        # What offsets.retention.minutes does in the week after.
-        wait_until_marked(pipe.bootstrap)
-        client.delete_group(f"{pipe.group}.progress.{pipe.query_id}")
-        client.delete_group(pipe.group)
-    assert pipe.output_values("read_uncommitted") == sorted(map(str, range(30)))
-
-
-def test_two_queries_that_share_a_transactional_id_by_mistake_lose_and_double_nothing(
-    pipe: Pipe, tmp_path: Path
-) -> None:
-    """Each batch begins with InitProducerId: they end each other's open transactions, no more."""
-    shared = {"kafka.transactional.id": f"shared-{pipe.group}"}
-    pipe.feed(range(10))
-    rows = pipe.stream().select("key", "value")
-    first = pipe.write(rows, **shared).trigger(processingTime="200 milliseconds").start()
-    try:
-        wait_until(lambda: len(pipe.output_values()) == 10, "the first query", timeout_s=120)
-        elsewhere = {"checkpointLocation": tmp_path / "second", "kafka.group.id": None, **shared}
-        only_odd = rows.where("cast(value as string) in ('1', '3')")
-        finish(pipe.write(only_odd, **elsewhere).trigger(availableNow=True).start())
-        pipe.feed(range(10, 20))
-        wait_until(lambda: len(pipe.output_values()) == 22, "the first one again", timeout_s=120)
-    finally:
-        first.stop()
-    assert pipe.output_values() == sorted([*map(str, range(20)), "1", "3"])
-    pipe.copy(sink=shared)
-    assert pipe.output_values() == sorted([*map(str, range(20)), "1", "3"])
 
 
 @contextmanager

@@ -135,16 +135,6 @@ def test_a_batch_without_rows_moves_offsets_and_progress(pipe) -> None:
     assert pipe.output_values("read_uncommitted") == ["z"]
 
 
-def test_the_checkpoint_of_another_query_is_refused(pipe, tmp_path) -> None:
-    pipe.feed(["x"])
-    run(pipe, pipe.stream(), sink(pipe))
-    mine = pipe.checkpoint
-    pipe.checkpoint = tmp_path / "another"
-    with pytest.raises(Exception, match="this query's own checkpoint"):
-        run(pipe, pipe.stream(), sink(pipe, checkpointLocation=str(mine)))
-    assert pipe.output_values("read_uncommitted") == ["x"]
-
-
 def untold(function: Any) -> Any:
     """The tasks that write are not told their query, as in Spark Connect."""
 
@@ -167,15 +157,16 @@ def test_tasks_that_are_not_told_their_query_write_exactly_once_too(pipe) -> Non
     assert pipe.output_values("read_uncommitted") == sorted(map(str, range(10)))
 
 
-def test_tasks_that_are_not_told_their_query_do_not_take_a_batch_of_another_for_theirs(
-    pipe, tmp_path
+@pytest.mark.parametrize("are_told", [True, False])
+def test_the_checkpoint_of_another_query_is_refused_also_by_tasks_that_are_not_told_theirs(
+    pipe, tmp_path, are_told: bool
 ) -> None:
     pipe.feed(["x"])
     run(pipe, pipe.stream(), sink(pipe))
-    mine = pipe.checkpoint
+    other = sink(pipe, checkpointLocation=str(pipe.checkpoint))
     pipe.checkpoint = tmp_path / "another"
     with pytest.raises(Exception, match="this query's own checkpoint"):
-        run(pipe, pipe.stream(), untold(sink(pipe, checkpointLocation=str(mine))))
+        run(pipe, pipe.stream(), other if are_told else untold(other))
     assert pipe.output_values("read_uncommitted") == ["x"]
 
 

@@ -46,18 +46,6 @@ def test_a_group_that_is_to_be_moved_is_moved_when_that_is_said(pipe: Pipe) -> N
     assert pipe.output_values("read_uncommitted") == sorted(texts(range(10)) * 2)
 
 
-def test_the_safe_setting_of_the_quick_start_survives_a_deleted_checkpoint(pipe: Pipe) -> None:
-    safe = {"startingOffsets": "committedOrEarliest"}
-    pipe.feed(range(10))
-    for _ in range(2):
-        pipe.copy(source=safe)
-    shutil.rmtree(pipe.checkpoint)
-    pipe.feed(range(10, 15))
-    for _ in range(2):
-        pipe.copy(source=safe)
-    assert pipe.output_values("read_uncommitted") == texts(range(15))
-
-
 def test_a_group_that_nobody_has_moved_yet_is_no_obstacle(pipe: Pipe) -> None:
     other = create_topic(pipe.bootstrap, pipe.output + "-other", 1)
     pipe.feed(range(5))
@@ -137,20 +125,6 @@ def test_two_readers_of_one_partition_are_refused_with_a_group_and_exact_without
     assert pipe.output_values("read_uncommitted") == sorted(texts(range(6)) * 2)
 
 
-def test_a_checkpoint_does_not_go_on_writing_to_another_cluster(pipe: Pipe, far: SimBroker) -> None:
-    pipe.feed(range(4))
-    alone = {"kafka.group.id": None}
-    pipe.copy(source=alone, sink=alone)
-    pipe.feed(range(4, 6))
-    create_topic(far.bootstrap_servers, pipe.output, 3)
-    text = pipe.copy_error(
-        source=alone, sink=alone | {"kafka.bootstrap.servers": far.bootstrap_servers}
-    )
-    assert "[TXNLOG_WRONG_CLUSTER]" in text
-    pipe.copy(source=alone, sink=alone)
-    assert pipe.output_values("read_uncommitted") == texts(range(6))
-
-
 # ------------------------------------------------------------------ sources of other kinds
 
 
@@ -214,20 +188,3 @@ def test_the_second_format_of_the_offset_log_and_named_sources_are_read(pipe: Pi
         pipe.spark.conf.unset(name)
         pipe.spark.conf.unset(evolves)
     assert pipe.output_values("read_uncommitted") == texts(range(6))
-
-
-def test_what_another_query_left_in_the_checkpoint_is_no_progress_of_this_one(
-    both_pipe: Pipe,
-) -> None:
-    pipe = both_pipe
-    pipe.feed(range(5))
-    alone = {"kafka.group.id": None}
-    pipe.copy(source=alone, sink=alone)
-    for each in pipe.checkpoint.iterdir():
-        if each.name != "txnlog":
-            shutil.rmtree(each) if each.is_dir() else each.unlink()
-    pipe.feed(range(5, 8))
-    pipe.copy(source=alone | {"startingOffsets": "latest"}, sink=alone)
-    pipe.feed(range(8, 10))
-    pipe.copy(source=alone | {"startingOffsets": "latest"}, sink=alone)
-    assert pipe.output_values("read_uncommitted") == sorted(texts(range(5)) + texts(range(8, 10)))

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+from pyspark.sql import functions as sf
+from support.clients.librdkafka import create_topic, read_topic, values_of
 from support.spark.connector import error_of
 
 from txnlog_spark.client_cache import ConnectionSettings, client_for
@@ -68,3 +71,19 @@ def test_a_group_without_source_offsets_is_refused(pipe) -> None:
     text = error_of(lambda: pipe.save(pipe.rows(["a"]), **{"kafka.group.id": pipe.group}))
     assert "option kafka.group.id" in text
     assert "set sourceOffsets" in text
+
+
+@pytest.mark.live
+def test_rows_that_name_their_topics_are_a_target_of_their_own(both_pipe) -> None:
+    """Delta Lake keeps (txnAppId, txnVersion) in each table: here each target counts by itself."""
+    pipe = both_pipe
+    second = create_topic(pipe.bootstrap, pipe.output + "-second", 1)
+    named = {"txnAppId": pipe.group, "txnVersion": 4}
+    pipe.save(pipe.rows(["by option"]), **named)
+    rows = pipe.rows([pipe.output, second]).withColumn("topic", sf.col("value"))
+    for _ in range(2):
+        pipe.save(rows, topic=None, **named)
+    pipe.save(pipe.rows(["by option"]), **named)
+    assert pipe.output_values("read_uncommitted") == sorted(["by option", pipe.output])
+    seen = read_topic(pipe.bootstrap, second, isolation="read_uncommitted")
+    assert values_of(seen) == [second]

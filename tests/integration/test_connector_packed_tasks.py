@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka.admin import AdminClient
 from support.clients.librdkafka import create_topic, produce_values
+from support.clients.librdkafka_client import LibrdkafkaAdmin
 from support.spark.connector import Pipe
 
-from txnlog_kafka.host.client import Client
-from txnlog_kafka.wire.messages import api_of
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.client_cache import client_for
+from txnlog_spark.errors import OffsetOutOfRange
 from txnlog_spark.source.partition import RangePartition, read_ranges
 from txnlog_spark.source.planning import OffsetRange
 from txnlog_spark.source.settings import SourceSettings, read_source_settings
@@ -21,20 +20,6 @@ from txnlog_spark.source.settings import SourceSettings, read_source_settings
 pytestmark = pytest.mark.live
 
 PARTITIONS = 40
-
-
-@pytest.fixture
-def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How many of each request are sent from now on."""
-    sent: Counter[str] = Counter()
-    original = Client._send
-
-    def send(client, call, requests):
-        sent[api_of(call.message).key.name] += 1
-        return original(client, call, requests)
-
-    monkeypatch.setattr(Client, "_send", send)
-    return sent
 
 
 @pytest.fixture
@@ -116,13 +101,7 @@ def test_ranges_that_are_longer_than_a_first_answer_are_read_to_their_end(
 def test_one_range_that_is_gone_is_loss_or_is_left_out_and_the_others_are_read(
     broker, topics: list[str], fail: str
 ) -> None:
-    from confluent_kafka import TopicPartition as Place
-
-    from txnlog_spark.errors import OffsetOutOfRange
-
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    place = Place(topics[0], 3, 2)
-    admin.delete_records([place])[place].result(30)
+    LibrdkafkaAdmin(broker.bootstrap_servers).delete_records((topics[0], 3), 2)
     share = share_of(broker, topics)
     options = settings(broker, failOnDataLoss=fail)
     if fail == "true":

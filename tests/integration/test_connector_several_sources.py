@@ -66,13 +66,3 @@ def test_a_trigger_that_runs_one_batch_reads_both_sources_after_each_restart(
         pipe.feed(range(first + 10, first + 20), topic=second)
         finish(pipe.write(both(pipe, second)).trigger(once=True).start())
         assert pipe.output_values() == sorted(map(str, range(first + 20)))
-
-
-def test_a_restarted_query_of_two_sources_goes_on_with_either(both_pipe: Pipe, second: str) -> None:
-    pipe = both_pipe
-    pipe.feed(range(10))
-    pipe.feed(range(10, 20), topic=second)
-    run_to_the_end(pipe, second)
-    pipe.feed(range(20, 25), topic=second)
-    run_until(pipe, second, 25)
-    assert pipe.output_values("read_uncommitted") == sorted(map(str, range(25)))

@@ -6,15 +6,9 @@ import re
 from collections.abc import Callable
 
 import pytest
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
 from pyspark.sql import DataFrame
-from support.clients.librdkafka import TIMEOUT_S, create_topic
+from support.clients.librdkafka import create_topic
+from support.clients.librdkafka_client import LibrdkafkaAdmin
 from support.spark.connector import Pipe, error_of
 
 pytestmark = pytest.mark.live
@@ -29,10 +23,7 @@ def topic_of(pipe: Pipe, name: str, bytes_max: int) -> str:
 
 
 def set_limit(pipe: Pipe, topic: str, bytes_max: int) -> None:
-    entry = ConfigEntry(LIMIT, str(bytes_max), incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin = AdminClient({"bootstrap.servers": pipe.bootstrap})
-    admin.incremental_alter_configs([resource])[resource].result(TIMEOUT_S)
+    LibrdkafkaAdmin(pipe.bootstrap).alter_configs(topic, (LIMIT, "SET", str(bytes_max)))
 
 
 def rows_of_110_bytes(pipe: Pipe) -> DataFrame:

@@ -12,7 +12,7 @@ from support.brokers.sim_broker import SimBroker
 from support.clients.librdkafka import create_topic
 from support.spark.connector import Pipe, error_of, finish
 
-from txnlog_spark.offsets import SourceNote, plain_offset, source_note_of
+from txnlog_spark.offsets import SourceNote, source_note_of
 
 
 def source_lines(pipe: Pipe) -> list[dict[str, Any]]:
@@ -38,18 +38,6 @@ def test_every_logged_offset_names_the_cluster_and_an_idle_restart_plans_no_batc
     assert {source_note_of(line) for line in lines} == {expected}
     pipe.copy(source)
     assert source_lines(pipe) == lines
-
-
-def test_a_checkpoint_without_notes_goes_on(pipe: Pipe) -> None:
-    pipe.feed(range(10))
-    pipe.copy()
-    log = pipe.checkpoint / "offsets" / "0"
-    head = log.read_text().splitlines()[:2]
-    log.write_text("\n".join([*head, json.dumps(plain_offset(source_lines(pipe)[0]))]))
-    (log.parent / ".0.crc").unlink()
-    pipe.feed(range(10, 20))
-    pipe.copy()
-    assert pipe.output_values() == sorted(map(str, range(20)))
 
 
 @pytest.fixture(scope="module")

@@ -114,29 +114,21 @@ class Client:
         self.attempts += 1
         value = f"{number}/{self.attempts}"
         commit = number % 3 != 2
-        sent_end = False
+        sent_end, code = False, -1
         try:
             code = await self._fill(value, self.attempts)
             if code == 0:
-                sent_end = True
+                sent_end, code = True, -1
                 code = await self._end(commit=commit)
-        except Gone:
+        finally:
             if sent_end and commit:
-                self.told.unknown.add(value)
+                (self.told.unknown if code else self.told.committed).add(value)
                 self.told.offsets_tried.add(self.attempts)
-            await self._renew()
-            raise
-        if code != 0:
-            if sent_end and commit:
-                self.told.unknown.add(value)
-                self.told.offsets_tried.add(self.attempts)
-            await self._renew()
-            return code
-        if commit:
-            self.told.committed.add(value)
+            if code:
+                await self._renew()
+        if commit and code == 0:
             self.told.offset = self.attempts
-            self.told.offsets_tried.add(self.attempts)
-        return 0
+        return code
 
     async def _renew(self) -> None:
         assert self.broker is not None

@@ -13,8 +13,6 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, LessThan
 from support.clients.librdkafka import produce_values
 from support.spark.connector import Pipe
 
-from txnlog_kafka.host.client import Client
-from txnlog_kafka.wire.messages import api_of
 from txnlog_spark.source.batch import FilteringBatchReader
 from txnlog_spark.source.settings import read_source_settings
 
@@ -69,18 +67,10 @@ def test_spark_says_what_to_set_when_its_own_configuration_is_off(fed: Pipe) -> 
         fed.read(fed.output, filterPushdown="true").filter("partition = 1").collect()
 
 
-def test_what_is_excluded_is_not_fetched(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_excluded_is_not_fetched(pipe: Pipe, requests: Counter[str]) -> None:
     for number in range(3):
         for _ in range(4):  # batches that no Fetch of 64 KiB brings together
             produce_values(pipe.bootstrap, pipe.input, ["x" * 60_000], partition=number)
-    sent: Counter[str] = Counter()
-    original = Client._send
-
-    def send(client, call, requests):
-        sent[api_of(call.message).key.name] += 1
-        return original(client, call, requests)
-
-    monkeypatch.setattr(Client, "_send", send)
 
     def fetches(*filters: Filter) -> tuple[int, int]:
         """(Fetch requests, rows) of a read."""
@@ -88,9 +78,9 @@ def test_what_is_excluded_is_not_fetched(pipe: Pipe, monkeypatch: pytest.MonkeyP
         given |= {"kafka.fetch.max.bytes": "65536", "filterPushdown": "true", "minPartitions": "3"}
         reader = FilteringBatchReader(read_source_settings(given, streaming=False))
         list(reader.pushFilters(list(filters)))
-        sent.clear()
+        requests.clear()
         rows = sum(b.num_rows for p in reader.partitions() for b in reader.read(p))
-        return sent["FETCH"], rows
+        return requests["FETCH"], rows
 
     everything, rows = fetches()
     assert rows == 12

@@ -13,7 +13,6 @@ from support.clients.librdkafka import create_topic, read_topic, values_of
 from support.spark.connector import Pipe, finish, shown_error
 
 from txnlog_spark import foreach_batch
-from txnlog_spark.errors import OptionError
 
 Function = Callable[[DataFrame, int], None]
 
@@ -95,27 +94,6 @@ def test_a_second_sink_without_a_name_is_refused_and_loses_nothing(sinks: Sinks)
     sinks.check()
 
 
-def test_one_sink_for_two_data_frames_of_a_batch_is_refused_and_loses_nothing(sinks: Sinks) -> None:
-    first, _ = sinks.topics
-    one, other = sinks.sink(first), sinks.sink(first, "odd")
-
-    def even_and_odd(even: Function, odd: Function) -> Function:
-        def write(batch: DataFrame, batch_id: int) -> None:
-            number = "CAST(CAST(value AS STRING) AS INT)"
-            even(batch.where(f"{number} % 2 = 0"), batch_id)
-            odd(batch.where(f"{number} % 2 = 1"), batch_id)
-
-        return write
-
-    sinks.feed()
-    with pytest.raises(Exception, match="name of its own"):
-        sinks.run(even_and_odd(one, one))
-    sinks.run(even_and_odd(one, other))
-    sinks.feed()
-    sinks.run(even_and_odd(one, other))
-    assert sinks.written() == [[f"{number:02}" for number in range(8)], []]
-
-
 def test_a_sink_that_is_not_called_for_empty_batches_is_exactly_once(sinks: Sinks) -> None:
     first, second = sinks.topics
     guarded, always = sinks.sink(first, "guarded"), sinks.sink(second, "always")
@@ -182,15 +160,6 @@ def recorded(pipe: Pipe, name: str) -> dict[str, Any]:
     return dict(json.loads(path.read_text()))
 
 
-def test_a_sink_may_have_the_name_of_a_folder_of_ours(sinks: Sinks) -> None:
-    first, second = sinks.topics
-    both = after_each_other(sinks.sink(first), sinks.sink(second, "ids"))
-    for _ in range(2):
-        sinks.feed()
-        sinks.run(both)
-    sinks.check()
-
-
 def test_named_sinks_with_one_transactional_id_do_not_fence_each_other(sinks: Sinks) -> None:
     name = {"kafka.transactional.id": sinks.pipe.group}
     first, second = sinks.topics
@@ -200,17 +169,6 @@ def test_named_sinks_with_one_transactional_id_do_not_fence_each_other(sinks: Si
     for _ in range(2):
         sinks.feed()
         sinks.run(both, maxOffsetsPerTrigger=2)
-    sinks.check()
-
-
-def test_a_replay_in_the_process_that_wrote_the_batch_is_skipped(sinks: Sinks) -> None:
-    first, second = sinks.topics
-    both = after_each_other(sinks.sink(first), sinks.sink(second, "second"))
-    sinks.feed()
-    for _ in range(3):
-        sinks.run(both)
-        sinks.pipe.lose("commits", max(sinks.pipe.logged("commits")))
-    sinks.run(both)
     sinks.check()
 
 
@@ -229,21 +187,3 @@ def test_a_lost_checkpoint_is_not_gone_on_from_where_a_sink_is_without_the_group
         sinks.run(both, startingOffsets="committed", **{"kafka.group.id": group})
     assert "option kafka.group.id" in shown_error(refused.value)
     assert sinks.written() == [[f"{number:02}" for number in range(4)]] * 2
-
-
-def test_two_calls_of_one_sink_are_refused_by_an_option_error(sinks: Sinks) -> None:
-    """The function can tell it from errors of the brokers."""
-    write = sinks.sink(sinks.topics[0])
-    errors: list[Exception] = []
-
-    def twice(batch: DataFrame, batch_id: int) -> None:
-        write(batch, batch_id)
-        try:
-            write(batch, batch_id)
-        except OptionError as error:
-            errors.append(error)
-
-    sinks.feed()
-    sinks.run(twice)
-    assert len(errors) == 1
-    assert sinks.written()[0] == ["00", "01", "02", "03"]

@@ -19,13 +19,6 @@ from support.spark.spark_copy import KILLED, CopyQuery
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
-STEPS = (
-    "judge:after",
-    "produce.middle:after",
-    "txn_offset_commit:before",
-    "end_txn:before",
-    "end_txn:after",
-)
 
 KINDS = {
     "broker_sim": SimBroker,
@@ -78,7 +71,7 @@ def finish(query: CopyQuery) -> None:
 
 @pytest.mark.parametrize(
     "failpoint",
-    ["produce.middle:after", "txn_offset_commit:after", "end_txn:after", "end_txn:after"],
+    ["produce.middle:after", "txn_offset_commit:after", "end_txn:after"],
 )
 def test_a_killed_driver_loses_and_doubles_nothing(query: CopyQuery, failpoint: str) -> None:
     killed = query.run(f"{failpoint}:kill-driver@1")

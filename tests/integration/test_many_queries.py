@@ -54,14 +54,6 @@ def check_all(pipe: Pipe, folder: Path, batch_counts: list[int]) -> None:
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(900)
-def test_two_queries_of_one_session_do_not_fence_themselves(
-    both_pipe: Pipe, tmp_path: Path
-) -> None:
-    check_all(both_pipe, tmp_path, [30, 12])
-
-
-@pytest.mark.chaos
 @pytest.mark.parametrize("query_count", [2, 8])
 def test_no_query_of_a_session_ends_in_a_hundred_batches(
     both_pipe: Pipe, tmp_path: Path, query_count: int

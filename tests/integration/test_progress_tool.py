@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from support.brokers.prepared import wait_until_marked
-from support.clients.librdkafka import TIMEOUT_S, committed_offsets, transactional
+from support.clients.librdkafka import TIMEOUT_S, committed_offsets, transact, transactional
 from support.query.checkpoint_files import write_begun
 from support.query.checkpoint_query import Query
 
 from txnlog_kafka.operations import admin as operations
-from txnlog_spark.client_cache import client_for
 from txnlog_spark.commit import micro_batch
 from txnlog_spark.errors import ProducerFenced, ProgressBehind, ProgressMissing
 from txnlog_spark.tools.cli import main
@@ -61,11 +57,6 @@ class Tool:
 
 
 @pytest.fixture
-def query(broker, tmp_path: Path, unique: Callable[[str], str]) -> Query:
-    return Query(broker, tmp_path / "checkpoint", unique)
-
-
-@pytest.fixture
 def tool(query: Query, capsys: pytest.CaptureFixture[str]) -> Tool:
     return Tool(query, capsys)
 
@@ -81,14 +72,6 @@ def run_batches(query: Query, numbers: range, run: str) -> None:
     for number in numbers:
         query.commit(number, [f"v{number:02}"], run=run)
         note_done(query, number)
-
-
-def expire(query: Query) -> None:
-    """As the brokers do after offsets.retention.minutes."""
-    wait_until_marked(query.bootstrap)
-    client = client_for(query.settings.connection)
-    client.delete_group(query.progress_group)
-    client.delete_group(query.group, missing_ok=True)
 
 
 def begin_only(query: Query, batch_id: int) -> None:
@@ -149,7 +132,7 @@ def test_after_lost_progress_the_last_batch_is_written_once_as_the_person_says(
     else:
         query.log(3, 40)
         begin_only(query, 3)
-    expire(query)
+    query.forget_progress()
     with pytest.raises(ProgressMissing) as stopped:
         query.commit(3, ["v03"], run="run-2")
     (words,) = tool.named_by(stopped.value, N=4 if is_written else 3)
@@ -184,9 +167,7 @@ def test_an_open_transaction_of_the_query_is_named_and_left_alone(query: Query, 
     run_batches(query, range(2), "run-1")
     name = tool.show()["transactional_id"]
     writer = transactional(query.bootstrap, name)
-    writer.begin_transaction()
-    writer.produce(query.output, "open")
-    assert writer.flush(TIMEOUT_S) == 0
+    transact(writer, query.output, "open", commits=None)
     said = tool.run("set", "--next-batch-id", "2", "--execute", code=1)
     assert f"transactional id '{name}' of the query is Ongoing" in said
     writer.commit_transaction(TIMEOUT_S)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from urllib.request import urlopen
 
 from support.brokers.probe import wait_until
-from support.clients.librdkafka import transactional
+from support.clients.librdkafka import transact, transactional
 from support.spark.connector import Pipe
 
 from txnlog_spark.metrics import offsets_behind_latest, serve_metrics
@@ -28,9 +28,7 @@ def test_a_query_that_waits_for_an_open_transaction_is_shown_to_be_behind(
     try:
         query.processAllAvailable()
         still_open = transactional(pipe.bootstrap, unique("open"))
-        still_open.begin_transaction()
-        still_open.produce(pipe.input, b"open", partition=0)
-        still_open.flush(30)
+        transact(still_open, pipe.input, "open", commits=None)
         pipe.feed(range(9), partition=0)
         lag = f'partition="0",query="{query.id}",source="0",topic="{pipe.input}"}} 10.0'
         wait_until(lambda: lag in scraped(exposition.port), "the lag of a query without batches")

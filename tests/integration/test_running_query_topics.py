@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from confluent_kafka.admin import AdminClient
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming import StreamingQuery
 from support.brokers.probe import wait_until
 from support.clients.librdkafka import create_topic
+from support.clients.librdkafka_client import LibrdkafkaAdmin
 from support.spark.connector import Pipe, shown_error
 
 WAIT_S = 120
@@ -38,12 +38,6 @@ def wait_for(pipe: Pipe, query: StreamingQuery, count: int) -> None:
     assert pipe.output_values() == sorted(map(str, range(count)))
 
 
-def delete(pipe: Pipe, topic: str) -> None:
-    """Delete a topic."""
-    admin = AdminClient({"bootstrap.servers": pipe.bootstrap})
-    admin.delete_topics([topic])[topic].result(30)
-
-
 @pytest.mark.live
 def test_a_running_query_goes_on_when_the_topic_that_its_progress_lies_on_is_deleted(
     both_pipe: Pipe,
@@ -57,7 +51,7 @@ def test_a_running_query_goes_on_when_the_topic_that_its_progress_lies_on_is_del
         wait_for(pipe, query, 10)
         recorded = json.loads((pipe.checkpoint / "txnlog" / "attempt.json").read_text())
         assert recorded["progress_partition"] == [pipe.input, 0]
-        delete(pipe, pipe.input)
+        LibrdkafkaAdmin(pipe.bootstrap).delete_topic(pipe.input)
         for end in (15, 20):
             pipe.feed(range(end - 5, end), topic=kept)
             wait_for(pipe, query, end)
@@ -78,7 +72,7 @@ def test_a_running_query_reads_new_topics_and_goes_on_without_vanished_ones(
         second = create_topic(pipe.bootstrap, f"{pipe.input}-b", 1)
         pipe.feed(range(10, 20), topic=second)
         wait_for(pipe, query, 20)
-        delete(pipe, second)
+        LibrdkafkaAdmin(pipe.bootstrap).delete_topic(second)
         pipe.feed(range(20, 25))
         wait_for(pipe, query, 25)
         third = create_topic(pipe.bootstrap, f"{pipe.input}-c", 2)
@@ -97,7 +91,7 @@ def test_a_vanished_topic_stops_the_query_that_may_lose_nothing(both_pipe: Pipe)
     query = start(pipe, "true")
     try:
         wait_for(pipe, query, 10)
-        delete(pipe, second)
+        LibrdkafkaAdmin(pipe.bootstrap).delete_topic(second)
         with pytest.raises(PySparkException) as stopped:
             query.awaitTermination(WAIT_S)
     finally:

@@ -2,84 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.brokers.processes import die_with_parent
 from support.clients.librdkafka import create_topic, produce_values, read_topic, values_of
 from support.harness.availability import available
 from support.spark import sink_switcher
 from support.spark.connector import shown_error
+from support.spark.json_peer import JsonPeer
 from support.spark.spark_kafka_jars import spark_kafka_jars
-from support.spark.spark_source_reader import ANSWER
 
 from txnlog_spark.tools.cli import main as tool
 
 pytestmark = [pytest.mark.kafka, pytest.mark.chaos, pytest.mark.slow, pytest.mark.timeout(900)]
 
-TESTS = Path(__file__).resolve().parents[1]
-
-
-class Switcher:
-    """The process with the Spark session."""
-
-    def __init__(self, jars: list[str], bootstrap: str) -> None:
-        self._common = {"kafka.bootstrap.servers": bootstrap}
-        path = os.pathsep.join((str(TESTS.parent), str(TESTS)))
-        self._process = subprocess.Popen(
-            [sys.executable, sink_switcher.__file__, *jars],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            env={
-                **os.environ,
-                "PYTHONPATH": path,
-                "PYSPARK_PYTHON": sys.executable,
-                "SPARK_LOCAL_IP": "127.0.0.1",
-            },
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - one short libc call
-        )  # fmt: skip
-        self._answer()
-
-    def _answer(self) -> dict[str, Any]:
-        for line in self._process.stdout or ():
-            if line.startswith(ANSWER):
-                return json.loads(line.removeprefix(ANSWER))
-        raise AssertionError("the process with the Spark session has ended")
-
-    def run(self, source: str, sink: str, topics: tuple[str, str], checkpoint: Path) -> str:
-        """Copy what is there; the error, "" without one."""
-        first, second = topics
-        read = {"subscribe": first, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "5"}
-        write = {"topic": second, "checkpointLocation": str(checkpoint)}
-        group = {"kafka.group.id": f"group-{first}"}
-        wanted = {
-            "source": source,
-            "sink": sink,
-            "read": self._common | read | (group if source == "txnlog" else {}),
-            "write": self._common | write | (group if sink == "txnlog" else {}),
-        }
-        self._process.stdin.write(json.dumps(wanted) + "\n")
-        self._process.stdin.flush()
-        return str(self._answer().get("error", ""))
-
-    def stop(self) -> None:
-        """End the session."""
-        self._process.stdin.close()
-        self._process.kill()
-        self._process.wait()
-
 
 class Migrating:
     """A query, its topics and its checkpoint, with one connector or the other at either end."""
 
-    def __init__(self, switcher: Switcher, bootstrap: str, folder: Path, unique: Any) -> None:
+    def __init__(self, switcher: JsonPeer, bootstrap: str, folder: Path, unique: Any) -> None:
         self._switcher = switcher
         self.bootstrap = bootstrap
         self.checkpoint = folder / "checkpoint"
@@ -94,8 +39,19 @@ class Migrating:
         return self.run(source, sink)
 
     def run(self, source: str, sink: str) -> str:
-        """Copy what is there."""
-        return self._switcher.run(source, sink, self._topics, self.checkpoint)
+        """Copy what is there; the error, "" without one."""
+        first, second = self._topics
+        common = {"kafka.bootstrap.servers": self.bootstrap}
+        read = {"subscribe": first, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "5"}
+        write = {"topic": second, "checkpointLocation": str(self.checkpoint)}
+        group = {"kafka.group.id": f"group-{first}"}
+        answer = self._switcher.ask(
+            source=source,
+            sink=sink,
+            read=common | read | (group if source == "txnlog" else {}),
+            write=common | write | (group if sink == "txnlog" else {}),
+        )
+        return str(answer.get("error", ""))
 
     def lose_the_last_commit(self) -> None:
         """As if the driver had died between Kafka's commit and Spark's."""
@@ -111,17 +67,16 @@ class Migrating:
 
 
 @pytest.fixture(scope="module")
-def switcher(shared_brokers) -> Iterator[Switcher]:
+def switcher() -> Iterator[JsonPeer]:
     """The Spark session with both connectors."""
-    jars = [str(jar) for jar in available(spark_kafka_jars)]
-    made = Switcher(jars, shared_brokers("broker_sim").bootstrap_servers)
+    made = JsonPeer(sink_switcher.__file__, available(spark_kafka_jars))
     yield made
     made.stop()
 
 
 @pytest.fixture
 def query(
-    switcher: Switcher, shared_brokers, tmp_path: Path, unique: Callable[[str], str]
+    switcher: JsonPeer, shared_brokers, tmp_path: Path, unique: Callable[[str], str]
 ) -> Migrating:
     """A query that has not run yet."""
     bootstrap = shared_brokers("broker_sim").bootstrap_servers

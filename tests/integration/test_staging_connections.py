@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +19,6 @@ from support.query.staging_home import (
     remote,
     rows,
     servers_under,
-    staging_home,
-    staging_settings,
 )
 from support.query.task_wave import task_wave
 
@@ -31,18 +29,6 @@ from txnlog_spark.staging.writer import Outlet
 
 SILENT = 530
 """More than may prove the token at once."""
-
-
-@pytest.fixture
-def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    with staging_home(monkeypatch) as folder:
-        yield folder
-
-
-@pytest.fixture
-def settings(home: Path) -> StagingSettings:
-    """A server of this test alone; it is ended with the test."""
-    return staging_settings(bind_address="127.0.0.1", directory=str(home / "spool"))
 
 
 @pytest.mark.parametrize("way", [on_server, remote])

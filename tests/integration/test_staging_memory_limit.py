@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-import pytest
 from support.query.staging_home import (
     MIB,
-    staging_home,
 )
 
 from txnlog_spark.staging.frames import TaskAttempt
@@ -28,12 +25,6 @@ resource.setrlimit(resource.RLIMIT_AS, ({LIMIT_BYTES}, {LIMIT_BYTES}))
 from support.query.staging_home import stage_and_read_back, staging_settings
 stage_and_read_back(staging_settings(bind_address="127.0.0.1"))
 """
-
-
-@pytest.fixture
-def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    with staging_home(monkeypatch) as folder:
-        yield folder
 
 
 def test_a_server_that_a_limited_worker_starts_stages_more_than_its_limit(home: Path) -> None:

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +24,6 @@ from support.query.staging_home import (
     remote,
     rows,
     servers_under,
-    staging_home,
-    staging_settings,
 )
 
 from txnlog_spark.errors import OptionError, StagedBatchesInvalid, StagingFailed
@@ -42,18 +40,6 @@ from txnlog_spark.staging.reader import StagedReader
 from txnlog_spark.staging.writer import Outlet, StagingWriter, open_server_outlet
 
 MIB = 2**20
-
-
-@pytest.fixture
-def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    with staging_home(monkeypatch) as folder:
-        yield folder
-
-
-@pytest.fixture
-def settings(home: Path) -> StagingSettings:
-    """A server of this test alone; it is ended with the test."""
-    return staging_settings(bind_address="127.0.0.1", directory=str(home / "spool"))
 
 
 @pytest.mark.parametrize("memory", [0, 2 * MIB, 64 * MIB])
@@ -386,19 +372,6 @@ def test_what_a_full_disk_refused_leaves_no_file_and_its_reason_reaches_the_task
     with pytest.raises(StagingFailed, match=r"cannot be written.*File too large"):
         stage(attempt, rows(40), remote(settings, attempt))
     assert not list(home.rglob("*.staged"))
-
-
-def test_a_task_that_comes_when_its_batch_is_over_is_refused(settings: StagingSettings) -> None:
-    reader = StagedReader(settings, None)
-    stage(
-        TaskAttempt("q", 3, "r", "r-0"), rows(3), remote(settings, TaskAttempt("q", 3, "r", "r-0"))
-    )
-    reader.remove_batches("q", 3, "r")
-    late = TaskAttempt("q", 3, "r", "r-1")
-    with pytest.raises(StagingFailed, match="its batch is committed, or has failed"):
-        stage(late, rows(3), remote(settings, late))
-    replay = TaskAttempt("q", 3, "another-run", "another-run-0")
-    assert read_back(settings, stage(replay, rows(3), remote(settings, replay)))
 
 
 def test_a_cleaner_of_old_files_does_not_cost_a_server_its_directory(

@@ -52,17 +52,6 @@ class Kcat:
         _check(done[-1])
         return done[-1].stdout
 
-    def start(self, bootstrap: str, *arguments: str) -> subprocess.Popen[str]:
-        """Start one that goes on until it is ended; its output is read line by line."""
-        return subprocess.Popen(
-            [self.program, "-b", bootstrap, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=self.environment,
-        )
-
 
 def _check(done: subprocess.CompletedProcess[str]) -> None:
     if done.returncode != 0:

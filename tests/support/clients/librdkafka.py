@@ -103,6 +103,18 @@ def transactional(bootstrap: str, transactional_id: str, **settings) -> Producer
     return made
 
 
+def transact(
+    made: Producer, topic: str, *values: str, commits: bool | None = True, partition: int = 0
+) -> None:
+    """A transaction with these records in one partition; None leaves it open."""
+    made.begin_transaction()
+    for value in values:
+        made.produce(topic, value.encode(), partition=partition)
+    assert made.flush(TIMEOUT_S) == 0
+    if commits is not None:
+        (made.commit_transaction if commits else made.abort_transaction)(TIMEOUT_S)
+
+
 def consumer(bootstrap: str, group: str, **settings) -> Consumer:
     """A consumer that starts at the earliest offset and does not commit by itself."""
     config = {

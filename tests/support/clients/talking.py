@@ -95,11 +95,6 @@ class Talking:
         """Wait for the program's end; its exit code."""
         return self._process.wait(timeout=CALL_TIMEOUT_S)
 
-    def terminate(self) -> int:
-        """SIGTERM, as Ctrl-C does for these tools, and wait; its exit code."""
-        self._process.terminate()
-        return self.wait_end()
-
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from support.brokers.prepared import wait_until_marked
 from support.clients.librdkafka import create_topic, read_topic
 from support.query.checkpoint_files import read_begun
 from support.query.staged_messages import in_file, on_server, stage
@@ -77,6 +78,13 @@ class Query:
     def values(self, isolation: str = "read_committed") -> list[str]:
         seen = read_topic(self.bootstrap, self.output, isolation=isolation)
         return sorted((each.value or b"").decode() for each in seen)
+
+    def forget_progress(self) -> None:
+        """What the brokers do after offsets.retention.minutes without a batch."""
+        wait_until_marked(self.bootstrap)
+        client = client_for(self.settings.connection)
+        client.delete_group(self.progress_group)
+        client.delete_group(self.group, missing_ok=True)
 
     def begun(self) -> Begun:
         recorded = read_begun(self.checkpoint / "txnlog")
