@@ -15,6 +15,7 @@ It runs until SIGTERM, or until the input's end with --available-now.
 from __future__ import annotations
 
 import argparse
+import re
 import signal
 import sys
 from pathlib import Path
@@ -192,12 +193,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _reason(error: BaseException) -> str:
-    """The innermost message: Spark wraps the worker's exception in layers of its own."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    named = [
-        line for line in lines if line.startswith(("txnlog_kafka.errors.", "txnlog_spark.errors."))
-    ]
-    return (named or lines or [type(error).__name__])[-1 if named else 0]
+    """The connector's own message, to the end of its line: Spark's text stands around it."""
+    text = str(error).strip()
+    named = re.findall(r"\btxnlog_(?:kafka|spark)\.errors\..*", text)
+    return named[-1] if named else (text.splitlines() or [type(error).__name__])[0]
 
 
 if __name__ == "__main__":

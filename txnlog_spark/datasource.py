@@ -32,7 +32,7 @@ from pyspark.sql.datasource import (  # noqa: E402
 )
 from pyspark.sql.types import StructType  # noqa: E402
 
-from txnlog_spark.errors import OptionError  # noqa: E402
+from txnlog_spark.errors import OptionError, TxnLogError  # noqa: E402
 from txnlog_spark.options.declared import Use  # noqa: E402
 from txnlog_spark.options.parse import check_cluster, parse_options  # noqa: E402
 from txnlog_spark.source.schema import source_schema  # noqa: E402
@@ -81,10 +81,12 @@ class TxnLogDataSource(DataSource):
         from txnlog_spark.source.settings import read_source_settings
         from txnlog_spark.source.stream import TxnLogStreamReader
 
-        with readable_errors():
+        try:
             settings = read_source_settings(self.options, streaming=True)
             _check_schema(schema, settings)
-            return TxnLogStreamReader(settings)
+        except TxnLogError as error:
+            return TxnLogStreamReader(error)
+        return TxnLogStreamReader(settings)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write; append only."""

@@ -103,6 +103,10 @@ def test_a_driver_that_wakes_up_after_another_took_over_is_fenced(query):
     check_takeover(query, "txn_offset_commit:after")
 
 
+FAILED = "the query failed: "
+"""What `copy_job.py` writes before the error that Spark gives it."""
+
+
 def check_takeover(query: CopyQuery, step: str) -> None:
     """D9, the SIGSTOP half of the matrix; both drivers have the same transactional id."""
     failpoint = f"{step}:stop-driver@1"
@@ -119,6 +123,8 @@ def check_takeover(query: CopyQuery, step: str) -> None:
     if step != "end_txn:after":
         # Later it has nothing more to ask Kafka: Spark's own commit log stops it.
         assert "ProducerFenced" in ended.last_error, ended.stderr[-3000:]
+        shown = ended.stderr.partition(FAILED)[2].splitlines()
+        assert "[TXNLOG_PRODUCER_FENCED" in shown[0], shown
     query.check_exactly_once()
     check_audit(query)
 

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import (
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.wire.invariants import check
 from txnlog_spark.client_cache import resolve_bootstrap
+from txnlog_spark.errors import TxnLogError
 from txnlog_spark.source.brokers import Brokers
 from txnlog_spark.source.host import ask
 from txnlog_spark.source.partition import RangePartition, read_ranges
@@ -42,9 +43,21 @@ T = TypeVar("T")
 class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One query's source. Holds plain values only: copies of it are pickled to the tasks."""
 
-    def __init__(self, settings: SourceSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: SourceSettings | TxnLogError) -> None:
+        """An error in place of settings is raised when Spark first asks for something.
+
+        Where there is no reader, PySpark's worker for streams fails once more when it stops it, and
+        shows that error (`python_streaming_source_runner`, 4.3).
+        """
+        self._given = settings
         self._state = SourceState()
+
+    @property
+    def _settings(self) -> SourceSettings:
+        if isinstance(self._given, TxnLogError):
+            with readable_errors():
+                raise self._given
+        return self._given
 
     def initialOffset(self) -> JsonOffset:
         """Where a new query starts; the same for the whole run. Raises UnknownTopic."""

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from support.brokers.prepared import wait_until_marked
 from support.clients.librdkafka import create_topic, produce_values, read_topic, values_of
-from support.spark.spark_copy import SMALL, java_options
+from support.spark.spark_copy import OUR_ERROR, SMALL, java_options
 
 QUERY_SECONDS_MAX = 120
 PARTITIONS = 3
@@ -37,11 +37,8 @@ def start_session(master: str, **config: str) -> SparkSession:
 
 
 def shown_error(error: BaseException) -> str:
-    """The line of ours in what Spark shows the user; fails when there is none, or several."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    ours = {
-        line for line in lines if line.startswith(("txnlog_kafka.errors.", "txnlog_spark.errors."))
-    }
+    """What a line of Spark's says of ours to the user; fails when there is none, or several."""
+    ours = {found[0].strip() for found in OUR_ERROR.finditer(str(error))}
     if len(ours) != 1:
         raise AssertionError(f"{len(ours)} lines of ours in:\n{error}")
     return ours.pop()

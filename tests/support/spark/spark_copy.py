@@ -57,7 +57,8 @@ SPARK_CONFIG = SMALL | {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 KILLED = -signal.SIGKILL
-OUR_ERROR = re.compile(r"\btxnlog_(kafka|spark)\.errors\.")
+OUR_ERROR = re.compile(r"\btxnlog_(?:kafka|spark)\.errors\..*")
+"""To the end of the line, as Spark's own text may stand before it."""
 
 Coordinates = tuple[int, int]
 """(partition, offset) of an input record."""
@@ -71,9 +72,9 @@ class Run:
 
     @property
     def last_error(self) -> str:
-        """The last line that names an error of ours."""
-        lines = [line for line in self.stderr.splitlines() if OUR_ERROR.search(line)]
-        return lines[-1].strip() if lines else ""
+        """The last error of ours that is named, to the end of its line."""
+        found = OUR_ERROR.findall(self.stderr)
+        return found[-1].strip() if found else ""
 
 
 def spark_environment(*path: Path) -> dict[str, str]:

@@ -42,6 +42,12 @@ def minicluster_jar() -> Path:
     return jar
 
 
+def server_class_path() -> str:
+    """What Hadoop's servers need besides their configuration."""
+    jars = [jar for name in SPARK_HAS for jar in (INSTALLED / "jars").glob(f"{name}*.jar")]
+    return ":".join(map(str, [minicluster_jar(), *jars]))
+
+
 class Hdfs:
     """One file system. A context manager."""
 
@@ -49,8 +55,7 @@ class Hdfs:
         self._folder = folder
         self._ports = dict(zip(_NAMES, free_ports(len(_NAMES)), strict=True))
         self._processes: list[subprocess.Popen[bytes]] = []
-        jars = [jar for name in SPARK_HAS for jar in (INSTALLED / "jars").glob(f"{name}*.jar")]
-        self._class_path = ":".join(map(str, [folder, minicluster_jar(), *jars]))
+        self._class_path = f"{folder}:{server_class_path()}"
         self.root = f"webhdfs://127.0.0.1:{self._ports['http']}"
 
     def __enter__(self) -> Hdfs:

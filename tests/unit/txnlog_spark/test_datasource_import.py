@@ -43,6 +43,27 @@ def test_a_writer_on_the_driver_which_commits_and_encodes_nothing_loads_no_arrow
     assert not {"pyarrow", "numpy", "txnlog_spark.codec"}.intersection(loaded)
 
 
+SAY_WHAT_A_STREAM_LOADS = """
+import sys
+
+import pyspark.sql.streaming.python_streaming_source_runner
+from txnlog_spark.datasource import TxnLogDataSource
+from txnlog_spark.source.schema import source_schema
+options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
+TxnLogDataSource(options).streamReader(source_schema(include_headers=False)).getDefaultReadLimit()
+print(*sys.modules)
+"""
+
+
+def test_a_stream_on_the_driver_loads_little_more_than_spark_does():
+    """It is a process of each query, for as long as the query runs."""
+    asked = [sys.executable, "-c", SAY_WHAT_A_STREAM_LOADS]
+    loaded = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()
+    assert "txnlog_spark.source.plan_batch" in loaded
+    heavy = {"pandas", "pyarrow.compute", "pyarrow.dataset", "cryptography", "asyncio", "re2"}
+    assert not heavy.intersection(loaded)
+
+
 def run_with(version: str, code: str) -> subprocess.CompletedProcess[str]:
     """Run code in a Python whose PySpark says that it is of this version."""
     code = f"import pyspark; pyspark.__version__ = {version!r}; {code}"

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import os
 import traceback
 from collections.abc import Iterator
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.util import handle_worker_exception
 
 from txnlog_kafka.wire.invariants import check
+from txnlog_spark.datasource import TxnLogDataSource
 from txnlog_spark.errors import OptionError, TxnLogError
-from txnlog_spark.spark_errors import readable_errors
+from txnlog_spark.source.schema import source_schema
+from txnlog_spark.spark_errors import HIDE_TRACEBACK_VARIABLE, RUNTIME_VARIABLE, readable_errors
 
 
 def fails_deep(depth: int) -> None:
@@ -45,6 +51,65 @@ def test_an_error_of_ours_is_shown_without_inner_frames_and_causes(call):
     assert "the cause" not in text
     assert "fails_deep" not in text
     assert "txnlog_spark/spark_errors.py" not in text
+
+
+@pytest.fixture
+def in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment of a Python worker of Spark's, which shows tracebacks."""
+    monkeypatch.setenv(RUNTIME_VARIABLE, "PYTHON_WORKER")
+    monkeypatch.setenv(HIDE_TRACEBACK_VARIABLE, "")
+
+
+def sent_to_spark(error: Exception) -> str:
+    """What PySpark's worker sends of an error that it has caught."""
+    sent = io.BytesIO()
+    try:
+        raise error
+    except type(error) as caught:
+        handle_worker_exception(caught, sent)
+    sent.seek(8)  # behind the mark of an exception, and its length
+    return sent.read().decode()
+
+
+@pytest.mark.usefixtures("in_a_worker")
+def test_a_worker_sends_an_error_of_ours_without_a_traceback():
+    with pytest.raises(TxnLogError) as caught:
+        boundary()
+    assert sent_to_spark(caught.value) == f"txnlog_kafka.errors.TxnLogError: {caught.value}\n"
+
+
+@pytest.mark.usefixtures("in_a_worker")
+def test_a_worker_sends_a_fault_of_ours_with_its_traceback():
+    with pytest.raises(AssertionError) as caught, readable_errors():
+        check(False, "a fault")
+    assert sent_to_spark(caught.value).startswith("Traceback")
+
+
+def test_the_jobs_own_python_keeps_its_tracebacks(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv(RUNTIME_VARIABLE, raising=False)
+    monkeypatch.delenv(HIDE_TRACEBACK_VARIABLE, raising=False)
+    with pytest.raises(TxnLogError):
+        boundary()
+    assert HIDE_TRACEBACK_VARIABLE not in os.environ
+
+
+ASKED_OF_A_STREAM = {
+    "initialOffset": (),
+    "getDefaultReadLimit": (),
+    "prepareForTriggerAvailableNow": (),
+    "latestOffset": ({}, ReadAllAvailable()),
+    "partitions": ({}, {}),
+}
+
+
+@pytest.mark.parametrize("asked", ASKED_OF_A_STREAM)
+def test_a_stream_with_a_wrong_option_has_a_reader_which_says_so_when_it_is_asked(asked: str):
+    """PySpark's worker fails by an error of its own where it has no reader to stop."""
+    options = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "endingOffsets": "latest"}
+    reader = TxnLogDataSource(options).streamReader(source_schema(include_headers=False))
+    with pytest.raises(OptionError, match="endingOffsets"):
+        getattr(reader, asked)(*ASKED_OF_A_STREAM[asked])
+    reader.stop()
 
 
 def test_the_whole_traceback_is_in_the_debug_log(caplog):
