@@ -15,8 +15,8 @@ from txnlog_kafka.operations.batches import queues_of
 from txnlog_kafka.operations.cluster_view import ClusterView, TopicView
 from txnlog_kafka.operations.drain_order import DrainOrder
 from txnlog_kafka.operations.produce import MISSES_MAX
+from txnlog_kafka.operations.producer import ProducePlan
 from txnlog_kafka.operations.transaction import Transaction
-from txnlog_kafka.operations.values import ProducePlan
 
 
 @pytest.mark.parametrize(
