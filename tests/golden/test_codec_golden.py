@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 from support.query.encode_rows import encode_batches
 
+from broker_sim.cli.produce import partition_of
 from txnlog_kafka.wire.compression import compress
 from txnlog_kafka.wire.records import Compression
 from txnlog_spark.codec.decode import decode_batches
@@ -67,6 +68,9 @@ def test_murmur2_gives_the_values_of_kafkas_own_test():
     }
     hashes = murmur2(pa.array(list(cases), pa.binary()))
     assert hashes.view(np.int32).tolist() == list(cases.values())
+    positive = [hashed & 0x7FFFFFFF for hashed in cases.values()]
+    assert [partition_of(key, 2**31) for key in cases] == positive
+    assert partition_of(b"", 1) == 0
 
 
 def test_lz4_and_snappy_carry_the_framing_that_kafkas_java_client_reads():

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
+from unittest import mock
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.core.scripted_faults import ANSWER_LOST, LOST
 from support.query.produce_run import FAULTS, Watched, move_leaders, part_of, slow_cluster_of
 
+from txnlog_kafka.operations import produce
 from txnlog_kafka.operations.producer import ProducePlan
 from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
@@ -26,18 +28,25 @@ from txnlog_kafka.wire.messages import ApiKey as K
         max_size=6,
     ),
     st.lists(st.integers(0, 300), min_size=1, max_size=3),
-    st.tuples(st.integers(1, 9000), st.integers(1, 3000)),
+    st.tuples(st.integers(1, 9000), st.integers(1, 3000), st.integers(1, produce.MISSES_MAX)),
     st.lists(st.one_of(st.none(), st.sampled_from(FAULTS)), max_size=25),
     st.integers(0, 10**6),
     st.sampled_from([0.0, 0.05, 0.3]),
 )
 # A partition that has no leader for a while, with batches in flight to the former one.
-@example([[[0]], [[0]], [[0], [0] * 3, [0] * 3], [[0]]], [22, 22, 0], (867, 1), [], 6576, 0.3)
+@example(
+    [[[0]], [[0]], [[0], [0] * 3, [0] * 3], [[0]]],
+    [22, 22, 0],
+    (867, 1, produce.MISSES_MAX),
+    [],
+    6576,
+    0.3,
+)
 # A batch that is sent a third time while others behind it were acknowledged at the second.
 @example(
     [[[0], [0] * 3, [0] * 3]],
     [0],
-    (288, 1),
+    (288, 1, 9),
     [None, FAULTS[3], LOST, None, ANSWER_LOST, None, FAULTS[3], None, None, LOST],
     7775,
     0.0,
@@ -55,7 +64,8 @@ def test_whatever_leaders_do_every_batch_arrives_once_and_in_order(
         in_flight_bytes_max=limits[0],
         produce_request_bytes=limits[1],
     )
-    Watched(cluster, plan).run().check()
+    with mock.patch.object(produce, "MISSES_MAX", limits[2]):
+        Watched(cluster, plan).run().check()
     assert max(cluster.most_in_flight.values()) <= 5
 
 

@@ -27,7 +27,7 @@ from broker_sim.apis.registry_codes import (
 )
 
 T, E = OperationType, RegistryError
-PATHS = ("/controller", "/brokers/0", "/brokers/1", CONTROLLER_EPOCH_PATH)
+PATHS = ("/controller", "/brokers/0", "/brokers/1", CONTROLLER_EPOCH_PATH, "no-path")
 OPERATIONS = st.builds(
     NodeChange,
     st.sampled_from(list(T)),
@@ -86,19 +86,27 @@ class RegistryMachine(RuleBasedStateMachine):
 
     @rule(session_id=session_ids, operations=st.lists(OPERATIONS, min_size=1, max_size=4))
     def multi(self, session_id: int, operations: list[NodeChange]) -> None:
-        error = error_of(self.host.multi(session_id, *operations))
+        done = len(self.host.operations)
+        answer = self.host.multi(session_id, *operations)
         if not self.touch(session_id):
-            assert error is E.SESSION_EXPIRED
+            assert error_of(answer) is E.SESSION_EXPIRED
             return
-        nodes = dict(self.nodes)
-        try:
-            for operation in operations:
-                apply(nodes, operation, session_id)
-        except _Refused as refused:
-            assert error is refused.args[0]
-        else:
-            assert error is E.NONE
+        nodes, versions, error = dict(self.nodes), [], E.NONE
+        for operation in operations:
+            try:
+                versions.append(apply(nodes, operation, session_id))
+            except _Refused as refused:
+                (error,) = refused.args
+                break
+        errors = [E.NONE] * len(versions)
+        if error is E.NONE:
+            assert [each.node_version for each in answer.results] == versions
             self.nodes = nodes
+        else:
+            errors += [error, *[E.RUNTIME_INCONSISTENCY] * (len(operations) - len(versions) - 1)]
+        assert (error_of(answer), [error_of(each) for each in answer.results]) == (error, errors)
+        writes = error is E.NONE and any(each.type is not T.CHECK for each in operations)
+        assert (len(self.host.operations) > done) == writes
 
     @rule(
         session_id=session_ids,
@@ -110,12 +118,26 @@ class RegistryMachine(RuleBasedStateMachine):
         self, session_id: int, records: list[bytes], epoch_off: int, offset_off: int
     ) -> None:
         present = self.nodes.get(CONTROLLER_EPOCH_PATH, (b"", -1, -1))[1]
-        epoch, offset = present + epoch_off, len(self.records) + offset_off
-        error = error_of(self.host.append(session_id, epoch, offset, *records))
-        given = [(epoch, record) for record in records]
+        given = [(present + epoch_off, record) for record in records]
+        self.append_at(session_id, len(self.records) + offset_off, given)
+
+    @rule(session_id=session_ids, count=st.integers(1, 3), epoch_off=st.sampled_from([0, 0, 1]))
+    def append_again(self, session_id: int, count: int, epoch_off: int) -> None:
+        """The answer to the last append was lost, or another controller has the same records."""
+        again = self.records[-count:]
+        if again:
+            given = [(again[0][0] + epoch_off, record) for _, record in again]
+            self.append_at(session_id, len(self.records) - len(again), given)
+
+    def append_at(self, session_id: int, offset: int, given: list[tuple[int, bytes]]) -> None:
+        present = self.nodes.get(CONTROLLER_EPOCH_PATH, (b"", -1, -1))[1]
+        epoch = given[0][0]
+        answer = self.host.append(session_id, epoch, offset, *(record for _, record in given))
+        error = error_of(answer)
         if not self.touch(session_id):
             assert error is E.SESSION_EXPIRED
-        elif present < 0 or epoch != present:
+            return
+        if present < 0 or epoch != present:
             assert error is E.STALE_CONTROLLER_EPOCH
         elif offset == len(self.records):
             assert error is E.NONE
@@ -124,6 +146,7 @@ class RegistryMachine(RuleBasedStateMachine):
             assert error is E.NONE
         else:
             assert error is E.BAD_OFFSET
+        assert answer.log_end_offset == len(self.records)
 
     def is_there(self, offset: int, given: list[tuple[int, bytes]]) -> bool:
         """Of what a snapshot has replaced only the epochs are known."""
@@ -176,9 +199,15 @@ class RegistryMachine(RuleBasedStateMachine):
         if not self.given_ids:
             return
         assert self.host.nodes() == self.nodes
-        answer = self.host.read(self.start)
-        assert answer.records == [record for _, record in self.records[self.start :]]
-        assert (answer.log_start_offset, answer.log_end_offset) == (self.start, len(self.records))
+        end = len(self.records)
+        for offset in {0, self.start, end - 1, end} - {-1}:
+            answer = self.host.read(offset)
+            is_there = offset >= self.start
+            assert error_of(answer) is (E.NONE if is_there else E.OFFSET_OUT_OF_RANGE)
+            left = [record for _, record in self.records[offset:]] if is_there else []
+            assert (answer.records, answer.log_start_offset) == (left, self.start)
+            epoch = self.records[offset][0] if offset < end else -1
+            assert (answer.record_epoch, answer.log_end_offset) == (epoch, end)
         assert self.host.read_snapshot().records == self.snapshot
 
     def touch(self, session_id: int) -> bool:
@@ -192,9 +221,11 @@ class RegistryMachine(RuleBasedStateMachine):
         self.nodes = {p: node for p, node in self.nodes.items() if node[2] != session_id}
 
 
-def apply(nodes: dict[str, Any], operation: NodeChange, session_id: int) -> None:
-    """One operation, by ZooKeeper's documentation. Raises _Refused."""
+def apply(nodes: dict[str, Any], operation: NodeChange, session_id: int) -> int:
+    """One operation, by ZooKeeper's documentation; the node's version then. Raises _Refused."""
     path, node = operation.path, copy.copy(nodes.get(operation.path))
+    if not path.startswith("/"):
+        raise _Refused(E.BAD_ARGUMENTS)
     if path == CONTROLLER_EPOCH_PATH and operation.type in (T.DELETE, T.CREATE_EPHEMERAL):
         raise _Refused(E.BAD_ARGUMENTS)
     if operation.type in (T.CREATE, T.CREATE_EPHEMERAL):
@@ -202,7 +233,7 @@ def apply(nodes: dict[str, Any], operation: NodeChange, session_id: int) -> None
             raise _Refused(E.NODE_EXISTS)
         owner = session_id if operation.type is T.CREATE_EPHEMERAL else NO_SESSION
         nodes[path] = (operation.data, 0, owner)
-        return
+        return 0
     if node is None:
         raise _Refused(E.NO_NODE)
     if operation.version not in (-1, node[1]):
@@ -211,6 +242,7 @@ def apply(nodes: dict[str, Any], operation: NodeChange, session_id: int) -> None
         del nodes[path]
     elif operation.type is T.SET:
         nodes[path] = (operation.data, node[1] + 1, node[2])
+    return nodes[path][1] if path in nodes else -1
 
 
 RegistryMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-LINE_COLUMNS_MAX = 100
 MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 SHARED_MODULE_LINES_MIN = 40
@@ -51,13 +50,6 @@ def _statements(source: str) -> Iterator[ast.stmt]:
             for part in parts:
                 for name in ("body", "orelse", "finalbody"):
                     bodies.append(getattr(part, name, ()))
-
-
-def check_line_length(path: str, source: str) -> Iterator[Violation]:
-    """Lines of at most 100 columns."""
-    for number, line in enumerate(source.splitlines(), 1):
-        if len(line) > LINE_COLUMNS_MAX:
-            yield Violation("line-length", path, number, f"{len(line)} columns, at most 100")
 
 
 def check_module_length(path: str, source: str) -> Iterator[Violation]:
@@ -122,13 +114,6 @@ def check_sleeps(path: str, source: str) -> Iterator[Violation]:
         if called or imported:
             line = getattr(node, "lineno", 1)
             yield Violation("sleep", path, line, "wait for the event, not for a time")
-
-
-def check_prints(path: str, source: str) -> Iterator[Violation]:
-    """No `print` in product code: only command-line entry points talk to a terminal."""
-    for node in ast.walk(ast.parse(source)) if "print" in source else ():
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "print":
-            yield Violation("print", path, node.lineno, "only an entry point prints")
 
 
 def check_leftovers(path: str, source: str) -> Iterator[Violation]:

@@ -17,7 +17,7 @@ from broker_sim.cli.console import (
     read_properties,
 )
 from broker_sim.cli.main import main
-from broker_sim.cli.produce import _read_lines, partition_of
+from broker_sim.cli.produce import _read_lines
 from txnlog_kafka.wire.records import Record, encode_batch, parse_header
 
 SERVER = ["--bootstrap-server", "127.0.0.1:1", "--topic", "t"]
@@ -157,20 +157,3 @@ def test_lines_are_given_on_as_they_come_in():
     assert list(lines) == [[b"a"], [b"b"]]
     assert list(_read_lines(Chunks(b"a", b"b\r\n\nc", b"d"))) == [[b"ab", b""], [b"cd"]]
     assert list(_read_lines(Chunks())) == []
-
-
-# What `org.apache.kafka.common.utils.Utils.murmur2` gives, from Kafka's own UtilsTest.
-MURMUR2 = {
-    b"21": -973932308,
-    b"foobar": -790332482,
-    b"a-little-bit-long-string": -985981536,
-    b"a-little-bit-longer-string": -1486304829,
-    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
-    b"abc": 479470107,
-}
-
-
-def test_keys_go_to_the_partitions_that_kafka_gives_them():
-    for key, hashed in MURMUR2.items():
-        assert partition_of(key, 2**31) == hashed & 0x7FFFFFFF
-    assert {partition_of(b"", 1), partition_of(b"k", 1)} == {0}

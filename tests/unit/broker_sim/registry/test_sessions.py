@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from support.core.registry_build import K, RegistryHost, error_of
 
 from broker_sim.apis.registry_codes import (
@@ -19,11 +18,6 @@ from broker_sim.registry.journal import Journal
 from simulation.hosts.disk import SimDisk
 
 OK, EXPIRED = RegistryError.NONE, RegistryError.SESSION_EXPIRED
-
-
-@pytest.mark.parametrize(("asked_ms", "given_ms"), [(1, 1_000), (5_000, 5_000), (10_000, 9_000)])
-def test_a_timeout_is_negotiated_between_the_least_and_the_largest(asked_ms, given_ms):
-    assert RegistryHost().open(asked_ms).timeout_ms == given_ms
 
 
 def test_any_request_keeps_a_session_alive_and_silence_ends_it():
@@ -62,19 +56,6 @@ def test_a_closed_session_is_gone_at_once_with_its_timer():
     assert host.nodes() == {}
     assert host.timers == {}
     assert error_of(host.call(K.REGISTRY_CLOSE_SESSION, session_id=session_id)) is EXPIRED
-
-
-def test_after_a_restart_every_session_has_its_whole_timeout_again():
-    host = RegistryHost()
-    session_id = host.open(5_000).session_id
-    host.multi(session_id, NodeChange(OperationType.CREATE_EPHEMERAL, "/a"))
-    host.advance(4_999)
-    host = host.restarted()
-    host.advance(4_999)
-    assert set(host.nodes()) == {"/a"}
-    assert host.heartbeat(session_id) is OK
-    host.advance(5_000)
-    assert host.nodes() == {}
 
 
 def test_a_session_id_is_never_given_twice():

@@ -113,18 +113,6 @@ def test_of_clients_that_race_for_the_controller_one_wins_and_a_wait_tells_the_o
     assert others == {RegistryError.NODE_EXISTS}
 
 
-def test_a_wait_is_answered_by_what_another_connection_does(registry):
-    with RegistryConnection(registry.port) as waiting, RegistryConnection(registry.port) as other:
-        session_id = open_session(waiting)
-        with ThreadPoolExecutor(1) as pool:
-            answer = pool.submit(
-                waiting.ask, K.REGISTRY_WAIT, session_id=session_id, zxid_seen=0,
-                log_end_offset_seen=0, max_wait_ms=TIMEOUT_MS,
-            )  # fmt: skip
-            assert create(other, session_id, "/a", OperationType.CREATE) == 0
-            assert answer.result().zxid == 2
-
-
 def test_a_kafka_client_learns_what_is_answered_and_is_refused_anything_else(registry):
     with Connection(registry.port) as connection:
         request = APIS[ApiKey.API_VERSIONS].request(
