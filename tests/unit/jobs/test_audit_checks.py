@@ -171,13 +171,6 @@ def test_a_record_written_twice_is_a_duplicate() -> None:
     assert world.check() == {"duplicate": 1}
 
 
-def test_a_whole_batch_committed_twice_is_duplicates() -> None:
-    world = clean_world()
-    world.edit(lambda r: r.decision == ABORTED, decision=COMMITTED, delivered=True)
-    world.markers = [replace(m, committed=True) for m in world.markers]
-    assert world.check()["duplicate"] == 10
-
-
 def test_a_hole_is_a_lost_write_and_a_missing_tail_is_unseen() -> None:
     world = clean_world()
     world.rows = [r for r in world.rows if r.source not in {(0, 7), (1, 18), (1, 19)}]
@@ -329,20 +322,3 @@ def test_decide_takes_the_first_marker_of_the_producer_after_the_record() -> Non
     )
     assert decisions.tolist() == [ABORTED, COMMITTED, ABORTED, UNDECIDED, 3, UNDECIDED]
     assert index.tolist() == [0, 1, 0, -1, -1, -1]
-
-
-def test_a_third_of_a_million_clean_records_pass() -> None:
-    count = 336_776
-    offsets = np.arange(count, dtype=np.int64)
-    keys = binary([f"N{n % 4043}".encode() for n in range(count)])
-    zeros = np.zeros(count, dtype=np.int64)
-    source = audit.InputRecords(zeros, offsets, keys)
-    output = audit.OutputRecords(
-        zeros, offsets, keys, zeros, offsets, zeros, zeros, zeros + COMMITTED, offsets >= 0
-    )
-    empty = int64s([])
-    markers = audit.Markers(empty, empty, empty, empty, empty, np.array([], dtype=bool))
-    found = audit.check_all(
-        source, output, markers, group_offsets={0: count}, input_end_offsets={0: count}
-    )
-    assert found == []

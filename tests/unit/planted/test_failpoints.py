@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -134,94 +132,3 @@ def test_failpoints_come_into_the_connector_from_the_tests_alone(site, armed, th
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
     )
     assert ran.stdout == printed
-
-
-CHILD = """
-import sys, time
-from pathlib import Path
-sys.path[:0] = {roots!r}
-Path({ready!r}).touch()
-while not Path({go!r}).exists():
-    time.sleep(0.01)
-from planted import failpoints
-failpoints.reached("end_txn", "before", 0)
-Path({survived!r}).touch()
-"""
-
-FAKE_JVM = """
-import subprocess, sys, time
-from pathlib import Path
-Path("/proc/self/comm").write_text("java")
-others = [subprocess.Popen([{python!r}, "-c", "import time; time.sleep(60)"]),
-          subprocess.Popen([{python!r}, {child!r}])]
-written = Path({pids!r} + ".new")
-written.write_text(" ".join(str(p.pid) for p in others))
-written.rename({pids!r})
-time.sleep(60)
-"""
-
-
-def state_of(pid: int) -> str:
-    """The process's state letter, "gone" when there is none (or only its zombie)."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
-    except OSError:
-        return "gone"
-    return "gone" if state == "Z" else state
-
-
-@pytest.fixture
-def driver(tmp_path):
-    """A process named java with two Python children; one of them reaches a failpoint on demand."""
-    if not Path("/proc/self/comm").exists():
-        pytest.skip("needs /proc")
-    paths = {n: str(tmp_path / n) for n in ("ready", "go", "survived", "pids", "child.py")}
-    child = CHILD.format(roots=[str(REPOSITORY), str(REPOSITORY / "tests")], **paths)
-    Path(paths["child.py"]).write_text(child)
-    jvm_code = FAKE_JVM.format(python=sys.executable, child=paths["child.py"], pids=paths["pids"])
-    running = []
-
-    def start(action: str) -> tuple[list[int], Path]:
-        environment = os.environ | {
-            failpoints.ARMED_VARIABLE: f"end_txn:before:{action}",
-            failpoints.FIRED_VARIABLE: str(tmp_path / "fired"),
-        }
-        jvm = subprocess.Popen([sys.executable, "-c", jvm_code], env=environment)
-        running.append(jvm)
-        for name in ("pids", "ready"):
-            wait_until(Path(paths[name]).exists, f"{name} of the driver's children")
-        pids = [jvm.pid, *map(int, Path(paths["pids"]).read_text().split())]
-        Path(paths["go"]).touch()
-        return pids, Path(paths["survived"])
-
-    yield start
-    for jvm in running:
-        listed = Path(paths["pids"]).read_text().split()
-        for pid in [*map(int, listed), jvm.pid]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        jvm.wait()
-
-
-def test_kill_driver_ends_the_jvm_and_its_python_children(driver, tmp_path):
-    pids, survived = driver("kill-driver")
-    wait_until(lambda: all(state_of(p) == "gone" for p in pids), "the driver to be gone")
-    assert not survived.exists()
-    assert (tmp_path / "fired").read_text() == "end_txn:before:kill-driver\n"
-
-
-def test_stop_driver_stops_all_and_they_go_on_when_told(driver):
-    pids, survived = driver("stop-driver")
-    wait_until(lambda: all(state_of(p) == "T" for p in pids), "the driver to be stopped")
-    assert not survived.exists()
-    for pid in pids:
-        os.kill(pid, signal.SIGCONT)
-    wait_until(survived.exists, "the driver to go on")
-
-
-def test_kill_self_leaves_the_others_alone(driver):
-    pids, survived = driver("kill-self")
-    wait_until(lambda: state_of(pids[2]) == "gone", "the child to be gone")
-    assert not survived.exists()
-    assert state_of(pids[0]) != "gone"
-    assert state_of(pids[1]) != "gone"

@@ -7,7 +7,6 @@ from planted import failpoints
 from planted.failpoints import FailpointRaised, FaultInjectingClient
 from support.sockets.socket_broker import SocketBroker
 
-from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Milestone, Receive, Reply, Send
 from txnlog_kafka.wire.messages import APIS, ApiKey
 
@@ -36,35 +35,11 @@ def armed(monkeypatch, tmp_path):
     return lambda text: monkeypatch.setenv(failpoints.ARMED_VARIABLE, text)
 
 
-def test_drop_request_sends_nothing_and_is_unknown(broker, armed):
-    armed("end_txn:before:drop-request@3")
-    with FaultInjectingClient(broker.bootstrap_servers) as client:
-        (outcome,) = client.run(step_then_ask())
-        assert outcome.sent
-        assert not broker.headers
-        assert isinstance(client.run(step_then_ask())[0], Reply), "fires once"
-
-
-def test_drop_response_sends_and_is_unknown(broker, armed):
-    armed("end_txn:before:drop-response")
-    with FaultInjectingClient(broker.bootstrap_servers) as client:
-        (outcome,) = client.run(step_then_ask())
-    assert outcome.sent
-    assert broker.headers[-1].api_key == ApiKey.METADATA
-
-
 def test_raise_is_thrown_into_the_operation(broker, armed):
     armed("end_txn:before:raise")
     client = FaultInjectingClient(broker.bootstrap_servers)
     with client, pytest.raises(FailpointRaised, match="end_txn:before:raise"):
         client.run(step_then_ask())
-
-
-def test_another_batch_is_left_alone(broker, armed):
-    armed("end_txn:before:raise@4")
-    with FaultInjectingClient(broker.bootstrap_servers) as client:
-        assert isinstance(client.run(step_then_ask())[0], Reply)
-    assert failpoints.fired() == ()
 
 
 def send_then_receive():
@@ -90,13 +65,6 @@ def test_all_that_is_sent_before_the_next_answer_is_lost_and_nothing_after(
     assert [o.sent for o in lost] == [True, True]
     assert isinstance(last, Reply)
     assert [h.api_key for h in broker.headers].count(ApiKey.METADATA) == seen
-
-
-def test_a_client_that_injects_no_faults_passes_every_failpoint(broker, armed):
-    armed("end_txn:before:raise")
-    with Client(broker.bootstrap_servers) as client:
-        assert isinstance(client.run(step_then_ask())[0], Reply)
-    assert failpoints.fired() == ()
 
 
 def send_and_come_to_a_step_of_the_other_half():

@@ -9,10 +9,10 @@ import socket
 import pytest
 from support.brokers.certificates import LOCAL, Authority
 from support.sockets.few_attempts import client_of_few_attempts
-from support.sockets.secured_broker import SASL_VERSIONS, SecuredBroker
+from support.sockets.secured_broker import SecuredBroker
 from support.sockets.socket_broker import SocketBroker, answer_bytes
 
-from txnlog_kafka.errors import DeadlineExceeded, OptionError, SecurityRefused, TxnLogError
+from txnlog_kafka.errors import DeadlineExceeded, OptionError, SecurityRefused
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.host.security import read_security
 from txnlog_kafka.operations.cluster_view import ClusterView
@@ -95,37 +95,6 @@ def refused(address, security, kind=SecurityRefused, config=None):
     return str(caught.value)
 
 
-LOGINS = [
-    ("PLAIN", PLAIN_LOGIN),
-    ("SCRAM-SHA-256", SCRAM_LOGIN),
-    ("SCRAM-SHA-512", SCRAM_LOGIN),
-]
-
-
-@pytest.mark.parametrize("with_tls", [True, False])
-@pytest.mark.parametrize(("mechanism", "jaas"), LOGINS)
-def test_a_login_is_said_between_the_versions_and_the_first_request(
-    start, ca, mechanism, jaas, with_tls
-):
-    broker = start(mechanism, tls=with_tls)
-    security = sasl(mechanism, jaas, ca if with_tls else None)
-    with Client(broker.bootstrap_servers, security=security) as client:
-        assert isinstance(client.run(ask(call()))[0], Reply)
-        assert isinstance(client.run(ask(call()))[0], Reply)
-    rounds = 1 if mechanism == "PLAIN" else 2
-    said = ["API_VERSIONS", "SASL_HANDSHAKE", *["SASL_AUTHENTICATE"] * rounds]
-    assert broker.log == [*said, "METADATA", "METADATA"]
-    assert broker.connections == 1
-
-
-def test_a_name_with_a_comma_and_an_equals_sign_is_a_name(start):
-    broker = start("SCRAM-SHA-256", tls=False)
-    broker.users["a=b,c"] = SECRET
-    security = sasl("SCRAM-SHA-256", SCRAM_LOGIN.replace('"alice"', '"a=b,c"'))
-    with Client(broker.bootstrap_servers, security=security) as client:
-        assert isinstance(client.run(ask(call()))[0], Reply)
-
-
 def test_requests_larger_than_all_buffers_get_through_tls(start, ca):
     broker = start()
     serve, sizes = broker.react, []
@@ -146,67 +115,13 @@ def test_requests_larger_than_all_buffers_get_through_tls(start, ca):
     assert sizes == [8_000_000]
 
 
-def test_a_client_certificate_is_shown_to_a_broker_that_asks_for_one(start, ca, other_ca):
-    broker = start(client_ca=other_ca)
-    client = other_ca.sign()
-    security = trusting(
-        ca,
-        ssl_keystore_type="PEM",
-        ssl_keystore_key=client.encrypted_key_pem("k"),
-        ssl_keystore_certificate_chain=client.chain_pem,
-        ssl_key_password="k",
-    )
-    with Client(broker.bootstrap_servers, security=security) as connected:
-        assert isinstance(connected.run(ask(call()))[0], Reply)
-    # TLS 1.3 has the client believe that it is in until it reads.
-    text = refused(broker.bootstrap_servers, trusting(ca), TxnLogError)
-    assert "kafka.ssl.keystore.location" in text
-
-
 # ------------------------------------------------------------------ who is not let in
-
-
-def test_another_ca_is_one_line_at_once(start, other_ca):
-    text = refused(start().bootstrap_servers, trusting(other_ca))
-    assert "not signed by a CA that is trusted here: look at kafka.ssl.truststore" in text
-
-
-def test_an_expired_certificate_is_one_line_at_once(start, ca):
-    broker = start(signed=ca.sign(*LOCAL, days=-1))
-    text = refused(broker.bootstrap_servers, trusting(ca))
-    assert "has expired: renew it on the broker" in text
-    assert "kafka.ssl.truststore" in text
-
-
-def test_a_certificate_for_another_host_is_refused_unless_any_is_accepted(start, ca):
-    broker = start(signed=ca.sign("elsewhere.example"))
-    text = refused(broker.bootstrap_servers, trusting(ca))
-    assert "kafka.ssl.endpoint.identification.algorithm" in text
-    security = trusting(ca, ssl_endpoint_identification_algorithm="")
-    with Client(broker.bootstrap_servers, security=security) as client:
-        assert isinstance(client.run(ask(call()))[0], Reply)
-
-
-@pytest.mark.parametrize(("mechanism", "jaas"), LOGINS)
-def test_a_wrong_password_is_one_line_without_it(start, mechanism, jaas):
-    broker = start(mechanism, tls=False)
-    broker.users["alice"] = "another"
-    text = refused(broker.bootstrap_servers, sasl(mechanism, jaas))
-    assert f"the broker refused the login of user 'alice' by {mechanism}" in text
-    assert "look at the user's name and password in kafka.sasl.jaas.config" in text
 
 
 def test_a_broker_that_repeats_the_password_is_not_repeated(start):
     broker = start("PLAIN", tls=False)
     broker.say = f"no\n{SECRET} here"
     assert "no ... here" in refused(broker.bootstrap_servers, sasl("PLAIN", PLAIN_LOGIN))
-
-
-def test_a_mechanism_that_the_listener_has_not_is_named_with_those_it_has(start):
-    broker = start("SCRAM-SHA-512", "OAUTHBEARER", tls=False)
-    text = refused(broker.bootstrap_servers, sasl("PLAIN", PLAIN_LOGIN))
-    assert "kafka.sasl.mechanism=PLAIN is not enabled" in text
-    assert "OAUTHBEARER, SCRAM-SHA-512" in text
 
 
 def test_too_few_iterations_are_not_answered_with_a_proof(start):
@@ -216,22 +131,10 @@ def test_too_few_iterations_are_not_answered_with_a_proof(start):
     assert "fewer than 4096 SCRAM iterations" in text
 
 
-def test_a_listener_that_asks_for_no_login_is_one_line(start):
-    broker = start(tls=False, versions=SASL_VERSIONS)
-    text = refused(broker.bootstrap_servers, sasl("PLAIN", PLAIN_LOGIN))
-    assert "does not ask for SASL: set kafka.security.protocol to PLAINTEXT or SSL" in text
-
-
 def test_a_broker_too_old_for_a_login_in_frames_is_one_line(start):
     broker = start(tls=False)
     text = refused(broker.bootstrap_servers, sasl("PLAIN", PLAIN_LOGIN))
     assert "does not support SaslHandshake v1" in text
-
-
-def test_plain_text_to_a_tls_listener_names_the_option(start):
-    text = refused(start().bootstrap_servers, read_security({}), TxnLogError)
-    assert "TLS" in text
-    assert "set kafka.security.protocol to SSL or SASL_SSL" in text
 
 
 @contextlib.contextmanager
@@ -249,15 +152,18 @@ def listening(answer: bytes | None):
         yield broker
 
 
-def test_tls_to_a_listener_in_plain_text_names_the_option(ca):
-    with listening(b"") as broker:
-        text = refused(broker.bootstrap_servers, trusting(ca), DeadlineExceeded)
-        assert "closed the connection within the TLS handshake" in text
-        assert "look at kafka.security.protocol" in text
-    with listening(b"HTTP/1.1 400 Bad Request\r\n\r\n") as broker:
-        text = refused(broker.bootstrap_servers, trusting(ca))
-        assert "is not TLS" in text
-        assert "look at kafka.security.protocol" in text
+@pytest.mark.parametrize(
+    ("answer", "kind", "said"),
+    [
+        (b"", DeadlineExceeded, "closed the connection within the TLS handshake"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", SecurityRefused, "is not TLS"),
+    ],
+)
+def test_tls_to_a_listener_in_plain_text_names_the_option(ca, answer, kind, said):
+    with listening(answer) as broker:
+        text = refused(broker.bootstrap_servers, trusting(ca), kind)
+    assert said in text
+    assert "look at kafka.security.protocol" in text
 
 
 def test_a_listener_that_is_silent_in_the_handshake_is_given_up_in_time(ca):
@@ -323,30 +229,6 @@ def test_a_login_is_renewed_on_the_same_connection_before_it_ends(start):
             client.run(refresh_metadata(client.session, ()))
     once = ["API_VERSIONS", *login, "METADATA", "METADATA", *login, "METADATA", "METADATA"]
     assert broker.log[: len(once)] == once
-    assert broker.connections == 1
-
-
-def test_requests_on_their_way_are_answered_while_a_login_is_renewed(start):
-    broker, clock = start("PLAIN", tls=False), Clock()
-    broker.lifetime_ms = 60_000
-
-    def operation():
-        tickets = [(yield Send(call()))]
-        clock.now_s += 10
-        yield Receive(frozenset(tickets))
-        tickets = [(yield Send(call(timeout_ms=90_000)))]
-        clock.now_s += 52
-        tickets.append((yield Send(call(timeout_ms=90_000))))
-        first = yield Receive(frozenset({tickets[0]}))
-        second = yield Receive(frozenset({tickets[1]}))
-        return [first[1], second[1]]
-
-    with Client(
-        broker.bootstrap_servers, security=sasl("PLAIN", PLAIN_LOGIN), clock=clock
-    ) as client:
-        outcomes = client.run(operation())
-    assert [type(o) for o in outcomes] == [Reply, Reply]
-    assert broker.log.count("SASL_HANDSHAKE") == 2
     assert broker.connections == 1
 
 

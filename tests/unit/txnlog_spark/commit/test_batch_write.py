@@ -41,25 +41,6 @@ def values(cluster: CoreBroker, topic: str) -> list[str]:
     return [value.decode() for value in cluster.committed_values(topic, 0)]
 
 
-@pytest.mark.parametrize(("version", "skipped"), [(4, True), (5, True), (6, False), (9, False)])
-def test_a_version_at_or_below_the_committed_one_is_skipped(
-    cluster: CoreBroker, version: int, skipped: bool
-) -> None:
-    write(cluster, 5)
-    assert write(cluster, version).skipped == skipped
-    assert values(cluster, "out") == ["out.5"] + ([] if skipped else [f"out.{version}"])
-
-
-def test_one_version_is_written_once_to_each_target(cluster: CoreBroker) -> None:
-    """As in Delta Lake; rows that name their topics are a target of their own."""
-    for target in ("out", "other", None):
-        assert not write(cluster, 3, target).skipped
-        assert write(cluster, 3, target).skipped
-    assert values(cluster, "out") == ["out.3", "None.3"]
-    assert values(cluster, "other") == ["other.3"]
-    assert not write(cluster, 4, "other").skipped
-
-
 def test_a_write_needs_neither_a_checkpoint_nor_a_baseline(cluster: CoreBroker) -> None:
     write(cluster, 0)
     assert not cluster.files

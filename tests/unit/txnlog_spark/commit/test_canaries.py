@@ -6,7 +6,6 @@ The numbers are those of the planted bugs in `docs/internals/faults.md`.
 from __future__ import annotations
 
 import pytest
-from support.core.batch_layout import BASE_TIMESTAMP_AT
 from support.core.scripted_faults import ANSWER_LOST, LOST, refused
 from support.query.commit_plans import (
     build_plan,
@@ -17,13 +16,10 @@ from support.query.commit_plans import (
     with_baseline,
 )
 
-from txnlog_kafka.operations import batches, retry, transaction
-from txnlog_kafka.operations.retry import EndTxnResult
+from txnlog_kafka.operations import transaction
 from txnlog_kafka.wire.errors import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
-from txnlog_kafka.wire.records import refresh_crc
-from txnlog_spark.commit import attempt, micro_batch
-from txnlog_spark.commit.judgement import Decision
+from txnlog_spark.commit import micro_batch
 from txnlog_spark.commit.takeover import initialise
 from txnlog_spark.errors import CommitStateUnknown, TxnLogError
 
@@ -50,36 +46,6 @@ def test_without_a_planted_bug_the_checks_pass():
     check_run(1, (K.END_TXN, ANSWER_LOST), (K.PRODUCE, LOST))
 
 
-@pytest.mark.invariant(38)
-def test_22_skipping_from_memory_only_is_noticed(monkeypatch):
-    def forgetful(*_asked):
-        yield from ()
-
-    monkeypatch.setattr(micro_batch, "visible_progress", forgetful)
-    monkeypatch.setattr(micro_batch, "judge_for_certain", done)
-    monkeypatch.setattr(micro_batch, "confirm", forgetful)
-    with pytest.raises(AssertionError, match="doubled"):
-        check_run(2)
-
-
-def done(*_asked):
-    """A judgement that asks for nothing."""
-    yield from ()
-    return Decision.DO
-
-
-@pytest.mark.invariant(40)
-def test_23_taking_fenced_for_success_is_noticed(monkeypatch):
-    def careless(code, *, unknown_before):
-        if code == E.PRODUCER_FENCED:
-            return EndTxnResult.COMMITTED
-        return retry.decide_end_commit(code, unknown_before=unknown_before)
-
-    monkeypatch.setattr(transaction, "decide_end_commit", careless)
-    with pytest.raises(AssertionError, match="claimed, but not visible"):
-        check_run(2, (K.END_TXN, refused(E.PRODUCER_FENCED)))
-
-
 @pytest.mark.invariant(58)
 def test_aborting_after_end_txn_was_sent_is_noticed(monkeypatch):
     def forgetful(session, attempt, transaction_):
@@ -93,20 +59,6 @@ def test_aborting_after_end_txn_was_sent_is_noticed(monkeypatch):
     monkeypatch.setattr(micro_batch, "_commit", forgetful)
     with pytest.raises(AssertionError, match="abort after"):
         check_run(2, (K.END_TXN, ANSWER_LOST), (K.END_TXN, refused(E.INVALID_TXN_STATE)))
-
-
-@pytest.mark.invariant(36, 37)
-def test_25_progress_outside_the_transaction_is_noticed(monkeypatch):
-    def without_progress(session, transaction, groups, *, may_be_gone, **settings):
-        groups = {group: groups[group] for group in groups if group == may_be_gone}
-        return (
-            yield from original(session, transaction, groups, may_be_gone=may_be_gone, **settings)
-        )
-
-    original = attempt.commit_all_offsets
-    monkeypatch.setattr(attempt, "commit_all_offsets", without_progress)
-    with pytest.raises(AssertionError, match="progress and records must agree"):
-        check_run(2)
 
 
 def delayed_end_txn(cluster):
@@ -142,29 +94,3 @@ def test_26_going_on_in_the_epoch_of_an_unknown_outcome_is_noticed(monkeypatch):
     delayed_end_txn(cluster)
     seen = cluster.committed_values("out", 0)
     assert len(seen) == 3, "batch 1 is claimed: its rows were taken for those of batch 0"
-
-
-@pytest.mark.invariant(18)
-def test_28_resetting_sequences_is_noticed(monkeypatch):
-    def resetting(self, piece, header):
-        self._transaction.sequences.clear()
-        return original(self, piece, header)
-
-    original = batches.PartitionQueue._stamp
-    monkeypatch.setattr(batches.PartitionQueue, "_stamp", resetting)
-    with pytest.raises((AssertionError, TxnLogError)):
-        check_run(2)
-
-
-@pytest.mark.invariant(18)
-def test_29_building_a_retried_batch_again_is_noticed(monkeypatch):
-    def rebuilding(self, failed):
-        for batch in failed:
-            batch.data[BASE_TIMESTAMP_AT + 7] ^= 1
-            refresh_crc(batch.data, 0, len(batch.data))
-        original(self, failed)
-
-    original = batches.PartitionQueue.put_back
-    monkeypatch.setattr(batches.PartitionQueue, "put_back", rebuilding)
-    with pytest.raises(AssertionError, match="other bytes"):
-        check_run(2, (K.PRODUCE, LOST))

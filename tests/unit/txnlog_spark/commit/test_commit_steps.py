@@ -12,7 +12,6 @@ from support.query.commit_plans import (
     build_plan,
     check_wire_discipline,
     commit,
-    is_committed,
     nothing_is_written,
     put_begun,
     put_progress,
@@ -44,18 +43,6 @@ WRITES = {
 
 def writes(cluster):
     return [k for k in cluster.apis() if k in WRITES]
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_batch_becomes_visible_with_its_offsets_and_progress(version):
-    cluster = CoreBroker(version)
-    plan = build_plan()
-    outcome = commit(cluster, plan)
-    assert is_committed(cluster, plan)
-    assert not outcome.skipped
-    assert (outcome.produced_records, outcome.produced_partitions) == (5, 2)
-    assert outcome.transaction_version == version
-    check_wire_discipline(cluster)
 
 
 AT_ONCE = [K.TXN_OFFSET_COMMIT] * 2 + [K.OFFSET_FETCH] * 2
@@ -134,31 +121,6 @@ def test_every_failpoint_is_reached_once_and_in_order():
     assert sorted(afters) == sorted(STEPS)
 
 
-def test_stable_progress_is_read_before_anything_is_written_and_after_the_epoch_is_ours():
-    cluster = with_baseline()
-    commit(cluster, build_plan())
-    stable = [
-        i
-        for i, asked in enumerate(cluster.asked)
-        if asked.api_key == K.OFFSET_FETCH and asked.message.require_stable
-    ]
-    apis = cluster.apis()
-    assert apis.index(K.INIT_PRODUCER_ID) < min(stable) <= max(stable) < apis.index(K.PRODUCE)
-
-
-@pytest.mark.invariant(38)
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_committed_batch_that_comes_again_sends_no_produce(version):
-    cluster = CoreBroker(version)
-    plan = build_plan()
-    commit(cluster, plan)
-    cluster.asked.clear()
-    outcome = commit(cluster, plan)
-    assert outcome.skipped
-    assert not writes(cluster)
-    assert is_committed(cluster, plan)
-
-
 @pytest.mark.invariant(18)
 @pytest.mark.parametrize("version", [1, 2])
 def test_each_batch_is_written_with_an_epoch_that_nobody_had(version):
@@ -181,13 +143,6 @@ def test_an_empty_batch_still_advances_the_progress():
     outcome = commit(cluster, build_plan(staged=(), group_id=None))
     assert (outcome.produced_records, K.PRODUCE in cluster.apis()) == (0, False)
     assert cluster.offsets(PROGRESS_GROUP)[("in", 0)][0] == 1
-
-
-def test_a_batch_of_one_row_is_one_produce():
-    cluster = CoreBroker(2)
-    commit(cluster, build_plan(staged=(staged("out", 1, record_batch("only")),)))
-    assert cluster.apis().count(K.PRODUCE) == 1
-    assert cluster.committed_values("out", 1) == [b"only"]
 
 
 # ------------------------------------------------------------------ records and offsets together

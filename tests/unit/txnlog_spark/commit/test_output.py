@@ -96,15 +96,3 @@ def test_what_cannot_be_told_is_refused_and_named(
         moved_or_copied(at("/new", **changes), BEFORE, original_is_there=is_there)
     for words in [*named, "query q", "Nothing was written"]:
         assert words in str(caught.value)
-
-
-def test_each_advice_of_a_refusal_leads_to_a_row_of_the_table_that_goes_on() -> None:
-    """What is refused, and what is advised for it, carried out."""
-    # Still there, same id. A copy: an id of its own.
-    assert moved_or_copied(at("/new", **OTHER_ID), BEFORE, original_is_there=True).copy
-    # Still there, same id. Moved: remove the original.
-    assert moved_or_copied(at("/new"), BEFORE, original_is_there=False) == at("/new")
-    # Gone, something changed. Moved: once as it was before; changed after the next batch.
-    moved = moved_or_copied(at("/new"), BEFORE, original_is_there=False)
-    changed = at("/new", **OTHER_ID, **OTHER_TOPIC)
-    assert moved_or_copied(changed, moved, original_is_there=False) == changed

@@ -105,14 +105,6 @@ def job() -> Job:
     return made
 
 
-def test_a_moved_checkpoint_goes_on_where_it_was(job: Job) -> None:
-    job.copy("/cp", "/new")
-    job.delete("/cp")
-    assert job.commit("/new", 1, "run-2", group_id="g").skipped
-    assert not job.commit("/new", 2, "run-2", group_id="g").skipped
-    assert job.rows == ["/cp.0", "/cp.1", "/new.2"]
-
-
 def test_a_copy_with_an_id_of_its_own_neither_reads_nor_fences_the_original(job: Job) -> None:
     """Its batch 1 is written: the original's is another output's."""
     job.copy("/cp", "/copy")
@@ -123,18 +115,6 @@ def test_a_copy_with_an_id_of_its_own_neither_reads_nor_fences_the_original(job:
     assert job.cluster.transaction("txnlog-g").producer_epoch == before
     assert not job.commit("/cp", 2, group_id="g").skipped
     assert job.rows == ["/cp.0", "/cp.1", "/copy.1", "/copy.2", "/cp.2"]
-
-
-def test_each_advice_for_a_checkpoint_that_cannot_be_told_helps(job: Job) -> None:
-    job.copy("/cp", "/new")
-    asked = len(job.cluster.requests(K.INIT_PRODUCER_ID))
-    with pytest.raises(CheckpointCopied, match=r"a kafka\.group\.id of its own"):
-        job.commit("/new", 2, "run-2", group_id="g")
-    assert len(job.cluster.requests(K.INIT_PRODUCER_ID)) == asked
-    job.copy("/new", "/second")
-    assert not job.commit("/second", 2, "run-2", group_id="second").skipped
-    job.delete("/cp")  # "If it was moved, remove"
-    assert not job.commit("/new", 2, "run-2", group_id="g").skipped
 
 
 OWN_GROUP = {"group_id": "mine"}
@@ -174,21 +154,6 @@ def test_the_advice_for_a_copy_at_the_same_place_helps(job: Job) -> None:
     assert "delete the folder /cp/txnlog and /cp/offsets/2 (with its .crc) of" in str(caught.value)
     job.delete("/cp/txnlog")
     assert not job.commit("/cp", 2, "run-3", **OWN_GROUP).skipped
-
-
-def test_a_query_that_changes_its_group_keeps_its_progress_where_it_is(job: Job) -> None:
-    assert job.commit("/cp", 1, "run-2", group_id="another").skipped
-    assert not job.commit("/cp", 2, "run-2", group_id="another").skipped
-    assert job.cluster.offsets("g.progress.q")["in", 0][0] == 3
-    assert job.cluster.offsets("another") == {("in", 0): (3, "")}
-
-
-def test_sinks_of_one_query_do_not_see_each_other(job: Job) -> None:
-    for name in ("a", "b"):
-        assert not job.commit("/cp", 1, "run-2", group_id="g", sink_name=name).skipped
-    assert job.commit("/cp", 1, "run-2", group_id="g", sink_name="b").skipped
-    assert not job.commit("/cp", 2, group_id="g").skipped
-    assert {"/cp/txnlog/attempt.json", "/cp/txnlog/sinks/a/attempt.json"} <= set(job.cluster.files)
 
 
 @pytest.mark.invariant(57)

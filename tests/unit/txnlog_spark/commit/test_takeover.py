@@ -68,29 +68,6 @@ def test_a_driver_that_finds_the_batch_committed_fences_nobody(version: int) -> 
     assert not cluster.run(healthy).skipped
 
 
-@pytest.mark.invariant(61)
-def test_a_batch_that_is_refused_fences_nobody_either() -> None:
-    cluster = with_progress(8, source_digest="other")
-    with pytest.raises(BatchReplanned):
-        commit(cluster, build_plan(7))
-    assert K.INIT_PRODUCER_ID not in cluster.apis()
-
-
-def test_an_open_transaction_of_another_driver_does_not_hold_up_a_skip() -> None:
-    cluster = CoreBroker(2)
-    commit(cluster, build_plan(0))
-    unstable = refused(E.UNSTABLE_OFFSET_COMMIT)
-    handle = cluster.handle
-
-    def answer(asked: Asked) -> Any:
-        if getattr(asked.message, "require_stable", False):
-            cluster.script(K.OFFSET_FETCH, unstable)
-        return handle(asked)
-
-    cluster.handle = answer  # type: ignore[method-assign]
-    assert commit(cluster, build_plan(0)).skipped
-
-
 @pytest.mark.invariant(41)
 def test_a_commit_whose_markers_are_late_is_waited_for_and_not_missed() -> None:
     """Batch 1 is committed, and only the stable OffsetFetch after InitProducerId shows it."""
@@ -412,12 +389,6 @@ def test_a_batch_longer_than_the_timeout_says_so_and_is_not_tried_again(version:
     assert "kafka.transaction.timeout.ms=60000" in text
     assert "transaction.max.timeout.ms, 900000 here" in text
     assert cluster.apis().count(K.INIT_PRODUCER_ID) == 1, "not tried again"
-
-
-def test_a_fence_before_the_timeout_is_a_fence() -> None:
-    cluster = CoreBroker(2)
-    cluster.script(K.PRODUCE, refused(E.INVALID_PRODUCER_EPOCH))
-    assert commit(cluster, build_plan()).attempts == 2
 
 
 @pytest.mark.parametrize("records", [0, 1, 3])

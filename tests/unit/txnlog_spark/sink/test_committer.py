@@ -150,33 +150,6 @@ def test_an_outcome_that_stays_unknown_says_where_to_look_before_writing_again(
     assert "Restart the query" not in str(caught.value)
 
 
-def test_an_id_that_was_left_is_fenced_whatever_crashed_and_by_each_later_run(
-    cluster: CoreBroker, tmp_path: Path
-) -> None:
-    query = Stream(tmp_path)
-    query.commit(0, "run-1")
-    options = {"kafka.bootstrap.servers": "h:1", "topic": "out", "kafka.group.id": "g"}
-    named = options | {"checkpointLocation": str(tmp_path), "kafka.transactional.id": "other"}
-    query.settings = read_sink_settings(named, streaming=True)
-    handle = cluster.handle
-
-    def dies(asked):
-        found = handle(asked)
-        if getattr(asked.message, "transactional_id", None) == "other":
-            raise RuntimeError("the driver dies here")
-        return found
-
-    cluster.handle = dies  # type: ignore[method-assign]
-    with pytest.raises(RuntimeError, match="dies here"):
-        query.commit(1, "run-2")
-    cluster.handle = handle  # type: ignore[method-assign]
-    for batch_id, run_id in enumerate(("run-3", "run-4"), 1):
-        cluster.asked.clear()
-        query.commit(batch_id, run_id)
-        fenced = [r.transactional_id for r in cluster.requests(K.INIT_PRODUCER_ID)]
-        assert fenced[:2] == ["other", "txnlog-g"]
-
-
 @pytest.mark.invariant(35, 57)
 @pytest.mark.parametrize("run_id", ["run-1", "run-2"])
 @pytest.mark.parametrize(

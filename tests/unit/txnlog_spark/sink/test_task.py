@@ -84,29 +84,6 @@ def encode(
     return found, encoder
 
 
-def test_a_key_lands_where_kafkas_own_partitioner_puts_it(tmp_path: Path) -> None:
-    keys = [f"key-{i}".encode() for i in range(50)]
-    found, encoder = encode(tmp_path, {"key": keys, "value": [str(i) for i in range(50)]})
-    for (_, partition), records in found.items():
-        for record in records:
-            assert (murmur2(record.key) & 0x7FFFFFFF) % 4 == partition
-    assert sum(map(len, found.values())) == encoder.record_count == 50
-    assert encoder.partition_counts == {"out": 4}
-
-
-def test_rows_of_one_partition_keep_their_order(tmp_path: Path) -> None:
-    values = [str(i) for i in range(30)]
-    found, _ = encode(tmp_path, {"key": [b"same"] * 30, "value": values})
-    (records,) = found.values()
-    assert [r.value.decode() for r in records if r.value is not None] == values
-
-
-def test_rows_without_a_key_stick_to_one_partition_of_a_block(tmp_path: Path) -> None:
-    found, _ = encode(tmp_path, {"value": ["a", "b", None]})
-    assert [len(records) for records in found.values()] == [3]
-    assert list(found) == [("out", 1)]
-
-
 def test_the_columns_topic_and_partition_decide_where_they_are_set(tmp_path: Path) -> None:
     columns = {
         "topic": ["out", "other", "out", "other"],
@@ -145,12 +122,6 @@ def test_a_time_before_1970_is_refused_since_kafka_has_no_such_timestamp(tmp_pat
     with pytest.raises(OptionError, match="is -1 ms after 1970") as caught:
         encode(tmp_path, {"value": ["a", "b"], "at": [5_000, -1]}, timestampColumn="at")
     assert caught.value.name == "timestampColumn"
-
-
-def test_many_small_arrow_batches_become_one_record_batch(tmp_path: Path) -> None:
-    found, encoder = encode(tmp_path, {"key": [b"k"], "value": ["v"]}, batches=100)
-    assert encoder.record_count == 100
-    assert [len(records) for records in found.values()] == [100]
 
 
 @pytest.mark.parametrize("limit", [1, 50, 1000])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.query.source_cluster import ALL, P0, P1, Cluster, at, noted, reader, stand_in, taken
+from support.query.source_cluster import ALL, P0, P1, Cluster, at, noted, reader, stand_in
 
 from txnlog_spark.errors import WrongCluster
 from txnlog_spark.offsets import SourceNote, plain_offset, source_note_of
@@ -60,15 +60,6 @@ def test_offsets_of_another_cluster_are_refused_before_anything_is_read(cluster:
     for ask in asked:
         with pytest.raises(WrongCluster, match=r"'A'.*'B'.*Nothing was read.*new checkpoint"):
             ask()
-
-
-def test_offsets_without_a_note_are_gone_on_from_and_noted(cluster: Cluster) -> None:
-    cluster.cluster_id = "A"
-    source = reader()
-    assert taken(source, at(60, 20), at(100, 50)) == {P0: (60, 100), P1: (20, 50)}
-    end = source.latestOffset(at(100, 50), ALL)
-    assert end == noted(at(100, 50), "A")
-    assert text(source.latestOffset(end, ALL)) == text(end)
 
 
 def test_a_cluster_that_tells_no_id_is_believed(cluster: Cluster) -> None:

@@ -26,7 +26,6 @@ from txnlog_spark.source.planning import (
     may_hide_a_lost_batch,
     plan_ranges,
     plan_tasks,
-    split_ranges,
 )
 from txnlog_spark.source.positions import (
     Bounds,
@@ -69,30 +68,6 @@ def test_a_partition_without_a_start_is_not_limited_away() -> None:
 def test_ranges_leave_out_what_is_empty_and_what_has_no_start() -> None:
     ranges = plan_ranges({P0: 5, P1: 7}, {P0: 9, P1: 7, P2: 4})
     assert ranges == [OffsetRange(P0, 5, 9)]
-
-
-RANGES = st.lists(st.tuples(st.integers(0, 100), st.integers(0, 400)), min_size=1, max_size=5).map(
-    lambda pairs: [OffsetRange(TopicPartition("t", i), s, s + n) for i, (s, n) in enumerate(pairs)]
-)
-
-
-@given(RANGES, st.none() | st.integers(1, 40), st.none() | st.integers(1, 100))
-def test_a_split_covers_exactly_in_order_and_keeps_its_bounds(
-    ranges: list[OffsetRange], min_partitions: int | None, max_records: int | None
-) -> None:
-    pieces = split_ranges(
-        ranges, min_partitions=min_partitions, max_records_per_partition=max_records
-    )
-    for whole in ranges:
-        mine = [p for p in pieces if p.topic_partition == whole.topic_partition]
-        offsets = [o for p in mine for o in range(p.start_offset, p.end_offset)]
-        assert offsets == list(range(whole.start_offset, whole.end_offset))
-    assert all(piece.offset_count > 0 for piece in pieces)
-    if max_records is not None:
-        assert all(piece.offset_count <= max_records for piece in pieces)
-    if min_partitions is not None:
-        total = sum(r.offset_count for r in ranges)
-        assert len(pieces) >= min(min_partitions, total)
 
 
 MANY = st.lists(st.tuples(st.integers(0, 100), st.integers(0, 120_000)), max_size=30).map(

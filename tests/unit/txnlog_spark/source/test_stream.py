@@ -103,12 +103,6 @@ def test_a_moving_start_is_logged_as_the_end_of_an_empty_first_batch(cluster: Cl
     assert source.latestOffset(start, ALL) == at(130, 50)
 
 
-def test_a_replayed_first_batch_of_a_moving_start_is_empty_again(cluster: Cluster) -> None:
-    source = reader(startingOffsets="latest")
-    later_start = source.initialOffset()
-    assert source.partitions(later_start, at(60, 40)) == []
-
-
 def test_a_first_batch_from_the_earliest_is_replayed_whole(cluster: Cluster) -> None:
     source = reader()
     assert taken(source, source.initialOffset(), at(60, 40)) == {P0: (0, 60), P1: (0, 40)}
@@ -197,21 +191,6 @@ def test_a_start_from_the_group_is_an_empty_batch_that_says_what_was_committed(
     assert source.partitions(start, first) == []
 
 
-@pytest.mark.parametrize("available_now", [False, True])
-def test_after_a_start_from_the_group_offsets_are_plain_and_not_held_at_the_group(
-    cluster: Cluster, available_now: bool
-) -> None:
-    cluster.committed = {P0: 70, P1: 20}
-    source = from_committed()
-    if available_now:
-        source.prepareForTriggerAvailableNow()
-    first = as_spark_logs(source.latestOffset(source.initialOffset(), ALL))
-    cluster.committed = {P0: 80, P1: 20}
-    second = source.latestOffset(first, ALL)
-    assert second == at(100, 50)
-    assert taken(source, first, second) == {P0: (70, 100), P1: (20, 50)}
-
-
 def test_a_replayed_start_from_the_group_stays_empty_and_is_gone_on_from(cluster: Cluster) -> None:
     cluster.committed = {P0: 70, P1: 20}
     source = from_committed()
@@ -221,14 +200,6 @@ def test_a_replayed_start_from_the_group_stays_empty_and_is_gone_on_from(cluster
         replay = from_committed()
         assert replay.partitions(replay.initialOffset(), first) == []
         assert replay.latestOffset(first, ALL) == at(100, 50)
-
-
-def test_a_committed_batch_after_a_start_from_the_group_is_found_again(cluster: Cluster) -> None:
-    cluster.committed = {P0: 70, P1: 20}
-    source = from_committed()
-    first = as_spark_logs(source.latestOffset(source.initialOffset(), ALL))
-    cluster.committed = {P0: 85, P1: 20}
-    assert from_committed().latestOffset(first, ALL) == at(85, 20)
 
 
 def test_a_committed_position_behind_the_stable_offset_is_kept_and_waits(cluster: Cluster) -> None:
