@@ -17,7 +17,7 @@ from support.query.commit_plans import (
 )
 
 from txnlog_kafka.operations import transaction
-from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_spark.commit import micro_batch
 from txnlog_spark.commit.takeover import initialise
