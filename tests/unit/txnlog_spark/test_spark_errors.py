@@ -125,12 +125,6 @@ def test_a_fault_of_ours_keeps_its_frames():
     assert "in check" in shown(caught.value)
 
 
-def test_a_block_that_ends_well_gives_its_value():
-    with readable_errors():
-        value = 3
-    assert value == 3
-
-
 def test_an_option_without_a_value_is_shown_by_its_name_alone():
     error = OptionError("subscribe", None, "set it")
     assert error.text == "[TXNLOG_OPTION] option subscribe: set it"

@@ -59,12 +59,6 @@ def test_a_call_is_answered_at_the_newest_common_version(broker):
     assert reply.message.cluster_id == "c"
 
 
-def test_a_cap_lowers_the_version(broker):
-    with Client(broker.bootstrap_servers) as client:
-        (reply,) = client.run(ask(metadata_call(version_max=4)))
-    assert reply.version == 4
-
-
 def test_an_old_broker_is_asked_at_its_own_versions():
     old = VERSIONS | {ApiKey.API_VERSIONS: (0, 1), ApiKey.METADATA: (0, 5)}
     with SocketBroker(versions=old) as broker:
@@ -150,14 +144,6 @@ def test_silence_ends_at_the_deadline_and_the_outcome_is_unknown(broker):
         outcomes = client.run(ask(metadata_call(200), metadata_call(5_000)))
     assert [o.sent for o in outcomes] == [True, True]
     assert "in time" in outcomes[0].reason
-
-
-def test_a_closed_connection_is_unknown_for_all_that_was_sent_on_it(broker):
-    broker.react = lambda _header, _message: "close"
-    with Client(broker.bootstrap_servers) as client:
-        outcomes = client.run(ask(metadata_call(), metadata_call()))
-    assert all(isinstance(o, Unanswered) for o in outcomes)
-    assert outcomes[0].sent
 
 
 def test_what_was_answered_before_the_connection_broke_keeps_its_answer(broker):
@@ -349,18 +335,12 @@ def test_of_several_outcomes_the_one_that_was_asked_for_first_is_received_first(
     assert broker.connections == 1
 
 
-def test_a_request_that_could_not_be_sent_has_an_outcome_like_any_other():
-    (port,) = free_ports(1)
-    with Client(f"127.0.0.1:{port}") as client:
-        outcomes = client.run(send_and_receive(metadata_call(), metadata_call()))
-    assert [o.sent for o in outcomes] == [False, False]
-
-
 def test_a_broken_connection_is_an_outcome_for_every_request_on_it(broker):
     broker.react = lambda _header, _message: "close"
     with Client(broker.bootstrap_servers) as client:
         outcomes = client.run(send_and_receive(*[metadata_call()] * 3))
     assert all(isinstance(o, Unanswered) for o in outcomes)
+    assert outcomes[0].sent
 
 
 def test_an_outcome_is_received_once(broker):

@@ -81,18 +81,22 @@ def error_at(address: str, request_timeout_ms: int = 30_000) -> TxnLogError:
     return caught.value
 
 
-def test_a_tls_alert_is_told_at_once_and_in_one_line():
-    with listener(says(TLS_ALERT)) as address:
+@pytest.mark.parametrize(
+    ("answer", "kind", "said"),
+    [
+        (
+            TLS_ALERT,
+            SecurityRefused,
+            "requires TLS: set kafka.security.protocol to SSL or SASL_SSL",
+        ),
+        (BAD_REQUEST, RemoteProtocolError, "this is a web server, not a Kafka broker"),
+    ],
+)
+def test_what_is_no_broker_without_tls_is_told_at_once(answer, kind, said):
+    with listener(says(answer)) as address:
         error = error_at(address)
-    assert isinstance(error, SecurityRefused)
-    assert "requires TLS: set kafka.security.protocol to SSL or SASL_SSL" in str(error)
-
-
-def test_a_web_server_is_told_at_once():
-    with listener(says(BAD_REQUEST)) as address:
-        error = error_at(address)
-    assert isinstance(error, RemoteProtocolError)
-    assert "this is a web server, not a Kafka broker" in str(error)
+    assert isinstance(error, kind)
+    assert said in str(error)
 
 
 @pytest.mark.parametrize("serve", [resets, closes, speaks_tls])

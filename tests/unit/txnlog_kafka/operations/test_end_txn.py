@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.core.core_broker import TIMEOUTS_CHECKED_MS
-from support.core.scripted_faults import ANSWER_LOST, LOST, NOT_SENT, refused
+from support.core.scripted_faults import ANSWER_LOST, LOST, refused
 from support.query.commit_plans import (
     build_plan,
     check_wire_discipline,
@@ -13,7 +13,7 @@ from support.query.commit_plans import (
     with_baseline,
 )
 
-from txnlog_kafka.errors import AbortableError, CommitStateUnknown, DeadlineExceeded, ProducerFenced
+from txnlog_kafka.errors import AbortableError, CommitStateUnknown, ProducerFenced
 from txnlog_kafka.operations.retry import (
     ACTIONS,
     Action,
@@ -73,13 +73,6 @@ def test_a_lost_answer_is_asked_for_again_without_abort_or_second_transaction(ve
     assert outcome.produced_records == 5
 
 
-def test_a_commit_that_never_left_is_no_unknown_outcome():
-    cluster = with_baseline(2)
-    cluster.always[K.END_TXN] = NOT_SENT
-    with pytest.raises(DeadlineExceeded):
-        commit(cluster, build_plan())
-
-
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("first", [LOST, ANSWER_LOST], ids=["lost", "answer"])
 def test_fenced_after_an_unknown_outcome_stays_unknown(version, first):
@@ -93,23 +86,6 @@ def test_fenced_after_an_unknown_outcome_stays_unknown(version, first):
     assert (caught.value.transactional_id, caught.value.batch_id) == ("t", 0)
     check_wire_discipline(cluster)
     assert is_committed(cluster, plan) == first.applied
-
-
-@pytest.mark.invariant(58)
-@pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("fault", [LOST, ANSWER_LOST], ids=["lost", "answer"])
-def test_an_unknown_outcome_is_resolved_by_a_new_epoch_and_the_stable_progress(version, fault):
-    cluster = with_baseline(version)
-    plan = build_plan()
-    cluster.always[K.END_TXN] = fault
-    with pytest.raises(CommitStateUnknown):
-        commit(cluster, plan)
-    cluster.always.clear()
-    cluster.asked.clear()
-    outcome = commit(cluster, plan)
-    assert outcome.skipped == fault.applied
-    assert (K.PRODUCE in cluster.apis()) == (not fault.applied)
-    assert is_committed(cluster, plan)
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -130,36 +106,6 @@ def test_the_coordinator_timing_out_the_transaction_is_fenced_and_redone_by_the_
     cluster.on_reached = lambda _step, _when: None
     assert not commit(cluster, plan).skipped
     assert is_committed(cluster, plan)
-
-
-@pytest.mark.invariant(39)
-@pytest.mark.parametrize(
-    "step", ["judge", "add_partitions", "produce", "produce.first", "txn_offset_commit", "end_txn"]
-)
-@pytest.mark.parametrize("version", [1, 2])
-def test_of_two_drivers_exactly_one_commits_the_batch(version, step):
-    """docs/internals/faults.md B44: the second takes over while the first stands at a step."""
-    cluster = with_baseline(version)
-    plan = build_plan()
-    when = "after" if step.startswith("produce.") else "before"
-
-    def take_over(at, phase):
-        if (at, phase) == (step, when):
-            cluster.on_reached = lambda _step, _when: None
-            assert not commit(cluster, plan).skipped
-
-    cluster.on_reached = take_over
-    try:
-        outcome = commit(cluster, plan)
-    except ProducerFenced:
-        outcome = None
-    if step == "judge":
-        assert outcome is not None
-        assert outcome.skipped
-    else:
-        assert outcome is None
-    assert is_committed(cluster, plan)
-    check_wire_discipline(cluster)
 
 
 EXPIRES_SOON = {

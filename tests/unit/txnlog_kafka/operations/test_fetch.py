@@ -164,22 +164,43 @@ def test_a_torn_last_batch_is_fetched_again():
     assert answers.asked[1].message.topics[0].partitions[0].fetch_offset == 2
 
 
-def test_bytes_without_one_whole_batch_are_refused():
-    answers = Answers(fetched(batch(0)[:-1]))
-    with pytest.raises(RemoteProtocolError, match="without one whole"):
+def with_magic_3() -> bytes:
+    data = bytearray(batch(0))
+    data[16] = 3
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "said"),
+    [
+        pytest.param(
+            fetched(batch(0)[:-1]), RemoteProtocolError, "without one whole", id="half a batch"
+        ),
+        pytest.param(
+            fetched(code=E.CORRUPT_MESSAGE),
+            CorruptData,
+            "log is damaged",
+            id="corrupt at the broker",
+        ),
+        pytest.param(fetched(with_magic_3()), CorruptData, "magic 3", id="no such header"),
+        pytest.param(
+            fetched(code=E.TOPIC_AUTHORIZATION_FAILED),
+            FatalError,
+            "TOPIC_AUTHORIZATION_FAILED",
+            id="not authorized",
+        ),
+        pytest.param(
+            fetched(batch(0), partition=9),
+            RemoteProtocolError,
+            "has 1 partitions",
+            id="another partition",
+        ),
+    ],
+)
+def test_an_answer_that_cannot_be_used_is_a_clear_error(answer, kind, said):
+    answers = Answers(answer)
+    with pytest.raises(kind, match=said):
         answers.run(fetch_next(answers.session, cursor()))
-
-
-def test_empty_answers_are_waited_out():
-    answers = Answers(fetched(), fetched(), fetched(batch(0)))
-    assert answers.run(fetch_next(answers.session, cursor())).next_offset == 2
-
-
-def test_an_empty_answer_looks_the_leader_up_again():
-    """Who has led may answer as a follower that hears of nothing any more (KIP-392)."""
-    answers = Answers(fetched(), fetched(batch(0)))
-    answers.run(fetch_next(answers.session, cursor()))
-    assert answers.cluster.apis().count(K.METADATA) == 2
 
 
 def test_an_end_beyond_the_readable_end_is_a_deadline_that_names_it():
@@ -225,31 +246,27 @@ def test_a_log_that_ended_inside_the_range_and_has_grown_since_is_only_slow():
 @pytest.mark.parametrize(
     "outcome",
     [
+        fetched(),
         fetched(code=E.NOT_LEADER_OR_FOLLOWER),
         fetched(code=E.UNKNOWN_LEADER_EPOCH),
         fetched(code=E.KAFKA_STORAGE_ERROR),
         Unanswered("gone", sent=True),
     ],
-    ids=["leader", "epoch", "storage", "unanswered"],
+    ids=["nothing, as of a follower that hears of nothing", "leader", "epoch", "storage", "none"],
 )
 def test_a_passing_failure_looks_the_leader_up_again(outcome):
     answers = Answers(outcome, fetched(batch(0)))
-    answers.run(fetch_next(answers.session, cursor()))
+    assert answers.run(fetch_next(answers.session, cursor())).next_offset == 2
     assert answers.cluster.apis().count(K.METADATA) == 2
 
 
-def test_an_offset_below_the_log_start_is_data_loss_with_the_range():
-    answers = Answers(fetched(code=E.OFFSET_OUT_OF_RANGE), listed(40), listed(100))
+@pytest.mark.parametrize(("start", "low", "high"), [(3, 40, 100), (50, 0, 10)])
+def test_an_offset_outside_the_log_is_data_loss_with_the_range(start, low, high):
+    answers = Answers(fetched(code=E.OFFSET_OUT_OF_RANGE), listed(low), listed(high))
     with pytest.raises(OffsetOutOfRange, match="failOnDataLoss") as caught:
-        answers.run(fetch_next(answers.session, cursor(3)))
+        answers.run(fetch_next(answers.session, cursor(start)))
     error = caught.value
-    assert (error.log_start_offset, error.log_end_offset, error.start_offset) == (40, 100, 3)
-
-
-def test_an_offset_beyond_the_end_is_data_loss_too():
-    answers = Answers(fetched(code=E.OFFSET_OUT_OF_RANGE), listed(0), listed(10))
-    with pytest.raises(OffsetOutOfRange):
-        answers.run(fetch_next(answers.session, cursor(50)))
+    assert (error.log_start_offset, error.log_end_offset, error.start_offset) == (low, high, start)
 
 
 def test_an_offset_that_is_in_range_after_all_is_asked_again():
@@ -258,20 +275,6 @@ def test_an_offset_that_is_in_range_after_all_is_asked_again():
         fetched(code=E.OFFSET_OUT_OF_RANGE), listed(0), listed(100), fetched(batch(3))
     )
     assert answers.run(fetch_next(answers.session, cursor(3))).next_offset == 5
-
-
-def test_a_corrupt_batch_at_the_broker_is_a_clear_error():
-    answers = Answers(fetched(code=E.CORRUPT_MESSAGE))
-    with pytest.raises(CorruptData, match="log is damaged"):
-        answers.run(fetch_next(answers.session, cursor()))
-
-
-def test_a_batch_header_that_cannot_be_is_corrupt():
-    data = bytearray(batch(0))
-    data[16] = 3
-    answers = Answers(fetched(bytes(data)))
-    with pytest.raises(CorruptData, match="magic 3"):
-        answers.run(fetch_next(answers.session, cursor()))
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -293,18 +296,6 @@ def test_records_of_an_old_message_format_are_named_and_not_taken_for_damage(
         assert "format('kafka')" in text
         assert "startingOffsets" in text
         assert "damaged" not in text
-
-
-def test_a_refusal_is_final():
-    answers = Answers(fetched(code=E.TOPIC_AUTHORIZATION_FAILED))
-    with pytest.raises(FatalError):
-        answers.run(fetch_next(answers.session, cursor()))
-
-
-def test_an_answer_for_another_partition_is_refused():
-    answers = Answers(fetched(batch(0), partition=9))
-    with pytest.raises(RemoteProtocolError):
-        answers.run(fetch_next(answers.session, cursor()))
 
 
 def test_topic_ids_are_used_where_they_are_known():

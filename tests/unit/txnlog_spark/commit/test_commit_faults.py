@@ -19,10 +19,8 @@ from support.core.scripted_faults import (
 )
 from support.query.commit_plans import (
     build_plan,
-    changed,
     check_wire_discipline,
     commit,
-    commit_recorded,
     is_committed,
     restart_until_done,
     with_baseline,
@@ -272,54 +270,6 @@ def test_a_final_refusal_stops_at_once(version, api_key, code, kind):
     assert result.code == code
     assert cluster.apis().count(api_key) <= 2
     check_redo(cluster, plan)
-
-
-@pytest.mark.invariant(39)
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_fenced_driver_ends_nothing_of_the_one_that_fenced_it(version):
-    cluster = with_baseline(version)
-    plan = build_plan()
-    rival = commit_recorded(cluster.session(), changed(plan, run_id="rival"))
-
-    def take_over(step, _when):
-        if step == "txn_offset_commit":
-            cluster.on_reached = lambda _step, _when: None
-            cluster.run_until(rival, "end_txn")
-
-    cluster.on_reached = take_over
-    assert isinstance(run(cluster, plan), ProducerFenced)
-    assert cluster.transaction("t").state == "Ongoing"
-    assert not cluster.run(rival).skipped
-    assert is_committed(cluster, plan)
-
-
-@QUERIES
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_driver_that_vanishes_at_any_step_leaves_all_or_nothing(cluster_of, version, when, step):
-    """The generator is dropped where it stands: no abort, as with SIGKILL."""
-
-    class Killed(BaseException):
-        pass
-
-    def kill(at, phase):
-        if (at, phase) == (step, when):
-            raise Killed
-
-    cluster = cluster_of(version)
-    plan = build_plan()
-    cluster.on_reached = kill
-    try:
-        commit(cluster, plan)
-    except Killed:
-        assert all(m.committed for m in cluster.requests(K.END_TXN)), "no abort"
-    cluster.on_reached = lambda _step, _when: None
-    was_committed = is_committed(cluster, plan)
-    before = cluster.apis().count(K.PRODUCE)
-    check_redo(cluster, plan)
-    produced = cluster.apis().count(K.PRODUCE) - before
-    assert (produced == 0) == was_committed
 
 
 @pytest.mark.parametrize("step", STEPS)

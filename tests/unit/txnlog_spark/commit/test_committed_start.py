@@ -6,7 +6,6 @@ import pytest
 from support.core.core_broker import CoreBroker
 from support.query.commit_plans import build_plan, commit, nothing_is_written
 
-from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_spark.errors import CommittedOffsetsMoved
 
 A, B = ("in", 0), ("in", 1)
@@ -46,26 +45,6 @@ def test_offsets_that_moved_stop_the_query_before_any_write(committed, told: str
         commit_from(cluster, {A: 5, B: None})
     assert "new, empty checkpoint" in str(caught.value)
     assert nothing_is_written(cluster)
-
-
-def test_the_group_is_asked_by_name_after_older_drivers_are_fenced() -> None:
-    cluster = cluster_with({A: 5})
-    commit_from(cluster, {A: 5, B: None})
-    apis = cluster.apis()
-    asked = [
-        i
-        for i, each in enumerate(cluster.asked)
-        if each.api_key == K.OFFSET_FETCH and each.message.require_stable
-    ]
-    groups = [r.groups[0] for r in cluster.requests(K.OFFSET_FETCH)]
-    named = [
-        sorted((topic.name, number) for topic in group.topics for number in topic.partition_indexes)
-        for group in groups
-        if group.group_id == "g" and group.topics
-    ]
-    assert [A, B] in named
-    assert apis.index(K.INIT_PRODUCER_ID) < min(asked)
-    assert max(asked) < apis.index(K.PRODUCE)
 
 
 def test_a_committed_start_that_comes_again_is_skipped_though_the_group_is_where_it_put_it() -> (

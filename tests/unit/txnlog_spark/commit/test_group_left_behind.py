@@ -34,11 +34,6 @@ def move(cluster: CoreBroker, **ends: int) -> None:
     cluster.commit_offsets("g", {names[name]: (end, "") for name, end in ends.items()})
 
 
-def test_a_restarted_query_goes_on_where_its_group_is(cluster: CoreBroker) -> None:
-    assert not commit(cluster, 1).skipped
-    assert cluster.offsets("g")[A] == (9, "")
-
-
 @pytest.mark.parametrize(
     ("ends", "told"),
     [

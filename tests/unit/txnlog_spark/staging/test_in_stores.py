@@ -15,7 +15,6 @@ from txnlog_spark.staging.frames import TaskAttempt
 from txnlog_spark.staging.messages import StagedBatches
 from txnlog_spark.staging.reader import StagedReader
 from txnlog_spark.staging.staged_files import StagedFiles
-from txnlog_spark.staging.writer import StagingWriter
 from txnlog_spark.storage.connect import StorageSettings
 from txnlog_spark.storage.location import read_location
 from txnlog_spark.storage.options import STORAGE_PREFIX
@@ -29,11 +28,10 @@ def store() -> Iterator[ObjectStore]:
         yield made
 
 
-@pytest.fixture
-def files(store: ObjectStore) -> StagedFiles:
+def files_at(store: ObjectStore, location: str) -> StagedFiles:
     given = {name.removeprefix(STORAGE_PREFIX): value for name, value in store.options().items()}
     settings = StorageSettings({**StorageSettings().values, **given})
-    return StagedFiles(read_location("stagingLocation", store.location("staged")), settings)
+    return StagedFiles(read_location("stagingLocation", location), settings)
 
 
 def staged(files: StagedFiles, batch_id: int, run: str) -> StagedBatches:
@@ -42,8 +40,9 @@ def staged(files: StagedFiles, batch_id: int, run: str) -> StagedBatches:
 
 
 def test_what_is_staged_in_a_store_is_read_back_and_removed_with_its_batch(
-    store: ObjectStore, files: StagedFiles
+    store: ObjectStore,
 ) -> None:
+    files = files_at(store, store.location("staged"))
     reader = StagedReader(staging_settings(), files)
     messages = {(b, run): staged(files, b, run) for b in (1, 2, 3) for run in ("old", "new")}
     parts = reader.plan([messages[2, "new"]])
@@ -62,21 +61,7 @@ def test_what_is_staged_in_a_store_is_read_back_and_removed_with_its_batch(
     assert store.names() == []
 
 
-def test_an_attempt_that_ends_before_its_time_leaves_no_object(
-    store: ObjectStore, files: StagedFiles
-) -> None:
-    attempt = TaskAttempt("q", 1, "r", "r-0-0")
-    staging = StagingWriter(lambda: files.outlet(attempt), inline_bytes_max=0)
-    staging.append(*ROWS[0][:2], [ROWS[0][2]])
-    staging.discard()
-    assert store.names() == []
-
-
 def test_a_store_that_refuses_is_named_with_what_to_do(store: ObjectStore) -> None:
-    settings = StorageSettings()
-    given = {name.removeprefix(STORAGE_PREFIX): value for name, value in store.options().items()}
-    settings = StorageSettings({**settings.values, **given})
-    nowhere = read_location("stagingLocation", "s3a://no-such-bucket-here/staged")
-    files = StagedFiles(nowhere, settings)
+    files = files_at(store, "s3a://no-such-bucket-here/staged")
     with pytest.raises(StagingFailed, match=r"s3a://no-such-bucket-here/staged"):
         staged(files, 1, "r")
