@@ -13,7 +13,7 @@ from broker_sim.core.controller.image import ClusterImage, Topic, topic_record
 from broker_sim.core.effects import Append, Delete, Flush, WriteFile
 from broker_sim.core.log import STRAY_SUFFIX
 from simulation.hosts.disk import SimDisk
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.invariants import InvariantViolation
 from txnlog_kafka.wire.messages import ApiKey
 

@@ -9,7 +9,7 @@ from support.core.broker_build import BrokerOnDisk, request
 from support.core.message_build import fill
 
 from broker_sim.core.handlers import HANDLERS
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey
 
 PAIRS = [
