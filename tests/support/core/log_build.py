@@ -17,7 +17,7 @@ from broker_sim.core.log import (
     PartitionLog,
 )
 from simulation.hosts.disk import SimDisk
-from txnlog_kafka.wire import records
+from txnlog_kafka.wire import compression, records
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import MarkerType, Record, TransactionMarker
 
@@ -42,6 +42,18 @@ def build_batch(
         base_sequence=base_sequence,
         transactional=transactional,
     )
+
+
+def packed(batch: bytes, codec: int, records_bytes: bytes | None = None) -> bytes:
+    """The batch with its records compressed, or with these bytes for them, and a right CRC."""
+    plain = batch[records.HEADER_BYTES :] if records_bytes is None else records_bytes
+    body = compression.compress(codec, plain)
+    header = records.parse_header(batch)._replace(
+        length=records.HEADER_BYTES - records.LENGTH_END + len(body), attributes=codec
+    )
+    made = bytearray(records.encode_header(header) + body)
+    records.refresh_crc(made, 0, len(made))
+    return bytes(made)
 
 
 class LogOnDisk:

@@ -120,16 +120,6 @@ def test_large_doubles_are_printed_as_kafka_prints_them():
     assert format_value(1.7976931348623157e308) == "1.7976931348623157E308"
 
 
-def test_kafkas_defaults_are_ours():
-    config = BrokerConfig()
-    assert config.integer("transaction.max.timeout.ms") == 900_000
-    assert config.integer("offset.metadata.max.bytes") == 4096
-    assert config.integer("message.max.bytes") == 1_048_588
-    assert config.integer("transactional.id.expiration.ms") == 7 * 24 * 3600 * 1000
-    assert config.boolean("auto.create.topics.enable") is True
-    assert config.text("log.message.timestamp.type") == "CreateTime"
-
-
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
@@ -147,12 +137,6 @@ def test_a_wrong_option_is_refused_and_named(name, value, says):
     with pytest.raises(ConfigError, match=name) as caught:
         BrokerConfig({name: value})
     assert says in str(caught.value)
-
-
-def test_values_are_parsed_from_text():
-    config = BrokerConfig({"num.partitions": " 6 ", "auto.create.topics.enable": "FALSE"})
-    assert config.integer("num.partitions") == 6
-    assert config.boolean("auto.create.topics.enable") is False
 
 
 def test_a_topic_value_wins_over_the_brokers():

@@ -10,7 +10,6 @@ from support.core.plain_messages import operations
 
 from broker_sim.core.config import ConfigError
 from broker_sim.core.controller.image import ClusterImage, Topic, topic_record
-from broker_sim.core.controller.topic_rules import TopicRefused, check_topic_name
 from broker_sim.core.effects import Append, Delete, Flush, WriteFile
 from broker_sim.core.log import STRAY_SUFFIX
 from simulation.hosts.disk import SimDisk
@@ -125,18 +124,6 @@ def test_a_crash_at_any_operation_of_a_deletion_leaves_no_half_of_it():
         assert broker.fetch("orders").high_watermark == 0
 
 
-def test_a_topic_created_again_has_nothing_of_the_old_one():
-    broker = BrokerOnDisk()
-    old = broker.create_topic("orders")
-    broker.produce("orders", "old")
-    assert broker.delete_topic("orders") == 0
-    new = broker.create_topic("orders")
-    assert new.topic_id != old.topic_id
-    assert broker.fetch("orders").high_watermark == 0
-    by_id = metadata(broker, topics=wanted(None, old.topic_id)).topics[0]
-    assert by_id.error_code == ErrorCode.UNKNOWN_TOPIC_ID
-
-
 def test_all_topics_are_listed_and_unknown_ones_are_created_only_when_allowed():
     broker = BrokerOnDisk()
     broker.create_topic("orders")
@@ -155,46 +142,6 @@ def test_version_0_means_all_topics_by_an_empty_list_and_later_ones_none():
     broker.create_topic("orders")
     assert len(metadata(broker, version=0, topics=[]).topics) == 1
     assert metadata(broker, version=1, topics=[]).topics == []
-
-
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "x" * 250, "ä", "a\x00"])
-def test_illegal_names_are_refused(name):
-    with pytest.raises(TopicRefused) as caught:
-        check_topic_name(name)
-    assert caught.value.error is ErrorCode.INVALID_TOPIC_EXCEPTION
-
-
-@pytest.mark.parametrize(
-    ("name", "partitions", "configs", "error"),
-    [
-        ("orders", 1, {}, ErrorCode.TOPIC_ALREADY_EXISTS),
-        ("a_b", 1, {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
-        ("__cluster_metadata", 1, {}, ErrorCode.INVALID_REQUEST),
-        ("new", 0, {}, ErrorCode.INVALID_PARTITIONS),
-        ("new", 10_001, {}, ErrorCode.POLICY_VIOLATION),
-        ("new", 1, {"retention_ms": "soon"}, ErrorCode.INVALID_CONFIG),
-        ("new", 1, {"no_such": "1"}, ErrorCode.INVALID_CONFIG),
-    ],
-)
-def test_a_creation_that_cannot_be_is_refused_and_leaves_nothing(name, partitions, configs, error):
-    broker = BrokerOnDisk()
-    broker.create_topic("orders")
-    broker.create_topic("a.b")
-    result = broker.create_topic(name, partitions, **configs)
-    assert result.error_code == error
-    assert result.error_message
-    assert names(broker) == {"orders", "a.b"}
-
-
-def test_producer_ids_are_never_given_twice_though_the_broker_dies():
-    broker = BrokerOnDisk()
-    given = []
-    for _ in range(3):
-        producer = broker.producer(None)
-        assert producer.init() == "NONE"
-        given.append(producer.producer_id)
-        broker.kill()
-    assert len(set(given)) == 3
 
 
 def test_the_directory_of_another_broker_is_refused():

@@ -64,10 +64,6 @@ def test_brokers_without_a_rack_are_one_rack():
     assert placed == [(0, 1), (1, 2)]
 
 
-def test_one_broker_gets_all_partitions():
-    assert place_replicas({7: None}, (), 3, 1, lambda _bound: 0) == [(7,)] * 3
-
-
 # Brokers by rack, those that are down, and placements, all from Kafka's StripedReplicaPlacerTest.
 FENCED = {
     "none is needed": ([0, 1, 2, 3, 4], {1}, "3402 4023 0234 2340 0432"),
@@ -90,10 +86,6 @@ def test_racks_with_brokers_that_are_down_are_taken_in_turn_as_in_kafkas_own_tes
     assert placed == [(11, 21, 31, 10), (21, 30, 10, 20), (31, 11, 21, 30)]
     placed = place_replicas(ONE_UP, {30, 31, 20, 21, 40}, 3, 4, JavaDraws())
     assert placed == [(41, 11, 21, 30), (10, 20, 31, 41), (41, 21, 30, 11)]
-
-
-def test_partitions_of_one_replica_go_to_the_one_broker_that_is_up():
-    assert place_replicas({0: None, 1: None}, {1}, 3, 1, JavaDraws()) == [(0,)] * 3
 
 
 def test_nothing_is_placed_when_all_brokers_are_down():

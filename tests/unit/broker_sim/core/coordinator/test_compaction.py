@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from support.core.broker_build import BrokerOnDisk, offset_commit, request
+from support.core.counting_disk import CountingDisk
 
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.requests import OffsetCommit, OffsetToCommit
-from simulation.hosts.disk import SimDisk
 from txnlog_kafka.wire.messages import ApiKey
 
 SEGMENT_BYTES = 64 << 10
@@ -23,20 +23,6 @@ IDS = [f"id-{index}" for index in range(10)]
 UPDATES = 20_000
 STEP = 500
 CLEANED_MS = 60_000
-
-
-class CountingDisk(SimDisk):
-    """Counts the bytes that are read, by folder."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.read_bytes: dict[str, int] = {}
-
-    def read(self, path: str, position: int, length: int) -> bytes:
-        data = super().read(path, position, length)
-        folder = path.split("/")[0]
-        self.read_bytes[folder] = self.read_bytes.get(folder, 0) + len(data)
-        return data
 
 
 @pytest.fixture
@@ -63,9 +49,9 @@ def loaded_bytes(broker: BrokerOnDisk, folder: str, how: str) -> int:
     """What the next start reads of the folder."""
     if how == "stop":
         broker.stop()
-    broker.disk.read_bytes.clear()
+    broker.disk.count()
     broker.start()
-    return broker.disk.read_bytes[folder]
+    return broker.disk.count(begins=f"{folder}/")
 
 
 def transactions(broker: BrokerOnDisk) -> list[tuple]:
@@ -154,10 +140,3 @@ def test_offsets_of_transactions_are_the_same_after_compaction(broker):
         broker.kill()
         assert committed(broker) == before
     assert log_bytes(broker, "__consumer_offsets-0") < bytes_before
-
-
-def test_internal_topics_are_compacted_from_the_start(broker):
-    for topic in ("__transaction_state", "__consumer_offsets"):
-        log = broker.log(topic)
-        assert log.config.compacts
-        assert not log.config.deletes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.core import plain_messages
-from support.core.broker_build import BrokerOnDisk, request, struct
+from support.core.broker_build import BrokerOnDisk, request
 
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
@@ -12,57 +12,31 @@ from txnlog_kafka.wire.messages import ApiKey
 E, K = ErrorCode, ApiKey
 
 
-def started(config: dict | None = None) -> BrokerOnDisk:
-    """A broker whose coordinators were asked for, which makes their topics."""
-    broker = BrokerOnDisk(config)
-    for key_type in (0, 1):
-        message = request(K.FIND_COORDINATOR, key_type=key_type, coordinator_keys=["g"])
-        assert broker.ask(message, 4).coordinators[0].error_code == 0
+def started() -> BrokerOnDisk:
+    """A broker with both coordinators."""
+    broker = BrokerOnDisk()
+    broker.find_coordinators()
     return broker
 
 
 def join(broker: BrokerOnDisk, version: int = 9, **fields):
     """JoinGroup of one member; the answer once the rebalance is over."""
-    message = request(
-        K.JOIN_GROUP,
-        **{
-            "group_id": "g",
-            "session_timeout_ms": 30_000,
-            "rebalance_timeout_ms": 30_000,
-            "member_id": "",
-            "protocol_type": "consumer",
-        }
-        | fields,
-    )
-    message.protocols = [
-        struct(message, "JoinGroupRequestProtocol", name="range", metadata=b"\0\0\0\0\0\0")
-    ]
-    key = broker.send(message, version)
+    known = {
+        "group_id": "g", "session_timeout_ms": 30_000, "rebalance_timeout_ms": 30_000,
+        "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": bytes(6)}],
+    }  # fmt: skip
+    key = broker.send(request(K.JOIN_GROUP, **known | fields), version)
     broker.advance(10)
     return broker.asked.answers[key]
 
 
 def sync(broker: BrokerOnDisk, joined, version: int = 5, **fields):
-    message = request(
-        K.SYNC_GROUP,
-        **{
-            "group_id": "g",
-            "generation_id": joined.generation_id,
-            "member_id": joined.member_id,
-            "protocol_type": "consumer",
-            "protocol_name": "range",
-        }
-        | fields,
-    )
-    message.assignments = [
-        struct(
-            message,
-            "SyncGroupRequestAssignment",
-            member_id=joined.member_id,
-            assignment=b"part",
-        )
-    ]
-    return broker.ask(message, version)
+    known = {
+        "group_id": "g", "generation_id": joined.generation_id, "member_id": joined.member_id,
+        "protocol_type": "consumer", "protocol_name": "range",
+        "assignments": [{"member_id": joined.member_id, "assignment": b"part"}],
+    }  # fmt: skip
+    return broker.ask(request(K.SYNC_GROUP, **known | fields), version)
 
 
 def stable_group(broker: BrokerOnDisk):
@@ -79,43 +53,23 @@ def describe(broker: BrokerOnDisk, *group_ids: str, version: int = 6, operations
     return broker.ask(message, version).groups
 
 
-def commit(broker: BrokerOnDisk, topics: dict, version: int, **fields) -> list[tuple]:
+def commit(broker: BrokerOnDisk, topics: dict, version: int) -> list[tuple]:
     """OffsetCommit of partition 0 of each topic (by name or id): (topic, error)."""
-    message = request(
-        K.OFFSET_COMMIT,
-        **{"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": ""} | fields,
-    )
     named = "topic_id" if version >= 10 else "name"
-    message.topics = [
-        struct(
-            message,
-            "OffsetCommitRequestTopic",
-            **{named: topic},
-            partitions=[
-                struct(
-                    message,
-                    "OffsetCommitRequestPartition",
-                    partition_index=0,
-                    committed_offset=offset,
-                    committed_metadata="",
-                )
-            ],
-        )
+    asked = [
+        {named: topic, "partitions": [{"partition_index": 0, "committed_offset": offset}]}
         for topic, offset in topics.items()
     ]
-    answered = broker.ask(message, version).topics
+    answered = broker.ask(request(K.OFFSET_COMMIT, group_id="g", topics=asked), version).topics
     return [(getattr(t, named), E(t.partitions[0].error_code)) for t in answered]
 
 
 def fetch(broker: BrokerOnDisk, topics: list | None, version: int) -> list[tuple]:
     """OffsetFetch of partition 0 of each topic: (topic, offset, error)."""
-    message = request(K.OFFSET_FETCH, require_stable=True)
     named = "topic_id" if version >= 10 else "name"
-    asked = topics and [
-        struct(message, "OffsetFetchRequestTopics", **{named: topic}, partition_indexes=[0])
-        for topic in topics
-    ]
-    message.groups = [struct(message, "OffsetFetchRequestGroup", group_id="g", topics=asked)]
+    asked = topics and [{named: topic, "partition_indexes": [0]} for topic in topics]
+    group = {"group_id": "g", "topics": asked}
+    message = request(K.OFFSET_FETCH, require_stable=True, groups=[group])
     (group,) = broker.ask(message, version).groups
     assert group.error_code == 0
     found = [(getattr(t, named), t.partitions[0]) for t in group.topics]
@@ -203,32 +157,13 @@ def test_describe_groups_tells_unknown_groups_and_what_everybody_may_do():
     assert not_asked.authorized_operations == -(2**31)
 
 
-def txn_commit(broker: BrokerOnDisk, version: int, group_id: str = "g") -> ErrorCode:
-    broker.create_topic("orders")
-    init = request(
-        K.INIT_PRODUCER_ID,
-        transactional_id="t", transaction_timeout_ms=60_000, producer_id=-1, producer_epoch=-1,
-    )  # fmt: skip
-    ids = broker.ask(init, 4)
-    message = request(
-        K.TXN_OFFSET_COMMIT,
-        transactional_id="t", group_id=group_id,
-        producer_id=ids.producer_id, producer_epoch=ids.producer_epoch,
-    )  # fmt: skip
-    place = struct(
-        message, "TxnOffsetCommitRequestPartition",
-        partition_index=0, committed_offset=1, committed_metadata="",
-    )  # fmt: skip
-    message.topics = [
-        struct(message, "TxnOffsetCommitRequestTopic", name="orders", partitions=[place])
-    ]
-    return E(broker.ask(message, version).topics[0].partitions[0].error_code)
-
-
 def test_an_empty_group_id_adds_nothing_to_the_transaction():
     broker = started()
-    assert txn_commit(broker, 5, group_id="") is E.INVALID_GROUP_ID
-    assert broker.broker.parts.transactions.describe("t").state == "Empty"
+    broker.create_topic("orders")
+    producer = broker.producer()
+    assert producer.init() == "NONE"
+    assert producer.commit_offset("", "orders", 0, 1, version=5) == "INVALID_GROUP_ID"
+    assert broker.parts.transactions.describe("t").state == "Empty"
 
 
 def test_list_groups_filters_ignore_case_and_blanks():

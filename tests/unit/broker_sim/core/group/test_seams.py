@@ -167,13 +167,3 @@ def test_b28_a_transaction_completes_when_the_coordinator_moves_in_between() -> 
     assert world.commit_pending(8) is E.NONE
     assert world.mark(commit=True) is E.NONE
     assert world.offset(stable=True) == (8, E.NONE)
-
-
-def test_b29_after_an_abort_the_offset_is_the_one_from_before() -> None:
-    world = World()
-    world.commit_offset(4)
-    world.commit_pending(8)
-    world.mark(commit=False)
-    for _ in range(2):
-        assert world.offset(stable=True) == (4, E.NONE)
-        world = world.crashed()

@@ -42,32 +42,11 @@ def test_records_below_the_offset_can_no_longer_be_read(broker, version):
         assert list_offset(broker, "orders", 0, timestamp=timestamp).offset == offset
 
 
-def test_minus_one_deletes_all_that_is_committed(broker):
-    assert broker.delete_records(-1) == (ErrorCode.NONE, 10)
-    assert broker.fetch("orders", 9).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    assert broker.fetch("orders", 10).error_code == ErrorCode.NONE
-    assert broker.produce("orders", "next").base_offset == 10
-
-
 @pytest.mark.invariant(5)
 def test_the_low_watermark_never_goes_back(broker):
     broker.delete_records(5)
     assert broker.delete_records(2) == (ErrorCode.NONE, 5)
     assert broker.delete_records(0) == (ErrorCode.NONE, 5)
-
-
-@pytest.mark.parametrize("offset", [-2, 11, 2**63 - 1])
-def test_an_offset_outside_the_log_is_out_of_range(broker, offset):
-    assert broker.delete_records(offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
-    assert broker.fetch("orders", 0).error_code == ErrorCode.NONE
-
-
-def test_what_is_not_there_and_what_is_internal_is_refused(broker):
-    assert broker.delete_records(0, "nothing") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
-    assert broker.delete_records(0, partition=2) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
-    broker.find_coordinators()
-    refused = broker.delete_records(0, "__transaction_state")
-    assert refused == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,8 @@ import random
 import pytest
 from support.core.broker_build import BrokerOnDisk, request
 from support.core.message_build import fill
-from support.raw.raw_admin import (
-    APPEND,
-    BROKER,
-    DELETE,
-    SET,
-    change_configs,
-    create_partitions,
-)
 
 from broker_sim.core.handlers import HANDLERS
-from broker_sim.core.handlers.api_versions import unsupported_version_response
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey
 
@@ -66,23 +57,6 @@ def test_the_finalized_transaction_version_is_the_configured_one(level):
     answer = BrokerOnDisk({"transaction.version": level}).ask(api_versions(), 3)
     finalized = {f.name: f.max_version_level for f in answer.finalized_features}
     assert finalized == ({"transaction.version": level} if level else {})
-
-
-def test_an_api_versions_request_of_the_future_is_told_the_ranges():
-    answer = unsupported_version_response()
-    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
-    versions = APIS[ApiKey.API_VERSIONS]
-    assert advertised(answer) == {18: (versions.version_min, versions.version_max)}
-
-
-def test_clients_before_version_4_are_told_no_feature_whose_lowest_level_is_0():
-    # Java clients from 3.3 to 3.8 refuse a whole answer that has one (KAFKA-17492).
-    broker = BrokerOnDisk()
-    assert broker.ask(api_versions(), 3).supported_features == []
-    features = broker.ask(api_versions(), 4).supported_features
-    assert [(f.name, f.min_version, f.max_version) for f in features] == [
-        ("transaction.version", 0, 2)
-    ]
 
 
 @pytest.mark.parametrize(("name", "version"), [("", "1"), ("a", ""), ("a b", "1"), ("a", "1-")])
@@ -144,15 +118,6 @@ def test_list_offsets_knows_the_special_timestamps():
     assert list_offsets(broker, broker.now_ms + 1).offset == -1
 
 
-@pytest.mark.parametrize(("timestamp", "version"), [(-3, 7), (-4, 8), (-5, 9), (-6, 11)])
-def test_special_timestamps_have_versions_from_which_on_they_are_known(timestamp, version):
-    broker = BrokerOnDisk()
-    broker.create_topic("orders")
-    assert list_offsets(broker, timestamp, version=version).error_code == 0
-    before = list_offsets(broker, timestamp, version=version - 1)
-    assert (before.error_code, before.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
-
-
 def test_a_stale_or_future_leader_epoch_is_refused():
     broker = BrokerOnDisk()
     broker.create_topic("orders")
@@ -162,36 +127,6 @@ def test_a_stale_or_future_leader_epoch_is_refused():
     assert list_offsets(broker, -1, epoch=-2).error_code == ErrorCode.FENCED_LEADER_EPOCH
     assert list_offsets(broker, -1, epoch=1).error_code == 0
     assert broker.fetch("orders", leader_epoch=0).error_code == ErrorCode.FENCED_LEADER_EPOCH
-
-
-def test_configs_change_at_once_and_survive():
-    broker = BrokerOnDisk()
-    broker.create_topic("orders")
-    assert broker.alter_topic("orders", "max.message.bytes", "100") == 0
-    assert broker.produce("orders", "x" * 200).error_code == ErrorCode.MESSAGE_TOO_LARGE
-    broker.kill()
-    assert broker.produce("orders", "x" * 200).error_code == ErrorCode.MESSAGE_TOO_LARGE
-    assert broker.alter_topic("orders", "max.message.bytes", None, DELETE) == 0
-    assert broker.produce("orders", "x" * 200).error_code == 0
-    assert broker.alter_topic("orders", "cleanup.policy", "compact", APPEND) == 0
-    assert broker.parts.image.topics["orders"].configs == {"cleanup.policy": "delete,compact"}
-    assert broker.alter_topic("orders", "no.such", "1") == ErrorCode.INVALID_CONFIG
-    (error,) = change_configs(broker, (BROKER, "orders", [("num.partitions", SET, "1")]))
-    assert error == "INVALID_REQUEST"
-
-
-def test_a_topic_grows_and_does_not_shrink():
-    broker = BrokerOnDisk()
-    broker.create_topic("orders", 2)
-
-    assert create_partitions(broker, ("orders", 4, None)) == [("orders", "NONE")]
-    assert broker.produce("orders", "a", partition=3).error_code == 0
-    for count in (4, 1):
-        told = create_partitions(broker, ("orders", count, None))
-        assert told == [("orders", "INVALID_PARTITIONS")]
-    broker.kill()
-    assert broker.fetch("orders").error_code == 0
-    assert broker.parts.image.partition_count("orders") == 4
 
 
 def test_topic_partitions_are_described_in_pages():
@@ -210,3 +145,12 @@ def test_topic_partitions_are_described_in_pages():
         place = answer.next_cursor
         cursor = {"topic_name": place.topic_name, "partition_index": place.partition_index}
     assert seen == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1)]
+
+
+def test_an_altered_config_counts_at_once_and_after_a_kill():
+    broker = BrokerOnDisk()
+    broker.create_topic("orders")
+    assert broker.alter_topic("orders", "max.message.bytes", "100") == 0
+    assert broker.produce("orders", "x" * 200).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    broker.kill()
+    assert broker.produce("orders", "x" * 200).error_code == ErrorCode.MESSAGE_TOO_LARGE

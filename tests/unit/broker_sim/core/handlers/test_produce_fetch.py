@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from support.core.broker_build import BrokerOnDisk, fetch_request, produce_request, request
+from support.core.broker_build import BrokerOnDisk, fetch_request, produce_request
 from support.raw.raw import RawProducer
 
 from txnlog_kafka.wire.error_codes import ErrorCode, error_name
-from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import (
-    ATTRIBUTES_AT,
-    Compression,
     MarkerType,
     Record,
     TransactionMarker,
     encode_batch,
     encode_marker,
     iter_batches,
-    refresh_crc,
 )
 
 
@@ -125,34 +121,6 @@ def test_one_refused_partition_does_not_stop_the_others(broker):
     ]
 
 
-def test_of_a_partition_named_twice_the_last_batch_counts_and_it_is_answered_once(broker):
-    first, second = batch("first", "lost"), batch("kept")
-    named = [[(0, first)], [(1, second), (0, second)]]
-    topics = [
-        {"name": "orders", "partition_data": [{"index": i, "records": r} for i, r in places]}
-        for places in named
-    ]
-    message = request(ApiKey.PRODUCE, acks=-1, topic_data=topics)
-    (topic,) = broker.ask(message, 11).responses
-    found = [(p.index, p.error_code, p.base_offset) for p in topic.partition_responses]
-    assert (topic.name, found) == ("orders", [(0, 0, 0), (1, 0, 0)])
-    assert broker.fetch("orders").high_watermark == 1
-
-
-@pytest.mark.parametrize(("version", "error"), [(6, 76), (7, 0)])
-def test_zstd_needs_clients_of_version_7(broker, version, error):
-    data = bytearray(batch("a"))
-    data[ATTRIBUTES_AT + 1] |= Compression.ZSTD
-    refresh_crc(data, 0, len(data))
-    (result,) = broker.produce_bytes({("orders", 0): bytes(data)}, version=version)
-    assert result.error_code == error
-
-
-def test_acks_other_than_all_one_and_none_are_refused(broker):
-    result = broker.produce_bytes({("orders", 0): batch("a")}, acks=2)[0]
-    assert result.error_code == ErrorCode.INVALID_REQUIRED_ACKS
-
-
 def test_without_acks_there_is_no_answer_and_an_error_closes_the_connection(broker):
     key = broker.send(produce_request({("orders", 0): batch("a")}, 0), 11)
     assert key in broker.asked.unanswered
@@ -245,13 +213,6 @@ def test_a_batch_may_not_overtake_one_that_the_coordinator_refused(producer):
     assert ask(producer, version=12, p0=second) == ["OUT_OF_ORDER_SEQUENCE_NUMBER"]
     for data in (first, second):
         assert ask(producer, version=11, p0=data) == ["NONE"]
-
-
-def test_a_fenced_producer_is_told_so_by_the_partition(broker, producer):
-    producer.produce("orders", 0, "a", version=12)
-    new = broker.producer()
-    assert [new.init(), new.init()] == ["CONCURRENT_TRANSACTIONS", "NONE"]
-    assert producer.produce("orders", 0, "b", version=12) == "INVALID_PRODUCER_EPOCH"
 
 
 # --------------------------------------------------------------------------- fetch

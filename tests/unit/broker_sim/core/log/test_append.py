@@ -8,7 +8,6 @@ from support.core.log_build import NOW_MS, LogOnDisk, build_batch
 from broker_sim.core.log import AppendOrigin, LogConfig
 from txnlog_kafka.wire import records
 from txnlog_kafka.wire.error_codes import ErrorCode
-from txnlog_kafka.wire.records import Record
 
 
 def patched(batch: bytes, at: int, new: bytes) -> bytes:
@@ -102,13 +101,6 @@ def test_a_refused_append_names_the_fault_and_changes_nothing(name):
     assert on_disk.log.producers() == ()
 
 
-def test_a_client_may_not_write_a_marker():
-    on_disk = LogOnDisk()
-    marker = records.TransactionMarker(1, 0, records.MarkerType.COMMIT, 0)
-    batch = records.encode_marker(marker, timestamp=NOW_MS)
-    assert on_disk.append(batch).error == ErrorCode.INVALID_RECORD
-
-
 def test_limits_of_batch_and_segment_are_inclusive():
     size = len(GOOD)
     exact = LogOnDisk(LogConfig(max_message_bytes=size, segment_bytes=size))
@@ -135,19 +127,6 @@ def test_a_lie_about_the_records_inside_hurts_no_other_batch():
     assert on_disk.consume(after.base_offset, committed=True) == [(after.base_offset, "after")]
 
 
-def test_replication_keeps_offsets_and_leader_epoch():
-    leader, follower = LogOnDisk(), LogOnDisk()
-    leader.log.become_leader(3)
-    leader.produce("a", "b", producer=(1, 0, 0))
-    leader.produce("c")
-    data = leader.data_of(leader.read(0, committed=False))
-    result = follower.replicate(data)
-    assert result.error == ErrorCode.NONE
-    assert follower.data_of(follower.read(0, committed=False)) == data
-    assert follower.log.producers() == leader.log.producers()
-    assert follower.log.end_offset_for_epoch(3) == (3, 3)
-
-
 def test_a_cluster_may_hold_the_high_watermark_back():
     on_disk = LogOnDisk()
     on_disk.log.single_replica = False
@@ -159,10 +138,3 @@ def test_a_cluster_may_hold_the_high_watermark_back():
     on_disk.log.advance_high_watermark(0, on_disk.effects())
     on_disk.log.advance_high_watermark(99, on_disk.effects())
     assert on_disk.log.high_watermark == 2
-
-
-def test_coordinator_records_need_no_sequence():
-    on_disk = LogOnDisk()
-    batch = records.encode_batch([Record(b"k", b"v", NOW_MS)])
-    result = on_disk.append(batch + batch, origin=AppendOrigin.COORDINATOR)
-    assert (result.error, result.last_offset) == (ErrorCode.NONE, 1)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from support.core.log_build import NOW_MS
+from support.core.log_build import NOW_MS, packed
 from support.lives.compaction import COMPACTED, CompactedLog, compact, headers, keyed_batch
 
 from broker_sim.core.effects import Delete
-from broker_sim.core.log import AppendOrigin
 from broker_sim.core.log.batch_filter import empty_batch
 from broker_sim.server.codecs import CODECS
 from txnlog_kafka.wire import compression, records
@@ -64,16 +63,8 @@ def test_a_batch_keeps_its_place_its_producer_and_its_codec():
 def test_a_compressed_batch_is_filtered_and_compressed_again(codec):
     log = CompactedLog()
     log.log._codecs = CODECS
-    batch = bytearray(keyed_batch([("a", "1" * 50), ("b", "2" * 50)], timestamp=NOW_MS))
-    packed = compression.compress(codec, bytes(batch[61:]))
-    header = parse_header(batch)
-    batch = bytearray(
-        records.encode_header(header._replace(attributes=int(codec), length=49 + len(packed)))
-        + packed
-    )
-    records.refresh_crc(batch, 0, len(batch))
-    result = log.append(bytes(batch), origin=AppendOrigin.CLIENT)
-    assert result.error is ErrorCode.NONE
+    batch = packed(keyed_batch([("a", "1" * 50), ("b", "2" * 50)], timestamp=NOW_MS), codec)
+    assert log.append(batch).error is ErrorCode.NONE
     log.put(("a", "new"))
     log.roll()
     assert log.clean()
@@ -85,11 +76,7 @@ def test_a_compressed_batch_is_filtered_and_compressed_again(codec):
 
 
 def test_without_codecs_a_compressed_batch_cannot_be_cleaned(log):
-    batch = bytearray(keyed_batch([("a", "1")], timestamp=NOW_MS))
-    header = parse_header(batch)
-    batch[:61] = records.encode_header(header._replace(attributes=int(Compression.ZSTD)))
-    records.refresh_crc(batch, 0, len(batch))
-    log.append(bytes(batch), origin=AppendOrigin.CLIENT)
+    log.append(packed(keyed_batch([("a", "1")], timestamp=NOW_MS), Compression.ZSTD))
     log.roll()
     with pytest.raises(CorruptBatch, match="without a codec"):
         log.clean()
@@ -97,9 +84,7 @@ def test_without_codecs_a_compressed_batch_cannot_be_cleaned(log):
 
 def test_a_record_without_a_key_is_dropped(log):
     log.config = log.log.config = dataclasses.replace(COMPACTED, cleanup_policy="delete")
-    log.append(
-        records.encode_batch([records.Record(None, b"x", NOW_MS)]), origin=AppendOrigin.CLIENT
-    )
+    log.append(records.encode_batch([records.Record(None, b"x", NOW_MS)]))
     log.config = log.log.config = COMPACTED
     log.put(("a", "1"))
     log.roll()
@@ -113,13 +98,7 @@ def test_a_compacted_topic_takes_no_record_without_a_key(log, codec):
     plain = records.encode_batch(
         [records.Record(b"k", b"x", NOW_MS), records.Record(None, b"x", NOW_MS)]
     )
-    header = parse_header(plain)
-    body = compression.compress(codec, plain[61:])
-    batch = bytearray(
-        records.encode_header(header._replace(attributes=int(codec), length=49 + len(body))) + body
-    )
-    records.refresh_crc(batch, 0, len(batch))
-    result = log.append(bytes(batch), origin=AppendOrigin.CLIENT)
+    result = log.append(packed(plain, codec))
     assert result.error is ErrorCode.INVALID_RECORD
     assert result.record_indexes == (1,)
     assert "Compacted topic cannot accept message without key" in result.message
@@ -291,7 +270,7 @@ def test_a_producer_goes_on_where_it_was_when_all_its_records_are_gone(log, kind
     assert log.consume_pairs() == {2: ("a", "3")}
     log.restart(kind)
     retry = keyed_batch([("a", "1"), ("a", "2")], producer=(7, 2, 0), timestamp=NOW_MS)
-    again = log.append(retry, origin=AppendOrigin.CLIENT)
+    again = log.append(retry)
     assert (again.duplicate, again.base_offset, again.last_offset) == (True, 0, 1)
     log.put(("b", "1"), producer_id=7, epoch=2)
 
@@ -309,7 +288,7 @@ def test_the_epoch_of_a_marker_fences_after_the_marker_might_have_gone(log):
             log.disk.apply(Delete(f"t-0/{name}"))
     log.restart("kill")
     zombie = keyed_batch([("a", "z")], producer=(7, 0, 1), timestamp=NOW_MS)
-    result = log.append(zombie, origin=AppendOrigin.CLIENT)
+    result = log.append(zombie)
     assert result.error is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
@@ -321,11 +300,7 @@ def test_a_producer_whose_batches_were_removed_is_known_after_a_kill(log, recove
     log.put(("q", "v" * 300))
     for index in range(4):
         log.put((f"k{index}", "v" * 200))
-    effects = log.effects()
-    log.log.flush(effects)
-    log.log.increase_log_start(2, effects)
-    log.log.remove_below_start(effects)
-    log.carry_out(effects)
+    log.delete_below(2)
     log.roll()
     assert log.clean()
     before = log.log.producers()

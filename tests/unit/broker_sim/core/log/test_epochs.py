@@ -35,12 +35,8 @@ def follower(*leader_epochs: int) -> LogOnDisk:
 
 def delete(on_disk: LogOnDisk, offset: int) -> None:
     """As DeleteRecords does."""
-    effects = on_disk.effects()
-    on_disk.log.advance_high_watermark(offset, effects)
-    on_disk.log.increase_log_start(offset, effects)
-    on_disk.log.flush(effects)
-    on_disk.log.remove_below_start(effects)
-    on_disk.carry_out(effects)
+    on_disk.call(on_disk.log.advance_high_watermark, offset)
+    on_disk.delete_below(offset)
 
 
 def truncate(on_disk: LogOnDisk, offset: int) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import struct
-
 import pytest
-from crc32c_rs import crc32c
 from support.core.log_build import TOPIC_ID, LogOnDisk, build_batch
 
 from broker_sim.core.log import AbortedTransaction, LogConfig, files
@@ -15,36 +12,8 @@ from broker_sim.core.log.producer_snapshots import (
     CorruptSnapshot,
     decode_snapshot,
     encode_snapshot,
-    snapshot_name,
 )
-from broker_sim.core.log.producer_state import BatchMetadata, ProducerStateEntry
-
-
-def test_a_new_partition_has_kafkas_files():
-    on_disk = LogOnDisk()
-    on_disk.produce("a")
-    assert on_disk.disk.list("t-0") == (
-        "00000000000000000000.index",
-        "00000000000000000000.log",
-        "00000000000000000000.timeindex",
-        "leader-epoch-checkpoint",
-        "partition.metadata",
-    )
-    assert on_disk.disk.read("t-0/leader-epoch-checkpoint", 0, 99) == b"0\n1\n0 0\n"
-    metadata = on_disk.disk.read("t-0/partition.metadata", 0, 99)
-    assert metadata == b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
-    assert files.decode_partition_metadata(metadata) == TOPIC_ID
-
-
-def test_index_entries_have_kafkas_layout():
-    offsets = OffsetIndex(100)
-    assert offsets.append(105, 4096) == struct.pack(">ii", 5, 4096)
-    times = TimeIndex(100)
-    assert times.maybe_append(777, 105) == struct.pack(">qi", 777, 5)
-    assert times.maybe_append(777, 110) == b""
-    aborted = TransactionIndex()
-    entry = AbortedTransaction(7, 100, 105, 106)
-    assert aborted.append(entry) == struct.pack(">hqqqq", 0, 7, 100, 105, 106)
+from broker_sim.core.log.producer_state import ProducerStateEntry
 
 
 def restored(index, data: bytes):
@@ -106,19 +75,6 @@ def test_index_lookups_are_floors():
     times = TimeIndex(0)
     times.maybe_append(500, 9)
     assert (times.offset_before(500), times.offset_before(501)) == (-1, 9)
-
-
-def test_a_snapshot_has_kafkas_layout():
-    batch = BatchMetadata(last_sequence=14, last_offset=104, offset_delta=4, timestamp=55)
-    entry = ProducerStateEntry(7, 2, 9, 55, 90, (batch,))
-    marker_only = ProducerStateEntry(8, 1, 3, 66)
-    body = struct.pack(">i", 2)
-    body += struct.pack(">qhiqiqiq", 7, 2, 14, 104, 4, 55, 9, 90)
-    body += struct.pack(">qhiqiqiq", 8, 1, -1, -1, 0, 66, 3, -1)
-    data = encode_snapshot([marker_only, entry])
-    assert data == struct.pack(">hI", 1, crc32c(body)) + body
-    assert decode_snapshot(data) == [entry, marker_only]
-    assert snapshot_name(42) == "00000000000000000042.snapshot"
 
 
 def test_a_snapshot_with_any_flipped_bit_is_refused():

@@ -6,7 +6,7 @@ import pytest
 from support.core.log_build import NOW_MS, SMALL, LogOnDisk, build_batch
 
 from broker_sim.core.effects import Append, Delete, Truncate, WriteFile
-from broker_sim.core.log import Folder, InconsistentTopicId, KnownAtStart, LogConfig, PartitionLog
+from broker_sim.core.log import InconsistentTopicId, LogConfig
 from broker_sim.core.log.producer_snapshots import encode_snapshot, snapshot_name
 from txnlog_kafka.wire.error_codes import ErrorCode
 
@@ -24,11 +24,7 @@ def filled() -> LogOnDisk:
 
 def load_effects(on_disk: LogOnDisk, *, clean: bool) -> list:
     effects = on_disk.effects()
-    known = KnownAtStart(clean_shutdown=clean, recovery_point=on_disk.log.recovery_point)
-    on_disk.log = PartitionLog.load(
-        Folder("t", 0, bytes(range(16)), on_disk.config, on_disk.disk), known, effects
-    )
-    on_disk.carry_out(effects)
+    on_disk.load(clean=clean, effects=effects)
     return effects.storage
 
 
@@ -135,10 +131,7 @@ def test_a_snapshot_below_the_log_start_is_not_used():
     on_disk.mark(9, 0, "commit")
     for i in range(20):
         on_disk.produce(f"value {i}" * 3, producer=(7, 0, i))
-    effects = on_disk.effects()
-    on_disk.log.increase_log_start(15, effects)
-    on_disk.log.remove_below_start(effects)
-    on_disk.carry_out(effects)
+    on_disk.delete_below(15)
     for name in on_disk.disk.list("t-0"):
         if name.endswith(".snapshot"):
             on_disk.disk.apply(Delete(f"t-0/{name}"))

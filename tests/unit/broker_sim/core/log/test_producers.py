@@ -144,8 +144,8 @@ def test_coordinators_are_checked_for_the_epoch_only():
 
 
 def begin_verification(on_disk: LogOnDisk, epoch: int, sequence: int, *, bumps: bool = False):
-    now_ms = on_disk.effects().now_ms
-    return on_disk.log.verification.begin(7, epoch, sequence, now_ms, supports_epoch_bump=bumps)
+    begin = on_disk.log.verification.begin
+    return begin(7, epoch, sequence, on_disk.now_ms, supports_epoch_bump=bumps)
 
 
 def test_a_later_batch_may_not_overtake_one_that_was_refused():
@@ -193,11 +193,7 @@ def test_a_marker_with_the_last_epoch_ends_what_that_epoch_began():
     on_disk = LogOnDisk()
     for epoch, expected in ((32766, ErrorCode.INVALID_PRODUCER_EPOCH), (32767, ErrorCode.NONE)):
         send(on_disk, epoch, 0, transactional=True)
-        marker = records.TransactionMarker(7, epoch, records.MarkerType.ABORT, 0)
-        effects = on_disk.effects()
-        answer = on_disk.log.append_marker(marker, effects=effects, transaction_version=2)
-        on_disk.carry_out(effects)
-        assert answer.error == expected
+        assert on_disk.mark(7, epoch, "abort", tv=2).error == expected
 
 
 # --------------------------------------------------------------------------- expiry

@@ -6,7 +6,7 @@ import gzip
 import struct
 
 import pytest
-from support.core.log_build import NOW_MS, LogOnDisk, build_batch
+from support.core.log_build import NOW_MS, LogOnDisk, build_batch, packed
 
 from broker_sim.core.effects import Append, Truncate
 from broker_sim.core.log import AppendOrigin, Folder, LogConfig, PartitionLog, timestamps
@@ -128,13 +128,10 @@ def test_lying_batches_cost_the_lookups_of_a_request_no_more_than_their_budget()
     assert log.offset_for_timestamp(NOW_MS + 100, budget=budget) == (NOW_MS + 500, 0)
 
     compressed = LogOnDisk()
-    body = gzip.compress(bytes(plain[records.HEADER_BYTES :]) + bytes(3000))
-    packed = bytearray(plain[: records.HEADER_BYTES]) + body
-    struct.pack_into(">i", packed, 8, len(packed) - records.LENGTH_END)
-    packed[records.ATTRIBUTES_AT + 1] |= 1
-    records.refresh_crc(packed, 0, len(packed))
+    longer = bytes(plain[records.HEADER_BYTES :]) + bytes(3000)
+    batch = packed(bytes(plain), records.Compression.GZIP, longer)
     for _ in range(20):
-        compressed.append(bytes(packed))
+        compressed.append(batch)
     calls: list[int] = []
 
     def counting(_codec: int, data: bytes) -> bytes:
@@ -155,12 +152,7 @@ def test_an_empty_log_has_no_timestamps():
 
 def test_a_compressed_batch_is_searched_where_it_can_be_decompressed():
     on_disk = LogOnDisk()
-    plain = build_batch("a", "b", "c")
-    batch = bytearray(plain[:61] + gzip.compress(plain[61:]))
-    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
-    batch[22] |= 1
-    records.refresh_crc(batch, 0, len(batch))
-    on_disk.append(bytes(batch))
+    on_disk.append(packed(build_batch("a", "b", "c"), records.Compression.GZIP))
     log = on_disk.log
     assert log.offset_for_timestamp(NOW_MS + 1) == (NOW_MS + 2, 0)
     found = log.offset_for_timestamp(NOW_MS + 1, lambda codec, data: gzip.decompress(data))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from support.core.counting_disk import CountingDisk
 from support.core.log_build import LogOnDisk, build_batch
 
 from broker_sim.core.effects import Append, Delete, Flush, Truncate, WriteFile
@@ -13,29 +14,10 @@ from broker_sim.core.log.local_log import CHECKPOINT_BYTES
 from broker_sim.core.log.offset_checkpoint import decode_offsets, encode_offsets
 from broker_sim.core.log.segment_states import FILE_NAME as STATES
 from broker_sim.core.log.segment_states import decode_states, encode_states
-from simulation.hosts.disk import SimDisk
 from txnlog_kafka.wire.error_codes import ErrorCode
 
 LOG = "t-0/00000000000000000000.log"
 BIG = LogConfig(segment_bytes=1 << 20)
-
-
-class CountingDisk(SimDisk):
-    """Counts what is read, by file."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.read_bytes: dict[str, int] = {}
-
-    def read(self, path: str, position: int, length: int) -> bytes:
-        data = super().read(path, position, length)
-        self.read_bytes[path] = self.read_bytes.get(path, 0) + len(data)
-        return data
-
-    def count(self, suffix: str = "") -> int:
-        total = sum(n for path, n in self.read_bytes.items() if path.endswith(suffix))
-        self.read_bytes.clear()
-        return total
 
 
 def counted(config: LogConfig) -> tuple[LogOnDisk, CountingDisk]:
@@ -46,16 +28,11 @@ def counted(config: LogConfig) -> tuple[LogOnDisk, CountingDisk]:
 
 
 def checkpoint(on_disk: LogOnDisk) -> list:
+    """The operations."""
     effects = on_disk.effects()
     on_disk.log.checkpoint(effects)
     on_disk.carry_out(effects)
     return effects.storage
-
-
-def flush(on_disk: LogOnDisk) -> None:
-    effects = on_disk.effects()
-    on_disk.log.flush(effects)
-    on_disk.carry_out(effects)
 
 
 def fill(on_disk: LogOnDisk, batch_count: int, batch_bytes: int, *, first: int = 0) -> None:
@@ -77,7 +54,7 @@ def test_a_clean_start_reads_no_log_and_no_index_however_large_they_are():
         fill(on_disk, batch_count, 5000)
         before = on_disk.log.producers()
         on_disk.restart("clean")
-        assert disk.count(".log") == 0
+        assert disk.count(ends=".log") == 0
         on_disk.restart("clean")
         assert (disk.read_bytes.get(LOG, 0), on_disk.log.producers()) == (0, before)
         assert sum(n for path, n in disk.read_bytes.items() if path.endswith("index")) == 0
@@ -111,7 +88,7 @@ def test_after_a_crash_only_what_is_above_the_recovery_point_is_read():
     # Chunks are read again where a batch begins in one and ends in the next.
     assert added <= disk.read_bytes[LOG] <= 2 * added
     assert (on_disk.log.producers(), on_disk.log.recovery_point) == (before, point)
-    assert disk.count(".index") < 100
+    assert disk.count(ends=".index") < 100
 
 
 def test_the_recovery_point_lies_in_a_segment_that_was_closed_since():
@@ -129,13 +106,10 @@ def test_the_recovery_point_lies_in_a_segment_that_was_closed_since():
 def test_without_a_recovery_point_everything_is_read():
     on_disk, disk = counted(BIG)
     fill(on_disk, 300, 5000)
-    effects = on_disk.effects()
-    on_disk.log.flush(effects)
-    on_disk.carry_out(effects)
-    checkpoint(on_disk)
+    on_disk.checkpoint()
     again = LogOnDisk(BIG, disk=disk)
     assert again.log.recovery_point == 0
-    assert disk.count(".log") >= on_disk.log.size_bytes
+    assert disk.count(ends=".log") >= on_disk.log.size_bytes
     assert again.log.producers() == on_disk.log.producers()
 
 
@@ -163,7 +137,7 @@ def test_a_small_log_is_not_flushed_for_a_checkpoint_but_one_that_is_flushed_get
     on_disk = LogOnDisk(LogConfig())
     on_disk.produce("a")
     assert checkpoint(on_disk) == []
-    flush(on_disk)
+    on_disk.call(on_disk.log.flush)
     assert checkpoint(on_disk)
     assert on_disk.log.recovery_point == 1
 
@@ -172,8 +146,7 @@ def test_what_was_not_flushed_may_be_lost_below_no_recovery_point():
     for seed in range(30):
         on_disk = LogOnDisk(LogConfig())
         fill(on_disk, 12, 500)
-        flush(on_disk)
-        checkpoint(on_disk)
+        on_disk.checkpoint()
         point, before = on_disk.log.recovery_point, on_disk.consume(0, committed=True)
         fill(on_disk, 12, 500, first=12)
         whole = on_disk.consume(0, committed=True)
@@ -188,8 +161,7 @@ def test_what_was_not_flushed_may_be_lost_below_no_recovery_point():
 def test_a_recovery_point_that_is_wrong_costs_time_only(point):
     on_disk = LogOnDisk()
     fill(on_disk, 25, 60)
-    flush(on_disk)
-    checkpoint(on_disk)
+    on_disk.checkpoint()
     fill(on_disk, 5, 60, first=25)
     before = on_disk.log.producers(), on_disk.consume(0, committed=True)
     on_disk.load(clean=False, recovery_point=point)
@@ -199,19 +171,16 @@ def test_a_recovery_point_that_is_wrong_costs_time_only(point):
 def test_states_that_are_not_true_are_removed_before_the_log_is_cut():
     on_disk = LogOnDisk(LogConfig())
     fill(on_disk, 12, 500)
-    flush(on_disk)
-    checkpoint(on_disk)
+    on_disk.checkpoint()
     on_disk.disk.apply(Truncate(LOG, (on_disk.disk.size_bytes(LOG) or 0) - 1))
     effects = on_disk.effects()
-    survivor = LogOnDisk.__new__(LogOnDisk)
-    survivor.__dict__.update(on_disk.__dict__)
-    survivor.load(clean=False, effects=effects)
+    on_disk.load(clean=False, effects=effects)
     paths = [operation.path for operation in effects.storage]
     assert paths.index(f"t-0/{STATES}") < paths.index(LOG)
     # What is appended now has other lengths: the old states would point into its middle.
-    survivor.produce("y" * 777)
-    survivor.restart("kill")
-    assert survivor.consume(0, committed=True)[-1][1] == "y" * 777
+    on_disk.produce("y" * 777)
+    on_disk.restart("kill")
+    assert on_disk.consume(0, committed=True)[-1][1] == "y" * 777
 
 
 def test_a_checkpoint_file_has_kafkas_layout():
@@ -287,7 +256,7 @@ def test_an_index_that_was_made_again_is_flushed_before_it_is_vouched_for():
     lost = f"t-0/{names[0]}"
     on_disk.disk.apply(Delete(lost))
     on_disk.load(clean=False)
-    flush(on_disk)
+    on_disk.call(on_disk.log.flush)
     operations = checkpoint(on_disk)
     vouched = next(i for i, o in enumerate(operations) if getattr(o, "path", "").endswith(STATES))
     assert any(isinstance(o, Flush) and lost in o.paths for o in operations[:vouched])

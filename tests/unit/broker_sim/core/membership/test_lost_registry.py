@@ -57,6 +57,11 @@ def strays(disk: SimDisk) -> list[str]:
     return [name for name in disk.list("") if name.endswith(STRAY_SUFFIX)]
 
 
+def kill_all(cluster: RegistryCluster) -> None:
+    for number in cluster.brokers:
+        cluster.kill(number)
+
+
 def lose_registry(cluster: RegistryCluster) -> None:
     cluster.put_registry(SimDisk())
 
@@ -64,8 +69,7 @@ def lose_registry(cluster: RegistryCluster) -> None:
 def test_brokers_that_start_with_an_empty_registry_refuse_and_remove_nothing(cluster):
     records = held(cluster)
     assert all(b"paid" in each for each in records)
-    for number in cluster.brokers:
-        cluster.kill(number)
+    kill_all(cluster)
     lose_registry(cluster)
     for number in cluster.brokers:
         cluster.start(number)
@@ -77,8 +81,7 @@ def test_brokers_that_start_with_an_empty_registry_refuse_and_remove_nothing(clu
 
 def test_a_new_broker_on_an_empty_registry_makes_another_cluster_and_the_old_ones_refuse(cluster):
     records = held(cluster)
-    for number in cluster.brokers:
-        cluster.kill(number)
+    kill_all(cluster)
     lose_registry(cluster)
     cluster.brokers[0].disk = SimDisk()
     cluster.start(0)
@@ -252,8 +255,7 @@ def start_with_an_older_registry(cluster: RegistryCluster) -> SimDisk:
     produce(cluster, 1)
     cluster.run(6_000)  # replica.high.watermark.checkpoint.interval.ms is 5 s
     newest = cluster.registry_disk
-    for number in cluster.brokers:
-        cluster.kill(number)
+    kill_all(cluster)
     cluster.put_registry(older)
     return newest
 
@@ -327,8 +329,7 @@ def test_what_was_deleted_stays_deleted_when_a_log_that_was_set_aside_is_renamed
     delete_records(cluster, 2)
     cluster.run(6_000)
     newest = cluster.registry_disk
-    for number in cluster.brokers:
-        cluster.kill(number)
+    kill_all(cluster)
     cluster.put_registry(older)
     set_all_aside(cluster)
     rename_back(cluster, newest)
@@ -355,8 +356,7 @@ def let_epochs_rise(cluster: RegistryCluster) -> SimDisk:
         cluster.start(number)
         cluster.run(SESSION_MS + 2_000)
     produce(cluster, 1)
-    for number in cluster.brokers:
-        cluster.kill(number)
+    kill_all(cluster)
     return older
 
 

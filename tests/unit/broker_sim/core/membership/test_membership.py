@@ -11,7 +11,6 @@ from support.core.broker_build import BrokerOnDisk, request
 from support.core.core_network import REGISTRY
 from support.core.registry_cluster import RegistryCluster
 
-from broker_sim.core.config import DataDirectoryError
 from broker_sim.core.controller.image import (
     MetadataRecord,
     Topic,
@@ -19,7 +18,7 @@ from broker_sim.core.controller.image import (
     topic_record,
 )
 from broker_sim.core.controller.registrations import NO_LEADER, PartitionRegistration
-from broker_sim.core.effects import ControlledShutdown, Stop, WriteFile
+from broker_sim.core.effects import ControlledShutdown, Stop
 from broker_sim.core.log import STRAY_SUFFIX
 from broker_sim.core.membership import registry_link, registry_snapshots
 from txnlog_kafka.wire.messages import ApiKey
@@ -224,17 +223,6 @@ def test_a_decision_at_a_broker_that_is_not_the_controller_is_refused_at_once(cl
     assert decide(cluster, number, producer_ids_record(1_000)) == [False]
     cluster.run(200)
     assert next_producer_ids(cluster) == [0] * 3
-
-
-def test_the_data_directory_of_another_cluster_is_refused(cluster):
-    disk = cluster.brokers[2].disk
-    lines = disk.read("meta.properties", 0, 1000).decode().splitlines()
-    strange = [f"{line}x" if line.startswith("cluster.id") else line for line in lines]
-    cluster.kill(2)
-    disk.apply(WriteFile("meta.properties", "\n".join(strange).encode()))
-    cluster.start(2)
-    with pytest.raises(DataDirectoryError, match="two clusters"):
-        cluster.run(500)
 
 
 @pytest.mark.parametrize("is_controller", [True, False])

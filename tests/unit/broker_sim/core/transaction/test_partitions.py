@@ -97,18 +97,6 @@ def test_verification_tells_partitions_of_the_transaction_from_others() -> None:
     assert verify(world, OWN, A, B) == {A: E.NONE, B: E.TRANSACTION_ABORTABLE}
 
 
-def test_add_offsets_adds_the_groups_partition() -> None:
-    world = World({"offsets.topic.num.partitions": 50})
-    ids = world.init()
-    answer = world.tell(
-        world.transactions.add_offsets, "t", "my-group", producer_id=ids.producer_id,
-        producer_epoch=ids.producer_epoch,
-    )  # fmt: skip
-    assert answer is E.NONE
-    ((topic, partition),) = world.transactions.describe("t").partitions
-    assert (topic, partition) == ("__consumer_offsets", 12)
-
-
 @pytest.mark.parametrize("version", [0, 2])
 def test_a_forged_last_epoch_gets_as_far_as_in_kafka_and_no_epoch_overflows(version) -> None:
     """On a cluster of version 1 a fence at the last epoch leaves 32767 in the log. Nobody was

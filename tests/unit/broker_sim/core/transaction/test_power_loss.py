@@ -87,13 +87,23 @@ def cluster() -> RegistryCluster:
     return made
 
 
-def lose_power(cluster: RegistryCluster, *numbers: int) -> None:
+def kill(cluster: RegistryCluster, *numbers: int, power: bool = False) -> None:
+    """These processes, or machines."""
     for number in numbers:
         cluster.kill(number)
-        cluster.brokers[number].cut_power(number)
+        if power:
+            cluster.brokers[number].cut_power(number)
+
+
+def start(cluster: RegistryCluster, *numbers: int) -> None:
     for number in numbers:
         cluster.start(number)
     cluster.run(EXPIRED_MS + 4_000)
+
+
+def lose_power(cluster: RegistryCluster, *numbers: int) -> None:
+    kill(cluster, *numbers, power=True)
+    start(cluster, *numbers)
 
 
 def begun(cluster: RegistryCluster) -> RawProducer:
@@ -132,28 +142,20 @@ def test_when_one_machine_loses_power_the_transaction_goes_on_with_all_of_its_re
 
 def test_when_all_processes_are_killed_a_transaction_goes_on(cluster):
     producer = begun(cluster)
-    for number in cluster.brokers:
-        cluster.kill(number)
-    for number in cluster.brokers:
-        cluster.start(number)
-    cluster.run(EXPIRED_MS + 4_000)
+    kill(cluster, *cluster.brokers)
+    start(cluster, *cluster.brokers)
     assert producer.end(commit=True) == "NONE"
 
 
 def test_a_process_that_ends_before_the_coordinator_is_loaded_does_not_hide_the_loss(cluster):
     producer = begun(cluster)
-    for number in cluster.brokers:
-        cluster.kill(number)
-        cluster.brokers[number].cut_power(number)
+    kill(cluster, *cluster.brokers, power=True)
     for _ in range(2):
         for number in cluster.brokers:
             cluster.start(number)
         cluster.run(50)
-        for number in cluster.brokers:
-            cluster.kill(number)
-    for number in cluster.brokers:
-        cluster.start(number)
-    cluster.run(EXPIRED_MS + 4_000)
+        kill(cluster, *cluster.brokers)
+    start(cluster, *cluster.brokers)
     assert producer.end(commit=True) in FENCED
 
 
@@ -163,9 +165,7 @@ def test_machines_that_were_stopped_cleanly_have_lost_nothing(cluster):
         cluster.brokers[number].step(Stop())
         cluster.kill(number)
         cluster.brokers[number].machine_boot_id = "the next boot"
-    for number in cluster.brokers:
-        cluster.start(number)
-    cluster.run(EXPIRED_MS + 4_000)
+    start(cluster, *cluster.brokers)
     assert producer.end(commit=True) == "NONE"
     assert TRANSACTION_STATE_TOPIC in cluster.controller().parts.image.topics
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from support.core.broker_build import request
 from support.core.coordinators import (
     NOW_MS,
     OFFSETS,
@@ -23,7 +22,6 @@ from broker_sim.core.transaction.states import TransactionState
 from txnlog_kafka.wire import records
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.invariants import InvariantViolation
-from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import Record
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
@@ -173,14 +171,6 @@ def test_a_partition_that_refuses_its_marker_delays_itself_only(refusal) -> None
     assert kinds(world) == {A: ["COMMIT"], B: ["COMMIT"], OFFSETS: ["COMMIT"]}
     assert world.state() == "CompleteCommit"
     assert world.begin(after, A) is E.NONE
-
-
-def test_a_deleted_topic_does_not_hold_the_transaction() -> None:
-    world, ids = filled()
-    deletion = request(ApiKey.DELETE_TOPICS, topic_names=["b"])
-    assert world.ask(deletion, 5).responses[0].error_code == 0
-    assert world.end(ids, commit=True).error is E.NONE
-    assert world.state() == "CompleteCommit"
 
 
 @pytest.mark.parametrize("refusal", [E.INVALID_PRODUCER_EPOCH, E.TRANSACTION_COORDINATOR_FENCED])

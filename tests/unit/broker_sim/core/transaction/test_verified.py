@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.core.broker_build import produce_request
+from support.core.broker_build import produce_request, request
 from support.core.core_cluster import DATA, OFFSETS, STATE, CoreCluster, coordinated
 from support.raw.raw import RawProducer
 
@@ -302,18 +302,13 @@ def test_offsets_of_older_clients_are_verified_at_the_other_broker(cluster, prod
 
 def send_offsets(cluster: CoreCluster, number: int, producer: RawProducer, version: int):
     """TxnOffsetCommit to this broker, which is not answered yet."""
-    kept: list[Any] = []
-
-    class Connection:
-        def ask(self, message: Any, version: int) -> Any:
-            kept.append(cluster.brokers[number].send(message, version, connection_id=60))
-            raise StopIteration
-
-    connection: Any = Connection()
-    sender = RawProducer(connection, "t", *producer.identity, retries=False)
-    with pytest.raises(StopIteration):
-        sender.commit_offset("g", "orders", 0, 5, version=version)
-    return number, kept[0]
+    place = {"partition_index": 0, "committed_offset": 5}
+    message = request(
+        ApiKey.TXN_OFFSET_COMMIT, transactional_id="t", group_id="g",
+        producer_id=producer.producer_id, producer_epoch=producer.producer_epoch,
+        topics=[{"name": "orders", "partitions": [place]}],
+    )  # fmt: skip
+    return number, cluster.brokers[number].send(message, version, connection_id=60)
 
 
 def told_offsets(cluster: CoreCluster, sent: tuple[int, tuple[int, int]]) -> str | None:
