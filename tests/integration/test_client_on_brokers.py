@@ -137,6 +137,7 @@ def with_steps(operation, on_reached):
                 return stop.value
 
 
+@pytest.mark.matrix
 def test_batches_are_committed_and_a_replayed_one_is_skipped(client, names):
     make_topics(client, names)
     files = new_checkpoint()
@@ -345,6 +346,7 @@ def test_a_transaction_that_outlives_its_timeout_is_fenced_and_redone(client, na
 # ------------------------------------------------------------------ administration
 
 
+@pytest.mark.matrix
 def test_topics_offsets_and_groups_are_administered(broker, client, names):
     make_topics(client, names)
     out = names["out"]

@@ -18,6 +18,7 @@ from support.spark.connector import Pipe, error_of
 from txnlog_spark.client_cache import ConnectionSettings, client_for
 
 
+@pytest.mark.matrix
 def test_what_is_written_is_read_back_with_every_column(both_pipe: Pipe) -> None:
     pipe = both_pipe
     rows = pipe.spark.sql(
@@ -47,6 +48,7 @@ def test_every_compression_is_read_by_librdkafka_and_by_us(pipe: Pipe, codec: st
     assert sorted(row.v for row in read) == sorted(values)
 
 
+@pytest.mark.matrix
 @pytest.mark.live
 def test_a_read_ends_before_open_transactions_and_leaves_aborted_ones_out(
     both_pipe: Pipe, unique: Callable[[str], str]
@@ -124,6 +126,7 @@ def test_a_batch_read_may_feed_a_write_to_topics_named_by_a_column(
     assert {row.topic: row["count"] for row in both} == {pipe.output: 15, unique("auto"): 5}
 
 
+@pytest.mark.matrix
 def test_without_a_cluster_an_embedded_broker_is_started_found_and_restarted(
     connector_spark: SparkSession, tmp_path: Path
 ) -> None:

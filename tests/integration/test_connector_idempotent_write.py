@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from support.spark.connector import error_of
 
 from txnlog_spark.client_cache import ConnectionSettings, client_for
@@ -19,6 +20,7 @@ def client_of(pipe: Any) -> Any:
     return client_for(ConnectionSettings.of({"kafka.bootstrap.servers": pipe.bootstrap}))
 
 
+@pytest.mark.matrix
 def test_a_version_at_or_below_the_committed_one_is_skipped(both_pipe) -> None:
     pipe = both_pipe
     for version, values in [(3, ["a"]), (3, ["a"]), (2, ["older"]), (7, ["b"]), (7, ["b"])]:
