@@ -25,13 +25,12 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parents[1]
-CACHE = ROOT / ".cache" / "matrix"
+CACHE, PAGE = ROOT / ".cache" / "matrix", ROOT / "docs" / "versions.md"
 RECORDED = ROOT / "tests" / "recorded" / "matrix.json"
-PAGE = ROOT / "docs" / "versions.md"
 PYSPARKS = ("4.2", "4.3")
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 JAVAS = ("17", "25")
-KAFKAS = ("3.9.1", "4.3.1", "4.4.0")
+KAFKAS = ("Kafka 3.9.1", "Kafka 4.3.1", "Kafka 4.4.0")
 PURE, SIM = "pure tests", "broker_sim"
 COLUMNS = (PURE, SIM, *KAFKAS)
 Recorded = dict[str, dict[str, str | int]]
@@ -82,10 +81,8 @@ def find_python(version: str) -> Path | None:
 
 def find_java(version: str) -> Path | None:
     """The home of a Java of this version: of JAVA_HOME, of the PATH, or where Linux has them."""
-    homes = [Path(os.environ["JAVA_HOME"])] if "JAVA_HOME" in os.environ else []
-    on_path = shutil.which("java")
-    homes += [Path(on_path).resolve().parents[1]] if on_path else []
-    homes += sorted(Path("/usr/lib/jvm").glob("*"))
+    on_path = Path(shutil.which("java") or "/usr/bin/java").resolve().parents[1]
+    homes = [Path(os.environ.get("JAVA_HOME", on_path)), on_path, *Path("/usr/lib/jvm").glob("*")]
     return next((home for home in homes if java_version(home).split(".")[0] == version), None)
 
 
@@ -133,7 +130,7 @@ def carry_out(run: Run, python: Path, java: Path) -> dict[str, str | int]:
         "JAVA_HOME": str(java),
         "PATH": f"{java / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}",
-        **({"TXNLOG_KAFKA_VERSION": run.tests} if run.tests in KAFKAS else {}),
+        **({"TXNLOG_KAFKA_VERSION": run.tests.split()[1]} if run.tests in KAFKAS else {}),
     }
     command = [made, "-m", "pytest", "-q", f"--junitxml={report}", *pytest_arguments(run)]
     print(f"== matrix: {run.name}", flush=True)

@@ -270,13 +270,15 @@ class ApacheKafka:
         key = self.version, self._node.number, transaction_version
         if key not in _formatted:
             self._run_storage_tool(transaction_version, cluster_id)
-            files = {path.name: path.read_bytes() for path in self.data_dir.iterdir()}
+            paths = [path for path in self.data_dir.rglob("*") if path.is_file()]
+            files = {str(path.relative_to(self.data_dir)): path.read_bytes() for path in paths}
             _formatted[key] = cluster_id, files
             return
         old_id, files = _formatted[key]
-        self.data_dir.mkdir()
         for name, data in files.items():
-            (self.data_dir / name).write_bytes(data.replace(old_id.encode(), cluster_id.encode()))
+            path = self.data_dir / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data.replace(old_id.encode(), cluster_id.encode()))
 
     def _run_storage_tool(self, transaction_version: int, cluster_id: str) -> None:
         arguments = ["format", "-t", cluster_id, "-c", str(self._properties)]
