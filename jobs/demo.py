@@ -29,7 +29,7 @@ from jobs.demo_processes import ROOT, BrokerProcess, DemoFailed, Narrator, Spark
 from jobs.flights_data import FLIGHT_COUNT
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.metadata import require_leaders
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import TxnLogError
 
 INPUT_TOPIC = "flights"

@@ -17,9 +17,9 @@ from jobs.audit_checks import Int64s, Markers, decide
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.fetch import FetchedBatches
 from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from txnlog_kafka.operations.values import Bytes
+from txnlog_kafka.operations.producer import Bytes
 from txnlog_kafka.wire.records import MarkerType, decode_marker, iter_batches
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.codec.decode import decode_batches
 
 

@@ -53,10 +53,10 @@ from simulation.load.unflushed_topic import DIRECTORY as UNSAFE_DIRECTORY
 from simulation.scenario import Fault, Scenario
 from simulation.trace import Trace
 from simulation.violation import violated
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.messages import ApiKey
-from txnlog_kafka.wire.topics import GROUP_METADATA_TOPIC
+from txnlog_kafka.wire.topic_partition import GROUP_METADATA_TOPIC
 
 HISTORY_FILE = "metadata.jsonl"
 """As `cli.timeline_cluster` reads it."""

@@ -27,7 +27,7 @@ from simulation.hosts.sim_broker import SimulatedBroker
 from simulation.load.routing import Routing
 from simulation.scenario import Fault, Scenario, ScenarioError
 from simulation.trace import Trace
-from txnlog_kafka.wire.topics import TRANSACTION_STATE_TOPIC
+from txnlog_kafka.wire.topic_partition import TRANSACTION_STATE_TOPIC
 
 
 class OneBroker(Observer):

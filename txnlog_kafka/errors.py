@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import Any, Self, TypeVar
 
-from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.error_codes import error_name
 
 E = TypeVar("E", bound="TxnLogError")
 

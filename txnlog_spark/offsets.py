@@ -16,7 +16,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 EARLIEST_OFFSET = -2
 """In `startingOffsets`: the log start offset of the partition (Spark's `KafkaOffsetRangeLimit`)."""

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from broker_sim.cli.cluster import Cluster
-from broker_sim.cli.output import Output
-from txnlog_kafka.wire.topics import TopicPartition
+from broker_sim.cli.printing import Output
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 TIMEOUT_MS = 30_000
 INT16_MAX, INT32_MAX, INT64_MAX = 2**15 - 1, 2**31 - 1, 2**63 - 1

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 
-from broker_sim.cli.output import write_error
+from broker_sim.cli.printing import write_error
 from txnlog_kafka.errors import RemoteProtocolError
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.host.security import PLAINTEXT, Security
@@ -16,9 +16,9 @@ from txnlog_kafka.operations.cluster_view import NO_LEADER
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Operation, Reply, Unanswered
 from txnlog_kafka.operations.metadata import refresh_metadata
 from txnlog_kafka.operations.session import SessionConfig
-from txnlog_kafka.wire.errors import ErrorCode, error_name
+from txnlog_kafka.wire.error_codes import ErrorCode, error_name
 from txnlog_kafka.wire.messages import Message, api_of
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 _E = ErrorCode
 

@@ -23,7 +23,7 @@ from broker_sim.cli.arguments import (
 from broker_sim.cli.cluster import Cluster, Refused
 from broker_sim.cli.console import FORMATTER_PROPERTIES, RecordFormatter, read_properties
 from broker_sim.cli.dump_log import plain_records
-from broker_sim.cli.output import EXIT_OK, write_error
+from broker_sim.cli.printing import EXIT_OK, write_error
 from txnlog_kafka.operations.fetch import FetchedBatches
 from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from txnlog_kafka.wire.records import (
@@ -34,7 +34,7 @@ from txnlog_kafka.wire.records import (
     decode_marker,
     iter_batches,
 )
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 READ_COMMITTED = "read_committed"
 READ_UNCOMMITTED = "read_uncommitted"

@@ -16,7 +16,7 @@ from broker_sim.cli.dump_files import FILE_DUMPERS, is_known
 from broker_sim.cli.dump_log import dump_segment
 from broker_sim.cli.dump_records import GROUPS, METADATA, PLAIN, TRANSACTIONS, decoder_of
 from broker_sim.cli.dump_values import Damage, Item
-from broker_sim.cli.output import EXIT_OK, EXIT_REFUSED, write_error, write_line
+from broker_sim.cli.printing import EXIT_OK, EXIT_REFUSED, write_error, write_line
 
 SEGMENT_SUFFIXES = (".log", ".checkpoint")
 """Kafka's metadata snapshots are record batches, too."""

@@ -12,8 +12,8 @@ from broker_sim.cli.dump_values import Damage, Item
 from broker_sim.core.log.indexes import OffsetIndex, TimeIndex, TransactionIndex
 from broker_sim.core.log.leader_epochs import LeaderEpochs
 from broker_sim.core.log.offset_checkpoint import decode_offsets
+from broker_sim.core.log.producer_snapshots import CorruptSnapshot, decode_snapshot
 from broker_sim.core.log.segment_states import decode_states
-from broker_sim.core.log.snapshots import CorruptSnapshot, decode_snapshot
 
 _BASE_OFFSET = re.compile(r"\d{20}")
 

@@ -11,9 +11,9 @@ import struct
 
 from broker_sim.cli.cluster import Cluster, check_code
 from txnlog_kafka.operations.calls import GROUP
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 DEAD = "Dead"
 INACTIVE = ("Empty", DEAD)

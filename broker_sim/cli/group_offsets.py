@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from broker_sim.cli.arguments import UsageError, resolve_partitions
 from broker_sim.cli.cluster import Cluster, Refused
 from broker_sim.cli.group_description import INACTIVE, described
-from broker_sim.cli.output import Output, Table
+from broker_sim.cli.printing import Output, Table
 from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -10,11 +10,11 @@ from broker_sim.cli import group_offsets
 from broker_sim.cli.arguments import UsageError, add_command, one_of, resolve_partitions
 from broker_sim.cli.cluster import Cluster, check_code, refusal
 from broker_sim.cli.group_description import DEAD, assigned_partitions, described
-from broker_sim.cli.output import Output, Table
+from broker_sim.cli.printing import Output, Table
 from txnlog_kafka.operations.calls import GROUP
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 STATES = (
     "PreparingRebalance",

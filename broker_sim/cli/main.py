@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from broker_sim.cli import consume, dump, groups, produce, timeline, topics, transactions
 from broker_sim.cli.arguments import UsageError
 from broker_sim.cli.cluster import Cluster, Refused
-from broker_sim.cli.output import (
+from broker_sim.cli.printing import (
     EXIT_INTERRUPTED,
     EXIT_REFUSED,
     EXIT_USAGE,

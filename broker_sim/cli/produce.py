@@ -19,7 +19,7 @@ from typing import Protocol, cast
 from broker_sim.cli.arguments import add_broker_options
 from broker_sim.cli.cluster import Cluster, Refused
 from broker_sim.cli.console import READER_PROPERTIES, LineReader, LineRefused, read_properties
-from broker_sim.cli.output import Output, Table, write_error
+from broker_sim.cli.printing import Output, Table, write_error
 from txnlog_kafka.errors import RemoteProtocolError
 from txnlog_kafka.operations.calls import call_all, call_any, refuse_if_final
 from txnlog_kafka.operations.effects import Call, Operation, Reply, Unanswered
@@ -34,7 +34,7 @@ from txnlog_kafka.wire.records import (
     encode_batch,
     increment_sequence,
 )
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 READ_BYTES = 64 * 1024
 TOPIC_NAME_VERSION_MAX = 12

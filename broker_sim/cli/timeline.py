@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from broker_sim.cli.output import EXIT_OK, EXIT_REFUSED, Output, Table, write_error
+from broker_sim.cli.printing import EXIT_OK, EXIT_REFUSED, Output, Table, write_error
 from broker_sim.cli.timeline_cluster import Leaders
 from broker_sim.cli.timeline_logs import (
     GROUP_TOPIC,
@@ -27,7 +27,7 @@ from broker_sim.cli.timeline_logs import (
 )
 from broker_sim.cli.timeline_svg import Event, Picture, draw
 from broker_sim.core.transaction.states import COMPLETED, PREPARED, TransactionState
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 PRODUCER, COORDINATOR = "producer", "coordinator"
 _COMMITS = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)

@@ -16,14 +16,14 @@ from typing import Any
 from broker_sim.cli.dump_log import plain_records, scan_batches
 from broker_sim.cli.dump_records import GROUPS, decode_control, decode_record
 from broker_sim.cli.dump_values import Damage
-from broker_sim.cli.output import write_error
+from broker_sim.cli.printing import write_error
 from broker_sim.cli.timeline_cluster import replicas_of
 from broker_sim.core.coordinator.codec import CorruptRecord
 from broker_sim.core.transaction.log_records import decode_key, decode_value
 from broker_sim.core.transaction.metadata import TransactionMetadata
 from broker_sim.core.transaction.states import BEGUN, COMPLETED, PREPARED, TransactionState
 from txnlog_kafka.wire.records import BatchHeader
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 TRANSACTION_TOPIC = "__transaction_state"
 GROUP_TOPIC = "__consumer_offsets"

@@ -16,9 +16,9 @@ from broker_sim.cli.arguments import (
     parse_pairs,
 )
 from broker_sim.cli.cluster import Cluster, check_code, refusal
-from broker_sim.cli.output import Output, Table
+from broker_sim.cli.printing import Output, Table
 from txnlog_kafka.operations.metadata import KAFKA_INTERNAL_TOPICS
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 USE_DEFAULT = -1

@@ -23,10 +23,10 @@ from broker_sim.cli.arguments import (
     one_of,
 )
 from broker_sim.cli.cluster import Cluster, Refused, check_code
-from broker_sim.cli.output import Output, Table
-from txnlog_kafka.wire.errors import ErrorCode
+from broker_sim.cli.printing import Output, Table
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 TIMEOUT_MINUTES = 15
 """Kafka's default of transaction.max.timeout.ms, in minutes."""

@@ -11,7 +11,7 @@ from broker_sim.core.controller.acl_admin import AclAdmin
 from broker_sim.core.controller.configs import ConfigAdmin
 from broker_sim.core.controller.replication_control import ReplicationControl
 from broker_sim.core.controller.scram import ScramAdmin
-from broker_sim.core.controller.topics import TopicAdmin
+from broker_sim.core.controller.topic_changes import TopicAdmin
 from broker_sim.core.coordinator.marker_sender import MarkerSender
 from broker_sim.core.effects import Effects, Request, Respond
 from broker_sim.core.endpoint import Endpoint, Listener

@@ -27,7 +27,7 @@ from broker_sim.core.replica.log_manager import LogManager
 from broker_sim.core.replica.replica_manager import ReplicaManager
 from broker_sim.core.replica.replication import Replication
 from broker_sim.core.transaction.coordinator import TransactionCoordinator
-from txnlog_kafka.wire.topics import (
+from txnlog_kafka.wire.topic_partition import (
     GROUP_METADATA_TOPIC,
     INTERNAL_TOPICS,
     TRANSACTION_STATE_TOPIC,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from broker_sim.apis import OWN_API_VERSION, OWN_APIS, RegistryApiKey
-from broker_sim.apis.registry import NO_SESSION, NodeChange, RegistryError
+from broker_sim.apis.registry_codes import NO_SESSION, NodeChange, RegistryError
 from broker_sim.core.effects import Effects
 from broker_sim.core.peers import Peers
 from broker_sim.core.replies import Reply

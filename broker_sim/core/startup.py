@@ -27,7 +27,7 @@ from broker_sim.core.controller.image import broker_start_record, cluster_record
 from broker_sim.core.controller.registrations import BrokerRegistration
 from broker_sim.core.controller.replication_control import ReplicationControl
 from broker_sim.core.controller.scram import ScramAdmin
-from broker_sim.core.controller.topics import TopicAdmin
+from broker_sim.core.controller.topic_changes import TopicAdmin
 from broker_sim.core.coordinator.marker_sender import MarkerSender
 from broker_sim.core.coordinator.partition_writer import MarkerWriter, PartitionWriter
 from broker_sim.core.data_directory import CLEAN_SHUTDOWN_FILE, DataDirectory
@@ -51,7 +51,7 @@ from broker_sim.core.transaction import TransactionCoordinator
 from broker_sim.core.transaction.verifier import TransactionVerifier
 from txnlog_kafka.wire.messages import Message
 from txnlog_kafka.wire.records import CorruptBatch
-from txnlog_kafka.wire.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from txnlog_kafka.wire.topic_partition import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from random import Random

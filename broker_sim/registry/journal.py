@@ -23,7 +23,7 @@ from crc32c_rs import crc32c
 
 from broker_sim.core.effects import Append, Delete, Effects, Flush, Storage, Truncate, WriteFile
 from broker_sim.registry.changes import Change, decode_change, encode_change
-from broker_sim.registry.state import RegistryState
+from broker_sim.registry.registry_state import RegistryState
 
 SNAPSHOT = "snapshot"
 _CHANGES = re.compile(r"changes-(\d{20})\.log")

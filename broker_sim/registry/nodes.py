@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from broker_sim.apis.registry import (
+from broker_sim.apis.registry_codes import (
     ANY_VERSION,
     CONTROLLER_EPOCH_PATH,
     NO_SESSION,

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from broker_sim.apis import OWN_APIS, RegistryApiKey
-from broker_sim.apis.registry import (
+from broker_sim.apis.registry_codes import (
     ANY_VERSION,
     NO_SESSION,
     REGISTRY_IDS,
@@ -52,8 +52,8 @@ from broker_sim.registry.config import RegistryConfig
 from broker_sim.registry.journal import Journal
 from broker_sim.registry.nodes import plan_multi
 from broker_sim.registry.registry_log import fitting
+from broker_sim.registry.registry_state import RegistryState
 from broker_sim.registry.sessions import SESSION_TIMER, NewestConnections, SessionDeadlines
-from broker_sim.registry.state import RegistryState
 from broker_sim.registry.waits import Seen, Wait, Waits
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 

@@ -23,7 +23,7 @@ from broker_sim.core.effects import Append, Input, Rename, Request, Respond, Ste
 from broker_sim.core.log import DELETED_SUFFIX, PartitionLog
 from broker_sim.core.membership.cluster_metadata import UNCLEAN_ELECTION
 from broker_sim.core.parts import BrokerParts
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import iter_batches
 

@@ -19,7 +19,7 @@ from broker_sim.core.endpoint import Listener, inter_broker_listener, read_liste
 from broker_sim.core.security.logins import read_login_module
 from broker_sim.server.tls import build_peer_context
 from txnlog_kafka.wire import framing
-from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.framing import MalformedFrame
 from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message

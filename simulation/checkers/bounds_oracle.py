@@ -19,7 +19,7 @@ from simulation.checkers.fetch_oracle import answered_parts
 from simulation.checkers.metadata_oracle import METADATA_TRACE
 from simulation.checkers.sync_oracle import HIGH_WATERMARK_TRACE
 from simulation.violation import violated
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
 
 NOT_SAID = -1

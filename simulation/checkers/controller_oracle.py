@@ -7,7 +7,7 @@ log in its epoch, and a reader of a record is answered in which epoch it was app
 from __future__ import annotations
 
 from broker_sim.apis import RegistryApiKey
-from broker_sim.apis.registry import CONTROLLER_EPOCH_PATH, RegistryError
+from broker_sim.apis.registry_codes import CONTROLLER_EPOCH_PATH, RegistryError
 from broker_sim.core.effects import ConnectionId, Request, Respond
 from simulation.violation import violated
 

@@ -21,7 +21,7 @@ from simulation.checkers.log_oracle import (
 )
 from simulation.hosts.disk import SimDisk
 from simulation.violation import violated
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey, Message
 
 

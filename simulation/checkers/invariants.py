@@ -20,7 +20,7 @@ from simulation.violation import (
     violated,
 )
 from txnlog_kafka.wire.records import Record
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from simulation.load.operator import Operator

@@ -12,7 +12,7 @@ from broker_sim.core.effects import TimerKey
 from broker_sim.core.group.coordinator import OFFSETS_EXPIRATION_TIMER
 from broker_sim.core.membership.controller import IMBALANCE_TIMER
 from broker_sim.core.membership.registry_link import HEARTBEAT_TIMER
-from broker_sim.core.membership.snapshots import SNAPSHOT_TIMER
+from broker_sim.core.membership.registry_snapshots import SNAPSHOT_TIMER
 from broker_sim.core.replica.delayed_fetch import FETCH_TIMER
 from broker_sim.core.replica.fetcher import REPLICA_FETCH_TIMER
 from broker_sim.core.replica.log_cleaner import CLEANER_TIMER

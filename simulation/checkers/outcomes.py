@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from simulation.checkers.producer_history import error_codes
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey, Message, api_of
 
 

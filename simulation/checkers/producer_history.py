@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from simulation.violation import violated
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey, Message, api_of
 from txnlog_kafka.wire.records import LEADER_EPOCH_AT, LENGTH_AT, MAGIC_AT, iter_batches
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from simulation.checkers.batches import Batch, decode_batches
 from simulation.checkers.producer_history import BatchKey, ProducerHistory, own_bytes
 from simulation.violation import violated
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey, Message, api_of
 from txnlog_kafka.wire.records import CorruptBatch, MarkerType
 

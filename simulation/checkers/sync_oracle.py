@@ -16,7 +16,7 @@ from broker_sim.core.effects import Respond, Step, TraceEvent
 from broker_sim.core.parts import BrokerParts
 from simulation.checkers.metadata_oracle import METADATA_TRACE
 from simulation.violation import violated
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey, Message
 
 MIN_INSYNC = "min.insync.replicas"

@@ -21,7 +21,7 @@ from simulation.checkers.producer_history import (
     identity_of,
 )
 from simulation.violation import ABORTED_READ, violated
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey, Message, api_of
 
 DEFINITE_REFUSALS = frozenset(

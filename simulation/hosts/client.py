@@ -43,7 +43,7 @@ from txnlog_kafka.operations.effects import (
     Unanswered,
     WriteFile,
 )
-from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.framing import decode_response, encode_request, response_correlation_id
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message, api_of
 from txnlog_spark.errors import TxnLogError

@@ -29,7 +29,7 @@ from txnlog_kafka.operations.effects import Milestone, Operation, Sleep
 from txnlog_kafka.operations.metadata import refresh_metadata
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.records import Record
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.checkpoint import parse_batch_offsets
 from txnlog_spark.commit.plan import CommitOptions, CommitOutcome
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch
@@ -45,7 +45,7 @@ from txnlog_spark.source.plan_batch import (
 )
 from txnlog_spark.source.planning import OffsetRange
 from txnlog_spark.source.selection import PlanSettings, PositionRequest, Selection
-from txnlog_spark.staging.output import (
+from txnlog_spark.staging.staged_output import (
     StagedOutput,
     check_one_batch,
     complete_messages,

@@ -25,7 +25,7 @@ from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.staging.chunks import ChunkList
 from txnlog_spark.staging.frames import TaskAttempt
-from txnlog_spark.staging.output import StagedOutput
+from txnlog_spark.staging.staged_output import StagedOutput
 from txnlog_spark.staging.store import StoreFull
 
 EXECUTORS = 2

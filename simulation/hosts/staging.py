@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 from simulation.trace import Trace
 from txnlog_kafka.operations.effects import FileFailed
-from txnlog_kafka.operations.values import StagedPiece
+from txnlog_kafka.operations.producer import StagedPiece
 from txnlog_kafka.wire.invariants import InvariantViolation
 from txnlog_kafka.wire.records import iter_batches
 from txnlog_spark.errors import StagedBatchesInvalid
 from txnlog_spark.staging.chunks import IndexDamaged, StagedChunk, decode_index
 from txnlog_spark.staging.frames import Forgotten, TaskAttempt
-from txnlog_spark.staging.output import (
+from txnlog_spark.staging.staged_output import (
     PieceSource,
     StagedOutput,
     over_after_commit,

@@ -16,9 +16,9 @@ from simulation.load.routing import READ_TIMEOUT_MS, Routing
 from simulation.trace import Trace
 from simulation.violation import violated
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Operation, Reply, Sleep
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, CLUSTER_APIS, ApiKey, Message
-from txnlog_kafka.wire.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from txnlog_kafka.wire.topic_partition import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 PAUSE_MS = (200, 2_500)
 CANCELLED_SHARE = 0.3

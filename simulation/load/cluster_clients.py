@@ -17,7 +17,7 @@ from simulation.load.reader import ReadBounds, read_partition, watch_end
 from simulation.load.routing import READ_TIMEOUT_MS, RETRY_MS, Routing
 from simulation.violation import LOST_WRITE, violated
 from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Sleep
-from txnlog_kafka.wire.errors import RETRIABLE, ErrorCode
+from txnlog_kafka.wire.error_codes import RETRIABLE, ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_spark.errors import TxnLogError

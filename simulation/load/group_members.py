@@ -25,7 +25,7 @@ from simulation.hosts.scheduler import START_WALL_MS
 from simulation.load.reader import OFFSET_FETCH_VERSION_MAX, read_partition
 from simulation.load.routing import GROUP, READ_TIMEOUT_MS, RETRY_MS, TRANSACTION, Routing, Where
 from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Sleep
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.records import Record, encode_batch
 

@@ -33,8 +33,8 @@ from txnlog_kafka.operations.effects import (
     ReadStaged,
     RemoveOtherRuns,
 )
+from txnlog_kafka.operations.producer import StagedPiece
 from txnlog_kafka.operations.session import Session
-from txnlog_kafka.operations.values import StagedPiece
 from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.errors import ProducerFenced, ProgressError, TxnLogError
 

@@ -16,7 +16,7 @@ from simulation.load.cluster_clients import check_sends, produce_request
 from simulation.load.routing import RETRY_MS, Routing
 from simulation.violation import violated
 from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Sleep
-from txnlog_kafka.wire.errors import RETRIABLE, ErrorCode, error_name
+from txnlog_kafka.wire.error_codes import RETRIABLE, ErrorCode, error_name
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_spark.errors import TxnLogError

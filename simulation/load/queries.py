@@ -14,7 +14,7 @@ from simulation.load.reader import read_group, read_partition, watch_output
 from simulation.load.routing import RETRY_MS, Routing
 from txnlog_kafka.operations.effects import Operation, Sleep
 from txnlog_kafka.wire.records import Record, encode_batch
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 OBSERVE_MS = 400
 

@@ -12,7 +12,7 @@ from simulation.violation import violated
 from txnlog_kafka.operations.effects import Operation, Sleep
 from txnlog_kafka.operations.fetch import FetchCursor, fetch_next
 from txnlog_kafka.operations.session import Session
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import DataLoss, DeadlineExceeded, UnknownTopic
 
 READ_MS = 700

@@ -14,7 +14,7 @@ from simulation.checkers.batches import decode_batches
 from simulation.load.routing import GROUP, READ_TIMEOUT_MS, RETRY_MS, Routing
 from simulation.violation import violated
 from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Sleep
-from txnlog_kafka.wire.errors import RETRIABLE, ErrorCode, error_name
+from txnlog_kafka.wire.error_codes import RETRIABLE, ErrorCode, error_name
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.records import MarkerType, Record
 

@@ -25,7 +25,7 @@ from simulation.load.routing import (
 from simulation.trace import Trace
 from simulation.violation import ABORTED_READ, violated
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Operation, Reply, Sleep
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.records import Record, encode_batch
 

@@ -19,7 +19,7 @@ from simulation.load.routing import READ_TIMEOUT_MS, RETRY_MS, TRANSACTION, Rout
 from simulation.trace import Trace
 from simulation.violation import violated
 from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Sleep
-from txnlog_kafka.wire.errors import RETRIABLE, ErrorCode
+from txnlog_kafka.wire.error_codes import RETRIABLE, ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.records import Record, encode_batch, parse_header
 

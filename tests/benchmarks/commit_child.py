@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import txnlog_spark
 from txnlog_kafka.operations.session import Deadline
 from txnlog_kafka.wire.records import Record, encode_batch
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.offsets import SourceNote, to_json_value, with_source_note
 from txnlog_spark.sink import commit_reports

@@ -21,7 +21,7 @@ from support.raw.raw_admin import (
     wait_until_served,
 )
 
-from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.messages import ApiKey
 
 MARKERS = pytest.mark.no_kill("a marker that the next coordinator writes again takes an offset")

@@ -18,7 +18,7 @@ from support.raw.raw_admin import (
     node_ids,
 )
 
-from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.error_codes import error_name
 
 ONCE = pytest.mark.no_kill("a change whose answer is lost is refused when it is asked for again")
 

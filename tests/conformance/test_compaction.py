@@ -12,7 +12,7 @@ from support.kafka.java_tools import DUMP_LOG
 from support.raw.raw import message_class
 from support.raw.routed import connect
 
-from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.messages import ApiKey
 
 KEYS = 6

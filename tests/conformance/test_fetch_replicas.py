@@ -9,7 +9,7 @@ from support.clients.librdkafka import create_topic, produce_values
 from support.raw.raw import Connection, message_class
 from support.raw.routed import leader
 
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
 
 REQUEST = message_class(ApiKey.FETCH)

@@ -28,7 +28,7 @@ from support.harness.transcripts import Transcript, read_transcripts, write_tran
 from support.lives.group_pair import GROUPS, ORDERED, OtherLeader, Pair, find_coordinators
 from support.lives.group_sequence import REQUESTS, TOPICS, Sequence
 
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
 
 K = ApiKey

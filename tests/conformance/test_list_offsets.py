@@ -7,7 +7,7 @@ from support.clients.librdkafka import create_topic, produce_values
 from support.raw.raw_admin import list_offset
 from support.raw.routed import leader
 
-from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.error_codes import error_name
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(
     -1, -7, -1

@@ -11,7 +11,7 @@ from support.clients.librdkafka import create_topic, produce_values, read_topic
 from support.raw.raw import RawProducer, message_class
 from support.raw.routed import connect, leader
 
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.framing import encode_request
 from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import (  # fmt: skip

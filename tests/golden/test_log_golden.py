@@ -40,7 +40,7 @@ from broker_sim.core.log.offset_checkpoint import (
 )
 from simulation.hosts.disk import SimDisk
 from txnlog_kafka.wire.records import MarkerType, TransactionMarker
-from txnlog_kafka.wire.topics import METADATA_TOPIC
+from txnlog_kafka.wire.topic_partition import METADATA_TOPIC
 
 STORED = Path(__file__).with_name("at_rest.json")
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=150)

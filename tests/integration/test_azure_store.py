@@ -11,7 +11,7 @@ from support.stores.azurite import ACCOUNT_KEY, Azurite, azurite
 from support.stores.store_contract import CHECKS
 
 from txnlog_spark.storage.connect import StorageSettings, open_files
-from txnlog_spark.storage.files import Files
+from txnlog_spark.storage.file_store import Files
 from txnlog_spark.storage.location import read_location
 
 WRONG_KEY = "aHVudGVyMi1odW50ZXIy"

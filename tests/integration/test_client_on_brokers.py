@@ -26,7 +26,7 @@ from support.raw.raw_admin import ZERO_ID, delete_topics, wait_until_gone
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.effects import Milestone
 from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from txnlog_kafka.operations.values import StagedPartition
+from txnlog_kafka.operations.producer import StagedPartition
 from txnlog_kafka.wire.records import decode_records, iter_batches
 from txnlog_spark.commit.journal import write_begun
 from txnlog_spark.commit.micro_batch import STEPS

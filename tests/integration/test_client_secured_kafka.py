@@ -18,7 +18,7 @@ from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Receive, Repl
 from txnlog_kafka.operations.metadata import refresh_metadata
 from txnlog_kafka.operations.session import SessionConfig
 from txnlog_kafka.wire.messages import APIS, ApiKey
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import DeadlineExceeded, SecurityRefused, TxnLogError
 
 SHORT = SessionConfig(bootstrap_timeout_ms=3_000, request_timeout_ms=2_500)

@@ -22,7 +22,7 @@ from support.raw.raw import Connection
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.metadata import refresh_metadata
 from txnlog_kafka.operations.session import SessionConfig
-from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.error_codes import ErrorCode as E
 
 CLUSTERS = {
     "broker_sim_cluster": partial(SimBroker, brokers=NODES),

@@ -16,7 +16,7 @@ from support.query.checkpoint_files import progress_of
 from support.query.checkpoint_query import Query
 from support.query.staged_messages import flip_a_byte, is_there, with_location
 
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.commit import micro_batch
 from txnlog_spark.errors import (

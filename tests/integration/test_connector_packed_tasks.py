@@ -12,7 +12,7 @@ from support.spark.connector import Pipe
 
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.wire.messages import api_of
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.source.partition import RangePartition, read_ranges
 from txnlog_spark.source.planning import OffsetRange

@@ -17,7 +17,7 @@ from support.raw.hostile import good_batch
 from broker_sim.server import broker_server as host_module
 from broker_sim.server import space as space_module
 from broker_sim.server.system import StorageError, StorageFailed
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import decode_marker, decode_records, iter_batches
 

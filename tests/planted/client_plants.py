@@ -15,6 +15,7 @@ from simulation.world import Plant
 from txnlog_kafka.operations.batches import PartitionQueue, StampedBatch
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.operations.produce import _Window
+from txnlog_kafka.operations.producer import ProducerIdentity
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.operations.transaction import (
     OffsetsCommitted,
@@ -23,9 +24,8 @@ from txnlog_kafka.operations.transaction import (
     commit_transaction,
     init_producer_id,
 )
-from txnlog_kafka.operations.values import ProducerIdentity
 from txnlog_kafka.wire.records import refresh_crc
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit import attempt as attempt_module
 from txnlog_spark.commit import facts as facts_module
 from txnlog_spark.commit import micro_batch
@@ -39,7 +39,7 @@ from txnlog_spark.commit.facts import stable_progress
 from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.progress import progress_after
 from txnlog_spark.commit.takeover import initialise
-from txnlog_spark.staging.output import StagedOutput
+from txnlog_spark.staging.staged_output import StagedOutput
 
 _BASE_TIMESTAMP_AT = 27
 """In a record batch, version 2."""

@@ -15,10 +15,10 @@ from simulation.world import Plant
 from txnlog_kafka.operations import fetch
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.operations.offsets import commit_offsets, fetch_committed
+from txnlog_kafka.operations.producer import Bytes, ProducerIdentity, StagedPiece
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.operations.transaction import init_producer_id
-from txnlog_kafka.operations.values import Bytes, ProducerIdentity, StagedPiece
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit import confirmation, journal, judgement, micro_batch, query, takeover
 from txnlog_spark.commit import facts as facts_module
 from txnlog_spark.commit.attempt import TransactionTry

@@ -31,7 +31,7 @@ from broker_sim.registry.registry import Registry
 from planted.commit_plants import replaced
 from planted.one_planted import Broken, in_one_broker
 from simulation.world import Plant
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 
 def _moved_by_one_that_left(

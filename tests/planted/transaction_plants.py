@@ -39,9 +39,9 @@ from broker_sim.core.transaction.states import TransactionState
 from planted.commit_plants import replaced
 from planted.one_planted import Broken, in_one_broker
 from simulation.world import Plant
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import BatchHeader, MarkerType, TransactionMarker, decode_marker
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 LATE_OFFSETS_MS = 2_000
 FORGOTTEN_AFTER_MS = 1_000

@@ -23,7 +23,7 @@ from support.raw.hostile import (
 from broker_sim.core.effects import Disconnected, Request
 from txnlog_kafka.wire.compression import decompress
 from txnlog_kafka.wire.encoder import encode_message
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.framing import (
     FrameDecoder,
     MalformedFrame,

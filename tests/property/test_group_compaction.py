@@ -24,7 +24,7 @@ from broker_sim.core.group.requests import (
 )
 from broker_sim.core.log import PartitionLog
 from txnlog_kafka.wire import records
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import MarkerType, Record
 
 E = ErrorCode

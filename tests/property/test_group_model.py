@@ -26,7 +26,7 @@ from support.lives.group_model import (
 from broker_sim.core.group.requests import (
     LeavingMember,
 )
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 E = ErrorCode
 MEMBERS_MAX = 5

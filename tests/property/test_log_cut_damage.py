@@ -10,7 +10,7 @@ from support.core.log_build import LogOnDisk, build_batch
 
 from broker_sim.core.effects import Delete, Truncate
 from broker_sim.core.log import DamagedLog, LogConfig, segment_states
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import stamp_offsets
 
 LEADER_EPOCH_BYTES = range(12, 16)

@@ -26,7 +26,7 @@ from broker_sim.core.controller.registrations import (
     PartitionRegistration,
 )
 from broker_sim.core.controller.replication_control import Reassignment
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 BROKERS = (1, 2, 3, 4, 5)
 PARTITION_COUNT = 2

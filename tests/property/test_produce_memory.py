@@ -19,9 +19,9 @@ from txnlog_kafka.operations.batches import queues_of
 from txnlog_kafka.operations.cluster_view import ClusterView, TopicView
 from txnlog_kafka.operations.drain_order import DrainOrder
 from txnlog_kafka.operations.produce import MISSES_MAX
+from txnlog_kafka.operations.producer import ProducePlan
 from txnlog_kafka.operations.transaction import Transaction
-from txnlog_kafka.operations.values import ProducePlan
-from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
 
 PIECES = st.lists(st.lists(st.integers(0, 900), min_size=1, max_size=4), min_size=1, max_size=5)

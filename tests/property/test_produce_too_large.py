@@ -10,7 +10,7 @@ from support.query.produce_run import FAULTS, Watched, move_leaders, slow_cluste
 from support.query.staged_pieces import staged_of
 
 from txnlog_kafka.operations.produce import staged_totals
-from txnlog_kafka.operations.values import ProducePlan
+from txnlog_kafka.operations.producer import ProducePlan
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_kafka.wire.records import Record, encode_batch
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from support.core.scripted_faults import ANSWER_LOST, LOST
 from support.query.produce_run import FAULTS, Watched, move_leaders, part_of, slow_cluster_of
 
-from txnlog_kafka.operations.values import ProducePlan
-from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.operations.producer import ProducePlan
+from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
 
 

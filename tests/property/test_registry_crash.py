@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.core.registry_build import K, RegistryHost
 
-from broker_sim.apis.registry import (
+from broker_sim.apis.registry_codes import (
     CONTROLLER_EPOCH_PATH,
     NodeChange,
     OperationType,

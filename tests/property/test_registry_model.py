@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 from support.core.registry_build import K, RegistryHost, error_of
 
-from broker_sim.apis.registry import (
+from broker_sim.apis.registry_codes import (
     CONTROLLER_EPOCH_PATH,
     NO_SESSION,
     NodeChange,

@@ -15,9 +15,9 @@ from broker_sim.core.transaction.metadata import TransactionEntry, TransactionMe
 from broker_sim.core.transaction.results import ProducerIdResult
 from broker_sim.core.transaction.states import TransactionState
 from txnlog_kafka.wire import records
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import Record
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 E = ErrorCode
 EXPIRING = {

@@ -20,7 +20,7 @@ from support.raw.raw import RawProducer, fetch_offsets
 
 from broker_sim.core.coordinator.runtime import partition_for
 from broker_sim.core.transaction import TransactionState
-from txnlog_kafka.wire.errors import ErrorCode, error_name
+from txnlog_kafka.wire.error_codes import ErrorCode, error_name
 from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import decode_records, iter_batches
 

@@ -7,7 +7,7 @@ import pytest
 from support.core.replica_disks import DIRECTORY, LATER, PATH, Replicas, batch, changed, read
 
 from broker_sim.apis import RegistryApiKey
-from broker_sim.apis.registry import CONTROLLER_EPOCH_PATH
+from broker_sim.apis.registry_codes import CONTROLLER_EPOCH_PATH
 from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.effects import (
     Append,
@@ -33,7 +33,7 @@ from simulation.load.routing import Routing
 from simulation.scenario_loading import load_scenario
 from simulation.violation import Violation
 from simulation.world import World
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import (
     MarkerType,

@@ -18,7 +18,7 @@ from simulation.checkers.outcomes import (
 )
 from simulation.checkers.producer_history import check_in_transaction
 from simulation.violation import ANOMALIES, DUPLICATE, Violation, violated
-from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.invariants import InvariantViolation
 from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_kafka.wire.records import (

@@ -45,7 +45,7 @@ from txnlog_kafka.wire.records import (
     refresh_crc,
     stamp_offsets,
 )
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 PLACE = TopicPartition("out", 0)
 SOURCE = SimpleNamespace(ends={TopicPartition("in", 0): 2}, output_partition=lambda key: 0)

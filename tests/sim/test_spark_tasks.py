@@ -24,9 +24,9 @@ from simulation.violation import Violation
 from simulation.world import World
 from txnlog_kafka.operations.effects import FileFailed, Sleep
 from txnlog_kafka.wire.records import Record, decode_records, iter_batches
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import StagedBatchesInvalid
-from txnlog_spark.staging.output import plan_partitions
+from txnlog_spark.staging.staged_output import plan_partitions
 
 CANARY_SEEDS = range(200)
 KNOWN = {

@@ -12,7 +12,7 @@ from txnlog_kafka.operations.admin import TransactionDescription, TransactionLis
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.operations.offsets import CommittedOffset, ListedOffset
 from txnlog_kafka.operations.session import Session
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 T = TypeVar("T")
 

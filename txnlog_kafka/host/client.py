@@ -51,7 +51,7 @@ from txnlog_kafka.operations.effects import (
 from txnlog_kafka.operations.fetch import FetchCursor, FetchedBatches, fetch_ahead
 from txnlog_kafka.operations.session import Session, SessionConfig
 from txnlog_kafka.wire.invariants import InvariantViolation, check
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from txnlog_kafka.operations.fetch import (
     FetchedBatches,
     fetch_together,
 )
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 PARTITIONS_TOGETHER_MAX = 500
 """Ranges that begin with one common Fetch; the answer's bytes are limited by `max_bytes`."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from txnlog_kafka.host.link import ConnectionFailed
 from txnlog_kafka.host.login import Login, LoginRefused
 from txnlog_kafka.operations.metadata import api_versions_request
-from txnlog_kafka.wire.errors import ErrorCode, error_name
+from txnlog_kafka.wire.error_codes import ErrorCode, error_name
 from txnlog_kafka.wire.messages import APIS, Api, ApiKey, Message
 
 NOT_ASKED_FOR = (

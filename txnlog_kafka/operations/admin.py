@@ -19,9 +19,9 @@ from txnlog_kafka.operations.effects import ANY_NODE, Call, Operation, Reply, Un
 from txnlog_kafka.operations.metadata import refresh_metadata, require_leaders
 from txnlog_kafka.operations.retry import Action, Subject, decide, describe_code, error_of
 from txnlog_kafka.operations.session import Session
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 __all__ = [
     "TransactionDescription",

@@ -21,9 +21,9 @@ from dataclasses import dataclass, replace
 
 from txnlog_kafka.errors import StagedBatchesInvalid
 from txnlog_kafka.operations.effects import FileFailed
+from txnlog_kafka.operations.producer import Bytes, StagedPartition, StagedPiece
 from txnlog_kafka.operations.retry import RECORD_REFUSALS
 from txnlog_kafka.operations.transaction import Transaction
-from txnlog_kafka.operations.values import Bytes, StagedPartition, StagedPiece
 from txnlog_kafka.wire.dividing import divide_batch, plain_batch
 from txnlog_kafka.wire.messages import Message
 from txnlog_kafka.wire.records import (
@@ -36,7 +36,7 @@ from txnlog_kafka.wire.records import (
     shown_key,
     stamp_producer,
 )
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Unanswered
 from txnlog_kafka.operations.session import Session
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey
 
 BROKER = 4

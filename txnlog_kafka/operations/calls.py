@@ -33,7 +33,7 @@ from txnlog_kafka.operations.retry import (
     error_of,
 )
 from txnlog_kafka.operations.session import Deadline, Session
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.invariants import check
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message, api_of
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from txnlog_kafka.operations.batches import PartitionQueue, StampedBatch
 from txnlog_kafka.operations.cluster_view import NO_LEADER, ClusterView
 from txnlog_kafka.operations.effects import FileFailed
-from txnlog_kafka.operations.values import Bytes
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.operations.producer import Bytes
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 Ring = OrderedDict[TopicPartition, PartitionQueue]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, NewType, TypeVar
 
 from txnlog_kafka.errors import TxnLogError
-from txnlog_kafka.operations.values import StagedPiece
+from txnlog_kafka.operations.producer import StagedPiece
 from txnlog_kafka.wire.messages import Message
 
 ANY_NODE = -1

@@ -28,13 +28,13 @@ from txnlog_kafka.operations.log_ends import confirm_log_ends
 from txnlog_kafka.operations.metadata import refresh_metadata, require_leaders
 from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
 from txnlog_kafka.operations.preferred_replicas import NO_REPLICA
+from txnlog_kafka.operations.producer import Bytes
 from txnlog_kafka.operations.retry import Action, Subject, decide, describe_code, error_of
 from txnlog_kafka.operations.session import Deadline, Session
-from txnlog_kafka.operations.values import Bytes
-from txnlog_kafka.wire.errors import RETRIABLE, ErrorCode
+from txnlog_kafka.wire.error_codes import RETRIABLE, ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.records import CorruptBatch, OldFormat, iter_batches
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 TOPIC_NAME_VERSION_MAX = 12
 """Fetch names topics up to here, and only their ids from v13 on (KIP-516)."""

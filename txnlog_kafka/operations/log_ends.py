@@ -9,7 +9,7 @@ from txnlog_kafka.operations.majority import find_leaders, find_missing
 from txnlog_kafka.operations.metadata import UNKNOWN_TOPIC_PATIENCE_MS, require_leaders
 from txnlog_kafka.operations.offsets import LATEST_TIMESTAMP, ask_leaders
 from txnlog_kafka.operations.session import Session
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 
 def confirm_log_ends(

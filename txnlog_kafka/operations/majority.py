@@ -18,9 +18,9 @@ from txnlog_kafka.operations.calls import LOOKUP_TIMEOUT_MS, call_all, call_any,
 from txnlog_kafka.operations.cluster_view import NO_LEADER, NO_TOPIC_ID, ClusterView, topic_id_of
 from txnlog_kafka.operations.effects import Call, Operation, Reply, Unanswered
 from txnlog_kafka.operations.session import Deadline, Session
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 _SURE = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _METADATA = APIS[ApiKey.METADATA]

@@ -12,9 +12,9 @@ from txnlog_kafka.operations.majority import find_missing
 from txnlog_kafka.operations.retry import Subject, decide, error_of
 from txnlog_kafka.operations.session import Deadline, Session
 from txnlog_kafka.version import __version__
-from txnlog_kafka.wire.errors import RETRIABLE, ErrorCode, error_name
+from txnlog_kafka.wire.error_codes import RETRIABLE, ErrorCode, error_name
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 CLIENT_SOFTWARE_NAME = "txnlog-spark"
 KAFKA_INTERNAL_TOPICS = frozenset(

@@ -21,9 +21,9 @@ from txnlog_kafka.operations.effects import Call, Operation, Reply, Unanswered
 from txnlog_kafka.operations.metadata import require_leaders
 from txnlog_kafka.operations.retry import Action, Subject, decide, describe_code, error_of
 from txnlog_kafka.operations.session import Deadline, Session
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 EARLIEST_TIMESTAMP = -2
 """ListOffsets: the log start offset."""

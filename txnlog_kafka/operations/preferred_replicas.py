@@ -8,7 +8,7 @@ answer or has nothing: then the leader is asked again, and may name one again.
 from __future__ import annotations
 
 from txnlog_kafka.operations.cluster_view import ClusterView
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 NO_REPLICA = -1
 NAMED_MS_MIN = 1_000

@@ -55,6 +55,7 @@ from txnlog_kafka.operations.effects import (
 )
 from txnlog_kafka.operations.metadata import require_leaders
 from txnlog_kafka.operations.operation_group import OperationGroup
+from txnlog_kafka.operations.producer import ProducePlan, StagedPartition
 from txnlog_kafka.operations.retry import (
     SIZE_REFUSALS,
     Action,
@@ -66,11 +67,10 @@ from txnlog_kafka.operations.retry import (
 from txnlog_kafka.operations.session import Deadline, Session
 from txnlog_kafka.operations.timeout_forecast import TimeoutForecast
 from txnlog_kafka.operations.transaction import PRODUCE_VERSION_MAX_V1, Transaction
-from txnlog_kafka.operations.values import ProducePlan, StagedPartition
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.invariants import InvariantViolation, check
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 IN_FLIGHT_MAX = 5
 """Produce requests per leader, and batches per partition, without an answer (KIP-98)."""

@@ -22,7 +22,7 @@ from txnlog_kafka.errors import (
     RetriableError,
     UnknownTopic,
 )
-from txnlog_kafka.wire.errors import RETRIABLE, ErrorCode, error_name
+from txnlog_kafka.wire.error_codes import RETRIABLE, ErrorCode, error_name
 from txnlog_kafka.wire.messages import APIS, ApiKey
 
 

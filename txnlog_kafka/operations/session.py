@@ -14,7 +14,7 @@ from txnlog_kafka.errors import DeadlineExceeded
 from txnlog_kafka.operations.cluster_view import ClusterView
 from txnlog_kafka.operations.effects import Operation, Sleep
 from txnlog_kafka.operations.preferred_replicas import PreferredReplicas
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 BACKOFF_DOUBLINGS_MAX = 10
 SOON = 4

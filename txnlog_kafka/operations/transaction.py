@@ -40,6 +40,7 @@ from txnlog_kafka.operations.offsets import (
     committed_request,
     fetched_offsets,
 )
+from txnlog_kafka.operations.producer import ProducerIdentity
 from txnlog_kafka.operations.retry import (
     EndTxnResult,
     Subject,
@@ -49,11 +50,10 @@ from txnlog_kafka.operations.retry import (
     error_of,
 )
 from txnlog_kafka.operations.session import Deadline, Session
-from txnlog_kafka.operations.values import ProducerIdentity
-from txnlog_kafka.wire.errors import ErrorCode, error_name
+from txnlog_kafka.wire.error_codes import ErrorCode, error_name
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 TRANSACTION_VERSION = "transaction.version"
 """The finalized feature that decides between transaction versions 1 and 2 (KIP-890)."""

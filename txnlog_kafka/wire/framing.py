@@ -19,7 +19,7 @@ from txnlog_kafka.wire.decoder import (
     decode_message,
 )
 from txnlog_kafka.wire.encoder import encode_message
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import KNOWN_APIS, Api, ApiKey, Message, api_of
 from txnlog_kafka.wire.varint import MalformedVarint, decode_unsigned
 

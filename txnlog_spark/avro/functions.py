@@ -20,9 +20,9 @@ from txnlog_spark.avro.decode import Decoder, null_fields
 from txnlog_spark.avro.encode import Encode, join, nullable_encoder
 from txnlog_spark.avro.errors import AvroSchemaError, MalformedAvro, UnknownSchema
 from txnlog_spark.avro.options import AvroOptions, read_options
-from txnlog_spark.avro.registry import Registry
 from txnlog_spark.avro.resolve import spread
 from txnlog_spark.avro.schema import parse_avro
+from txnlog_spark.avro.schema_registry import Registry
 from txnlog_spark.avro.types import TypeOptions, all_nullable, avro_json, spark_type
 from txnlog_spark.errors import OptionError
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from txnlog_kafka.operations.effects import Milestone, Operation
 from txnlog_kafka.operations.offsets import CommittedOffset
 from txnlog_kafka.operations.produce import Produced
+from txnlog_kafka.operations.producer import ProducerIdentity
 from txnlog_kafka.operations.session import Deadline, Session
 from txnlog_kafka.operations.transaction import (
     OffsetsCommitted,
@@ -15,9 +16,8 @@ from txnlog_kafka.operations.transaction import (
     add_to_transaction,
     commit_all_offsets,
 )
-from txnlog_kafka.operations.values import ProducerIdentity
 from txnlog_kafka.wire.invariants import check
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.progress import progress_after, progress_offset
 

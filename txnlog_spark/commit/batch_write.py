@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from txnlog_kafka.operations.admin import delete_group
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.operations.metadata import require_cluster
+from txnlog_kafka.operations.producer import StagedPartition
 from txnlog_kafka.operations.session import Session
-from txnlog_kafka.operations.values import StagedPartition
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.micro_batch import commit_batch
 from txnlog_spark.commit.output import Output
 from txnlog_spark.commit.plan import Batch, CommitOptions, CommitOutcome, CommitPlan, Committer

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from txnlog_kafka.operations.effects import Operation
-from txnlog_kafka.wire.topics import TopicPartition
-from txnlog_spark.commit.files import json_of, read_file, read_text, text_of, unreadable
+from txnlog_kafka.wire.topic_partition import TopicPartition
+from txnlog_spark.commit.checkpoint_files import json_of, read_file, read_text, text_of, unreadable
 from txnlog_spark.commit.output import digest_of
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.offsets import (

@@ -22,10 +22,10 @@ from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.operations.metadata import confirm_missing
 from txnlog_kafka.operations.offsets import fetch_committed
 from txnlog_kafka.operations.operation_group import side_by_side
+from txnlog_kafka.operations.producer import ProducerIdentity
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.operations.transaction import OffsetsCommitted
-from txnlog_kafka.operations.values import ProducerIdentity
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_spark.commit.attempt import (
     TransactionTry,
     add_groups,

@@ -14,7 +14,7 @@ from txnlog_kafka.operations.offsets import (
 )
 from txnlog_kafka.operations.operation_group import side_by_side
 from txnlog_kafka.operations.session import Session
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.checkpoint import is_repartitioning, read_logged_offsets
 from txnlog_spark.commit.judgement import (
     Evidence,

@@ -26,7 +26,13 @@ import json
 from collections import defaultdict
 
 from txnlog_kafka.operations.effects import Operation
-from txnlog_spark.commit.files import json_of, list_folder, read_text, unreadable, write_file
+from txnlog_spark.commit.checkpoint_files import (
+    json_of,
+    list_folder,
+    read_text,
+    unreadable,
+    write_file,
+)
 from txnlog_spark.commit.output import digest_of
 from txnlog_spark.commit.plan import Committer
 

@@ -13,9 +13,9 @@ from dataclasses import asdict
 from typing import Any
 
 from txnlog_kafka.operations.effects import Operation, RemoveOtherRuns
-from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.topics import TopicPartition
-from txnlog_spark.commit.files import json_of, read_file, text_of, unreadable, write_file
+from txnlog_kafka.wire.error_codes import ErrorCode
+from txnlog_kafka.wire.topic_partition import TopicPartition
+from txnlog_spark.commit.checkpoint_files import json_of, read_file, text_of, unreadable, write_file
 from txnlog_spark.commit.output import Output
 from txnlog_spark.commit.plan import Begun, CommitPlan, Committer
 from txnlog_spark.commit.progress import group_digest

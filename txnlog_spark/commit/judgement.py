@@ -12,7 +12,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.checkpoint import offsets_path
 from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.progress import group_digest

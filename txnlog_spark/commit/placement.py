@@ -14,7 +14,7 @@ from txnlog_kafka.operations.metadata import (
     refresh_metadata,
 )
 from txnlog_kafka.operations.session import Session
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.plan import CommitPlan
 from txnlog_spark.commit.progress import locate_progress
 from txnlog_spark.errors import TxnLogError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from txnlog_kafka.operations.values import ProducePlan, StagedPartition
+from txnlog_kafka.operations.producer import ProducePlan, StagedPartition
 from txnlog_kafka.wire.invariants import present
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.output import Output
 
 

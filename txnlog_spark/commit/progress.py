@@ -30,7 +30,7 @@ from collections.abc import Iterable
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.operations.offsets import CommittedOffset, fetch_committed
 from txnlog_kafka.operations.session import Session
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.output import digest_of
 from txnlog_spark.commit.plan import CommitPlan, Progress
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 from txnlog_kafka.operations.effects import Milestone, Operation
 from txnlog_kafka.operations.metadata import require_cluster
+from txnlog_kafka.operations.producer import StagedPartition
 from txnlog_kafka.operations.session import Session
-from txnlog_kafka.operations.values import StagedPartition
 from txnlog_spark.commit.checkpoint import (
     BatchOffsets,
     check_uncommitted,

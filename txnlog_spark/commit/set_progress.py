@@ -18,7 +18,7 @@ from txnlog_kafka.operations.transaction import (
     commit_transaction,
     transaction_version,
 )
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.attempt import (
     TransactionTry,
     add_groups,

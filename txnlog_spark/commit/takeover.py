@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from txnlog_kafka.operations.effects import Milestone, Operation
 from txnlog_kafka.operations.metadata import confirm_missing, require_leaders
+from txnlog_kafka.operations.producer import ProducerIdentity
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.operations.transaction import commit_transaction, init_producer_id
-from txnlog_kafka.operations.values import ProducerIdentity
 from txnlog_spark.commit.attempt import TransactionTry, add_progress, begin_transaction
 from txnlog_spark.commit.former_outputs import other_ids, record_output
 from txnlog_spark.commit.judgement import progress_topic_deleted

@@ -13,7 +13,7 @@ from txnlog_kafka.operations.broker_config import fetch_broker_config
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.operations.produce import staged_totals
 from txnlog_kafka.operations.session import Session
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_spark.commit.plan import CommitPlan
 from txnlog_spark.errors import BrokerError, TransactionTimedOut, TxnLogError
 

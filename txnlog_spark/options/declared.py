@@ -13,7 +13,7 @@ from typing import Any
 
 from txnlog_kafka.host.security_options import SECURITY_OPTIONS
 from txnlog_spark.offsets import parse_offsets, parse_partitions
-from txnlog_spark.options import values as to
+from txnlog_spark.options import option_types as to
 from txnlog_spark.options.kafka_configs import PREFIX
 from txnlog_spark.storage.options import STORAGE_OPTIONS, STORAGE_PREFIX
 

@@ -20,12 +20,12 @@ from txnlog_kafka.operations.effects import (
     WriteFile,
     relayed,
 )
-from txnlog_kafka.operations.values import StagedPiece
+from txnlog_kafka.operations.producer import StagedPiece
 from txnlog_kafka.wire.invariants import InvariantViolation
 from txnlog_spark.sink.settings import SinkSettings
 from txnlog_spark.storage.connect import open_files
 from txnlog_spark.storage.default_fs import check_reading
-from txnlog_spark.storage.files import Files
+from txnlog_spark.storage.file_store import Files
 from txnlog_spark.storage.local import LocalFiles
 
 T = TypeVar("T")

@@ -27,7 +27,7 @@ from typing import TypeVar
 from txnlog_kafka.host.processes import is_private
 from txnlog_kafka.operations.effects import Ask, Milestone, Operation, Outcome, relayed
 from txnlog_kafka.operations.produce import staged_totals
-from txnlog_kafka.operations.values import StagedPartition
+from txnlog_kafka.operations.producer import StagedPartition
 from txnlog_spark.commit.plan import CommitOutcome
 from txnlog_spark.errors import CommitStateUnknown, ProducerFenced, TxnLogError
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from functools import partial
 
-from txnlog_kafka.operations.values import StagedPartition
+from txnlog_kafka.operations.producer import StagedPartition
 from txnlog_spark.client_cache import client_for, resolve_bootstrap
 from txnlog_spark.commit.batch_write import BatchWrite, commit_write
 from txnlog_spark.commit.plan import CommitOutcome
@@ -17,8 +17,8 @@ from txnlog_spark.sink.checkpoint_host import CheckpointHost
 from txnlog_spark.sink.commit_reports import run_reported
 from txnlog_spark.sink.settings import SinkSettings
 from txnlog_spark.staging.messages import StagedBatches
-from txnlog_spark.staging.output import check_one_batch, complete_messages, merge_counts
 from txnlog_spark.staging.reader import StagedReader
+from txnlog_spark.staging.staged_output import check_one_batch, complete_messages, merge_counts
 
 
 def commit_streaming(

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from txnlog_kafka.wire.invariants import present
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.client_cache import ConnectionSettings
 from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.errors import OptionError
 from txnlog_spark.options.declared import Use
 from txnlog_spark.options.parse import parse_options, settings_of
 from txnlog_spark.staging.address import StagingSettings
-from txnlog_spark.staging.files import StagedFiles
+from txnlog_spark.staging.staged_files import StagedFiles
 from txnlog_spark.storage.connect import StorageSettings
 from txnlog_spark.storage.location import Location, read_location
 

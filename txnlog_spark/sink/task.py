@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import shown_key
 from txnlog_spark.codec.encode import RecordTooLarge, encode_partitioned
 from txnlog_spark.codec.partitioner import partition_rows

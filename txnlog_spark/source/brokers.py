@@ -11,7 +11,7 @@ from txnlog_kafka.operations.effects import Operation, Sleep
 from txnlog_kafka.operations.metadata import confirm_missing, matching_topics, topic_partitions
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.invariants import present
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import DeadlineExceeded, OptionError, RetriableError, UnknownTopic
 from txnlog_spark.offsets import SourceOffset
 from txnlog_spark.source.positions import (

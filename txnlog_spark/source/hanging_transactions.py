@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 HANGING_MS = 60_000
 """What is held up for longer is warned of: of Java's producers no transaction is open for longer,

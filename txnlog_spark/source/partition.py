@@ -14,7 +14,7 @@ from txnlog_kafka.host.client import Client
 from txnlog_kafka.host.fetcher import FirstAnswers
 from txnlog_kafka.operations.fetch import FetchCursor, FetchedBatches
 from txnlog_kafka.wire.records import CorruptBatch
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.codec.decode import iter_decoded
 from txnlog_spark.errors import CorruptData, OffsetOutOfRange, UnknownTopic

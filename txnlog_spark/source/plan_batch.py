@@ -33,7 +33,7 @@ from typing import Any, TypeVar
 
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.wire.invariants import present
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import DataLoss, UnknownTopic, WrongCluster
 from txnlog_spark.offsets import (
     CommittedStart,

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.offsets import SourceOffset
 
 OFFSETS_PER_TASK = 50_000

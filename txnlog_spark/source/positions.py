@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from txnlog_kafka.wire.invariants import present
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import DataLoss, NoCommittedOffsets, OptionError
 from txnlog_spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET, SourceOffset, format_offsets
 from txnlog_spark.source.selection import COMMITTED, COMMITTED_WORDS, PositionRequest

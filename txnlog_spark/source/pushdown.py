@@ -36,7 +36,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.source.planning import OffsetRange
 
 OFFSET_END = 2**63

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from txnlog_spark.options.values import size_in_bytes
-from txnlog_spark.staging.output import StagedOutput
+from txnlog_spark.options.option_types import size_in_bytes
+from txnlog_spark.staging.staged_output import StagedOutput
 
 INLINE_BYTES_MAX = 900 * 1000
 """Staged batches up to this size travel in the commit message: no server, no file. With all around

@@ -11,17 +11,17 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from txnlog_kafka.operations.values import StagedPartition, StagedPiece
+from txnlog_kafka.operations.producer import StagedPartition, StagedPiece
 from txnlog_kafka.wire.invariants import present
 from txnlog_spark.errors import StagedBatchesInvalid, TxnLogError
 from txnlog_spark.log_once import warn_once
 from txnlog_spark.staging.address import StagingSettings, running_server
 from txnlog_spark.staging.channel import Channel, ServerAnswered, ServerGone
 from txnlog_spark.staging.chunks import IndexDamaged, StagedChunk, decode_index
-from txnlog_spark.staging.files import StagedFiles
 from txnlog_spark.staging.frames import DATA_BYTES_MAX, Forgotten, Kind
 from txnlog_spark.staging.messages import StagedBatches
-from txnlog_spark.staging.output import (
+from txnlog_spark.staging.staged_files import StagedFiles
+from txnlog_spark.staging.staged_output import (
     PieceSource,
     StagedOutput,
     over_after_commit,

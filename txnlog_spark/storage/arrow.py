@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from txnlog_spark.storage.files import Bytes
+from txnlog_spark.storage.file_store import Bytes
 from txnlog_spark.storage.remote import Place, RemoteFiles, StoreFailed
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from azure.core.exceptions import ResourceNotFoundError
 from azure.storage.blob import BlobBlock, BlobClient, BlobPrefix, ContainerClient
 
-from txnlog_spark.storage.files import Bytes
+from txnlog_spark.storage.file_store import Bytes
 from txnlog_spark.storage.remote import Place, RemoteFiles
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from txnlog_kafka.wire.invariants import present
 from txnlog_spark.errors import OptionError, is_secret
 from txnlog_spark.process_local import process_local
 from txnlog_spark.storage.arrow import ObjectFiles, RenamedFiles
-from txnlog_spark.storage.files import Files
+from txnlog_spark.storage.file_store import Files
 from txnlog_spark.storage.local import LocalFiles
 from txnlog_spark.storage.location import AZURE, GCS, HDFS, LOCAL, S3, Location
 from txnlog_spark.storage.options import STORAGE_OPTIONS, STORAGE_PREFIX

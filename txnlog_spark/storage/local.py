@@ -8,7 +8,7 @@ import secrets
 import shutil
 from pathlib import Path
 
-from txnlog_spark.storage.files import Bytes
+from txnlog_spark.storage.file_store import Bytes
 
 
 class LocalFiles:

@@ -15,10 +15,10 @@ from typing import Any
 
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.wire.invariants import present
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.client_cache import ConnectionSettings, client_for
 from txnlog_spark.commit.checkpoint import offsets_path, read_batch_offsets
-from txnlog_spark.commit.files import read_file
+from txnlog_spark.commit.checkpoint_files import read_file
 from txnlog_spark.commit.journal import check_cluster, write_begun
 from txnlog_spark.commit.plan import Batch, CommitPlan, Committer
 from txnlog_spark.commit.set_progress import check_forward, set_progress
@@ -26,7 +26,7 @@ from txnlog_spark.errors import ProgressError, TxnLogError
 from txnlog_spark.sink.checkpoint_host import CheckpointHost
 from txnlog_spark.storage.location import read_location
 from txnlog_spark.tools.command_config import CommandConfig, read_command_config
-from txnlog_spark.tools.state import (
+from txnlog_spark.tools.query_state import (
     BrokerState,
     CheckpointState,
     Target,

@@ -10,15 +10,7 @@ from broker_sim.core.config.key import (
     DataDirectoryError,
     format_value,
 )
-from broker_sim.core.config.security import AUTHORIZER, MECHANISMS
-from broker_sim.core.config.table import (
-    ALIASES,
-    BROKER_CONFIG,
-    DYNAMIC_CONFIGS,
-    TOPIC_CONFIG,
-    TopicConfigKey,
-)
-from broker_sim.core.config.values import (
+from broker_sim.core.config.live_config import (
     BrokerConfig,
     ConfigSource,
     check_topic_configs,
@@ -26,6 +18,14 @@ from broker_sim.core.config.values import (
     parse_topic_config,
     topic_config_sources,
     topic_config_value,
+)
+from broker_sim.core.config.security import AUTHORIZER, MECHANISMS
+from broker_sim.core.config.table import (
+    ALIASES,
+    BROKER_CONFIG,
+    DYNAMIC_CONFIGS,
+    TOPIC_CONFIG,
+    TopicConfigKey,
 )
 
 __all__ = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from broker_sim.core.config.cluster import CLUSTER
+from broker_sim.core.config.cluster_options import CLUSTER
 from broker_sim.core.config.key import (
     DOUBLE_MAX,
     INT32_MAX,

@@ -31,7 +31,7 @@ from broker_sim.core.controller.topic_rules import (
     parse_topic_configs,
 )
 from broker_sim.core.effects import Effects
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 ALL_BROKERS = ""
 VALUE_LENGTH_MAX = 32_767

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from broker_sim.core.config import BrokerConfig
-from broker_sim.core.config.values import topic_config_value
+from broker_sim.core.config.live_config import topic_config_value
 from broker_sim.core.controller.election import Election, change_partition
 from broker_sim.core.controller.image import (
     ClusterImage,

@@ -22,7 +22,7 @@ from broker_sim.core.controller.registrations import (
     alone,
 )
 from txnlog_kafka.wire.invariants import check
-from txnlog_kafka.wire.topics import INTERNAL_TOPICS, TopicPartition
+from txnlog_kafka.wire.topic_partition import INTERNAL_TOPICS, TopicPartition
 
 MetadataRecord = Mapping[str, Any]
 

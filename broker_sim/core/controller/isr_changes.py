@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from broker_sim.core.controller.image import ClusterImage
 from broker_sim.core.controller.registrations import PartitionRegistration
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 UNKNOWN_BROKER_EPOCH = -1
 """In a new ISR: the leader does not know this broker's epoch, so it is not checked."""

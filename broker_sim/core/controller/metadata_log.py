@@ -20,7 +20,7 @@ from broker_sim.core.controller.image import (
 )
 from broker_sim.core.effects import Effects
 from broker_sim.core.log import AppendOrigin, PartitionLog
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.invariants import check
 from txnlog_kafka.wire.records import Record, decode_records, encode_batch
 

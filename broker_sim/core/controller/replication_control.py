@@ -40,7 +40,7 @@ from broker_sim.core.controller.registrations import (
     PartitionRegistration,
 )
 from broker_sim.core.controller.topic_rules import TopicRefused
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 Answer = TypeVar("Answer")
 

@@ -10,7 +10,7 @@ from broker_sim.core.controller.credentials import ScramCredential, ScramMechani
 from broker_sim.core.controller.image import MetadataRecord, scram_record, scram_removed_record
 from broker_sim.core.effects import Effects
 from broker_sim.core.free_space import NO_FREE_SPACE, FreeSpace
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
 CHANGES_MAX = 10_000

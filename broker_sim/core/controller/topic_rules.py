@@ -12,7 +12,7 @@ from broker_sim.core.config import (
     check_topic_configs,
     parse_topic_config,
 )
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 TOPIC_NAME_LENGTH_MAX = 249
 """A directory name, topic plus "-" and a number, must fit a file name (Kafka's `Topic`)."""

@@ -15,10 +15,10 @@ from broker_sim.core.coordinator.peer_batches import PeerBatches
 from broker_sim.core.effects import Effects, TimerKey
 from broker_sim.core.peers import Peers
 from broker_sim.core.replies import Reply
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.records import MarkerType, TransactionMarker
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 MARKERS_TIMER = "write-txn-markers"
 VERSION = 2

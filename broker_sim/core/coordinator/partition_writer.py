@@ -11,9 +11,9 @@ from broker_sim.core.log import AppendOrigin, AppendResult, PartitionLog
 from broker_sim.core.replica.log_manager import LogManager
 from broker_sim.core.replica.replica_manager import ReplicaManager
 from broker_sim.core.replies import Reply
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import MarkerType, TransactionMarker
-from txnlog_kafka.wire.topics import GROUP_METADATA_TOPIC, TopicPartition
+from txnlog_kafka.wire.topic_partition import GROUP_METADATA_TOPIC, TopicPartition
 
 MarkerListener = Callable[[int, int, bool, Effects], None]
 """(partition of __consumer_offsets, producer id, committed, effects)."""

@@ -28,7 +28,7 @@ from broker_sim.core.coordinator.timers import KeyedTimers, TimerAction
 from broker_sim.core.effects import Effects, Flush, TimerKey
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.replies import Reply
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
@@ -41,7 +41,7 @@ from txnlog_kafka.wire.records import (
     decode_records,
     encode_batch,
 )
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 _UNAVAILABLE = frozenset(
     {

@@ -24,7 +24,7 @@ from broker_sim.core.group.requests import (
 )
 from broker_sim.core.group.states import VALID_PREVIOUS_GROUP_STATES, GroupState
 from broker_sim.schemas import ConsumerProtocolSubscription
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.invariants import check
 
 Protocols = tuple[tuple[str, bytes], ...]

@@ -45,8 +45,8 @@ from broker_sim.core.group.shard import GroupShard, find_shard, group_runtime
 from broker_sim.core.group.states import GroupState
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.replies import Reply
-from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.error_codes import ErrorCode
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 OFFSETS_EXPIRATION_TIMER = ("group-offsets-expiration",)
 GROUP_TYPE = "classic"

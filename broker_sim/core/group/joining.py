@@ -21,7 +21,7 @@ from broker_sim.core.group.requests import (
 )
 from broker_sim.core.group.shard import GroupRuntime, GroupShard, find_shard, write_group
 from broker_sim.core.group.states import GroupState
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 UUID_LENGTH = 36
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000

@@ -20,7 +20,7 @@ from broker_sim.core.group.requests import (
 )
 from broker_sim.core.group.shard import GroupRuntime, GroupShard, find_shard
 from broker_sim.core.group.states import GroupState
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 _S = GroupState
 _E = ErrorCode

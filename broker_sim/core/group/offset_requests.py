@@ -39,9 +39,9 @@ from broker_sim.core.group.shard import (
 )
 from broker_sim.core.group.states import GroupState
 from broker_sim.core.replies import Reply, gather
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import NO_TIMESTAMP
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 TIMESTAMP_MAX_MS = 2**63 - 1
 """The largest that an int64 of a record holds."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker_sim.core.group.log_records import OffsetKey, OffsetValue
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

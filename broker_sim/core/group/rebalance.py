@@ -17,7 +17,7 @@ from broker_sim.core.group.classic_group import ClassicGroup, Member
 from broker_sim.core.group.requests import JoinGroupResult, SyncGroupResult
 from broker_sim.core.group.shard import GroupRuntime, GroupShard, write_group
 from broker_sim.core.group.states import GroupState
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 _S = GroupState
 

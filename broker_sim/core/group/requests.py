@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from broker_sim.core.group.log_records import ZERO_ID
 from broker_sim.core.replies import Reply
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import NO_LEADER_EPOCH
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 UNKNOWN_MEMBER_ID = ""
 NO_GENERATION = -1

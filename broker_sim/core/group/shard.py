@@ -35,9 +35,9 @@ from broker_sim.core.group.log_records import (
 from broker_sim.core.group.offsets import OffsetStore, StoredOffset
 from broker_sim.core.group.states import GroupState
 from broker_sim.core.replies import Reply, gather
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import NO_PRODUCER_ID, NO_TIMESTAMP, Record
-from txnlog_kafka.wire.topics import GROUP_METADATA_TOPIC
+from txnlog_kafka.wire.topic_partition import GROUP_METADATA_TOPIC
 
 RECORDS_PER_BATCH = 1000
 """Of tombstones, which need not be atomic; a commit's offsets always stay in one batch."""

@@ -17,7 +17,7 @@ from broker_sim.core.controller.scram import Refusal
 from broker_sim.core.effects import Request
 from broker_sim.core.handlers._access import cluster_allowed
 from broker_sim.core.parts import BrokerParts
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 _Kind = TypeVar("_Kind", bound=enum.IntEnum)
 

@@ -18,7 +18,7 @@ from broker_sim.core.controller.topic_rules import TopicRefused
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import cluster_allowed, topic_allowed
 from broker_sim.core.parts import BrokerParts
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 
 def topic_config_names(topic_configs: Mapping[str, ConfigValue]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 from broker_sim.core.effects import Close, Effects, Request
 from broker_sim.core.membership import ClusterMember
 from broker_sim.core.parts import BrokerParts, respond
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import KNOWN_APIS, ApiKey, Message
 
 _K = ApiKey

@@ -12,7 +12,7 @@ from broker_sim.core.effects import Effects, Request
 from broker_sim.core.endpoint import Endpoint
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.parts import BrokerParts
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import Message
 
 Handler = Callable[[BrokerParts, Request, Effects], Message | None]

@@ -9,8 +9,8 @@ from broker_sim.core.effects import Request
 from broker_sim.core.group.requests import OffsetErrors, OffsetToCommit
 from broker_sim.core.handlers._access import topic_allowed
 from broker_sim.core.parts import BrokerParts
-from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.error_codes import ErrorCode
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 UNKNOWN_TOPIC = ""
 """The name of a topic whose id is not known; no topic has it."""

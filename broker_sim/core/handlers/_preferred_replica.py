@@ -5,7 +5,7 @@ Sources: Kafka's `ReplicaManager.findPreferredReadReplica`, `RackAwareReplicaSel
 
 from __future__ import annotations
 
-from broker_sim.core.config.cluster import RACK_AWARE_SELECTOR
+from broker_sim.core.config.cluster_options import RACK_AWARE_SELECTOR
 from broker_sim.core.effects import Request
 from broker_sim.core.handlers._lookup import brokers_on
 from broker_sim.core.log import PartitionLog

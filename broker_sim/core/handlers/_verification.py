@@ -13,8 +13,8 @@ from broker_sim.core.parts import BrokerParts
 from broker_sim.core.replies import Reply
 from broker_sim.core.transaction.metadata import TRANSACTION_VERSION_2
 from broker_sim.core.transaction.verifier import Question
-from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.topics import TRANSACTION_STATE_TOPIC, TopicPartition
+from txnlog_kafka.wire.error_codes import ErrorCode
+from txnlog_kafka.wire.topic_partition import TRANSACTION_STATE_TOPIC, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import group_allowed, transactional_id_allowed
 from broker_sim.core.handlers._verification import fenced_error
 from broker_sim.core.parts import BrokerParts, respond
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey
-from txnlog_kafka.wire.topics import GROUP_METADATA_TOPIC
+from txnlog_kafka.wire.topic_partition import GROUP_METADATA_TOPIC
 
 _Response = APIS[ApiKey.ADD_OFFSETS_TO_TXN].response
 

@@ -16,9 +16,9 @@ from broker_sim.core.handlers._verification import fenced_error, flatten
 from broker_sim.core.parts import BrokerParts, respond
 from broker_sim.core.replies import Reply, gather
 from broker_sim.core.transaction.metadata import TRANSACTION_VERSION_2
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey
-from txnlog_kafka.wire.topics import INTERNAL_TOPICS, TopicPartition
+from txnlog_kafka.wire.topic_partition import INTERNAL_TOPICS, TopicPartition
 
 _Response = APIS[ApiKey.ADD_PARTITIONS_TO_TXN].response
 _TopicResult = _Response.AddPartitionsToTxnTopicResult

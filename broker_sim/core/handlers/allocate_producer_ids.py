@@ -8,7 +8,7 @@ from broker_sim.core.controller.producer_ids import PRODUCER_ID_BLOCK_SIZE
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import cluster_allowed
 from broker_sim.core.parts import BrokerParts
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import Message
 
 _Response = BROKER_APIS[BrokerApiKey.ALLOCATE_PRODUCER_IDS].response

@@ -10,7 +10,7 @@ from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import cluster_allowed
 from broker_sim.core.handlers._controller import committed, grouped
 from broker_sim.core.parts import BrokerParts
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import Message
 
 _Response = BROKER_APIS[BrokerApiKey.ALTER_PARTITION].response

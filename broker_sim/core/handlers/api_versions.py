@@ -8,7 +8,7 @@ from typing import Any
 
 from broker_sim.core.effects import Request
 from broker_sim.core.parts import BrokerParts
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, KNOWN_APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.API_VERSIONS].response

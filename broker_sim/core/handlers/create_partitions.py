@@ -9,7 +9,7 @@ from broker_sim.core.controller.topic_rules import TopicRefused
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import topic_allowed
 from broker_sim.core.parts import BrokerParts
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.CREATE_PARTITIONS].response

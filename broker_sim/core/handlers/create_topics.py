@@ -8,13 +8,13 @@ from typing import Any
 from broker_sim.core.config import TOPIC_CONFIG, format_value, topic_config_value
 from broker_sim.core.controller import Topic
 from broker_sim.core.controller.acls import AclOperation
+from broker_sim.core.controller.topic_changes import USE_DEFAULT
 from broker_sim.core.controller.topic_rules import PARTITION_COUNT_MAX, TopicRefused
-from broker_sim.core.controller.topics import USE_DEFAULT
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import TOPIC, cluster_allowed, may, topic_allowed
 from broker_sim.core.handlers._configs import topic_config_names, topic_config_source
 from broker_sim.core.parts import BrokerParts
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.CREATE_TOPICS].response

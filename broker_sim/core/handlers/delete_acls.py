@@ -10,7 +10,7 @@ from broker_sim.core.controller.scram import Refusal
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._acls import read_filter, refused
 from broker_sim.core.parts import BrokerParts
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.DELETE_ACLS].response

@@ -9,9 +9,9 @@ from broker_sim.core.handlers._access import topic_allowed
 from broker_sim.core.handlers._lookup import find_led
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.parts import BrokerParts, respond
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
-from txnlog_kafka.wire.topics import INTERNAL_TOPICS, TopicPartition
+from txnlog_kafka.wire.topic_partition import INTERNAL_TOPICS, TopicPartition
 
 _Response = APIS[ApiKey.DELETE_RECORDS].response
 _Topic = _Response.DeleteRecordsTopicResult

@@ -13,7 +13,7 @@ from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import TOPIC, cluster_allowed, may, topic_allowed
 from broker_sim.core.handlers._lookup import ZERO_ID, find_topic
 from broker_sim.core.parts import BrokerParts
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.DELETE_TOPICS].response

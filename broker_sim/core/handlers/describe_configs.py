@@ -22,7 +22,7 @@ from broker_sim.core.controller.topic_rules import TopicRefused, check_topic_nam
 from broker_sim.core.effects import Request
 from broker_sim.core.handlers._configs import check_access, topic_config_names
 from broker_sim.core.parts import BrokerParts
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.DESCRIBE_CONFIGS].response

@@ -8,7 +8,7 @@ from broker_sim.core.effects import Request
 from broker_sim.core.group.requests import GroupDescription
 from broker_sim.core.handlers._access import GROUP, authorized_operations, group_allowed
 from broker_sim.core.parts import BrokerParts
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.DESCRIBE_GROUPS].response

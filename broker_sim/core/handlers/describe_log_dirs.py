@@ -7,9 +7,9 @@ from typing import Any
 from broker_sim.core.effects import Request
 from broker_sim.core.handlers._access import cluster_allowed
 from broker_sim.core.parts import BrokerParts
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 _Response = APIS[ApiKey.DESCRIBE_LOG_DIRS].response
 _Result = _Response.DescribeLogDirsResult

@@ -10,7 +10,7 @@ from broker_sim.core.effects import Request
 from broker_sim.core.handlers._access import TOPIC, authorized_operations, topic_allowed
 from broker_sim.core.handlers._lookup import ZERO_ID
 from broker_sim.core.parts import BrokerParts
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.DESCRIBE_TOPIC_PARTITIONS].response

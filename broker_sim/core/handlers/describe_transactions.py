@@ -10,7 +10,7 @@ from broker_sim.core.effects import Request
 from broker_sim.core.handlers._access import topic_allowed, transactional_id_allowed
 from broker_sim.core.parts import BrokerParts
 from broker_sim.core.transaction.results import TransactionDescription
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.DESCRIBE_TRANSACTIONS].response

@@ -10,7 +10,7 @@ from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import cluster_allowed
 from broker_sim.core.handlers._controller import committed, results_by_topic
 from broker_sim.core.parts import BrokerParts
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import CLUSTER_APIS, ApiKey, Message
 
 _Response = CLUSTER_APIS[ApiKey.ELECT_LEADERS].response

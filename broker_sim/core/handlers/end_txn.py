@@ -8,7 +8,7 @@ from broker_sim.core.handlers._verification import fenced_error
 from broker_sim.core.parts import BrokerParts, respond
 from broker_sim.core.transaction import ProducerIdResult
 from broker_sim.core.transaction.metadata import TRANSACTION_VERSION_2
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, END_TXN_BUMPS_EPOCH_FROM, ApiKey, Message
 
 _Response = APIS[ApiKey.END_TXN].response

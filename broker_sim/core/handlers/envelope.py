@@ -13,7 +13,7 @@ from broker_sim.core.handlers._forwarding import FORWARDED
 from broker_sim.core.membership import ClusterMember
 from broker_sim.core.parts import BrokerParts, respond
 from txnlog_kafka.wire import framing
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.framing import MalformedFrame, UnsupportedVersion
 from txnlog_kafka.wire.messages import Message
 

@@ -24,9 +24,9 @@ from broker_sim.core.log import LogRead, PartitionLog
 from broker_sim.core.parts import BrokerParts
 from broker_sim.core.replica.delayed_fetch import DelayedFetch
 from broker_sim.core.replica.leader import FetchPosition
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 _Response = APIS[ApiKey.FETCH].response
 _Topic = _Response.FetchableTopicResponse

@@ -8,9 +8,9 @@ from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import group_allowed, transactional_id_allowed
 from broker_sim.core.handlers._lookup import leader_of
 from broker_sim.core.parts import BrokerParts
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
-from txnlog_kafka.wire.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from txnlog_kafka.wire.topic_partition import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 _Response = APIS[ApiKey.FIND_COORDINATOR].response
 

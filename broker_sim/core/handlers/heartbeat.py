@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import group_allowed
 from broker_sim.core.parts import BrokerParts
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.HEARTBEAT].response

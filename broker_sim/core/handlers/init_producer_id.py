@@ -13,7 +13,7 @@ from broker_sim.core.handlers._access import (
 from broker_sim.core.handlers._verification import fenced_error
 from broker_sim.core.parts import BrokerParts, respond
 from broker_sim.core.transaction import ProducerIdResult
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.INIT_PRODUCER_ID].response

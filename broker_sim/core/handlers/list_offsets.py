@@ -13,7 +13,7 @@ from broker_sim.core.handlers.fetch import READ_COMMITTED
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.log.timestamps import ReadBudget
 from broker_sim.core.parts import BrokerParts
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.records import CorruptBatch
 

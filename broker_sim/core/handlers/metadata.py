@@ -24,7 +24,7 @@ from broker_sim.core.handlers._access import (
 )
 from broker_sim.core.handlers._lookup import ZERO_ID, brokers_on
 from broker_sim.core.parts import BrokerParts
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.METADATA].response

@@ -14,7 +14,7 @@ from broker_sim.core.handlers._offsets import (
     topic_names,
 )
 from broker_sim.core.parts import BrokerParts, respond
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey
 
 _Response = APIS[ApiKey.OFFSET_COMMIT].response

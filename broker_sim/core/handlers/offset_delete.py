@@ -8,9 +8,9 @@ from broker_sim.core.effects import Effects, Request
 from broker_sim.core.group.requests import OffsetDeleteResult, OffsetErrors
 from broker_sim.core.handlers._access import group_allowed, topic_allowed
 from broker_sim.core.parts import BrokerParts, respond
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 _Response = APIS[ApiKey.OFFSET_DELETE].response
 _Topic = _Response.OffsetDeleteResponseTopic

@@ -11,7 +11,7 @@ from broker_sim.core.handlers._access import group_allowed, topic_allowed
 from broker_sim.core.handlers._lookup import ZERO_ID
 from broker_sim.core.handlers._offsets import UNKNOWN_TOPIC, topic_names
 from broker_sim.core.parts import BrokerParts
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.OFFSET_FETCH].response

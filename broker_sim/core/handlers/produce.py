@@ -23,7 +23,7 @@ from broker_sim.core.log import AppendOrigin, AppendResult, PartitionLog
 from broker_sim.core.log.producer_state import NO_GUARD
 from broker_sim.core.parts import BrokerParts, respond
 from broker_sim.core.replica.replica_manager import ALL_REPLICAS, NOT_LEADER, STORAGE_FULL
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.records import (
     HEADER_BYTES,
@@ -33,7 +33,7 @@ from txnlog_kafka.wire.records import (
     Compression,
     parse_header,
 )
-from txnlog_kafka.wire.topics import INTERNAL_TOPICS, TopicPartition
+from txnlog_kafka.wire.topic_partition import INTERNAL_TOPICS, TopicPartition
 
 _Response = APIS[ApiKey.PRODUCE].response
 _TopicResponse = _Response.TopicProduceResponse

@@ -6,7 +6,7 @@ from broker_sim.core.effects import Effects, Request
 from broker_sim.core.group.requests import SyncGroup, SyncGroupResult
 from broker_sim.core.handlers._access import group_allowed
 from broker_sim.core.parts import BrokerParts, respond
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey
 
 _Response = APIS[ApiKey.SYNC_GROUP].response

@@ -18,10 +18,10 @@ from broker_sim.core.handlers._verification import Producer, join_transaction, n
 from broker_sim.core.log.producer_state import NO_GUARD
 from broker_sim.core.parts import BrokerParts, respond
 from broker_sim.core.replies import Reply
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_kafka.wire.records import NO_SEQUENCE
-from txnlog_kafka.wire.topics import GROUP_METADATA_TOPIC, TopicPartition
+from txnlog_kafka.wire.topic_partition import GROUP_METADATA_TOPIC, TopicPartition
 
 _Response = APIS[ApiKey.TXN_OFFSET_COMMIT].response
 _Topic = _Response.TxnOffsetCommitResponseTopic

@@ -11,10 +11,10 @@ from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import CLUSTER, cluster_allowed, may
 from broker_sim.core.parts import BrokerParts, respond
 from broker_sim.core.replies import Reply, gather
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.records import MarkerType, TransactionMarker
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 _Response = APIS[ApiKey.WRITE_TXN_MARKERS].response
 _MarkerResult = _Response.WritableTxnMarkerResult

@@ -15,7 +15,7 @@ from broker_sim.core.log.producer_state import (
 from broker_sim.core.log.validation import IncomingBatch
 from broker_sim.core.log.values import AppendOrigin, AppendResult, Rejection
 from broker_sim.core.log.verification import VerificationStates
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import (
     ATTRIBUTES_AT,
     MAX_TIMESTAMP_AT,

@@ -24,9 +24,9 @@ from typing import NamedTuple
 from broker_sim.core.effects import Delete, Effects, Flush, Rename, WriteFile
 from broker_sim.core.log import files, leader_epochs, loading, recovery, retention, segment_states
 from broker_sim.core.log.indexes import RELATIVE_OFFSET_MAX, OffsetIndex, TransactionIndex
+from broker_sim.core.log.producer_snapshots import encode_snapshot, snapshot_name
 from broker_sim.core.log.producer_state import ProducerStates
 from broker_sim.core.log.segment import Segment
-from broker_sim.core.log.snapshots import encode_snapshot, snapshot_name
 from broker_sim.core.log.swap import swap_in
 from broker_sim.core.log.values import AbortedTransaction
 from txnlog_kafka.wire.records import BatchHeader

@@ -14,7 +14,7 @@ from broker_sim.core.log.local_log import LocalLog
 from broker_sim.core.log.reads import ReadRange, batches_from, collect_aborted, collect_slices
 from broker_sim.core.log.timestamps import ReadBudget, find_timestamp
 from broker_sim.core.log.values import AbortedTransaction, LogRead
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import BatchHeader, CorruptBatch
 
 

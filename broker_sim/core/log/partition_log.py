@@ -34,7 +34,7 @@ from broker_sim.core.log.values import (
     Rejection,
 )
 from broker_sim.core.log.verification import VerificationStates
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.invariants import check
 from txnlog_kafka.wire.records import (
     BatchHeader,
@@ -42,7 +42,7 @@ from txnlog_kafka.wire.records import (
     encode_marker,
     parse_header,
 )
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 
 class PartitionLog:

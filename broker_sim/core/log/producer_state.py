@@ -24,7 +24,7 @@ from broker_sim.core.log.values import (
     ProducerStateView,
     Rejection,
 )
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.invariants import check
 from txnlog_kafka.wire.records import (
     NO_PRODUCER_EPOCH,

@@ -35,11 +35,11 @@ from broker_sim.core.log.loading import (
     offsets_of,
     open_segments,
 )
+from broker_sim.core.log.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
+from broker_sim.core.log.producer_snapshots import CorruptSnapshot, decode_snapshot, snapshot_name
 from broker_sim.core.log.producer_state import ProducerStateEntry, ProducerStates
 from broker_sim.core.log.scan import is_torn, scan_headers
 from broker_sim.core.log.segment import LOG_SUFFIX, SUFFIXES, TRANSACTION_INDEX_SUFFIX, Segment
-from broker_sim.core.log.snapshots import SUFFIX as SNAPSHOT_SUFFIX
-from broker_sim.core.log.snapshots import CorruptSnapshot, decode_snapshot, snapshot_name
 from broker_sim.core.log.values import AbortedTransaction
 from txnlog_kafka.wire.records import (
     BatchHeader,

@@ -15,7 +15,7 @@ from broker_sim.core.log.batch_filter import raw_records
 from broker_sim.core.log.compression import NO_CODECS, Codecs
 from broker_sim.core.log.config import INT64_MAX, LogConfig
 from broker_sim.core.log.values import AppendOrigin, Rejection
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import (
     HEADER_BYTES,
     MAGIC,

@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 
 from broker_sim.core.effects import FileSlice
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 
 class AppendOrigin(enum.Enum):

@@ -14,7 +14,7 @@ from broker_sim.core.log.producer_state import (
     check_producer_epoch,
 )
 from broker_sim.core.log.values import Rejection
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import BatchHeader
 
 

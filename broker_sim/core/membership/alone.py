@@ -12,7 +12,7 @@ from broker_sim.core.free_space import FreeSpace
 from broker_sim.core.publisher import Publisher
 from broker_sim.core.replica.leader import IsrProposal
 from broker_sim.core.replies import Reply
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.invariants import InvariantViolation, present
 from txnlog_kafka.wire.messages import APIS
 

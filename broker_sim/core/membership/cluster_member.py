@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from broker_sim.apis import BROKER_APIS, BrokerApiKey
-from broker_sim.apis.registry import NodeChange, RegistryError
+from broker_sim.apis.registry_codes import NodeChange, RegistryError
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.controller import ClusterImage, Metadata
 from broker_sim.core.controller.image import ImageDelta, MetadataRecord
@@ -42,13 +42,13 @@ from broker_sim.core.membership.registration import (
     registering_again,
 )
 from broker_sim.core.membership.registry_link import RegistryLink
-from broker_sim.core.membership.snapshots import SnapshotWriter
+from broker_sim.core.membership.registry_snapshots import SnapshotWriter
 from broker_sim.core.membership.topic_creations import CREATE_TOPICS_VERSION, TopicCreations
 from broker_sim.core.peers import Peers
 from broker_sim.core.publisher import Publisher
 from broker_sim.core.registry_client import MultiAnswer, RegistryClient
 from broker_sim.core.replies import Reply
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import KNOWN_APIS, ApiKey, Message
 
 

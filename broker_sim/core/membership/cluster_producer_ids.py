@@ -11,7 +11,7 @@ from typing import Any
 from broker_sim.apis import BROKER_APIS, BrokerApiKey
 from broker_sim.core.effects import Effects
 from broker_sim.core.membership.controller_requests import Line
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 _API = BROKER_APIS[BrokerApiKey.ALLOCATE_PRODUCER_IDS]
 

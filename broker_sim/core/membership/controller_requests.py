@@ -19,7 +19,7 @@ from broker_sim.core.peers import Peers
 from broker_sim.core.replies import Reply
 from broker_sim.core.security.principals import A_BROKER
 from txnlog_kafka.wire import framing
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.framing import MalformedFrame
 from txnlog_kafka.wire.messages import KNOWN_APIS, ApiKey, Message
 

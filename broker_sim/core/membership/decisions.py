@@ -17,13 +17,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from broker_sim.apis.registry import RegistryError
+from broker_sim.apis.registry_codes import RegistryError
 from broker_sim.core.controller.image import MetadataRecord
 from broker_sim.core.controller.metadata_log import encode_record
 from broker_sim.core.effects import Effects
 from broker_sim.core.membership.cluster_metadata import ClusterMetadata
 from broker_sim.core.membership.registry_link import RegistryLink
-from broker_sim.core.membership.snapshots import SnapshotWriter
+from broker_sim.core.membership.registry_snapshots import SnapshotWriter
 from broker_sim.core.registry_client import ReadAnswer, RegistryClient
 from broker_sim.core.replies import Reply
 

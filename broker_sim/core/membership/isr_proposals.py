@@ -15,7 +15,7 @@ from broker_sim.core.effects import Effects, TimerKey
 from broker_sim.core.membership.controller_requests import Line
 from broker_sim.core.replica.leader import DECIDED, IsrProposal
 from broker_sim.core.replies import Reply
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import Message
 
 _API = BROKER_APIS[BrokerApiKey.ALTER_PARTITION]

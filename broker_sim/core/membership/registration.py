@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from broker_sim.apis.registry import (
+from broker_sim.apis.registry_codes import (
     CONTROLLER_EPOCH_PATH,
     NO_SESSION,
     NodeChange,

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from broker_sim.apis.registry import NO_SESSION, RegistryError, registry_of_session
+from broker_sim.apis.registry_codes import NO_SESSION, RegistryError, registry_of_session
 from broker_sim.core.config import DataDirectoryError
 from broker_sim.core.effects import Effects, TimerKey
 from broker_sim.core.membership.cluster_metadata import ClusterMetadata
 from broker_sim.core.membership.registration import BROKERS_PREFIX, NODE_PATHS
-from broker_sim.core.membership.snapshots import SnapshotReader
+from broker_sim.core.membership.registry_snapshots import SnapshotReader
 from broker_sim.core.registry_client import (
     MultiAnswer,
     NodeAnswer,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from broker_sim.core.controller.topics import USE_DEFAULT
+from broker_sim.core.controller.topic_changes import USE_DEFAULT
 from broker_sim.core.effects import Effects
 from broker_sim.core.replies import Reply
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Request = APIS[ApiKey.CREATE_TOPICS].request

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from broker_sim.core.effects import CancelTimer, ConnectionId, Effects, Request, TimerKey
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 FETCH_TIMER = "fetch"
 _Key = TypeVar("_Key", TopicPartition, ConnectionId)

@@ -9,8 +9,8 @@ from functools import partial
 from broker_sim.core.effects import CancelTimer, Effects, TimerKey
 from broker_sim.core.replica.partition import Partition
 from broker_sim.core.replies import Reply
-from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.error_codes import ErrorCode
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 PRODUCE_TIMER = "produce"
 

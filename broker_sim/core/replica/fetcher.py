@@ -23,10 +23,10 @@ from broker_sim.core.effects import Effects, TimerKey
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.peers import Peers
 from broker_sim.core.replica.leader import UNKNOWN
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.records import CorruptBatch
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 REPLICA_FETCH_TIMER = "replica-fetch"
 FETCH_VERSION = 17

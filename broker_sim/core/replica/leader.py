@@ -17,7 +17,7 @@ from typing import NamedTuple
 from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.effects import Effects
 from broker_sim.core.replies import Reply
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 UNKNOWN = -1
 NEVER_MS = -(2**62)

@@ -45,7 +45,7 @@ from broker_sim.core.log.offset_checkpoint import (
     encode_stray,
 )
 from broker_sim.core.log.segment import LOG_SUFFIX
-from txnlog_kafka.wire.topics import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
+from txnlog_kafka.wire.topic_partition import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
 
 METADATA_TOPIC_ID = uuid.UUID(int=1)
 """Kafka's reserved id of the metadata topic."""

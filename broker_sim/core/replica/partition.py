@@ -22,7 +22,7 @@ from broker_sim.core.replica.leader import (
     Leader,
 )
 from broker_sim.core.replies import Reply
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 
 class Partition:

@@ -19,9 +19,9 @@ from broker_sim.core.replica.delayed_produce import PRODUCE_TIMER, DelayedProduc
 from broker_sim.core.replica.log_manager import LogManager
 from broker_sim.core.replica.partition import Partition
 from broker_sim.core.replies import Reply
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import TransactionMarker
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 HIGH_WATERMARK = -1
 """As the offset of DeleteRecords: all that is committed."""

@@ -21,9 +21,9 @@ from broker_sim.core.replica.leader import AlterPartition, FetchPosition
 from broker_sim.core.replica.log_cleaner import LogCleaner
 from broker_sim.core.replica.log_manager import LogManager
 from broker_sim.core.replica.replica_manager import ReplicaManager
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import HEADER_BYTES, parse_header
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 ISR_TIMER = "isr-expiration"
 HIGH_WATERMARK_TIMER = "highwatermark-checkpoint"

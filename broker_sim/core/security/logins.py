@@ -29,7 +29,7 @@ from broker_sim.core.security.mechanisms import (
     ScramExchange,
 )
 from broker_sim.core.security.principals import principal_of
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.invariants import check
 from txnlog_kafka.wire.jaas import MODULES, PLAIN_MODULE, JaasError, LoginModule, parse_jaas
 from txnlog_kafka.wire.messages import ApiKey, Message

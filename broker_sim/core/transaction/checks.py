@@ -11,7 +11,7 @@ from broker_sim.core.transaction.metadata import (
     is_epoch_exhausted,
 )
 from broker_sim.core.transaction.states import PREPARED
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import NO_PRODUCER_EPOCH
 
 

@@ -55,9 +55,9 @@ from broker_sim.core.transaction.state_manager import (
 )
 from broker_sim.core.transaction.states import PREPARED, TransactionState
 from broker_sim.core.transaction.torn import TornTransactions
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from txnlog_kafka.wire.topics import GROUP_METADATA_TOPIC, TopicPartition
+from txnlog_kafka.wire.topic_partition import GROUP_METADATA_TOPIC, TopicPartition
 
 TIMEOUT_TIMER = ("transaction-abort-timed-out",)
 EXPIRATION_TIMER = ("transactional-id-expiration",)

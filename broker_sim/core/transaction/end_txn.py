@@ -20,7 +20,7 @@ from broker_sim.core.transaction.states import (
     PREPARED,
     TransactionState,
 )
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.invariants import check
 from txnlog_kafka.wire.records import PRODUCER_EPOCH_MAX
 

@@ -30,7 +30,7 @@ from broker_sim.core.transaction.producer_ids import ProducerIdManager
 from broker_sim.core.transaction.results import ProducerIdResult
 from broker_sim.core.transaction.state_manager import Found, TransactionStateManager
 from broker_sim.core.transaction.states import TransactionState
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import NO_PRODUCER_ID
 
 _S = TransactionState

@@ -19,7 +19,7 @@ from broker_sim.core.transaction.results import (
 )
 from broker_sim.core.transaction.state_manager import TransactionStateManager
 from broker_sim.core.transaction.states import PREPARED, STATE_OF_LABEL, TransactionState
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 _QUIET = re2.Options()
 _QUIET.log_errors = False

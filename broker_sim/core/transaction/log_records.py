@@ -19,7 +19,7 @@ from broker_sim.core.transaction.metadata import TransactionMetadata
 from broker_sim.core.transaction.states import BEGUN, NEVER_STORED, TransactionState
 from broker_sim.schemas import TransactionLogKey, TransactionLogValue
 from txnlog_kafka.wire.records import NO_PRODUCER_ID, NO_TIMESTAMP
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 KEY_VERSION = 0
 VERSION_MAX = 2

@@ -24,10 +24,10 @@ from broker_sim.core.effects import Effects
 from broker_sim.core.transaction.metadata import TransactionEntry, plan_complete
 from broker_sim.core.transaction.state_manager import TransactionShard, TransactionStateManager
 from broker_sim.core.transaction.states import PREPARED, TransactionState
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.invariants import check
 from txnlog_kafka.wire.records import MarkerType, TransactionMarker
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 RETRY_TIMER = ("transaction-markers",)
 MARKER_RETRY_MS = 100

@@ -28,7 +28,7 @@ from txnlog_kafka.wire.records import (
     NO_TIMESTAMP,
     PRODUCER_EPOCH_MAX,
 )
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 EPOCH_LAST = PRODUCER_EPOCH_MAX - 1
 """The last epoch a client may hold; after it comes a new producer id."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from broker_sim.core.effects import Effects
 from broker_sim.core.replies import Reply
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

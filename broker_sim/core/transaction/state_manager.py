@@ -33,9 +33,9 @@ from broker_sim.core.transaction.log_records import (
 )
 from broker_sim.core.transaction.metadata import TransactionEntry, TransactionMetadata, plan_dead
 from broker_sim.core.transaction.states import TransactionState
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import NO_PRODUCER_EPOCH, Record
-from txnlog_kafka.wire.topics import TRANSACTION_STATE_TOPIC
+from txnlog_kafka.wire.topic_partition import TRANSACTION_STATE_TOPIC
 
 TOMBSTONE_BATCH_BYTES = 16_384
 """Kafka's size of a batch of tombstones; a single one may be larger."""

@@ -16,7 +16,7 @@ from broker_sim.core.transaction.ending import TransactionEnding
 from broker_sim.core.transaction.results import ProducerIdResult, trace_abort
 from broker_sim.core.transaction.state_manager import Found
 from broker_sim.core.transaction.states import TransactionState
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 TORN_TIMER = ("transactions-torn",)
 RETRY_MS = 100

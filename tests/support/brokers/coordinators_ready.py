@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from support.raw.raw import Connection, message_class
 
-from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.messages import ApiKey
 
 GROUP, TRANSACTION = 0, 1

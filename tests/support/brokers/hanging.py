@@ -14,7 +14,7 @@ from support.brokers.probe import wait_for
 from support.raw.raw import Connection, RawProducer, message_class
 from support.raw.routed import connect
 
-from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.messages import ApiKey
 
 VERIFICATION_OFF = {"transaction.partition.verification.enable": "false"}

@@ -40,7 +40,7 @@ from support.clients.adapter import (
     Writer,
 )
 
-from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.error_codes import error_name
 
 SETTINGS = {"reconnect_backoff_max_ms": 500}
 """A client is back soon after its broker is: by default it may wait half a minute more."""

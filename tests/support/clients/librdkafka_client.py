@@ -48,7 +48,7 @@ from support.clients.adapter import (
     Writer,
 )
 
-from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.error_codes import error_name
 
 NAMES = {
     "max_request_size": "message_max_bytes",

@@ -16,7 +16,7 @@ from broker_sim.core.log import AppendResult, PartitionLog
 from broker_sim.core.log.compression import NO_CODECS, Codecs
 from broker_sim.core.replica.partition import Partition
 from simulation.hosts.disk import SimDisk
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import KNOWN_APIS, ApiKey
 from txnlog_kafka.wire.records import Record, encode_batch
 

@@ -14,7 +14,7 @@ from support.raw.raw import RawProducer, message_class
 from support.raw.raw_admin import create_topics, new_topic
 from support.raw.swarm import Peer, connect
 
-from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.messages import ApiKey
 
 ORDERS = "orders"

@@ -27,7 +27,7 @@ from broker_sim.core.transaction.log_records import encode_key, encode_value
 from broker_sim.core.transaction.metadata import TransactionMetadata
 from broker_sim.core.transaction.states import TransactionState
 from simulation.hosts.disk import SimDisk
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import (
     MarkerType,
@@ -37,7 +37,11 @@ from txnlog_kafka.wire.records import (
     encode_batch,
     parse_header,
 )
-from txnlog_kafka.wire.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from txnlog_kafka.wire.topic_partition import (
+    GROUP_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+)
 
 NOW_MS = 1_700_000_000_000
 STATE = TopicPartition(TRANSACTION_STATE_TOPIC, 0)

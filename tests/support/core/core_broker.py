@@ -42,10 +42,10 @@ from txnlog_kafka.operations.effects import (
     WriteFile,
 )
 from txnlog_kafka.operations.session import Session, SessionConfig
-from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.framing import decode_request, encode_request
 from txnlog_kafka.wire.messages import ApiKey, api_of
-from txnlog_kafka.wire.topics import INTERNAL_TOPICS
+from txnlog_kafka.wire.topic_partition import INTERNAL_TOPICS
 
 Partition = tuple[str, int]
 OPTIONS = {

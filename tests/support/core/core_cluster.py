@@ -27,9 +27,13 @@ from broker_sim.core.controller.registrations import (
 from broker_sim.core.endpoint import Endpoint
 from broker_sim.core.replica.leader import IsrProposal
 from broker_sim.core.replies import Reply
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
-from txnlog_kafka.wire.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from txnlog_kafka.wire.topic_partition import (
+    GROUP_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+)
 
 LAG_MS = 10_000
 CONFIG = {"replica_lag_time_max_ms": LAG_MS, "transaction_partition_verification_enable": False}

@@ -25,9 +25,13 @@ from broker_sim.core.effects import Disconnected, PeerAnswer, PeerLost, Send
 from broker_sim.core.peers import ConnectionKind, connection_kind
 from broker_sim.core.security.principals import ANONYMOUS
 from simulation.checkers.batches import decode_batches
-from txnlog_kafka.wire.errors import ErrorCode, error_name
+from txnlog_kafka.wire.error_codes import ErrorCode, error_name
 from txnlog_kafka.wire.messages import ApiKey
-from txnlog_kafka.wire.topics import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from txnlog_kafka.wire.topic_partition import (
+    GROUP_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+    TopicPartition,
+)
 
 REGISTRY = -1
 ORDERS = TopicPartition("orders", 0)

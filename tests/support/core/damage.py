@@ -12,7 +12,7 @@ from support.core.log_build import NOW_MS, SMALL, LogOnDisk, deliver
 from broker_sim.core.effects import Append, Truncate
 from broker_sim.core.log import LogConfig, PartitionLog
 from simulation.hosts.disk import SimDisk
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import CorruptBatch, iter_batches
 
 BASE_OFFSET_BYTES = range(8)

@@ -18,7 +18,7 @@ from broker_sim.core.log import (
 )
 from simulation.hosts.disk import SimDisk
 from txnlog_kafka.wire import records
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import MarkerType, Record, TransactionMarker
 
 TOPIC_ID = bytes(range(16))

@@ -8,7 +8,7 @@ from typing import Any
 from support.core.core_process import CoreProcess
 
 from broker_sim.apis import OWN_APIS, RegistryApiKey
-from broker_sim.apis.registry import NO_SESSION, NodeChange, RegistryError
+from broker_sim.apis.registry_codes import NO_SESSION, NodeChange, RegistryError
 from broker_sim.core.effects import Start
 from broker_sim.registry.config import RegistryConfig
 from broker_sim.registry.registry import Registry

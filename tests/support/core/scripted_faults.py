@@ -9,7 +9,7 @@ from typing import Any
 from support.core.broker_build import BrokerOnDisk
 
 from broker_sim.core.config.security import AUTHORIZER
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 
 @dataclass(frozen=True)

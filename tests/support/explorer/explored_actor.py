@@ -37,7 +37,7 @@ from txnlog_kafka.operations.effects import (
     WriteFile,
 )
 from txnlog_kafka.operations.session import Session, SessionConfig
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.framing import encode_request
 from txnlog_kafka.wire.messages import ApiKey, api_of
 

@@ -12,7 +12,7 @@ from typing import Any
 from support.lives.transaction_reference import Reference
 
 from txnlog_kafka.operations.effects import Call, Reply
-from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.framing import (
     decode_request,
     decode_response,

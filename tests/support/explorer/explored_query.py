@@ -21,7 +21,7 @@ from support.query.commit_plans import record_batch, staged
 from simulation.hosts.checkpoint import ConcurrentQuery
 from txnlog_kafka.operations.offsets import CommittedOffset
 from txnlog_kafka.operations.session import Session
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.commit.progress import parse_progress
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch

@@ -11,7 +11,7 @@ from support.core.broker_build import BrokerOnDisk
 from support.core.core_cluster import CoreCluster
 from support.core.core_network import Exchange
 
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 
 class ClusterRun:

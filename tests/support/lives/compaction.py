@@ -13,7 +13,7 @@ from broker_sim.core.log import AppendOrigin, LogConfig
 from broker_sim.core.log.cleaning import CleanerLimits, Cleaning
 from simulation.hosts.disk import SimDisk
 from txnlog_kafka.wire import records
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import MarkerType, Record, TransactionMarker
 
 COMPACTED = LogConfig(

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 E = ErrorCode
 SESSION_MS = 20_000

@@ -27,7 +27,7 @@ from support.core.broker_build import BrokerOnDisk, request
 from support.harness.transcripts import digest
 from support.raw.raw import Connection
 
-from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.framing import decode_response, encode_request
 from txnlog_kafka.wire.messages import ApiKey, api_of
 from txnlog_kafka.wire.structs import StructValue

@@ -10,7 +10,7 @@ from support.core.broker_build import request
 from support.lives.group_pair import Names
 
 from broker_sim.core.transaction.states import TransactionState
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
 
 K = ApiKey

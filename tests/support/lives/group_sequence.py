@@ -29,7 +29,7 @@ from support.lives.group_requests import (
     txn_commit_request,
 )
 
-from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.messages import ApiKey
 
 K = ApiKey

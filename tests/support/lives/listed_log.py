@@ -16,7 +16,7 @@ from broker_sim.core.effects import Effects, StorageOperation
 from broker_sim.core.log import AppendOrigin, AppendResult, LogConfig, ProducerStateView
 from simulation.hosts.disk import SimDisk
 from txnlog_kafka.wire import records
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import MarkerType, TransactionMarker
 
 PRODUCERS = (7, 8, 9)

@@ -18,7 +18,7 @@ from broker_sim.core.effects import Delete, Effects, Flush, Truncate, WriteFile
 from broker_sim.core.log import AppendOrigin
 from broker_sim.core.log.cleaning import CleanerLimits, Cleaning
 from simulation.hosts.disk import SimDisk
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import MarkerType, TransactionMarker, iter_batches
 
 DAY_MS = 24 * 3600 * 1000

@@ -12,9 +12,9 @@ from support.core.log_build import build_batch
 from support.lives.cluster_run import ClusterRun
 
 from broker_sim.core.controller.registrations import NO_LEADER
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 E = ErrorCode
 RETRIED = frozenset(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from support.raw.raw import Connection, RawProducer, attempts, fetch_offsets, message_class
 
-from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import decode_marker, decode_records, parse_header
 

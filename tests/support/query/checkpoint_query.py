@@ -12,7 +12,7 @@ from support.query.checkpoint_files import read_begun
 from support.query.staged_messages import in_file, on_server, stage
 
 from txnlog_kafka.wire.records import Record, encode_batch
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.commit.plan import Begun
 from txnlog_spark.offsets import SourceNote, to_json_value, with_source_note

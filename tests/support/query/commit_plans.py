@@ -11,11 +11,11 @@ from support.query.staged_pieces import served, staged_of
 from simulation.hosts.checkpoint import Checkpoint, Files
 from txnlog_kafka.operations.effects import Ask, FileAsk, Operation, relayed
 from txnlog_kafka.operations.offsets import CommittedOffset
+from txnlog_kafka.operations.producer import StagedPartition
 from txnlog_kafka.operations.session import Session
-from txnlog_kafka.operations.values import StagedPartition
 from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import Record, encode_batch, parse_header
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.journal import check_not_overtaken, read_begun, write_begun
 from txnlog_spark.commit.micro_batch import commit_batch
 from txnlog_spark.commit.output import Output

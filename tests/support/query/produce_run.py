@@ -12,9 +12,9 @@ from support.query.staged_pieces import read_back, staged_of
 
 from txnlog_kafka.operations.batches import PartitionQueue
 from txnlog_kafka.operations.produce import Produced, produce_staged, staged_totals
+from txnlog_kafka.operations.producer import StagedPartition
 from txnlog_kafka.operations.transaction import Transaction, init_producer_id
-from txnlog_kafka.operations.values import StagedPartition
-from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_kafka.wire.records import HEADER_BYTES, Record, encode_batch, iter_batches
 

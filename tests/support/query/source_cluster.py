@@ -15,8 +15,8 @@ from txnlog_kafka.operations.cluster_view import ClusterView
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP
 from txnlog_kafka.operations.session import Session
-from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.error_codes import ErrorCode
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import UnknownTopic
 from txnlog_spark.offsets import SourceNote, with_source_note
 from txnlog_spark.source import plan_batch, stream

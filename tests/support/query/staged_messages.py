@@ -9,10 +9,10 @@ from pathlib import Path
 from txnlog_spark.errors import StagedBatchesInvalid
 from txnlog_spark.sink.settings import SinkSettings
 from txnlog_spark.staging.address import StagingSettings, ensure_server
-from txnlog_spark.staging.files import StagedFiles
 from txnlog_spark.staging.frames import TaskAttempt
 from txnlog_spark.staging.messages import StagedBatches
 from txnlog_spark.staging.reader import StagedReader
+from txnlog_spark.staging.staged_files import StagedFiles
 from txnlog_spark.staging.writer import Outlet, StagingWriter, open_server_outlet
 from txnlog_spark.storage.connect import StorageSettings
 from txnlog_spark.storage.location import read_location

@@ -8,7 +8,7 @@ from typing import Any
 from crc32c_rs import crc32c
 
 from txnlog_kafka.operations.effects import FileFailed, ReadStaged
-from txnlog_kafka.operations.values import StagedPartition, StagedPiece
+from txnlog_kafka.operations.producer import StagedPartition, StagedPiece
 from txnlog_kafka.wire.records import CorruptBatch, iter_batches
 
 

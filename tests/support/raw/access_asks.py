@@ -7,7 +7,7 @@ from typing import Any
 
 from support.core.broker_build import fetch_request, produce_request, request, struct
 
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import Record, encode_batch
 

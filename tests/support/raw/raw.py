@@ -15,7 +15,7 @@ from typing import Any
 
 from support.brokers.probe import exchange, pause, read_exactly
 
-from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.framing import decode_response, encode_request
 from txnlog_kafka.wire.messages import APIS, ApiKey, api_of
 from txnlog_kafka.wire.records import Record, encode_batch

@@ -9,7 +9,7 @@ from typing import Any
 from support.brokers.probe import wait_for
 from support.raw.raw import Connection, message_class
 
-from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.messages import ApiKey
 
 TOPIC, BROKER = 2, 4

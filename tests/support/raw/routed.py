@@ -16,7 +16,7 @@ from support.brokers.coordinators_ready import GROUP, TRANSACTION
 from support.brokers.probe import ports_of
 from support.raw.raw import Connection, attempts, message_class
 
-from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.messages import ApiKey, api_of
 
 Topic = str | uuid.UUID

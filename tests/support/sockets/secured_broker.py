@@ -26,7 +26,7 @@ from broker_sim.core.security.mechanisms import (
     PlainExchange,
     ScramExchange,
 )
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey
 
 SASL_VERSIONS = VERSIONS | {k: (0, api.version_max) for k, api in SASL_APIS.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from txnlog_spark.storage.files import Files
+from txnlog_spark.storage.file_store import Files
 
 
 def a_file_is_read_as_it_was_written_last(files: Files, folder: str) -> None:

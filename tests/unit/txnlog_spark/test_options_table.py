@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import OptionError
 from txnlog_spark.log_once import Warned
 from txnlog_spark.options.declared import OPTIONS, Use

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError
 from support.brokers.apache_kafka import REPOSITORY, Unavailable, die_with_parent
 from support.kafka.java_tools import java_command
 
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 HERE = Path(__file__).parent
 GO_SOURCES = HERE.parent / "go" / "failover"

@@ -13,9 +13,9 @@ import pytest
 
 from broker_sim.cli.main import main
 from broker_sim.core.log.offset_checkpoint import encode_offsets, encode_stray
+from broker_sim.core.log.producer_snapshots import encode_snapshot
 from broker_sim.core.log.producer_state import BatchMetadata, ProducerStateEntry
 from broker_sim.core.log.segment_states import encode_states
-from broker_sim.core.log.snapshots import encode_snapshot
 from txnlog_kafka.wire.records import (
     HEADER_BYTES,
     MarkerType,

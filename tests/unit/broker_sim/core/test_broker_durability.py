@@ -12,7 +12,7 @@ from broker_sim.core.config import BrokerConfig, DataDirectoryError
 from broker_sim.core.data_directory import CLEAN_SHUTDOWN_FILE
 from broker_sim.core.effects import Delete, Flush
 from broker_sim.core.log.offset_checkpoint import RECOVERY_POINT_FILE, decode_offsets
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import iter_batches
 
 LOG = "orders-0/00000000000000000000.log"

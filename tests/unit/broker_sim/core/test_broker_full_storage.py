@@ -9,7 +9,7 @@ from support.raw.raw import RawProducer
 from support.raw.raw_admin import create_partitions
 
 from broker_sim.core.effects import Flush, StorageSpace
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.core.registry_build import RegistryHost
 
-from broker_sim.apis.registry import (
+from broker_sim.apis.registry_codes import (
     CONTROLLER_EPOCH_PATH,
     NO_SESSION,
     NodeChange,

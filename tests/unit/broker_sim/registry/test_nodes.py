@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.core.registry_build import RegistryHost, error_of
 
-from broker_sim.apis.registry import (
+from broker_sim.apis.registry_codes import (
     CONTROLLER_EPOCH_PATH,
     NO_SESSION,
     NodeChange,

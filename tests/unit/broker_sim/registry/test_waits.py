@@ -7,7 +7,7 @@ from support.core.broker_build import request
 from support.core.registry_build import K, RegistryHost, error_of
 
 from broker_sim.apis import RegistryApiKey
-from broker_sim.apis.registry import (
+from broker_sim.apis.registry_codes import (
     CONTROLLER_EPOCH_PATH,
     NO_SESSION,
     NodeChange,

@@ -13,7 +13,7 @@ from support.raw.raw import Connection
 
 from broker_sim.__main__ import EXIT_CANNOT_START, main
 from broker_sim.apis import OWN_APIS, RegistryApiKey
-from broker_sim.apis.registry import (
+from broker_sim.apis.registry_codes import (
     CONTROLLER_EPOCH_PATH,
     OperationType,
     RegistryError,

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from txnlog_kafka.errors import BrokerError, TxnLogError
-from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.invariants import InvariantViolation, check
 from txnlog_spark import errors
 

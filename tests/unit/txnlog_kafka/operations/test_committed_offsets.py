@@ -14,7 +14,7 @@ from txnlog_kafka.operations.transaction import (
     commit_transaction,
     init_producer_id,
 )
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 
 def test_a_group_that_nobody_knows_has_no_offsets():

@@ -23,8 +23,8 @@ from txnlog_kafka.operations.retry import (
     decide_end_commit,
     error_of,
 )
-from txnlog_kafka.wire.errors import RETRIABLE
-from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.error_codes import RETRIABLE
+from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
 
 

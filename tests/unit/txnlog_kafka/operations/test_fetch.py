@@ -19,7 +19,7 @@ from txnlog_kafka.operations.cluster_view import ClusterView, TopicView
 from txnlog_kafka.operations.effects import Calls, Give, Receive, Reply, Send, Sleep, Unanswered
 from txnlog_kafka.operations.fetch import FetchCursor, fetch_ahead, fetch_next
 from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
-from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_kafka.wire.records import Record, encode_batch

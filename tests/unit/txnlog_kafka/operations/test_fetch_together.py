@@ -11,7 +11,7 @@ from txnlog_kafka.errors import CorruptData
 from txnlog_kafka.operations.cluster_view import ClusterView, TopicView
 from txnlog_kafka.operations.effects import Call, Calls, Reply, Unanswered
 from txnlog_kafka.operations.fetch import SHARE_BYTES_MIN, FetchCursor, fetch_together
-from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_kafka.wire.records import Record, encode_batch
 

@@ -31,7 +31,7 @@ from txnlog_kafka.operations.metadata import (
     require_topics,
 )
 from txnlog_kafka.operations.session import Session, SessionConfig
-from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_kafka.wire.records import Record, encode_batch
 

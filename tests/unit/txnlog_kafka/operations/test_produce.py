@@ -29,12 +29,12 @@ from txnlog_kafka.errors import (
     UnknownTopic,
 )
 from txnlog_kafka.operations.produce import Produced, produce_staged, staged_totals
+from txnlog_kafka.operations.producer import ProducePlan, StagedPartition, StagedPiece
 from txnlog_kafka.operations.transaction import Transaction, add_to_transaction, init_producer_id
-from txnlog_kafka.operations.values import ProducePlan, StagedPartition, StagedPiece
-from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_kafka.wire.records import SEQUENCE_MAX, parse_header
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import TransactionTimedOut
 
 FOUR_LEADERS = {("out", p): 1 + p % 2 for p in range(4)} | {("in", 0): 1}

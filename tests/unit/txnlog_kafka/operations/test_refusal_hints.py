@@ -15,7 +15,7 @@ from txnlog_kafka.operations.metadata import refresh_metadata
 from txnlog_kafka.operations.offsets import fetch_committed
 from txnlog_kafka.operations.retry import OPERATIONS, Action, Subject, error_of
 from txnlog_kafka.operations.transaction import init_producer_id
-from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
 
 TOPIC = E.TOPIC_AUTHORIZATION_FAILED

@@ -9,7 +9,7 @@ from support.raw.raw import RawProducer
 
 from broker_sim.core.coordinator.runtime import partition_for
 from broker_sim.core.transaction.log_records import decode_value
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import decode_records, iter_batches
 

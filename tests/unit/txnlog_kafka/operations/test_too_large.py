@@ -15,7 +15,7 @@ from support.query.commit_plans import (
 )
 
 from txnlog_kafka.errors import RecordRefused
-from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
 
 ROWS = [f"{n:04}" + "x" * 100 for n in range(400)]

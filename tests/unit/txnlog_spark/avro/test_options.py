@@ -11,7 +11,7 @@ from pyspark.errors import PySparkTypeError
 
 from txnlog_spark.avro import from_avro, to_avro
 from txnlog_spark.avro.options import REGISTRY_OPTIONS, URL, read_options
-from txnlog_spark.avro.registry import Registry
+from txnlog_spark.avro.schema_registry import Registry
 from txnlog_spark.errors import OptionError
 
 ADDRESS = {URL: "http://127.0.0.1:9"}

@@ -9,7 +9,7 @@ from support.core.core_broker import CoreBroker
 from support.query.commit_plans import record_batch, staged
 
 from txnlog_kafka.wire.messages import ApiKey as K
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit import batch_write
 from txnlog_spark.commit.batch_write import BatchWrite, commit_write
 from txnlog_spark.commit.plan import CommitOptions, CommitOutcome

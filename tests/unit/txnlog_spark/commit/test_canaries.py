@@ -19,7 +19,7 @@ from support.query.commit_plans import (
 
 from txnlog_kafka.operations import batches, retry, transaction
 from txnlog_kafka.operations.retry import EndTxnResult
-from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_kafka.wire.records import refresh_crc
 from txnlog_spark.commit import attempt, micro_batch

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.query.checkpoint_files import read_batch_offsets, read_query_id
 
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import ProgressError
 from txnlog_spark.offsets import SourceNote
 

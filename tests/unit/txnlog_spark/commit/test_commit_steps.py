@@ -22,7 +22,7 @@ from support.query.commit_plans import (
     with_baseline,
 )
 
-from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_spark.commit.micro_batch import STEPS
 from txnlog_spark.commit.progress import fetch_progress

@@ -17,7 +17,7 @@ from support.query.commit_plans import (
 
 from txnlog_kafka.operations.admin import list_groups
 from txnlog_kafka.operations.transaction import init_producer_id
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_spark.commit.set_progress import set_progress
 from txnlog_spark.errors import CommittedOffsetsMoved, ProgressError

@@ -10,8 +10,8 @@ import pytest
 from support.query.checkpoint_files import read_begun, write_begun
 from support.query.commit_plans import build_plan, changed
 
-from txnlog_kafka.wire.topics import TopicPartition
-from txnlog_spark.commit.files import write_file
+from txnlog_kafka.wire.topic_partition import TopicPartition
+from txnlog_spark.commit.checkpoint_files import write_file
 from txnlog_spark.commit.journal import ENDED_RUNS_MAX, begin, check_cluster, journal_folder
 from txnlog_spark.commit.output import Output
 from txnlog_spark.commit.plan import Begun

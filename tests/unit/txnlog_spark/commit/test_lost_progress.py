@@ -19,7 +19,7 @@ from support.query.commit_plans import (
     recorded_on,
 )
 
-from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_spark.commit.judgement import Evidence, judge
 from txnlog_spark.commit.plan import Progress

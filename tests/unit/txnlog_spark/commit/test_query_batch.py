@@ -9,7 +9,7 @@ from support.core.core_broker import CoreBroker
 from support.query.commit_plans import record_batch, staged
 
 from txnlog_kafka.wire.messages import ApiKey as K
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.journal import read_begun, write_begun
 from txnlog_spark.commit.plan import CommitOptions, CommitOutcome
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch
@@ -28,7 +28,7 @@ from txnlog_spark.offsets import (
     with_committed_start,
     with_source_note,
 )
-from txnlog_spark.tools.state import after_setting
+from txnlog_spark.tools.query_state import after_setting
 
 OUT = ("out", 0)
 

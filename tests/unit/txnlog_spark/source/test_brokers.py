@@ -11,8 +11,8 @@ from txnlog_kafka.operations import offsets
 from txnlog_kafka.operations.effects import Operation, Sleep
 from txnlog_kafka.operations.offsets import ListedOffset
 from txnlog_kafka.operations.session import Session
-from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.error_codes import ErrorCode
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import DeadlineExceeded, OptionError, UnknownTopic
 from txnlog_spark.source import brokers
 from txnlog_spark.source.brokers import Brokers

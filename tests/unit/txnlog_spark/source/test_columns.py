@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from txnlog_kafka.wire.records import Record, encode_batch
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.codec.decode import DecodedColumns, decode_batches
 from txnlog_spark.source.columns import to_arrow
 

@@ -9,7 +9,7 @@ from txnlog_kafka.operations import offsets
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.operations.offsets import CommittedOffset
 from txnlog_kafka.operations.session import Deadline, Session
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import DeadlineExceeded, NoCommittedOffsets, OptionError
 from txnlog_spark.source import brokers
 from txnlog_spark.source.brokers import Brokers

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import DataLoss, NoCommittedOffsets, OptionError
 from txnlog_spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET
 from txnlog_spark.source.data_loss import (

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.source.planning import OffsetRange
 from txnlog_spark.source.pushdown import push
 

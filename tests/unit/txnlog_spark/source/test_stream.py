@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from support.query.source_cluster import ALL, P0, P1, Cluster, at, noted, reader, stand_in, taken
 
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import DataLoss, NoCommittedOffsets, UnknownTopic
 from txnlog_spark.offsets import CommittedStart, committed_start_of, from_json_value, plain_offset
 from txnlog_spark.source import plan_batch

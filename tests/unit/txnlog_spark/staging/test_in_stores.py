@@ -11,10 +11,10 @@ from support.stores.object_store import ObjectStore
 
 from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_spark.errors import StagedBatchesInvalid, StagingFailed
-from txnlog_spark.staging.files import StagedFiles
 from txnlog_spark.staging.frames import TaskAttempt
 from txnlog_spark.staging.messages import StagedBatches
 from txnlog_spark.staging.reader import StagedReader
+from txnlog_spark.staging.staged_files import StagedFiles
 from txnlog_spark.staging.writer import StagingWriter
 from txnlog_spark.storage.connect import StorageSettings
 from txnlog_spark.storage.location import read_location

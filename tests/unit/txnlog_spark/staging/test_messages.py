@@ -15,7 +15,7 @@ from txnlog_spark.staging.messages import (
     INLINE_TOTAL_BYTES_MAX,
     inline_limit,
 )
-from txnlog_spark.staging.output import check_versions
+from txnlog_spark.staging.staged_output import check_versions
 
 
 @pytest.mark.parametrize("task_count", [1, 24, 48, 49, 200, 1_100, 2_000, 10_000])

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from txnlog_spark.staging.chunks import IndexSummary
 from txnlog_spark.staging.frames import Forgotten, TaskAttempt
-from txnlog_spark.staging.output import StagedOutput, over_after_commit, over_after_failure
+from txnlog_spark.staging.staged_output import StagedOutput, over_after_commit, over_after_failure
 from txnlog_spark.staging.store import Medium, Store, StoreFull
 
 

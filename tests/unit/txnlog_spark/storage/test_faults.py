@@ -20,12 +20,12 @@ from support.stores.object_store import (
     refused,
 )
 
-from txnlog_spark.commit.files import read_file, write_file
+from txnlog_spark.commit.checkpoint_files import read_file, write_file
 from txnlog_spark.errors import ProgressError
 from txnlog_spark.sink.checkpoint_host import CheckpointHost
 from txnlog_spark.storage.arrow import RenamedFiles
 from txnlog_spark.storage.connect import StorageSettings, open_files
-from txnlog_spark.storage.files import Files
+from txnlog_spark.storage.file_store import Files
 from txnlog_spark.storage.location import read_location
 from txnlog_spark.storage.options import STORAGE_PREFIX
 from txnlog_spark.storage.remote import Place, without_secrets

@@ -14,7 +14,7 @@ from broker_sim.core.controller.topic_rules import TopicRefused, check_topic_nam
 from broker_sim.core.effects import Append, Delete, Flush, WriteFile
 from broker_sim.core.log import STRAY_SUFFIX
 from simulation.hosts.disk import SimDisk
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.invariants import InvariantViolation
 from txnlog_kafka.wire.messages import ApiKey
 

@@ -12,7 +12,7 @@ from broker_sim.core.controller.new_partitions import (
 )
 from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.controller.topic_rules import TopicRefused
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 E = ErrorCode
 P = PartitionRegistration

@@ -14,7 +14,7 @@ from broker_sim.core.controller.placement import (
     place_replicas,
 )
 from broker_sim.core.controller.topic_rules import TopicRefused
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 NO_RACKS = dict.fromkeys(range(5))
 

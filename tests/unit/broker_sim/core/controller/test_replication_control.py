@@ -16,7 +16,7 @@ from broker_sim.core.controller.registrations import (
     PartitionRegistration,
 )
 from broker_sim.core.controller.replication_control import PartitionResult, Reassignment
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 E = ErrorCode
 P = PartitionRegistration

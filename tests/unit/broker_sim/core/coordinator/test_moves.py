@@ -8,9 +8,9 @@ from support.core.broker_build import request
 from support.core.core_cluster import DATA, OFFSETS, STATE, CoreCluster, coordinated, end_request
 
 from broker_sim.core.controller.registrations import NO_LEADER
-from txnlog_kafka.wire.errors import ErrorCode, error_name
+from txnlog_kafka.wire.error_codes import ErrorCode, error_name
 from txnlog_kafka.wire.messages import ApiKey
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 GROUP, TRANSACTION = 0, 1
 MEMBER = {"session_timeout_ms": 10_000, "rebalance_timeout_ms": 20_000}

@@ -16,11 +16,11 @@ from support.core.log_build import build_batch
 from broker_sim.core.effects import Effects
 from broker_sim.core.replica.partition import Partition
 from broker_sim.core.transaction import state_manager
-from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
-from txnlog_kafka.wire.topics import GROUP_METADATA_TOPIC as OFFSETS
-from txnlog_kafka.wire.topics import TRANSACTION_STATE_TOPIC as TRANSACTIONS
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import GROUP_METADATA_TOPIC as OFFSETS
+from txnlog_kafka.wire.topic_partition import TRANSACTION_STATE_TOPIC as TRANSACTIONS
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 Asked = tuple[Any, int]
 

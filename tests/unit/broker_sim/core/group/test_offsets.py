@@ -7,7 +7,7 @@ from support.core.coordinators import OFFSETS, World
 
 from broker_sim.core.effects import Append, Flush
 from broker_sim.core.group.requests import OffsetCommit, OffsetToCommit, TxnOffsetCommit
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 E = ErrorCode
 DAY_MS = 86_400_000

@@ -10,7 +10,7 @@ from support.core.coordinators import OFFSETS, World
 from broker_sim.core.group.classic_group import ClassicGroup
 from broker_sim.core.group.requests import LeavingMember
 from broker_sim.core.group.states import VALID_PREVIOUS_GROUP_STATES, GroupState
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.invariants import InvariantViolation
 
 E, S = ErrorCode, GroupState

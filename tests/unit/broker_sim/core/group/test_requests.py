@@ -6,7 +6,7 @@ import pytest
 from support.core import plain_messages
 from support.core.broker_build import BrokerOnDisk, request, struct
 
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
 
 E, K = ErrorCode, ApiKey

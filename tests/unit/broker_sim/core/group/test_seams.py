@@ -11,7 +11,7 @@ from support.core.coordinators import OFFSETS, World
 
 from broker_sim.core.coordinator.partition_writer import PartitionMarker
 from broker_sim.core.group.requests import LeavingMember, OffsetCommit, OffsetToCommit
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import MarkerType, TransactionMarker
 

@@ -6,7 +6,7 @@ import pytest
 from support.core.coordinators import OFFSETS, World
 
 from broker_sim.core.group.requests import LeavingMember
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 E = ErrorCode
 LONG = {"session_timeout_ms": 60_000, "rebalance_timeout_ms": 30_000}

@@ -7,7 +7,7 @@ from support.core.broker_build import request
 from support.core.core_cluster import OFFSETS, CoreCluster, coordinated
 
 from broker_sim.core.controller.registrations import PartitionRegistration
-from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.messages import ApiKey
 
 ALONE = "alone"

@@ -11,7 +11,7 @@ from support.raw.raw_admin import list_offset
 
 from broker_sim.core.config import DataDirectoryError
 from broker_sim.core.log import AppendOrigin, AppendResult
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import MarkerType, TransactionMarker
 
 FILE = "log-start-offset-checkpoint"

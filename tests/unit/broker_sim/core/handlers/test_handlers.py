@@ -18,7 +18,7 @@ from support.raw.raw_admin import (
 
 from broker_sim.core.handlers import HANDLERS
 from broker_sim.core.handlers.api_versions import unsupported_version_response
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey
 
 PAIRS = [

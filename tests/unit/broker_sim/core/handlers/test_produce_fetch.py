@@ -6,7 +6,7 @@ import pytest
 from support.core.broker_build import BrokerOnDisk, fetch_request, produce_request, request
 from support.raw.raw import RawProducer
 
-from txnlog_kafka.wire.errors import ErrorCode, error_name
+from txnlog_kafka.wire.error_codes import ErrorCode, error_name
 from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import (
     ATTRIBUTES_AT,

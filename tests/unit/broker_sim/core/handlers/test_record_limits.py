@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.core.broker_build import BrokerOnDisk, offset_commit, request
 
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
 
 TOO_LONG = "g" * 40_000

@@ -7,7 +7,7 @@ from support.core.log_build import NOW_MS, LogOnDisk, build_batch
 
 from broker_sim.core.log import AppendOrigin, LogConfig
 from txnlog_kafka.wire import records
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import Record
 
 

@@ -13,7 +13,7 @@ from broker_sim.core.log import AppendOrigin
 from broker_sim.core.log.batch_filter import empty_batch
 from broker_sim.server.codecs import CODECS
 from txnlog_kafka.wire import compression, records
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import Compression, CorruptBatch, parse_header
 from txnlog_kafka.wire.varint import encode_signed
 

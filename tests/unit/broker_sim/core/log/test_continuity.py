@@ -13,7 +13,7 @@ from broker_sim.core.effects import Append, Truncate
 from broker_sim.core.log import LogConfig
 from broker_sim.core.log.continuity import BatchRules, whole_batches
 from simulation.hosts.disk import SimDisk
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import (
     CorruptBatch,
     iter_batches,

@@ -11,13 +11,13 @@ from support.core.log_build import TOPIC_ID, LogOnDisk, build_batch
 from broker_sim.core.log import AbortedTransaction, LogConfig, files
 from broker_sim.core.log.indexes import CorruptIndex, OffsetIndex, TimeIndex, TransactionIndex
 from broker_sim.core.log.leader_epochs import LeaderEpochs
-from broker_sim.core.log.producer_state import BatchMetadata, ProducerStateEntry
-from broker_sim.core.log.snapshots import (
+from broker_sim.core.log.producer_snapshots import (
     CorruptSnapshot,
     decode_snapshot,
     encode_snapshot,
     snapshot_name,
 )
+from broker_sim.core.log.producer_state import BatchMetadata, ProducerStateEntry
 
 
 def test_a_new_partition_has_kafkas_files():

@@ -7,8 +7,8 @@ from support.core.log_build import NOW_MS, SMALL, LogOnDisk, build_batch
 
 from broker_sim.core.effects import Append, Delete, Truncate, WriteFile
 from broker_sim.core.log import Folder, InconsistentTopicId, KnownAtStart, LogConfig, PartitionLog
-from broker_sim.core.log.snapshots import encode_snapshot, snapshot_name
-from txnlog_kafka.wire.errors import ErrorCode
+from broker_sim.core.log.producer_snapshots import encode_snapshot, snapshot_name
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 
 def filled() -> LogOnDisk:

@@ -7,7 +7,7 @@ from support.core.log_build import LogOnDisk, build_batch
 
 from broker_sim.core.log import AppendOrigin, LogConfig
 from txnlog_kafka.wire import records
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 MAX = records.SEQUENCE_MAX
 OOO = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -12,7 +12,7 @@ from broker_sim.core.effects import Append, Truncate
 from broker_sim.core.log import AppendOrigin, Folder, LogConfig, PartitionLog, timestamps
 from simulation.hosts.disk import SimDisk
 from txnlog_kafka.wire import records
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 SPARSE = LogConfig(segment_bytes=2000, index_interval_bytes=300)
 

@@ -14,7 +14,7 @@ from broker_sim.core.log.offset_checkpoint import decode_offsets, encode_offsets
 from broker_sim.core.log.segment_states import FILE_NAME as STATES
 from broker_sim.core.log.segment_states import decode_states, encode_states
 from simulation.hosts.disk import SimDisk
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 LOG = "t-0/00000000000000000000.log"
 BIG = LogConfig(segment_bytes=1 << 20)

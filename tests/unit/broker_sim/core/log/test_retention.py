@@ -6,7 +6,7 @@ from support.core.log_build import NOW_MS, LogOnDisk, build_batch
 
 from broker_sim.core.effects import Flush
 from broker_sim.core.log import LogConfig
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 BATCH = len(build_batch("value"))
 

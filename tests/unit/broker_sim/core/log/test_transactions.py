@@ -6,7 +6,7 @@ import pytest
 from support.core.log_build import LogOnDisk, build_batch
 
 from broker_sim.core.log import AbortedTransaction
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 FENCED = ErrorCode.INVALID_PRODUCER_EPOCH
 

@@ -20,7 +20,7 @@ from broker_sim.core.effects import Request
 from broker_sim.core.handlers._forwarding import FORWARDED, refusal
 from broker_sim.core.security.principals import ANONYMOUS
 from txnlog_kafka.wire import framing
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import CLUSTER_APIS, KNOWN_APIS, ApiKey
 
 K, E = ApiKey, ErrorCode

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from broker_sim.apis import OWN_APIS, RegistryApiKey
-from broker_sim.apis.registry import RegistryError
+from broker_sim.apis.registry_codes import RegistryError
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.controller.metadata_log import encode_record
 from broker_sim.core.effects import Effects, PeerAnswer
 from broker_sim.core.membership.cluster_metadata import ClusterMetadata
 from broker_sim.core.membership.decisions import Decisions
 from broker_sim.core.membership.registry_link import RegistryLink
-from broker_sim.core.membership.snapshots import SnapshotWriter
+from broker_sim.core.membership.registry_snapshots import SnapshotWriter
 from broker_sim.core.peers import Peers
 from broker_sim.core.registry_client import REGISTRY_PEER, RegistryClient
 

@@ -9,7 +9,7 @@ from support.core.broker_build import BrokerOnDisk, request
 from support.core.damage import flip
 from support.core.registry_cluster import RegistryCluster
 
-from broker_sim.apis.registry import NO_SESSION
+from broker_sim.apis.registry_codes import NO_SESSION
 from broker_sim.cli.main import main
 from broker_sim.core.config import DataDirectoryError
 from broker_sim.core.effects import Delete, Rename, WriteFile

@@ -21,7 +21,7 @@ from broker_sim.core.controller.image import (
 from broker_sim.core.controller.registrations import NO_LEADER, PartitionRegistration
 from broker_sim.core.effects import ControlledShutdown, Stop, WriteFile
 from broker_sim.core.log import STRAY_SUFFIX
-from broker_sim.core.membership import registry_link, snapshots
+from broker_sim.core.membership import registry_link, registry_snapshots
 from txnlog_kafka.wire.messages import ApiKey
 
 SESSION_MS = 3_000
@@ -415,7 +415,7 @@ def test_whether_an_append_was_carried_out_is_known_when_a_snapshot_has_replaced
 def test_a_snapshot_of_several_parts_whose_writer_loses_its_connection_is_made_again(
     small, monkeypatch
 ):
-    monkeypatch.setattr(snapshots, "PART_BYTES", 500)
+    monkeypatch.setattr(registry_snapshots, "PART_BYTES", 500)
     monkeypatch.setattr(registry_link, "READ_BYTES_MAX", 700)
     (number,) = small.controllers
     for each in range(6):

@@ -13,7 +13,7 @@ from broker_sim.core.log import validation
 from broker_sim.core.log.compression import Codecs
 from broker_sim.core.replica.log_cleaner import CLEANER_TIMER, PAUSE_MS
 from txnlog_kafka.wire import records
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.varint import encode_signed
 
 COMPACTED = {

@@ -8,7 +8,7 @@ import pytest
 from support.core.broker_build import request
 from support.core.core_cluster import CoreCluster, replicated
 
-from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey
 
 

@@ -7,8 +7,8 @@ from support.core.broker_build import fetch_request
 from support.core.core_cluster import CoreCluster, replicated
 
 from broker_sim.core.config import BrokerConfig, ConfigError
-from broker_sim.core.config.cluster import LEADER_SELECTOR, RACK_AWARE_SELECTOR
-from txnlog_kafka.wire.errors import ErrorCode
+from broker_sim.core.config.cluster_options import LEADER_SELECTOR, RACK_AWARE_SELECTOR
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 RACKS = ("a", "b", "b")
 NOBODY = -1

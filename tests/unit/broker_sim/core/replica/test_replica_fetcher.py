@@ -7,7 +7,7 @@ from support.core.core_cluster import LAG_MS, CoreCluster, replicated
 from support.core.core_network import ORDERS
 
 from broker_sim.core.effects import PeerAnswer
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 
 def fetch_of(cluster: CoreCluster, follower: int):

@@ -10,7 +10,7 @@ from support.core.core_cluster import LAG_MS, CoreCluster, replicated
 from support.core.core_network import ORDERS
 
 from broker_sim.core.controller.registrations import NO_LEADER
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
 
 

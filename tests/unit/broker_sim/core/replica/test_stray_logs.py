@@ -12,7 +12,7 @@ from broker_sim.core.effects import Delete, Rename, WriteFile
 from broker_sim.core.log import STRAY_SUFFIX
 from broker_sim.core.log.offset_checkpoint import CLEANER_FILE, LOG_START_FILE, STRAY_FILE
 from simulation.hosts.disk import SimDisk
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 
 METADATA = "__cluster_metadata-0"
 NAME = ("orders", 0)

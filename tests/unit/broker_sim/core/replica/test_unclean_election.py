@@ -14,9 +14,9 @@ from broker_sim.core.membership.cluster_metadata import UNCLEAN_ELECTION, UNCLEA
 from broker_sim.core.replica.replication import BELOW_HIGH_WATERMARK
 from broker_sim.server import broker_server
 from broker_sim.server.metrics import BrokerMetrics
-from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
-from txnlog_kafka.wire.topics import TRANSACTION_STATE_TOPIC
+from txnlog_kafka.wire.topic_partition import TRANSACTION_STATE_TOPIC
 
 EXPIRED_MS = 5_000
 CHECKPOINTED_MS = 6_000

@@ -26,7 +26,7 @@ from broker_sim.core.config import AUTHORIZER
 from broker_sim.core.controller.acls import CLUSTER_NAME, AclOperation, ResourceType
 from broker_sim.core.handlers import HANDLERS
 from broker_sim.core.handlers._access import ACCESS, MORE
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey
 
 K, E, Op = ApiKey, ErrorCode, AclOperation

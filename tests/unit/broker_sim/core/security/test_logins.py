@@ -13,7 +13,7 @@ from broker_sim.apis import BROKER_APIS
 from broker_sim.core.config import ConfigError
 from broker_sim.core.effects import Disconnected, Effects, Request
 from broker_sim.core.security.logins import TAKES, VALID_PREVIOUS, Login, LoginState
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.invariants import InvariantViolation
 from txnlog_kafka.wire.messages import ApiKey
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from support.core.coordinators import A, B, World
 
-from txnlog_kafka.wire.errors import ErrorCode as E
+from txnlog_kafka.wire.error_codes import ErrorCode as E
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -18,7 +18,7 @@ from broker_sim.core.transaction.end_txn import (
 from broker_sim.core.transaction.metadata import EPOCH_LAST
 from broker_sim.core.transaction.results import ProducerIdResult
 from broker_sim.core.transaction.states import TransactionState
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.invariants import InvariantViolation
 
 S, E = TransactionState, ErrorCode

@@ -12,7 +12,7 @@ from broker_sim.core.effects import StorageSpace
 from broker_sim.core.transaction.metadata import EPOCH_LAST
 from broker_sim.core.transaction.results import ProducerIdResult
 from broker_sim.core.transaction.states import TransactionState
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import PRODUCER_EPOCH_MAX
 
 S, E = TransactionState, ErrorCode

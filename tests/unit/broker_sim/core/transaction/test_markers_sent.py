@@ -13,10 +13,10 @@ from support.raw.raw import RawProducer
 from broker_sim.core.controller.image import topic_deleted_record
 from broker_sim.core.controller.registrations import NO_LEADER
 from broker_sim.core.coordinator.peer_batches import REQUEST_TIMEOUT_MS
-from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import decode_marker
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 MARKERS = ApiKey.WRITE_TXN_MARKERS
 

@@ -10,7 +10,7 @@ from broker_sim.core.transaction import TransactionCoordinator
 from broker_sim.core.transaction.metadata import EPOCH_LAST
 from broker_sim.core.transaction.results import ProducerIdResult, TransactionFilters
 from broker_sim.core.transaction.states import TransactionState
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import PRODUCER_EPOCH_MAX
 
 S, E = TransactionState, ErrorCode

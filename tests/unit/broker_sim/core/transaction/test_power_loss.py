@@ -11,8 +11,8 @@ from support.core.registry_cluster import RegistryCluster
 from support.raw.raw import RawProducer
 
 from broker_sim.core.effects import Flush, Stop
-from txnlog_kafka.wire.errors import ErrorCode as E
-from txnlog_kafka.wire.topics import TRANSACTION_STATE_TOPIC
+from txnlog_kafka.wire.error_codes import ErrorCode as E
+from txnlog_kafka.wire.topic_partition import TRANSACTION_STATE_TOPIC
 
 EXPIRED_MS = 4_000
 FENCED = ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")

@@ -21,11 +21,11 @@ from broker_sim.core.transaction.log_records import decode_value
 from broker_sim.core.transaction.results import ProducerIdResult
 from broker_sim.core.transaction.states import TransactionState
 from txnlog_kafka.wire import records
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.invariants import InvariantViolation
 from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import Record
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 S, E = TransactionState, ErrorCode
 VERSIONS = [1, 2]

@@ -6,7 +6,7 @@ import pytest
 from support.core.broker_build import BrokerOnDisk, request
 from support.raw.raw import RawProducer
 
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
 
 TOPIC = "orders"

@@ -12,10 +12,10 @@ from support.raw.raw import RawProducer
 from broker_sim.core.controller.registrations import NO_LEADER
 from broker_sim.core.coordinator.partition_writer import PartitionMarker
 from broker_sim.core.coordinator.peer_batches import REQUEST_TIMEOUT_MS
-from txnlog_kafka.wire.errors import error_name
+from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import MarkerType, TransactionMarker
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 VERIFY = ApiKey.ADD_PARTITIONS_TO_TXN
 VERSIONS = (11, 12)

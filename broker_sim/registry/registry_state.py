@@ -5,7 +5,7 @@ What is not kept is soft: when a session was last heard of, and who waits.
 
 from __future__ import annotations
 
-from broker_sim.apis.registry import CONTROLLER_EPOCH_PATH
+from broker_sim.apis.registry_codes import CONTROLLER_EPOCH_PATH
 from broker_sim.registry.changes import (
     Change,
     Node,

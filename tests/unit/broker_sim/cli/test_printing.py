@@ -20,11 +20,11 @@ from broker_sim.cli.group_description import assigned_partitions
 from broker_sim.cli.group_offsets import parse_datetime
 from broker_sim.cli.groups import _PROGRESS_GROUP
 from broker_sim.cli.main import build_parser, main
-from broker_sim.cli.output import Output, Table
+from broker_sim.cli.printing import Output, Table
 from txnlog_kafka.operations.effects import Unanswered
-from txnlog_kafka.wire.errors import ErrorCode
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from txnlog_spark.errors import StagedBatchesInvalid, StagingFailed
 from txnlog_spark.log_once import warn_once
 from txnlog_spark.staging.frames import TaskAttempt
 from txnlog_spark.storage.connect import StorageSettings, open_files
-from txnlog_spark.storage.files import Bytes, Files
+from txnlog_spark.storage.file_store import Bytes, Files
 from txnlog_spark.storage.location import Location
 
 logger = logging.getLogger(__name__)

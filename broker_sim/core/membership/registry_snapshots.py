@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from broker_sim.apis.registry import RegistryError
+from broker_sim.apis.registry_codes import RegistryError
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.controller.image_snapshot import image_records
 from broker_sim.core.controller.metadata_log import encode_record

@@ -8,16 +8,16 @@ from typing import Any
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.admin import TransactionDescription
 from txnlog_kafka.operations.offsets import fetch_committed
-from txnlog_kafka.wire.topics import TopicPartition
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.checkpoint import read_query_id
-from txnlog_spark.commit.files import list_folder
+from txnlog_spark.commit.checkpoint_files import list_folder
 from txnlog_spark.commit.journal import ended_with, journal_folder, read_begun
 from txnlog_spark.commit.plan import Begun, Progress
 from txnlog_spark.commit.progress import group_digest, locate_progress, newest_progress
 from txnlog_spark.errors import ProgressError
 from txnlog_spark.sink.checkpoint_host import CheckpointHost
 from txnlog_spark.storage.connect import StorageSettings, open_files
-from txnlog_spark.storage.files import Files
+from txnlog_spark.storage.file_store import Files
 from txnlog_spark.storage.location import Location
 
 _PROGRESS = ".progress."

@@ -13,7 +13,7 @@ from support.stores.store_contract import CHECKS
 
 from txnlog_spark.storage.arrow import ObjectFiles, RenamedFiles
 from txnlog_spark.storage.connect import StorageSettings, open_files
-from txnlog_spark.storage.files import Files
+from txnlog_spark.storage.file_store import Files
 from txnlog_spark.storage.local import LocalFiles, write_atomically
 from txnlog_spark.storage.location import read_location
 from txnlog_spark.storage.options import STORAGE_PREFIX

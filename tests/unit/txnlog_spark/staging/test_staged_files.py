@@ -83,7 +83,7 @@ def test_a_full_disk_is_told_with_a_remedy_and_what_was_written_is_removed(tmp_p
     script = f"""
 import resource
 from txnlog_spark.errors import TxnLogError
-from txnlog_spark.staging.files import FileOutlet
+from txnlog_spark.staging.staged_files import FileOutlet
 from txnlog_spark.storage.local import LocalFiles
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from txnlog_kafka.operations.values import StagedPartition, StagedPiece
+from txnlog_kafka.operations.producer import StagedPartition, StagedPiece
 from txnlog_kafka.wire.invariants import check
 from txnlog_spark.errors import StagedBatchesInvalid, TxnLogError
 from txnlog_spark.staging.chunks import IndexSummary, StagedChunk

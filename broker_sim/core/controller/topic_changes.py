@@ -34,8 +34,8 @@ from broker_sim.core.controller.topic_rules import (
 )
 from broker_sim.core.effects import Effects
 from broker_sim.core.free_space import NO_FREE_SPACE, FreeSpace
-from txnlog_kafka.wire.errors import ErrorCode
-from txnlog_kafka.wire.topics import (
+from txnlog_kafka.wire.error_codes import ErrorCode
+from txnlog_kafka.wire.topic_partition import (
     GROUP_METADATA_TOPIC,
     INTERNAL_TOPICS,
     METADATA_TOPIC,
