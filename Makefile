@@ -34,6 +34,8 @@ PYTEST_ARGS ?=
 # Of `make check`.
 BASE ?= main
 BENCH_ARGS ?=
+# Of `make matrix`: words that the names of its runs must have, such as "Python 3.12".
+MATRIX ?=
 # Of `make demo`: 1, or 3 for a cluster whose leader is killed.
 BROKERS ?= 1
 SIMULATE ?= --seeds 0:1000
@@ -44,7 +46,7 @@ PICTURED := coordinator_of_three_dies
 # Or each of Spark's Python workers would compile all of our modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test check record simulate lint docs picture wheel bench chaos clean
+.PHONY: help setup java demo test check record simulate lint docs picture wheel matrix bench chaos clean
 
 help:  ## what can be done here
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -127,6 +129,9 @@ wheel: java $(READY)  ## the wheel in an environment with nothing else: the firs
 	"$$folder/env/bin/python" -m pip install -q --disable-pip-version-check "$$folder"/*.whl; \
 	TXNLOG_INSTALLED_PYTHON="$$folder/env/bin/python" $(BIN)/python -m pytest -q \
 		$(TESTS_WHEEL)
+
+matrix: java $(READY)  ## some tests on each Python and Java here, two PySparks, several Kafkas
+	$(BIN)/python -u tests/matrix.py $(MATRIX)
 
 bench: java $(READY)  ## side by side with Spark's own Kafka connector: JSON and tables of ratios
 	$(BIN)/python -u tests/benchmarks/bench.py $(BENCH_ARGS)

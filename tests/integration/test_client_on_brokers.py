@@ -236,6 +236,7 @@ def test_a_large_batch_streams_through(client, names):
 # ------------------------------------------------------------------ administration
 
 
+@pytest.mark.matrix
 def test_topics_offsets_and_groups_are_administered(broker, client, names):
     make_topics(client, names)
     out = names["out"]

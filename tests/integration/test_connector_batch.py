@@ -14,6 +14,7 @@ from support.spark.connector import Pipe, error_of
 from txnlog_spark.client_cache import ConnectionSettings, client_for
 
 
+@pytest.mark.matrix
 def test_what_is_written_is_read_back_with_every_column(both_pipe: Pipe) -> None:
     pipe = both_pipe
     rows = pipe.spark.sql(
@@ -43,6 +44,7 @@ def test_every_compression_is_read_by_librdkafka_and_by_us(pipe: Pipe, codec: st
     assert sorted(row.v for row in read) == sorted(values)
 
 
+@pytest.mark.matrix
 @pytest.mark.live
 def test_a_read_ends_before_open_transactions_and_leaves_aborted_ones_out(
     both_pipe: Pipe, unique: Callable[[str], str]

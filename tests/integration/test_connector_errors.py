@@ -38,6 +38,7 @@ def test_an_unreachable_cluster_is_named_when_the_time_is_over(pipe: Pipe) -> No
     assert "DeadlineExceeded" in pipe.copy_error(sink=nowhere)
 
 
+@pytest.mark.matrix
 def test_an_unknown_input_topic_is_named_and_not_created(pipe: Pipe) -> None:
     unknown = {"subscribe": "no-such-topic", **FAST}
     for line in (error_of(lambda: pipe.read(**unknown).count()), pipe.copy_error(source=unknown)):
@@ -124,6 +125,7 @@ def test_a_wrong_column_is_named_and_nothing_is_written(
     assert nothing_written(pipe)
 
 
+@pytest.mark.matrix
 def test_an_oversized_record_is_named_by_its_key_and_nothing_is_written(pipe: Pipe) -> None:
     pipe.feed(range(3))
     select = "key;if(cast(value as string) = '1', repeat('x', 2000000), 'small') as value"

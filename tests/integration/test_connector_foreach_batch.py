@@ -45,6 +45,7 @@ def run(pipe: Any, rows: DataFrame, function: Any, mode: str = "append") -> None
     finish(writer.trigger(availableNow=True).start())
 
 
+@pytest.mark.matrix
 def test_update_mode_is_exactly_once_through_replays(both_pipe) -> None:
     pipe = both_pipe
     pipe.feed(["a", "b", "a"])
@@ -69,6 +70,7 @@ def test_the_groups_offsets_move_with_the_output(pipe) -> None:
     assert pipe.output_values("read_uncommitted") == sorted(map(str, range(8)))
 
 
+@pytest.mark.matrix
 def test_a_failure_between_two_sinks_doubles_neither(pipe) -> None:
     second = create_topic(pipe.bootstrap, pipe.output + "-second", 1)
     first = sink(pipe, name="first", **{"group.id": None})

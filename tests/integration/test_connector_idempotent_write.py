@@ -22,6 +22,7 @@ def client_of(pipe: Any) -> Any:
     return client_for(ConnectionSettings.of({"kafka.bootstrap.servers": pipe.bootstrap}))
 
 
+@pytest.mark.matrix
 def test_a_version_at_or_below_the_committed_one_is_skipped(both_pipe) -> None:
     pipe = both_pipe
     for version, values in [(3, ["a"]), (3, ["a"]), (2, ["older"]), (7, ["b"]), (7, ["b"])]:

@@ -16,6 +16,7 @@ def texts(numbers: range) -> list[str]:
     return sorted(map(str, numbers))
 
 
+@pytest.mark.matrix
 def test_every_record_is_in_the_output_once_with_the_groups_offsets_at_the_end(
     both_pipe: Pipe,
 ) -> None:
@@ -28,6 +29,7 @@ def test_every_record_is_in_the_output_once_with_the_groups_offsets_at_the_end(
     assert query.recentProgress[-1].sources[0].endOffset.replace(" ", "").startswith('{"in')
 
 
+@pytest.mark.matrix
 @pytest.mark.live
 def test_a_restarted_query_goes_on_where_it_was(both_pipe: Pipe) -> None:
     both_pipe.feed(range(50))
@@ -72,6 +74,7 @@ def test_assigned_partitions_only_are_read(pipe: Pipe) -> None:
     assert pipe.output_values() == texts(range(5, 9))
 
 
+@pytest.mark.matrix
 @pytest.mark.live
 def test_a_committed_batch_that_the_commit_log_lost_is_skipped(both_pipe: Pipe) -> None:
     both_pipe.feed(range(40))
@@ -170,6 +173,7 @@ def test_a_job_that_splits_partitions_gets_each_record_once(pipe: Pipe) -> None:
     assert pipe.output_values() == texts(range(100))
 
 
+@pytest.mark.matrix
 def test_an_aggregation_is_written_in_complete_mode_with_its_source_offsets(pipe: Pipe) -> None:
     pipe.feed(range(30))
     buckets = pipe.stream().selectExpr("cast(cast(value as string) as int) % 3 as bucket")

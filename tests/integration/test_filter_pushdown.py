@@ -40,6 +40,7 @@ def pushing(pipe: Pipe) -> Iterator[None]:
     pipe.spark.conf.unset(CONFIG)
 
 
+@pytest.mark.matrix
 def test_the_rows_are_those_without_push_down(fed: Pipe, pushing: None) -> None:
     after, before = BEGIN + timedelta(minutes=5), BEGIN + timedelta(minutes=30, milliseconds=1)
     conditions = [

@@ -27,13 +27,16 @@ from support.brokers.probe import free_ports, live_brokers, wait_until
 from support.brokers.processes import START_TIMEOUT_S, started
 from support.kafka.class_archive import AT_ITS_PLACE, archive_in
 
-VERSION = "4.3.1"
 VERSION_3 = "3.9.1"
 """The last line that clusters stay on which have not gone to 4: here without ZooKeeper too."""
 LOGGING = {
-    VERSION: ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
     VERSION_3: ("org.slf4j", "slf4j-reload4j", "1.7.36"),
+    "4.3.1": ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
+    "4.4.0": ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.5"),
 }
+"""The versions that tests run on, and what each logs with."""
+VERSION = os.environ.get("TXNLOG_KAFKA_VERSION", "4.3.1")
+"""The one that all tests run on but those that name another; `make matrix` runs some on each."""
 DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
 REPOSITORY = Path(__file__).resolve().parents[3]
 MAVEN_TIMEOUT_S = 600
@@ -266,17 +269,19 @@ class ApacheKafka:
         key = self.version, self._node.number, transaction_version
         if key not in _formatted:
             self._run_storage_tool(transaction_version, cluster_id)
-            files = {path.name: path.read_bytes() for path in self.data_dir.iterdir()}
+            paths = [path for path in self.data_dir.rglob("*") if path.is_file()]
+            files = {str(path.relative_to(self.data_dir)): path.read_bytes() for path in paths}
             _formatted[key] = cluster_id, files
             return
         old_id, files = _formatted[key]
-        self.data_dir.mkdir()
         for name, data in files.items():
-            (self.data_dir / name).write_bytes(data.replace(old_id.encode(), cluster_id.encode()))
+            path = self.data_dir / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data.replace(old_id.encode(), cluster_id.encode()))
 
     def _run_storage_tool(self, transaction_version: int, cluster_id: str) -> None:
         arguments = ["format", "-t", cluster_id, "-c", str(self._properties)]
-        if self.version == VERSION:
+        if self.version != VERSION_3:
             arguments += ["--feature", f"transaction.version={transaction_version}"]
         command = [*self._java, "kafka.tools.StorageTool"]
         try:
