@@ -118,12 +118,12 @@ def add_user(bootstrap_servers: str, user: str, password: str, mechanism: ScramM
     admin.alter_user_scram_credentials([change])[user].result(TIMEOUT_S)
 
 
-def tls_kafka(folder: Path) -> ApacheKafka:
-    return ApacheKafka(folder, security=Listeners(folder))
+def tls_kafka(folder: Path, config: dict[str, str] | None = None) -> ApacheKafka:
+    return ApacheKafka(folder, config, security=Listeners(folder))
 
 
-def tls_sim(folder: Path) -> SimBroker:
-    return SimBroker(folder, security=Listeners(folder))
+def tls_sim(folder: Path, config: dict[str, str] | None = None) -> SimBroker:
+    return SimBroker(folder, config, security=Listeners(folder))
 
 
 TLS_BROKERS = {"broker_sim": tls_sim, "apache_kafka": tls_kafka}
