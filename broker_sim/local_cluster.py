@@ -88,6 +88,8 @@ class LocalCluster:
         """Start this broker, or every one, that does not run; returns when all are ready. The
         registry is started with any of them."""
         self.data_dir.mkdir(parents=True, exist_ok=True)
+        if broker_id not in (None, REGISTRY, *self._ports):
+            raise ClusterError(f"there is no broker {broker_id}: brokers are {[*self._ports]}")
         wanted = self._ports if broker_id is None else {broker_id} - {REGISTRY}
         started = [each for each in wanted if not self.is_running(each)]
         try:
@@ -107,21 +109,25 @@ class LocalCluster:
         the registry."""
         brokers = sorted(self._processes, reverse=True) if broker_id is None else [broker_id]
         for each in brokers:
-            _terminate(self._processes.pop(each))
+            process = self._process(each)
+            del self._processes[each]
+            _terminate(process)
         while broker_id is None and self._held:
             self._held.popitem()[1].close()
 
     def kill(self, broker_id: int = 0) -> None:
         """SIGKILL a broker, or the REGISTRY, and wait until it is gone."""
-        _kill(self._processes.pop(broker_id))
+        process = self._process(broker_id)
+        del self._processes[broker_id]
+        _kill(process)
 
     def pause(self, broker_id: int = 0) -> None:
         """SIGSTOP a broker, or the REGISTRY: it keeps its connections and does nothing."""
-        self._processes[broker_id].send_signal(signal.SIGSTOP)
+        self._process(broker_id).send_signal(signal.SIGSTOP)
 
     def resume(self, broker_id: int = 0) -> None:
         """Let a paused one go on."""
-        self._processes[broker_id].send_signal(signal.SIGCONT)
+        self._process(broker_id).send_signal(signal.SIGCONT)
 
     def restart(self, broker_id: int = 0) -> None:
         """Start a killed one, or stop a running one cleanly before: same port, same data."""
@@ -136,13 +142,20 @@ class LocalCluster:
 
     def pid(self, broker_id: int = 0) -> int:
         """The process id of a running one."""
-        return self._processes[broker_id].pid
+        return self._process(broker_id).pid
 
     def broker_dir(self, broker_id: int = 0) -> Path:
         """The folder with the broker's partitions."""
         return self.data_dir / f"broker-{broker_id}"
 
     # ------------------------------------------------------------------ processes
+
+    def _process(self, broker_id: int) -> subprocess.Popen[str]:
+        """Of a broker, or the registry, that was started. Raises ClusterError if there is none."""
+        if broker_id not in self._processes:
+            started = [_name(each) for each in sorted(self._processes)]
+            raise ClusterError(f"{_name(broker_id)} was not started; started are {started}")
+        return self._processes[broker_id]
 
     def _start_registry(self) -> None:
         """Of several brokers, unless it runs; it keeps its port."""

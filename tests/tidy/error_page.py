@@ -21,10 +21,20 @@ Each error of the connector begins with a name in brackets, such as `[TXNLOG_PRO
 names are stable; the text behind one says what happened, with the ids involved, and what to do.
 Below is a heading for each name. A name with a dot is a special case of the one before the dot.
 
-In Spark's long error that line may be far down: [When a query
-stops](operating.md#when-a-query-stops) says how it comes first. Written by
-`tests/tidy/error_page.py` from the modules `errors` of the connector and of the client. An error's
-text ends with its place on this page.
+An error's text ends with its place on this page. [When a query
+stops](operating.md#when-a-query-stops) says where Spark shows it. Written by
+`tests/tidy/error_page.py` from the modules `errors` of the connector and of the client.
+
+## Spark's own errors
+
+What Spark refuses before it asks the connector has no such name:
+
+| Spark says | what to do |
+|---|---|
+| "txnlog does not support Update mode" | [`foreach_batch`](writing.md#foreachbatch) |
+| `checkpointLocation` must be specified | set it as an option of the writer, not in Spark's conf |
+| `UNSUPPORTED_DATA_SOURCE_SAVE_MODE` | `.mode("append")` for a batch write |
+| `DATA_SOURCE_NOT_FOUND` | [What to do](deploying.md#when-the-package-is-not-found) |
 """
 _NAME_OR_SETTING = re.compile(r"(?<![`\w.])((?:kafka|transaction)(?:\.\w+)+|\w+=\w+)")
 

@@ -196,3 +196,8 @@ def test_every_path_of_the_map_exists() -> None:
     assert len(named) > 100
     there = [f"/{p.relative_to(ROOT)}" for p in ROOT.glob("[!.]*/**/*")]
     assert {p for p in named if not any(t.endswith(f"/{p.rstrip('/')}") for t in there)} == set()
+
+
+@pytest.mark.parametrize("page", ["contributing", "changelog", "examples"])
+def test_a_page_that_lies_elsewhere_is_a_link_and_no_copy(page: str) -> None:
+    assert (ROOT / "docs" / f"{page}.md").is_symlink()
