@@ -32,7 +32,7 @@ STATES = (S.EMPTY, S.ONGOING, S.COMPLETE_COMMIT, S.COMPLETE_ABORT)
 STORIES = {
     "init-ongoing-before-last": Preset("", LAST - 1, S.ONGOING),
     "init-ongoing-at-last": Preset("", LAST, S.ONGOING),
-    "timeout-at-last": Preset("", LAST, S.ONGOING, timeout_ms=1, age_ms=10_000),
+    "timeout-at-last": Preset("", LAST, S.ONGOING, timeout_ms=9_000, age_ms=10_000),
     "end-at-last": Preset("", LAST, S.EMPTY),
     "commit-then-empty-abort": Preset("", LAST - 1, S.EMPTY),
     "resume-at-last": Preset("", LAST, S.COMPLETE_COMMIT),

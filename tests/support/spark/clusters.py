@@ -14,8 +14,9 @@ import socket
 import subprocess
 from pathlib import Path
 
-from support.brokers.apache_kafka import REPOSITORY, START_TIMEOUT_S, die_with_parent, fetched
+from support.brokers.apache_kafka import REPOSITORY, fetched
 from support.brokers.probe import free_ports, wait_until
+from support.brokers.processes import START_TIMEOUT_S, die_with_parent
 from support.spark.spark_copy import QUICK
 from support.spark.spark_home import INSTALLED
 from support.stores.hdfs import server_class_path
