@@ -17,6 +17,8 @@ from support.harness.browser import browsing, chromedriver, serving
 
 ROOT = Path(__file__).resolve().parents[2]
 WAIT_S = 60
+BLANK_BYTES = 10_000
+"""A picture of an empty page has fewer."""
 BUILD = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir"]
 
 
@@ -53,6 +55,7 @@ def test_every_link_of_every_page_leads_to_a_place_that_is_there(
         broken = _asked(browser, "img", "naturalWidth")
         assert "0" not in broken, f"{page} has a picture that cannot be shown"
         assert browser.get_log("browser") == [], page
+        assert len(browser.get_screenshot_as_png()) > BLANK_BYTES, f"{page} is blank"
     assert len(links) > 25
     assert sum(map(len, links.values())) > 1000
     wrong = [
