@@ -109,17 +109,13 @@ class LocalCluster:
         the registry."""
         brokers = sorted(self._processes, reverse=True) if broker_id is None else [broker_id]
         for each in brokers:
-            process = self._process(each)
-            del self._processes[each]
-            _terminate(process)
+            _terminate(self._taken(each))
         while broker_id is None and self._held:
             self._held.popitem()[1].close()
 
     def kill(self, broker_id: int = 0) -> None:
         """SIGKILL a broker, or the REGISTRY, and wait until it is gone."""
-        process = self._process(broker_id)
-        del self._processes[broker_id]
-        _kill(process)
+        _kill(self._taken(broker_id))
 
     def pause(self, broker_id: int = 0) -> None:
         """SIGSTOP a broker, or the REGISTRY: it keeps its connections and does nothing."""
@@ -132,7 +128,7 @@ class LocalCluster:
     def restart(self, broker_id: int = 0) -> None:
         """Start a killed one, or stop a running one cleanly before: same port, same data."""
         if self.is_running(broker_id):
-            _terminate(self._processes.pop(broker_id))
+            self.stop(broker_id)
         self.start(broker_id)
 
     def is_running(self, broker_id: int = 0) -> bool:
@@ -156,6 +152,12 @@ class LocalCluster:
             started = [_name(each) for each in sorted(self._processes)]
             raise ClusterError(f"{_name(broker_id)} was not started; started are {started}")
         return self._processes[broker_id]
+
+    def _taken(self, broker_id: int) -> subprocess.Popen[str]:
+        """The same, which from now on does not count as started."""
+        process = self._process(broker_id)
+        del self._processes[broker_id]
+        return process
 
     def _start_registry(self) -> None:
         """Of several brokers, unless it runs; it keeps its port."""

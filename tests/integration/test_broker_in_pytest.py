@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
 
+from support.harness.printed import code_blocks, section
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "broker" / "testing.md").read_text(encoding="utf-8")
-(SECTION,) = re.findall(r"^## In pytest\n(.*?)^## ", PAGE, re.DOTALL | re.MULTILINE)
-FIXTURE, TEST = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
+FIXTURE, TEST = code_blocks("python", section(PAGE, "In pytest"))
 
 
 def run_printed(folder: Path, test: str) -> subprocess.CompletedProcess[str]:

@@ -7,7 +7,6 @@ names this machine's packages; in `make chaos` it is the one of the page, from a
 
 from __future__ import annotations
 
-import re
 import shutil
 import sys
 import tarfile
@@ -19,6 +18,7 @@ from support.brokers.apache_kafka import REPOSITORY, Unavailable
 from support.brokers.sim_broker import SimBroker
 from support.clients.librdkafka import create_topic, produce_values, read_topic, values_of
 from support.harness.availability import available
+from support.harness.printed import code_blocks, section
 from support.spark.clusters import Cluster, Standalone, Yarn, has_mounts, yarn_class_path
 
 PAGE = (REPOSITORY / "docs" / "deploying.md").read_text(encoding="utf-8")
@@ -30,11 +30,7 @@ ARCHIVE_BYTES_MAX = 150 * 1024 * 1024
 
 def block(heading: str, language: str = "sh") -> str:
     """The first block of this language below a heading of the page."""
-    found = re.search(
-        rf"^#+ {heading}\n.*?^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE
-    )
-    assert found is not None, f"no block below {heading}"
-    return found[1]
+    return code_blocks(language, section(PAGE, heading))[0]
 
 
 def pack_small(folder: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urldefrag
@@ -13,19 +11,17 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 from support.harness.availability import available
-from support.harness.browser import browsing, chromedriver, serving
+from support.harness.browser import browsing, build_site, chromedriver, serving
 
-ROOT = Path(__file__).resolve().parents[2]
 WAIT_S = 60
 BLANK_BYTES = 10_000
 """A picture of an empty page has fewer."""
-BUILD = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir"]
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    subprocess.run([*BUILD, str(folder)], cwd=ROOT, check=True)
+    build_site(folder)
     return folder
 
 

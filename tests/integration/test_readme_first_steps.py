@@ -7,25 +7,25 @@ TXNLOG_INSTALLED_PYTHON; else it is the tests' own Python and this tree.
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.harness.printed import code_blocks, section
 
 LINE_S_MAX = 600
 """On a busy machine; most of it is Spark's start."""
 INSTALLED = os.environ.get("TXNLOG_INSTALLED_PYTHON")
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-(STEPS,) = re.findall(r"^## First steps\n(.*?)^## ", README, re.DOTALL | re.MULTILINE)
+STEPS = section(README, "First steps")
 
 
 def block(language: str) -> str:
     """The one block of this language in the section."""
-    (found,) = re.findall(rf"```{language}\n(.*?)```", STEPS, re.DOTALL)
-    return str(found)
+    (found,) = code_blocks(language, STEPS)
+    return found
 
 
 def environment(folder: Path) -> dict[str, str]:

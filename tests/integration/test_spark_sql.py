@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.errors import PySparkException
+from support.harness.printed import code_blocks
 from support.spark.api_calls import COLUMNS
 from support.spark.connector import Pipe, error_of
 
@@ -28,7 +28,7 @@ def options_of(pipe: Pipe, equals: str) -> str:
 
 
 def test_the_temporary_view_of_the_documents_is_read_and_joined(fed: Pipe) -> None:
-    (text,) = re.findall(r"```sql\n(.*?)```", (DOCS / "reading.md").read_text(), re.DOTALL)
+    (text,) = code_blocks("sql", (DOCS / "reading.md").read_text())
     text = text.replace("host:9092", fed.bootstrap).replace("'orders'", f"'{fed.input}'")
     create, query = text.split(";")
     fed.spark.sql(create)

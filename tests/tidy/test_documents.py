@@ -9,6 +9,7 @@ import re
 import shlex
 
 import pytest
+from support.harness.printed import code_blocks
 from tidy.markdown import links_of
 from tidy.option_tables import GUIDE, WORDS, outcomes, sections, with_sections
 from tidy.tree import ROOT, read_documents
@@ -33,11 +34,6 @@ PARSERS = {
     "jobs/consume_transform_produce.py": consume_transform_produce.parse_args,
     "jobs/load_flights.py": load_flights.parse_args,
 }
-
-
-def code_blocks(language: str, text: str = TEXT) -> list[str]:
-    """The fenced blocks of one language."""
-    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
 def test_the_options_are_those_of_the_code() -> None:
@@ -114,7 +110,7 @@ def test_the_text_of_the_package_has_no_link_that_leads_nowhere_else() -> None:
 
 @pytest.mark.parametrize("job", sorted(PARSERS))
 def test_every_submitted_job_takes_the_arguments_shown(job: str) -> None:
-    commands = "".join(code_blocks("sh")).replace("\\\n", " ").splitlines()
+    commands = "".join(code_blocks("sh", TEXT)).replace("\\\n", " ").splitlines()
     shown = [shlex.split(line) for line in commands if f"spark-submit {job}" in line]
     assert len(shown) == 1
     PARSERS[job](shown[0][2:])
@@ -122,7 +118,7 @@ def test_every_submitted_job_takes_the_arguments_shown(job: str) -> None:
 
 def shown_commands(module: str) -> list[list[str]]:
     """The words after `python -m module` of every line that has it, behind a pipe as well."""
-    lines = "".join(code_blocks("sh")).splitlines()
+    lines = "".join(code_blocks("sh", TEXT)).splitlines()
     found = [line.partition(f"python -m {module} ")[2] for line in lines]
     return [shlex.split(words) for words in found if words]
 

@@ -1,20 +1,22 @@
-"""Headless Chromium on pages of a folder, which an HTTP server on loopback serves."""
+"""The documentation's site, and headless Chromium on it."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import http.server
 import os
 import shutil
-import threading
+import subprocess
+import sys
 from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
-from typing import Any
 
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 from support.harness.debian import Program, debian_program
+from support.sockets.http_server import HttpServer
 
+ROOT = Path(__file__).resolve().parents[3]
 CHROMIUM = "usr/lib/chromium/chromium"
 # Of a browser that needs nothing but the page: no other host is asked for anything.
 ARGUMENTS = (
@@ -58,20 +60,19 @@ def browsing(driver: Program) -> Iterator[Chrome]:
         browser.quit()
 
 
-class _Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing is printed of a request."""
+def build_site(folder: Path) -> None:
+    """The documentation as `make docs` builds it. CalledProcessError when a link is broken."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir"]
+    subprocess.run([*command, str(folder)], cwd=ROOT, check=True)
+
+
+class _Files(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
 
 
 @contextlib.contextmanager
 def serving(folder: Path) -> Iterator[str]:
     """The address of a server of the folder's files, which ends with the block."""
-    handler = functools.partial(_Quiet, directory=str(folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with HttpServer(functools.partial(_Files, directory=str(folder))) as server:
+        yield f"http://{server.address}"

@@ -6,15 +6,12 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import markdown
-from support.harness.browser import SIZE, browsing, chromedriver, serving
+from support.harness.browser import ROOT, SIZE, browsing, build_site, chromedriver, serving
 
-ROOT = Path(__file__).resolve().parents[3]
 PICTURES = ROOT / "docs" / "pictures"
 STYLE = """
 body { font: 16px/1.5 sans-serif; max-width: 900px; margin: 30px auto; color: #1f2328; }
@@ -38,8 +35,7 @@ def main() -> None:
     """Build the site, open the pages, write the pictures."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        build = [sys.executable, "-m", "mkdocs", "build", "-q", "--strict", "-d", str(folder)]
-        subprocess.run(build, cwd=ROOT, check=True)
+        build_site(folder)
         (folder / "readme.html").write_text(readme_page(), encoding="utf-8")
         shutil.copytree(PICTURES, folder / "docs" / "pictures")
         with serving(folder) as address, browsing(chromedriver()) as browser:
