@@ -14,8 +14,12 @@ from support.kafka.apicurio import Apicurio, PasswordProxy, apicurio_home, make_
 from support.spark.avro_cases import encoded
 
 from txnlog_spark.avro import from_avro, to_avro
-from txnlog_spark.avro.errors import RegistryError, RegistryUnreachable, UnknownSchema
 from txnlog_spark.errors import OptionError
+from txnlog_spark.schema_registry.errors import (
+    RegistryError,
+    RegistryUnreachable,
+    UnknownSchema,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.chaos]
 

@@ -7,9 +7,10 @@ import pyarrow as pa
 
 from txnlog_spark.avro.errors import MalformedAvro
 from txnlog_spark.avro.raw import RawDecoder
-from txnlog_spark.avro.resolve import Unresolvable, resolver, spread
+from txnlog_spark.avro.resolve import Unresolvable, resolver
 from txnlog_spark.avro.scan import Misfit, Whole, scanner
 from txnlog_spark.avro.schema import Avro
+from txnlog_spark.codec.decoded import Decoded, spread
 
 _REFUSALS = (MalformedAvro, Unresolvable, pa.ArrowException, OverflowError)
 """What a value leads to that is not one of its schema: pyarrow's where it is out of range."""
@@ -31,48 +32,41 @@ class Decoder:
         self._scan = scanner(writer)
         self._resolve = resolver(writer, reader, type_)
 
-    def decode(self, values: pa.Array) -> pa.Array:
-        """The Arrow array of these values, none null. MalformedAvro says which is none, and why."""
+    def decode(self, values: pa.Array) -> Decoded:
+        """The values, none null; a malformed one is null and has a problem."""
         try:
-            return self._decode(values)
-        except MalformedAvro:
-            raise
+            return Decoded(self._decode(values))
         except _REFUSALS:
-            for row in range(len(values)):
-                self._check(values, row)
-            raise
-
-    def decode_valid(self, values: pa.Array) -> pa.Array:
-        """The same with null for what is none."""
-        try:
-            return self._decode(values)
-        except _REFUSALS:
-            kept = self._without_misfits(values)
+            problems = self._misfits(values)
+        kept = _others(problems, len(values))
         try:
             made = self._decode(values.take(pa.array(kept)))
         except _REFUSALS:
-            kept = np.array([row for row in kept.tolist() if self._is_valid(values, row)], np.int64)
+            for row in kept.tolist():
+                self._look_at(values, row, problems)
+            kept = _others(problems, len(values))
             made = self._decode(values.take(pa.array(kept)))
         valid = np.zeros(len(values), bool)
         valid[kept] = True
-        return spread(made, pa.array(valid))
+        texts = [problems.get(row) for row in range(len(values))]
+        return Decoded(spread(made, pa.array(valid)), pa.array(texts, pa.string()))
 
-    def _without_misfits(self, values: pa.Array) -> Whole:
-        """The rows that are left when those are taken out which the scan stops at, step by step."""
-        kept = np.arange(len(values))
+    def _misfits(self, values: pa.Array) -> dict[int, str]:
+        """The rows that the scan stops at and that are malformed, taken out step by step."""
+        problems: dict[int, str] = {}
         if self._scan is None:
-            return kept
+            return problems
         for _ in range(_ROUNDS_MAX):
+            kept = _others(problems, len(values))
             try:
                 self._scan(values.take(pa.array(kept)))
                 break
             except Misfit as misfit:
                 doubted = [] if misfit.rows is None else kept[misfit.rows].tolist()
-            malformed = [row for row in doubted if not self._is_valid(values, row)]
-            kept = np.setdiff1d(kept, malformed)
+            malformed = [row for row in doubted if self._look_at(values, row, problems)]
             if not malformed or len(malformed) < len(doubted):
                 break
-        return kept
+        return problems
 
     def _decode(self, values: pa.Array) -> pa.Array:
         try:
@@ -81,20 +75,19 @@ class Decoder:
             raw = self._raw.decode(values.to_pylist())
         return self._resolve(raw)
 
-    def _is_valid(self, values: pa.Array, row: int) -> bool:
-        try:
-            self._check(values, row)
-        except MalformedAvro:
-            return False
-        return True
-
-    def _check(self, values: pa.Array, row: int) -> None:
+    def _look_at(self, values: pa.Array, row: int, problems: dict[int, str]) -> bool:
+        """Whether this value is malformed; if so, what is wrong with it is put into `problems`."""
         try:
             self._decode(values.slice(row, 1))
         except MalformedAvro as error:
-            raise MalformedAvro(row, error.problem) from None
+            problems[row] = error.problem
         except _REFUSALS as error:
-            raise MalformedAvro(row, str(error)) from None
+            problems[row] = str(error)
+        return row in problems
+
+
+def _others(problems: dict[int, str], count: int) -> Whole:
+    return np.setdiff1d(np.arange(count), list(problems))
 
 
 def null_fields(array: pa.Array, absent: pa.Array) -> pa.Array:

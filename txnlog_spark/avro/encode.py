@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 
 from txnlog_spark.avro.errors import AvroSchemaError, UnencodableValue
 from txnlog_spark.avro.raw import raw_members
-from txnlog_spark.avro.resolve import spread
 from txnlog_spark.avro.schema import Avro
 from txnlog_spark.avro.types import field_named
+from txnlog_spark.codec.decoded import spread
 
 Encode = Callable[[pa.Array], pa.Array]
 

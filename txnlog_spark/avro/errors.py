@@ -41,31 +41,3 @@ class UnencodableValue(TxnLogError):
     """
 
     condition = "TXNLOG_AVRO.UNENCODABLE"
-
-
-class RegistryError(TxnLogError):
-    """The schema registry refused, or gave what cannot be an answer.
-
-    Remedy: do what the registry's answer says, which is in the text; look at `schema.registry.url`.
-    """
-
-    condition = "TXNLOG_SCHEMA_REGISTRY"
-
-
-class RegistryUnreachable(RegistryError):
-    """No answer from any address in `schema.registry.url`.
-
-    Remedy: start the registry, or give an address that every executor reaches.
-    """
-
-    condition = "TXNLOG_SCHEMA_REGISTRY.UNREACHABLE"
-
-
-class UnknownSchema(RegistryError):
-    """The registry does not have the schema id, the subject, or the schema under the subject.
-
-    Remedy: register the schema, or set auto.register.schemas=true; for a reader, look whether the
-    values come from another registry.
-    """
-
-    condition = "TXNLOG_SCHEMA_REGISTRY.UNKNOWN_SCHEMA"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, cast
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.errors import PySparkTypeError
 from pyspark.sql import Column
 from pyspark.sql import functions as spark_functions
@@ -18,16 +16,15 @@ from pyspark.sql.types import BinaryType, DataType
 
 from txnlog_spark.avro.decode import Decoder, null_fields
 from txnlog_spark.avro.encode import Encode, join, nullable_encoder
-from txnlog_spark.avro.errors import AvroSchemaError, MalformedAvro, UnknownSchema
+from txnlog_spark.avro.errors import AvroSchemaError, MalformedAvro
 from txnlog_spark.avro.options import AvroOptions, read_options
-from txnlog_spark.avro.resolve import spread
 from txnlog_spark.avro.schema import parse_avro
-from txnlog_spark.avro.schema_registry import Registry
 from txnlog_spark.avro.types import TypeOptions, all_nullable, avro_json, spark_type
+from txnlog_spark.codec.decoded import Decode, Decoded, decode_present, spread
 from txnlog_spark.errors import OptionError
-
-HEADER_BYTES = 5
-"""Of Confluent's wire format: a zero byte, and the schema's id in four bytes, big-endian."""
+from txnlog_spark.schema_registry.client import registry_for
+from txnlog_spark.schema_registry.errors import UnknownSchema
+from txnlog_spark.schema_registry.wire_format import decode_by_schema, header_of
 
 
 def from_avro(
@@ -44,7 +41,7 @@ def from_avro(
     given = read_options(options, reading=True)
     reader = given.avro_schema or jsonFormatSchema
     if given.registry and not reader:
-        _, reader = _registry(given).latest(given.subject(""))
+        _, reader = registry_for(given.registry).latest(given.subject(""))
     type_ = _result_type(reader, given.permissive, given.types)
     writer = "" if given.registry else jsonFormatSchema
     if writer:
@@ -107,16 +104,6 @@ def _as_udf(function: Callable[[pa.Array], pa.Array], type_: DataType) -> Callab
 # Registries -----------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=16)
-def _registry_of(options: tuple[tuple[str, str], ...]) -> Registry:
-    return Registry(dict(options))
-
-
-def _registry(given: AvroOptions) -> Registry:
-    """The process's client of a registry, with what it has learned."""
-    return _registry_of(tuple(given.registry.items()))
-
-
 def _known_before(schema: str, given: AvroOptions) -> tuple[str, bytes]:
     """The schema to write with and the header, where they do not depend on the column's type."""
     if not given.registry:
@@ -124,21 +111,17 @@ def _known_before(schema: str, given: AvroOptions) -> tuple[str, bytes]:
     if given.use_latest:
         if schema:
             raise OptionError("use.latest.version", "true", "jsonFormatSchema is to be empty")
-        schema_id, schema = _registry(given).latest(given.subject(""))
-        return schema, _header_of(schema_id)
+        schema_id, schema = registry_for(given.registry).latest(given.subject(""))
+        return schema, header_of(schema_id)
     return schema, _header(schema, given) if schema else b""
 
 
 def _header(schema: str, given: AvroOptions) -> bytes:
     if not given.registry:
         return b""
-    registry, subject = _registry(given), given.subject(parse_avro(schema).name)
+    registry, subject = registry_for(given.registry), given.subject(parse_avro(schema).name)
     ask = registry.register if given.auto_register else registry.lookup
-    return _header_of(ask(subject, schema))
-
-
-def _header_of(schema_id: int) -> bytes:
-    return b"\0" + schema_id.to_bytes(4, "big")
+    return header_of(ask(subject, schema))
 
 
 # On the executors -----------------------------------------------------------------------------
@@ -159,54 +142,25 @@ def _decoder(writer: str, reader: str, permissive: bool, types: TypeOptions) -> 
 def _decode_column(values: pa.Array, writer: str, reader: str, given: AvroOptions) -> pa.Array:
     if not (pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)):
         raise AvroSchemaError(f"from_avro takes a binary column, not one of {values.type}")
-    present = values.drop_null().cast(pa.binary())
+    found = decode_present(values.cast(pa.binary()), partial(_decode, writer, reader, given))
+    if not given.permissive:
+        if found.first_problem is not None:
+            raise MalformedAvro(*found.first_problem)
+        return found.values
+    return null_fields(found.values, values.is_null())
+
+
+def _decode(writer: str, reader: str, given: AvroOptions, values: pa.Array) -> Decoded:
     if writer:
-        made = _decode(present, _decoder(writer, reader, given.permissive, given.types), given)
-    else:
-        made = _decode_confluent(present, reader, given)
-    if values.null_count:
-        made = spread(made, values.is_valid())
-    return null_fields(made, values.is_null()) if given.permissive else made
+        return _decoder(writer, reader, given.permissive, given.types).decode(values)
 
+    def decoder_of(schema_id: int) -> Decode:
+        schema = registry_for(given.registry).schema(schema_id)
+        return _decoder(schema, reader, given.permissive, given.types).decode
 
-def _decode(values: pa.Array, decoder: Decoder, given: AvroOptions) -> pa.Array:
-    return decoder.decode_valid(values) if given.permissive else decoder.decode(values)
-
-
-def _decode_confluent(values: pa.Array, reader: str, given: AvroOptions) -> pa.Array:
-    """Decode the values of each schema id together, and put them back into their places."""
-    headers = pc.binary_slice(values, 0, HEADER_BYTES).dictionary_encode()
-    codes = headers.indices.to_numpy()
-    # Without an end the kernel fails on values that are shorter than the start.
-    payloads = pc.binary_slice(values, HEADER_BYTES, np.iinfo(np.int32).max)
     type_ = to_arrow_type(_result_type(reader, given.permissive, given.types), timezone="UTC")
-    places, arrays = [], []
-    for code, header in enumerate(headers.dictionary.to_pylist()):
-        rows = np.flatnonzero(codes == code)
-        places.append(rows)
-        try:
-            decoder = _decoder_of(header, reader, given)
-            arrays.append(_decode(payloads.take(pa.array(rows)), decoder, given))
-        except MalformedAvro as error:
-            if not given.permissive:
-                raise MalformedAvro(int(rows[error.row]), error.problem) from None
-            arrays.append(pa.nulls(len(rows), type_))
-        except UnknownSchema:
-            if not given.permissive:
-                raise
-            arrays.append(pa.nulls(len(rows), type_))
-    if not arrays:
-        return pa.array([], type_)
-    if len(arrays) == 1:
-        return arrays[0]
-    return pa.concat_arrays(arrays).take(pa.array(np.argsort(np.concatenate(places))))
-
-
-def _decoder_of(header: bytes, reader: str, given: AvroOptions) -> Decoder:
-    if len(header) < HEADER_BYTES or header[0] != 0:
-        raise MalformedAvro(0, f"it begins with {header!r}, which is not Confluent's wire format")
-    writer = _registry(given).schema(int.from_bytes(header[1:], "big"))
-    return _decoder(writer, reader, given.permissive, given.types)
+    schema_errors = (UnknownSchema,) if given.permissive else ()
+    return decode_by_schema(values, decoder_of, type_, schema_errors)
 
 
 @lru_cache(maxsize=256)

@@ -7,10 +7,16 @@ from dataclasses import dataclass, field
 
 from txnlog_spark.avro.types import TypeOptions
 from txnlog_spark.errors import OptionError
+from txnlog_spark.schema_registry.options import (
+    PREFIX,
+    REGISTRY_OPTIONS,
+    STRATEGIES,
+    URL,
+    registry_options,
+    subject_of,
+)
 
 RECURSIVE_DEPTH_MAX = 15
-URL = "schema.registry.url"
-_REGISTRY_PREFIX = "schema.registry."
 
 SPARK_OPTIONS = (
     "mode",
@@ -22,23 +28,6 @@ SPARK_OPTIONS = (
 )
 """Of Spark's `from_avro`."""
 
-REGISTRY_OPTIONS = (
-    URL,
-    "basic.auth.credentials.source",
-    "basic.auth.user.info",
-    "bearer.auth.credentials.source",
-    "bearer.auth.token",
-    "http.connect.timeout.ms",
-    "schema.registry.ssl.truststore.type",
-    "schema.registry.ssl.truststore.location",
-    "schema.registry.ssl.truststore.certificates",
-    "schema.registry.ssl.keystore.type",
-    "schema.registry.ssl.keystore.location",
-    "schema.registry.ssl.key.password",
-    "schema.registry.ssl.endpoint.identification.algorithm",
-)
-"""How to reach the registry, and who we are."""
-
 SUBJECT_OPTIONS = (
     "topic",
     "isKey",
@@ -48,8 +37,6 @@ SUBJECT_OPTIONS = (
     "use.latest.version",
 )
 """Under which subject a schema is, and what `to_avro` may do there."""
-
-_STRATEGIES = ("TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy")
 
 
 @dataclass(frozen=True)
@@ -69,13 +56,8 @@ class AvroOptions:
 
     def subject(self, record_name: str) -> str:
         """The subject of a schema whose record has this full name ("": it is not a record's)."""
-        if self.strategy != "RecordNameStrategy" and not self.topic:
-            raise OptionError("topic", None, f"{self.strategy} makes the subject's name from it")
-        if self.strategy == "TopicNameStrategy":
-            return f"{self.topic}-{'key' if self.is_key else 'value'}"
-        if not record_name:
-            raise OptionError(self.strategy_option, self.strategy, "takes a record's schema")
-        return record_name if self.strategy == _STRATEGIES[1] else f"{self.topic}-{record_name}"
+        side = "key" if self.is_key else "value"
+        return subject_of(self.strategy, self.topic, side, record_name)
 
     @property
     def strategy_option(self) -> str:
@@ -86,13 +68,13 @@ class AvroOptions:
 def read_options(given: Mapping[str, str] | None, *, reading: bool) -> AvroOptions:
     """The options of `from_avro` (`reading`) or of `to_avro`. OptionError names what is wrong."""
     values = _known(given or {}, reading)
-    registry = {name: values[name] for name in REGISTRY_OPTIONS if name in values}
+    registry = registry_options(values)
     if URL not in registry:
         for name in (*REGISTRY_OPTIONS, *SUBJECT_OPTIONS):
             if name in values:
                 raise OptionError(name, None, f"has a meaning with {URL} only")
     is_key = _flag(values, "isKey")
-    chosen = values.get(f"{'key' if is_key else 'value'}.subject.name.strategy", _STRATEGIES[0])
+    chosen = values.get(f"{'key' if is_key else 'value'}.subject.name.strategy", STRATEGIES[0])
     options = AvroOptions(
         permissive=_permissive(values.get("mode", "FAILFAST")),
         avro_schema=values.get("avroSchema", ""),
@@ -104,8 +86,8 @@ def read_options(given: Mapping[str, str] | None, *, reading: bool) -> AvroOptio
         auto_register=_flag(values, "auto.register.schemas"),
         use_latest=_flag(values, "use.latest.version"),
     )
-    if options.strategy not in _STRATEGIES:
-        raise OptionError(options.strategy_option, chosen, f"one of {', '.join(_STRATEGIES)}")
+    if options.strategy not in STRATEGIES:
+        raise OptionError(options.strategy_option, chosen, f"one of {', '.join(STRATEGIES)}")
     if options.auto_register and options.use_latest:
         raise OptionError("use.latest.version", "true", "not with auto.register.schemas=true")
     return options
@@ -118,7 +100,7 @@ def _known(given: Mapping[str, str], reading: bool) -> dict[str, str]:
     for name, value in given.items():
         lower = name.lower()
         # Confluent's clients take their own options with the prefix of Kafka Connect as well.
-        known = by_lower.get(lower) or by_lower.get(lower.removeprefix(_REGISTRY_PREFIX))
+        known = by_lower.get(lower) or by_lower.get(lower.removeprefix(PREFIX))
         if known is None:
             function = "from_avro" if reading else "to_avro"
             # Without its value: a mistyped name may have a password.

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from txnlog_spark.avro.errors import AvroSchemaError
 from txnlog_spark.avro.raw import raw_default, raw_members, raw_type
 from txnlog_spark.avro.schema import NO_DEFAULT, Avro, AvroField
+from txnlog_spark.codec.decoded import spread
 
 Convert = Callable[[pa.Array], pa.Array]
 
@@ -119,13 +120,6 @@ def _on_valid(convert: Convert) -> Convert:
         return spread(convert(array.drop_null()), array.is_valid())
 
     return converted
-
-
-def spread(dense: pa.Array, valid: pa.Array) -> pa.Array:
-    """The elements of `dense` at the places where `valid`, null at the others."""
-    is_valid = valid.to_numpy(zero_copy_only=False)
-    at = np.cumsum(is_valid) - 1
-    return dense.take(pa.array(at, pa.int64(), mask=~is_valid))
 
 
 # Lists and maps -------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from txnlog_spark.avro.raw import raw_members, raw_type
-from txnlog_spark.avro.resolve import spread
 from txnlog_spark.avro.schema import Avro
+from txnlog_spark.codec.decoded import spread
 
 Whole = npt.NDArray[np.int64]
 

@@ -10,9 +10,10 @@ import pytest
 from pyspark.errors import PySparkTypeError
 
 from txnlog_spark.avro import from_avro, to_avro
-from txnlog_spark.avro.options import REGISTRY_OPTIONS, URL, read_options
-from txnlog_spark.avro.schema_registry import Registry
+from txnlog_spark.avro.options import read_options
 from txnlog_spark.errors import OptionError
+from txnlog_spark.schema_registry.client import Registry
+from txnlog_spark.schema_registry.options import REGISTRY_OPTIONS, URL
 
 ADDRESS = {URL: "http://127.0.0.1:9"}
 BASIC = "basic.auth.credentials.source"

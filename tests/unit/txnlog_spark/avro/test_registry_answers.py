@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from txnlog_spark.avro.errors import MalformedAvro, RegistryError, UnknownSchema
+from txnlog_spark.avro.errors import MalformedAvro
 from txnlog_spark.avro.functions import to_avro
+from txnlog_spark.schema_registry.errors import RegistryError, UnknownSchema
 
 SCHEMA = json.dumps({"type": "record", "name": "Sale", "fields": [{"name": "id", "type": "int"}]})
 

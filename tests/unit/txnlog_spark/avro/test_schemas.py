@@ -29,7 +29,10 @@ def read_as(writer: Any, reader: Any, values: list[Any]) -> list[Any]:
     node = parse_avro(json.dumps(reader))
     type_ = to_arrow_type(spark_type(node, TypeOptions()), timezone="UTC")
     decoder = Decoder(parse_avro(json.dumps(writer)), node, type_, -1)
-    return decoder.decode(pa.array(encoded(values, writer), pa.binary())).to_pylist()
+    found = decoder.decode(pa.array(encoded(values, writer), pa.binary()))
+    if found.first_problem is not None:
+        raise MalformedAvro(*found.first_problem)
+    return found.values.to_pylist()
 
 
 @pytest.mark.parametrize(

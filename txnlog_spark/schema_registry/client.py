@@ -11,17 +11,23 @@ import http.client
 import json
 import ssl
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
-from txnlog_spark.avro.errors import RegistryError, RegistryUnreachable, UnknownSchema
-from txnlog_spark.avro.options import URL
 from txnlog_spark.errors import HIDDEN, OptionError
+from txnlog_spark.schema_registry.errors import RegistryError, RegistryUnreachable, UnknownSchema
+from txnlog_spark.schema_registry.options import URL
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 TIMEOUT_MS = 60_000
 """The default of Confluent's client."""
 
+AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
+"""The types of schemas. One of Protobuf is asked for, and given, as a FileDescriptorProto in
+base64."""
+
+_FORMS = {PROTOBUF: "?format=serialized"}
 _NOT_FOUND = 404
 _ANSWER_BYTES_MAX = 64 * 1024 * 1024
 
@@ -39,35 +45,39 @@ class Registry:
         self._schemas: dict[int, str] = {}
         self._ids: dict[tuple[str, str], int] = {}
 
-    def schema(self, schema_id: int) -> str:
-        """The schema, in JSON, of an id. UnknownSchema when the registry does not have it."""
+    def schema(self, schema_id: int, kind: str = AVRO) -> str:
+        """The schema of an id: JSON, or what `PROTOBUF` says. UnknownSchema when there is none."""
         if schema_id not in self._schemas:
-            answer = self._ask("GET", f"/schemas/ids/{schema_id}", f"the schema id {schema_id}")
-            self._schemas[schema_id] = _avro_of(answer, f"the schema id {schema_id}")
+            what = f"the schema id {schema_id}"
+            answer = self._ask("GET", f"/schemas/ids/{schema_id}{_FORMS.get(kind, '')}", what)
+            self._schemas[schema_id] = _schema_of(answer, kind, what)
         return self._schemas[schema_id]
 
-    def latest(self, subject: str) -> tuple[int, str]:
+    def latest(self, subject: str, kind: str = AVRO) -> tuple[int, str]:
         """Id and schema of a subject's latest version. Not kept: the next may be another."""
-        path = f"/subjects/{quote(subject, safe='')}/versions/latest"
-        answer = self._ask("GET", path, f"the subject {subject}")
-        schema_id, schema = _id_of(answer), _avro_of(answer, f"the subject {subject}")
+        path = f"/subjects/{quote(subject, safe='')}/versions/latest{_FORMS.get(kind, '')}"
+        what = f"the subject {subject}"
+        answer = self._ask("GET", path, what)
+        schema_id, schema = _id_of(answer), _schema_of(answer, kind, what)
         self._schemas[schema_id] = schema
         return schema_id, schema
 
-    def lookup(self, subject: str, schema: str) -> int:
+    def lookup(self, subject: str, schema: str, kind: str = AVRO) -> int:
         """The id that a schema has under a subject. UnknownSchema when it is not registered."""
         path = f"/subjects/{quote(subject, safe='')}"
         remedy = ". Register it, or set the option auto.register.schemas=true"
-        return self._id(subject, schema, path, remedy)
+        return self._id(subject, schema, kind, path, remedy)
 
-    def register(self, subject: str, schema: str) -> int:
+    def register(self, subject: str, schema: str, kind: str = AVRO) -> int:
         """The same, registering the schema first where it is not."""
-        return self._id(subject, schema, f"/subjects/{quote(subject, safe='')}/versions")
+        return self._id(subject, schema, kind, f"/subjects/{quote(subject, safe='')}/versions")
 
-    def _id(self, subject: str, schema: str, path: str, remedy: str = "") -> int:
+    def _id(self, subject: str, schema: str, kind: str, path: str, remedy: str = "") -> int:
         if (subject, schema) not in self._ids:
             what = f"this schema under the subject {subject}"
-            answer = self._ask("POST", path, what, {"schema": schema}, remedy)
+            # A registry before 5.5 knows of no type but Avro, and refuses the field.
+            body = {"schema": schema} | ({} if kind == AVRO else {"schemaType": kind})
+            answer = self._ask("POST", path, what, body, remedy)
             self._ids[subject, schema] = _id_of(answer)
         return self._ids[subject, schema]
 
@@ -290,13 +300,23 @@ def _id_of(answer: dict[str, Any]) -> int:
     return found
 
 
-def _avro_of(answer: dict[str, Any], what: str) -> str:
-    kind = answer.get("schemaType", "AVRO")
-    if kind != "AVRO":
-        raise RegistryError(f"{what} is a schema of type {kind}, and not Avro")
+def _schema_of(answer: dict[str, Any], kind: str, what: str) -> str:
+    found = answer.get("schemaType", AVRO)
+    if found != kind:
+        raise RegistryError(f"{what} is a schema of type {found}, and not {kind}")
     if answer.get("references"):
         raise RegistryError(f"{what} has references to other schemas, which are not resolved")
     schema = answer.get("schema")
     if not isinstance(schema, str):
         raise RegistryError(f"the schema registry gave no schema for {what}")
     return schema
+
+
+@lru_cache(maxsize=16)
+def _client(options: tuple[tuple[str, str], ...]) -> Registry:
+    return Registry(dict(options))
+
+
+def registry_for(options: Mapping[str, str]) -> Registry:
+    """The process's client of the registry of these REGISTRY_OPTIONS, with what it has learned."""
+    return _client(tuple(options.items()))

@@ -1,0 +1,52 @@
+"""The options of Confluent's serializers: how to reach a registry, and the subject of a schema."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from txnlog_spark.errors import OptionError
+
+URL = "schema.registry.url"
+
+REGISTRY_OPTIONS: dict[str, str] = {
+    URL: "Addresses of a schema registry with Confluent's REST interface, separated by commas. "
+    "Values are then in Confluent's wire format.",
+    "basic.auth.credentials.source": "USER_INFO, or URL for a user in schema.registry.url.",
+    "basic.auth.user.info": "With USER_INFO: user:password.",
+    "bearer.auth.credentials.source": "STATIC_TOKEN.",
+    "bearer.auth.token": "With STATIC_TOKEN: the token.",
+    "http.connect.timeout.ms": "Timeout of one request to the registry; without it: 60 s.",
+    "schema.registry.ssl.truststore.type": "PEM.",
+    "schema.registry.ssl.truststore.location": "PEM file of the authorities to trust.",
+    "schema.registry.ssl.truststore.certificates": "The same as text.",
+    "schema.registry.ssl.keystore.type": "PEM.",
+    "schema.registry.ssl.keystore.location": "PEM file of the client's certificate and key.",
+    "schema.registry.ssl.key.password": "Password of that key.",
+    "schema.registry.ssl.endpoint.identification.algorithm": "Empty: the registry's host name is "
+    "not compared with its certificate.",
+}
+"""How to reach the registry, and who we are."""
+
+PREFIX = "schema.registry."
+"""Confluent's clients take their own options with the prefix of Kafka Connect as well."""
+
+STRATEGIES = ("TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy")
+
+
+def registry_options(values: Mapping[str, str]) -> dict[str, str]:
+    """The REGISTRY_OPTIONS among `values`; may have passwords."""
+    return {name: values[name] for name in REGISTRY_OPTIONS if values.get(name) is not None}
+
+
+def subject_of(strategy: str, topic: str, side: str, record_name: str) -> str:
+    """The subject of a key's or a value's schema (`side`), as Confluent's strategies have it.
+
+    `record_name` is the full name of its record, "" where it is not a record's.
+    """
+    if strategy != "RecordNameStrategy" and not topic:
+        raise OptionError("topic", None, f"{strategy} makes the subject's name from it")
+    if strategy == "TopicNameStrategy":
+        return f"{topic}-{side}"
+    if not record_name:
+        raise OptionError(f"{side}.subject.name.strategy", strategy, "takes a record's schema")
+    return record_name if strategy == "RecordNameStrategy" else f"{topic}-{record_name}"
