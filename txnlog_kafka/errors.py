@@ -42,6 +42,9 @@ _SECRET_NAMES = (
     "kafka.ssl.keystore.certificate.chain",
     "txnlog.fs.s3a.access.key",
     "txnlog.fs.azure.account.key",
+    "schema.registry.url",
+    "basic.auth.user.info",
+    "schema.registry.basic.auth.user.info",
 )
 
 

@@ -33,6 +33,7 @@ from pyspark.sql.datasource import (  # noqa: E402
 from pyspark.sql.types import StructType  # noqa: E402
 
 from txnlog_spark.errors import OptionError, TxnLogError  # noqa: E402
+from txnlog_spark.formats.read_formats import ReadFormats, read_formats  # noqa: E402
 from txnlog_spark.options.declared import Use  # noqa: E402
 from txnlog_spark.options.parse import check_cluster, parse_options  # noqa: E402
 from txnlog_spark.source.schema import source_schema  # noqa: E402
@@ -51,6 +52,7 @@ class TxnLogDataSource(DataSource):
         """Spark makes one for a query's commits when the query is started, and keeps it."""
         super().__init__(options)
         self._run_id = uuid.uuid4().hex
+        self._formats: ReadFormats | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -63,7 +65,10 @@ class TxnLogDataSource(DataSource):
             _check_no_table(self.options)
             values = parse_options(self.options, Use.READ)
             check_cluster(values)
-            return source_schema(include_headers=values["includeHeaders"])
+            self._formats = read_formats(values)  # goes to the processes that read
+            return source_schema(
+                include_headers=values["includeHeaders"], formats=self._formats
+            )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A bounded snapshot."""
@@ -71,7 +76,9 @@ class TxnLogDataSource(DataSource):
         from txnlog_spark.source.settings import read_source_settings
 
         with readable_errors():
-            settings = read_source_settings(self.options, streaming=False)
+            settings = read_source_settings(
+                self.options, streaming=False, formats=self._formats
+            )
             _check_schema(schema, settings)
             kind = FilteringBatchReader if settings.filter_pushdown else TxnLogBatchReader
             return kind(settings)
@@ -82,7 +89,9 @@ class TxnLogDataSource(DataSource):
         from txnlog_spark.source.stream import TxnLogStreamReader
 
         try:
-            settings = read_source_settings(self.options, streaming=True)
+            settings = read_source_settings(
+                self.options, streaming=True, formats=self._formats
+            )
             _check_schema(schema, settings)
         except TxnLogError as error:
             return TxnLogStreamReader(error)
@@ -132,7 +141,7 @@ def _check_no_table(options: Mapping[str, str]) -> None:
 
 
 def _check_schema(schema: StructType, settings: SourceSettings) -> None:
-    fixed = source_schema(include_headers=settings.include_headers)
+    fixed = source_schema(include_headers=settings.include_headers, formats=settings.formats)
     if schema.simpleString() != fixed.simpleString():
         raise OptionError(
             "schema", schema.simpleString(), f"leave it out: a read has {fixed.simpleString()}"

@@ -21,7 +21,8 @@ from txnlog_spark.avro.encode import nullable_encoder, varints
 from txnlog_spark.avro.raw import RawDecoder
 from txnlog_spark.avro.scan import ROWS_MIN, Misfit, scanner
 from txnlog_spark.avro.schema import parse_avro
-from txnlog_spark.avro.types import TypeOptions, all_nullable, spark_type
+from txnlog_spark.avro.types import TypeOptions, spark_type
+from txnlog_spark.codec.types import all_nullable
 
 LEAVES = ("boolean", "int", "long", "float", "double", "bytes", "string")
 _NUMBERS = {"int": 31, "long": 63}

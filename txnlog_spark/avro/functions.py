@@ -11,7 +11,7 @@ from pyspark.errors import PySparkTypeError
 from pyspark.sql import Column
 from pyspark.sql import functions as spark_functions
 from pyspark.sql.pandas.functions import arrow_udf
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import BinaryType, DataType
 
 from txnlog_spark.avro.decode import Decoder, null_fields
@@ -19,12 +19,13 @@ from txnlog_spark.avro.encode import Encode, join, nullable_encoder
 from txnlog_spark.avro.errors import AvroSchemaError, MalformedAvro
 from txnlog_spark.avro.options import AvroOptions, read_options
 from txnlog_spark.avro.schema import parse_avro
-from txnlog_spark.avro.types import TypeOptions, all_nullable, avro_json, spark_type
+from txnlog_spark.avro.types import TypeOptions, avro_json, spark_type
 from txnlog_spark.codec.decoded import Decode, Decoded, decode_present, spread
+from txnlog_spark.codec.schema_ids import decode_by_schema, header_of
+from txnlog_spark.codec.types import all_nullable, arrow_type
 from txnlog_spark.errors import OptionError
 from txnlog_spark.schema_registry.client import registry_for
 from txnlog_spark.schema_registry.errors import UnknownSchema
-from txnlog_spark.schema_registry.wire_format import decode_by_schema, header_of
 
 
 def from_avro(
@@ -135,7 +136,7 @@ def _result_type(reader: str, permissive: bool, types: TypeOptions) -> DataType:
 
 @lru_cache(maxsize=256)
 def _decoder(writer: str, reader: str, permissive: bool, types: TypeOptions) -> Decoder:
-    type_ = to_arrow_type(_result_type(reader, permissive, types), timezone="UTC")
+    type_ = arrow_type(_result_type(reader, permissive, types))
     return Decoder(parse_avro(writer), parse_avro(reader), type_, types.recursive_depth)
 
 
@@ -158,7 +159,7 @@ def _decode(writer: str, reader: str, given: AvroOptions, values: pa.Array) -> D
         schema = registry_for(given.registry).schema(schema_id)
         return _decoder(schema, reader, given.permissive, given.types).decode
 
-    type_ = to_arrow_type(_result_type(reader, given.permissive, given.types), timezone="UTC")
+    type_ = arrow_type(_result_type(reader, given.permissive, given.types))
     schema_errors = (UnknownSchema,) if given.permissive else ()
     return decode_by_schema(values, decoder_of, type_, schema_errors)
 
@@ -170,7 +171,7 @@ def _encoder(schema: str, type_: pa.DataType) -> Encode:
 
 def _encode_column(values: pa.Array, schema: str, header: bytes) -> pa.Array:
     if "large_" in str(values.type):  # spark.sql.execution.arrow.useLargeVarTypes
-        values = values.cast(to_arrow_type(from_arrow_type(values.type), timezone="UTC"))
+        values = values.cast(arrow_type(from_arrow_type(values.type)))
     encode = _encoder(schema, values.type)
     made = encode(values.drop_null())
     if header:

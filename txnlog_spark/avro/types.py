@@ -143,20 +143,6 @@ def spark_type(node: Avro, options: TypeOptions) -> spark.DataType:
     return found[0]
 
 
-def all_nullable(type_: spark.DataType) -> spark.DataType:
-    """The same type in which everything may be null."""
-    if isinstance(type_, spark.StructType):
-        made = spark.StructType()
-        for field in type_.fields:
-            made.add(field.name, all_nullable(field.dataType), True)
-        return made
-    if isinstance(type_, spark.ArrayType):
-        return spark.ArrayType(all_nullable(type_.elementType), True)
-    if isinstance(type_, spark.MapType):
-        return spark.MapType(type_.keyType, all_nullable(type_.valueType), True)
-    return type_
-
-
 _FROM_SPARK: dict[type[spark.DataType], Any] = {
     spark.BooleanType: "boolean",
     spark.ByteType: "int",

@@ -15,6 +15,8 @@ from txnlog_kafka.host.security_options import SECURITY_OPTIONS
 from txnlog_spark.offsets import parse_offsets, parse_partitions
 from txnlog_spark.options import option_types as to
 from txnlog_spark.options.kafka_configs import PREFIX
+from txnlog_spark.schema_registry.options import PREFIX as REGISTRY_PREFIX
+from txnlog_spark.schema_registry.options import REGISTRY_OPTIONS, STRATEGIES
 from txnlog_spark.storage.options import STORAGE_OPTIONS, STORAGE_PREFIX
 
 MS_MAX = 2**31 - 1
@@ -44,6 +46,55 @@ class Option:
     default: Any
     doc: str
     aliases: tuple[str, ...] = ()
+
+
+def _format_options(side: str) -> tuple[Option, ...]:
+    """The options that say how the keys or the values (`side`) are encoded."""
+    return (
+        Option(
+            f"{side}.format", "read.formats write.formats",
+            Use.ALL, to.one_of("binary", "string", "json", "avro", "protobuf"), "binary",
+            f"How a {side} is encoded: binary (as it is), string, json, avro or protobuf.",
+        ),
+        Option(
+            f"{side}.schema", "read.formats write.formats",
+            Use.ALL, to.text, None,
+            f"Schema of a {side}: for json DDL or a JSON Schema, for avro the Avro schema, for "
+            "protobuf the path of a descriptor set on the driver. Without it: from the registry.",
+        ),
+        Option(
+            f"{side}.message.name", "read.formats write.formats",
+            Use.ALL, to.text, None,
+            "For protobuf: full name of the message; without it: the first of the schema.",
+        ),
+        Option(
+            f"{side}.subject", "read.formats write.formats",
+            Use.ALL, to.text, None,
+            f"Subject of the schema in the registry; without it: {side}.subject.name.strategy.",
+        ),
+        Option(
+            f"{side}.subject.name.strategy", "read.formats write.formats",
+            Use.ALL, to.class_name(*STRATEGIES), STRATEGIES[0],
+            f"What the subject is called: {', '.join(STRATEGIES)}.",
+        ),
+        Option(
+            f"{side}.fields", "read.formats",
+            Use.READ, to.topics, None,
+            "Fields to decode, separated by commas, such as `id,customer.name`; without it: all.",
+        ),
+        Option(
+            f"{side}.mode", "read.formats",
+            Use.READ, to.one_of("failfast", "permissive"), "failfast",
+            f"FAILFAST: a malformed {side} is an error. PERMISSIVE: it is null, and the columns "
+            f"{side}_bytes and {side}_error say what and why.",
+        ),
+        Option(
+            f"{side}.columns", "write.formats",
+            Use.WRITE, to.topics, None,
+            f"Columns that are the fields of the {side}, separated by commas, or * for all that "
+            f"have no other meaning; without it: the column {side}.",
+        ),
+    )
 
 
 _TIMESTAMPS = to.json_value(parse_offsets, '{"topic":{"0":1718000000000}}')
@@ -111,6 +162,37 @@ OPTIONS: tuple[Option, ...] = (
         "Consumer group. The sink commits the source offsets to it inside the transaction; the "
         "source starts from it with startingOffsets=committed.",
         ("group.id",),
+    ),
+    # how keys and values are encoded
+    *_format_options("value"),
+    *_format_options("key"),
+    *(
+        Option(
+            name, "read.formats write.formats", Use.ALL, to.any_text, None, doc,
+            () if name.startswith(REGISTRY_PREFIX) else (REGISTRY_PREFIX + name,),
+        )
+        for name, doc in REGISTRY_OPTIONS.items()
+    ),
+    Option(
+        "auto.register.schemas", "write.formats",
+        Use.WRITE, to.boolean, False,
+        "Register the schema that is written with; without it, it must be registered.",
+    ),
+    Option(
+        "use.latest.version", "write.formats",
+        Use.WRITE, to.boolean, False,
+        "Write with the latest schema of the subject.",
+    ),
+    Option(
+        "recursiveFieldMaxDepth", "read.formats",
+        Use.READ, to.integer(-1, 15), -1,
+        "How often an Avro record may be inside itself, the outermost one counted; below 1: such "
+        "schemas are refused.",
+    ),
+    Option(
+        "timeZone", "read.formats write.formats",
+        Use.ALL, to.text, None,
+        "Time zone of JSON timestamps without one; without it: spark.sql.session.timeZone.",
     ),
     # what to read
     Option(

@@ -27,6 +27,23 @@ def text(text: str) -> str:
     return text.strip()
 
 
+def any_text(text: str) -> str:
+    """A string that may be empty."""
+    return text.strip()
+
+
+def class_name(*allowed: str) -> Callable[[str], str]:
+    """One of these classes, with or without its package."""
+
+    def read(text: str) -> str:
+        name = text.strip().rpartition(".")[2]
+        if name not in allowed:
+            raise ValueError(" or ".join(allowed))
+        return name
+
+    return read
+
+
 def boolean(text: str) -> bool:
     """true or false."""
     value = {"true": True, "false": False}.get(text.strip().lower())

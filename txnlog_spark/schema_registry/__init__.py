@@ -1,5 +1,4 @@
-"""Schema registries with Confluent's REST interface, and the wire format that goes with them.
+"""Schema registries with Confluent's REST interface.
 
-`options` says how to reach a registry and what the subjects are called, `client` asks it, and
-`wire_format` takes schema ids out of values and puts them in.
+`options` says how to reach one and what the subjects are called, `client` asks it.
 """

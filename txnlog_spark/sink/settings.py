@@ -12,6 +12,7 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.client_cache import ConnectionSettings
 from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.errors import OptionError
+from txnlog_spark.formats.write_formats import WriteFormat, write_formats
 from txnlog_spark.options.declared import Use
 from txnlog_spark.options.parse import parse_options, settings_of
 from txnlog_spark.staging.address import StagingSettings
@@ -50,6 +51,8 @@ class SinkSettings:
     sink_name: str
     sink_run: str
     storage: StorageSettings
+    formats: Mapping[str, WriteFormat]
+    """By side, key or value; none of a side that is binary."""
 
     @property
     def checkpoint_location(self) -> Location:
@@ -120,6 +123,7 @@ def read_sink_settings(options: Mapping[str, str], *, streaming: bool) -> SinkSe
         connection=ConnectionSettings.from_values(values),
         staging=StagingSettings(**settings_of(values, "staging")),
         storage=StorageSettings.from_values(values),
+        formats=write_formats(values),
     )
 
 

@@ -21,10 +21,12 @@ import pyarrow as pa
 
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import shown_key
+from txnlog_spark.codec import compute as pc
+from txnlog_spark.codec.decoded import spread
 from txnlog_spark.codec.encode import RecordTooLarge, encode_partitioned
 from txnlog_spark.codec.partitioner import partition_rows
 from txnlog_spark.errors import OptionError, RecordRefused, TxnLogError
-from txnlog_spark.sink.columns import SinkColumns
+from txnlog_spark.sink.columns import Side, SinkColumns
 from txnlog_spark.sink.settings import SinkSettings
 from txnlog_spark.staging.writer import StagingWriter
 
@@ -111,13 +113,15 @@ class TaskEncoder:
             return
         rows = {name: _joined([piece.column(name) for piece in gathered]) for name in self._names}
         gathered.clear()
-        keys = _as_binary(rows["key"]) if self._columns.key else None
+        self._refuse_malformed(rows)
+        keys = _encoded(self._columns.key, rows) if self._columns.key else None
+        values = _encoded(self._columns.value, rows)
         topics = self._targets(rows)
         partitions = self._partitions(topics, rows, keys)
         try:
             encoded = encode_partitioned(
                 keys,
-                _as_binary(rows["value"]),
+                values,
                 self._timestamps(rows),
                 rows.get("headers"),
                 partitions + topics.first[topics.codes],
@@ -140,9 +144,21 @@ class TaskEncoder:
         wanted = -(-target_count * RECORD_BATCH_BYTES_WANTED // GATHER_BYTES_MAX)
         self._gather_factor = min(GATHER_FACTOR_MAX, max(1, wanted))
 
+    def _refuse_malformed(self, rows: _Columns) -> None:
+        """A row that PERMISSIVE found malformed has a null value: a tombstone, if it is written."""
+        for name in self._columns.errors:
+            count = len(rows[name]) - rows[name].null_count
+            if count:
+                raise OptionError(
+                    f"column {name}",
+                    None,
+                    f"{count} rows are malformed: leave them out with where(\"{name} is null\"), "
+                    "and write them with txnlog_spark.dead_letters",
+                )
+
     def _targets(self, rows: _Columns) -> _Targets:
         if not self._columns.topic:
-            names, codes = [str(self._settings.topic)], np.zeros(len(rows["value"]), np.int32)
+            names, codes = [str(self._settings.topic)], np.zeros(_row_count(rows), np.int32)
         else:
             topics = rows["topic"]
             if topics.null_count:
@@ -166,7 +182,7 @@ class TaskEncoder:
         """Milliseconds: of the timestamp column where it is not null, else now."""
         now_ms = time.time_ns() // 1_000_000
         if self._columns.timestamp is None:
-            return np.full(len(rows["value"]), now_ms, np.int64)
+            return np.full(_row_count(rows), now_ms, np.int64)
         column = rows[self._columns.timestamp]
         micros = column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
         values = micros.fill_null(now_ms * 1000).to_numpy(zero_copy_only=False)
@@ -219,15 +235,39 @@ class TaskEncoder:
 def _column_names(columns: SinkColumns) -> list[str]:
     """The columns that a write reads: what else the rows have takes no memory in a block."""
     flags = {
-        "key": columns.key,
         "topic": columns.topic,
         "partition": columns.partition,
         "headers": columns.headers,
     }
-    names = ["value", *(name for name, is_there in flags.items() if is_there)]
-    if columns.timestamp is not None and columns.timestamp not in names:
+    names = [*columns.value.columns, *(columns.key.columns if columns.key else ())]
+    names += [name for name, is_there in flags.items() if is_there]
+    names += columns.errors
+    if columns.timestamp is not None:
         names.append(columns.timestamp)
-    return names
+    return list(dict.fromkeys(names))
+
+
+def _row_count(rows: _Columns) -> int:
+    return len(next(iter(rows.values())))
+
+
+def _encoded(side: Side, rows: _Columns) -> Any:
+    """The keys or the values as one binary array. Raises TxnLogError naming a column."""
+    if side.writer is None:
+        return _as_binary(rows[side.name])
+    given = None if side.bytes_column is None else _as_binary(rows[side.bytes_column])
+    if side.fields:
+        arrays = [rows[name] for name in side.fields]
+        column = pa.StructArray.from_arrays(arrays, names=list(side.fields))
+    else:
+        column = rows[side.name]
+    wanted = column.is_valid()
+    if given is not None and given.null_count < len(given):
+        wanted = pc.and_(wanted, given.is_null())
+    if wanted.true_count == len(column):
+        return side.writer.encode(column)
+    made = spread(side.writer.encode(column.filter(wanted)), wanted)
+    return made if given is None else pc.coalesce(given, made)
 
 
 def _as_binary(column: Any) -> Any:

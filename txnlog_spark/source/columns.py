@@ -2,44 +2,49 @@
 
 from __future__ import annotations
 
+from functools import lru_cache, reduce
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.codec import compute as pc
 from txnlog_spark.codec.decode import HEADERS_TYPE, DecodedColumns
+from txnlog_spark.codec.decoded import Decoded
+from txnlog_spark.formats.errors import MalformedValue
+from txnlog_spark.formats.read_formats import BINARY, ReadFormats
+from txnlog_spark.source.schema import source_schema
 
 TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
 """What Spark's timestamp type can hold, in ms."""
 
-_ARROW_SCHEMA = pa.schema(
-    [
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.timestamp("us", tz="UTC")),
-        ("timestampType", pa.int32()),
-    ]
-)
-_ARROW_SCHEMA_WITH_HEADERS = _ARROW_SCHEMA.append(pa.field("headers", HEADERS_TYPE))
+
+@lru_cache(maxsize=16)
+def _arrow_schema(formats: ReadFormats, include_headers: bool) -> pa.Schema:
+    schema = source_schema(include_headers=include_headers, formats=formats)
+    return to_arrow_schema(schema, timezone="UTC")
 
 
-def to_arrow(columns: DecodedColumns, partition: TopicPartition) -> pa.RecordBatch:
+def to_arrow(
+    columns: DecodedColumns, partition: TopicPartition, formats: ReadFormats = BINARY
+) -> pa.RecordBatch:
     """One Arrow batch of decoded records.
 
     A record without a timestamp has a null one, as has one whose timestamp Spark's microseconds
-    cannot hold (a producer that counted in nanoseconds).
+    cannot hold (a producer that counted in nanoseconds). Raises MalformedValue.
     """
     count = len(columns.offsets)
     missing = (columns.timestamps < 0) | (columns.timestamps > TIMESTAMP_MS_MAX)
     timestamps_us = pa.array(
         np.where(missing, 0, columns.timestamps) * 1000, pa.timestamp("us", tz="UTC"), mask=missing
     )
+    sides = {"key": columns.keys, "value": columns.values}
+    decoded = {each.side: each.decode(sides[each.side]) for each in formats.given}
+    _refuse_malformed(columns, partition, formats, decoded)
     arrays = [
-        columns.keys,
-        columns.values,
+        *(decoded[side].values if side in decoded else sides[side] for side in sides),
         pa.DictionaryArray.from_arrays(
             pa.array(np.zeros(count, np.int8)), pa.array([partition.topic])
         ).dictionary_decode(),
@@ -48,12 +53,43 @@ def to_arrow(columns: DecodedColumns, partition: TopicPartition) -> pa.RecordBat
         timestamps_us,
         pa.array(columns.timestamp_types),
     ]
-    if columns.headers is None:
-        return pa.RecordBatch.from_arrays(arrays, schema=_ARROW_SCHEMA)
-    headers = pa.ListArray.from_arrays(
-        columns.headers.offsets,
-        columns.headers.values,
-        type=HEADERS_TYPE,
-        mask=pc.equal(pc.list_value_length(columns.headers), 0),
-    )
-    return pa.RecordBatch.from_arrays([*arrays, headers], schema=_ARROW_SCHEMA_WITH_HEADERS)
+    if columns.headers is not None:
+        headers = pa.ListArray.from_arrays(
+            columns.headers.offsets,
+            columns.headers.values,
+            type=HEADERS_TYPE,
+            mask=pc.equal(pc.list_value_length(columns.headers), 0),
+        )
+        arrays.append(headers)
+    arrays += _more_arrays(formats, sides, decoded, count)
+    schema = _arrow_schema(formats, columns.headers is not None)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _refuse_malformed(
+    columns: DecodedColumns,
+    partition: TopicPartition,
+    formats: ReadFormats,
+    decoded: dict[str, Decoded],
+) -> None:
+    for each in formats.given:
+        found = decoded[each.side].first_problem
+        if found is not None and not each.permissive:
+            row, problem = found
+            raise MalformedValue(each.side, partition, int(columns.offsets[row]), problem)
+
+
+def _more_arrays(
+    formats: ReadFormats, sides: dict[str, Any], decoded: dict[str, Decoded], count: int
+) -> list[Any]:
+    """The columns of `ReadFormats.more_columns`."""
+    if not formats.with_bytes:
+        return []
+    problems = {
+        side: pa.nulls(count, pa.string()) if found.problems is None else found.problems
+        for side, found in decoded.items()
+    }
+    malformed = reduce(pc.or_, (each.is_valid() for each in problems.values()))
+    no_bytes = pa.scalar(None, pa.binary())
+    made = [pc.if_else(malformed, sides[side], no_bytes) for side in formats.with_bytes]
+    return made + [problems[each.side] for each in formats.given if each.permissive]

@@ -111,7 +111,7 @@ def _decoded(
                 group_bytes_max=DECODED_BYTES_MAX,
             ):
                 if len(columns.offsets):
-                    yield to_arrow(columns, wanted.topic_partition)
+                    yield to_arrow(columns, wanted.topic_partition, settings.formats)
         except CorruptBatch as error:
             raise _corrupt(wanted.topic_partition, position, error) from error
         position = max(position, answer.next_offset)

@@ -9,6 +9,7 @@ from typing import Any
 
 from txnlog_spark.client_cache import ConnectionSettings
 from txnlog_spark.errors import OptionError
+from txnlog_spark.formats.read_formats import ReadFormats, read_formats
 from txnlog_spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET
 from txnlog_spark.options.declared import Use
 from txnlog_spark.options.parse import parse_options, settings_of
@@ -33,10 +34,16 @@ class SourceSettings(PlanSettings):
     poll_timeout_ms: int | None
     """How long a task waits for records; None: the API timeout."""
     filter_pushdown: bool
+    formats: ReadFormats
 
 
-def read_source_settings(options: Mapping[str, str], *, streaming: bool) -> SourceSettings:
-    """The settings of a `readStream` or a `read`. Raises OptionError."""
+def read_source_settings(
+    options: Mapping[str, str], *, streaming: bool, formats: ReadFormats | None = None
+) -> SourceSettings:
+    """The settings of a `readStream` or a `read`. Raises OptionError.
+
+    `formats` are those that `load()` found for these options: a registry is not asked twice.
+    """
     values = parse_options(options, Use.READ_STREAM if streaming else Use.READ_BATCH)
     starting = _starting(values, "latest" if streaming else "earliest")
     if not streaming and starting.word == "latest":
@@ -56,6 +63,7 @@ def read_source_settings(options: Mapping[str, str], *, streaming: bool) -> Sour
         selection=_selection(values),
         starting=starting,
         ending=PositionRequest(word="latest") if streaming else _ending(values),
+        formats=read_formats(values) if formats is None else formats,
         **settings_of(values, "read"),
     )
 

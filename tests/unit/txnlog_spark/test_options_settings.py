@@ -26,6 +26,8 @@ MADE_OF_SEVERAL = {
     "read.starting",
     "read.ending",
     "write.storage",
+    "read.formats",
+    "write.formats",
 }
 NOT_BY_OPTIONS = {
     "connection.session",

@@ -1,4 +1,4 @@
-"""Confluent's wire format: a zero byte, the schema's id in four bytes, big-endian; the value."""
+"""Schema ids of Confluent's wire format: a zero byte, the id in four bytes, big-endian."""
 
 from __future__ import annotations
 

@@ -1,0 +1,220 @@
+"""The formats of a read, by its options. What schemas there are is asked for here, on the driver.
+
+What decodes is imported where there is something to decode: most reads have no format.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
+
+from txnlog_spark.errors import OptionError
+from txnlog_spark.schema_registry.options import URL, registry_options, subject_of
+
+if TYPE_CHECKING:
+    from txnlog_spark.codec.decoded import Decoded
+
+SIDES = ("key", "value")
+
+
+class Reader(Protocol):
+    """Decodes binary arrays without null."""
+
+    @property
+    def type(self) -> DataType:
+        """The Spark type of what it gives."""
+
+    def decode(self, values: Any, permissive: bool) -> Decoded:
+        """An array of the Arrow type of `type`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFormat:
+    """The format of the keys or the values (`side`) of a read."""
+
+    side: str
+    reader: Reader
+    permissive: bool
+
+    def decode(self, values: Any) -> Decoded:
+        """A binary array that may have null: null is null, and not malformed."""
+        from txnlog_spark.codec.decoded import decode_present
+
+        return decode_present(values, partial(self.reader.decode, permissive=self.permissive))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFormats:
+    """Of keys and of values; None where they stay as they are."""
+
+    key: ReadFormat | None = None
+    value: ReadFormat | None = None
+
+    @property
+    def given(self) -> list[ReadFormat]:
+        """Those there are, the key's first."""
+        return [each for each in (self.key, self.value) if each is not None]
+
+    def type_of(self, side: str) -> DataType:
+        """The Spark type of the column key or value."""
+        given: ReadFormat | None = getattr(self, side)
+        return BinaryType() if given is None else given.reader.type
+
+    @property
+    def with_bytes(self) -> list[str]:
+        """The sides that have a column of bytes: where one side is permissive, all with a format.
+
+        They hold the bytes of a record of which one side is malformed, so that it is whole there.
+        """
+        permissive = any(each.permissive for each in self.given)
+        return [each.side for each in self.given] if permissive else []
+
+    def more_columns(self) -> list[StructField]:
+        """What a row has beside Spark's columns."""
+        made = [StructField(f"{side}_bytes", BinaryType()) for side in self.with_bytes]
+        permissive = [each for each in self.given if each.permissive]
+        return made + [StructField(f"{each.side}_error", StringType()) for each in permissive]
+
+
+BINARY = ReadFormats()
+"""Keys and values as they are."""
+
+
+def read_formats(values: Mapping[str, Any]) -> ReadFormats:
+    """The formats that the options name, with their schemas.
+
+    `values` is by the options' names. Raises OptionError, and RegistryError where a registry that
+    is asked for a schema has none.
+    """
+    registry = registry_options(values)
+    made = {side: _read_format(side, values, registry) for side in SIDES}
+    if registry and not any(made.values()):
+        raise OptionError(URL, None, "set value.format or key.format to avro, json or protobuf")
+    return ReadFormats(**made)
+
+
+def _read_format(
+    side: str, values: Mapping[str, Any], registry: Mapping[str, str]
+) -> ReadFormat | None:
+    name = values[f"{side}.format"]
+    if name in ("binary", "string"):
+        for option in ("schema", "message.name", "fields", "subject"):
+            if values[f"{side}.{option}"] is not None:
+                raise OptionError(
+                    f"{side}.{option}", None, f"{side}.format={name} has none: remove it"
+                )
+    if name == "binary":
+        if values[f"{side}.mode"] != "failfast":
+            raise OptionError(f"{side}.mode", "PERMISSIVE", f"remove it or set {side}.format")
+        return None
+    make = {"string": _text, "json": _json, "avro": _avro, "protobuf": _protobuf}[name]
+    return ReadFormat(side, make(side, values, registry), values[f"{side}.mode"] == "permissive")
+
+
+def _text(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> Reader:  # noqa: ARG001
+    from txnlog_spark.formats.readers import TextReader
+
+    return TextReader()
+
+
+def _json(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> Reader:
+    from txnlog_spark.formats.fields import part_of
+    from txnlog_spark.formats.readers import JsonReader
+    from txnlog_spark.formats.time_zone import time_zone
+
+    schema = values[f"{side}.schema"] or latest_schema(side, values, registry, "JSON")
+    type_ = json_type(f"{side}.schema", schema)
+    return JsonReader(
+        part_of(type_, values[f"{side}.fields"] or (), f"{side}.fields"),
+        time_zone(values["timeZone"]),
+        bool(registry),
+    )
+
+
+def json_type(option: str, schema: str) -> DataType:
+    """The Spark type of a DDL, of a StructType's JSON or of a JSON Schema."""
+    if not schema.lstrip().startswith("{"):
+        from txnlog_spark.formats.ddl import parse_ddl
+
+        try:
+            return parse_ddl(schema)
+        except ValueError as error:
+            raise OptionError(option, schema, f"a schema in DDL with {error}") from None
+    from txnlog_spark.codec.types import all_nullable
+
+    try:
+        parsed = json.loads(schema)
+        if "fields" in parsed:
+            return all_nullable(StructType.fromJson(parsed))
+    except (ValueError, KeyError, TypeError) as error:
+        raise OptionError(option, None, f"a schema in JSON: {error}") from None
+    from txnlog_spark.formats.json_schema import json_schema_type
+
+    return json_schema_type(schema)
+
+
+def _avro(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> Reader:
+    require_avro(f"{side}.format")
+    from txnlog_spark.avro.schema import parse_avro
+    from txnlog_spark.avro.types import TypeOptions, spark_type
+    from txnlog_spark.formats.fields import part_of
+    from txnlog_spark.formats.readers import AvroReader
+
+    schema = values[f"{side}.schema"] or latest_schema(side, values, registry, "AVRO")
+    depth = values["recursiveFieldMaxDepth"]
+    type_ = spark_type(parse_avro(schema), TypeOptions(recursive_depth=depth))
+    return AvroReader(
+        part_of(type_, values[f"{side}.fields"] or (), f"{side}.fields"),
+        schema,
+        "" if registry else schema,
+        tuple(registry.items()),
+        depth,
+    )
+
+
+def _protobuf(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> Reader:
+    raise NotImplementedError
+
+
+def require_avro(option: str) -> None:
+    """Raise OptionError where fastavro is not installed."""
+    try:
+        import fastavro  # noqa: F401
+    except ImportError:
+        raise OptionError(option, "avro", "install txnlog_spark[avro]: it needs fastavro") from None
+
+
+def latest_schema(
+    side: str, values: Mapping[str, Any], registry: Mapping[str, str], kind: str
+) -> str:
+    """The latest schema of the subject. Raises OptionError without a registry or a subject."""
+    if not registry:
+        raise OptionError(
+            f"{side}.schema", None, f"set it, or {URL} to take the schema from a registry"
+        )
+
+    from txnlog_spark.schema_registry.client import registry_for
+
+    subject = values[f"{side}.subject"] or _subject_read(side, values)
+    return registry_for(registry).latest(subject, kind)[1]
+
+
+def _subject_read(side: str, values: Mapping[str, Any]) -> str:
+    topics: Sequence[str] = values["subscribe"] or [
+        each.topic for each in values["assign"] or ()
+    ]
+    strategy = values[f"{side}.subject.name.strategy"]
+    if len(set(topics)) != 1 or strategy != "TopicNameStrategy":
+        raise OptionError(
+            f"{side}.subject",
+            None,
+            f"set it, or {side}.schema: the subject is made of the one topic that is read "
+            "(TopicNameStrategy)",
+        )
+    return subject_of(strategy, topics[0], side, "")
+

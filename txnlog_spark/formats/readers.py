@@ -1,0 +1,121 @@
+"""What a format makes of the keys or the values of a read, by format.
+
+A reader is made on the driver, where the schema is known, and goes to the tasks as it is: plain
+data. What it needs for decoding is made in the task and kept there (`lru_cache`): a reader is equal
+to another with the same schema.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import DataType, StringType
+
+from txnlog_spark.codec.decoded import Decode, Decoded, Misfit, decode_halves
+from txnlog_spark.codec.schema_ids import decode_by_schema
+from txnlog_spark.codec.types import arrow_type
+from txnlog_spark.formats.time_zone import TimeZone
+from txnlog_spark.schema_registry.client import registry_for
+from txnlog_spark.schema_registry.errors import UnknownSchema
+
+_TEXT_ROWS_MIN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class TextReader:
+    """Text in UTF-8. Bytes that are not are malformed."""
+
+    type: DataType = field(default_factory=StringType)
+
+    def decode(self, values: Any, permissive: bool) -> Decoded:  # noqa: ARG002  as the others
+        """The values as strings."""
+        return decode_halves(values, _as_text, _as_text_one_by_one, _TEXT_ROWS_MIN)
+
+
+def _as_text(values: Any) -> Any:
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        raise Misfit from None
+
+
+def _as_text_one_by_one(values: Any) -> Decoded:
+    texts: list[str | None] = []
+    problems: list[str | None] = []
+    for value in values.to_pylist():
+        try:
+            texts.append(value.decode())
+            problems.append(None)
+        except UnicodeDecodeError as error:
+            texts.append(None)
+            problems.append(f"it is not UTF-8: {error.reason} at byte {error.start}")
+    return Decoded(pa.array(texts, pa.string()), pa.array(problems, pa.string()))
+
+
+@dataclass(frozen=True, slots=True)
+class JsonReader:
+    """JSON, as `from_json` reads it. With `has_schema_ids` in Confluent's wire format."""
+
+    type: DataType
+    time_zone: TimeZone
+    has_schema_ids: bool
+
+    def decode(self, values: Any, permissive: bool) -> Decoded:  # noqa: ARG002  as the others
+        """The values by the one schema: a schema id only says that there is one."""
+        decode = _json_decode(self.type, self.time_zone.in_task())
+        if not self.has_schema_ids:
+            return decode(values)
+        return decode_by_schema(values, lambda _: decode, arrow_type(self.type))
+
+
+@lru_cache(maxsize=64)
+def _json_decode(type_: DataType, time_zone: str) -> Decode:
+    from txnlog_spark.formats.json_decode import json_decoder
+
+    return json_decoder(type_, time_zone)
+
+
+@dataclass(frozen=True, slots=True)
+class AvroReader:
+    """Avro: `reader` is the schema to read as, `writer` the one of all values.
+
+    With `registry`, its options, each value says by its schema id what it was written with.
+    """
+
+    type: DataType
+    reader: str
+    writer: str
+    registry: tuple[tuple[str, str], ...]
+    recursive_depth: int
+
+    def decode(self, values: Any, permissive: bool) -> Decoded:
+        """The values of each schema together."""
+        if self.writer:
+            return self._decode_of(self.writer)(values)
+        from txnlog_spark.avro.errors import AvroSchemaError
+
+        schema_errors = (UnknownSchema, AvroSchemaError) if permissive else ()
+        return decode_by_schema(values, self._decode_of_id, arrow_type(self.type), schema_errors)
+
+    def _decode_of_id(self, schema_id: int) -> Decode:
+        from txnlog_spark.avro.errors import AvroSchemaError
+
+        writer = registry_for(dict(self.registry)).schema(schema_id)
+        try:
+            return self._decode_of(writer)
+        except AvroSchemaError as error:
+            raise AvroSchemaError(f"schema id {schema_id}: {error.text}") from None
+
+    def _decode_of(self, writer: str) -> Decode:
+        return _avro_decode(writer, self.reader, self.type, self.recursive_depth)
+
+
+@lru_cache(maxsize=256)
+def _avro_decode(writer: str, reader: str, type_: DataType, depth: int) -> Decode:
+    from txnlog_spark.avro.decode import Decoder
+    from txnlog_spark.avro.schema import parse_avro
+
+    return Decoder(parse_avro(writer), parse_avro(reader), arrow_type(type_), depth).decode

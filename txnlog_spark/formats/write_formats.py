@@ -1,0 +1,181 @@
+"""The formats of a write, of its options and of the types of its columns.
+
+It is made when a batch is planned, on the driver: schemas are looked up there, or registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pyspark.sql.types import DataType, StringType, StructType
+
+from txnlog_spark.errors import OptionError
+from txnlog_spark.formats.read_formats import SIDES, json_type, require_avro
+from txnlog_spark.schema_registry.options import URL, registry_options, subject_of
+
+if TYPE_CHECKING:
+    from txnlog_spark.schema_registry.client import Registry
+
+
+class Writer(Protocol):
+    """Encodes columns of one type."""
+
+    def encode(self, column: Any) -> Any:
+        """A binary array of an Arrow array without null. Raises TxnLogError naming a column."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFormat:
+    """What the options say of the keys or the values (`side`) of a write; no schema is known yet.
+
+    `columns` are the columns that are its fields, ("*",) for all without another meaning.
+    """
+
+    side: str
+    name: str
+    columns: tuple[str, ...]
+    schema: str | None
+    message: str | None
+    subject: str | None
+    strategy: str
+    registry: tuple[tuple[str, str], ...]
+    auto_register: bool
+    use_latest: bool
+    time_zone: str | None
+
+    def writer(self, type_: DataType, topic: str | None) -> Writer:
+        """The writer for a column of this type. Raises OptionError, RegistryError."""
+        make = {"string": _text, "json": _json, "avro": _avro}[self.name]
+        return make(self, type_, topic)
+
+    def option(self, name: str) -> str:
+        """The full name of an option of this side."""
+        return f"{self.side}.{name}"
+
+    @property
+    def client(self) -> Registry | None:
+        """The registry, where there is one."""
+        from txnlog_spark.schema_registry.client import registry_for
+
+        return registry_for(dict(self.registry)) if self.registry else None
+
+
+def write_formats(values: Mapping[str, Any]) -> dict[str, WriteFormat]:
+    """The formats of the options, by side; none of a side that is binary. Raises OptionError."""
+    made = {side: _write_format(side, values) for side in SIDES}
+    given = {side: each for side, each in made.items() if each is not None}
+    if values.get(URL) is not None and not any(each.registry for each in given.values()):
+        raise OptionError(URL, None, "set value.format or key.format to avro, json or protobuf")
+    return given
+
+
+def _write_format(side: str, values: Mapping[str, Any]) -> WriteFormat | None:
+    name = values[f"{side}.format"]
+    registry = tuple(registry_options(values).items())
+    made = WriteFormat(
+        side=side,
+        name=name,
+        columns=values[f"{side}.columns"] or (),
+        schema=values[f"{side}.schema"],
+        message=values[f"{side}.message.name"],
+        subject=values[f"{side}.subject"],
+        strategy=values[f"{side}.subject.name.strategy"],
+        registry=registry if name in ("json", "avro", "protobuf") else (),
+        auto_register=values["auto.register.schemas"],
+        use_latest=values["use.latest.version"],
+        time_zone=values["timeZone"],
+    )
+    if name in ("binary", "string"):
+        for option in ("schema", "message.name", "subject", "columns"):
+            if values[f"{side}.{option}"] is not None:
+                raise OptionError(
+                    f"{side}.{option}", None, f"{side}.format={name} has none: remove it"
+                )
+    if made.auto_register and made.use_latest:
+        raise OptionError("use.latest.version", "true", "not with auto.register.schemas=true")
+    if made.use_latest and made.schema is not None:
+        raise OptionError(f"{side}.schema", None, "remove it: use.latest.version=true asks for it")
+    return None if name == "binary" else made
+
+
+def _text(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:  # noqa: ARG001
+    if not isinstance(type_, StringType):
+        raise OptionError(
+            f"column {given.side}", type_.simpleString(), "a string: cast it before the write"
+        )
+    from txnlog_spark.formats.writers import TextWriter
+
+    return TextWriter()
+
+
+def _json(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
+    from txnlog_spark.codec.schema_ids import header_of
+    from txnlog_spark.formats.time_zone import time_zone
+    from txnlog_spark.formats.writers import JsonWriter
+
+    zone, client = time_zone(given.time_zone), given.client
+    if client is None:
+        if given.schema is not None:
+            _check_fits(given, type_, given.schema)
+        return JsonWriter(type_, zone, b"")
+    if given.use_latest:
+        schema_id, schema = client.latest(_subject(given, topic, ""), "JSON")
+    elif given.schema is not None:
+        schema = given.schema
+        schema_id = _id_of(given, client, topic, schema, "JSON", "")
+    else:
+        raise OptionError(
+            given.option("schema"), None, f"set it to a JSON Schema: {URL} needs one to write with"
+        )
+    _check_fits(given, type_, schema)
+    return JsonWriter(type_, zone, header_of(schema_id))
+
+
+def _check_fits(given: WriteFormat, type_: DataType, schema: str) -> None:
+    """Raise OptionError for a column that the schema of a JSON object does not have."""
+    wanted = json_type(given.option("schema"), schema)
+    if isinstance(wanted, StructType) and isinstance(type_, StructType):
+        for field in type_:
+            if field.name not in wanted.names:
+                raise OptionError(
+                    f"column {field.name}",
+                    field.dataType.simpleString(),
+                    f"one of the fields of the schema: {', '.join(wanted.names)}",
+                )
+
+
+def _avro(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
+    require_avro(given.option("format"))
+    from txnlog_spark.avro.encode import nullable_encoder
+    from txnlog_spark.avro.schema import parse_avro
+    from txnlog_spark.avro.types import avro_json
+    from txnlog_spark.codec.schema_ids import header_of
+    from txnlog_spark.codec.types import arrow_type
+    from txnlog_spark.formats.writers import AvroWriter
+
+    client, header = given.client, b""
+    schema = given.schema or avro_json(type_, nullable=False)
+    if client is not None and given.use_latest:
+        schema_id, schema = client.latest(_subject(given, topic, ""))
+        header = header_of(schema_id)
+    nullable_encoder(parse_avro(schema), arrow_type(type_))  # what does not fit is said here
+    if client is not None and not given.use_latest:
+        name = parse_avro(schema).name
+        header = header_of(_id_of(given, client, topic, schema, "AVRO", name))
+    return AvroWriter(type_, schema, header)
+
+
+def _id_of(
+    given: WriteFormat, client: Registry, topic: str | None, schema: str, kind: str, record: str
+) -> int:
+    subject = _subject(given, topic, record)
+    ask = client.register if given.auto_register else client.lookup
+    return ask(subject, schema, kind)
+
+
+def _subject(given: WriteFormat, topic: str | None, record: str) -> str:
+    if given.subject is not None:
+        return given.subject
+    return subject_of(given.strategy, topic or "", given.side, record)

@@ -1,0 +1,80 @@
+"""What a format makes of the keys or the values of a write, by format.
+
+A writer is made on the driver when a batch is planned, which is where a registry is asked, and goes
+to the tasks as it is: plain data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import DataType
+
+from txnlog_spark.codec import compute as pc
+from txnlog_spark.codec.types import arrow_type
+from txnlog_spark.formats.time_zone import TimeZone
+
+Encode = Callable[[Any], Any]
+"""An Arrow array without null to a binary array."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextWriter:
+    """Text in UTF-8, which it is in Arrow."""
+
+    def encode(self, column: Any) -> Any:
+        """The strings' bytes."""
+        return column.cast(pa.binary())
+
+
+@dataclass(frozen=True, slots=True)
+class JsonWriter:
+    """JSON, as `to_json` writes it, behind `header`."""
+
+    type: DataType
+    time_zone: TimeZone
+    header: bytes
+
+    def encode(self, column: Any) -> Any:
+        """The values' texts."""
+        return _with_header(self.header, _json_encode(self.type, self.time_zone.in_task())(column))
+
+
+@lru_cache(maxsize=64)
+def _json_encode(type_: DataType, time_zone: str) -> Encode:
+    from txnlog_spark.formats.json_encode import json_encoder
+
+    return json_encoder(type_, time_zone)
+
+
+@dataclass(frozen=True, slots=True)
+class AvroWriter:
+    """Avro with one schema, behind `header`."""
+
+    type: DataType
+    schema: str
+    header: bytes
+
+    def encode(self, column: Any) -> Any:
+        """The values' datums."""
+        return _with_header(self.header, _avro_encode(self.schema, self.type)(column))
+
+
+@lru_cache(maxsize=64)
+def _avro_encode(schema: str, type_: DataType) -> Encode:
+    from txnlog_spark.avro.encode import nullable_encoder
+    from txnlog_spark.avro.schema import parse_avro
+
+    return nullable_encoder(parse_avro(schema), arrow_type(type_))
+
+
+def _with_header(header: bytes, encoded: Any) -> Any:
+    if not header:
+        return encoded
+    return pc.binary_join_element_wise(
+        pa.scalar(header, pa.binary()), encoded, pa.scalar(b"", pa.binary())
+    )
