@@ -5,6 +5,7 @@ start without Spark, Arrow or pandas. The data source itself is `txnlog_spark.da
 """
 
 from txnlog_kafka.version import __version__
+from txnlog_spark.deadletters import dead_letters
 from txnlog_spark.foreachbatch import foreach_batch
 
-__all__ = ["__version__", "foreach_batch"]
+__all__ = ["__version__", "dead_letters", "foreach_batch"]
