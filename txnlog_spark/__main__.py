@@ -1,4 +1,4 @@
-"""`python -m txnlog_spark progress show | set`: a query's progress, looked at and set by hand."""
+"""`python -m txnlog_spark`: a query's progress, and dead letters, looked at and set by hand."""
 
 from __future__ import annotations
 

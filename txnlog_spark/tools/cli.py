@@ -1,4 +1,4 @@
-"""`progress show` and `progress set`: the command line.
+"""`progress show | set` and `dead-letters show | replay`: the command line.
 
 Exit codes: 0 done or shown, 1 refused, 2 wrong options.
 """
@@ -23,6 +23,7 @@ from txnlog_spark.commit.journal import check_cluster, write_begun
 from txnlog_spark.commit.plan import Batch, CommitPlan, Committer
 from txnlog_spark.commit.set_progress import check_forward, set_progress
 from txnlog_spark.errors import ProgressError, TxnLogError
+from txnlog_spark.options.kafka_configs import PREFIX
 from txnlog_spark.sink.checkpoint_host import CheckpointHost
 from txnlog_spark.storage.location import read_location
 from txnlog_spark.tools.command_config import CommandConfig, read_command_config
@@ -41,6 +42,7 @@ from txnlog_spark.tools.query_state import (
 EXIT_OK = 0
 EXIT_REFUSED = 1
 TIMEOUT_MS = 30_000
+MESSAGES_MAX = 20
 TRANSACTION_TIMEOUT_MS = 60_000
 
 
@@ -53,11 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             config = read_command_config(options.command_config, is_embedded=bool(options.path))
         named = {"kafka.bootstrap.servers": options.bootstrap_server, "path": options.path}
         connection = replace(
-            ConnectionSettings.of(named, config.security), client_id="txnlog-progress"
+            ConnectionSettings.of(named, config.security), client_id=f"txnlog-{options.command}"
         ).with_timeouts(options.timeout_ms, options.timeout_ms)
         with client_for(connection) as client:
-            act = show if options.action == "show" else set_
-            shown = act(client, options, config)
+            shown = options.act(client, options, config)
     except (TxnLogError, OSError) as error:
         sys.stderr.write(f"txnlog_spark: {error}\n")
         return EXIT_REFUSED
@@ -73,7 +74,9 @@ def build_parser() -> argparse.ArgumentParser:
     actions = progress.add_subparsers(dest="action", required=True)
     text = "show what the brokers and the checkpoint say of a query"
     showing = actions.add_parser("show", help=text, description=text)
+    showing.set_defaults(act=show)
     _add_where(showing)
+    _add_sink(showing)
     which = showing.add_mutually_exclusive_group(required=True)
     which.add_argument("--checkpoint", metavar="LOCATION", help="its checkpointLocation")
     which.add_argument("--group", help="its kafka.group.id, with --query-id")
@@ -81,7 +84,9 @@ def build_parser() -> argparse.ArgumentParser:
     showing.add_argument("--transactional-id", help="with --group, if the option was set")
     text = "record on the brokers which batches are in the output; stop the query first"
     setting = actions.add_parser("set", help=text, description=text)
+    setting.set_defaults(act=set_)
     _add_where(setting)
+    _add_sink(setting)
     setting.add_argument(
         "--checkpoint", metavar="LOCATION", required=True, help="its checkpointLocation"
     )
@@ -97,8 +102,36 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="all batches that Spark noted in the checkpoint's commits are in the output",
     )
-    setting.add_argument("--execute", action="store_true", help="do it (default: only show it)")
+    _add_execute(setting)
+    _add_dead_letters(commands)
     return parser
+
+
+def _add_dead_letters(commands: Any) -> None:
+    dead = commands.add_parser("dead-letters", help="the records that could not be read")
+    actions = dead.add_subparsers(dest="action", required=True)
+    text = "show the records in a topic of dead letters"
+    showing = actions.add_parser("show", help=text, description=text)
+    showing.set_defaults(act=_show_dead_letters)
+    text = "write them back to the topics they came from, each once"
+    replaying = actions.add_parser("replay", help=text, description=text)
+    replaying.set_defaults(act=_replay_dead_letters)
+    for each in (showing, replaying):
+        _add_where(each)
+        each.add_argument("--topic", required=True, help="the topic of the dead letters")
+    showing.add_argument(
+        "--max-messages", type=int, default=MESSAGES_MAX, metavar="N", help="how many are shown"
+    )
+    replaying.add_argument("--to", metavar="TOPIC", help="instead of the topics they came from")
+    _add_execute(replaying)
+
+
+def _add_execute(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--execute", action="store_true", help="do it (default: only show it)")
+
+
+def _add_sink(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--sink", default="", help="the name given to foreach_batch, if any")
 
 
 def _add_where(parser: argparse.ArgumentParser) -> None:
@@ -112,7 +145,6 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
         help="properties file with security.protocol, ssl.* and sasl.*, as of Kafka's own tools, "
         "and with txnlog.fs.*",
     )
-    parser.add_argument("--sink", default="", help="the name given to foreach_batch, if any")
     parser.add_argument("--timeout-ms", type=int, default=TIMEOUT_MS)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -125,6 +157,33 @@ def _batch_id(text: str) -> int:
     if value < 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0")
     return value
+
+
+def _options_of(options: argparse.Namespace, config: CommandConfig) -> dict[str, str]:
+    """How to reach the brokers, as options of a read or a write."""
+    where = {"kafka.bootstrap.servers": options.bootstrap_server, "path": options.path}
+    security = {PREFIX + name: value for name, value in config.security.options}
+    return {name: value for name, value in where.items() if value is not None} | security
+
+
+def _show_dead_letters(
+    client: Client,  # noqa: ARG001  as the others
+    options: argparse.Namespace,
+    config: CommandConfig,
+) -> dict[str, Any]:
+    from txnlog_spark.tools import dead_letters  # with Spark
+
+    where = _options_of(options, config)
+    return dead_letters.show(where, options.topic, options.max_messages)
+
+
+def _replay_dead_letters(
+    client: Client, options: argparse.Namespace, config: CommandConfig
+) -> dict[str, Any]:
+    from txnlog_spark.tools import dead_letters  # with Spark
+
+    where = _options_of(options, config)
+    return dead_letters.replay(client, where, options.topic, options.to, options.execute)
 
 
 def show(client: Client, options: argparse.Namespace, config: CommandConfig) -> dict[str, Any]:

@@ -1,0 +1,152 @@
+"""`dead-letters show` and `replay`: what is in a topic of dead letters, and back to where it was.
+
+Both are batch reads, in a Spark session of the command's own. A replay writes the original key,
+value and headers, and commits how far it has read with what it has written, in one transaction:
+so each dead letter is written back once, however often the command runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.wire.topic_partition import TopicPartition
+from txnlog_spark.deadletters import HEADER_PREFIX
+from txnlog_spark.errors import OptionError
+from txnlog_spark.offsets import (
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
+    SourceOffset,
+    format_offsets,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_SHOWN = ("topic", "partition", "offset", "stage", "exception.message")
+
+
+@contextmanager
+def _session() -> Iterator[SparkSession]:
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("txnlog-dead-letters")
+    if "SPARK_REMOTE" not in os.environ:
+        builder = builder.master("local[*]").config("spark.ui.enabled", "false")
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _header(name: str) -> Column:
+    """The last header of Kafka Connect's of this name: a record may be dead for the second time."""
+    from pyspark.sql import functions as f
+
+    wanted = f.filter("headers", lambda each: each["key"] == HEADER_PREFIX + name)
+    return f.element_at(f.transform(wanted, lambda each: each["value"].cast("string")), -1)
+
+
+def _read(session: SparkSession, where: Mapping[str, str], **options: str) -> DataFrame:
+    reader = session.read.format("txnlog").options(**where).option("includeHeaders", "true")
+    return reader.options(**options).load()
+
+
+def show(where: Mapping[str, str], topic: str, rows_max: int) -> dict[str, Any]:
+    """How many dead letters the topic has, and the first ones. `where` is how to reach brokers."""
+    from pyspark.sql import functions as f
+
+    with _session() as session:
+        rows = _read(session, where, subscribe=topic)
+        found = rows.select(
+            f.col("partition").alias("at_partition"),
+            f.col("offset").alias("at_offset"),
+            *(_header(name).alias(name.replace(".", "_")) for name in _SHOWN),
+        )
+        first = found.orderBy("at_partition", "at_offset").limit(rows_max).collect()
+        count = found.count()
+    return {
+        "topic": topic,
+        "dead_letters": count,
+        "first": {
+            f"{topic}-{row.at_partition} at {row.at_offset}": _said(row) for row in first
+        },
+    }
+
+
+def _said(row: Any) -> str:
+    if row.topic is None:
+        return "no dead letter: it has no header " + HEADER_PREFIX + "topic"
+    return f"{row.topic}-{row.partition} at {row.offset}, {row.stage}: {row.exception_message}"
+
+
+def replay(
+    client: Client, where: Mapping[str, str], topic: str, to: str | None, execute: bool
+) -> dict[str, Any]:
+    """Write back what was not written back before; without `execute` say how much it is.
+
+    Raises OptionError for a record without the header that names its topic, unless `to` is given.
+    """
+    group_id = f"txnlog-dead-letters-{topic}"
+    starts, ends = _left(client, group_id, topic)
+    found: dict[str, Any] = {"topic": topic, "group_id": group_id, "executed": execute}
+    with _session() as session:
+        rows = _read(
+            session,
+            where,
+            subscribe=topic,
+            startingOffsets=format_offsets(starts),
+            endingOffsets=format_offsets(ends),
+        )
+        target = _header("topic") if to is None else None
+        records = _records(rows, target, to)
+        found["dead_letters"] = records.count()
+        lost = records.where("topic IS NULL").count()
+        if lost:
+            raise OptionError(
+                "--to",
+                None,
+                f"set it to a topic: {lost} records of {topic} have no header "
+                f"{HEADER_PREFIX}topic, which would say where they belong",
+            )
+        found["to"] = {
+            row["topic"]: str(row["count"]) for row in records.groupBy("topic").count().collect()
+        }
+        if execute and found["dead_letters"]:
+            writer = records.write.format("txnlog").options(**where).mode("append")
+            writer.options(
+                txnAppId=group_id,
+                txnVersion=str(sum(ends.values())),
+                sourceOffsets=format_offsets(ends),
+                **{"kafka.group.id": group_id},
+            ).save()
+    return found
+
+
+def _left(client: Client, group_id: str, topic: str) -> tuple[SourceOffset, SourceOffset]:
+    """From where to where the topic has not been written back."""
+    wanted = [TopicPartition(topic, number) for number in client.topic_partitions([topic])[topic]]
+    first, last = (
+        client.list_offsets(dict.fromkeys(wanted, spec), read_committed=True)
+        for spec in (EARLIEST_OFFSET, LATEST_OFFSET)
+    )
+    committed = client.committed_offsets(group_id, partitions=wanted)
+    starts = {each: max(committed.get(each, 0), first[each].offset) for each in wanted}
+    return starts, {each: last[each].offset for each in wanted}
+
+
+def _records(rows: DataFrame, target: Column | None, to: str | None) -> DataFrame:
+    """The records as they were: without the headers that say what was wrong with them."""
+    from pyspark.sql import functions as f
+
+    own = f.filter("headers", lambda each: ~each["key"].startswith(HEADER_PREFIX))
+    topic = f.lit(to) if target is None else target
+    return rows.select("key", "value", topic.alias("topic"), own.alias("headers"))
