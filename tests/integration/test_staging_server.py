@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import resource
@@ -255,6 +256,18 @@ def test_the_server_ends_with_its_application_and_takes_its_files_along(home: Pa
     )  # fmt: skip
     directory = Path(run.stdout.strip()).parent
     wait_until(lambda: not directory.exists(), "the server to end with its application")
+
+
+def test_a_server_that_starts_after_its_application_was_killed_ends_too(
+    settings: StagingSettings, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker outlives its JVM for a moment, and looks for a server in it."""
+    killed = subprocess.Popen([sys.executable, "-c", ""])
+    killed.wait()
+    monkeypatch.setattr(address_module, "application_pid", lambda: killed.pid)
+    with contextlib.suppress(StagingFailed):  # it may have ended before it was asked
+        ensure_server(settings)
+    wait_until(lambda: not servers_under(home), "the server to end")
 
 
 def test_a_port_that_is_taken_is_named(settings: StagingSettings) -> None:

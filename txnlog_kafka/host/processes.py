@@ -35,11 +35,15 @@ def start_time(pid: int) -> str | None:
 
 
 def has_ended(pid: int, started: str | None) -> bool:
-    """Whether a process with this id and start is gone; False as well where nobody can tell."""
+    """Whether a process with this id and start is gone; False as well where nobody can tell.
+
+    Without a start it was gone when it was looked at first.
+    """
     try:
-        return _look(pid) != started
+        found = _look(pid)
     except OSError:
         return False
+    return found is None or found != started
 
 
 def _look(pid: int) -> str | None:
