@@ -161,8 +161,8 @@ class AbortableError(BrokerError):
 class FatalError(BrokerError):
     """Asking again cannot help.
 
-    Remedy: look up Kafka's name of the error, which is at the end of the text, and remove its
-    cause.
+    Remedy: do what the text says; after ..._AUTHORIZATION_FAILED grant this user what it names.
+    Else look up Kafka's name of the error, which is at the end of the text, and remove its cause.
     """
 
     condition = "TXNLOG_BROKER.FATAL"

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 HEADER_PREFIX = "__connect.errors."
 """Of the headers that Kafka Connect's DeadLetterQueueReporter adds."""
-EXCEPTION = "txnlog_spark.formats.errors.MalformedValue"
+EXCEPTION = "txnlog_spark.errors.MalformedValue"
 _STAGES = {"key": "KEY_CONVERTER", "value": "VALUE_CONVERTER"}
 _COLUMNS = ("key", "value", "topic", "partition", "offset", "headers")
 

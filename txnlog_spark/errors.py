@@ -7,7 +7,8 @@
     │                              ├─ CommittedOffsetsMoved  ├─ GroupHasOffsets
     │                              └─ NoCommittedOffsets
     ├─ WrongCluster                offsets or a checkpoint of another cluster
-    └─ StagingFailed               the staging directory cannot be written or read
+    ├─ StagingFailed               the staging directory cannot be written or read
+    └─ MalformedValue              a key or a value is not what its format says
 
 `InvariantViolation` is not a TxnLogError: it says that the connector itself is wrong.
 """
@@ -34,6 +35,7 @@ from txnlog_kafka.errors import (
     UnknownTopic,
     is_secret,
 )
+from txnlog_kafka.wire.topic_partition import TopicPartition
 
 __all__ = [
     "HIDDEN",
@@ -49,6 +51,7 @@ __all__ = [
     "DeadlineExceeded",
     "FatalError",
     "GroupHasOffsets",
+    "MalformedValue",
     "NoCommittedOffsets",
     "OffsetOutOfRange",
     "OldMessageFormat",
@@ -195,3 +198,20 @@ class StagingFailed(TxnLogError):
     """
 
     condition = "TXNLOG_STAGING"
+
+
+class MalformedValue(TxnLogError):
+    """A key or a value of a topic is not what its format and its schema say.
+
+    Remedy: read with the schema it was written with, or set value.mode=PERMISSIVE (key.mode for a
+    key) and send what is malformed to a topic of its own with txnlog_spark.dead_letters.
+    """
+
+    condition = "TXNLOG_MALFORMED_VALUE"
+
+    def __init__(self, side: str, partition: TopicPartition, offset: int, problem: str) -> None:
+        super().__init__(
+            f"the {side} of {partition} at offset {offset} is malformed: {problem}. With "
+            f"{side}.mode=PERMISSIVE it is null, and the columns {side}_bytes and {side}_error say "
+            "what and why"
+        )

@@ -36,6 +36,8 @@ REMEDIES: Mapping[int, str] = {
     _E.TRANSACTIONAL_ID_NOT_FOUND: "see `transactions list` for what there is",
     _E.INVALID_PRODUCER_EPOCH: "see `transactions describe-producers` for the present epoch",
     _E.TRANSACTION_COORDINATOR_FENCED: "give the --coordinator-epoch of describe-producers",
+    _E.TOPIC_AUTHORIZATION_FAILED: "grant the operation on the topic to this user: to describe its "
+    "configurations it is DESCRIBE_CONFIGS",
     _E.TOPIC_DELETION_DISABLED: "the broker runs with delete.topic.enable=false",
 }
 

@@ -19,9 +19,10 @@ from support.spark.avro_cases import NODE, RECORD, encoded, orders
 from txnlog_spark.avro.decode import Decoder
 from txnlog_spark.avro.encode import nullable_encoder, varints
 from txnlog_spark.avro.raw import RawDecoder
-from txnlog_spark.avro.scan import ROWS_MIN, Misfit, scanner
+from txnlog_spark.avro.scan import ROWS_MIN, scanner
 from txnlog_spark.avro.schema import parse_avro
 from txnlog_spark.avro.types import TypeOptions, spark_type
+from txnlog_spark.codec.decoded import Misfit
 from txnlog_spark.codec.types import all_nullable
 
 LEAVES = ("boolean", "int", "long", "float", "double", "bytes", "string")

@@ -8,9 +8,9 @@ import pyarrow as pa
 from txnlog_spark.avro.errors import MalformedAvro
 from txnlog_spark.avro.raw import RawDecoder
 from txnlog_spark.avro.resolve import Unresolvable, resolver
-from txnlog_spark.avro.scan import Misfit, Whole, scanner
+from txnlog_spark.avro.scan import Whole, scanner
 from txnlog_spark.avro.schema import Avro
-from txnlog_spark.codec.decoded import Decoded, spread
+from txnlog_spark.codec.decoded import Decoded, Misfit, spread
 
 _REFUSALS = (MalformedAvro, Unresolvable, pa.ArrowException, OverflowError)
 """What a value leads to that is not one of its schema: pyarrow's where it is out of range."""

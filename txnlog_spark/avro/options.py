@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from txnlog_spark.avro.types import TypeOptions
 from txnlog_spark.errors import OptionError
 from txnlog_spark.schema_registry.options import (
-    PREFIX,
     REGISTRY_OPTIONS,
+    REGISTRY_PREFIX,
     STRATEGIES,
     URL,
     registry_options,
@@ -100,7 +100,7 @@ def _known(given: Mapping[str, str], reading: bool) -> dict[str, str]:
     for name, value in given.items():
         lower = name.lower()
         # Confluent's clients take their own options with the prefix of Kafka Connect as well.
-        known = by_lower.get(lower) or by_lower.get(lower.removeprefix(PREFIX))
+        known = by_lower.get(lower) or by_lower.get(lower.removeprefix(REGISTRY_PREFIX))
         if known is None:
             function = "from_avro" if reading else "to_avro"
             # Without its value: a mistyped name may have a password.

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from txnlog_spark.avro.raw import raw_members, raw_type
 from txnlog_spark.avro.schema import Avro
-from txnlog_spark.codec.decoded import spread
+from txnlog_spark.codec.decoded import Misfit, spread
 
 Whole = npt.NDArray[np.int64]
 
@@ -30,14 +30,6 @@ _FLOATS: dict[str, np.dtype[np.float32] | np.dtype[np.float64]] = {
     "float": np.dtype("<f4"),
     "double": np.dtype("<f8"),
 }
-
-
-class Misfit(Exception):
-    """`rows` are, as it seems, no values of the schema; none: the scan does not suit the values."""
-
-    def __init__(self, rows: Whole | None = None) -> None:
-        super().__init__(rows)
-        self.rows = rows
 
 
 class _Bytes:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 
@@ -66,7 +67,14 @@ def joined(parts: list[Decoded]) -> Decoded:
 
 
 class Misfit(Exception):
-    """Values cannot be decoded together: at least one of them has to be looked at by itself."""
+    """Values cannot be decoded together: at least one of them has to be looked at by itself.
+
+    `rows` are those, as it seems; None where it may be any.
+    """
+
+    def __init__(self, rows: npt.NDArray[np.int64] | None = None) -> None:
+        super().__init__(rows)
+        self.rows = rows
 
 
 def decode_halves(

@@ -15,8 +15,7 @@ from txnlog_kafka.host.security_options import SECURITY_OPTIONS
 from txnlog_spark.offsets import parse_offsets, parse_partitions
 from txnlog_spark.options import option_types as to
 from txnlog_spark.options.kafka_configs import PREFIX
-from txnlog_spark.schema_registry.options import PREFIX as REGISTRY_PREFIX
-from txnlog_spark.schema_registry.options import REGISTRY_OPTIONS, STRATEGIES
+from txnlog_spark.schema_registry.options import REGISTRY_OPTIONS, REGISTRY_PREFIX, STRATEGIES
 from txnlog_spark.storage.options import STORAGE_OPTIONS, STORAGE_PREFIX
 
 MS_MAX = 2**31 - 1

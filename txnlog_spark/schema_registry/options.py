@@ -27,7 +27,7 @@ REGISTRY_OPTIONS: dict[str, str] = {
 }
 """How to reach the registry, and who we are."""
 
-PREFIX = "schema.registry."
+REGISTRY_PREFIX = "schema.registry."
 """Confluent's clients take their own options with the prefix of Kafka Connect as well."""
 
 STRATEGIES = ("TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrategy")
