@@ -100,7 +100,9 @@ class ProgressMissing(ProgressError):
     """The progress must exist and does not: the group's offsets expired or were deleted.
 
     Remedy: look whether the output has the batch, and say so with `python -m txnlog_spark
-    progress set --next-batch-id`; the text has the command for both answers.
+    progress set --next-batch-id`; the text has the command for both answers. The batch's input is
+    what lies between the offsets in the checkpoint's files offsets/N-1 and offsets/N, N being its
+    id.
     """
 
     condition = "TXNLOG_PROGRESS.MISSING"
