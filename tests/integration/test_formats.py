@@ -3,98 +3,178 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
-from support.clients.librdkafka import create_topic, produce_values, read_topic
-from support.spark.connector import error_of, finish
-from support.spark.format_cases import AVRO, JSON, ORDER_DDL, FormatCase, orders
+from support.clients.librdkafka import create_topic
+from support.spark.connector import PARTITIONS, error_of, finish
+from support.spark.format_cases import CASES, ORDER_DDL, TEXT, FormatCase, orders
 
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark import dead_letters
-from txnlog_spark.tools.cli import main
+from txnlog_spark.client_cache import ConnectionSettings, client_for
+from txnlog_spark.errors import OptionError
+from txnlog_spark.offsets import LATEST_OFFSET
+from txnlog_spark.tools import dead_letters as tool
 
 pytestmark = pytest.mark.live
 COUNT = 200
-EACH = pytest.mark.parametrize("case", [JSON, AVRO], ids=lambda case: case.name)
+EACH = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+HEADERS = "array(struct('h' AS key, CAST('x' AS BINARY) AS value)) AS headers"
 
 
-def written(pipe: Any, case: FormatCase, count: int = COUNT) -> DataFrame:
-    """Orders in the output topic, key and value in this format, with headers; the same as rows."""
-    rows = pipe.spark.createDataFrame(orders(count), f"value STRUCT<{ORDER_DDL}>").selectExpr(
-        "struct(coalesce(value.id, -1) AS id) AS key",
-        "value",
-        "array(struct('h' AS key, CAST('x' AS BINARY) AS value)) AS headers",
-    )
-    key = {"schema": {"json": "id BIGINT", "avro": KEY_AVRO}[case.name]}
-    pipe.save(rows, **case.of("value"), **case.of("key", **key))
-    return rows
+def order_rows(pipe: Any) -> DataFrame:
+    """Orders with a key that has a field, and headers."""
+    rows = pipe.spark.createDataFrame(orders(COUNT), f"value STRUCT<{ORDER_DDL}>")
+    return rows.selectExpr("struct(coalesce(value.id, -1) AS id) AS key", "value", HEADERS)
 
 
-KEY_AVRO = json.dumps(
-    {
-        "type": "record",
-        "name": "shop.Key",
-        "fields": [{"name": "id", "type": "long"}],
-    }
-)
-
-
-def key_options(case: FormatCase) -> dict[str, str]:
-    return case.of("key", schema={"json": "id BIGINT", "avro": KEY_AVRO}[case.name])
+def put(pipe: Any, topic: str, values: list[bytes | None]) -> None:
+    """Values as they are, in partition 0."""
+    given = [(value, 0) for value in values]
+    rows = pipe.spark.createDataFrame(given, "value binary, partition int")
+    pipe.save(rows, topic=topic)
 
 
 @EACH
 def test_what_a_write_encodes_a_read_decodes_with_keys_headers_and_tombstones(
     both_pipe, case: FormatCase
 ) -> None:
-    rows = written(both_pipe, case)
-    read = both_pipe.read(
-        both_pipe.output, includeHeaders="true", **case.of("value"), **key_options(case)
-    )
+    rows = order_rows(both_pipe)
+    formats = case.of_value() | case.of_key()
+    both_pipe.save(rows, **formats)
+    read = both_pipe.read(both_pipe.output, includeHeaders="true", **formats)
     found = read.select("key", "value", "headers").collect()
     assert sorted(map(str, found)) == sorted(map(str, rows.collect()))
     assert sum(row.value is None for row in found) == COUNT // 10
 
 
+def test_text_is_read_as_text_and_written_from_it(both_pipe) -> None:
+    formats = TEXT.of_value() | TEXT.of_key()
+    rows = both_pipe.spark.createDataFrame(
+        [(None, "a"), ("k", None), ("\u00e9", "")], "key string, value string"
+    )
+    both_pipe.save(rows, **formats)
+    found = both_pipe.read(both_pipe.output, **formats).select("key", "value").collect()
+    assert sorted(map(str, found)) == sorted(map(str, rows.collect()))
+
+
 @EACH
+def test_columns_are_the_fields_of_a_value_and_only_the_wanted_ones_are_read(
+    pipe, case: FormatCase
+) -> None:
+    rows = order_rows(pipe).where("value IS NOT NULL").select("value.*", "headers")
+    columns = {"value.columns": "*", "key.columns": "id"}
+    pipe.save(rows, **case.of_value(), **case.of_key(), **columns)
+    read = pipe.read(pipe.output, **case.of_value(fields="tags,id"), **case.of_key())
+    assert read.schema["value"].dataType.names == ["id", "tags"]
+    found = read.select("key.id", "value.tags").collect()
+    wanted = rows.select("id", "tags").collect()
+    assert sorted(map(str, found)) == sorted(map(str, wanted))
+
+
+@pytest.mark.parametrize("case", [*CASES, TEXT], ids=lambda case: case.name)
 def test_a_malformed_value_is_one_error_that_names_its_record(pipe, case: FormatCase) -> None:
-    produce_values(pipe.bootstrap, pipe.input, [case.malformed], partition=2)
-    said = error_of(lambda: pipe.read(**case.of("value")).collect())
-    assert said.startswith(f"[TXNLOG_MALFORMED_VALUE] the value of {pipe.input}-2 at offset 0 is ")
+    put(pipe, pipe.input, [None, case.malformed])
+    said = error_of(lambda: pipe.read(**case.of_value()).collect())
+    place = f"the value of {pipe.input}-0 at offset 1 is malformed: "
+    assert f"[TXNLOG_MALFORMED_VALUE] {place}" in said
     assert case.problem in said
 
 
 @EACH
-def test_good_rows_and_dead_letters_are_in_one_transaction_and_go_back_once(
-    both_pipe, capsys: pytest.CaptureFixture[str], case: FormatCase
+def test_one_bad_value_among_many_good_ones_is_found_and_kept_whole(
+    both_pipe, case: FormatCase
 ) -> None:
     pipe = both_pipe
-    written(pipe, case)
+    pipe.save(order_rows(pipe), **case.of_value(), **case.of_key())
+    put(pipe, pipe.output, [case.malformed])
+    formats = case.of_value(mode="PERMISSIVE") | case.of_key()
+    read = pipe.read(pipe.output, **formats)
+    assert read.count() == COUNT + 1
+    (bad,) = read.where("value_error IS NOT NULL").collect()
+    assert (bad.value, bytes(bad.value_bytes), bad.key_bytes) == (None, case.malformed, None)
+    assert case.problem in bad.value_error
+    assert read.where("value_bytes IS NOT NULL OR key_bytes IS NOT NULL").count() == 1
+
+
+@EACH
+def test_good_rows_and_dead_letters_go_out_together_and_letters_go_back_once(
+    both_pipe, case: FormatCase
+) -> None:
+    pipe = both_pipe
+    pipe.save(order_rows(pipe).drop("key"), topic=pipe.input, **case.of_value())
+    put(pipe, pipe.input, [case.malformed] * 3)
     letters = create_topic(pipe.bootstrap, f"{pipe.output}.dlq", 1)
-    produce_values(pipe.bootstrap, pipe.output, [case.malformed] * 3)
-    loud = create_topic(pipe.bootstrap, f"{pipe.output}-loud", 2)
 
     def run() -> None:
-        read = pipe.stream(
-            subscribe=pipe.output, includeHeaders="true", **case.of("value", mode="PERMISSIVE")
-        )
-        good = read.where("value_error IS NULL").select(sf.lit(loud).alias("topic"), "key", "value")
-        both = good.unionByName(dead_letters(read, letters), allowMissingColumns=True)
-        finish(
-            pipe.write(both, topic=None, **case.of("value")).trigger(availableNow=True).start()
-        )
+        read = pipe.stream(includeHeaders="true", **case.of_value(mode="PERMISSIVE"))
+        good = read.where("value_error IS NULL")
+        good = good.select(sf.lit(pipe.output).alias("topic"), "key", "value")
+        rows = good.unionByName(dead_letters(read, letters), allowMissingColumns=True)
+        writer = pipe.write(rows, topic=None, **case.of_value())
+        finish(writer.trigger(availableNow=True).start())
 
     run()
-    assert pipe.read(loud, **case.of("value")).count() == COUNT
+    assert pipe.read(pipe.output, **case.of_value()).count() == COUNT
     dead = pipe.read(letters, includeHeaders="true").collect()
     assert [bytes(row.value) for row in dead] == [case.malformed] * 3
     for row in dead:
         said = {header.key: bytes(header.value).decode() for header in row.headers}
-        assert said["__connect.errors.topic"] == pipe.output
+        assert said["__connect.errors.topic"] == pipe.input
         assert said["__connect.errors.stage"] == "VALUE_CONVERTER"
         assert case.problem in said["__connect.errors.exception.message"]
-    group = pipe.group
-    committed = pipe.client().committed_offsets(group)
-    assert sum(committed.values()) == COUNT + 3
+    client = client_for(ConnectionSettings.of({"kafka.bootstrap.servers": pipe.bootstrap}))
+    partitions = [TopicPartition(pipe.input, number) for number in range(PARTITIONS)]
+    wanted = dict.fromkeys(partitions, LATEST_OFFSET)
+    ends = {p: each.offset for p, each in client.list_offsets(wanted, read_committed=True).items()}
+    assert client.committed_offsets(pipe.group) == ends, "those of the letters as well"
+    run()
+    assert pipe.read(letters).count() == 3
+
+    where = {"kafka.bootstrap.servers": pipe.bootstrap}
+    shown = tool.show(pipe.spark, where, letters, 2)
+    assert shown["dead_letters"] == 3
+    assert all(case.problem in said for said in shown["first"].values())
+    for execute, count in [(False, 3), (True, 3), (True, 0)]:
+        done = tool.replay(pipe.spark, client, where, letters, None, execute=execute)
+        assert (done["dead_letters"], done["executed"]) == (count, execute)
+    back = [bytes(row.value) for row in pipe.read().where("value IS NOT NULL").collect()]
+    assert back.count(case.malformed) == 6, "each of the three once more"
+    run()
+    done = tool.replay(pipe.spark, client, where, letters, pipe.output, execute=True)
+    assert done["to"] == {pipe.output: 3}, "those that died again"
+
+
+def test_the_command_replays_each_letter_once(pipe) -> None:
+    rows = pipe.spark.createDataFrame([("bad",), ("worse",)], "value string")
+    header = f"'__connect.errors.topic' AS key, CAST('{pipe.output}' AS BINARY) AS value"
+    pipe.save(rows.selectExpr("value", f"array(struct({header})) AS headers"), topic=pipe.input)
+    words = ["--bootstrap-server", pipe.bootstrap, "--topic", pipe.input, "--json"]
+    command = [sys.executable, "-m", "txnlog_spark", "dead-letters"]
+    done = [
+        subprocess.run([*command, action, *words, *more], capture_output=True, text=True)
+        for action, *more in (["show"], ["replay", "--execute"], ["replay", "--execute"])
+    ]
+    assert [each.returncode for each in done] == [0, 0, 0], done[0].stderr[-3000:]
+    counts = [json.loads(each.stdout)["dead_letters"] for each in done]
+    assert counts == [2, 2, 0]
+    assert pipe.output_values("read_uncommitted") == ["bad", "worse"]
+
+
+def test_a_record_that_is_no_dead_letter_is_shown_as_that_and_replayed_where_it_is_told(
+    pipe,
+) -> None:
+    pipe.feed(["stray"])
+    where = {"kafka.bootstrap.servers": pipe.bootstrap}
+    client = client_for(ConnectionSettings.of(where))
+    (said,) = tool.show(pipe.spark, where, pipe.input, 5)["first"].values()
+    assert said == "no dead letter: it has no header __connect.errors.topic"
+    with pytest.raises(OptionError, match="--to: set it to a topic: 1 records of .* have no header"):
+        tool.replay(pipe.spark, client, where, pipe.input, None, execute=True)
+    tool.replay(pipe.spark, client, where, pipe.input, pipe.output, execute=True)
+    assert pipe.output_values("read_uncommitted") == ["stray"]

@@ -69,18 +69,27 @@ class BatchOffsets:
         return merged
 
     @property
-    def read_twice(self) -> list[TopicPartition]:
-        """Partitions that more than one source reads."""
-        count = sum(len(source.offsets or {}) for source in self.sources)
-        if count == len(self.source_offsets):
-            return []
-        every = [name for source in self.sources for name in source.offsets or {}]
-        return sorted({name for name in every if every.count(name) > 1})
+    def read_differently(self) -> list[TopicPartition]:
+        """Partitions that sources read up to different offsets.
+
+        Spark logs a source as often as a plan has it, such as a union of two selections of its
+        rows: those entries are equal.
+        """
+        merged = self.source_offsets
+        return sorted(
+            {
+                name
+                for source in self.sources
+                for name, offset in (source.offsets or {}).items()
+                if merged[name] != offset
+            }
+        )
 
     @property
     def is_whole(self) -> bool:
         """Whether `source_offsets` are all that the batch reads up to."""
-        return all(source.offsets is not None for source in self.sources) and not self.read_twice
+        known = all(source.offsets is not None for source in self.sources)
+        return known and not self.read_differently
 
     def expected(self, group_id: str | None) -> dict[TopicPartition, int | None]:
         """The group's offsets that the batch starts from, if it does; None where it had none."""

@@ -34,12 +34,13 @@ def check_sources(group_id: str | None, sources: BatchOffsets, cluster_id: str) 
     if group_id is None:
         return
     _check_cluster(group_id, sources, cluster_id)
-    if twice := sources.read_twice:
+    if twice := sources.read_differently:
         raise OptionError(
             GROUP_OPTION,
             group_id,
-            f"remove it from the writer: two sources of the query read {twice[0]}, and a group has "
-            "one position in a partition. The query stays exactly-once by its checkpoint",
+            f"remove it from the writer: two sources of the query read {twice[0]} up to different "
+            "offsets, and a group has one position in a partition: load() once, and use its rows "
+            "twice. The query stays exactly-once by its checkpoint",
         )
     if not sources.is_whole:
         _check_start(group_id, sources)

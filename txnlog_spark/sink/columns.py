@@ -77,8 +77,11 @@ def check_columns(schema: StructType, settings: SinkSettings) -> SinkColumns:
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     for name, allowed in _TYPES.items():
         if name in types and types[name] not in allowed and name not in settings.formats:
+            encode = f", or set {name}.format" if name in ("key", "value") else ""
             raise OptionError(
-                f"column {name}", types[name], f"{' or '.join(allowed)}: cast it before the write"
+                f"column {name}",
+                types[name],
+                f"{' or '.join(allowed)}: cast it before the write{encode}",
             )
     if settings.topic is None and "topic" not in types:
         raise OptionError("topic", None, "set it to the output topic, or add a string column topic")

@@ -174,7 +174,8 @@ def _show_dead_letters(
     from txnlog_spark.tools import dead_letters  # with Spark
 
     where = _options_of(options, config)
-    return dead_letters.show(where, options.topic, options.max_messages)
+    with dead_letters.session_for_tools() as session:
+        return dead_letters.show(session, where, options.topic, options.max_messages)
 
 
 def _replay_dead_letters(
@@ -183,7 +184,9 @@ def _replay_dead_letters(
     from txnlog_spark.tools import dead_letters  # with Spark
 
     where = _options_of(options, config)
-    return dead_letters.replay(client, where, options.topic, options.to, options.execute)
+    topic, to = options.topic, options.to
+    with dead_letters.session_for_tools() as session:
+        return dead_letters.replay(session, client, where, topic, to, execute=options.execute)
 
 
 def show(client: Client, options: argparse.Namespace, config: CommandConfig) -> dict[str, Any]:

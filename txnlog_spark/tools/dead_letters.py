@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.deadletters import HEADER_PREFIX
-from txnlog_spark.errors import OptionError
+from txnlog_spark.errors import OptionError, TxnLogError
 from txnlog_spark.offsets import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
@@ -33,7 +33,9 @@ _SHOWN = ("topic", "partition", "offset", "stage", "exception.message")
 
 
 @contextmanager
-def _session() -> Iterator[SparkSession]:
+def session_for_tools() -> Iterator[SparkSession]:
+    """A session on this machine, or that of SPARK_REMOTE. Raises TxnLogError for Spark's errors."""
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -43,6 +45,9 @@ def _session() -> Iterator[SparkSession]:
     session = builder.getOrCreate()
     try:
         yield session
+    except PySparkException as error:
+        lines = str(error).splitlines()
+        raise TxnLogError(next((line for line in lines if "[TXNLOG_" in line), lines[0])) from error
     finally:
         session.stop()
 
@@ -52,7 +57,8 @@ def _header(name: str) -> Column:
     from pyspark.sql import functions as f
 
     wanted = f.filter("headers", lambda each: each["key"] == HEADER_PREFIX + name)
-    return f.element_at(f.transform(wanted, lambda each: each["value"].cast("string")), -1)
+    texts = f.transform(wanted, lambda each: each["value"].cast("string"))
+    return f.try_element_at(texts, f.lit(-1))
 
 
 def _read(session: SparkSession, where: Mapping[str, str], **options: str) -> DataFrame:
@@ -60,22 +66,22 @@ def _read(session: SparkSession, where: Mapping[str, str], **options: str) -> Da
     return reader.options(**options).load()
 
 
-def show(where: Mapping[str, str], topic: str, rows_max: int) -> dict[str, Any]:
+def show(
+    session: SparkSession, where: Mapping[str, str], topic: str, rows_max: int
+) -> dict[str, Any]:
     """How many dead letters the topic has, and the first ones. `where` is how to reach brokers."""
     from pyspark.sql import functions as f
 
-    with _session() as session:
-        rows = _read(session, where, subscribe=topic)
-        found = rows.select(
-            f.col("partition").alias("at_partition"),
-            f.col("offset").alias("at_offset"),
-            *(_header(name).alias(name.replace(".", "_")) for name in _SHOWN),
-        )
-        first = found.orderBy("at_partition", "at_offset").limit(rows_max).collect()
-        count = found.count()
+    rows = _read(session, where, subscribe=topic)
+    found = rows.select(
+        f.col("partition").alias("at_partition"),
+        f.col("offset").alias("at_offset"),
+        *(_header(name).alias(name.replace(".", "_")) for name in _SHOWN),
+    )
+    first = found.orderBy("at_partition", "at_offset").limit(rows_max).collect()
     return {
         "topic": topic,
-        "dead_letters": count,
+        "dead_letters": found.count(),
         "first": {
             f"{topic}-{row.at_partition} at {row.at_offset}": _said(row) for row in first
         },
@@ -89,7 +95,13 @@ def _said(row: Any) -> str:
 
 
 def replay(
-    client: Client, where: Mapping[str, str], topic: str, to: str | None, execute: bool
+    session: SparkSession,
+    client: Client,
+    where: Mapping[str, str],
+    topic: str,
+    to: str | None,
+    *,
+    execute: bool,
 ) -> dict[str, Any]:
     """Write back what was not written back before; without `execute` say how much it is.
 
@@ -98,36 +110,33 @@ def replay(
     group_id = f"txnlog-dead-letters-{topic}"
     starts, ends = _left(client, group_id, topic)
     found: dict[str, Any] = {"topic": topic, "group_id": group_id, "executed": execute}
-    with _session() as session:
-        rows = _read(
-            session,
-            where,
-            subscribe=topic,
-            startingOffsets=format_offsets(starts),
-            endingOffsets=format_offsets(ends),
+    rows = _read(
+        session,
+        where,
+        subscribe=topic,
+        startingOffsets=format_offsets(starts),
+        endingOffsets=format_offsets(ends),
+    )
+    records = _records(rows, _header("topic") if to is None else None, to)
+    lost = records.where("topic IS NULL").count()
+    if lost:
+        raise OptionError(
+            "--to",
+            None,
+            f"set it to a topic: {lost} records of {topic} have no header {HEADER_PREFIX}topic, "
+            "which would say where they belong",
         )
-        target = _header("topic") if to is None else None
-        records = _records(rows, target, to)
-        found["dead_letters"] = records.count()
-        lost = records.where("topic IS NULL").count()
-        if lost:
-            raise OptionError(
-                "--to",
-                None,
-                f"set it to a topic: {lost} records of {topic} have no header "
-                f"{HEADER_PREFIX}topic, which would say where they belong",
-            )
-        found["to"] = {
-            row["topic"]: str(row["count"]) for row in records.groupBy("topic").count().collect()
-        }
-        if execute and found["dead_letters"]:
-            writer = records.write.format("txnlog").options(**where).mode("append")
-            writer.options(
-                txnAppId=group_id,
-                txnVersion=str(sum(ends.values())),
-                sourceOffsets=format_offsets(ends),
-                **{"kafka.group.id": group_id},
-            ).save()
+    counts = records.groupBy("topic").count().collect()
+    found["dead_letters"] = sum(row["count"] for row in counts)
+    found["to"] = {row["topic"]: row["count"] for row in counts}
+    if execute and counts:
+        writer = records.write.format("txnlog").options(**where).mode("append")
+        writer.options(
+            txnAppId=group_id,
+            txnVersion=str(sum(ends.values())),
+            sourceOffsets=format_offsets(ends),
+            **{"kafka.group.id": group_id},
+        ).save()
     return found
 
 

@@ -94,7 +94,7 @@ def test_a_torn_offset_log_is_an_error_and_never_an_empty_batch(
 
 def test_a_partition_that_two_sources_read_is_told(tmp_path: Path) -> None:
     write_offsets(tmp_path, f"v1\n{METADATA}\n{OURS}\n{JVM}")
-    assert read_batch_offsets(tmp_path, 4).read_twice == [TopicPartition("in", 1)]
+    assert read_batch_offsets(tmp_path, 4).read_differently == [TopicPartition("in", 1)]
 
 
 def test_the_hash_tells_one_planning_from_another_with_the_same_offsets(tmp_path: Path) -> None:
