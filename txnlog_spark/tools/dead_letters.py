@@ -42,6 +42,7 @@ def session_for_tools() -> Iterator[SparkSession]:
     builder = SparkSession.builder.appName("txnlog-dead-letters")
     if "SPARK_REMOTE" not in os.environ:
         builder = builder.master("local[*]").config("spark.ui.enabled", "false")
+        builder = builder.config("spark.sql.shuffle.partitions", "1")
     session = builder.getOrCreate()
     try:
         yield session
