@@ -201,8 +201,10 @@ def _read(type_: spark.DataType, arrow: pa.DataType, zone: Zone) -> _Read | None
         return None
     if isinstance(type_, spark.DecimalType):
         return _decimal(arrow)
-    if isinstance(type_, (spark.FloatType, spark.DoubleType)):
+    if isinstance(type_, spark.DoubleType):
         return _Read(arrow, _without_negative_zero)
+    if isinstance(type_, spark.FloatType):
+        return _Read(pa.float64(), _float32)
     of_text: dict[type[spark.DataType], Callable[[pa.Array], pa.Array]] = {
         spark.DateType: dates,
         spark.TimestampType: lambda texts: pa.array(timestamps(texts, zone)).view(arrow),
@@ -255,6 +257,19 @@ def _without_negative_zero(array: pa.Array) -> pa.Array:
     if (np.signbit(numbers) & (numbers == 0)).any():
         raise Misfit
     return array
+
+
+_HALF, _BELOW_FLOAT32 = 1 << 28, (1 << 29) - 1
+_NORMAL_MIN = 2.0**-126
+
+
+def _float32(array: pa.Array) -> pa.Array:
+    """Doubles as floats; Misfit where it takes the digits to say which of two floats is nearer."""
+    wide = _without_negative_zero(array).to_numpy(zero_copy_only=False)
+    between = (wide.view(np.int64) & _BELOW_FLOAT32) == _HALF
+    if (between | ((np.abs(wide) < _NORMAL_MIN) & (wide != 0))).any():
+        raise Misfit
+    return array.cast(pa.float32())
 
 
 def _decimal(arrow: pa.DataType) -> _Read:

@@ -227,13 +227,15 @@ def float32_of(text: str) -> float:
     wide = float(text)
     with np.errstate(over="ignore", under="ignore"):
         near = np.float32(wide)
-    if wide == near or not np.isfinite(wide):
+        if float(near) == wide:
+            return wide
+        other = np.nextafter(near, np.float32(np.inf if wide > float(near) else -np.inf))
+    low, high = _fraction(near), _fraction(other)
+    if not np.isfinite(wide) or 2 * Fraction(wide) != low + high:
         return float(near)
-    other = np.nextafter(near, np.float32(np.inf if wide > near else -np.inf))
-    exact, low, high = Fraction(text), _fraction(near), _fraction(other)
-    if Fraction(wide) * 2 != low + high or exact * 2 == low + high:
-        return float(near)
-    return float(near if abs(exact - low) < abs(exact - high) else other)
+    twice = 2 * Fraction(text)
+    is_nearer = abs(twice - 2 * low) <= abs(twice - 2 * high)
+    return float(near if is_nearer else other)
 
 
 def _fraction(value: np.float32) -> Fraction:

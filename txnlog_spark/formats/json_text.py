@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_SURROGATES = re.compile(b"\xed[\xa0-\xbf][\x80-\xbf]")
+_SURROGATES = re.compile(b"\xed[\xa0-\xbf][\x80-\xbf]?")
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _ALONE = re.compile("[\ud800-\udfff]")
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
@@ -56,9 +56,11 @@ def escaped(text: str) -> str:
 def java_double(value: float) -> str:
     """`Double.toString` of Java 19 and later: the shortest text that is read as the same number.
 
-    Java 17 writes more digits than that for some numbers (JDK-4511638).
+    It has two digits at least, those nearest to the number. Java 17 writes more digits than that for
+    some numbers (JDK-4511638).
     """
-    return java_number(repr(value))
+    two = f"{value:.1e}"
+    return java_number(two if float(two) == value else repr(value))
 
 
 def java_number(text: str) -> str:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from txnlog_spark.formats.json_text import escaped, java_double, unescaped
+from txnlog_spark.formats.json_text import escaped, java_double, java_string, unescaped
 
 NESTING_MAX = 1000
 NUMBER_MAX = 1000
@@ -212,7 +212,7 @@ def read_map(cursor: Cursor, depth: int, value: Convert) -> list[tuple[str, Any]
     more = cursor.opened("}", depth)
     while more:
         name = cursor.name()
-        made.append((name, value(cursor, depth + 1)))
+        made.append((java_string(name), value(cursor, depth + 1)))
         more = cursor.another("}")
     return made
 
