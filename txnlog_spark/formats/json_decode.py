@@ -36,6 +36,10 @@ _NOT_JACKSONS = re.compile(rb"[\[:,][ \t\r\n]*(?:-NaN|-?Inf)[ \t\r\n]*[,}\]]")
 """Numbers that Arrow's reader takes and Jackson does not."""
 _LONG_NUMBER = re.compile(rb"[0-9.eE+-]{%d}" % (NUMBER_MAX + 1))
 
+_WIDE_DECIMAL = pa.decimal256(76, 38)
+_TOO_WIDE = r'[0-9]{29}|[:\[,][ \t\r\n]*"?[+-]?[0-9.]+[eE]\+?[0-9]{2}'
+"""What may be a number that Arrow's reader cuts to 76 digits: it does not look for that."""
+
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 
@@ -156,7 +160,10 @@ def _columns(texts: pa.Array, schema: pa.Schema) -> list[pa.Array]:
     import pyarrow.json as arrow_json
 
     line = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
-    data = pc.binary_join(line, "\n")[0].as_buffer()
+    lines = pc.binary_join(line, "\n")
+    if _has_decimal(schema) and pc.match_substring_regex(lines, _TOO_WIDE)[0].as_py():
+        raise Misfit
+    data = lines[0].as_buffer()
     whole = memoryview(data)
     if _has(whole, b"\0") or (
         (_has(whole, b"Inf") or _has(whole, b"-NaN")) and _NOT_JACKSONS.search(whole)
@@ -177,6 +184,10 @@ def _columns(texts: pa.Array, schema: pa.Schema) -> list[pa.Array]:
     if table.num_rows != len(texts):
         raise Misfit
     return [_whole(column) for column in table.columns]
+
+
+def _has_decimal(schema: pa.Schema) -> bool:
+    return "decimal" in str(schema.types)
 
 
 def _has(data: memoryview, part: bytes) -> bool:
@@ -273,8 +284,7 @@ def _float32(array: pa.Array) -> pa.Array:
 
 
 def _decimal(arrow: pa.DataType) -> _Read:
-    """Read with as many decimal places as there can be, and rounded half up as Spark does."""
-    wide = pa.decimal128(38, 38 - (arrow.precision - arrow.scale))
+    """Read with more places than there can be, and rounded half up as Spark does."""
 
     def convert(array: pa.Array) -> pa.Array:
         try:
@@ -287,7 +297,7 @@ def _decimal(arrow: pa.DataType) -> _Read:
         except pa.ArrowInvalid:
             raise Misfit from None
 
-    return _Read(wide, convert)
+    return _Read(_WIDE_DECIMAL, convert)
 
 
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]*")

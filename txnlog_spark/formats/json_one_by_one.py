@@ -173,7 +173,7 @@ def _reader(type_: spark.DataType, zone: Zone) -> Callable[[Cursor], Any]:
         spark.BooleanType: _boolean,
         spark.DoubleType: lambda cursor: _float(cursor, float),
         spark.FloatType: lambda cursor: _float(cursor, float32_of),
-        spark.BinaryType: lambda cursor: _base64(_text(cursor, empty=True)),
+        spark.BinaryType: _base64,
         spark.DateType: lambda cursor: date_of(_text(cursor)),
         spark.TimestampType: lambda cursor: _timestamp(cursor, zone),
         spark.TimestampNTZType: lambda cursor: timestamp_ntz_of(_text(cursor)),
@@ -245,11 +245,11 @@ def _fraction(value: np.float32) -> Fraction:
     return Fraction(float(value))
 
 
-def _text(cursor: Cursor, empty: bool = False) -> str:
+def _text(cursor: Cursor) -> str:
     if cursor.peek() not in "\"'":
         raise ValueError("no string")
     found = cursor.string()
-    if not found and not empty:
+    if not found:
         raise ValueError("empty")
     return found
 
@@ -262,7 +262,11 @@ def _timestamp(cursor: Cursor, zone: Zone) -> int:
     return (micros + 2**63) % 2**64 - 2**63
 
 
-def _base64(text: str) -> bytes:
+def _base64(cursor: Cursor) -> bytes:
+    """Blanks and control characters may be between the groups, and need no escape."""
+    if cursor.peek() not in "\"'":
+        raise ValueError("no string")
+    text = cursor.string(controls=True)
     if not _BASE64.fullmatch(text):
         raise ValueError("no base64")
     groups = re.findall(r"[^=]+=*", _CONTROLS.sub("", text))

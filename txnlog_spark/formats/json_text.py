@@ -54,10 +54,10 @@ def escaped(text: str) -> str:
 
 
 def java_double(value: float) -> str:
-    """`Double.toString` of Java 19 and later: the shortest text that is read as the same number.
+    """`Double.toString` of Java 19 or later: the shortest text that is read as the same number.
 
-    It has two digits at least, those nearest to the number. Java 17 writes more digits than that for
-    some numbers (JDK-4511638).
+    It has two digits at least, those nearest to the number. Java 17 writes more digits than it
+    takes for some numbers (JDK-4511638).
     """
     two = f"{value:.1e}"
     return java_number(two if float(two) == value else repr(value))

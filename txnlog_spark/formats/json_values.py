@@ -22,6 +22,7 @@ _QUOTED = {
     '"': re.compile(rf'"((?:[^"\\\x00-\x1f]|{_ESCAPED})*+)"'),
     "'": re.compile(rf"'((?:[^'\\\x00-\x1f]|{_ESCAPED})*+)'"),
 }
+_WITH_CONTROLS = re.compile(rf'"((?:[^"\\]|{_ESCAPED})*+)"')
 NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE][+-]?([0-9]+))?")
 _LITERAL = re.compile(r"true|false|null|NaN|[+-]?Infinity|[+-]INF")
 NOT_FINITE = {
@@ -62,9 +63,9 @@ class Cursor:
         shown = (found[0] if found else "") or self.text[self.at : self.at + 1]
         raise MalformedJson(f"{shown!r} at character {self.at + 1} is not JSON")
 
-    def string(self) -> str:
-        """The string here."""
-        quoted = _QUOTED.get(self.peek())
+    def string(self, controls: bool = False) -> str:
+        """The string here; with `controls` also one with control characters in double quotes."""
+        quoted = _WITH_CONTROLS if controls and self.peek() == '"' else _QUOTED.get(self.peek())
         found = quoted.match(self.text, self.at) if quoted else None
         if not found:
             self.refuse()

@@ -34,7 +34,8 @@ NUMBERS = (
     "1.", ".5", "-", "+1", "1e", "0x1", "123456789012345678901234567890", "16777217",
     "9007199254740993", "1.00000017881393432617187499", "3.4028236e38", "3.4028235677973366e38",
     "12345678.5", "1234567.5", "0.001", "0.0001", "1e1000000000", "1e20", "12345678901234567890.5",
-    "0.123456789012345678901234567890", "1577934245", "9223372036855", "NaN", "Infinity", "-Infinity",
+    "0.123456789012345678901234567890", "1577934245", "9223372036855", "NaN", "Infinity",
+    "-Infinity", "1" * 39, "1e38", "1e77", "0.1e40", "12e-40", "1" * 28, "1" * 29 + ".5",
     "+Infinity", "INF", "+INF", "-INF", "Inf", "-Inf", "-NaN", "nan", "2.0E-3", "1e23", "4.9e-324",
 )  # fmt: skip
 WORDS = (
@@ -54,7 +55,8 @@ WORDS = (
     "2020-01-02T03:04:05America/new_york", "2020-01-02T03:04:05EST", "2020-01-02T3:4:5.000001+1:2",
     "2020-03-08 02:30:00", "2020-11-01 01:30:00", "2020-11-01T01:30:00.5", "1883-11-18 12:00:00",
     "2020-01-02T24:00:00", "2020-01-02T23:59:60", "9999-12-31T23:59:59.999999Z",
-    "10000-01-01T00:00:00Z", "300000-01-01T00:00:00Z", "-0044-03-15 00:00:00", "2500-07-01 00:00:00",
+    "10000-01-01T00:00:00Z", "300000-01-01T00:00:00Z", "-0044-03-15 00:00:00",
+    "2500-07-01 00:00:00",
     "2020-01-02T03:04:05.Z", "2020-01-02T03:04:05.", "2020-01-02t03:04:05Z", "2020-01-02T03:04:05z",
     "2020-01-02T", "2020-01-02T03:", "2020-01-02T03:04:", "+20:10", "2020-01-02T03:04:05.1.2",
     "2020-01-02T03:04:05.1234567890123456789012345678Z", "2020-01-02T03:04:05UTC+01:30",
@@ -155,9 +157,9 @@ class Texts:
             whole = type_.precision - type_.scale
             return lambda: self._decimal(rng.randint(0, whole), rng.randint(0, type_.scale + 2))
         if isinstance(type_, spark.FractionalType):
-            return lambda: rng.choice([self.number, lambda: repr(rng.uniform(-1e3, 1e3))])()
+            return rng.choice([self.number, lambda: repr(rng.uniform(-1e3, 1e3))])
         if isinstance(type_, spark.BinaryType):
-            return lambda: f'"{rng.randbytes(3 * rng.randint(0, 4)).hex()[: 4 * rng.randint(0, 3)]}"'
+            return lambda: f'"{rng.randbytes(8).hex()[: 4 * rng.randint(0, 3)]}"'
         if isinstance(type_, spark.StringType):
             return self.word
         return self._moment(type_)
@@ -216,7 +218,8 @@ class Texts:
 
 
 _DAMAGE = (
-    b"{", b"}", b"[", b"]", b",", b":", b'"', b"'", b"\\", b" ", b"\n", b"\x00", b"\xff", b"1", b"-",
+    b"{", b"}", b"[", b"]", b",", b":", b'"', b"'", b"\\", b" ", b"\n", b"\x00", b"\xff", b"1",
+    b"-",
     b".", b"e", b"null", b"}null{", b"}{", b"}\n{", b"\xe2\x82", b"\xed\xa0\x80", b"\xf0\x9f\x98",
     b"true", b"NaN", b"Inf", b"\\u", b"\xc3\xa9", b"/", b"#", b"\xef\xbb\xbf", b"0",
 )  # fmt: skip
