@@ -16,7 +16,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark_types
-from pyspark.sql.pandas.types import to_arrow_type
 from support.spark.json_cases import SCHEMAS, texts
 
 from txnlog_spark.formats.json_decode import json_decoder
@@ -151,7 +150,7 @@ def test_each_text_has_the_value_that_from_json_gives_it(session, ddl, record_pr
     expected = theirs(session, values, type_)
     array = pa.array(values, pa.binary())
     together = json_decoder(type_, ZONE)
-    single = one_by_one(type_, to_arrow_type(type_, timezone="UTC"), zone_of(ZONE))
+    single = one_by_one(type_, zone_of(ZONE))
     assert not differences(values, expected, ours(together(array)))[:5]
     assert not differences(values, expected, ours(single(array)))[:5]
     # Whatever is beside it, a value is read as it is by itself.

@@ -37,8 +37,12 @@ _NOT_JACKSONS = re.compile(rb"[\[:,][ \t\r\n]*(?:-NaN|-?Inf)[ \t\r\n]*[,}\]]")
 _LONG_NUMBER = re.compile(rb"[0-9.eE+-]{%d}" % (NUMBER_MAX + 1))
 
 _WIDE_DECIMAL = pa.decimal256(76, 38)
-_TOO_WIDE = r'[0-9]{29}|[:\[,][ \t\r\n]*"?[+-]?[0-9.]+[eE]\+?[0-9]{2}'
-"""What may be a number that Arrow's reader cuts to 76 digits: it does not look for that."""
+_TOO_WIDE = (
+    r'[0-9]{29}|[:\[,][ \t\r\n]*"?[+-]?[0-9.]+[eE][+-]?[0-9]{2}'
+    r'|"[0-9.eE+-]*\\u00(?:2[bBdDeE]|3[0-9]|[46]5)'
+)
+"""Numbers with many digits or a great exponent, also one with escapes in a string. Arrow's reader
+does not look whether they fit, and ends the process where the exponent is very great."""
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -60,9 +64,8 @@ def json_decoder(type_: spark.DataType, time_zone: str) -> Decode:
         zone = zone_of(time_zone)
     except ValueError:
         raise OptionError("spark.sql.session.timeZone", time_zone, "is no time zone") from None
-    arrow = to_arrow_type(type_, timezone="UTC")
-    single = one_by_one(type_, arrow, zone)
-    read = _read(type_, arrow, zone)
+    single = one_by_one(type_, zone)
+    read = _read(type_, to_arrow_type(type_, timezone="UTC"), zone)
     if read is None:
         return single
     is_array = isinstance(type_, spark.ArrayType)

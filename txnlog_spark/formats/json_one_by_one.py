@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import to_arrow_type
 
 from txnlog_spark.codec.decoded import Decode, Decoded
 from txnlog_spark.errors import OptionError
@@ -46,9 +47,10 @@ _DIGITS_DROPPED_MAX = 646_456_993
 """Java's BigInteger has no higher power of ten."""
 
 
-def one_by_one(type_: spark.DataType, arrow: pa.DataType, zone: Zone) -> Decode:
-    """Decodes texts one at a time to this Arrow type. OptionError where JSON has no such type."""
+def one_by_one(type_: spark.DataType, zone: Zone) -> Decode:
+    """Decodes texts one at a time. OptionError where `from_json` has no such type."""
     read = _root(type_, zone)
+    arrow = to_arrow_type(type_, timezone="UTC")
 
     def decode(values: pa.Array) -> Decoded:
         rows: list[Any] = []

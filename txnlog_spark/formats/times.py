@@ -185,7 +185,7 @@ class _Columns:
         made: np.ndarray[Any, Any] = digits[0].astype(np.int64)
         for each in digits[1:]:
             made = made * 10 + each
-        if (made.min() < low or made.max() > high):
+        if made.min() < low or made.max() > high:
             raise Misfit
         return made
 
@@ -223,7 +223,6 @@ def dates(array: pa.Array) -> pa.Array:
         raise Misfit
     days = _Columns(texts).days()
     return pa.array(days.astype(np.int32)).view(pa.date32())
-
 
 
 def timestamps(array: pa.Array, zone: Zone | None) -> np.ndarray[Any, Any]:
@@ -285,4 +284,3 @@ def _of_one_form(
         seconds = seconds - zone.offsets_of_local(seconds)
     made: np.ndarray[Any, Any] = seconds * 1_000_000 + micros
     return made
-
