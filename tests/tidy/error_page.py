@@ -5,7 +5,9 @@ A class's docstring has the cause, and after "Remedy:" what to do. Run it to wri
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 import re
 import sys
 from collections.abc import Iterator
@@ -41,14 +43,17 @@ _NAME_OR_SETTING = re.compile(r"(?<![`\w.])((?:kafka|transaction)(?:\.\w+)+|\w+=
 
 def error_classes() -> Iterator[type[Exception]]:
     """Every class with a name of its own, by that name."""
+    import txnlog_spark
     from txnlog_kafka import errors as client
-    from txnlog_spark import errors as connector
-    from txnlog_spark.avro import errors as avro
-    from txnlog_spark.schema_registry import errors as registry
 
+    names = [
+        module.name
+        for module in pkgutil.walk_packages(txnlog_spark.__path__, "txnlog_spark.")
+        if module.name.endswith(".errors")
+    ]
     found = {
         each.condition: each
-        for module in (client, connector, avro, registry)
+        for module in (client, *map(importlib.import_module, names))
         for each in vars(module).values()
         if inspect.isclass(each) and issubclass(each, client.TxnLogError)
     }

@@ -1,0 +1,248 @@
+"""JSON values as Spark itself reads and writes them: `from_json` and `to_json`, value for value."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as sf
+from pyspark.sql import types as spark_types
+from support.spark.json_cases import SCHEMAS, texts
+
+from txnlog_spark.formats.json_decode import json_decoder
+from txnlog_spark.formats.json_encode import json_encoder
+from txnlog_spark.formats.json_one_by_one import one_by_one
+from txnlog_spark.formats.zones import zone_of
+
+pytestmark = pytest.mark.slow
+
+ZONE = "America/New_York"
+STRUCT_TEXTS = 3000
+OTHER_TEXTS = 400
+"""Spark says of each of these by itself whether it is malformed, which takes its time."""
+CORRUPT = "_corrupt_record"
+
+
+@pytest.fixture(scope="module")
+def session(connector_spark) -> Iterator[Any]:
+    before = connector_spark.conf.get("spark.sql.session.timeZone")
+    connector_spark.conf.set("spark.sql.session.timeZone", ZONE)
+    yield connector_spark
+    connector_spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def parsed_type(ddl: str) -> Any:
+    return spark_types._parse_datatype_string(ddl)
+
+
+def plain(array: Any) -> list[Any]:
+    """Values that can be compared: dates and timestamps as numbers, numbers as Python shows them,
+    which tells the two zeros apart."""
+    type_ = array.type
+    valid = array.is_valid().to_pylist()
+    if pa.types.is_struct(type_):
+        children = [plain(array.field(at)) for at in range(type_.num_fields)]
+        rows = [list(row) for row in zip(*children, strict=True)] or [[] for _ in valid]
+        return [row if is_valid else None for row, is_valid in zip(rows, valid, strict=True)]
+    if pa.types.is_map(type_) or pa.types.is_list(type_):
+        bounds = array.offsets.to_pylist()
+        if pa.types.is_map(type_):
+            items = list(zip(plain(array.keys), plain(array.items), strict=True))
+        else:
+            items = plain(array.values)
+        found = [items[start:end] for start, end in pairwise(bounds)]
+        return [row if is_valid else None for row, is_valid in zip(found, valid, strict=True)]
+    if pa.types.is_date32(type_):
+        return array.view(pa.int32()).to_pylist()
+    if pa.types.is_timestamp(type_):
+        return array.view(pa.int64()).to_pylist()
+    if pa.types.is_floating(type_):
+        return [None if value is None else repr(value) for value in array.to_pylist()]
+    return array.to_pylist()
+
+
+def theirs(session: Any, values: list[bytes], type_: Any) -> list[Any]:
+    """What `from_json` makes of each value, "malformed" where it says so."""
+    frame = session.createDataFrame([(value,) for value in values], "value binary")
+    text = sf.col("value").cast("string")
+    if not isinstance(type_, spark_types.StructType):
+        made = frame.select(sf.from_json(text, type_).alias("made")).toArrow()
+        right = [parses(session, type_, value) for value in values]
+        found = plain(made["made"].combine_chunks())
+    else:
+        with_corrupt = spark_types.StructType([*type_.fields]).add(CORRUPT, "string")
+        made = frame.select(sf.from_json(text, with_corrupt).alias("made")).toArrow()
+        column = made["made"].combine_chunks()
+        corrupt = column.field(CORRUPT).is_valid().to_pylist()
+        right = [
+            not (is_valid and is_corrupt)
+            for is_valid, is_corrupt in zip(column.is_valid().to_pylist(), corrupt, strict=True)
+        ]
+        fields = [column.field(at) for at in range(column.type.num_fields - 1)]
+        names, mask = list(column.type)[:-1], column.is_null()
+        found = plain(pa.StructArray.from_arrays(fields, fields=names, mask=mask))
+    return [
+        value if is_right else "malformed" for value, is_right in zip(found, right, strict=True)
+    ]
+
+
+def parses(session: Any, type_: Any, value: bytes) -> bool:
+    """Whether `from_json` takes this value in mode FAILFAST."""
+    jvm = session._jvm
+    evaluator = jvm.org.apache.spark.sql.catalyst.expressions.json.JsonToStructsEvaluator(
+        jvm.org.apache.spark.api.python.PythonUtils.toScalaMap({"mode": "FAILFAST"}),
+        jvm.org.apache.spark.sql.types.DataType.fromJson(type_.json()),
+        CORRUPT,
+        jvm.scala.Some(ZONE),
+        False,
+    )
+    try:
+        evaluator.evaluate(jvm.org.apache.spark.unsafe.types.UTF8String.fromBytes(value))
+    except (PySparkException, Py4JJavaError):
+        return False
+    return True
+
+
+JAVA_DOUBLE = re.compile(r"(?<![\w.])-?\d\.\d+(?:E-?\d+)?(?![\w.])|(?<![\w.])-?\d+\.\d+(?![\w.])")
+
+
+def shortest(value: Any, number: type = float) -> Any:
+    """Java before 19 writes more digits than it takes for some numbers: each as Python has it."""
+    if isinstance(value, str):
+        return JAVA_DOUBLE.sub(lambda found: repr(float(number(found[0]))), value)
+    if isinstance(value, (list, tuple)):
+        return [shortest(each) for each in value]
+    return value
+
+
+def ours(decoded: Any) -> list[Any]:
+    decoded.values.validate(full=True)
+    found = plain(decoded.values)
+    if decoded.problems is not None:
+        for row in np.flatnonzero(decoded.problems.is_valid().to_numpy(zero_copy_only=False)):
+            assert found[row] is None
+            found[row] = "malformed"
+    return found
+
+
+def differences(values: list[bytes], expected: list[Any], found: list[Any]) -> list[Any]:
+    return [
+        row
+        for row in zip(values, expected, found, strict=True)
+        if row[1] != row[2] and shortest(row[1]) != shortest(row[2])
+    ]
+
+
+@pytest.mark.parametrize("ddl", SCHEMAS)
+def test_each_text_has_the_value_that_from_json_gives_it(session, ddl, record_property):
+    type_ = parsed_type(ddl)
+    is_struct = isinstance(type_, spark_types.StructType)
+    values = texts(type_, STRUCT_TEXTS if is_struct else OTHER_TEXTS, seed=11)
+    expected = theirs(session, values, type_)
+    array = pa.array(values, pa.binary())
+    together = json_decoder(type_, ZONE)
+    single = one_by_one(type_, zone_of(ZONE))
+    assert not differences(values, expected, ours(together(array)))[:5]
+    assert not differences(values, expected, ours(single(array)))[:5]
+    # Whatever is beside it, a value is read as it is by itself.
+    right = [row for row, value in enumerate(expected) if value not in ("malformed", None)]
+    assert together(array.take(pa.array(right))).problems is None
+    record_property("said", f"{len(values)} texts, {len(right)} of them right")
+
+
+def test_arrays_are_read_in_few_rounds_where_all_are_right(session):
+    type_ = parsed_type("array<struct<a:int,b:string>>")
+    values = [b'[{"a":%d,"b":"x"},null]' % number for number in range(200)]
+    assert theirs(session, values, type_)[7] == ours(json_decoder(type_, ZONE)(pa.array(values)))[7]
+
+
+@pytest.mark.parametrize("ddl", SCHEMAS)
+def test_values_are_written_as_to_json_writes_them(session, ddl):
+    type_ = parsed_type(ddl)
+    values = texts(type_, 1500, seed=12)
+    frame = session.createDataFrame([(value,) for value in values], "value binary")
+    made = sf.from_json(sf.col("value").cast("string"), type_)
+    frame = frame.select(made.alias("made"))
+    table = frame.select("made", sf.to_json("made").cast("binary").alias("text")).toArrow()
+    table = table.filter(table["made"].is_valid())
+    check_texts(type_, table["made"].combine_chunks(), table["text"].combine_chunks())
+
+
+def check_texts(type_: Any, column: Any, expected: Any) -> None:
+    found = json_encoder(type_, ZONE)(column)
+    found.validate(full=True)
+    number = np.float32 if "float" in type_.simpleString() else float
+    pairs = zip(expected.to_pylist(), found.to_pylist(), strict=True)
+    wrong = [
+        pair
+        for pair in pairs
+        if pair[0] != pair[1]
+        and shortest(pair[0].decode("utf-8"), number) != shortest(pair[1].decode("utf-8"), number)
+    ]
+    assert not wrong[:5]
+
+
+def odd_columns(rows: int, seed: int) -> dict[str, Any]:
+    """Values from all over the ranges of their types, a third of them null."""
+    rng = np.random.default_rng(seed)
+    mask = {name: rng.random(rows) < 0.3 for name in "acdeghkl"}
+    bits = rng.integers(0, 2**64, rows, np.uint64, endpoint=False)
+    powers = 10.0 ** rng.integers(-12, 18, rows)
+    near = np.round(rng.random(rows) * 1000, 2) * powers
+    python = random.Random(seed)
+    letters = ['"', "\\", "\n", "\x01", "é", "😀", "/", "\x7f", "\u2028", "plain text", ""]
+    micros = rng.integers(-(2**61), 2**61, rows) >> rng.integers(0, 30, rows)
+    places = np.where(rng.random(rows) < 0.5, bits.view(np.float64), near)
+    days = rng.integers(-900_000, 4_000_000, rows).astype(np.int32)
+    units = [python.randint(-(10**20), 10**20) >> python.randint(0, 64) for _ in range(rows)]
+    return {
+        "a": pa.array(places, mask=mask["a"]),
+        "c": pa.array(days, mask=mask["c"]).view(pa.date32()),
+        "d": pa.array(micros, mask=mask["d"]).view(pa.timestamp("us", "UTC")),
+        "e": pa.array(micros, mask=mask["e"]).view(pa.timestamp("us")),
+        "f": pa.array([python.randbytes(python.randint(0, 7)) for _ in range(rows)]),
+        "g": pa.array(["".join(python.choices(letters, k=3)) for _ in range(rows)], mask=mask["g"]),
+        "h": pa.array(rng.random(rows) < 0.5, mask=mask["h"]),
+        "i": pa.array([decimal_of(each, 9) for each in units], pa.decimal128(38, 9)),
+        "j": pa.array([decimal_of(each, 18) for each in units], pa.decimal128(38, 18)),
+        "k": pa.array(bits.view(np.int64), mask=mask["k"]),
+        "l": pa.array((bits & np.uint64(255)).astype(np.uint8).view(np.int8), mask=mask["l"]),
+        "m": pa.array([python.choices([1, None, -3], k=python.randint(0, 3)) for _ in range(rows)]),
+    }
+
+
+def test_floats_are_written_as_to_json_writes_them(session):
+    rng = np.random.default_rng(3)
+    bits = rng.integers(0, 2**32, 3000, np.uint32, endpoint=False).view(np.float32)
+    near = (np.round(rng.random(3000) * 1000, 2) * 10.0 ** rng.integers(-12, 18, 3000)).astype("f4")
+    frame = session.createDataFrame(pa.table({"a": bits, "b": near}))
+    made = frame.select(sf.struct("a", "b").alias("made"))
+    table = made.select("made", sf.to_json("made").cast("binary").alias("text")).toArrow()
+    type_ = parsed_type("struct<a:float,b:float>")
+    check_texts(type_, table["made"].combine_chunks(), table["text"].combine_chunks())
+
+
+def decimal_of(unscaled: int, scale: int) -> Any:
+    return Decimal(unscaled).scaleb(-scale)
+
+
+def test_values_from_all_over_their_types_are_written_as_to_json_writes_them(session):
+    frame = session.createDataFrame(pa.table(odd_columns(2000, 5)))
+    below = sf.struct("a", "c", "m").alias("s")
+    keys = sf.create_map(sf.coalesce("g", sf.lit("none")), "d").alias("n")
+    numbers = sf.create_map(sf.coalesce("k", sf.lit(0)), sf.array("i", "j")).alias("o")
+    days = sf.create_map(sf.coalesce("c", sf.current_date()), sf.array("s")).alias("p")
+    wide = frame.select("*", below).select("*", keys, numbers, days)
+    made = wide.select(sf.struct(*wide.columns).alias("made"))
+    type_ = made.schema["made"].dataType
+    table = made.select("made", sf.to_json("made").cast("binary").alias("text")).toArrow()
+    check_texts(type_, table["made"].combine_chunks(), table["text"].combine_chunks())

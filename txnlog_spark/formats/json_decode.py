@@ -1,0 +1,332 @@
+"""JSON texts to columns of Spark values, exactly as Spark's `from_json` reads them.
+
+`from_json` with its default options, that is: what it finds malformed in mode FAILFAST is null here
+and has a problem. Many texts are read at once by Arrow's JSON reader, which takes less than Jackson
+in most respects. Where it takes more, or gives something else, the texts are looked at one by one
+(`json_one_by_one`). So they are where the schema has a map, which that reader does not know.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import to_arrow_type
+
+from txnlog_spark.codec import compute as pc
+from txnlog_spark.codec.decoded import Decode, Misfit, decode_halves, spread
+from txnlog_spark.errors import OptionError
+from txnlog_spark.formats.json_one_by_one import one_by_one
+from txnlog_spark.formats.json_values import NAME_MAX, NESTING_MAX, NUMBER_MAX
+from txnlog_spark.formats.times import dates, timestamps
+from txnlog_spark.formats.zones import Zone, zone_of
+
+ROWS_MIN = 16
+"""So few texts are read one by one when they cannot be read together."""
+
+_BYTES_MAX = 1 << 28
+_BLANKS = " \t\r\n"
+_NOT_JACKSONS = re.compile(rb"[\[:,][ \t\r\n]*(?:-NaN|-?Inf)[ \t\r\n]*[,}\]]")
+"""Numbers that Arrow's reader takes and Jackson does not."""
+_LONG_NUMBER = re.compile(rb"[0-9.eE+-]{%d}" % (NUMBER_MAX + 1))
+
+_WIDE_DECIMAL = pa.decimal256(76, 38)
+_TOO_WIDE = (
+    r'[0-9]{29}|[:\[,][ \t\r\n]*"?[+-]?[0-9.]+[eE][+-]?[0-9]{2}'
+    r'|"[0-9.eE+-]*\\u00(?:2[bBdDeE]|3[0-9]|[46]5)'
+)
+"""Numbers with many digits or a great exponent, also one with escapes in a string. Arrow's reader
+does not look whether they fit, and ends the process where the exponent is very great."""
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What Arrow's reader is to read a Spark type as, and what makes the wanted array of it."""
+
+    type_: pa.DataType
+    convert: Callable[[pa.Array], pa.Array]
+
+
+def json_decoder(type_: spark.DataType, time_zone: str) -> Decode:
+    """Decodes JSON texts to `to_arrow_type(type_, timezone="UTC")`; `time_zone` is the session's.
+
+    OptionError where `from_json` has no such type or Spark no such zone.
+    """
+    try:
+        zone = zone_of(time_zone)
+    except ValueError:
+        raise OptionError("spark.sql.session.timeZone", time_zone, "is no time zone") from None
+    single = one_by_one(type_, zone)
+    read = _read(type_, to_arrow_type(type_, timezone="UTC"), zone)
+    if read is None:
+        return single
+    is_array = isinstance(type_, spark.ArrayType)
+    together = _array_reader(read) if is_array else _struct_reader(read)
+    return lambda values: decode_halves(values, together, single, ROWS_MIN)
+
+
+def _struct_reader(read: _Read) -> Callable[[pa.Array], pa.Array]:
+    schema = pa.schema(list(read.type_))
+
+    def together(values: pa.Array) -> pa.Array:
+        columns = _columns(_checked(values, b"{", b"}"), schema)
+        return read.convert(pa.StructArray.from_arrays(columns, fields=list(read.type_)))
+
+    return together
+
+
+def _array_reader(read: _Read) -> Callable[[pa.Array], pa.Array]:
+    """Each array is read as the only field of an object."""
+    schema = pa.schema([pa.field("v", read.type_)])
+
+    def together(values: pa.Array) -> pa.Array:
+        texts = _checked(values, b"[", b"]")
+        (column,) = _columns(pc.binary_join_element_wise('{"v":', texts, "}", ""), schema)
+        return read.convert(column)
+
+    return together
+
+
+# Texts ----------------------------------------------------------------------------------------
+
+
+def _bytes(texts: pa.Array) -> tuple[np.ndarray[Any, Any], Bytes]:
+    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset :][: len(texts) + 1]
+    return offsets, np.frombuffer(texts.buffers()[2] or b"", np.uint8)
+
+
+def _checked(values: pa.Array, opening: bytes, closing: bytes) -> pa.Array:
+    """The values as texts, where each by itself begins and ends as an object or array does.
+
+    So none of them can lean on its neighbour: where one has more than one JSON value, or less, then
+    no reading of all of them gives as many rows as there are values. A line end between them ends
+    no string, and after a bracket that closes none opens without a comma.
+    """
+    try:
+        texts = values.cast(pa.string())
+    except pa.ArrowInvalid:
+        raise Misfit from None
+    if not _enclosed(texts, opening, closing):
+        texts = pc.utf8_trim(texts, _BLANKS)
+        if not _enclosed(texts, opening, closing):
+            raise Misfit
+    _check_limits(texts)
+    return texts
+
+
+def _enclosed(texts: pa.Array, opening: bytes, closing: bytes) -> bool:
+    offsets, data = _bytes(texts)
+    if not len(texts) or (np.diff(offsets) < 2).any():
+        return False
+    first, last = data[offsets[:-1]], data[offsets[1:] - 1]
+    return bool((first == opening[0]).all() and (last == closing[0]).all())
+
+
+def _check_limits(texts: pa.Array) -> None:
+    """Misfit where a text may be beyond Jackson's limits, or there are too many bytes of them."""
+    offsets, data = _bytes(texts)
+    if offsets[-1] - offsets[0] > _BYTES_MAX:
+        raise Misfit
+    long = texts.filter(pa.array(np.diff(offsets) > NUMBER_MAX))
+    if not len(long):
+        return
+    opened = pc.add(pc.count_substring(long, "{"), pc.count_substring(long, "["))
+    if pc.max(opened).as_py() >= NESTING_MAX:
+        raise Misfit
+    offsets, data = _bytes(long)
+    data = data[offsets[0] : offsets[-1]]
+    quotes = data == ord('"')
+    if _gap(quotes | (data == ord(","))) > NUMBER_MAX and _LONG_NUMBER.search(data.tobytes()):
+        raise Misfit
+    if np.diff(offsets).max() > NAME_MAX:
+        quotes[1:] &= data[:-1] != ord("\\")
+        if _gap(quotes) > NAME_MAX:
+            raise Misfit
+
+
+def _gap(found: np.ndarray[Any, Any]) -> int:
+    """The greatest distance between two places, or one and the end."""
+    places = np.concatenate([[0], np.flatnonzero(found), [len(found)]])
+    return int(np.diff(places).max())
+
+
+def _columns(texts: pa.Array, schema: pa.Schema) -> list[pa.Array]:
+    """The columns of these objects, as Arrow reads them."""
+    import pyarrow.json as arrow_json
+
+    line = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
+    lines = pc.binary_join(line, "\n")
+    if _has_decimal(schema) and pc.match_substring_regex(lines, _TOO_WIDE)[0].as_py():
+        raise Misfit
+    data = lines[0].as_buffer()
+    whole = memoryview(data)
+    if _has(whole, b"\0") or (
+        (_has(whole, b"Inf") or _has(whole, b"-NaN")) and _NOT_JACKSONS.search(whole)
+    ):
+        raise Misfit
+    try:
+        table = arrow_json.read_json(
+            pa.BufferReader(data),
+            read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(whole) + 1),
+            parse_options=arrow_json.ParseOptions(
+                explicit_schema=schema,
+                unexpected_field_behavior="ignore",
+                newlines_in_values=True,
+            ),
+        )
+    except (pa.ArrowInvalid, UnicodeDecodeError):
+        raise Misfit from None
+    if table.num_rows != len(texts):
+        raise Misfit
+    return [_whole(column) for column in table.columns]
+
+
+def _has_decimal(schema: pa.Schema) -> bool:
+    return "decimal" in str(schema.types)
+
+
+def _has(data: memoryview, part: bytes) -> bool:
+    return re.search(re.escape(part), data) is not None
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+# Types ----------------------------------------------------------------------------------------
+
+
+def _read(type_: spark.DataType, arrow: pa.DataType, zone: Zone) -> _Read | None:
+    """None where Arrow's reader does not know the type."""
+    if isinstance(type_, spark.StructType):
+        return _struct(type_, arrow, zone)
+    if isinstance(type_, spark.ArrayType):
+        element = _read(type_.elementType, arrow.value_type, zone)
+        return None if element is None else _list(element, arrow)
+    if isinstance(type_, spark.MapType):
+        return None
+    if isinstance(type_, spark.DecimalType):
+        return _decimal(arrow)
+    if isinstance(type_, spark.DoubleType):
+        return _Read(arrow, _without_negative_zero)
+    if isinstance(type_, spark.FloatType):
+        return _Read(pa.float64(), _float32)
+    of_text: dict[type[spark.DataType], Callable[[pa.Array], pa.Array]] = {
+        spark.DateType: dates,
+        spark.TimestampType: lambda texts: pa.array(timestamps(texts, zone)).view(arrow),
+        spark.TimestampNTZType: lambda texts: pa.array(timestamps(texts, None)).view(arrow),
+        spark.BinaryType: _base64,
+    }
+    if type(type_) in of_text:
+        return _Read(pa.string(), _of_present(of_text[type(type_)]))
+    return _Read(arrow, lambda array: array)
+
+
+def _struct(type_: spark.StructType, arrow: pa.DataType, zone: Zone) -> _Read | None:
+    fields = [_read(field.dataType, arrow.field(at).type, zone) for at, field in enumerate(type_)]
+    known = [field for field in fields if field is not None]
+    if not fields or len(known) < len(fields) or len(set(type_.names)) < len(fields):
+        return None
+    read = pa.struct(
+        [pa.field(name, field.type_) for name, field in zip(type_.names, known, strict=True)]
+    )
+
+    def convert(array: pa.Array) -> pa.Array:
+        children = [field.convert(array.field(at)) for at, field in enumerate(known)]
+        mask = array.is_null() if array.null_count else None
+        return pa.StructArray.from_arrays(children, fields=list(arrow), mask=mask)
+
+    return _Read(read, convert)
+
+
+def _list(element: _Read, arrow: pa.DataType) -> _Read:
+    def convert(array: pa.Array) -> pa.Array:
+        items = element.convert(array.values)
+        mask = array.is_null() if array.null_count else None
+        return pa.ListArray.from_arrays(array.offsets, items, arrow, mask=mask)
+
+    return _Read(pa.list_(pa.field(arrow.value_field.name, element.type_)), convert)
+
+
+def _of_present(convert: Callable[[pa.Array], pa.Array]) -> Callable[[pa.Array], pa.Array]:
+    def converted(array: pa.Array) -> pa.Array:
+        if not array.null_count:
+            return convert(array)
+        return spread(convert(array.drop_null()), array.is_valid())
+
+    return converted
+
+
+def _without_negative_zero(array: pa.Array) -> pa.Array:
+    """Jackson reads -0 as zero and -0.0 as negative zero, Arrow both as negative zero."""
+    numbers = array.to_numpy(zero_copy_only=False)
+    if (np.signbit(numbers) & (numbers == 0)).any():
+        raise Misfit
+    return array
+
+
+_HALF, _BELOW_FLOAT32 = 1 << 28, (1 << 29) - 1
+_NORMAL_MIN = 2.0**-126
+
+
+def _float32(array: pa.Array) -> pa.Array:
+    """Doubles as floats; Misfit where it takes the digits to say which of two floats is nearer."""
+    wide = _without_negative_zero(array).to_numpy(zero_copy_only=False)
+    between = (wide.view(np.int64) & _BELOW_FLOAT32) == _HALF
+    if (between | ((np.abs(wide) < _NORMAL_MIN) & (wide != 0))).any():
+        raise Misfit
+    return array.cast(pa.float32())
+
+
+def _decimal(arrow: pa.DataType) -> _Read:
+    """Read with more places than there can be, and rounded half up as Spark does."""
+
+    def convert(array: pa.Array) -> pa.Array:
+        try:
+            return array.cast(arrow)
+        except pa.ArrowInvalid:
+            pass
+        try:
+            rounded = pc.round(array, arrow.scale, "half_towards_infinity")
+            return rounded.cast(arrow)
+        except pa.ArrowInvalid:
+            raise Misfit from None
+
+    return _Read(_WIDE_DECIMAL, convert)
+
+
+_BASE64 = re.compile(rb"[A-Za-z0-9+/]*")
+
+
+def _base64(texts: pa.Array) -> pa.Array:
+    """Misfit where one has blanks, or padding that is not at its end."""
+    offsets, data = _bytes(texts)
+    lengths = np.diff(offsets)
+    if (lengths % 4).any():
+        raise Misfit
+    data = data[offsets[0] : offsets[-1]].copy()
+    ends = offsets[1:][lengths > 0] - offsets[0]
+    padded = (data[ends - 1] == ord("=")).astype(np.int32)
+    padded += (data[ends - 2] == ord("=")) & (padded > 0)
+    data[ends[padded > 0] - 1] = ord("A")
+    data[ends[padded > 1] - 2] = ord("A")
+    if not _BASE64.fullmatch(data.tobytes()):
+        raise Misfit
+    decoded = np.frombuffer(binascii.a2b_base64(data.tobytes()), np.uint8)
+    kept = np.ones(len(decoded), bool)
+    kept[ends[padded > 0] // 4 * 3 - 1] = False
+    kept[ends[padded > 1] // 4 * 3 - 2] = False
+    sizes = lengths // 4 * 3
+    sizes[lengths > 0] -= padded
+    bounds = np.zeros(len(texts) + 1, np.int32)
+    np.cumsum(sizes, out=bounds[1:])
+    buffers = [None, pa.py_buffer(bounds.tobytes()), pa.py_buffer(decoded[kept].tobytes())]
+    return pa.Array.from_buffers(pa.binary(), len(texts), buffers)
