@@ -1,4 +1,4 @@
-"""A schema registry in memory, by Confluent's REST interface, as far as a client of ours asks it."""
+"""A schema registry in memory, by Confluent's REST interface, for clients of ours."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ class MemoryRegistry:
         registry = self
 
         class Handler(Answering):
-            def do_POST(self) -> None:
+            def do_POST(self) -> None:  # noqa: N802
                 self.reply(*registry._answer("POST", self.path, json.loads(self.body())))
 
-            def do_GET(self) -> None:
+            def do_GET(self) -> None:  # noqa: N802
                 self.reply(*registry._answer("GET", self.path, {}))
 
         return HttpServer(Handler)

@@ -53,7 +53,8 @@ class FormatCase:
 
 TEXT = FormatCase("string", b"a\xff", "it is not UTF-8: invalid start byte at byte 1")
 AVRO = FormatCase("avro", b"\x02\xff", "not a datum of the schema", ORDER_AVRO, KEY_AVRO)
-CASES = [AVRO]
+JSON = FormatCase("json", b'{"id": 1, "amount": tr}', "", ORDER_DDL, KEY_DDL)
+CASES = [JSON, AVRO]
 
 
 def orders(count: int) -> list[tuple[Any, ...]]:
