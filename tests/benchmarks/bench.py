@@ -20,12 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from bench_copy import CASES, QUICK_CASES, copy_table, measure_copy
+from bench_formats import CASES as FORMAT_CASES
+from bench_formats import QUICK_CASES as FORMAT_QUICK_CASES
+from bench_formats import format_jars, formats_table, measure_formats
 from bench_setup import ROOT, make_session, revision, running_broker
 from bench_sink import VALUE_BYTES, make_input, measure_sink, sink_table
 from support.spark.spark_kafka_jars import spark_kafka_jars
 
 BROKERS = ("broker_sim", "apache_kafka")
-WORK = ("copy", "sink")
+WORK = ("copy", "sink", "formats")
+DEFAULT_WORK = ("copy", "sink")
+"""What `make bench` does without --work: typed streams need two more jars."""
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -33,7 +38,10 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--broker", action="append", choices=BROKERS, help="default: both")
     parser.add_argument(
-        "--work", action="append", choices=WORK, help="copy: topic to topic; sink: write and read"
+        "--work",
+        action="append",
+        choices=WORK,
+        help="copy: topic to topic; sink: write and read; formats: JSON, Avro, Protobuf",
     )
     parser.add_argument("--rows", type=int, default=400_000, help="of write and read")
     parser.add_argument("--rounds", type=int, default=3, help="of write and read")
@@ -47,16 +55,22 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     """Run the benchmark; write artifacts/bench.json and print the tables."""
     args = parse_arguments()
-    work = args.work or WORK
+    work = args.work or DEFAULT_WORK
     jars = spark_kafka_jars()
+    if "formats" in work:
+        jars += format_jars()
     spark = make_session(jars)
     copies: dict[str, Any] = {}
     sinks: dict[str, Any] = {}
+    formats: dict[str, Any] = {}
     for broker in args.broker or BROKERS:
         with tempfile.TemporaryDirectory() as name, running_broker(broker, Path(name)) as servers:
             if "copy" in work:
                 cases = QUICK_CASES if args.quick else CASES
                 copies[broker] = measure_copy(spark, broker, servers, cases)
+            if "formats" in work:
+                typed = FORMAT_QUICK_CASES if args.quick else FORMAT_CASES
+                formats[broker] = measure_formats(spark, broker, servers, typed, jars)
             if "sink" in work:
                 make_input(Path(name) / "input", args.rows)
                 sinks[broker] = measure_sink(
@@ -72,8 +86,10 @@ def main() -> None:
     out = ROOT / "artifacts" / "bench.json"
     out.parent.mkdir(exist_ok=True)
     found = {"about": about, "topic_to_topic": copies, "rows_per_second": sinks}
+    found["formats"] = formats
     out.write_text(json.dumps(found, indent=2) + "\n")
     tables = [copy_table(copies)] * bool(copies) + [sink_table(sinks)] * bool(sinks)
+    tables += [formats_table(formats)] * bool(formats)
     print("\n" + "\n\n".join(tables) + f"\n\nall rounds: {out.relative_to(ROOT)}")
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from txnlog_spark.codec import compute as pc
 from txnlog_spark.codec.decoded import Decode, Decoded, joined
+from txnlog_spark.errors import TxnLogError
 
 HEADER_BYTES = 5
 
@@ -23,7 +24,7 @@ def decode_by_schema(
     values: Any,
     decoder_of: Callable[[int], Decode],
     type_: pa.DataType,
-    schema_errors: tuple[type[Exception], ...] = (),
+    schema_errors: tuple[type[TxnLogError], ...] = (),
 ) -> Decoded:
     """Decode the values of each schema id together, and put them back into their places.
 
@@ -45,7 +46,7 @@ def decode_by_schema(
                 continue
             decode = decoder_of(int.from_bytes(header[1:], "big"))
         except schema_errors as error:
-            parts.append(_malformed(len(rows), type_, str(error)))
+            parts.append(_malformed(len(rows), type_, error.text))
             continue
         parts.append(decode(payloads.take(pa.array(rows))))
     if not parts:

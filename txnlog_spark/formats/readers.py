@@ -107,7 +107,8 @@ class AvroReader:
         try:
             return self._decode_of(writer)
         except AvroSchemaError as error:
-            raise AvroSchemaError(f"schema id {schema_id}: {error.text}") from None
+            problem = error.text.removeprefix(f"[{error.condition}] ")
+            raise AvroSchemaError(f"schema id {schema_id}: {problem}") from None
 
     def _decode_of(self, writer: str) -> Decode:
         return _avro_decode(writer, self.reader, self.type, self.recursive_depth)

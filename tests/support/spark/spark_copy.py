@@ -57,7 +57,7 @@ SPARK_CONFIG = SMALL | {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 KILLED = -signal.SIGKILL
-OUR_ERROR = re.compile(r"\btxnlog_(?:kafka|spark)\.errors\..*")
+OUR_ERROR = re.compile(r"\btxnlog_(?:kafka|spark)\.(?:\w+\.)?errors\..*")
 """To the end of the line, as Spark's own text may stand before it."""
 
 Coordinates = tuple[int, int]

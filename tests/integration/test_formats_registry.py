@@ -1,0 +1,199 @@
+"""Typed streams with a schema registry: schemas at load, evolution, what is refused and where."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.kafka.memory_registry import MemoryRegistry
+from support.spark.avro_cases import encoded
+from support.spark.connector import error_of, finish
+
+pytestmark = pytest.mark.live
+
+FIRST = {"type": "record", "name": "shop.Sale", "fields": [{"name": "id", "type": "long"}]}
+SECOND = FIRST | {
+    "fields": [
+        {"name": "note", "type": "string", "default": "none"},
+        {"name": "id", "type": "long"},
+    ]
+}
+OTHER = FIRST | {"fields": [{"name": "id", "type": "string"}]}
+JSON_SCHEMA = json.dumps(
+    {"type": "object", "properties": {"id": {"type": "integer"}, "note": {"type": "string"}}}
+)
+
+
+class Shop:
+    """A pipe and a registry in memory; values go in by hand, in Confluent's wire format."""
+
+    def __init__(self, pipe: Any, registry: MemoryRegistry, url: str) -> None:
+        self.pipe = pipe
+        self.registry = registry
+        self.url = url
+
+    def options(self, name: str = "avro", **more: str) -> dict[str, str]:
+        given = {"value.format": name, "schema.registry.url": self.url}
+        return given | {key.replace("_", "."): value for key, value in more.items()}
+
+    def register(self, schema: dict, side: str = "input") -> int:
+        topic = getattr(self.pipe, side)
+        return self.registry.register(f"{topic}-value", json.dumps(schema))
+
+    def put(self, schema_id: int, schema: dict, ids: list[Any]) -> None:
+        rows = [{"id": each, "note": f"n{each}"} for each in ids]
+        rows = [{f["name"]: row[f["name"]] for f in schema["fields"]} for row in rows]
+        framed = [b"\0" + schema_id.to_bytes(4, "big") + each for each in encoded(rows, schema)]
+        made = self.pipe.spark.createDataFrame([(each,) for each in framed], "value binary")
+        self.pipe.save(made, topic=self.pipe.input)
+
+
+@pytest.fixture
+def shop(pipe) -> Iterator[Shop]:
+    registry = MemoryRegistry()
+    with registry.server() as server:
+        yield Shop(pipe, registry, f"http://{server.address}")
+
+
+@pytest.fixture
+def both_shop(both_pipe) -> Iterator[Shop]:
+    registry = MemoryRegistry()
+    with registry.server() as server:
+        yield Shop(both_pipe, registry, f"http://{server.address}")
+
+
+def test_a_stream_reads_what_every_schema_id_wrote_as_the_latest_at_load(both_shop: Shop) -> None:
+    shop = both_shop
+    first, second = shop.register(FIRST), shop.register(SECOND)
+    shop.put(first, FIRST, [1, 2])
+    shop.put(second, SECOND, [3])
+    rows = shop.pipe.stream(**shop.options())
+    assert rows.schema["value"].dataType.simpleString() == "struct<note:string,id:bigint>"
+    shop.register(OTHER)  # the query keeps what it found at load()
+    text = rows.selectExpr("value.note || ' ' || value.id AS value")
+    finish(shop.pipe.write(text).trigger(availableNow=True).start())
+    assert shop.pipe.output_values() == ["n3 3", "none 1", "none 2"]
+
+
+def test_a_schema_id_is_looked_up_once_in_a_process(shop: Shop) -> None:
+    first = shop.register(FIRST)
+    for number in range(3):
+        shop.put(first, FIRST, [number] * 50)
+    shop.registry.asked.clear()
+    assert shop.pipe.read(**shop.options()).where("value.id >= 0").count() == 150
+    asked = [each for each in shop.registry.asked if "/schemas/ids/" in each]
+    # Two tasks at once may each be in a worker of its own.
+    assert 1 <= len(asked) <= 2
+
+
+def test_a_schema_that_cannot_be_read_as_the_readers_is_named_by_its_id(shop: Shop) -> None:
+    first = shop.register(FIRST)
+    other = shop.registry.register("elsewhere", json.dumps(OTHER))
+    shop.put(first, FIRST, [1])
+    shop.put(other, OTHER, ["x"])
+    said = error_of(lambda: shop.pipe.read(**shop.options()).select("value.id").collect())
+    wanted = f"schema id {other}: what is written as string cannot be read as long"
+    assert wanted in said
+    read = shop.pipe.read(**shop.options(value_mode="PERMISSIVE"))
+    (bad,) = read.where("value_error IS NOT NULL").collect()
+    assert wanted in bad.value_error
+    assert [row.id for row in read.select("value.id").where("id IS NOT NULL").collect()] == [1]
+
+
+def test_an_id_that_is_not_there_and_bytes_without_an_id_are_malformed(shop: Shop) -> None:
+    shop.register(FIRST)
+    shop.put(77, FIRST, [1])
+    shop.pipe.feed(["x"])
+    said = error_of(lambda: shop.pipe.read(**shop.options()).select("value.id").collect())
+    assert "the schema id 77" in said or "not Confluent's wire format" in said
+    read = shop.pipe.read(**shop.options(value_mode="PERMISSIVE"))
+    problems = sorted(row.value_error for row in read.collect())
+    assert len(problems) == 2
+    assert "not Confluent's wire format" in problems[1] or "not Confluent's" in problems[0]
+    assert any("the schema id 77" in each for each in problems)
+
+
+def test_a_registry_that_does_not_answer_stops_a_permissive_read_too(shop: Shop) -> None:
+    shop.put(5, FIRST, [1])
+    there = shop.options(value_mode="PERMISSIVE", value_schema=json.dumps(FIRST))
+    gone = there | {"schema.registry.url": "http://127.0.0.1:1"}
+    said = error_of(lambda: shop.pipe.read(**gone).collect())
+    assert "[TXNLOG_SCHEMA_REGISTRY.UNREACHABLE]" in said
+
+
+def test_a_read_of_several_topics_needs_a_subject_or_a_schema(shop: Shop) -> None:
+    two = f"{shop.pipe.input},{shop.pipe.output}"
+    said = error_of(lambda: shop.pipe.read(two, **shop.options()))
+    assert "option value.subject: set it, or value.schema" in said
+    shop.registry.register("sales", json.dumps(FIRST))
+    rows = shop.pipe.read(two, **shop.options(value_subject="sales"))
+    assert rows.schema["value"].dataType.names == ["id"]
+
+
+# Writing --------------------------------------------------------------------------------------
+
+
+def sales(shop: Shop) -> Any:
+    return shop.pipe.spark.range(4).selectExpr("id", "concat('n', id) AS note")
+
+
+def test_a_write_registers_when_asked_and_a_read_finds_it(both_shop: Shop) -> None:
+    shop = both_shop
+    columns = {"value.columns": "*"}
+    said = error_of(lambda: shop.pipe.save(sales(shop), **shop.options(), **columns))
+    assert "[TXNLOG_SCHEMA_REGISTRY.UNKNOWN_SCHEMA]" in said
+    assert "auto.register.schemas=true" in said
+    shop.pipe.save(sales(shop), **shop.options(auto_register_schemas="true"), **columns)
+    read = shop.pipe.read(shop.pipe.output, **shop.options())
+    assert sorted(row.note for row in read.select("value.note").collect()) == [
+        "n0",
+        "n1",
+        "n2",
+        "n3",
+    ]
+
+
+def test_a_write_takes_the_latest_schema_and_says_what_does_not_fit_it(shop: Shop) -> None:
+    shop.register(SECOND, "output")
+    options = shop.options(use_latest_version="true", value_columns="id,note")
+    shop.pipe.save(sales(shop), **options)
+    assert shop.pipe.read(shop.pipe.output, **shop.options()).count() == 4
+    odd = sales(shop).selectExpr("id", "array(note) AS note")
+    said = error_of(lambda: shop.pipe.save(odd, **options))
+    assert "the column note" in said
+    assert "cannot be written as Avro string" in said
+    more = sales(shop).selectExpr("id", "note", "1 AS extra")
+    said = error_of(lambda: shop.pipe.save(more, **options | {"value.columns": "*"}))
+    assert "the column extra has no field in the Avro record shop.Sale" in said
+    empty = sales(shop).selectExpr("id", "nullif(note, 'n2') AS note")
+    said = error_of(lambda: shop.pipe.save(empty, **options))
+    assert "the column note is null, which its Avro type does not have" in said
+    assert shop.pipe.read(shop.pipe.output).count() == 4, "nothing of the others"
+
+
+def test_a_schema_that_the_registry_refuses_is_one_line(shop: Shop) -> None:
+    shop.register(SECOND, "output")
+    shop.registry.closed.add(f"{shop.pipe.output}-value")
+    options = shop.options(auto_register_schemas="true", value_columns="*")
+    said = error_of(lambda: shop.pipe.save(sales(shop), **options))
+    assert "with HTTP 409: Schema being registered is incompatible (409)" in said
+
+
+def test_json_with_a_json_schema_of_the_registry_goes_round(both_shop: Shop) -> None:
+    shop = both_shop
+    shop.registry.register(f"{shop.pipe.output}-value", JSON_SCHEMA, "JSON")
+    options = shop.options("json", value_columns="*", use_latest_version="true")
+    shop.pipe.save(sales(shop), **options)
+    raw = shop.pipe.read(shop.pipe.output).collect()
+    assert {bytes(row.value)[:5] for row in raw} == {b"\0\0\0\0\1"}
+    read = shop.pipe.read(shop.pipe.output, **shop.options("json"))
+    assert read.schema["value"].dataType.simpleString() == "struct<id:bigint,note:string>"
+    assert sorted(row.id for row in read.select("value.id").collect()) == [0, 1, 2, 3]
+    odd = sales(shop).selectExpr("id", "note AS remark")
+    said = error_of(lambda: shop.pipe.save(odd, **options))
+    assert "option column remark='string': one of the fields of the schema: id, note" in said
+    stray = shop.options("avro")
+    said = error_of(lambda: shop.pipe.read(shop.pipe.output, **stray))
+    assert "is a schema of type JSON, and not AVRO" in said
