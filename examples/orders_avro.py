@@ -1,4 +1,4 @@
-"""Orders as JSON in, as Avro out, with a schema registry: to_avro, and from_avro to look at them.
+"""Orders as JSON in, as Avro out, with a schema registry; then a look at them.
 
 python examples/orders_avro.py --bootstrap-server localhost:9092 --registry http://localhost:8081
 """
@@ -6,9 +6,6 @@ python examples/orders_avro.py --bootstrap-server localhost:9092 --registry http
 import argparse
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as sf
-
-from txnlog_spark.avro import from_avro, to_avro
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT")
@@ -21,17 +18,17 @@ args = parser.parse_args()
 
 spark = SparkSession.builder.getOrCreate()
 kafka = {"kafka.bootstrap.servers": args.bootstrap_server}
-registry = {"schema.registry.url": args.registry, "topic": args.output}
+avro = {"value.format": "avro", "schema.registry.url": args.registry}
 reader = spark.readStream.format("txnlog").options(**kafka).option("group.id", args.group)
-records = reader.option("startingOffsets", "committedOrEarliest").option("subscribe", args.input)
+reader = reader.option("startingOffsets", "committedOrEarliest").option("subscribe", args.input)
+reader = reader.option("value.format", "json").option("value.mode", "PERMISSIVE")
+reader = reader.option("value.schema", "id LONG, item STRING, count INT, cents INT")
 
-order = sf.from_json(sf.col("value").cast("string"), "id LONG, item STRING, count INT, cents INT")
-orders = records.load().select("key", order.alias("order")).where("order.id IS NOT NULL")
-value = to_avro("order", options=registry | {"auto.register.schemas": "true"})
-writer = orders.select("key", value.alias("value")).writeStream.format("txnlog").options(**kafka)
-writer = writer.option("topic", args.output).option("group.id", args.group)
-writer = writer.option("checkpointLocation", args.checkpoint).trigger(availableNow=True)
-writer.start().awaitTermination()
+orders = reader.load().where("value.id IS NOT NULL").select("key", "value")
+writer = orders.writeStream.format("txnlog").options(**kafka, **avro)
+writer = writer.option("topic", args.output).option("auto.register.schemas", "true")
+writer = writer.option("group.id", args.group).option("checkpointLocation", args.checkpoint)
+writer.trigger(availableNow=True).start().awaitTermination()
 
-written = spark.read.format("txnlog").options(**kafka).option("subscribe", args.output).load()
-written.select(from_avro("value", "", registry).alias("order")).select("order.*").show()
+written = spark.read.format("txnlog").options(**kafka, **avro).option("subscribe", args.output)
+written.load().select("value.*").show()

@@ -1,4 +1,4 @@
-"""Orders as JSON in, invoices as JSON out: from_json and to_json; other values are left out.
+"""Orders as JSON in, invoices as JSON out, and what is not an order to a topic of dead letters.
 
 python examples/orders_json.py --bootstrap-server localhost:9092 --input orders --output invoices
 """
@@ -6,12 +6,14 @@ python examples/orders_json.py --bootstrap-server localhost:9092 --input orders 
 import argparse
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as sf
+
+from txnlog_spark import dead_letters
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT")
 parser.add_argument("--input", default="orders")
 parser.add_argument("--output", default="invoices")
+parser.add_argument("--dead-letters", default="orders.dlq")
 parser.add_argument("--checkpoint", default="checkpoints/invoices")
 parser.add_argument("--group", default="invoices")
 args = parser.parse_args()
@@ -19,18 +21,22 @@ args = parser.parse_args()
 spark = SparkSession.builder.getOrCreate()
 kafka = {"kafka.bootstrap.servers": args.bootstrap_server, "group.id": args.group}
 reader = spark.readStream.format("txnlog").options(**kafka).option("subscribe", args.input)
-records = reader.option("startingOffsets", "committedOrEarliest").load()
+reader = reader.option("value.format", "json").option("value.mode", "PERMISSIVE")
+reader = reader.option("value.schema", "id LONG, item STRING, count INT, cents INT")
+reader = reader.option("includeHeaders", "true").option("startingOffsets", "committedOrEarliest")
+orders = reader.load()
 
-order = sf.from_json(sf.col("value").cast("string"), "id LONG, item STRING, count INT, cents INT")
-orders = records.select("key", order.alias("order")).where("order.id IS NOT NULL")
-total = (sf.col("order.count") * sf.col("order.cents")).alias("total")
-invoice = sf.to_json(sf.struct("order.id", "order.item", total)).alias("value")
-
+invoices = orders.where("value.id IS NOT NULL").selectExpr(
+    f"'{args.output}' AS topic",
+    "key",
+    "struct(value.id, value.item, value.count * value.cents AS total) AS value",
+)
+letters = dead_letters(orders, topic=args.dead_letters)
 query = (
-    orders.select("key", invoice)
+    invoices.unionByName(letters.drop("value"), allowMissingColumns=True)
     .writeStream.format("txnlog")
     .options(**kafka)
-    .option("topic", args.output)
+    .option("value.format", "json")
     .option("checkpointLocation", args.checkpoint)
     .trigger(availableNow=True)
     .start()

@@ -133,13 +133,16 @@ def test_the_copy_has_each_record_once_with_key_and_headers(example) -> None:
 
 
 @pytest.mark.live
-def test_each_order_has_one_invoice_and_other_values_have_none(example) -> None:
+def test_each_order_has_one_invoice_and_what_is_none_is_one_dead_letter(example) -> None:
     job = example("orders_json")
+    letters = create_topic(job.pipe.bootstrap, f"{job.pipe.output}.dlq", 1)
     job.feed(NO_ORDER, *map(order, range(10)))
-    job.run()
+    job.run(dead_letters=letters)
     job.lose_last_commit()
     job.feed(*map(order, range(10, 15)), NO_ORDER)
-    job.run()
+    job.run(dead_letters=letters)
+    dead = read_topic(job.pipe.bootstrap, letters, isolation="read_uncommitted")
+    assert [each.value.decode() for each in dead] == [NO_ORDER] * 2
     wanted = [
         {"id": n, "item": o["item"], "total": o["count"] * o["cents"]}
         for n, o in enumerate(map(order, range(15)))
