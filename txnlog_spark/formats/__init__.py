@@ -1,0 +1,1 @@
+"""Values with a format: JSON, Avro, Protobuf and text as columns."""
