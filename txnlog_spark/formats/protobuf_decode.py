@@ -12,7 +12,6 @@ is what Spark's from_protobuf means by it (ProtobufDeserializer, on Java's Dynam
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +27,7 @@ from txnlog_spark.formats.protobuf_scan import (
     Faults,
     Found,
     Layout,
+    Occurrences,
     Parts,
     Read,
     Scan,
@@ -46,9 +46,9 @@ from txnlog_spark.formats.protobuf_types import (
     tag_of,
 )
 
-Column = Callable[[Scan, Found, Found, Whole], pa.Array]
-"""Of the occurrences of a field by themselves and packed, and of the row of each message, an array
-with an element for each message."""
+Column = Callable[[Scan, Occurrences, Whole], pa.Array]
+"""Of the occurrences of a field, and of the row of each message, an array with an element for each
+message."""
 
 _SECONDS_MAX = 2**63 // 10**6 - 3
 """With as many nanoseconds as 32 bits can have, it is still 64 bits of microseconds."""
@@ -122,9 +122,10 @@ def _message(
         for field, column in zip(fields, columns, strict=True):
             tag, packed = tag_of(field), packed_tag_of(field)
             if tag in dropped:
-                column(scan.without_required(), dropped[tag], NOTHING, parts.roots)
+                column(scan.without_required(), Occurrences(dropped[tag]), parts.roots)
             packed_values = NOTHING if packed is None else found.get(packed, NOTHING)
-            arrays.append(column(scan, found.get(tag, NOTHING), packed_values, parts.roots))
+            there = Occurrences(found.get(tag, NOTHING), packed_values)
+            arrays.append(column(scan, there, parts.roots))
         if not arrays:
             return pa.Array.from_buffers(arrow, count, [None])
         return pa.StructArray.from_arrays(arrays, fields=list(arrow))
@@ -168,9 +169,7 @@ def _layout(descriptor: Descriptor, kind: str) -> Layout:
         if field.is_repeated:
             repeated.add(tags[-1])
     numbers = [field.number for field in descriptor.fields] if kind == "outer" else []
-    return Layout(
-        tuple(tags), frozenset(repeated), frozenset(also), np.array(numbers, np.int64)
-    )
+    return Layout(tuple(tags), frozenset(repeated), frozenset(also), np.array(numbers, np.int64))
 
 
 def _check_required(
@@ -182,9 +181,7 @@ def _check_required(
         scan.faults.add(roots[missing], f"the field {field.name} is required and absent")
 
 
-def _drop_replaced(
-    tags: list[int], found: dict[int, Found], count: int
-) -> dict[int, Found]:
+def _drop_replaced(tags: list[int], found: dict[int, Found], count: int) -> dict[int, Found]:
     """Leave of the members of a oneof the last one in each message; what is taken out of them."""
     last = {}
     for tag in tags:
@@ -220,16 +217,16 @@ def _column(
         of_leaf = leaf(field, kind == "outer")
         _check_leaf(field, type_, path)
 
-        def column(scan: Scan, alone: Found, packed: Found, roots: Whole) -> pa.Array:
-            owner, values = of_leaf.each(scan, alone, packed, roots)
+        def column(scan: Scan, found: Occurrences, roots: Whole) -> pa.Array:
+            owner, values = of_leaf.each(scan, found, roots)
             return _listed(owner, values, len(roots), arrow)
 
         return column
     read = _of_message(field.message_type, type_, inner, path, "inner")
 
-    def messages(scan: Scan, alone: Found, packed: Found, roots: Whole) -> pa.Array:
-        values = _each(read, scan, alone, roots)
-        return _listed(alone.owner, values, len(roots), arrow)
+    def messages(scan: Scan, found: Occurrences, roots: Whole) -> pa.Array:
+        values = _each(read, scan, found.alone, roots)
+        return _listed(found.alone.owner, values, len(roots), arrow)
 
     return messages
 
@@ -246,9 +243,7 @@ def _listed(owner: Whole, values: pa.Array, count: int, type_: pa.DataType) -> p
     return pa.ListArray.from_arrays(pa.array(offsets), values, type=type_)
 
 
-def _map(
-    field: FieldDescriptor, type_: spark.DataType, arrow: pa.DataType, path: str
-) -> Column:
+def _map(field: FieldDescriptor, type_: spark.DataType, arrow: pa.DataType, path: str) -> Column:
     """Like Spark, entries with the same key all stay."""
     if not isinstance(type_, spark.MapType):
         raise _unfit(path, "map", type_)
@@ -256,10 +251,10 @@ def _map(
     fields = [pa.field("key", arrow.key_type), pa.field("value", arrow.item_type)]
     read = _message(field.message_type, entry, pa.struct(fields), path, "entry")
 
-    def column(scan: Scan, alone: Found, packed: Found, roots: Whole) -> pa.Array:
+    def column(scan: Scan, found: Occurrences, roots: Whole) -> pa.Array:
         offsets = np.zeros(len(roots) + 1, np.int32)
-        np.cumsum(np.bincount(alone.owner, minlength=len(roots)), out=offsets[1:])
-        entries = _each(read, scan, alone, roots)
+        np.cumsum(np.bincount(found.alone.owner, minlength=len(roots)), out=offsets[1:])
+        entries = _each(read, scan, found.alone, roots)
         return pa.MapArray.from_arrays(
             pa.array(offsets), entries.field(0), entries.field(1), type=arrow
         )
@@ -273,21 +268,18 @@ def _single(
     if field.message_type is None:
         of_leaf = leaf(field, kind == "outer")
         _check_leaf(field, type_, path)
-        return lambda scan, alone, packed, roots: of_leaf.single(
-            scan, alone, roots, kind == "entry"
-        )
+        always = kind == "entry"
+        return lambda scan, found, roots: of_leaf.single(scan, found.alone, roots, always)
     read = _of_message(field.message_type, type_, arrow, path, "inner")
 
-    def column(scan: Scan, alone: Found, packed: Found, roots: Whole) -> pa.Array:
-        if kind == "entry":
-            return read(scan, Parts(alone.start, alone.end, alone.owner, roots), len(roots))
+    def column(scan: Scan, found: Occurrences, roots: Whole) -> pa.Array:
+        there = found.alone
         present = np.zeros(len(roots), bool)
-        present[alone.owner] = True
-        if present.all():
-            return read(scan, Parts(alone.start, alone.end, alone.owner, roots), len(roots))
-        owner = (np.cumsum(present) - 1)[alone.owner]
-        some = roots[present]
-        made = read(scan, Parts(alone.start, alone.end, owner, some), len(some))
+        present[there.owner] = True
+        if kind == "entry" or present.all():
+            return read(scan, Parts(there.start, there.end, there.owner, roots), len(roots))
+        owner, some = (np.cumsum(present) - 1)[there.owner], roots[present]
+        made = read(scan, Parts(there.start, there.end, owner, some), len(some))
         return spread(made, pa.array(present))
 
     return column

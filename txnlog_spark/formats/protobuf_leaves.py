@@ -14,13 +14,21 @@ import pyarrow as pa
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
 from txnlog_spark.codec import compute as pc
-from txnlog_spark.formats.protobuf_scan import Found, Scan, Whole, slices, varints
+from txnlog_spark.formats.protobuf_scan import (
+    Found,
+    Occurrences,
+    Scan,
+    Whole,
+    in_order,
+    slices,
+    varints,
+)
 from txnlog_spark.formats.protobuf_types import verifies_utf8, wire_type_of
 
 Numbers = npt.NDArray[Any]
 Flags = npt.NDArray[np.bool_]
 
-_DTYPES = {
+_DTYPES: dict[int, np.dtype[Any]] = {
     FieldDescriptor.CPPTYPE_INT32: np.dtype("<i4"),
     FieldDescriptor.CPPTYPE_UINT32: np.dtype("<i4"),
     FieldDescriptor.CPPTYPE_ENUM: np.dtype("<i4"),
@@ -41,20 +49,16 @@ class Leaf(Protocol):
 
     def single(self, scan: Scan, found: Found, roots: Whole, always: bool) -> pa.Array: ...
 
-    def each(
-        self, scan: Scan, alone: Found, packed: Found, roots: Whole
-    ) -> tuple[Whole, pa.Array]: ...
+    def each(self, scan: Scan, found: Occurrences, roots: Whole) -> tuple[Whole, pa.Array]: ...
 
 
 def leaf(field: FieldDescriptor, outer: bool) -> Leaf:
     """Of a field that is not a message; `outer` says that it is one of the outer message."""
-    if field.type == FieldDescriptor.TYPE_STRING:
-        return _Texts(field)
-    if field.type == FieldDescriptor.TYPE_BYTES:
-        return _Binaries(field)
+    if field.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES):
+        return _Bytes(field)
     if field.cpp_type == FieldDescriptor.CPPTYPE_ENUM:
-        return _Enums(field, outer)
-    return _Numbers(field)
+        return _Numbers(field, _Names(field, outer))
+    return _Numbers(field, None)
 
 
 def is_each(owner: Whole, count: int) -> bool:
@@ -66,69 +70,72 @@ def is_each(owner: Whole, count: int) -> bool:
 
 
 class _Numbers:
-    def __init__(self, field: FieldDescriptor) -> None:
-        self.field = field
+    def __init__(self, field: FieldDescriptor, names: _Names | None) -> None:
+        self.field, self.names = field, names
         self.dtype = _DTYPES[field.cpp_type]
         self.implicit = not field.has_presence and not field.is_repeated
-        self.default: Any = field.default_value if field.has_default_value else None
-        self.initial: Any = 0
+        self.has_default = field.has_default_value
 
     def single(self, scan: Scan, found: Found, roots: Whole, always: bool) -> pa.Array:
-        found, values = self.kept(scan, found, self.numbers(scan, found), roots)
+        found, values = self._kept(scan, found, roots)
         count = len(roots)
         valid: Flags | None = None
         if not is_each(found.owner, count):
             valid, dense = np.zeros(count, bool), np.zeros(count, self.dtype)
             dense[found.owner], valid[found.owner] = values, True  # the last one stays
             values = dense
-        if always or self.default is not None:
+        if always or self.has_default:
             if valid is not None:
-                values[~valid] = self.initial if self.default is None else self.default
-            return self.finish(values, None)
+                values[~valid] = self._default()
+            return self._finish(values, None)
         if self.implicit:
             # As Java compares: minus zero is not the default.
             bits = values.view(f"u{self.dtype.itemsize}") if self.dtype.kind == "f" else values
             valid = bits != 0 if valid is None else valid & (bits != 0)
-        return self.finish(values, None if valid is None or valid.all() else ~valid)
+        return self._finish(values, None if valid is None or valid.all() else ~valid)
 
-    def each(
-        self, scan: Scan, alone: Found, packed: Found, roots: Whole
-    ) -> tuple[Whole, pa.Array]:
-        if len(packed.start):
-            unpacked = self._unpack(scan, packed, roots)
-            if len(alone.start):
-                both = [
-                    np.concatenate([getattr(part, name) for part in (alone, unpacked)])
-                    for name in ("owner", "start", "end")
-                ]
-                unpacked = Found(*both).take(np.argsort(both[1], kind="stable"))
-            alone = unpacked
-        alone, values = self.kept(scan, alone, self.numbers(scan, alone), roots)
-        return alone.owner, self.finish(values, None)
+    def each(self, scan: Scan, found: Occurrences, roots: Whole) -> tuple[Whole, pa.Array]:
+        alone = found.alone
+        if len(found.packed.start):
+            unpacked = self._unpack(scan, found.packed, roots)
+            alone = in_order([alone, unpacked]) if len(alone.start) else unpacked
+        alone, values = self._kept(scan, alone, roots)
+        return alone.owner, self._finish(values, None)
 
-    def numbers(self, scan: Scan, found: Found) -> Numbers:
-        if self.dtype.kind == "f" or wire_type_of(self.field):
-            size = self.dtype.itemsize
-            places = found.start[:, None] + np.arange(size)
-            return scan.wire.data[places].reshape(-1).view(self.dtype)
-        if self.dtype.kind == "b":
-            return found.end != 0
-        if self.field.type in _ZIGZAG:
+    def _kept(self, scan: Scan, found: Found, roots: Whole) -> tuple[Found, Numbers]:
+        values = self._numbers(scan, found)
+        return (
+            (found, values) if self.names is None else self.names.kept(scan, found, values, roots)
+        )
+
+    def _finish(self, values: Numbers, null: Flags | None) -> pa.Array:
+        if self.names is None:
+            return pa.array(values, mask=null)
+        return self.names.of(values, null)
+
+    def _default(self) -> Any:
+        default = self.field.default_value
+        if self.dtype.kind != "i":
+            return default
+        bits = 8 * self.dtype.itemsize  # an unsigned default as the signed number of its bits
+        return np.array([default % 2**bits], f"u{self.dtype.itemsize}").view(self.dtype)[0]
+
+    def _numbers(self, scan: Scan, found: Found) -> Numbers:
+        made: Numbers
+        if wire_type_of(self.field):
+            places = found.start[:, None] + np.arange(self.dtype.itemsize)
+            made = scan.wire.data[places].reshape(-1).view(self.dtype)
+        elif self.dtype.kind == "b":
+            made = found.end != 0
+        elif self.field.type in _ZIGZAG:
             bits = found.end.view(np.uint64)
             if self.dtype.itemsize == 4:
                 bits = bits & np.uint64(0xFFFFFFFF)
-            whole = (bits >> np.uint64(1)).astype(np.int64) ^ -(bits & np.uint64(1)).astype(np.int64)
-            return whole.astype(self.dtype)
-        return found.end.astype(self.dtype)  # of 32 bits the lower ones
-
-    def kept(
-        self, scan: Scan, found: Found, values: Numbers, roots: Whole
-    ) -> tuple[Found, Numbers]:
-        """The occurrences that count."""
-        return found, values
-
-    def finish(self, values: Numbers, null: Flags | None) -> pa.Array:
-        return pa.array(values, mask=null)
+            sign = -(bits & np.uint64(1)).astype(np.int64)
+            made = ((bits >> np.uint64(1)).astype(np.int64) ^ sign).astype(self.dtype)
+        else:
+            made = found.end.astype(self.dtype)  # of 32 bits the lower ones
+        return made
 
     def _unpack(self, scan: Scan, packed: Found, roots: Whole) -> Found:
         """Each value of lists that are written as one."""
@@ -167,47 +174,45 @@ def _within(packed: Found, counts: Whole, width: int) -> tuple[Whole, Whole]:
     return np.repeat(packed.owner, counts), np.repeat(packed.start, counts) + number * width
 
 
-class _Enums(_Numbers):
-    """Names; a number without one has Java's name for it, or does not count in a closed enum.
-
-    In the outer message Spark refuses such a number of a closed enum.
+class _Names:
+    """Names of an enum; a number without one has Java's name for it, or does not count in a closed
+    enum. In the outer message Spark refuses such a number of a closed enum.
     """
 
     def __init__(self, field: FieldDescriptor, outer: bool) -> None:
-        super().__init__(field)
         enum: EnumDescriptor = field.enum_type
         names: dict[int, str] = {}
         for value in enum.values:
             names.setdefault(value.number, value.name)  # of several names the first
-        self.enum_name, self.closed, self.outer = enum.name, enum.is_closed, outer
-        self.numbers_known = np.array(sorted(names), np.int32)
+        self.field, self.outer, self.enum = field, outer, enum
+        self.numbers = np.array(sorted(names), np.int32)
         self.names = pa.array([names[number] for number in sorted(names)], pa.string())
-        self.initial = enum.values[0].number
 
     def kept(
         self, scan: Scan, found: Found, values: Numbers, roots: Whole
     ) -> tuple[Found, Numbers]:
-        if not self.closed:
+        """The occurrences that count."""
+        if not self.enum.is_closed:
             return found, values
-        known = np.isin(values, self.numbers_known)
+        known = np.isin(values, self.numbers)
         if known.all():
             return found, values
         if self.outer:
-            text = f"a number of {self.field.name} is not one of the enum {self.enum_name}"
+            text = f"a number of {self.field.name} is not one of the enum {self.enum.name}"
             scan.faults.add(roots[found.owner[~known]], text)
         return found.take(known), values[known]
 
-    def finish(self, values: Numbers, null: Flags | None) -> pa.Array:
-        at = np.searchsorted(self.numbers_known, values)
-        at = np.minimum(at, len(self.numbers_known) - 1)
-        unknown = self.numbers_known[at] != values
+    def of(self, values: Numbers, null: Flags | None) -> pa.Array:
+        at = np.minimum(np.searchsorted(self.numbers, values), len(self.numbers) - 1)
+        unknown = self.numbers[at] != values
         names = self.names
         if null is not None:
             unknown &= ~null
         if unknown.any():
             extra, which = np.unique(values[unknown], return_inverse=True)
-            prefix = f"UNKNOWN_ENUM_VALUE_{self.enum_name}_"
-            names = pa.concat_arrays([names, pa.array([f"{prefix}{n}" for n in extra.tolist()])])
+            prefix = f"UNKNOWN_ENUM_VALUE_{self.enum.name}_"
+            made = pa.array([f"{prefix}{number}" for number in extra.tolist()], pa.string())
+            names = pa.concat_arrays([names, made])
             at[unknown] = len(self.names) + which
         return names.take(pa.array(at, mask=null))
 
@@ -215,11 +220,12 @@ class _Enums(_Numbers):
 # Text and bytes -------------------------------------------------------------------------------
 
 
-class _Binaries:
+class _Bytes:
     def __init__(self, field: FieldDescriptor) -> None:
         self.field = field
+        self.is_text = field.type == FieldDescriptor.TYPE_STRING
+        self.verifies = self.is_text and verifies_utf8(field)
         self.implicit = not field.has_presence and not field.is_repeated
-        self.default: Any = field.default_value if field.has_default_value else None
 
     def single(self, scan: Scan, found: Found, roots: Whole, always: bool) -> pa.Array:
         count = len(roots)
@@ -227,35 +233,24 @@ class _Binaries:
         place[found.owner] = np.arange(len(found.owner))  # the last one stays
         absent = place < 0
         if count - int(np.count_nonzero(absent)) < len(found.owner):
-            self.each(scan, found, found.take(slice(0, 0)), roots)  # what is replaced is checked too
+            self.each(scan, Occurrences(found), roots)  # those that do not stay are checked too
         if self.implicit and not always and len(found.start):
             absent |= (found.end == found.start)[place]
         null = absent if absent.any() else None
-        made = self.finish(scan, slices(scan.wire, found, pa.array(2 * place, mask=null)), roots)
-        default = self.default if self.default is not None else "" if always else None
-        if default is None or null is None:
+        made = self._finish(scan, slices(scan.wire, found, pa.array(2 * place, mask=null)), roots)
+        if null is None or not (always or self.field.has_default_value):
             return made
-        if isinstance(default, str) and pa.types.is_binary(made.type):
-            default = default.encode()
-        return made.fill_null(pa.scalar(default, made.type))
+        return made.fill_null(pa.scalar(self.field.default_value, made.type))
 
-    def each(
-        self, scan: Scan, alone: Found, packed: Found, roots: Whole
-    ) -> tuple[Whole, pa.Array]:
+    def each(self, scan: Scan, found: Occurrences, roots: Whole) -> tuple[Whole, pa.Array]:
+        alone = found.alone
         places = pa.array(2 * np.arange(len(alone.start)))
-        return alone.owner, self.finish(scan, slices(scan.wire, alone, places), roots[alone.owner])
+        return alone.owner, self._finish(scan, slices(scan.wire, alone, places), roots[alone.owner])
 
-    def finish(self, scan: Scan, made: pa.Array, rows: Whole) -> pa.Array:
+    def _finish(self, scan: Scan, made: pa.Array, rows: Whole) -> pa.Array:
         """The values of these bytes, of these rows."""
-        return made
-
-
-class _Texts(_Binaries):
-    def __init__(self, field: FieldDescriptor) -> None:
-        super().__init__(field)
-        self.verifies = verifies_utf8(field)
-
-    def finish(self, scan: Scan, made: pa.Array, rows: Whole) -> pa.Array:
+        if not self.is_text:
+            return made
         wrong = _not_utf8(made)
         if not wrong:
             return made.view(pa.string())

@@ -43,6 +43,9 @@ _DEPTH_MAX = 100
 _FEW = 8
 """So few messages are read one by one, when others are done."""
 
+_NO_TAG = np.uint8(1)
+"""For 0, which is no tag either: here 0 is the end of a message."""
+
 _TRUNCATED = "it ends within a field"
 
 
@@ -119,6 +122,14 @@ NOTHING = Found(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int
 
 
 @dataclass(frozen=True, slots=True)
+class Occurrences:
+    """Those of a field: values by themselves, and several packed into one."""
+
+    alone: Found
+    packed: Found = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """Tags of a message's fields, in the order in which they are looked for.
 
@@ -191,7 +202,7 @@ class _Cursors:
         end = self.end[chosen]
         byte = self.data[to]
         if (byte < 0x80).all():
-            self._set(chosen, to + 1, np.where(to < end, byte, 0))
+            self._set(chosen, to + 1, np.where(to < end, np.maximum(byte, _NO_TAG), 0))
             return
         value, after, long = varints(self.data, to, _TAG_BYTES_MAX)
         inside = to < end
@@ -200,7 +211,7 @@ class _Cursors:
             wrong |= inside & long
         if wrong.any():
             self.faults.add(self.rows(chosen)[wrong], "a tag is truncated or is over 32 bits")
-        self._set(chosen, after, np.where(inside & ~wrong, value, 0))
+        self._set(chosen, after, np.where(inside & ~wrong, np.maximum(value, _NO_TAG), 0))
 
     def _set(self, chosen: Any, body: Whole, tag: npt.NDArray[Any]) -> None:
         """Of all, with new arrays: what was read before may be a view of the old ones."""
@@ -268,7 +279,7 @@ def locate(scan: Scan, parts: Parts, layout: Layout) -> dict[int, Found]:
             for at in range(left.size):
                 _rest(cursors, at, layout, found)
             break
-    return {tag: _in_order(lists) for tag, lists in found.items()}
+    return {tag: in_order(lists) for tag, lists in found.items()}
 
 
 def _pass(cursors: _Cursors, layout: Layout, found: dict[int, list[Found]]) -> None:
@@ -323,12 +334,12 @@ def _others(cursors: _Cursors, layout: Layout, found: dict[int, list[Found]]) ->
             cursors.read(wire_type, chosen)
 
 
-def _in_order(lists: list[Found]) -> Found:
+def in_order(lists: list[Found]) -> Found:
+    """All occurrences in the order of their positions."""
     if len(lists) == 1:
         return lists[0]
-    owner, start, end = (
-        np.concatenate([getattr(each, name) for each in lists]) for name in ("owner", "start", "end")
-    )
+    names = ("owner", "start", "end")
+    owner, start, end = (np.concatenate([getattr(each, name) for each in lists]) for name in names)
     return Found(owner, start, end).take(np.argsort(start, kind="stable"))
 
 
