@@ -6,9 +6,10 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
 from google.protobuf import descriptor_pb2, message_factory, unknown_fields
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto
@@ -21,7 +22,6 @@ SCALARS = (
     "uint32", "sfixed32", "sfixed64", "sint32", "sint64",
 )  # fmt: skip
 TIMESTAMP, DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class FileOfMessages:
@@ -232,7 +232,7 @@ def _has_bad_text(message: Message, field: FieldDescriptor) -> bool:
 
 
 def row_of(message: Message, names: list[str] | None = None) -> dict[str, Any]:
-    """What the message is in Spark, in Arrow's Python values; a map is a dict."""
+    """What the message is in Spark; a map is a dict, and a time its microseconds."""
     fields = message.DESCRIPTOR.fields
     return {
         field.name: _value_of(message, field)
@@ -244,9 +244,7 @@ def row_of(message: Message, names: list[str] | None = None) -> dict[str, Any]:
 def _value_of(message: Message, field: FieldDescriptor) -> Any:
     if is_map(field):
         value = field.message_type.fields_by_name["value"]
-        return {
-            key: _plain(each, value) for key, each in getattr(message, field.name).items()
-        }
+        return {key: _plain(each, value) for key, each in getattr(message, field.name).items()}
     if field.is_repeated:
         return [_plain(each, field) for each in getattr(message, field.name)]
     made = _plain(getattr(message, field.name), field)
@@ -259,7 +257,7 @@ def _value_of(message: Message, field: FieldDescriptor) -> Any:
 
 def _plain(value: Any, field: FieldDescriptor) -> Any:
     if field.message_type is not None:
-        return _time(value) if of_seconds(field.message_type) else row_of(value)
+        return _micros(value) if of_seconds(field.message_type) else row_of(value)
     if field.enum_type is not None:
         named = field.enum_type.values_by_number.get(value)
         return named.name if named else f"UNKNOWN_ENUM_VALUE_{field.enum_type.name}_{value}"
@@ -272,25 +270,60 @@ def _plain(value: Any, field: FieldDescriptor) -> Any:
     return value
 
 
-def _time(value: Any) -> Any:
-    micros = value.seconds * 10**6 + (abs(value.nanos) // 1000) * (1 if value.nanos > 0 else -1)
-    delta = timedelta(microseconds=micros)
-    return delta if value.DESCRIPTOR.name == "Duration" else EPOCH + delta
+def _micros(value: Any) -> int:
+    sign = 1 if value.nanos > 0 else -1
+    return value.seconds * 10**6 + sign * (abs(value.nanos) // 1000)
 
 
-def plain_maps(value: Any, type_: Any) -> Any:
-    """Arrow's Python values of this Arrow type with maps as dicts: the last entry counts."""
-    import pyarrow as pa
-
-    if value is None:
-        return None
-    if pa.types.is_map(type_):
-        return {key: plain_maps(each, type_.item_type) for key, each in value}
-    if pa.types.is_list(type_):
-        return [plain_maps(each, type_.value_type) for each in value]
+def python_values(array: pa.Array) -> list[Any]:
+    """As `row_of` has them: a map is a dict, whose last entry counts, and a time microseconds."""
+    type_, valid = array.type, array.is_valid().to_pylist()
     if pa.types.is_struct(type_):
-        return {field.name: plain_maps(value[field.name], field.type) for field in type_}
-    return value
+        columns = {field.name: python_values(array.field(field.name)) for field in type_}
+        made = [{name: each[row] for name, each in columns.items()} for row in range(len(array))]
+    elif pa.types.is_map(type_):
+        keys, items, at = array.keys, python_values(array.items), array.offsets.to_pylist()
+        pairs = list(zip(python_values(keys), items, strict=True))
+        made = [dict(pairs[begin:end]) for begin, end in pairwise(at)]
+    elif pa.types.is_list(type_):
+        values, at = python_values(array.values), array.offsets.to_pylist()
+        made = [values[begin:end] for begin, end in pairwise(at)]
+    else:
+        temporal = pa.types.is_temporal(type_)
+        return (array.view(pa.int64()) if temporal else array).to_pylist()
+    return [each if there else None for each, there in zip(made, valid, strict=True)]
+
+
+def same(ours: Any, theirs: Any) -> bool:
+    """Equal, where a float that is not a number equals itself and minus zero is not zero."""
+    return repr(ours) == repr(theirs)
+
+
+def shuffled(messages: list[Message], chosen: random.Random) -> bytes:
+    """All fields of the messages, each element of a list by itself, in any order, and fields that
+    are unknown between them: what Protobuf takes for the messages merged."""
+    parts = [
+        b"\xc2\x80\x7d\x02ab",
+        b"\xd3\x80\x7d\x08\x01\x13\x14\xd4\x80\x7d",
+        b"\xcd\x80\x7dabcd",
+    ]
+    for message in messages:
+        for field, value in message.ListFields():
+            for number in range(len(value) if field.is_repeated and not is_map(field) else 1):
+                alone = type(message)()
+                target = getattr(alone, field.name)
+                if is_map(field):
+                    target.MergeFrom(value)
+                elif field.is_repeated:
+                    target.extend([value[number]])
+                elif field.message_type is not None:
+                    target.CopyFrom(value)
+                    target.SetInParent()
+                else:
+                    setattr(alone, field.name, value)
+                parts.append(alone.SerializePartialToString())
+    chosen.shuffle(parts)
+    return b"".join(parts)
 
 
 def varint(value: int) -> bytes:
