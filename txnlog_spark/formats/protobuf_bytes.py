@@ -49,7 +49,9 @@ def tagged_fixed(tag: bytes, values: npt.NDArray[Any], present: Flags | None) ->
     rows, kept = len(values), values if present is None else values[present]
     matrix = np.empty((len(kept), len(tag) + values.itemsize), np.uint8)
     matrix[:, : len(tag)] = np.frombuffer(tag, np.uint8)
-    matrix[:, len(tag) :] = np.ascontiguousarray(kept).view(np.uint8).reshape(len(kept), -1)
+    matrix[:, len(tag) :] = (
+        np.ascontiguousarray(kept).view(np.uint8).reshape(len(kept), values.itemsize)
+    )
     sizes = np.full(len(kept), matrix.shape[1], np.int64)
     return stretches(matrix.reshape(-1), _spread_sizes(sizes, present, rows))
 

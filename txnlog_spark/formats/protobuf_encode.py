@@ -203,8 +203,9 @@ def _message_encoder(descriptor: Descriptor, type_: spark.DataType, path: str) -
         return _time(descriptor, type_, path)
     wrapped = _WRAPPERS.get(descriptor.full_name)
     if wrapped is not None and isinstance(type_, wrapped):
-        leaf = _leaf(descriptor.fields[0], type_, path)
-        return lambda array: join(leaf(array), len(array))
+        [field] = descriptor.fields
+        leaf, tag = Leaf(field, type_, path, wrapper=True), tag_bytes(tag_of(field))
+        return lambda array: join(leaf.single(tag, array, False), len(array))
     return _struct(descriptor, type_, path)
 
 

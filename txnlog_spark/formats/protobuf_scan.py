@@ -275,7 +275,8 @@ def locate(scan: Scan, parts: Parts, layout: Layout) -> dict[int, Found]:
         if not left.size:
             break
         cursors = cursors.pick(left)
-        if left.size <= _FEW:
+        # A pass looks for each tag, which for so few costs more than a step in Python for each.
+        if left.size <= max(_FEW, len(layout.tags)):
             for at in range(left.size):
                 _rest(cursors, at, layout, found)
             break

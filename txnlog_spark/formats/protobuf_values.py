@@ -63,12 +63,16 @@ def unfit(path: str, type_: spark.DataType, what: str) -> ProtobufSchemaError:
 
 
 class Leaf:
-    """Writes arrays of a Spark type as the values of a field."""
+    """Writes arrays of a Spark type as the values of a field; `wrapper`: it is that of one."""
 
-    def __init__(self, field: FieldDescriptor, type_: spark.DataType, path: str) -> None:
+    def __init__(
+        self, field: FieldDescriptor, type_: spark.DataType, path: str, wrapper: bool = False
+    ) -> None:
         if not _fits(field, type_):
             raise unfit(path, type_, TYPE_NAMES[field.type])
         self.field, self.path = field, path
+        # Spark hands over an array of bytes, which Java never takes for the default.
+        self._drops_empty = wrapper or field.type == FieldDescriptor.TYPE_STRING
         self.is_bytes = wire_type_of(field) == LENGTH
         self.fixed = _FIXED.get(field.type)
         self._numbers = _numbers(field, type_, path)
@@ -96,9 +100,7 @@ class Leaf:
             default = self.field.default_value if defaults else b""
             default = default.encode() if isinstance(default, str) else default
             values, present = values.fill_null(default), None if defaults else present
-        is_text = self.field.type == FieldDescriptor.TYPE_STRING
-        # Spark hands over an array of bytes, which Java never takes for the default.
-        if is_text and not self.field.has_presence and not defaults:
+        if self._drops_empty and not self.field.has_presence and not defaults:
             some = pc.binary_length(values).to_numpy(zero_copy_only=False) > 0
             present = some if present is None else present & some
         return sized(tag, values, present)

@@ -244,7 +244,8 @@ def row_of(message: Message, names: list[str] | None = None) -> dict[str, Any]:
 def _value_of(message: Message, field: FieldDescriptor) -> Any:
     if is_map(field):
         value = field.message_type.fields_by_name["value"]
-        return {key: _plain(each, value) for key, each in getattr(message, field.name).items()}
+        pairs = getattr(message, field.name).items()
+        return _by_key({key: _plain(each, value) for key, each in pairs})
     if field.is_repeated:
         return [_plain(each, field) for each in getattr(message, field.name)]
     made = _plain(getattr(message, field.name), field)
@@ -284,7 +285,7 @@ def python_values(array: pa.Array) -> list[Any]:
     elif pa.types.is_map(type_):
         keys, items, at = array.keys, python_values(array.items), array.offsets.to_pylist()
         pairs = list(zip(python_values(keys), items, strict=True))
-        made = [dict(pairs[begin:end]) for begin, end in pairwise(at)]
+        made = [_by_key(dict(pairs[begin:end])) for begin, end in pairwise(at)]
     elif pa.types.is_list(type_):
         values, at = python_values(array.values), array.offsets.to_pylist()
         made = [values[begin:end] for begin, end in pairwise(at)]
@@ -292,6 +293,10 @@ def python_values(array: pa.Array) -> list[Any]:
         temporal = pa.types.is_temporal(type_)
         return (array.view(pa.int64()) if temporal else array).to_pylist()
     return [each if there else None for each, there in zip(made, valid, strict=True)]
+
+
+def _by_key(entries: dict[Any, Any]) -> dict[Any, Any]:
+    return dict(sorted(entries.items(), key=lambda entry: entry[0]))
 
 
 def same(ours: Any, theirs: Any) -> bool:

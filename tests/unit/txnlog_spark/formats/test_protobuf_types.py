@@ -32,7 +32,8 @@ def test_enums_times_wrappers_maps_and_messages():
     expected = {
         "status": "string", "l_status": "array<string>", "line": line, "lines": f"array<{line}>",
         "at": "timestamp", "took": "interval day to second", "l_at": "array<timestamp>",
-        "m_int": "map<string,int>", "m_line": f"map<bigint,{line}>", "m_at": "map<string,timestamp>",
+        "m_int": "map<string,int>", "m_line": f"map<bigint,{line}>",
+        "m_at": "map<string,timestamp>",
         "c_int": "int", "c_line": line, "w_text": "struct<value:string>",
         "w_bool": "struct<value:boolean>",
     }  # fmt: skip
