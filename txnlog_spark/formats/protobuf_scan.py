@@ -46,6 +46,9 @@ _FEW = 8
 _NO_TAG = np.uint8(1)
 """For 0, which is no tag either: here 0 is the end of a message."""
 
+_NOT_A_TAG = "a tag is not one of a field"
+_OTHER_TYPE = "a field has another type than in the descriptor"
+_OVER_32_BITS = "a tag is truncated or is over 32 bits"
 _TRUNCATED = "it ends within a field"
 
 
@@ -210,7 +213,7 @@ class _Cursors:
         if long is not None:
             wrong |= inside & long
         if wrong.any():
-            self.faults.add(self.rows(chosen)[wrong], "a tag is truncated or is over 32 bits")
+            self.faults.add(self.rows(chosen)[wrong], _OVER_32_BITS)
         self._set(chosen, after, np.where(inside & ~wrong, np.maximum(value, _NO_TAG), 0))
 
     def _set(self, chosen: Any, body: Whole, tag: npt.NDArray[Any]) -> None:
@@ -320,12 +323,11 @@ def _others(cursors: _Cursors, layout: Layout, found: dict[int, list[Found]]) ->
     tags = cursors.tag[unknown]
     wrong = (tags < 8) | ((tags & 7) == END_GROUP) | ((tags & 7) > FIXED32)
     if wrong.any():
-        cursors.faults.add(cursors.rows(unknown[wrong]), "a tag is not one of a field")
+        cursors.faults.add(cursors.rows(unknown[wrong]), _NOT_A_TAG)
         cursors.tag[unknown[wrong]] = 0
     refused = np.isin(tags >> 3, layout.refused) & ~wrong
     if refused.any():
-        text = "a field has another type than in the descriptor"
-        cursors.faults.add(cursors.rows(unknown[refused]), text)
+        cursors.faults.add(cursors.rows(unknown[refused]), _OTHER_TYPE)
         cursors.tag[unknown[refused]] = 0
     for wire_type in (VARINT, FIXED64, LENGTH, FIXED32, GROUP):
         chosen = unknown[((tags & 7) == wire_type) & ~wrong & ~refused]
@@ -359,7 +361,7 @@ def _rest(cursors: _Cursors, at: int, layout: Layout, found: dict[int, list[Foun
     try:
         while True:
             if tag not in known and tag >> 3 in refused:
-                raise _Malformed("a field has another type than in the descriptor")
+                raise _Malformed(_OTHER_TYPE)
             start, last, after = _value(data, body, end, tag, 0)
             if tag in known:
                 begins, ends = starts.setdefault(tag, ([], []))
@@ -392,8 +394,8 @@ def _number(data: npt.NDArray[np.uint8], at: int, end: int, bytes_max: int) -> t
 
 def _tag(data: npt.NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
     tag, body = _number(data, at, end, _TAG_BYTES_MAX)
-    if tag < 8 or tag > _TAG_MAX:
-        raise _Malformed("a tag is not one of a field")
+    if tag > _TAG_MAX:
+        raise _Malformed(_OVER_32_BITS)
     return tag, body
 
 
@@ -402,6 +404,8 @@ def _value(
 ) -> tuple[int, int, int]:
     """Start and end of the value behind a tag as Found has them, and where to read on."""
     wire_type = tag & 7
+    if tag < 8:
+        raise _Malformed(_NOT_A_TAG)
     if wire_type == VARINT:
         value, after = _number(data, body, end, _VARINT_BYTES_MAX)
         return body, value & (2**64 - 1), after
@@ -414,7 +418,7 @@ def _value(
     elif wire_type in (FIXED32, FIXED64):
         after = body + (8 if wire_type == FIXED64 else 4)
     else:
-        raise _Malformed("a tag is not one of a field")
+        raise _Malformed(_NOT_A_TAG)
     if after > end:
         raise _Malformed(_TRUNCATED)
     return body, after, after

@@ -206,7 +206,8 @@ def random_value(field: FieldDescriptor, chosen: random.Random, depth: int) -> A
 
 
 def parsed(descriptor: Descriptor, value: bytes) -> Message | None:
-    """The message, None where Protobuf's runtime refuses it or, of the outer fields, Spark."""
+    """The message, None where Protobuf's runtime refuses it, or Spark: of the outer message a field
+    of another wire type, and a time beyond 64 bits."""
     try:
         made = message_factory.GetMessageClass(descriptor).FromString(value)
     except DecodeError:
@@ -215,9 +216,27 @@ def parsed(descriptor: Descriptor, value: bytes) -> Message | None:
         return None
     if any(is_map(field) and _has_bad_text(made, field) for field in descriptor.fields):
         return None
+    if not _times_fit(made):
+        return None
     known = {field.number for field in descriptor.fields}
     unknown = {each.field_number for each in unknown_fields.UnknownFieldSet(made)}
     return None if known & unknown else made
+
+
+def _times_fit(message: Message) -> bool:
+    """Whether each time in the message, that is not unknown, has microseconds of 64 bits."""
+    if of_seconds(message.DESCRIPTOR):
+        return abs(message.seconds) <= 2**63 // 10**6 - 3
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        of_map = is_map(field)
+        if of_map and field.message_type.fields_by_name["value"].message_type is None:
+            continue
+        inner = value.values() if of_map else value if field.is_repeated else [value]
+        if not all(_times_fit(each) for each in inner):
+            return False
+    return True
 
 
 def _has_bad_text(message: Message, field: FieldDescriptor) -> bool:

@@ -276,6 +276,7 @@ def test_what_is_unknown_is_skipped():
         (b"\x12\1\xff\x12\1a", "bytes of s are not UTF-8"),
         (b"\x12\3\xed\xa0\x80", "bytes of s are not UTF-8"),
         (b"\0", "not one of a field"),
+        (b"\xb2\0\0" + bytes(9), "not one of a field"),
         (b"\7", "not one of a field"),
         (b"\x0e", "not one of a field"),
         (b"\x0c", "not one of a field"),
