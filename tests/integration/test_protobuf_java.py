@@ -1,0 +1,70 @@
+"""Protobuf columns against protobuf-java, used as Spark's from_protobuf and to_protobuf use it:
+the same values, the same refusals, the same bytes."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from support.harness.availability import available
+from support.spark.protobuf_cases import (
+    FileOfMessages,
+    damaged,
+    modern,
+    old,
+    random_message,
+    shuffled,
+)
+from support.spark.protobuf_java import ask_java, protobuf_java_jar, text_of
+
+from txnlog_spark.formats.protobuf_decode import protobuf_decoder
+from txnlog_spark.formats.protobuf_encode import protobuf_encoder
+from txnlog_spark.formats.protobuf_types import protobuf_type
+
+ROWS = 2000
+files = pytest.mark.parametrize("file", [modern(), old()], ids=["modern", "old"])
+
+
+@pytest.fixture(scope="module")
+def jar() -> Path:
+    return available(protobuf_java_jar)
+
+
+def messages(file: FileOfMessages, seed: int, rows: int = ROWS) -> list[bytes]:
+    chosen = random.Random(seed)
+    descriptor = file.descriptor("All")
+    made = [random_message(descriptor, chosen).SerializeToString() for _ in range(rows // 2)]
+    for _ in range(rows // 2):
+        both = [random_message(descriptor, chosen) for _ in range(chosen.choice((1, 2, 3)))]
+        made.append(shuffled(both, chosen))
+    return made
+
+
+@files
+def test_each_value_is_read_and_written_byte_for_byte_as_in_java(jar, file):
+    descriptor, values = file.descriptor("All"), messages(file, 1)
+    made = protobuf_decoder(descriptor)(pa.array(values, pa.binary())).values
+    written = protobuf_encoder(descriptor, protobuf_type(descriptor))(made).to_pylist()
+    theirs = ask_java(jar, file.descriptor_set(), "All", values)
+    for ours, bytes_, answer in zip(made, written, theirs, strict=True):
+        assert text_of(ours) == answer.text
+        assert bytes_ == answer.written
+
+
+@files
+def test_damage_is_refused_where_java_refuses_it(jar, file):
+    """Where the two runtimes differ, of overlong numbers alone, ours does what Python's does."""
+    descriptor, values = file.descriptor("All"), list(damaged(messages(file, 3), random.Random(2)))
+    made = protobuf_decoder(descriptor)(pa.array(values, pa.binary()))
+    theirs = ask_java(jar, file.descriptor_set(), "All", values)
+    rows, refused, different = python_values(made.values), 0, 0
+    for value, ours, row, answer in zip(values, made.values, rows, theirs, strict=True):
+        refused += answer is None
+        if (row is None) != (answer is None) or (answer and text_of(ours) != answer.text):
+            different += 1
+            message = parsed(descriptor, value)
+            assert same(row, None if message is None else row_of(message))
+    assert refused > ROWS / 10
+    assert different < 5
