@@ -14,7 +14,11 @@ from support.spark.protobuf_cases import (
     damaged,
     modern,
     old,
+    parsed,
+    python_values,
     random_message,
+    row_of,
+    same,
     shuffled,
 )
 from support.spark.protobuf_java import ask_java, protobuf_java_jar, text_of
@@ -23,7 +27,9 @@ from txnlog_spark.formats.protobuf_decode import protobuf_decoder
 from txnlog_spark.formats.protobuf_encode import protobuf_encoder
 from txnlog_spark.formats.protobuf_types import protobuf_type
 
-ROWS = 2000
+pytestmark = pytest.mark.slow
+
+ROWS = 1000
 files = pytest.mark.parametrize("file", [modern(), old()], ids=["modern", "old"])
 
 
