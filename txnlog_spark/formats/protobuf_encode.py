@@ -35,7 +35,7 @@ from txnlog_spark.formats.protobuf_types import (
     tag_of,
     wire_type_of,
 )
-from txnlog_spark.formats.protobuf_values import Leaf, below, place, unfit
+from txnlog_spark.formats.protobuf_values import FieldWriter, below, place, unfit
 
 Encode = Callable[[pa.Array], pa.Array]
 """Of an array without null, a binary array."""
@@ -169,7 +169,7 @@ def _absent(field: FieldDescriptor, path: str) -> Parts:
 
 
 def _leaf(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts:
-    leaf, tag = Leaf(field, type_, path), tag_bytes(tag_of(field))
+    leaf, tag = FieldWriter(field, type_, path), tag_bytes(tag_of(field))
     return lambda array: leaf.single(tag, array, field.is_required)
 
 
@@ -204,7 +204,7 @@ def _message_encoder(descriptor: Descriptor, type_: spark.DataType, path: str) -
     wrapped = _WRAPPERS.get(descriptor.full_name)
     if wrapped is not None and isinstance(type_, wrapped):
         [field] = descriptor.fields
-        leaf, tag = Leaf(field, type_, path, wrapper=True), tag_bytes(tag_of(field))
+        leaf, tag = FieldWriter(field, type_, path, wrapper=True), tag_bytes(tag_of(field))
         return lambda array: join(leaf.single(tag, array, False), len(array))
     return _struct(descriptor, type_, path)
 
@@ -252,7 +252,7 @@ def _repeated(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts
     if field.message_type is not None:
         every = _messages(field, type_.elementType, inner)
     else:
-        leaf = Leaf(field, type_.elementType, inner)
+        leaf = FieldWriter(field, type_.elementType, inner)
         tag = b"" if packs else tag_bytes(tag_of(field))
         every = lambda array: leaf.every(tag, array)  # noqa: E731
     packed_tag = tag_bytes(field.number << 3 | LENGTH)
@@ -273,7 +273,7 @@ def _map(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts:
     if not isinstance(type_, spark.MapType):
         raise unfit(path, type_, "map")
     key_field, value_field = field.message_type.fields
-    key = Leaf(key_field, type_.keyType, below(path, "key"))
+    key = FieldWriter(key_field, type_.keyType, below(path, "key"))
     key_tag, tag = tag_bytes(tag_of(key_field)), tag_bytes(tag_of(field))
     values_of = _map_values(value_field, type_.valueType, below(path, "value"))
 
@@ -288,7 +288,7 @@ def _map(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts:
 
 def _map_values(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts:
     if field.message_type is None:
-        leaf, tag = Leaf(field, type_, path), tag_bytes(tag_of(field))
+        leaf, tag = FieldWriter(field, type_, path), tag_bytes(tag_of(field))
         return lambda array: leaf.single(tag, array, defaults=True)
     every = _messages(field, type_, path)
 

@@ -41,7 +41,7 @@ _DTYPES: dict[int, np.dtype[Any]] = {
 _ZIGZAG = (FieldDescriptor.TYPE_SINT32, FieldDescriptor.TYPE_SINT64)
 
 
-class Leaf(Protocol):
+class FieldReader(Protocol):
     """How the occurrences of a field become values.
 
     roots: the row of each message. always: an absent field has its default, as in a map's entry.
@@ -52,7 +52,7 @@ class Leaf(Protocol):
     def each(self, scan: Scan, found: Occurrences, roots: Whole) -> tuple[Whole, pa.Array]: ...
 
 
-def leaf(field: FieldDescriptor, outer: bool) -> Leaf:
+def leaf(field: FieldDescriptor, outer: bool) -> FieldReader:
     """Of a field that is not a message; `outer` says that it is one of the outer message."""
     if field.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES):
         return _Bytes(field)

@@ -60,12 +60,14 @@ class Faults:
         self._texts: list[tuple[Whole, str]] = []
 
     def add(self, rows: Whole, text: str) -> None:
+        """Report the text about these rows."""
         new = np.unique(rows[~self.bad[rows]])
         if new.size:
             self._texts.append((new, text))
             self.bad[new] = True
 
     def texts(self) -> dict[int, str]:
+        """What is wrong, by row."""
         return {row: text for rows, text in self._texts for row in rows.tolist()}
 
 
@@ -92,6 +94,7 @@ class Scan:
     requires: bool = True
 
     def without_required(self) -> Scan:
+        """The same for messages that are only looked at, and do not stay."""
         return replace(self, requires=False)
 
 
@@ -118,6 +121,7 @@ class Found:
     end: Whole
 
     def take(self, chosen: Any) -> Found:
+        """These of the occurrences, by index or flag."""
         return Found(self.owner[chosen], self.start[chosen], self.end[chosen])
 
 

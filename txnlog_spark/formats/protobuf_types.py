@@ -201,6 +201,7 @@ def leaf_type(field: FieldDescriptor) -> spark.DataType:
 
 
 def is_map(field: FieldDescriptor) -> bool:
+    """Whether it is a map, which is a repeated message of key and value."""
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 

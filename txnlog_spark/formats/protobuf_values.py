@@ -49,20 +49,23 @@ _LOWER_32 = np.uint64(0xFFFFFFFF)
 
 
 def place(path: str) -> str:
+    """What errors call the column of this path, "" the whole value."""
     return f"the column {path}" if path else "the value"
 
 
 def below(path: str, name: str) -> str:
+    """The path of what has this name in the column of that path."""
     return f"{path}.{name}" if path else name
 
 
 def unfit(path: str, type_: spark.DataType, what: str) -> ProtobufSchemaError:
+    """The error about a column whose type the field does not have."""
     return ProtobufSchemaError(
         f"{place(path)} of type {type_.simpleString()} cannot be written as Protobuf {what}"
     )
 
 
-class Leaf:
+class FieldWriter:
     """Writes arrays of a Spark type as the values of a field; `wrapper`: it is that of one."""
 
     def __init__(
