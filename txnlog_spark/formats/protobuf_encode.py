@@ -63,13 +63,7 @@ def protobuf_encoder(descriptor: Descriptor, type_: spark.DataType) -> Encode:
     Fields are found by name, in any case. ProtobufSchemaError where a column has no field or
     another type, or a required field has no column; UnencodableMessage, later, for a value.
     """
-    arrow = to_arrow_type(type_, timezone="UTC")
-    encode = _struct(descriptor, type_, "")
-
-    def encode_cast(array: pa.Array) -> pa.Array:
-        return encode(array if array.type == arrow else array.cast(arrow))
-
-    return encode_cast
+    return _struct(descriptor, type_, "")
 
 
 # Messages -------------------------------------------------------------------------------------
@@ -218,12 +212,17 @@ def _time(descriptor: Descriptor, type_: spark.DataType, path: str) -> Encode:
     nanos = _leaf(nanos_field, spark.IntegerType(), path)
 
     def encode(array: pa.Array) -> pa.Array:
-        millis = array.view(pa.int64()).to_numpy() // 1000
+        micros = array.cast(_in_micros(array.type)).view(pa.int64()).to_numpy()
+        millis = micros // 1000
         whole = np.sign(millis) * (np.abs(millis) // 1000)
         rest = ((millis - whole * 1000) * 1_000_000).astype(np.int32)
         return join([*seconds(pa.array(whole)), *nanos(pa.array(rest))], len(array))
 
     return encode
+
+
+def _in_micros(type_: pa.DataType) -> pa.DataType:
+    return pa.timestamp("us", type_.tz) if pa.types.is_timestamp(type_) else pa.duration("us")
 
 
 # Lists and maps -------------------------------------------------------------------------------

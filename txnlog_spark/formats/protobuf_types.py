@@ -221,7 +221,11 @@ def verifies_utf8(field: FieldDescriptor) -> bool:
         return True
     if file.syntax != "editions":
         return False
-    for options in (field.GetOptions(), field.file.GetOptions()):
+    # The options of a descriptor itself lack the features.
+    message = descriptor_pb2.DescriptorProto()
+    field.containing_type.CopyToProto(message)
+    of_field = next(each.options for each in message.field if each.number == field.number)
+    for options in (of_field, file.options):
         if options.features.HasField("utf8_validation"):
             return bool(options.features.utf8_validation == descriptor_pb2.FeatureSet.VERIFY)
     return True

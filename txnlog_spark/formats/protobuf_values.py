@@ -175,7 +175,7 @@ def _enum(
     known = names if by_name else pa.array(numbers)
 
     def numbers_of(array: pa.Array) -> npt.NDArray[Any]:
-        at = pc.index_in(array, value_set=known)
+        at = pc.index_in(array.cast(known.type), value_set=known)
         if at.null_count:
             unknown = array.filter(at.is_null())[0].as_py()
             raise UnencodableMessage(

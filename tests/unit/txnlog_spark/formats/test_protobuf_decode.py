@@ -10,12 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from google.protobuf import descriptor_pb2
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
 from support.spark.protobuf_cases import FileOfMessages, modern, old, python_values, varint
 
 from txnlog_spark.formats.errors import ProtobufSchemaError
 from txnlog_spark.formats.protobuf_decode import protobuf_decoder
+from txnlog_spark.formats.protobuf_encode import protobuf_encoder
 from txnlog_spark.formats.protobuf_types import protobuf_type
 
 
@@ -254,6 +256,41 @@ def test_what_is_unknown_is_skipped():
     decoded = small("proto3", "int32 a = 1")
     unknown = b"\x10\1\x19" + bytes(8) + b"\x22\2ab\x2d\0\0\0\0\x33\x08\1\x34"
     assert column(decoded, unknown + b"\x08\5", b"\x08\5" + unknown, unknown) == [5, 5, None]
+
+
+def test_an_edition_has_what_its_features_say():
+    file = FileOfMessages("editions")
+    file.proto.edition = descriptor_pb2.EDITION_2023
+    file.enum("Status", NEW=0, PAID=1)
+    file.message("In", "int32 x = 1")
+    file.message(
+        "All", "int32 a = 1", "string s = 2", "string t = 3", "In i = 4", "int32 z = 5",
+        "enum:Status e = 6", "repeated int32 l = 7",
+    )  # fmt: skip
+    features = descriptor_pb2.FeatureSet
+    fields = {field.name: field.options.features for field in file.proto.message_type[1].field}
+    fields["t"].utf8_validation = features.NONE
+    fields["i"].message_encoding = features.DELIMITED
+    fields["z"].field_presence = features.IMPLICIT
+    fields["l"].repeated_field_encoding = features.EXPANDED
+    file.proto.enum_type[0].options.features.enum_type = features.CLOSED
+    descriptor = file.descriptor("All")
+    values = [
+        b"\x08\0\x28\0\x23\x08\5\x24\x30\1\x38\1\x3a\1\2",
+        b"\x12\1\xff", b"\x1a\1\xff", b"\x30\7",
+    ]  # fmt: skip
+    made = protobuf_decoder(descriptor)(pa.array(values, pa.binary()))
+    assert made.problems.to_pylist() == [
+        None, "the bytes of s are not UTF-8", None, "a number of e is not one of the enum Status",
+    ]  # fmt: skip
+    assert made.values[0].as_py() == {
+        "a": 0, "s": None, "t": None, "i": {"x": 5}, "z": None, "e": "PAID", "l": [1, 2],
+    }  # fmt: skip
+    assert made.values[2]["t"].as_py() == "�"
+    encode = protobuf_encoder(descriptor, protobuf_type(descriptor))
+    assert encode(made.values.slice(0, 1)).to_pylist() == [
+        b"\x08\0\x23\x08\5\x24\x30\1\x38\1\x38\2"
+    ]
 
 
 # Malformed values -----------------------------------------------------------------------------

@@ -238,12 +238,24 @@ def test_no_rows_of_every_type(file):
 
 
 def test_a_column_of_large_strings_is_written_as_any_other():
-    file = file_of("proto3", "string a = 1", "bytes b = 2")
-    type_ = spark.StructType().add("a", TEXT).add("b", BINARY)
-    large = pa.struct([("a", pa.large_string()), ("b", pa.large_binary())])
+    file = file_of("proto3", "string a = 1", "bytes b = 2", "enum:Status c = 3")
+    type_ = spark.StructType().add("a", TEXT).add("b", BINARY).add("c", TEXT)
+    text = pa.large_string()
+    large = pa.struct([("a", text), ("b", pa.large_binary()), ("c", text)])
     encoder = protobuf_encoder(file.descriptor("All"), type_)
-    made = encoder(pa.array([{"a": "x", "b": b"y"}], large))
-    assert made.to_pylist() == [b"\x0a\1x\x12\1y"]
+    made = encoder(pa.array([{"a": "x", "b": b"y", "c": "PAID"}], large))
+    assert made.to_pylist() == [b"\x0a\1x\x12\1y\x18\1"]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_a_time_of_any_unit_and_zone_is_the_same_time(unit):
+    file = file_of("proto3", "google.protobuf.Timestamp a = 1", "google.protobuf.Duration b = 2")
+    type_ = spark.StructType().add("a", spark.TimestampType())
+    type_ = type_.add("b", spark.DayTimeIntervalType())
+    arrow = pa.struct([("a", pa.timestamp(unit, "Asia/Tokyo")), ("b", pa.duration(unit))])
+    row = {"a": datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC), "b": timedelta(seconds=7)}
+    made = protobuf_encoder(file.descriptor("All"), type_)(pa.array([row], arrow))
+    assert made.to_pylist() == [b"\x0a\2\x08\5\x12\2\x08\7"]
 
 
 def test_the_official_runtime_reads_what_is_written():
