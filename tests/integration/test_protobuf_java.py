@@ -74,3 +74,20 @@ def test_damage_is_refused_where_java_refuses_it(jar, file):
             assert same(row, None if message is None else row_of(message))
     assert refused > ROWS / 10
     assert different < 5
+
+
+def test_entries_of_maps_that_pythons_runtime_does_not_know_are_read_as_in_java(jar):
+    file = FileOfMessages("proto2")
+    file.enum("Status", NEW=0, PAID=1)
+    file.message("In", "int32 x = 1 default 5")
+    file.message("All", "map<string,enum:Status> m = 1", "map<string,int32> n = 2",
+                 "map<bool,In> i = 3")  # fmt: skip
+    values = [
+        b"\x0a\4\x0a\0\x10\x63", b"\x12\7\x0a\1k\x10\5\x18\1", b"\x12\7\x0d\0\0\0\0\x10\1",
+        b"\x0a\0", b"\x12\3\x0a\1k\x12\5\x0a\1k\x10\1", b"\x1a\0", b"\x1a\4\x12\0\x12\0",
+        b"\x1a\2\x10\1", b"\x12\3\x0a\1\xff", b"\x12\1\x0a", b"\x10\1",
+    ]  # fmt: skip
+    made = protobuf_decoder(file.descriptor("All"))(pa.array(values, pa.binary())).values
+    answers = ask_java(jar, file.descriptor_set(), "All", values)
+    assert [text_of(row) for row in made] == [each.text if each else "null" for each in answers]
+    assert [each is None for each in answers] == [False] * 8 + [True] * 3

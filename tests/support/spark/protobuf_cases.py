@@ -223,6 +223,18 @@ def parsed(descriptor: Descriptor, value: bytes) -> Message | None:
     return None if known & unknown else made
 
 
+def has_odd_entry(descriptor: Descriptor, value: bytes) -> bool:
+    """Whether a map has an entry with fields that are unknown: the whole entry is then unknown to
+    Python's runtime, and not to Java's. Of a value that is refused, no."""
+    try:
+        made = message_factory.GetMessageClass(descriptor).FromString(value)
+    except DecodeError:
+        return False
+    maps = {field.number for field in descriptor.fields if is_map(field)}
+    unknown = unknown_fields.UnknownFieldSet(made)
+    return any(each.field_number in maps and each.wire_type == 2 for each in unknown)
+
+
 def _times_fit(message: Message) -> bool:
     """Whether each time in the message, that is not unknown, has microseconds of 64 bits."""
     if of_seconds(message.DESCRIPTOR):
