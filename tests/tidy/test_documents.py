@@ -162,7 +162,7 @@ def test_the_first_job_has_ten_lines_at_most_and_is_python() -> None:
 
 
 def test_no_broker_error_name_is_made_up() -> None:
-    rooms = ("txnlog_kafka", "txnlog_spark", "txnlog_spark/avro")
+    rooms = ("txnlog_kafka", "txnlog_spark", "txnlog_spark/avro", "txnlog_spark/formats")
     files = (ROOT / room / "errors.py" for room in rooms)
     errors = "".join(path.read_text(encoding="utf-8") for path in files)
     names = set(re.findall(r"TXNLOG_[A-Z_.]*[A-Z]", TEXT))

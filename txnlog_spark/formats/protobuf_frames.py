@@ -21,7 +21,7 @@ from txnlog_spark.formats.protobuf_scan import Found, Wire, slices, varints
 _HEADER_BYTES = 5
 _INDEX_BYTES_MAX = 5
 _INDEXES_MAX = 32
-"""So deep are messages within messages; more is no frame."""
+"""So deep are messages within messages; a value with more has no frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Framed:
     """Values taken apart.
 
     kinds: each schema id and indexes that occur. kind: of each value its number in `kinds`, -1 of
-    one that is no frame. messages: a binary array, null for that one. problems: None, or what is
+    one that has no frame. messages: a binary array, null for that one. problems: None, or what is
     wrong with a value, null where it is right.
     """
 

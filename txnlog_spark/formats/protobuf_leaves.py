@@ -1,4 +1,4 @@
-"""Columns of fields that are no messages: numbers, enums, text and bytes.
+"""Columns of fields that are not messages: numbers, enums, text and bytes.
 
 A field has two columns to choose from, `single` with an element for each message, and `each` with
 one for each occurrence, which a list takes.

@@ -44,7 +44,7 @@ _FEW = 8
 """So few messages are read one by one, when others are done."""
 
 _NO_TAG = np.uint8(1)
-"""For 0, which is no tag either: here 0 is the end of a message."""
+"""For 0, which is not a tag either: here 0 is the end of a message."""
 
 _NOT_A_TAG = "a tag is not one of a field"
 _OTHER_TYPE = "a field has another type than in the descriptor"

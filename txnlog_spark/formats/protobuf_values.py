@@ -1,4 +1,4 @@
-"""Spark values of fields that are no messages, as Protobuf writes them."""
+"""Spark values of fields that are not messages, as Protobuf writes them."""
 
 from __future__ import annotations
 
