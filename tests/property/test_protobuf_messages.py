@@ -245,3 +245,62 @@ def test_varints_of_all_sizes(values: list[int]) -> None:
     value = b"\x0a" + varint(len(packed)) + packed
     made = protobuf_decoder(file.descriptor("All"))(column([value]))
     assert made.values.to_pylist()[0]["a"] == np.array(values, np.uint64).view(np.int64).tolist()
+
+
+@st.composite
+def files_of_any_fields(draw: st.DrawFn) -> FileOfMessages:
+    """A file whose message `All` has any fields, and within it messages of any fields."""
+    syntax = draw(st.sampled_from(["proto2", "proto3"]))
+    file = FileOfMessages(syntax)
+    file.enum("Status", NEW=0, PAID=1, SENT=-2)
+    messages: list[str] = []
+    for name in ("Third", "Second", "All"):
+        numbers = draw(st.lists(st.integers(1, 18_999), unique=True, min_size=1, max_size=6))
+        fields = [
+            f"{draw(_types(messages, syntax))} f{at} = {number}"
+            for at, number in enumerate(numbers)
+        ]
+        file.message(name, *fields)
+        messages.append(name)
+    return file
+
+
+@st.composite
+def _types(draw: st.DrawFn, messages: list[str], syntax: str) -> str:
+    groups = [f"group:{name}" for name in messages] if syntax == "proto2" else []
+    type_ = draw(st.sampled_from([*SCALARS, "enum:Status", *messages, *messages, *groups]))
+    marks = ["", "repeated", "map", "oneof choice"]
+    marks += ["required"] if syntax == "proto2" else []
+    mark = draw(st.sampled_from(marks))
+    if mark == "map" and not type_.startswith("group:"):
+        key = draw(st.sampled_from(["string", "int32", "bool", "fixed64", "sint64"]))
+        return f"map<{key},{type_}>"
+    packs = type_ not in ("string", "bytes", *messages, *groups)
+    if mark == "repeated" and packs:
+        mark += draw(st.sampled_from(["", " packed", " unpacked"]))
+    return f"{mark} {type_}" if mark != "map" else type_
+
+
+@given(files_of_any_fields(), SEEDS)
+def test_messages_of_any_schema_are_read_and_written_and_read_again(
+    file: FileOfMessages, seed: int
+) -> None:
+    descriptor, chosen = file.descriptor("All"), random.Random(seed)
+    values = [
+        shuffled([random_message(descriptor, chosen) for _ in range(chosen.choice((1, 2)))], chosen)
+        for _ in range(12)
+    ]
+    values += [random_message(descriptor, chosen).SerializeToString() for _ in range(12)]
+    decode = protobuf_decoder(descriptor)
+    made = decode(column(values))
+    assert made.problems is None
+    made.values.validate(full=True)
+    rows = python_values(made.values)
+    for value, row in zip(values, rows, strict=True):
+        assert same(row, row_of(parsed(descriptor, value)))
+    encoded = protobuf_encoder(descriptor, protobuf_type(descriptor))(made.values)
+    again = decode(encoded)
+    assert again.problems is None
+    assert same(python_values(again.values), rows)
+    for value, row in zip(encoded.to_pylist(), rows, strict=True):
+        assert same(row, row_of(parsed(descriptor, value)))
