@@ -91,3 +91,20 @@ def test_entries_of_maps_that_pythons_runtime_does_not_know_are_read_as_in_java(
     answers = ask_java(jar, file.descriptor_set(), "All", values)
     assert [text_of(row) for row in made] == [each.text if each else "null" for each in answers]
     assert [each is None for each in answers] == [False] * 8 + [True] * 3
+
+
+def test_numbers_without_a_name_in_a_closed_enum_are_read_as_in_java(jar):
+    file = FileOfMessages("proto2")
+    file.enum("Status", NEW=0, PAID=1)
+    file.message("Needs", "required enum:Status e = 1")
+    file.message("Either", "oneof c enum:Status e = 1", "oneof c int32 x = 2",
+                 "repeated enum:Status l = 3", "enum:Status d = 4 default PAID")  # fmt: skip
+    file.message("All", "Needs n = 1", "Either o = 2", "repeated Either l = 3", "enum:Status e = 4")
+    values = [
+        b"\x0a\2\x08\1", b"\x0a\2\x08\x63", b"\x12\4\x10\5\x08\x63", b"\x12\4\x10\5\x08\1",
+        b"\x1a\6\x18\x63\x18\1\x20\x63", b"\x1a\5\x1a\3\1\x63\0", b"\x20\x63", b"\x20\1",
+    ]  # fmt: skip
+    made = protobuf_decoder(file.descriptor("All"))(pa.array(values, pa.binary())).values
+    answers = ask_java(jar, file.descriptor_set(), "All", values)
+    assert [text_of(row) for row in made] == [each.text if each else "null" for each in answers]
+    assert [at for at, each in enumerate(answers) if each is None] == [1, 6]

@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from txnlog_spark.codec.decoded import Decode, Decoded, spread
 from txnlog_spark.formats.errors import ProtobufSchemaError
-from txnlog_spark.formats.protobuf_leaves import leaf
+from txnlog_spark.formats.protobuf_leaves import is_closed, leaf, with_names
 from txnlog_spark.formats.protobuf_scan import (
     NOTHING,
     Faults,
@@ -110,9 +110,13 @@ def _message(
     layout = _layout(descriptor, kind)
     oneofs = [each for each in descriptor.oneofs if len(each.fields) > 1]
     required = [field for field in descriptor.fields if field.is_required]
+    closed = [field for field in descriptor.fields if kind != "outer" and is_closed(field)]
 
     def read(scan: Scan, parts: Parts, count: int) -> pa.Array:
         found = locate(scan, parts, layout)
+        for field in closed:
+            # A number without a name is neither what is required nor a member of a oneof.
+            found[tag_of(field)] = with_names(field, found.get(tag_of(field), NOTHING))
         for field in required:
             _check_required(scan, field, found, parts.roots)
         dropped: dict[int, Found] = {}

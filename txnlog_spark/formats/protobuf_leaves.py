@@ -66,6 +66,18 @@ def is_each(owner: Whole, count: int) -> bool:
     return len(owner) == count and bool((owner == np.arange(count)).all())
 
 
+def is_closed(field: FieldDescriptor) -> bool:
+    """Whether it is an enum whose numbers all have names."""
+    return field.enum_type is not None and field.enum_type.is_closed
+
+
+def with_names(field: FieldDescriptor, found: Found) -> Found:
+    """Of values by themselves of a closed enum those that have names."""
+    numbers = np.array([value.number for value in field.enum_type.values], np.int32)
+    known = np.isin(found.end.astype(np.int32), numbers)
+    return found if known.all() else found.take(known)
+
+
 # Numbers --------------------------------------------------------------------------------------
 
 

@@ -154,6 +154,20 @@ def test_a_number_without_a_name_in_a_closed_enum_is_refused_outside_and_left_ou
     assert rows[3]["m"] == {"k": "NEW"}
 
 
+def test_a_number_without_a_name_is_not_the_required_value_and_no_member_of_a_oneof():
+    within = {
+        "Needs": ("required enum:Status e = 1",),
+        "Either": ("oneof c enum:Status e = 1", "oneof c int32 x = 2"),
+    }
+    decoded = small("proto2", "Needs n = 1", "Either o = 2", others=within)
+    rows, problems = decoded(
+        b"\x0a\2\x08\1", b"\x0a\2\x08\x63", b"\x12\4\x10\5\x08\x63", b"\x12\4\x10\5\x08\1"
+    )
+    assert problems == [None, "the field e is required and absent", None, None]
+    assert rows[2]["o"] == {"e": None, "x": 5}
+    assert rows[3]["o"] == {"e": "PAID", "x": None}
+
+
 def test_of_several_names_of_a_number_the_first_counts():
     file = FileOfMessages("proto3")
     file.enum("Status", NEW=0, OPEN=0, PAID=1)
