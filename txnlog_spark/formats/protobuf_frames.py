@@ -1,0 +1,125 @@
+"""Confluent's frame of a Protobuf value: which schema, and which message of it.
+
+A value is the byte 0, the id of the schema in four bytes, the indexes of the message as zig-zag
+varints behind their number, and the message. The first index is that of a message in the file, the
+next ones those of messages within it. A single byte 0 stands for the first message of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from google.protobuf.descriptor import Descriptor, FileDescriptor
+
+from txnlog_spark.formats.errors import ProtobufSchemaError
+from txnlog_spark.formats.protobuf_scan import Found, Wire, slices, varints
+
+_HEADER_BYTES = 5
+_INDEX_BYTES_MAX = 5
+_INDEXES_MAX = 32
+"""So deep are messages within messages; a value with more has no frame."""
+
+
+@dataclass(frozen=True, slots=True)
+class Framed:
+    """Values taken apart.
+
+    kinds: each schema id and indexes that occur. kind: of each value its number in `kinds`, -1 of
+    one that has no frame. messages: a binary array, null for that one. problems: None, or what is
+    wrong with a value, null where it is right.
+    """
+
+    kinds: list[tuple[int, tuple[int, ...]]]
+    kind: np.ndarray[Any, np.dtype[np.int64]]
+    messages: Any
+    problems: Any = None
+
+
+def split_indexes(values: pa.Array) -> Framed:
+    """Take apart a binary array without null of values with Confluent's frame."""
+    wire, rows = Wire(values), np.arange(len(values))
+    start, end = wire.bounds[:-1], wire.bounds[1:]
+    short = end - start <= _HEADER_BYTES
+    at = np.where(short, start, start + _HEADER_BYTES)
+    right = ~short & (wire.data[start] == 0)
+    count, after, right = _indexes(wire, at, end, right)
+    right &= (count >= 0) & (count <= _INDEXES_MAX)
+    for place in range(int(count[right].max(initial=0))):
+        more = rows[right & (count > place)]
+        index, passed, fits = _indexes(wire, after[more], end[more], right[more])
+        after[more], right[more] = passed, fits & (index >= 0)
+    kept = np.flatnonzero(right)
+    places = np.full(len(values), -1)
+    places[kept] = np.arange(len(kept))
+    prefixes = slices(
+        wire, Found(kept, start[kept], after[kept]), pa.array(2 * np.arange(len(kept)))
+    )
+    messages = slices(wire, Found(kept, after[kept], end[kept]), pa.array(2 * places, mask=~right))
+    encoded = prefixes.dictionary_encode()
+    kinds: dict[tuple[int, tuple[int, ...]], int] = {}
+    numbers = [kinds.setdefault(_kind(each), len(kinds)) for each in encoded.dictionary.to_pylist()]
+    kind = np.full(len(values), -1)
+    kind[kept] = np.array(numbers, np.int64)[encoded.indices.to_numpy()]
+    problems = None
+    if len(kept) < len(values):
+        text = pa.scalar("it does not begin with Confluent's frame of a Protobuf value")
+        problems = pa.repeat(text, len(values)).take(pa.array(rows, mask=right))
+    return Framed(list(kinds), kind, messages, problems)
+
+
+def _indexes(wire: Wire, at: Any, end: Any, right: Any) -> tuple[Any, Any, Any]:
+    value, after, long = varints(wire.data, at, _INDEX_BYTES_MAX)
+    fits = right & (after <= end) if long is None else right & (after <= end) & ~long
+    whole = value.astype(np.int64)
+    return (whole >> 1) ^ -(whole & 1), after, fits
+
+
+def _kind(prefix: bytes) -> tuple[int, tuple[int, ...]]:
+    numbers, value, shift = [], 0, 0
+    for byte in prefix[_HEADER_BYTES:]:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            numbers.append(value >> 1)
+            value, shift = 0, 0
+    return int.from_bytes(prefix[1:_HEADER_BYTES], "big"), tuple(numbers[1:]) or (0,)
+
+
+def index_prefix(indexes: Sequence[int]) -> bytes:
+    """The bytes between the schema id and the message."""
+    if tuple(indexes) == (0,):
+        return b"\0"
+    made = bytearray()
+    for number in (len(indexes), *indexes):
+        zigzag = number << 1
+        while zigzag > 0x7F:
+            made.append(zigzag & 0x7F | 0x80)
+            zigzag >>= 7
+        made.append(zigzag)
+    return bytes(made)
+
+
+def message_indexes(descriptor: Descriptor) -> tuple[int, ...]:
+    """Where the message is in its file."""
+    name, within = descriptor.name, descriptor.containing_type
+    if within is None:
+        return (list(descriptor.file.message_types_by_name).index(name),)
+    place = [each.name for each in within.nested_types].index(name)
+    return (*message_indexes(within), place)
+
+
+def message_at(file: FileDescriptor, indexes: Sequence[int]) -> Descriptor:
+    """The message of the file with these indexes."""
+    inside, found = list(file.message_types_by_name.values()), None
+    for index in indexes:
+        if index >= len(inside):
+            raise ProtobufSchemaError(
+                f"the file {file.name} has no message with the indexes {list(indexes)}"
+            )
+        found = inside[index]
+        inside = list(found.nested_types)
+    return found

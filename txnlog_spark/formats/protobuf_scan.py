@@ -1,0 +1,458 @@
+"""Where the fields of Protobuf messages are, found in all messages at once.
+
+A message is a sequence of fields, each a tag (number and wire type) and a value, in any order. All
+messages are read together by numpy: each has a position, and those whose next tag is the one that
+is looked for are read on. Tags are looked for in the order of their numbers, as encoders write
+them, so one pass over the tags is enough for most messages. What other messages have left after it
+takes more passes, and of a few long ones each field is found by itself.
+
+What a message may be is what Protobuf's own runtime accepts. A value that is not one is reported to
+`Faults` and left alone; no value makes this module raise an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from txnlog_spark.formats.protobuf_types import (
+    END_GROUP,
+    FIXED32,
+    FIXED64,
+    GROUP,
+    LENGTH,
+    VARINT,
+)
+
+Whole = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+_VARINT_BYTES_MAX = 10
+_TAG_BYTES_MAX = 5
+_LENGTH_BYTES_MAX = 5
+_LENGTH_MAX = 2**31 - 1
+_TAG_MAX = 2**32 - 1
+_DEPTH_MAX = 100
+"""So deep may groups be nested: the limit of the runtimes."""
+
+_FEW = 8
+"""So few messages are read one by one, when others are done."""
+
+_NO_TAG = np.uint8(1)
+"""For 0, which is not a tag either: here 0 is the end of a message."""
+
+_NOT_A_TAG = "a tag is not one of a field"
+_OTHER_TYPE = "a field has another type than in the descriptor"
+_OVER_32_BITS = "a tag is truncated or is over 32 bits"
+_TRUNCATED = "it ends within a field"
+
+
+class Faults:
+    """What is wrong with rows; the first text about a row stays."""
+
+    def __init__(self, rows: int) -> None:
+        self.bad = np.zeros(rows, bool)
+        self._texts: list[tuple[Whole, str]] = []
+
+    def add(self, rows: Whole, text: str) -> None:
+        """Report the text about these rows."""
+        new = np.unique(rows[~self.bad[rows]])
+        if new.size:
+            self._texts.append((new, text))
+            self.bad[new] = True
+
+    def texts(self) -> dict[int, str]:
+        """What is wrong, by row."""
+        return {row: text for rows, text in self._texts for row in rows.tolist()}
+
+
+class Wire:
+    """The bytes of all values, with some more behind them, so that no look ahead leaves them."""
+
+    def __init__(self, values: pa.Array) -> None:
+        _, offsets, data = values.buffers()
+        bounds = np.frombuffer(offsets, np.int32)[values.offset :][: len(values) + 1]
+        self.bounds = bounds.astype(np.int64)
+        first, last = int(self.bounds[0]), int(self.bounds[-1])
+        self.bounds -= first
+        self.data = np.zeros(last - first + 2 * _VARINT_BYTES_MAX, np.uint8)
+        self.data[: last - first] = np.frombuffer(data or b"", np.uint8)[first:last]
+        self.buffer = pa.py_buffer(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """One decoding: its bytes, its faults, and whether fields that are required must be there."""
+
+    wire: Wire
+    faults: Faults
+    requires: bool = True
+
+    def without_required(self) -> Scan:
+        """The same for messages that are only looked at, and do not stay."""
+        return replace(self, requires=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Stretches of bytes that are messages: part i is of message `owner[i]`, which may have
+    several, or none. `roots` has the row of each message; owners and positions do not fall."""
+
+    start: Whole
+    end: Whole
+    owner: Whole
+    roots: Whole
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Occurrences of a field, in the order of their positions.
+
+    owner: the message. start: where the value is. end: where it ends, and of a VARINT its 64 bits.
+    """
+
+    owner: Whole
+    start: Whole
+    end: Whole
+
+    def take(self, chosen: Any) -> Found:
+        """These of the occurrences, by index or flag."""
+        return Found(self.owner[chosen], self.start[chosen], self.end[chosen])
+
+
+NOTHING = Found(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrences:
+    """Those of a field: values by themselves, and several packed into one."""
+
+    alone: Found
+    packed: Found = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Tags of a message's fields, in the order in which they are looked for.
+
+    repeated: those that may follow themselves. also: tags that are right and rare. refused: numbers
+    of fields that may not come with another wire type.
+    """
+
+    tags: tuple[int, ...]
+    repeated: frozenset[int]
+    also: frozenset[int]
+    refused: Whole
+
+
+def varints(
+    data: npt.NDArray[np.uint8], at: Whole, bytes_max: int = _VARINT_BYTES_MAX
+) -> tuple[npt.NDArray[np.uint64], Whole, Flags | None]:
+    """The integers at these positions, where they end, and which take more than `bytes_max`.
+
+    The last is None where none does. Bits over 64 are dropped.
+    """
+    byte = data[at]
+    value = byte.astype(np.uint64)
+    after = at + 1
+    more = np.flatnonzero(byte >= 0x80)
+    if not more.size:
+        return value, after, None
+    value &= np.uint64(0x7F)
+    for place in range(1, bytes_max):
+        byte = data[at[more] + place]
+        value[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(7 * place)
+        after[more] += 1
+        more = more[byte >= 0x80]
+        if not more.size:
+            return value, after, None
+    long = np.zeros(len(at), bool)
+    long[more] = True
+    return value, after, long
+
+
+class _Cursors:
+    """Where to read on in parts that are not read to their ends.
+
+    tag: the next tag, 0 where the part is at its end. body: the position behind the tag.
+    """
+
+    def __init__(self, scan: Scan, parts: Parts, which: Whole) -> None:
+        self.data, self.faults, self.parts, self.which = (
+            scan.wire.data,
+            scan.faults,
+            parts,
+            which,
+        )
+        self.end = parts.end[which]
+        self.tag = np.zeros(len(which), np.int64)
+        self.body = np.zeros(len(which), np.int64)
+
+    def rows(self, chosen: Any) -> Whole:
+        rows: Whole = self.parts.roots[self.parts.owner[self.which[chosen]]]
+        return rows
+
+    def pick(self, chosen: Whole) -> _Cursors:
+        picked = object.__new__(_Cursors)
+        picked.data, picked.faults, picked.parts = self.data, self.faults, self.parts
+        picked.which, picked.end = self.which[chosen], self.end[chosen]
+        picked.tag, picked.body = self.tag[chosen], self.body[chosen]
+        return picked
+
+    def go(self, chosen: Any, to: Whole) -> None:
+        """Read the tags at these positions."""
+        end = self.end[chosen]
+        byte = self.data[to]
+        if (byte < 0x80).all():
+            self._set(chosen, to + 1, np.where(to < end, np.maximum(byte, _NO_TAG), 0))
+            return
+        value, after, long = varints(self.data, to, _TAG_BYTES_MAX)
+        inside = to < end
+        wrong = inside & ((after > end) | (value > _TAG_MAX))
+        if long is not None:
+            wrong |= inside & long
+        if wrong.any():
+            self.faults.add(self.rows(chosen)[wrong], _OVER_32_BITS)
+        self._set(chosen, after, np.where(inside & ~wrong, np.maximum(value, _NO_TAG), 0))
+
+    def _set(self, chosen: Any, body: Whole, tag: npt.NDArray[Any]) -> None:
+        """Of all, with new arrays: what was read before may be a view of the old ones."""
+        if isinstance(chosen, slice):
+            self.body, self.tag = body, tag.astype(np.int64)
+        else:
+            self.body[chosen], self.tag[chosen] = body, tag
+
+    def read(self, wire_type: int, chosen: Any) -> tuple[Any, Whole, Whole]:
+        """Read on behind values of this wire type: which are right, and their start and end."""
+        start, end = self.body[chosen], self.end[chosen]
+        if wire_type == VARINT:
+            value, after, long = varints(self.data, start)
+            bounds = start, value.view(np.int64)
+        elif wire_type == LENGTH:
+            size, begin, long = varints(self.data, start, _LENGTH_BYTES_MAX)
+            after = begin + np.minimum(size, _LENGTH_MAX).astype(np.int64)
+            over = size > _LENGTH_MAX
+            long = over if long is None else long | over
+            bounds = begin, after
+        else:
+            long, after = None, start + (8 if wire_type == FIXED64 else 4)
+            bounds = start, after
+        wrong = after > end
+        if long is not None:
+            wrong |= long
+        if wrong.any():
+            self.faults.add(self.rows(chosen)[wrong], _TRUNCATED)
+            self.go(chosen, np.where(wrong, end, after))
+            right = np.flatnonzero(~wrong)
+            return right, bounds[0][right], bounds[1][right]
+        self.go(chosen, after)
+        return slice(None), *bounds
+
+    def read_groups(self, chosen: Whole) -> tuple[Any, Whole, Whole]:
+        """The same of groups, one by one: where one ends is known when all in it are read."""
+        start, end = self.body[chosen], self.end[chosen]
+        after, last = end.copy(), np.zeros(len(chosen), np.int64)
+        right = np.ones(len(chosen), bool)
+        for at, (body, limit, tag) in enumerate(
+            zip(start.tolist(), end.tolist(), self.tag[chosen].tolist(), strict=True)
+        ):
+            try:
+                last[at], after[at] = _group_end(self.data, body, limit, tag >> 3)
+            except _Malformed as error:
+                right[at] = False
+                self.faults.add(self.rows(chosen)[at : at + 1], str(error))
+        self.go(chosen, after)
+        return right, start[right], last[right]
+
+
+def locate(scan: Scan, parts: Parts, layout: Layout) -> dict[int, Found]:
+    """The occurrences of each tag of the layout."""
+    found: dict[int, list[Found]] = {}
+    cursors = _Cursors(scan, parts, np.arange(len(parts.start)))
+    cursors.go(slice(None), parts.start)
+    while True:
+        _pass(cursors, layout, found)
+        _others(cursors, layout, found)
+        left = np.flatnonzero(cursors.tag)
+        if not left.size:
+            break
+        cursors = cursors.pick(left)
+        # A pass looks for each tag, which for so few costs more than a step in Python for each.
+        if left.size <= max(_FEW, len(layout.tags)):
+            for at in range(left.size):
+                _rest(cursors, at, layout, found)
+            break
+    return {tag: in_order(lists) for tag, lists in found.items()}
+
+
+def _pass(cursors: _Cursors, layout: Layout, found: dict[int, list[Found]]) -> None:
+    total = len(cursors.tag)
+    for tag in layout.tags:
+        while True:
+            hits = cursors.tag == tag
+            count = int(np.count_nonzero(hits))
+            if not count:
+                break
+            chosen = slice(None) if count == total else np.flatnonzero(hits)
+            _keep(cursors, tag, chosen, found)
+            if tag not in layout.repeated or count <= _FEW:
+                break
+
+
+def _keep(cursors: _Cursors, tag: int, chosen: Any, found: dict[int, list[Found]]) -> None:
+    if tag & 7 == GROUP:
+        picked = np.arange(len(cursors.tag))[chosen]
+        right, start, end = cursors.read_groups(picked)
+    else:
+        right, start, end = cursors.read(tag & 7, chosen)
+    owner = cursors.parts.owner[cursors.which[chosen][right]]
+    found.setdefault(tag, []).append(Found(owner, start, end))
+
+
+def _others(cursors: _Cursors, layout: Layout, found: dict[int, list[Found]]) -> None:
+    """Tags that are right and rare, and those that the message does not know: these are skipped."""
+    for tag in layout.also:
+        chosen = np.flatnonzero(cursors.tag == tag)
+        if chosen.size:
+            _keep(cursors, tag, chosen, found)
+    known = np.array([0, *layout.tags, *layout.also], np.int64)
+    unknown = np.flatnonzero(~np.isin(cursors.tag, known))
+    if not unknown.size:
+        return
+    tags = cursors.tag[unknown]
+    wrong = (tags < 8) | ((tags & 7) == END_GROUP) | ((tags & 7) > FIXED32)
+    if wrong.any():
+        cursors.faults.add(cursors.rows(unknown[wrong]), _NOT_A_TAG)
+        cursors.tag[unknown[wrong]] = 0
+    refused = np.isin(tags >> 3, layout.refused) & ~wrong
+    if refused.any():
+        cursors.faults.add(cursors.rows(unknown[refused]), _OTHER_TYPE)
+        cursors.tag[unknown[refused]] = 0
+    for wire_type in (VARINT, FIXED64, LENGTH, FIXED32, GROUP):
+        chosen = unknown[((tags & 7) == wire_type) & ~wrong & ~refused]
+        if chosen.size and wire_type == GROUP:
+            cursors.read_groups(chosen)
+        elif chosen.size:
+            cursors.read(wire_type, chosen)
+
+
+def in_order(lists: list[Found]) -> Found:
+    """All occurrences in the order of their positions."""
+    if len(lists) == 1:
+        return lists[0]
+    names = ("owner", "start", "end")
+    owner, start, end = (np.concatenate([getattr(each, name) for each in lists]) for name in names)
+    return Found(owner, start, end).take(np.argsort(start, kind="stable"))
+
+
+# One message by itself ------------------------------------------------------------------------
+
+
+class _Malformed(Exception):
+    """The bytes of a message are not one."""
+
+
+def _rest(cursors: _Cursors, at: int, layout: Layout, found: dict[int, list[Found]]) -> None:
+    """All that is left of one part, field by field."""
+    data, end, tag, body = cursors.data, int(cursors.end[at]), int(cursors.tag[at]), 0
+    body, known = int(cursors.body[at]), {*layout.tags, *layout.also}
+    refused, starts = set(layout.refused.tolist()), dict[int, tuple[list[int], list[int]]]()
+    try:
+        while True:
+            if tag not in known and tag >> 3 in refused:
+                raise _Malformed(_OTHER_TYPE)
+            start, last, after = _value(data, body, end, tag, 0)
+            if tag in known:
+                begins, ends = starts.setdefault(tag, ([], []))
+                begins.append(start)
+                ends.append(last)
+            if after >= end:
+                break
+            tag, body = _tag(data, after, end)
+    except _Malformed as error:
+        cursors.faults.add(cursors.rows(slice(at, at + 1)), str(error))
+        return
+    owner = int(cursors.parts.owner[cursors.which[at]])
+    for tag, (begins, ends) in starts.items():
+        bits = np.array(ends, np.uint64).view(np.int64)
+        each = Found(np.full(len(begins), owner), np.array(begins, np.int64), bits)
+        found.setdefault(tag, []).append(each)
+
+
+def _number(data: npt.NDArray[np.uint8], at: int, end: int, bytes_max: int) -> tuple[int, int]:
+    value = 0
+    for place in range(bytes_max):
+        if at + place >= end:
+            raise _Malformed(_TRUNCATED)
+        byte = int(data[at + place])
+        value |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return value, at + place + 1
+    raise _Malformed(_TRUNCATED)
+
+
+def _tag(data: npt.NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
+    tag, body = _number(data, at, end, _TAG_BYTES_MAX)
+    if tag > _TAG_MAX:
+        raise _Malformed(_OVER_32_BITS)
+    return tag, body
+
+
+def _value(
+    data: npt.NDArray[np.uint8], body: int, end: int, tag: int, depth: int
+) -> tuple[int, int, int]:
+    """Start and end of the value behind a tag as Found has them, and where to read on."""
+    wire_type = tag & 7
+    if tag < 8:
+        raise _Malformed(_NOT_A_TAG)
+    if wire_type == VARINT:
+        value, after = _number(data, body, end, _VARINT_BYTES_MAX)
+        return body, value & (2**64 - 1), after
+    if wire_type == GROUP:
+        last, after = _group_end(data, body, end, tag >> 3, depth)
+        return body, last, after
+    if wire_type == LENGTH:
+        size, body = _number(data, body, end, _LENGTH_BYTES_MAX)
+        after = body + size
+    elif wire_type in (FIXED32, FIXED64):
+        after = body + (8 if wire_type == FIXED64 else 4)
+    else:
+        raise _Malformed(_NOT_A_TAG)
+    if after > end:
+        raise _Malformed(_TRUNCATED)
+    return body, after, after
+
+
+def _group_end(
+    data: npt.NDArray[np.uint8], at: int, end: int, number: int, depth: int = 0
+) -> tuple[int, int]:
+    """Where the tag is that ends the group, and the position behind it."""
+    if depth >= _DEPTH_MAX:
+        raise _Malformed(f"groups are nested over {_DEPTH_MAX} deep")
+    while True:
+        tag, body = _tag(data, at, end)
+        if tag & 7 == END_GROUP:
+            if tag >> 3 != number:
+                raise _Malformed("a group ends that has not begun")
+            return at, body
+        at = _value(data, body, end, tag, depth + 1)[2]
+
+
+def slices(wire: Wire, found: Found, places: Any) -> pa.Array:
+    """The bytes of the occurrences at `places`, an integer array that may have null."""
+    # Every second element of an array whose others are what lies between.
+    bounds = np.empty(2 * len(found.start), np.int32)
+    bounds[0::2], bounds[1::2] = found.start, found.end
+    if not len(bounds):
+        return pa.nulls(len(places), pa.binary())
+    buffers = [None, pa.py_buffer(bounds), wire.buffer]
+    return pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers).take(places)
+
+
+Read = Callable[[Scan, Parts, int], pa.Array]
+"""Reads so many messages to an array without null of the same length."""
