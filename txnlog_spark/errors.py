@@ -8,7 +8,8 @@
     │                              └─ NoCommittedOffsets
     ├─ WrongCluster                offsets or a checkpoint of another cluster
     ├─ StagingFailed               the staging directory cannot be written or read
-    └─ MalformedValue              a key or a value is not what its format says
+    ├─ MalformedValue              a key or a value is not what its format says
+    └─ JsonSchemaError             a JSON Schema has no Spark type
 
 `InvariantViolation` is not a TxnLogError: it says that the connector itself is wrong.
 """
@@ -51,6 +52,7 @@ __all__ = [
     "DeadlineExceeded",
     "FatalError",
     "GroupHasOffsets",
+    "JsonSchemaError",
     "MalformedValue",
     "NoCommittedOffsets",
     "OffsetOutOfRange",
@@ -217,3 +219,19 @@ class MalformedValue(TxnLogError):
             f"{side}.mode=PERMISSIVE it is null, and the columns {side}_bytes and {side}_error say "
             "what and why"
         )
+
+
+class JsonSchemaError(TxnLogError):
+    """A JSON Schema says of a value what no Spark type says.
+
+    `pointer` is the place in the schema, as a JSON pointer.
+
+    Remedy: give the type yourself in the option value.schema, or read the value as binary.
+    """
+
+    condition = "TXNLOG_JSON_SCHEMA"
+
+    def __init__(self, pointer: str, problem: str) -> None:
+        super().__init__(f"the JSON Schema has no Spark type at {pointer}: {problem}")
+        self.pointer = pointer
+        self.problem = problem

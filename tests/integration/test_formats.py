@@ -27,9 +27,10 @@ EACH = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 HEADERS = "array(struct('h' AS key, CAST('x' AS BINARY) AS value)) AS headers"
 
 
-def order_rows(pipe: Any) -> DataFrame:
+def order_rows(pipe: Any, case: FormatCase) -> DataFrame:
     """Orders with a key that has a field, and headers."""
-    rows = pipe.spark.createDataFrame(orders(COUNT), f"value STRUCT<{ORDER_DDL}>")
+    made = orders(COUNT, null_lists=case.null_lists)
+    rows = pipe.spark.createDataFrame(made, f"value STRUCT<{ORDER_DDL}>")
     return rows.selectExpr("struct(coalesce(value.id, -1) AS id) AS key", "value", HEADERS)
 
 
@@ -44,7 +45,7 @@ def put(pipe: Any, topic: str, values: list[bytes | None]) -> None:
 def test_what_a_write_encodes_a_read_decodes_with_keys_headers_and_tombstones(
     both_pipe, case: FormatCase
 ) -> None:
-    rows = order_rows(both_pipe)
+    rows = order_rows(both_pipe, case)
     formats = case.of_value() | case.of_key()
     both_pipe.save(rows, **formats)
     read = both_pipe.read(both_pipe.output, includeHeaders="true", **formats)
@@ -67,7 +68,7 @@ def test_text_is_read_as_text_and_written_from_it(both_pipe) -> None:
 def test_columns_are_the_fields_of_a_value_and_only_the_wanted_ones_are_read(
     pipe, case: FormatCase
 ) -> None:
-    rows = order_rows(pipe).where("value IS NOT NULL").select("value.*", "headers")
+    rows = order_rows(pipe, case).where("value IS NOT NULL").select("value.*", "headers")
     columns = {"value.columns": "*", "key.columns": "id"}
     pipe.save(rows, **case.of_value(), **case.of_key(), **columns)
     read = pipe.read(pipe.output, **case.of_value(fields="tags,id"), **case.of_key())
@@ -91,7 +92,7 @@ def test_one_bad_value_among_many_good_ones_is_found_and_kept_whole(
     both_pipe, case: FormatCase
 ) -> None:
     pipe = both_pipe
-    pipe.save(order_rows(pipe), **case.of_value(), **case.of_key())
+    pipe.save(order_rows(pipe, case), **case.of_value(), **case.of_key())
     put(pipe, pipe.output, [case.malformed])
     formats = case.of_value(mode="PERMISSIVE") | case.of_key()
     read = pipe.read(pipe.output, **formats)
@@ -107,7 +108,7 @@ def test_good_rows_and_dead_letters_go_out_together_and_letters_go_back_once(
     both_pipe, case: FormatCase
 ) -> None:
     pipe = both_pipe
-    pipe.save(order_rows(pipe).drop("key"), topic=pipe.input, **case.of_value())
+    pipe.save(order_rows(pipe, case).drop("key"), topic=pipe.input, **case.of_value())
     put(pipe, pipe.input, [case.malformed] * 3)
     letters = create_topic(pipe.bootstrap, f"{pipe.output}.dlq", 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from support.kafka.memory_registry import MemoryRegistry
 from support.spark.avro_cases import encoded
 from support.spark.connector import error_of, finish
+from support.spark.format_cases import order_file
 
 pytestmark = pytest.mark.live
 
@@ -130,6 +132,33 @@ def test_a_read_of_several_topics_needs_a_subject_or_a_schema(shop: Shop) -> Non
     shop.registry.register("sales", json.dumps(FIRST))
     rows = shop.pipe.read(two, **shop.options(value_subject="sales"))
     assert rows.schema["value"].dataType.names == ["id"]
+
+
+def test_protobuf_messages_of_a_registry_are_read_by_their_numbers_and_names(
+    both_shop: Shop,
+) -> None:
+    shop, file = both_shop, order_file()
+    schema = base64.b64encode(file.SerializeToString()).decode()
+    shop.registry.register(f"{shop.pipe.output}-value", schema, "PROTOBUF")
+    options = shop.options("protobuf", use_latest_version="true", value_columns="id,item")
+    rows = shop.pipe.spark.range(4).selectExpr("id", "concat('n', id) AS item")
+    shop.pipe.save(rows, **options)
+    keys = shop.options("protobuf", use_latest_version="true", value_columns="id")
+    shop.pipe.save(rows.limit(1), **keys | {"value.message.name": "shop.Key"})
+    raw = [bytes(row.value) for row in shop.pipe.read(shop.pipe.output).collect()]
+    first, second = b"\0\0\0\0\1\0", b"\0\0\0\0\1\2\2"  # the message's place in its file
+    assert sorted(value.startswith(first) for value in raw) == [False] + [True] * 4
+    assert sum(value.startswith(second) for value in raw) == 1
+    read = shop.pipe.read(shop.pipe.output, **shop.options("protobuf", value_mode="PERMISSIVE"))
+    names = [row.item for row in read.select("value.item").where("item IS NOT NULL").collect()]
+    assert sorted(names) == ["n0", "n1", "n2", "n3"]
+    (bad,) = read.where("value_error IS NOT NULL").collect()
+    said = "it is a message shop.Key of the schema id 1, and not shop.Order"
+    assert bad.value_error == said
+    said_error = error_of(
+        lambda: shop.pipe.read(shop.pipe.output, **shop.options("protobuf")).collect()
+    )
+    assert said in said_error
 
 
 # Writing --------------------------------------------------------------------------------------

@@ -18,10 +18,10 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as spark_types
 from support.spark.json_cases import SCHEMAS, texts
 
-from txnlog_spark.formats.json_decode import json_decoder
-from txnlog_spark.formats.json_encode import json_encoder
-from txnlog_spark.formats.json_one_by_one import one_by_one
-from txnlog_spark.formats.zones import zone_of
+from txnlog_spark.json.decode import json_decoder
+from txnlog_spark.json.encode import json_encoder
+from txnlog_spark.json.one_by_one import one_by_one
+from txnlog_spark.json.zones import zone_of
 
 pytestmark = pytest.mark.slow
 

@@ -23,9 +23,9 @@ from support.spark.protobuf_cases import (
 )
 from support.spark.protobuf_java import ask_java, protobuf_java_jar, text_of
 
-from txnlog_spark.formats.protobuf_decode import protobuf_decoder
-from txnlog_spark.formats.protobuf_encode import protobuf_encoder
-from txnlog_spark.formats.protobuf_types import protobuf_type
+from txnlog_spark.protobuf.decode import protobuf_decoder
+from txnlog_spark.protobuf.encode import protobuf_encoder
+from txnlog_spark.protobuf.types import protobuf_type
 
 pytestmark = pytest.mark.slow
 

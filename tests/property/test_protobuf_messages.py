@@ -31,10 +31,10 @@ from support.spark.protobuf_cases import (
     varint,
 )
 
-from txnlog_spark.formats.protobuf_decode import protobuf_decoder
-from txnlog_spark.formats.protobuf_encode import protobuf_encoder
-from txnlog_spark.formats.protobuf_frames import index_prefix, split_indexes
-from txnlog_spark.formats.protobuf_types import protobuf_type
+from txnlog_spark.protobuf.decode import protobuf_decoder
+from txnlog_spark.protobuf.encode import protobuf_encoder
+from txnlog_spark.protobuf.frames import index_prefix, split_indexes
+from txnlog_spark.protobuf.types import protobuf_type
 
 SEEDS = st.integers(0, 2**32)
 ROWS = 20

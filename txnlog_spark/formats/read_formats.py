@@ -5,10 +5,12 @@ What decodes is imported where there is something to decode: most reads have no 
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
@@ -153,7 +155,7 @@ def json_type(option: str, schema: str) -> DataType:
             return all_nullable(StructType.fromJson(parsed))
     except (ValueError, KeyError, TypeError) as error:
         raise OptionError(option, None, f"a schema in JSON: {error}") from None
-    from txnlog_spark.formats.json_schema import json_schema_type
+    from txnlog_spark.json.schema import json_schema_type
 
     return json_schema_type(schema)
 
@@ -178,7 +180,48 @@ def _avro(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> 
 
 
 def _protobuf(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> Reader:
-    raise NotImplementedError
+    from txnlog_spark.formats.fields import part_of
+    from txnlog_spark.formats.readers import ProtobufReader
+
+    require_protobuf(f"{side}.format")
+    from txnlog_spark.protobuf.types import message_descriptor, protobuf_type
+
+    descriptors, message = _protobuf_schema(side, values, registry)
+
+    descriptor = message_descriptor(descriptors, message)
+    return ProtobufReader(
+        part_of(protobuf_type(descriptor), values[f"{side}.fields"] or (), f"{side}.fields"),
+        descriptors,
+        descriptor.full_name,
+        tuple(registry.items()),
+    )
+
+
+def _protobuf_schema(
+    side: str, values: Mapping[str, Any], registry: Mapping[str, str]
+) -> tuple[bytes, str]:
+    """A descriptor set and a message of it: of the options, else the latest of the registry."""
+    from txnlog_spark.protobuf.types import descriptor_set_of, first_message
+
+    path = values[f"{side}.schema"]
+    if path is None:
+        schema = latest_schema(side, values, registry, "PROTOBUF")
+        descriptors = descriptor_set_of(base64.b64decode(schema))
+    else:
+        descriptors = read_descriptors(f"{side}.schema", path)
+    return descriptors, values[f"{side}.message.name"] or first_message(descriptors)
+
+
+def read_descriptors(option: str, path: str) -> bytes:
+    """The file of a descriptor set. OptionError where it cannot be read."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise OptionError(
+            option,
+            path,
+            f"a file on the driver that protoc writes with --descriptor_set_out: {error.strerror}",
+        ) from None
 
 
 def require_avro(option: str) -> None:
@@ -187,6 +230,16 @@ def require_avro(option: str) -> None:
         import fastavro  # noqa: F401
     except ImportError:
         raise OptionError(option, "avro", "install txnlog_spark[avro]: it needs fastavro") from None
+
+
+def require_protobuf(option: str) -> None:
+    """Raise OptionError where the protobuf runtime is not installed, or too old."""
+    try:
+        import txnlog_spark.protobuf.types  # noqa: F401
+    except ImportError as error:
+        raise OptionError(
+            option, "protobuf", f"install txnlog_spark[protobuf]: it needs protobuf ({error})"
+        ) from None
 
 
 def latest_schema(

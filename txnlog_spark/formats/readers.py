@@ -7,6 +7,7 @@ to another with the same schema.
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -18,7 +19,7 @@ from txnlog_spark.codec.decoded import Decode, Decoded, Misfit, decode_halves
 from txnlog_spark.codec.schema_ids import decode_by_schema
 from txnlog_spark.codec.types import arrow_type
 from txnlog_spark.formats.time_zone import TimeZone
-from txnlog_spark.schema_registry.client import registry_for
+from txnlog_spark.schema_registry.client import PROTOBUF, registry_for
 from txnlog_spark.schema_registry.errors import UnknownSchema
 
 _TEXT_ROWS_MIN = 64
@@ -73,7 +74,7 @@ class JsonReader:
 
 @lru_cache(maxsize=64)
 def _json_decode(type_: DataType, time_zone: str) -> Decode:
-    from txnlog_spark.formats.json_decode import json_decoder
+    from txnlog_spark.json.decode import json_decoder
 
     return json_decoder(type_, time_zone)
 
@@ -112,6 +113,63 @@ class AvroReader:
 
     def _decode_of(self, writer: str) -> Decode:
         return _avro_decode(writer, self.reader, self.type, self.recursive_depth)
+
+
+@dataclass(frozen=True, slots=True)
+class ProtobufReader:
+    """Protobuf: the message of this name in a descriptor set.
+
+    With `registry`, its options, each value says which message of which schema it is; fields are
+    those of the reader's message by their numbers, as Protobuf resolves them.
+    """
+
+    type: DataType
+    descriptors: bytes
+    message: str
+    registry: tuple[tuple[str, str], ...]
+
+    def decode(self, values: Any, permissive: bool) -> Decoded:
+        """The values of this message; those of another are malformed."""
+        decode = _protobuf_decode(self.descriptors, self.message, self.type)
+        if not self.registry:
+            return decode(values)
+        from txnlog_spark.protobuf.frames import decode_framed
+
+        def problem_of(schema_id: int, indexes: tuple[int, ...]) -> str | None:
+            try:
+                name = _message_name(schema_id, indexes, self.registry)
+            except UnknownSchema as error:
+                if permissive:
+                    return error.text
+                raise
+            if name == self.message:
+                return None
+            return f"it is a message {name} of the schema id {schema_id}, and not {self.message}"
+
+        return decode_framed(values, decode, problem_of, arrow_type(self.type))
+
+
+@lru_cache(maxsize=64)
+def _protobuf_decode(descriptors: bytes, message: str, type_: DataType) -> Decode:
+    from txnlog_spark.protobuf.decode import protobuf_decoder
+    from txnlog_spark.protobuf.types import message_descriptor
+
+    return protobuf_decoder(message_descriptor(descriptors, message), type_)
+
+
+@lru_cache(maxsize=1024)
+def _message_name(
+    schema_id: int, indexes: tuple[int, ...], registry: tuple[tuple[str, str], ...]
+) -> str:
+    """The full name of a message of a registered schema."""
+    from txnlog_spark.protobuf.frames import message_at
+    from txnlog_spark.protobuf.types import descriptor_set_of, first_message, message_descriptor
+
+    file = base64.b64decode(registry_for(dict(registry)).schema(schema_id, PROTOBUF))
+    descriptors = descriptor_set_of(file)
+    first = message_descriptor(descriptors, first_message(descriptors))
+    name: str = message_at(first.file, indexes).full_name
+    return name
 
 
 @lru_cache(maxsize=256)

@@ -5,6 +5,7 @@ It is made when a batch is planned, on the driver: schemas are looked up there, 
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pyspark.sql.types import DataType, StringType, StructType
 
 from txnlog_spark.errors import OptionError
-from txnlog_spark.formats.read_formats import SIDES, json_type, require_avro
+from txnlog_spark.formats.read_formats import (
+    SIDES,
+    json_type,
+    read_descriptors,
+    require_avro,
+    require_protobuf,
+)
 from txnlog_spark.schema_registry.options import URL, registry_options, subject_of
 
 if TYPE_CHECKING:
@@ -47,7 +54,7 @@ class WriteFormat:
 
     def writer(self, type_: DataType, topic: str | None) -> Writer:
         """The writer for a column of this type. Raises OptionError, RegistryError."""
-        make = {"string": _text, "json": _json, "avro": _avro}[self.name]
+        make = {"string": _text, "json": _json, "avro": _avro, "protobuf": _protobuf}[self.name]
         return make(self, type_, topic)
 
     def option(self, name: str) -> str:
@@ -165,6 +172,38 @@ def _avro(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
         name = parse_avro(schema).name
         header = header_of(_id_of(given, client, topic, schema, "AVRO", name))
     return AvroWriter(type_, schema, header)
+
+
+def _protobuf(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
+    require_protobuf(given.option("format"))
+    from txnlog_spark.codec.schema_ids import header_of
+    from txnlog_spark.formats.writers import ProtobufWriter
+    from txnlog_spark.protobuf.encode import protobuf_encoder
+    from txnlog_spark.protobuf.frames import index_prefix, message_indexes
+    from txnlog_spark.protobuf.types import (
+        descriptor_set_of,
+        file_of,
+        first_message,
+        message_descriptor,
+    )
+
+    client, schema_id = given.client, 0
+    if client is not None and given.use_latest:
+        schema_id, latest = client.latest(_subject(given, topic, given.message or ""), "PROTOBUF")
+        descriptors = descriptor_set_of(base64.b64decode(latest))
+    elif given.schema is not None:
+        descriptors = read_descriptors(given.option("schema"), given.schema)
+    else:
+        raise OptionError(given.option("schema"), None, "set it to the path of a descriptor set")
+    descriptor = message_descriptor(descriptors, given.message or first_message(descriptors))
+    protobuf_encoder(descriptor, type_)  # what does not fit is said here
+    name, header = descriptor.full_name, b""
+    if client is not None:
+        if not given.use_latest:
+            schema = base64.b64encode(file_of(descriptor)).decode()
+            schema_id = _id_of(given, client, topic, schema, "PROTOBUF", name)
+        header = header_of(schema_id) + index_prefix(message_indexes(descriptor))
+    return ProtobufWriter(type_, descriptors, name, header)
 
 
 def _id_of(

@@ -46,7 +46,7 @@ class JsonWriter:
 
 @lru_cache(maxsize=64)
 def _json_encode(type_: DataType, time_zone: str) -> Encode:
-    from txnlog_spark.formats.json_encode import json_encoder
+    from txnlog_spark.json.encode import json_encoder
 
     return json_encoder(type_, time_zone)
 
@@ -70,6 +70,29 @@ def _avro_encode(schema: str, type_: DataType) -> Encode:
     from txnlog_spark.avro.schema import parse_avro
 
     return nullable_encoder(parse_avro(schema), arrow_type(type_))
+
+
+@dataclass(frozen=True, slots=True)
+class ProtobufWriter:
+    """Messages of this name in a descriptor set, behind `header`."""
+
+    type: DataType
+    descriptors: bytes
+    message: str
+    header: bytes
+
+    def encode(self, column: Any) -> Any:
+        """The values' messages."""
+        encode = _protobuf_encode(self.descriptors, self.message, self.type)
+        return _with_header(self.header, encode(column))
+
+
+@lru_cache(maxsize=64)
+def _protobuf_encode(descriptors: bytes, message: str, type_: DataType) -> Encode:
+    from txnlog_spark.protobuf.encode import protobuf_encoder
+    from txnlog_spark.protobuf.types import message_descriptor
+
+    return protobuf_encoder(message_descriptor(descriptors, message), type_)
 
 
 def _with_header(header: bytes, encoded: Any) -> Any:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
+import tempfile
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 ORDER_DDL = "id BIGINT, item STRING, amount DOUBLE, tags ARRAY<STRING>"
@@ -28,6 +32,35 @@ ORDER_AVRO = _record(
 KEY_AVRO = _record("shop.Key", _nullable("id", "long"))
 
 
+def order_file() -> Any:
+    """A FileDescriptorProto with an order, whose fields have presence, and its key."""
+    from google.protobuf import descriptor_pb2
+
+    file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto2")
+    field = descriptor_pb2.FieldDescriptorProto
+    order = file.message_type.add(name="Order")
+    for number, (name, kind) in enumerate(
+        [("id", field.TYPE_INT64), ("item", field.TYPE_STRING), ("amount", field.TYPE_DOUBLE)], 1
+    ):
+        order.field.add(name=name, number=number, type=kind, label=field.LABEL_OPTIONAL)
+    order.field.add(name="tags", number=4, type=field.TYPE_STRING, label=field.LABEL_REPEATED)
+    key = file.message_type.add(name="Key")
+    key.field.add(name="id", number=1, type=field.TYPE_INT64, label=field.LABEL_OPTIONAL)
+    return file
+
+
+@lru_cache(maxsize=1)
+def descriptor_path() -> str:
+    """A file with the descriptor set of `order_file`, for as long as the process lives."""
+    from google.protobuf import descriptor_pb2
+
+    made = descriptor_pb2.FileDescriptorSet(file=[order_file()])
+    with tempfile.NamedTemporaryFile(suffix=".desc", delete=False) as file:
+        file.write(made.SerializeToString())
+    atexit.register(os.remove, file.name)
+    return file.name
+
+
 @dataclass(frozen=True)
 class FormatCase:
     """One format with the schemas of an order and of its key; `malformed` is no value of it."""
@@ -37,6 +70,8 @@ class FormatCase:
     problem: str
     value: str | None = None
     key: str | None = None
+    null_lists: bool = True
+    """Whether a list that is null is not the same as an empty one."""
 
     def of_value(self, **more: str) -> dict[str, str]:
         """The options of values."""
@@ -44,9 +79,13 @@ class FormatCase:
 
     def of_key(self, **more: str) -> dict[str, str]:
         """The options of keys."""
+        if self.name == "protobuf":
+            more |= {"message.name": "shop.Key"}
         return self._of("key", self.key, more)
 
     def _of(self, side: str, schema: str | None, more: dict[str, str]) -> dict[str, str]:
+        if self.name == "protobuf":
+            schema = descriptor_path()
         given = {"format": self.name} | ({} if schema is None else {"schema": schema}) | more
         return {f"{side}.{name}": value for name, value in given.items()}
 
@@ -54,14 +93,15 @@ class FormatCase:
 TEXT = FormatCase("string", b"a\xff", "it is not UTF-8: invalid start byte at byte 1")
 AVRO = FormatCase("avro", b"\x02\xff", "not a datum of the schema", ORDER_AVRO, KEY_AVRO)
 JSON = FormatCase("json", b'{"id": 1, "amount": tr}', "", ORDER_DDL, KEY_DDL)
-CASES = [JSON, AVRO]
+PROTOBUF = FormatCase("protobuf", b"\x12\x7fx", "", null_lists=False)
+CASES = [JSON, AVRO, PROTOBUF]
 
 
-def orders(count: int) -> list[tuple[Any, ...]]:
+def orders(count: int, *, null_lists: bool = True) -> list[tuple[Any, ...]]:
     """Rows of ORDER_DDL: an order in ten is null as a whole, others have fields that are."""
     made: list[tuple[Any, ...]] = []
     for n in range(count):
-        tags = None if n % 4 == 0 else [f"t{n}", "", 'é"x'][: n % 4]
+        tags = None if n % 4 == 0 and null_lists else [f"t{n}", "", 'é"x'][: n % 4]
         row = (n, None if n % 5 == 0 else f"item {n}", n / 8, tags)
         made.append((None,) if n % 10 == 9 else (row,))
     return made

@@ -15,7 +15,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 from google.protobuf.message import DecodeError, Message
 
-from txnlog_spark.formats.protobuf_types import is_map, message_descriptor, of_seconds
+from txnlog_spark.protobuf.types import is_map, message_descriptor, of_seconds
 
 SCALARS = (
     "double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "bytes",

@@ -12,7 +12,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
 
 from txnlog_spark.errors import OptionError
-from txnlog_spark.formats.json_decode import json_decoder
+from txnlog_spark.json.decode import json_decoder
 
 BAD = "malformed"
 ZONE = "America/New_York"

@@ -20,9 +20,9 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
 
 from txnlog_spark.codec.decoded import Decode, Decoded, spread
-from txnlog_spark.formats.errors import ProtobufSchemaError
-from txnlog_spark.formats.protobuf_leaves import is_closed, leaf, with_names
-from txnlog_spark.formats.protobuf_scan import (
+from txnlog_spark.protobuf.errors import ProtobufSchemaError
+from txnlog_spark.protobuf.leaves import is_closed, leaf, with_names
+from txnlog_spark.protobuf.scan import (
     NOTHING,
     Faults,
     Found,
@@ -35,7 +35,7 @@ from txnlog_spark.formats.protobuf_scan import (
     Wire,
     locate,
 )
-from txnlog_spark.formats.protobuf_types import (
+from txnlog_spark.protobuf.types import (
     TYPE_NAMES,
     TYPES_OF_SECONDS,
     is_map,

@@ -22,10 +22,10 @@ from pyspark.sql.pandas.types import to_arrow_type
 from txnlog_spark.codec import compute as pc
 from txnlog_spark.codec.decoded import Decode, Misfit, decode_halves, spread
 from txnlog_spark.errors import OptionError
-from txnlog_spark.formats.json_one_by_one import one_by_one
-from txnlog_spark.formats.json_values import NAME_MAX, NESTING_MAX, NUMBER_MAX
-from txnlog_spark.formats.times import dates, timestamps
-from txnlog_spark.formats.zones import Zone, zone_of
+from txnlog_spark.json.one_by_one import one_by_one
+from txnlog_spark.json.times import dates, timestamps
+from txnlog_spark.json.values import NAME_MAX, NESTING_MAX, NUMBER_MAX
+from txnlog_spark.json.zones import Zone, zone_of
 
 ROWS_MIN = 16
 """So few texts are read one by one when they cannot be read together."""

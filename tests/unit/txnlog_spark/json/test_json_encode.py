@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import types as spark
 
 from txnlog_spark.errors import OptionError
-from txnlog_spark.formats.json_encode import json_encoder
+from txnlog_spark.json.encode import json_encoder
 
 ZONE = "America/New_York"
 LONG, STRING = spark.LongType(), spark.StringType()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from txnlog_spark.formats.errors import JsonSchemaError
-from txnlog_spark.formats.json_schema import json_schema_type
+from txnlog_spark.errors import JsonSchemaError
+from txnlog_spark.json.schema import json_schema_type
 
 
 def ddl(schema: Any) -> str:

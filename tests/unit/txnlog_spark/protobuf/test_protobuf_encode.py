@@ -17,9 +17,9 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
 from support.spark.protobuf_cases import FileOfMessages, modern, old
 
-from txnlog_spark.formats.errors import ProtobufSchemaError, UnencodableMessage
-from txnlog_spark.formats.protobuf_encode import protobuf_encoder
-from txnlog_spark.formats.protobuf_types import protobuf_type
+from txnlog_spark.protobuf.encode import protobuf_encoder
+from txnlog_spark.protobuf.errors import ProtobufSchemaError, UnencodableMessage
+from txnlog_spark.protobuf.types import protobuf_type
 
 INT, LONG, TEXT, BINARY = (
     spark.IntegerType(), spark.LongType(), spark.StringType(), spark.BinaryType(),

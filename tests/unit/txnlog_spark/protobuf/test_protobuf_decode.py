@@ -15,10 +15,10 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
 from support.spark.protobuf_cases import FileOfMessages, modern, old, python_values, varint
 
-from txnlog_spark.formats.errors import ProtobufSchemaError
-from txnlog_spark.formats.protobuf_decode import protobuf_decoder
-from txnlog_spark.formats.protobuf_encode import protobuf_encoder
-from txnlog_spark.formats.protobuf_types import protobuf_type
+from txnlog_spark.protobuf.decode import protobuf_decoder
+from txnlog_spark.protobuf.encode import protobuf_encoder
+from txnlog_spark.protobuf.errors import ProtobufSchemaError
+from txnlog_spark.protobuf.types import protobuf_type
 
 
 def small(syntax: str, *fields: str, others: dict[str, tuple[str, ...]] | None = None) -> Any:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from txnlog_spark.codec import compute as pc
 from txnlog_spark.codec.decoded import spread
 from txnlog_spark.codec.varints import pack_varints
-from txnlog_spark.formats.errors import UnencodableMessage
+from txnlog_spark.protobuf.errors import UnencodableMessage
 
 Flags = npt.NDArray[np.bool_]
 

@@ -7,8 +7,8 @@ from google.protobuf import descriptor_pb2
 from pyspark.sql import types as spark
 from support.spark.protobuf_cases import SCALARS, FileOfMessages, modern, old
 
-from txnlog_spark.formats.errors import ProtobufSchemaError
-from txnlog_spark.formats.protobuf_types import message_descriptor, protobuf_type
+from txnlog_spark.protobuf.errors import ProtobufSchemaError
+from txnlog_spark.protobuf.types import message_descriptor, protobuf_type
 
 SPARK_NAMES = {
     "double": "double", "float": "float", "int64": "bigint", "uint64": "bigint", "int32": "int",

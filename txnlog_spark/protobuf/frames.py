@@ -7,7 +7,7 @@ next ones those of messages within it. A single byte 0 stands for the first mess
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,10 @@ import numpy as np
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FileDescriptor
 
-from txnlog_spark.formats.errors import ProtobufSchemaError
-from txnlog_spark.formats.protobuf_scan import Found, Wire, slices, varints
+from txnlog_spark.codec import compute as pc
+from txnlog_spark.codec.decoded import Decode, Decoded, spread
+from txnlog_spark.protobuf.errors import ProtobufSchemaError
+from txnlog_spark.protobuf.scan import Found, Wire, slices, varints
 
 _HEADER_BYTES = 5
 _INDEX_BYTES_MAX = 5
@@ -69,6 +71,36 @@ def split_indexes(values: pa.Array) -> Framed:
         text = pa.scalar("it does not begin with Confluent's frame of a Protobuf value")
         problems = pa.repeat(text, len(values)).take(pa.array(rows, mask=right))
     return Framed(list(kinds), kind, messages, problems)
+
+
+def decode_framed(
+    values: pa.Array,
+    decode: Decode,
+    problem_of: Callable[[int, tuple[int, ...]], str | None],
+    type_: pa.DataType,
+) -> Decoded:
+    """Decode a binary array without null of values with Confluent's frame.
+
+    `problem_of` is asked once for each schema id and indexes what keeps such values from being the
+    messages that `decode` decodes: None if nothing does.
+    """
+    framed = split_indexes(values)
+    problems = [None] * len(values) if framed.problems is None else framed.problems.to_pylist()
+    right = framed.kind >= 0
+    for number, kind in enumerate(framed.kinds):
+        problem = problem_of(*kind)
+        if problem is not None:
+            right &= framed.kind != number
+            for row in np.flatnonzero(framed.kind == number).tolist():
+                problems[row] = problem
+    if right.all():
+        return decode(framed.messages)
+    found = decode(framed.messages.filter(pa.array(right)))
+    made = spread(found.values, pa.array(right)) if right.any() else pa.nulls(len(values), type_)
+    texts = pa.array(problems, pa.string())
+    if found.problems is not None:
+        texts = pc.coalesce(texts, spread(found.problems, pa.array(right)))
+    return Decoded(made, texts)
 
 
 def _indexes(wire: Wire, at: Any, end: Any, right: Any) -> tuple[Any, Any, Any]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from txnlog_spark.codec import compute as pc
 from txnlog_spark.codec.decoded import Misfit
-from txnlog_spark.formats.zones import Zone, zone_of
+from txnlog_spark.json.zones import Zone, zone_of
 
 _BLANK = "".join(map(chr, range(33))) + "\x7f"
 """What Spark strips from a date or timestamp."""

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from txnlog_spark.formats.protobuf_types import (
+from txnlog_spark.protobuf.types import (
     END_GROUP,
     FIXED32,
     FIXED64,

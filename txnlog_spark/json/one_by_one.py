@@ -17,8 +17,9 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from txnlog_spark.codec.decoded import Decode, Decoded
 from txnlog_spark.errors import OptionError
-from txnlog_spark.formats.json_text import java_string, java_text
-from txnlog_spark.formats.json_values import (
+from txnlog_spark.json.text import java_string, java_text
+from txnlog_spark.json.times import date_of, timestamp_ntz_of, timestamp_of
+from txnlog_spark.json.values import (
     NOT_FINITE,
     Convert,
     Cursor,
@@ -27,8 +28,7 @@ from txnlog_spark.formats.json_values import (
     read_map,
     read_struct,
 )
-from txnlog_spark.formats.times import date_of, timestamp_ntz_of, timestamp_of
-from txnlog_spark.formats.zones import Zone
+from txnlog_spark.json.zones import Zone
 
 _RANGES: dict[type[spark.DataType], tuple[int, int]] = {
     # Jackson gives a byte for what fits into eight bits with or without a sign.

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from support.spark.protobuf_cases import FileOfMessages
 
-from txnlog_spark.formats.errors import ProtobufSchemaError
-from txnlog_spark.formats.protobuf_frames import (
+from txnlog_spark.protobuf.errors import ProtobufSchemaError
+from txnlog_spark.protobuf.frames import (
     index_prefix,
     message_at,
     message_indexes,

@@ -20,11 +20,11 @@ from pyspark.sql import types as spark
 from txnlog_spark.codec import compute as pc
 from txnlog_spark.codec.decoded import spread
 from txnlog_spark.errors import OptionError
-from txnlog_spark.formats.json_text import escaped
-from txnlog_spark.formats.number_texts import float_texts
-from txnlog_spark.formats.string_escapes import escape
-from txnlog_spark.formats.time_texts import date_texts, timestamp_texts
-from txnlog_spark.formats.zones import Zone, zone_of
+from txnlog_spark.json.number_texts import float_texts
+from txnlog_spark.json.string_escapes import escape
+from txnlog_spark.json.text import escaped
+from txnlog_spark.json.time_texts import date_texts, timestamp_texts
+from txnlog_spark.json.zones import Zone, zone_of
 
 Encode = Callable[[pa.Array], pa.Array]
 """Texts of an array without null."""

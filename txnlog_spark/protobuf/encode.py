@@ -20,9 +20,9 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
 
 from txnlog_spark.codec import compute as pc
-from txnlog_spark.formats.errors import ProtobufSchemaError, UnencodableMessage
-from txnlog_spark.formats.protobuf_bytes import gathered, join, sized, spread_bytes, tag_bytes
-from txnlog_spark.formats.protobuf_types import (
+from txnlog_spark.protobuf.bytes import gathered, join, sized, spread_bytes, tag_bytes
+from txnlog_spark.protobuf.errors import ProtobufSchemaError, UnencodableMessage
+from txnlog_spark.protobuf.types import (
     END_GROUP,
     GROUP,
     LENGTH,
@@ -35,7 +35,7 @@ from txnlog_spark.formats.protobuf_types import (
     tag_of,
     wire_type_of,
 )
-from txnlog_spark.formats.protobuf_values import FieldWriter, below, place, unfit
+from txnlog_spark.protobuf.values import FieldWriter, below, place, unfit
 
 Encode = Callable[[pa.Array], pa.Array]
 """Of an array without null, a binary array."""

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from txnlog_spark.codec import compute as pc
-from txnlog_spark.formats.zones import Zone
+from txnlog_spark.json.zones import Zone
 
 _PAIRS = np.frombuffer(b"".join(b"%02d" % number for number in range(100)), "S2")
 """The texts of 00 to 99."""

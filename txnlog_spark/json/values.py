@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from txnlog_spark.formats.json_text import escaped, java_double, java_string, unescaped
+from txnlog_spark.json.text import escaped, java_double, java_string, unescaped
 
 NESTING_MAX = 1000
 NUMBER_MAX = 1000

@@ -27,7 +27,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 from pyspark.sql import types as spark
 
-from txnlog_spark.formats.errors import ProtobufSchemaError
+from txnlog_spark.protobuf.errors import ProtobufSchemaError
 
 _WELL_KNOWN = (
     any_pb2,
@@ -85,6 +85,35 @@ def message_descriptor(descriptor_set: bytes, message_name: str) -> Descriptor:
     raise ProtobufSchemaError(
         f"there is no message {message_name} in the descriptor file; its messages: {known}{more}"
     )
+
+
+def first_message(descriptor_set: bytes) -> str:
+    """The full name of the first message of the set's last file, which is the one it was made of.
+
+    Raises ProtobufSchemaError where that file has no message.
+    """
+    file = list(_files(descriptor_set).values())[-1]
+    for message in file.message_type:
+        return f"{file.package}.{message.name}".lstrip(".")
+    raise ProtobufSchemaError(f"the file {file.name} has no message")
+
+
+def descriptor_set_of(file: bytes) -> bytes:
+    """A set of one serialized file, which is what a schema registry gives."""
+    try:
+        made = descriptor_pb2.FileDescriptorProto.FromString(file)
+    except DecodeError as error:
+        raise ProtobufSchemaError(f"the registry's schema is not a file: {error}") from None
+    made_set: bytes = descriptor_pb2.FileDescriptorSet(file=[made]).SerializeToString()
+    return made_set
+
+
+def file_of(descriptor: Descriptor) -> bytes:
+    """The serialized file of a message, without the files that it imports."""
+    made = descriptor_pb2.FileDescriptorProto()
+    descriptor.file.CopyToProto(made)
+    serialized: bytes = made.SerializeToString()
+    return serialized
 
 
 def _files(descriptor_set: bytes) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from pyspark.sql import types as spark
 
 from txnlog_spark.codec import compute as pc
 from txnlog_spark.codec.varints import zigzag
-from txnlog_spark.formats.errors import ProtobufSchemaError, UnencodableMessage
-from txnlog_spark.formats.protobuf_bytes import sized, tagged, tagged_fixed
-from txnlog_spark.formats.protobuf_types import LENGTH, TYPE_NAMES, wire_type_of
+from txnlog_spark.protobuf.bytes import sized, tagged, tagged_fixed
+from txnlog_spark.protobuf.errors import ProtobufSchemaError, UnencodableMessage
+from txnlog_spark.protobuf.types import LENGTH, TYPE_NAMES, wire_type_of
 
 Flags = npt.NDArray[np.bool_]
 

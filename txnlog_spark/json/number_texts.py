@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from txnlog_spark.codec import compute as pc
-from txnlog_spark.formats.json_text import java_number
+from txnlog_spark.json.text import java_number
 
 _TINY = {8: 1e-300, 4: 1e-42}
 """Below these, by bytes of the type, some texts need two digits where one would do."""

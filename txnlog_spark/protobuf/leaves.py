@@ -14,7 +14,7 @@ import pyarrow as pa
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
 from txnlog_spark.codec import compute as pc
-from txnlog_spark.formats.protobuf_scan import (
+from txnlog_spark.protobuf.scan import (
     Found,
     Occurrences,
     Scan,
@@ -23,7 +23,7 @@ from txnlog_spark.formats.protobuf_scan import (
     slices,
     varints,
 )
-from txnlog_spark.formats.protobuf_types import verifies_utf8, wire_type_of
+from txnlog_spark.protobuf.types import verifies_utf8, wire_type_of
 
 Numbers = npt.NDArray[Any]
 Flags = npt.NDArray[np.bool_]

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from txnlog_spark.codec import compute as pc
-from txnlog_spark.formats.json_text import ESCAPES, java_text
+from txnlog_spark.json.text import ESCAPES, java_text
 
 _WIDTH = 6
 _SIZES = np.ones(256, np.uint8)

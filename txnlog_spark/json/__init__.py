@@ -1,0 +1,1 @@
+"""JSON texts as columns and back, as `from_json` and `to_json` have them."""

@@ -1,0 +1,1 @@
+"""Protobuf messages as columns and back, as `from_protobuf` and `to_protobuf` have them."""
