@@ -7,7 +7,8 @@
     │                              ├─ CommittedOffsetsMoved  ├─ GroupHasOffsets
     │                              └─ NoCommittedOffsets
     ├─ WrongCluster                offsets or a checkpoint of another cluster
-    └─ StagingFailed               the staging directory cannot be written or read
+    ├─ StagingFailed               the staging directory cannot be written or read
+    └─ JsonSchemaError             a JSON Schema says what no Spark type says
 
 `InvariantViolation` is not a TxnLogError: it says that the connector itself is wrong.
 """
@@ -49,6 +50,7 @@ __all__ = [
     "DeadlineExceeded",
     "FatalError",
     "GroupHasOffsets",
+    "JsonSchemaError",
     "NoCommittedOffsets",
     "OffsetOutOfRange",
     "OldMessageFormat",
@@ -195,3 +197,17 @@ class StagingFailed(TxnLogError):
     """
 
     condition = "TXNLOG_STAGING"
+
+
+class JsonSchemaError(TxnLogError):
+    """A JSON Schema says of a value what no Spark type says, at the JSON pointer in the text.
+
+    Remedy: give the Spark type yourself in the option value.schema, or read the value as binary.
+    """
+
+    condition = "TXNLOG_JSON_SCHEMA"
+
+    def __init__(self, pointer: str, problem: str) -> None:
+        super().__init__(f"the JSON Schema has no Spark type at {pointer}: {problem}")
+        self.pointer = pointer
+        self.problem = problem

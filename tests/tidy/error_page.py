@@ -44,11 +44,10 @@ def error_classes() -> Iterator[type[Exception]]:
     from txnlog_kafka import errors as client
     from txnlog_spark import errors as connector
     from txnlog_spark.avro import errors as avro
-    from txnlog_spark.formats import errors as formats
 
     found = {
         each.condition: each
-        for module in (client, connector, avro, formats)
+        for module in (client, connector, avro)
         for each in vars(module).values()
         if inspect.isclass(each) and issubclass(each, client.TxnLogError)
     }

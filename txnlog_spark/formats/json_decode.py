@@ -63,7 +63,7 @@ def json_decoder(type_: spark.DataType, time_zone: str) -> Decode:
     try:
         zone = zone_of(time_zone)
     except ValueError:
-        raise OptionError("spark.sql.session.timeZone", time_zone, "is no time zone") from None
+        raise OptionError("spark.sql.session.timeZone", time_zone, "is not a time zone") from None
     single = one_by_one(type_, zone)
     read = _read(type_, to_arrow_type(type_, timezone="UTC"), zone)
     if read is None:

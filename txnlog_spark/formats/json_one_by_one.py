@@ -91,7 +91,7 @@ def _root(type_: spark.DataType, zone: Zone) -> Callable[[Cursor], Any]:
             return [alone(cursor, 1)]
         if found != opening:
             cursor.skip(1)
-            raise MalformedJson(f"the text is no JSON {_NAMES[opening]}")
+            raise MalformedJson(f"the text is not a JSON {_NAMES[opening]}")
         return convert(cursor, 1)
 
     return read
@@ -131,13 +131,13 @@ def _nested(opening: str, where: str, read: Convert) -> Convert:
             return read(cursor, depth)
         if cursor.skip(depth) == "null":
             return None
-        raise MalformedJson(f"{where} is no JSON {_NAMES[opening]}")
+        raise MalformedJson(f"{where} is not a JSON {_NAMES[opening]}")
 
     return convert
 
 
 def _string(cursor: Cursor, depth: int) -> str | None:
-    """A string column takes any value: what is no string as the text that Jackson writes of it."""
+    """A string column takes any value: another than a string as the text that Jackson writes."""
     if cursor.peek() in "\"'":
         return java_string(cursor.string())
     made = cursor.skip(depth)
@@ -157,7 +157,7 @@ def _atomic(type_: spark.DataType, zone: Zone, where: str) -> Convert:
         if found == "null":
             return None
         shown = found if len(found) <= 100 else f"{found[:100]}..."
-        raise MalformedJson(f"{where} is {shown}, which is no {type_.simpleString()}")
+        raise MalformedJson(f"{where} is {shown}, which is not a value of {type_.simpleString()}")
 
     return convert
 

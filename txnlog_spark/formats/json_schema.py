@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from pyspark.sql import types as spark
 
-from txnlog_spark.formats.errors import JsonSchemaError
+from txnlog_spark.errors import JsonSchemaError
 
 _INTEGERS: dict[str, type[spark.DataType]] = {
     "int8": spark.ByteType,

@@ -417,7 +417,7 @@ def test_the_type_is_that_of_spark():
 def test_a_problem_names_the_field_and_the_value():
     type_ = structs(a=structs(b=ATOMIC["int"]))
     made = json_decoder(type_, ZONE)(pa.array([b'{"a":{"b":"x"}}', b"{}", b'{"a" 1}']))
-    assert made.first_problem == (0, 'the field a.b is "x", which is no int')
+    assert made.first_problem == (0, 'the field a.b is "x", which is not a value of int')
     assert made.problems.to_pylist()[1:] == [None, "'1' at character 6 is not JSON"]
 
 

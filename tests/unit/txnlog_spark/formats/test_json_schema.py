@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from txnlog_spark.formats.errors import JsonSchemaError
+from txnlog_spark.errors import JsonSchemaError
 from txnlog_spark.formats.json_schema import json_schema_type
 
 
