@@ -52,27 +52,28 @@ def base64_of(text: str) -> bytes:
 def unscaled(text: str, precision: int, scale: int) -> int:
     """The digits of Java's `new BigDecimal(text)`, rounded half up to a scale."""
     found = _DECIMAL.fullmatch(text)
-    if not found:
+    if not found or max(text) > "\uffff":
         raise ValueError(text)
     sign, whole, part, only_part, exponent = found.groups(default="")
     fraction = part or only_part
-    digits = int(whole + fraction)
     power = int(exponent or 0)
     if abs(power) > _SCALE_MAX or abs(len(fraction) - power) > _SCALE_MAX:
         raise ValueError(text)
     dropped = len(fraction) - power - scale
     if dropped > _DIGITS_DROPPED_MAX:
         raise ValueError(text)
-    made = _shifted(digits, dropped, precision)
+    made = _rounded((whole + fraction).lstrip("0"), dropped, precision)
     if made >= 10**precision:
         raise ValueError(text)
     return -made if sign == "-" else made
 
 
-def _shifted(digits: int, dropped: int, precision: int) -> int:
+def _rounded(digits: str, dropped: int, precision: int) -> int:
+    """Without so many of the last digits, or with zeros after them where that is below zero."""
     if dropped <= 0:
-        return digits * 10 ** min(-dropped, precision) if digits else 0
-    if dropped > len(str(digits)):
+        power: int = 10 ** min(-dropped, precision)
+        return int(digits or "0") * power
+    if dropped > len(digits):
         return 0
-    power: int = 10**dropped
-    return (2 * digits + power) // (2 * power)
+    kept = len(digits) - dropped
+    return int(digits[:kept] or "0") + (int(digits[kept]) >= 5)
