@@ -15,7 +15,10 @@ from support.spark.json_cases import WHOLE, Texts
 from txnlog_spark.codec.decoded import Decoded
 from txnlog_spark.json.decode import json_decoder
 from txnlog_spark.json.encode import json_encoder
-from txnlog_spark.json.one_by_one import one_by_one
+from txnlog_spark.json.one_by_one import one_by_one, step_by_step
+from txnlog_spark.json.plain import plain_reader
+from txnlog_spark.json.text import java_text
+from txnlog_spark.json.values import Cursor
 from txnlog_spark.json.zones import zone_of
 
 ZONE = "Europe/Berlin"
@@ -77,6 +80,21 @@ def test_what_is_written_is_read_as_the_same_value(type_, seed, count):
     again = json_decoder(type_, ZONE)(written)
     assert again.problems is None
     assert json_encoder(type_, ZONE)(again.values).equals(written)
+
+
+@settings(max_examples=300)
+@given(types, st.integers(0, 2**32), st.sampled_from([0.02, 0.3]))
+def test_what_pythons_parser_takes_has_the_same_value_step_by_step(type_, seed, often):
+    made = Texts(random.Random(seed), odd=often, damaged=often)
+    zone = zone_of(ZONE)
+    plain, steps = plain_reader(type_, zone), step_by_step(type_, zone)
+    for _ in range(20):
+        text = java_text(made.text(type_))
+        try:
+            value = plain(text)
+        except ValueError:
+            continue
+        assert repr(value) == repr(steps(Cursor(text)))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -4,6 +4,11 @@
 and has a problem. Many texts are read at once by Arrow's JSON reader, which takes less than Jackson
 in most respects. Where it takes more, or gives something else, the texts are looked at one by one
 (`json_one_by_one`). So they are where the schema has a map, which that reader does not know.
+
+What differs from Spark on purpose:
+- A double in a string column has the text of Java 19 or later, which is shorter than Java 17's.
+- Zones are those of Python's time zone database, which differs from Java's before 1970.
+- The types void, interval, time and variant, which `from_json` takes, are refused.
 """
 
 from __future__ import annotations
@@ -63,7 +68,7 @@ def json_decoder(type_: spark.DataType, time_zone: str) -> Decode:
     try:
         zone = zone_of(time_zone)
     except ValueError:
-        raise OptionError("spark.sql.session.timeZone", time_zone, "is no time zone") from None
+        raise OptionError("spark.sql.session.timeZone", time_zone, "is not a time zone") from None
     single = one_by_one(type_, zone)
     read = _read(type_, to_arrow_type(type_, timezone="UTC"), zone)
     if read is None:

@@ -54,7 +54,7 @@ def json_encoder(type_: spark.DataType, time_zone: str) -> Encode:
     try:
         zone = zone_of(time_zone)
     except ValueError:
-        raise OptionError("spark.sql.session.timeZone", time_zone, "is no time zone") from None
+        raise OptionError("spark.sql.session.timeZone", time_zone, "is not a time zone") from None
     if not isinstance(type_, (spark.StructType, spark.ArrayType, spark.MapType)):
         raise OptionError(
             "value", type_.simpleString(), "a struct, array or map is written as a JSON value"
@@ -106,7 +106,7 @@ def _plain(type_: spark.DataType) -> Encode:
 
 
 def _finite(array: pa.Array) -> pa.Array:
-    """Numbers; what is no finite number is a string in JSON."""
+    """Numbers; one that is not finite is a string in JSON."""
     texts = float_texts(array)
     finite = pc.is_finite(array)
     if finite.false_count:

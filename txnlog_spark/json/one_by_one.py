@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import binascii
-import re
 from collections.abc import Callable
-from fractions import Fraction
 from functools import partial
 from itertools import accumulate, chain
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
 
 from txnlog_spark.codec.decoded import Decode, Decoded
 from txnlog_spark.errors import OptionError
+from txnlog_spark.json.numbers import base64_of, float32_of, unscaled
+from txnlog_spark.json.plain import plain_reader
 from txnlog_spark.json.text import java_string, java_text
-from txnlog_spark.json.times import date_of, timestamp_ntz_of, timestamp_of
 from txnlog_spark.json.values import (
     NOT_FINITE,
     Convert,
@@ -37,30 +34,27 @@ _RANGES: dict[type[spark.DataType], tuple[int, int]] = {
     spark.IntegerType: (-(2**31), 2**31 - 1),
     spark.LongType: (-(2**63), 2**63 - 1),
 }
-_BASE64 = re.compile(
-    r"(?:[\x00-\x20]*+[A-Za-z0-9+/]{2}(?:[A-Za-z0-9+/]{2}|[A-Za-z0-9+/]=|==))*+[\x00-\x20]*"
-)
-_CONTROLS = re.compile(r"[\x00-\x20]+")
-_DECIMAL = re.compile(r"([+-]?)(?:(\d+)(?:\.(\d*))?|\.(\d+))(?:[eE]([+-]?\d+))?")
-_SCALE_MAX = 2**31 - 1
-_DIGITS_DROPPED_MAX = 646_456_993
-"""Java's BigInteger has no higher power of ten."""
 
 
 def one_by_one(type_: spark.DataType, zone: Zone) -> Decode:
     """Decodes texts one at a time. OptionError where `from_json` has no such type."""
-    read = _root(type_, zone)
+    read = step_by_step(type_, zone)
+    plain = plain_reader(type_, zone)
     arrow = to_arrow_type(type_, timezone="UTC")
 
     def decode(values: pa.Array) -> Decoded:
         rows: list[Any] = []
         problems: list[str | None] = []
         for value in values.to_pylist():
+            text = java_text(value)
             row, problem = None, None
             try:
-                row = read(Cursor(java_text(value)))
-            except MalformedJson as error:
-                problem = str(error)
+                row = plain(text)
+            except (ValueError, RecursionError):
+                try:
+                    row = read(Cursor(text))
+                except MalformedJson as error:
+                    problem = str(error)
             rows.append(row)
             problems.append(problem)
         made = column(rows, type_, arrow)
@@ -71,7 +65,8 @@ def one_by_one(type_: spark.DataType, zone: Zone) -> Decode:
     return decode
 
 
-def _root(type_: spark.DataType, zone: Zone) -> Callable[[Cursor], Any]:
+def step_by_step(type_: spark.DataType, zone: Zone) -> Callable[[Cursor], Any]:
+    """Reads the text of a cursor, whatever it is: MalformedJson says why it is malformed."""
     if not isinstance(type_, (spark.StructType, spark.ArrayType, spark.MapType)):
         raise OptionError(
             "value.schema", type_.simpleString(), "a JSON value is read as struct, array or map"
@@ -91,7 +86,7 @@ def _root(type_: spark.DataType, zone: Zone) -> Callable[[Cursor], Any]:
             return [alone(cursor, 1)]
         if found != opening:
             cursor.skip(1)
-            raise MalformedJson(f"the text is no JSON {_NAMES[opening]}")
+            raise MalformedJson(f"the text is not a JSON {_NAMES[opening]}")
         return convert(cursor, 1)
 
     return read
@@ -131,13 +126,13 @@ def _nested(opening: str, where: str, read: Convert) -> Convert:
             return read(cursor, depth)
         if cursor.skip(depth) == "null":
             return None
-        raise MalformedJson(f"{where} is no JSON {_NAMES[opening]}")
+        raise MalformedJson(f"{where} is not a JSON {_NAMES[opening]}")
 
     return convert
 
 
 def _string(cursor: Cursor, depth: int) -> str | None:
-    """A string column takes any value: what is no string as the text that Jackson writes of it."""
+    """A string column takes any value: another than a string as the text that Jackson writes."""
     if cursor.peek() in "\"'":
         return java_string(cursor.string())
     made = cursor.skip(depth)
@@ -157,7 +152,7 @@ def _atomic(type_: spark.DataType, zone: Zone, where: str) -> Convert:
         if found == "null":
             return None
         shown = found if len(found) <= 100 else f"{found[:100]}..."
-        raise MalformedJson(f"{where} is {shown}, which is no {type_.simpleString()}")
+        raise MalformedJson(f"{where} is {shown}, which is not a value of {type_.simpleString()}")
 
     return convert
 
@@ -224,29 +219,6 @@ def _float(cursor: Cursor, of_text: Callable[[str], float]) -> float:
     return 0.0 if number[0] == "-0" else of_text(number[0])
 
 
-def float32_of(text: str) -> float:
-    """The nearest number of 32 bits; to round a double again could give the one beside it."""
-    wide = float(text)
-    with np.errstate(over="ignore", under="ignore"):
-        near = np.float32(wide)
-        if float(near) == wide:
-            return wide
-        other = np.nextafter(near, np.float32(np.inf if wide > float(near) else -np.inf))
-    low, high = _fraction(near), _fraction(other)
-    if not np.isfinite(wide) or 2 * Fraction(wide) != low + high:
-        return float(near)
-    twice = 2 * Fraction(text)
-    is_nearer = abs(twice - 2 * low) <= abs(twice - 2 * high)
-    return float(near if is_nearer else other)
-
-
-def _fraction(value: np.float32) -> Fraction:
-    """Infinity as the number after the greatest one."""
-    if np.isinf(value):
-        return Fraction(2**128 if value > 0 else -(2**128))
-    return Fraction(float(value))
-
-
 def _text(cursor: Cursor) -> str:
     if cursor.peek() not in "\"'":
         raise ValueError("no string")
@@ -268,11 +240,7 @@ def _base64(cursor: Cursor) -> bytes:
     """Blanks and control characters may be between the groups, and need no escape."""
     if cursor.peek() not in "\"'":
         raise ValueError("no string")
-    text = cursor.string(controls=True)
-    if not _BASE64.fullmatch(text):
-        raise ValueError("no base64")
-    groups = re.findall(r"[^=]+=*", _CONTROLS.sub("", text))
-    return b"".join(binascii.a2b_base64(group) for group in groups)
+    return base64_of(cursor.string(controls=True))
 
 
 def _decimal(cursor: Cursor, precision: int, scale: int) -> int:
@@ -284,35 +252,6 @@ def _decimal(cursor: Cursor, precision: int, scale: int) -> int:
     else:
         raise ValueError("no number")
     return unscaled(text, precision, scale)
-
-
-def unscaled(text: str, precision: int, scale: int) -> int:
-    """The digits of Java's `new BigDecimal(text)`, rounded half up to a scale."""
-    found = _DECIMAL.fullmatch(text)
-    if not found:
-        raise ValueError(text)
-    sign, whole, part, only_part, exponent = found.groups(default="")
-    fraction = part or only_part
-    digits = int(whole + fraction)
-    power = int(exponent or 0)
-    if abs(power) > _SCALE_MAX or abs(len(fraction) - power) > _SCALE_MAX:
-        raise ValueError(text)
-    dropped = len(fraction) - power - scale
-    if dropped > _DIGITS_DROPPED_MAX:
-        raise ValueError(text)
-    made = _shifted(digits, dropped, precision)
-    if made >= 10**precision:
-        raise ValueError(text)
-    return -made if sign == "-" else made
-
-
-def _shifted(digits: int, dropped: int, precision: int) -> int:
-    if dropped <= 0:
-        return digits * 10 ** min(-dropped, precision) if digits else 0
-    if dropped > len(str(digits)):
-        return 0
-    power: int = 10**dropped
-    return (2 * digits + power) // (2 * power)
 
 
 # Columns --------------------------------------------------------------------------------------

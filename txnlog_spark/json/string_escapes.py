@@ -36,7 +36,7 @@ def escape(array: pa.Array) -> pa.Array:
 
 
 def _valid(array: pa.Array) -> pa.Array:
-    """Spark's strings are any bytes; Java puts a replacement character where they are no UTF-8."""
+    """Spark's strings are any bytes; Java replaces what is not UTF-8."""
     try:
         return array.cast(pa.binary()).cast(pa.string())
     except pa.ArrowInvalid:

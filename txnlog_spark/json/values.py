@@ -22,6 +22,9 @@ _QUOTED = {
     '"': re.compile(rf'"((?:[^"\\\x00-\x1f]|{_ESCAPED})*+)"'),
     "'": re.compile(rf"'((?:[^'\\\x00-\x1f]|{_ESCAPED})*+)'"),
 }
+_PLAIN_NAME = re.compile(r'"([^"\\\x00-\x1f]*+)"[ \t\r\n]*+:[ \t\r\n]*+')
+"""Most names; the others are read step by step."""
+_BETWEEN = re.compile(r"[ \t\r\n]*+,[ \t\r\n]*+")
 _WITH_CONTROLS = re.compile(rf'"((?:[^"\\]|{_ESCAPED})*+)"')
 NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE][+-]?([0-9]+))?")
 _LITERAL = re.compile(r"true|false|null|NaN|[+-]?Infinity|[+-]INF")
@@ -74,10 +77,12 @@ class Cursor:
 
     def name(self) -> str:
         """The name of a member, and the colon after it."""
+        plain = _PLAIN_NAME.match(self.text, self.at)
+        if plain and len(plain[1]) <= NAME_MAX // 2:
+            self.at = plain.end()
+            return plain[1]
         made = self.string()
-        if len(made) > NAME_MAX // 2 and len(made.encode("utf-16-le", "surrogatepass")) > (
-            2 * NAME_MAX
-        ):
+        if len(made.encode("utf-16-le", "surrogatepass")) > 2 * NAME_MAX:
             raise MalformedJson(f"a name has more than {NAME_MAX} characters")
         self.blanks()
         if self.peek() != ":":
@@ -121,15 +126,15 @@ class Cursor:
 
     def another(self, closing: str) -> bool:
         """Go to the next element or member; false where this was the last."""
+        between = _BETWEEN.match(self.text, self.at)
+        if between:
+            self.at = between.end()
+            return True
         self.blanks()
-        found = self.peek()
-        if found != closing and found != ",":
+        if self.peek() != closing:
             self.refuse()
         self.at += 1
-        if found == closing:
-            return False
-        self.blanks()
-        return True
+        return False
 
     def scalar(self) -> str:
         """A string, number or literal, as Jackson writes it again."""

@@ -134,18 +134,18 @@ def zone_of(name: str) -> Zone:
         if spelled.startswith((prefix + "+", prefix + "-")):
             return Zone(_offset_of(spelled[len(prefix) :]))
     if spelled not in _regions():
-        raise ValueError(f"{name!r} is no time zone")
+        raise ValueError(f"{name!r} is not a time zone")
     return Zone(ZoneInfo(spelled))
 
 
 def _offset_of(text: str) -> int:
     found = _OFFSET.fullmatch(text)
     if not found:
-        raise ValueError(f"{text!r} is no offset of a time zone")
+        raise ValueError(f"{text!r} is not an offset of a time zone")
     hour, minute, second = ([int(part) for part in found.groups()[1:] if part] + [0, 0])[:3]
     total = hour * 3600 + minute * 60 + second
     if minute > 59 or second > 59 or total > _OFFSET_MAX:
-        raise ValueError(f"{text!r} is no offset of a time zone")
+        raise ValueError(f"{text!r} is not an offset of a time zone")
     return -total if found[1] == "-" else total
 
 

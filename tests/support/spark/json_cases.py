@@ -23,6 +23,8 @@ SCHEMAS = (
     "map<string,map<string,timestamp>>",
     "struct<a:array<array<decimal(10,3)>>,b:array<date>,c:array<binary>,d:array<boolean>>",
     "struct<a:struct<>,b:int>",
+    "struct<a:map<string,timestamp_ntz>,b:map<string,decimal(9,2)>,c:map<string,binary>,d:date>",
+    "struct<a:timestamp,A:string,b:struct<c:struct<d:float,e:array<bigint>>,f:string>>",
 )
 """Spark types of whole values. Fields have the same names everywhere, so texts of one nearly fit
 another."""

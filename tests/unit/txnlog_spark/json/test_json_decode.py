@@ -189,6 +189,12 @@ def test_a_field_has_the_value_that_from_json_gives_it(ddl, texts, expected):
     assert fields(ddl, *texts) == expected
 
 
+def test_a_decimal_may_have_many_digits_in_a_string():
+    texts = [f'"0.{"1" * 6000}"', f'"{"0" * 6000}1"', f'"{"1" * 6000}"', '"٣.٥"', '"𝟘"']
+    expected = [Decimal("0.11"), Decimal("1.00"), BAD, Decimal("3.50"), BAD]
+    assert fields("decimal(5,2)", *texts) == expected
+
+
 def test_numbers_that_are_not_finite_have_their_names():
     texts = [
         "NaN",
@@ -417,7 +423,7 @@ def test_the_type_is_that_of_spark():
 def test_a_problem_names_the_field_and_the_value():
     type_ = structs(a=structs(b=ATOMIC["int"]))
     made = json_decoder(type_, ZONE)(pa.array([b'{"a":{"b":"x"}}', b"{}", b'{"a" 1}']))
-    assert made.first_problem == (0, 'the field a.b is "x", which is no int')
+    assert made.first_problem == (0, 'the field a.b is "x", which is not a value of int')
     assert made.problems.to_pylist()[1:] == [None, "'1' at character 6 is not JSON"]
 
 
