@@ -16,6 +16,7 @@ from txnlog_spark.errors import OptionError
 from txnlog_spark.json.numbers import base64_of, float32_of, unscaled
 from txnlog_spark.json.plain import plain_reader
 from txnlog_spark.json.text import java_string, java_text
+from txnlog_spark.json.times import date_of, timestamp_ntz_of, timestamp_of
 from txnlog_spark.json.values import (
     NOT_FINITE,
     Convert,
