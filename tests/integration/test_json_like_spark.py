@@ -6,7 +6,6 @@ import random
 import re
 from collections.abc import Iterator
 from decimal import Decimal
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 from pyspark.sql import types as spark_types
-from support.spark.json_cases import SCHEMAS, texts
+from support.spark.json_cases import SCHEMAS, plain, texts
 
 from txnlog_spark.json.decode import json_decoder
 from txnlog_spark.json.encode import json_encoder
@@ -42,32 +41,6 @@ def session(connector_spark) -> Iterator[Any]:
 
 def parsed_type(ddl: str) -> Any:
     return spark_types._parse_datatype_string(ddl)
-
-
-def plain(array: Any) -> list[Any]:
-    """Values that can be compared: dates and timestamps as numbers, numbers as Python shows them,
-    which tells the two zeros apart."""
-    type_ = array.type
-    valid = array.is_valid().to_pylist()
-    if pa.types.is_struct(type_):
-        children = [plain(array.field(at)) for at in range(type_.num_fields)]
-        rows = [list(row) for row in zip(*children, strict=True)] or [[] for _ in valid]
-        return [row if is_valid else None for row, is_valid in zip(rows, valid, strict=True)]
-    if pa.types.is_map(type_) or pa.types.is_list(type_):
-        bounds = array.offsets.to_pylist()
-        if pa.types.is_map(type_):
-            items = list(zip(plain(array.keys), plain(array.items), strict=True))
-        else:
-            items = plain(array.values)
-        found = [items[start:end] for start, end in pairwise(bounds)]
-        return [row if is_valid else None for row, is_valid in zip(found, valid, strict=True)]
-    if pa.types.is_date32(type_):
-        return array.view(pa.int32()).to_pylist()
-    if pa.types.is_timestamp(type_):
-        return array.view(pa.int64()).to_pylist()
-    if pa.types.is_floating(type_):
-        return [None if value is None else repr(value) for value in array.to_pylist()]
-    return array.to_pylist()
 
 
 def theirs(session: Any, values: list[bytes], type_: Any) -> list[Any]:

@@ -17,6 +17,7 @@ import binascii
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,15 +26,19 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
 
 from txnlog_spark.codec import compute as pc
-from txnlog_spark.codec.decoded import Decode, Misfit, decode_halves, spread
+from txnlog_spark.codec.decoded import Decode, Decoded, Misfit, decode_halves, joined, spread
 from txnlog_spark.errors import OptionError
 from txnlog_spark.json.one_by_one import one_by_one
 from txnlog_spark.json.times import dates, timestamps
 from txnlog_spark.json.values import NAME_MAX, NESTING_MAX, NUMBER_MAX
 from txnlog_spark.json.zones import Zone, zone_of
 
-ROWS_MIN = 16
+ROWS_MIN = 512
 """So few texts are read one by one when they cannot be read together."""
+_ROWS_NEAR = 64
+"""So near to another, a text that cannot be read with others is read with these one by one."""
+_ROWS_AFTER = 2048
+"""So many texts are read together after one that could not be."""
 
 _BYTES_MAX = 1 << 28
 _BLANKS = " \t\r\n"
@@ -48,6 +53,9 @@ _TOO_WIDE = (
 )
 """Numbers with many digits or a great exponent, also one with escapes in a string. Arrow's reader
 does not look whether they fit, and ends the process where the exponent is very great."""
+
+_ROW = re.compile(r" in row (\d+)$")
+"""The row that Arrow's reader stopped at, in what it says; it counts objects, not values."""
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -75,7 +83,29 @@ def json_decoder(type_: spark.DataType, time_zone: str) -> Decode:
         return single
     is_array = isinstance(type_, spark.ArrayType)
     together = _array_reader(read) if is_array else _struct_reader(read)
-    return lambda values: decode_halves(values, together, single, ROWS_MIN)
+    return partial(_decoded, together, single)
+
+
+def _decoded(together: Callable[[pa.Array], pa.Array], single: Decode, values: pa.Array) -> Decoded:
+    """Read all texts together, and where the reader stops at one, what is before and after it."""
+    parts: list[Decoded] = []
+    at, size = 0, len(values)
+    while at < len(values) or not parts:
+        some = values.slice(at, size)
+        try:
+            parts.append(Decoded(together(some)))
+            at += size
+            continue
+        except Misfit as misfit:
+            row = misfit.args[0] if misfit.args else len(some)
+        if row < min(_ROWS_NEAR, len(some)):
+            size = min(row + _ROWS_NEAR, len(some))
+            parts.append(single(some.slice(0, size)))
+        else:
+            size = min(row, len(some))
+            parts.append(decode_halves(some.slice(0, size), together, single, ROWS_MIN))
+        at, size = at + size, _ROWS_AFTER
+    return joined(parts)
 
 
 def _struct_reader(read: _Read) -> Callable[[pa.Array], pa.Array]:
@@ -119,20 +149,23 @@ def _checked(values: pa.Array, opening: bytes, closing: bytes) -> pa.Array:
         texts = values.cast(pa.string())
     except pa.ArrowInvalid:
         raise Misfit from None
-    if not _enclosed(texts, opening, closing):
+    if _first_open(texts, opening, closing) is not None:
         texts = pc.utf8_trim(texts, _BLANKS)
-        if not _enclosed(texts, opening, closing):
-            raise Misfit
+        row = _first_open(texts, opening, closing)
+        if row is not None:
+            raise Misfit(row)
     _check_limits(texts)
     return texts
 
 
-def _enclosed(texts: pa.Array, opening: bytes, closing: bytes) -> bool:
+def _first_open(texts: pa.Array, opening: bytes, closing: bytes) -> int | None:
+    """The first row that does not begin and end as an object or array does."""
     offsets, data = _bytes(texts)
-    if not len(texts) or (np.diff(offsets) < 2).any():
-        return False
-    first, last = data[offsets[:-1]], data[offsets[1:] - 1]
-    return bool((first == opening[0]).all() and (last == closing[0]).all())
+    sized = np.diff(offsets) > 1
+    if not sized.all():
+        return int(np.argmin(sized))
+    right = (data[offsets[:-1]] == opening[0]) & (data[offsets[1:] - 1] == closing[0])
+    return None if right.all() else int(np.argmin(right))
 
 
 def _check_limits(texts: pa.Array) -> None:
@@ -187,8 +220,9 @@ def _columns(texts: pa.Array, schema: pa.Schema) -> list[pa.Array]:
                 newlines_in_values=True,
             ),
         )
-    except (pa.ArrowInvalid, UnicodeDecodeError):
-        raise Misfit from None
+    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+        row = _ROW.search(str(error))
+        raise Misfit(*(int(each) for each in row.groups()) if row else ()) from None
     if table.num_rows != len(texts):
         raise Misfit
     return [_whole(column) for column in table.columns]

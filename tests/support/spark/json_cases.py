@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import types as spark
 
 SCHEMAS = (
@@ -225,3 +228,29 @@ _DAMAGE = (
     b".", b"e", b"null", b"}null{", b"}{", b"}\n{", b"\xe2\x82", b"\xed\xa0\x80", b"\xf0\x9f\x98",
     b"true", b"NaN", b"Inf", b"\\u", b"\xc3\xa9", b"/", b"#", b"\xef\xbb\xbf", b"0",
 )  # fmt: skip
+
+
+def plain(array: Any) -> list[Any]:
+    """Values that can be compared: dates and timestamps as numbers, numbers as Python shows them,
+    which tells the two zeros apart."""
+    type_ = array.type
+    valid = array.is_valid().to_pylist()
+    if pa.types.is_struct(type_):
+        children = [plain(array.field(at)) for at in range(type_.num_fields)]
+        rows = [list(row) for row in zip(*children, strict=True)] or [[] for _ in valid]
+        return [row if is_valid else None for row, is_valid in zip(rows, valid, strict=True)]
+    if pa.types.is_map(type_) or pa.types.is_list(type_):
+        bounds = array.offsets.to_pylist()
+        if pa.types.is_map(type_):
+            items = list(zip(plain(array.keys), plain(array.items), strict=True))
+        else:
+            items = plain(array.values)
+        found = [items[start:end] for start, end in pairwise(bounds)]
+        return [row if is_valid else None for row, is_valid in zip(found, valid, strict=True)]
+    if pa.types.is_date32(type_):
+        return array.view(pa.int32()).to_pylist()
+    if pa.types.is_timestamp(type_):
+        return array.view(pa.int64()).to_pylist()
+    if pa.types.is_floating(type_):
+        return [None if value is None else repr(value) for value in array.to_pylist()]
+    return array.to_pylist()

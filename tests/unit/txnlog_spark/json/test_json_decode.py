@@ -195,6 +195,13 @@ def test_a_decimal_may_have_many_digits_in_a_string():
     assert fields("decimal(5,2)", *texts) == expected
 
 
+def test_a_great_exponent_is_not_given_to_arrow():
+    """Whose reader it would crash, also where an escape hides it."""
+    texts = ['"1\\u0065-1000000000"', '"1e\\u002d5"', '"1e-99\\u0039999999"', '"\\u0031e77"']
+    expected = [BAD, Decimal("0.00"), BAD, BAD]
+    assert fields("decimal(5,2)", *texts) == expected
+
+
 def test_numbers_that_are_not_finite_have_their_names():
     texts = [
         "NaN",
