@@ -97,7 +97,7 @@ def _decoded(together: Callable[[pa.Array], pa.Array], single: Decode, values: p
             at += size
             continue
         except Misfit as misfit:
-            row = misfit.args[0] if misfit.args else len(some)
+            row = len(some) if misfit.rows is None else int(misfit.rows[0])
         if row < min(_ROWS_NEAR, len(some)):
             size = min(row + _ROWS_NEAR, len(some))
             parts.append(single(some.slice(0, size)))
@@ -153,7 +153,7 @@ def _checked(values: pa.Array, opening: bytes, closing: bytes) -> pa.Array:
         texts = pc.utf8_trim(texts, _BLANKS)
         row = _first_open(texts, opening, closing)
         if row is not None:
-            raise Misfit(row)
+            raise Misfit(np.array([row]))
     _check_limits(texts)
     return texts
 
@@ -222,7 +222,7 @@ def _columns(texts: pa.Array, schema: pa.Schema) -> list[pa.Array]:
         )
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
         row = _ROW.search(str(error))
-        raise Misfit(*(int(each) for each in row.groups()) if row else ()) from None
+        raise Misfit(np.array([int(row[1])]) if row else None) from None
     if table.num_rows != len(texts):
         raise Misfit
     return [_whole(column) for column in table.columns]

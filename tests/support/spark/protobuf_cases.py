@@ -274,9 +274,9 @@ def row_of(message: Message, names: list[str] | None = None) -> dict[str, Any]:
 
 def _value_of(message: Message, field: FieldDescriptor) -> Any:
     if is_map(field):
-        value = field.message_type.fields_by_name["value"]
+        key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
         pairs = getattr(message, field.name).items()
-        return _by_key({key: _plain(each, value) for key, each in pairs})
+        return _by_key({_plain(name, key): _plain(each, value) for name, each in pairs})
     if field.is_repeated:
         return [_plain(each, field) for each in getattr(message, field.name)]
     made = _plain(getattr(message, field.name), field)
