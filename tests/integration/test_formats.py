@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import pandas as pd
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from support.clients.librdkafka import create_topic
 from support.spark.connector import PARTITIONS, error_of, finish
-from support.spark.format_cases import CASES, ORDER_DDL, TEXT, FormatCase, orders
+from support.spark.format_cases import CASES, JSON, ORDER_DDL, TEXT, FormatCase, orders
 
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark import dead_letters
@@ -149,6 +151,35 @@ def test_good_rows_and_dead_letters_go_out_together_and_letters_go_back_once(
     run()
     done = tool.replay(pipe.spark, client, where, letters, pipe.output, execute=True)
     assert done["to"] == {pipe.output: 3}, "those that died again"
+
+
+def test_pandas_and_a_table_that_is_read_as_a_stream_see_the_columns(
+    pipe, unique: Callable[[str], str]
+) -> None:
+    pipe.save(order_rows(pipe, JSON).where("value IS NOT NULL"), **JSON.of_value(), **JSON.of_key())
+    formats = JSON.of_value(fields="id,amount") | JSON.of_key()
+    read = pipe.read(pipe.output, **formats).select("value.*")
+
+    def doubled(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for frame in frames:
+            yield frame.assign(amount=frame.amount * 2)
+
+    total = read.mapInPandas(doubled, "id LONG, amount DOUBLE").agg(sf.sum("amount")).first()[0]
+    assert total == 2 * read.agg(sf.sum("amount")).first()[0]
+    name = unique("typed").replace("-", "_")
+    columns = ", ".join(
+        f"{field.name} {field.dataType.simpleString()}"
+        for field in pipe.read(pipe.output, **formats).schema
+    )
+    pipe.spark.sql(f"CREATE TABLE {name} ({columns}) USING txnlog")
+    try:
+        where = {"kafka.bootstrap.servers": pipe.bootstrap, "subscribe": pipe.output}
+        reader = pipe.spark.readStream.options(**where, startingOffsets="earliest", **formats)
+        rows = reader.table(name).selectExpr("CAST(value.id AS STRING) AS value")
+        finish(pipe.write(rows, topic=pipe.input).trigger(availableNow=True).start())
+    finally:
+        pipe.spark.sql(f"DROP TABLE {name}")
+    assert pipe.read().count() == read.count()
 
 
 def test_the_command_replays_each_letter_once(pipe) -> None:

@@ -66,6 +66,33 @@ def test_a_table_without_columns_is_refused_with_what_works(
     assert "SELECT ... WITH (...)" in error
 
 
+def test_views_and_tables_have_columns_of_a_format_and_rows_are_inserted_into_them(
+    fed: Pipe, unique: Callable[[str], str]
+) -> None:
+    spark, view, table = fed.spark, *(unique(name).replace("-", "_") for name in ("v", "t"))
+    schema = "'value.format' {0} 'json', 'value.schema' {0} 'id BIGINT, item STRING'"
+    rows = spark.createDataFrame([(1, "anvil"), (2, "rope")], "id BIGINT, item STRING")
+    rows.createOrReplaceTempView(f"{view}_rows")
+    target = f"'kafka.bootstrap.servers' '{fed.bootstrap}', topic '{fed.output}', "
+    spark.sql(
+        f"CREATE TABLE {table} (id BIGINT, item STRING) USING txnlog "
+        f"OPTIONS ({target} 'value.format' 'json', 'value.columns' '*')"
+    )
+    options = options_of(fed, "").replace(fed.input, fed.output)
+    spark.sql(
+        f"CREATE TEMPORARY VIEW {view} USING txnlog OPTIONS ({options}, {schema.format('')})"
+    )
+    try:
+        write = "'kafka.bootstrap.servers' = '{}', topic = '{}', 'value.format' = 'json', "
+        write = write.format(fed.bootstrap, fed.output) + "'value.columns' = '*'"
+        spark.sql(f"INSERT INTO {table} WITH ({write}) SELECT * FROM {view}_rows")
+        found = spark.sql(f"SELECT value.item FROM {view} ORDER BY value.id").collect()
+        assert [row.item for row in found] == ["anvil", "rope"]
+    finally:
+        spark.sql(f"DROP TABLE {table}")
+        spark.catalog.dropTempView(view)
+
+
 def test_what_spark_says_itself_is_in_the_documents(fed: Pipe) -> None:
     pages = ("reading.md", "migration.md")
     text = " ".join(word for name in pages for word in (DOCS / name).read_text().split())

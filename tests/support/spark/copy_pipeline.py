@@ -14,14 +14,14 @@ from pyspark.sql import functions as sf
 
 OPTIONS = json.loads(os.environ["COPY_PIPELINE"])
 
-pipelines.create_sink("copied", "txnlog", OPTIONS["write"])
+pipelines.create_sink("copied", "txnlog", OPTIONS["write"] | {"value.format": "json"})
 
 
 @pipelines.append_flow(target="copied")
 def copy() -> DataFrame:
     """Each record, with where it came from."""
     spark = SparkSession.active()
-    rows = spark.readStream.format("txnlog").options(**OPTIONS["read"]).load()
+    reader = spark.readStream.format("txnlog").options(**OPTIONS["read"])
+    rows = reader.option("value.format", "string").load()
     place = sf.struct("topic", "partition", "offset").alias("source")
-    value = sf.to_json(sf.struct(place, rows.value.cast("string").alias("value")))
-    return rows.select("key", value.alias("value"))
+    return rows.select("key", sf.struct(place, "value").alias("value"))
