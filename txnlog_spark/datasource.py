@@ -66,9 +66,7 @@ class TxnLogDataSource(DataSource):
             values = parse_options(self.options, Use.READ)
             check_cluster(values)
             self._formats = read_formats(values)  # goes to the processes that read
-            return source_schema(
-                include_headers=values["includeHeaders"], formats=self._formats
-            )
+            return source_schema(include_headers=values["includeHeaders"], formats=self._formats)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A bounded snapshot."""
@@ -76,9 +74,7 @@ class TxnLogDataSource(DataSource):
         from txnlog_spark.source.settings import read_source_settings
 
         with readable_errors():
-            settings = read_source_settings(
-                self.options, streaming=False, formats=self._formats
-            )
+            settings = read_source_settings(self.options, streaming=False, formats=self._formats)
             _check_schema(schema, settings)
             kind = FilteringBatchReader if settings.filter_pushdown else TxnLogBatchReader
             return kind(settings)
@@ -89,9 +85,7 @@ class TxnLogDataSource(DataSource):
         from txnlog_spark.source.stream import TxnLogStreamReader
 
         try:
-            settings = read_source_settings(
-                self.options, streaming=True, formats=self._formats
-            )
+            settings = read_source_settings(self.options, streaming=True, formats=self._formats)
             _check_schema(schema, settings)
         except TxnLogError as error:
             return TxnLogStreamReader(error)

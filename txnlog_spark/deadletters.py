@@ -82,9 +82,7 @@ def _errors(side: str) -> Column:
     }
     made = f.array(
         *(
-            f.struct(
-                f.lit(HEADER_PREFIX + name).alias("key"), text.cast("binary").alias("value")
-            )
+            f.struct(f.lit(HEADER_PREFIX + name).alias("key"), text.cast("binary").alias("value"))
             for name, text in said.items()
         )
     )

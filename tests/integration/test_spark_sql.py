@@ -79,9 +79,7 @@ def test_views_and_tables_have_columns_of_a_format_and_rows_are_inserted_into_th
         f"OPTIONS ({target} 'value.format' 'json', 'value.columns' '*')"
     )
     options = options_of(fed, "").replace(fed.input, fed.output)
-    spark.sql(
-        f"CREATE TEMPORARY VIEW {view} USING txnlog OPTIONS ({options}, {schema.format('')})"
-    )
+    spark.sql(f"CREATE TEMPORARY VIEW {view} USING txnlog OPTIONS ({options}, {schema.format('')})")
     try:
         write = "'kafka.bootstrap.servers' = '{}', topic = '{}', 'value.format' = 'json', "
         write = write.format(fed.bootstrap, fed.output) + "'value.columns' = '*'"

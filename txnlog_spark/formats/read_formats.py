@@ -258,9 +258,7 @@ def latest_schema(
 
 
 def _subject_read(side: str, values: Mapping[str, Any]) -> str:
-    topics: Sequence[str] = values["subscribe"] or [
-        each.topic for each in values["assign"] or ()
-    ]
+    topics: Sequence[str] = values["subscribe"] or [each.topic for each in values["assign"] or ()]
     strategy = values[f"{side}.subject.name.strategy"]
     if len(set(topics)) != 1 or strategy != "TopicNameStrategy":
         raise OptionError(
@@ -270,4 +268,3 @@ def _subject_read(side: str, values: Mapping[str, Any]) -> str:
             "(TopicNameStrategy)",
         )
     return subject_of(strategy, topics[0], side, "")
-

@@ -152,7 +152,7 @@ class TaskEncoder:
                 raise OptionError(
                     f"column {name}",
                     None,
-                    f"{count} rows are malformed: leave them out with where(\"{name} is null\"), "
+                    f'{count} rows are malformed: leave them out with where("{name} is null"), '
                     "and write them with txnlog_spark.dead_letters",
                 )
 

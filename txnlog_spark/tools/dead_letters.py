@@ -83,9 +83,7 @@ def show(
     return {
         "topic": topic,
         "dead_letters": found.count(),
-        "first": {
-            f"{topic}-{row.at_partition} at {row.at_offset}": _said(row) for row in first
-        },
+        "first": {f"{topic}-{row.at_partition} at {row.at_offset}": _said(row) for row in first},
     }
 
 
