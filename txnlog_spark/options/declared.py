@@ -91,6 +91,13 @@ def _format_options(side: str) -> tuple[Option, ...]:
             STRATEGIES[0],
             f"What the subject is called: {', '.join(STRATEGIES)}.",
         ),
+        *_one_way_options(side),
+    )
+
+
+def _one_way_options(side: str) -> tuple[Option, ...]:
+    """Those that only a read has, or only a write."""
+    return (
         Option(
             f"{side}.fields",
             "read.formats",
