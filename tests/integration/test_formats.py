@@ -90,10 +90,7 @@ def test_a_malformed_value_is_one_error_that_names_its_record(pipe, case: Format
 
 
 @EACH
-def test_one_bad_value_among_many_good_ones_is_found_and_kept_whole(
-    both_pipe, case: FormatCase
-) -> None:
-    pipe = both_pipe
+def test_one_bad_value_among_many_good_ones_is_found_and_kept_whole(pipe, case: FormatCase) -> None:
     pipe.save(order_rows(pipe, case), **case.of_value(), **case.of_key())
     put(pipe, pipe.output, [case.malformed])
     formats = case.of_value(mode="PERMISSIVE") | case.of_key()
@@ -182,6 +179,7 @@ def test_pandas_and_a_table_that_is_read_as_a_stream_see_the_columns(
     assert pipe.read().count() == read.count()
 
 
+@pytest.mark.chaos
 def test_the_command_replays_each_letter_once(pipe) -> None:
     rows = pipe.spark.createDataFrame([("bad",), ("worse",)], "value string")
     header = f"'__connect.errors.topic' AS key, CAST('{pipe.output}' AS BINARY) AS value"

@@ -216,8 +216,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "recursiveFieldMaxDepth", "read.formats",
         Use.READ, to.integer(-1, 15), -1,
-        "How often an Avro record may be inside itself, the outermost one counted; below 1: such "
-        "schemas are refused.",
+        "How often an Avro record may be inside itself; below 1: such schemas are refused.",
     ),
     Option(
         "timeZone", "read.formats write.formats",
