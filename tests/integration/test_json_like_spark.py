@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 ZONE = "America/New_York"
 STRUCT_TEXTS = 3000
-OTHER_TEXTS = 400
+OTHER_TEXTS = 150
 """Spark says of each of these by itself whether it is malformed, which takes its time."""
 CORRUPT = "_corrupt_record"
 
