@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -159,6 +159,47 @@ def test_protobuf_messages_of_a_registry_are_read_by_their_numbers_and_names(
         lambda: shop.pipe.read(shop.pipe.output, **shop.options("protobuf")).collect()
     )
     assert said in said_error
+
+
+def sales_file(*names: str) -> str:
+    """A Protobuf file in base64 whose first message has these fields of text, numbered from 1."""
+    from google.protobuf import descriptor_pb2
+
+    file = descriptor_pb2.FileDescriptorProto(name="sale.proto", package="shop", syntax="proto2")
+    field = descriptor_pb2.FieldDescriptorProto
+    sale = file.message_type.add(name="Sale")
+    for number, name in enumerate(names, 1):
+        kind, label = field.TYPE_STRING, field.LABEL_OPTIONAL
+        sale.field.add(name=name, number=number, type=kind, label=label)
+    return base64.b64encode(file.SerializeToString()).decode()
+
+
+def sales_schema(*names: str) -> str:
+    """A JSON Schema with these fields of text."""
+    properties = {name: {"type": "string"} for name in names}
+    return json.dumps({"type": "object", "properties": properties})
+
+
+@pytest.mark.parametrize(("name", "schema"), [("json", sales_schema), ("protobuf", sales_file)])
+def test_values_of_an_older_and_of_a_newer_schema_are_read_as_the_latest(
+    both_shop: Shop, name: str, schema: Callable[..., str]
+) -> None:
+    shop = both_shop
+    subject = f"{shop.pipe.output}-value"
+    options = shop.options(name, value_columns="*", use_latest_version="true")
+    for columns in (("item", "gone"), ("item", "gone", "note")):
+        shop.registry.register(subject, schema(*columns), name.upper())
+        row = [tuple(f"{column} {len(columns)}" for column in columns)]
+        made = shop.pipe.spark.createDataFrame(row, ", ".join(f"{c} STRING" for c in columns))
+        shop.pipe.save(made, **options)
+    shop.registry.register(subject, schema("item", "gone", "note", "new"), name.upper())
+    wanted = shop.options(name, value_fields="item,note,new")
+    rows = shop.pipe.stream(subscribe=shop.pipe.output, **wanted)
+    text = rows.selectExpr("concat_ws('|', value.item, value.note, value.new) AS value")
+    query = shop.pipe.write(text, topic=shop.pipe.input)
+    finish(query.trigger(availableNow=True).start())
+    found = sorted(bytes(row.value).decode() for row in shop.pipe.read().collect())
+    assert found == ["item 2", "item 3|note 3"]
 
 
 # Writing --------------------------------------------------------------------------------------
