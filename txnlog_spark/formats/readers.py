@@ -89,7 +89,7 @@ class AvroReader:
     type: DataType
     reader: str
     writer: str
-    registry: tuple[tuple[str, str], ...]
+    registry: tuple[tuple[str, str], ...] = field(repr=False)  # may have passwords
     recursive_depth: int
 
     def decode(self, values: Any, permissive: bool) -> Decoded:
@@ -126,7 +126,7 @@ class ProtobufReader:
     type: DataType
     descriptors: bytes
     message: str
-    registry: tuple[tuple[str, str], ...]
+    registry: tuple[tuple[str, str], ...] = field(repr=False)  # may have passwords
 
     def decode(self, values: Any, permissive: bool) -> Decoded:
         """The values of this message; those of another are malformed."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.types import DataType, StringType, StructType
@@ -47,7 +47,7 @@ class WriteFormat:
     message: str | None
     subject: str | None
     strategy: str
-    registry: tuple[tuple[str, str], ...]
+    registry: tuple[tuple[str, str], ...] = field(repr=False)  # may have passwords
     auto_register: bool
     use_latest: bool
     time_zone: str | None

@@ -163,6 +163,8 @@ def _options_of(options: argparse.Namespace, config: CommandConfig) -> dict[str,
     """How to reach the brokers, as options of a read or a write."""
     where = {"kafka.bootstrap.servers": options.bootstrap_server, "path": options.path}
     security = {PREFIX + name: value for name, value in config.security.options}
+    if options.path is None:  # an embedded broker has no security
+        security[PREFIX + "security.protocol"] = config.security.protocol
     return {name: value for name, value in where.items() if value is not None} | security
 
 

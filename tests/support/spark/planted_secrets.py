@@ -95,7 +95,7 @@ def _start(world: World, job: Path, s3a: list[Path]) -> subprocess.Popen[bytes]:
         "spark.eventLog.compress": "false",
         "spark.broadcast.compress": "false",
         "spark.shuffle.compress": "false",
-        "spark.sql.redaction.options.regex": "(?i)url|keystore[.]key|account[.]key",
+        "spark.sql.redaction.options.regex": "(?i)url|user[.]info|keystore[.]key|account[.]key",
         "spark.python.daemon.module": "planted_daemon",
         "spark.jars": ",".join(map(str, s3a)),
     } | (world.store.options("spark.hadoop.fs.") if s3a else {})  # fmt: skip

@@ -291,6 +291,7 @@ class World:
                 "name": "registry", "kind": "decode", "fails": False,
                 "schema": SCHEMA, "value": value, "options": options,
             }  # fmt: skip
+            yield self._typed(options, fails=False)
         if self.cloud is not None:
             for options in self.credentials(right):
                 yield self._save("Azure", options, fails=False)
@@ -361,6 +362,13 @@ class World:
                 "name": "registry", "kind": "decode", "fails": True,
                 "schema": schema, "value": list(b"\0\0\0\0\2\2"), "options": options | more,
             }  # fmt: skip
+        yield self._typed(options, fails=True)
+
+    def _typed(self, options: Options, *, fails: bool) -> dict[str, Any]:
+        """A read whose values have the registry's schema, or are malformed."""
+        of_format = {"value.format": "avro", "value.mode": "PERMISSIVE"}
+        read = self.secured() | {"subscribe": self.input} | of_format | options
+        return {"name": "typed", "kind": "read", "fails": fails, "read": read}
 
 
 def _is_refused(environ: dict[str, Any]) -> bool:
