@@ -12,9 +12,10 @@ import pandas as pd
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
+from pyspark.sql.types import DataType
 from support.clients.librdkafka import create_topic
 from support.spark.connector import PARTITIONS, error_of, finish
-from support.spark.format_cases import CASES, JSON, ORDER_DDL, TEXT, FormatCase, orders
+from support.spark.format_cases import CASES, DDL_TEXTS, JSON, ORDER_DDL, TEXT, FormatCase, orders
 
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark import dead_letters
@@ -148,6 +149,12 @@ def test_good_rows_and_dead_letters_go_out_together_and_letters_go_back_once(
     run()
     done = tool.replay(pipe.spark, client, where, letters, pipe.output, execute=True)
     assert done["to"] == {pipe.output: 3}, "those that died again"
+
+
+@pytest.mark.parametrize(("text", "type_"), DDL_TEXTS)
+def test_ddl_is_the_type_that_spark_makes_of_it(connector_spark, text: str, type_: str) -> None:
+    assert connector_spark is not None, "fromDDL asks the session's JVM"
+    assert DataType.fromDDL(text).simpleString() == type_
 
 
 def test_pandas_and_a_table_that_is_read_as_a_stream_see_the_columns(

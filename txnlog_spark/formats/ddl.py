@@ -35,20 +35,19 @@ _ATOMS: dict[str, Callable[[], spark.DataType]] = {
     "binary": spark.BinaryType,
 }
 _DECIMALS = ("decimal", "dec", "numeric")
+_TYPES = (*_ATOMS, *_DECIMALS, "array", "map", "struct")
 _PRECISION_MAX = 38
 
 
 def parse_ddl(text: str) -> spark.DataType:
     """The type of this DDL, in which everything may be null. ValueError says what is wrong."""
     parser = _Parser(text)
-    try:
-        made = parser.type_()
-        if parser.at_end:
-            return made
-    except ValueError as error:
-        if not parser.is_name_first:
-            raise error from None
-    return _Parser(text).columns("")
+    if not parser.is_type:
+        return parser.columns("")
+    made = parser.type_()
+    if not parser.at_end:
+        parser.fail("nothing more")
+    return made
 
 
 class _Parser:
@@ -72,8 +71,11 @@ class _Parser:
         return self._at == len(self._tokens)
 
     @property
-    def is_name_first(self) -> bool:
-        return bool(self._tokens) and self._tokens[0][0] in ("name", "quoted")
+    def is_type(self) -> bool:
+        """Whether it begins as a type does: a column has its type after its name."""
+        first, *after = [*self._tokens, ("end", "")][:2]
+        known = first[0] == "name" and first[1].lower() in _TYPES
+        return known and bool(after) and after[0][1] in ("<", "(", "")
 
     def _peek(self) -> tuple[str, str]:
         return ("end", "") if self.at_end else self._tokens[self._at]
@@ -88,16 +90,17 @@ class _Parser:
 
     def _expect(self, *wanted: str) -> None:
         if not self._take(*wanted):
-            self._fail(" or ".join(wanted))
+            self.fail(" or ".join(wanted))
 
-    def _fail(self, wanted: str) -> NoReturn:
+    def fail(self, wanted: str) -> NoReturn:
+        """Raise ValueError: `wanted` in place of what is next."""
         text = self._peek()[1]
         raise ValueError(f"{wanted} in place of {text!r}" if text else f"{wanted} at the end")
 
     def _number(self) -> int:
         kind, text = self._peek()
         if kind != "name" or not text.isdecimal():
-            self._fail("a number")
+            self.fail("a number")
         self._at += 1
         return int(text)
 
@@ -107,7 +110,7 @@ class _Parser:
         while not (end and self._take(end)):
             kind, name = self._peek()
             if kind not in ("name", "quoted") or name in made.names:
-                self._fail("another column's name")
+                self.fail("another column's name" if made.names else "a column's name")
             self._at += 1
             self._take(":")
             made.add(name, self.type_())
@@ -115,13 +118,13 @@ class _Parser:
                 self._expect("null")
             if self._take("comment"):
                 if self._peek()[0] != "text":
-                    self._fail("a comment in quotes")
+                    self.fail("a comment in quotes")
                 self._at += 1
             if not self._take(","):
                 if end:
                     self._expect(end)
                 elif not self.at_end:
-                    self._fail("a comma")
+                    self.fail("a comma")
                 return made
         return made
 
@@ -129,8 +132,8 @@ class _Parser:
         """One type."""
         kind, text = self._peek()
         name = text.lower()
-        if kind != "name" or name not in (*_ATOMS, *_DECIMALS, "array", "map", "struct"):
-            self._fail("a type")
+        if kind != "name" or name not in _TYPES:
+            self.fail("a type")
         self._at += 1
         if name in _ATOMS:
             return _ATOMS[name]()

@@ -97,6 +97,24 @@ PROTOBUF = FormatCase("protobuf", b"\x12\x7fx", "", null_lists=False)
 CASES = [JSON, AVRO, PROTOBUF]
 
 
+DDL_TEXTS = [
+    ("id BIGINT, item STRING", "struct<id:bigint,item:string>"),
+    ("struct<a:int,b:array<string>>", "struct<a:int,b:array<string>>"),
+    ("STRUCT<a int, b: decimal(10, 2)>", "struct<a:int,b:decimal(10,2)>"),
+    ("array<struct<x double>>", "array<struct<x:double>>"),
+    ("map<string,map<string,timestamp>>", "map<string,map<string,timestamp>>"),
+    ("`a b` int, `c``d` long", "struct<a b:int,c`d:bigint>"),
+    ("a int NOT NULL COMMENT 'x, y', b date comment \"z\"", "struct<a:int,b:date>"),
+    ("date date, struct struct<map:int>", "struct<date:date,struct:struct<map:int>>"),
+    ("a decimal, b dec(5)", "struct<a:decimal(10,0),b:decimal(5,0)>"),
+    ("c numeric(9,9)", "struct<c:decimal(9,9)>"),
+    ("timestamp_ntz", "timestamp_ntz"),
+    ("a tinyint, b smallint, c float, d boolean, e binary, f timestamp_ltz",
+     "struct<a:tinyint,b:smallint,c:float,d:boolean,e:binary,f:timestamp>"),
+]  # fmt: skip
+"""Schemas in DDL, and the types that they are."""
+
+
 def orders(count: int, *, null_lists: bool = True) -> list[tuple[Any, ...]]:
     """Rows of ORDER_DDL: an order in ten is null as a whole, others have fields that are."""
     made: list[tuple[Any, ...]] = []

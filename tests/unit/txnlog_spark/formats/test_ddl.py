@@ -1,0 +1,39 @@
+"""Schemas in DDL, without Spark's JVM."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from support.spark.format_cases import DDL_TEXTS
+
+from txnlog_spark.formats.ddl import parse_ddl
+
+
+@pytest.mark.parametrize(("text", "type_"), DDL_TEXTS)
+def test_columns_or_one_type_are_taken(text: str, type_: str) -> None:
+    assert parse_ddl(text).simpleString() == type_
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "a column's name at the end"),
+        ("id", "a type at the end"),
+        ("id int,", "another column's name at the end"),
+        ("id int item string", "a comma in place of 'item'"),
+        ("id int, id long", "another column's name in place of 'id'"),
+        ("id interval", "a type in place of 'interval'"),
+        ("array<int", "> at the end"),
+        ("map<string>", ", in place of '>'"),
+        ("array<int>, x", "nothing more in place of ','"),
+        ("a decimal(39)", "at most 38 digits"),
+        ("a decimal(2,3)", "not fewer than scale"),
+        ("a decimal(x)", "a number in place of 'x'"),
+        ("a int comment b", "a comment in quotes in place of 'b'"),
+        ("a int not 1", "null in place of '1'"),
+    ],
+)
+def test_what_is_not_ddl_is_named_with_what_would_be(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(said)):
+        parse_ddl(text)

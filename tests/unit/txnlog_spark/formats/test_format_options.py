@@ -1,0 +1,155 @@
+"""The options of formats: what belongs together, and what is said of what does not."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+from pyspark.sql.types import StructType
+from support.spark.format_cases import AVRO, JSON, PROTOBUF, descriptor_path
+
+from txnlog_spark.errors import OptionError
+from txnlog_spark.formats.ddl import parse_ddl
+from txnlog_spark.formats.read_formats import read_formats
+from txnlog_spark.formats.write_formats import write_formats
+from txnlog_spark.options.declared import Use
+from txnlog_spark.options.parse import parse_options
+from txnlog_spark.sink.columns import check_columns
+from txnlog_spark.sink.settings import read_sink_settings
+from txnlog_spark.source.schema import source_schema
+
+URL = "schema.registry.url"
+PATH = {"path": "p"}
+
+
+def formats(**options: str):
+    given = {name.replace("__", "."): value for name, value in options.items()}
+    return read_formats(parse_options(PATH | {"subscribe": "t"} | given, Use.READ_BATCH))
+
+
+def refused(options: dict[str, str]) -> str:
+    with pytest.raises(OptionError) as caught:
+        read_formats(parse_options(PATH | {"subscribe": "t"} | options, Use.READ_BATCH))
+    return caught.value.text
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"value.format": "xml"}, "binary or string or json or avro or protobuf"),
+        ({"value.mode": "DROPMALFORMED"}, "failfast or permissive"),
+        ({"value.mode": "PERMISSIVE"}, "remove it or set value.format"),
+        ({"value.schema": "a int"}, "value.format=binary has none: remove it"),
+        ({"key.format": "string", "key.fields": "a"}, "key.format=string has none: remove it"),
+        ({"value.format": "json"}, f"set it, or {URL} to take the schema from a registry"),
+        ({"value.format": "json", "value.schema": "a in"}, "a schema in DDL with a type in place"),
+        ({"value.format": "json", "value.schema": '{"fields": 7}'}, "a schema in JSON"),
+        ({"value.format": "json", "value.schema": "a int", "value.fields": "b"}, "a field of a"),
+        ({"value.format": "protobuf", "value.schema": "/none"}, "No such file or directory"),
+        ({URL: "http://r:1"}, "set value.format or key.format to avro, json or protobuf"),
+        ({"value.subject.name.strategy": "Mine"}, "TopicNameStrategy or RecordNameStrategy"),
+    ],
+)
+def test_what_does_not_belong_together_is_one_line(options: dict[str, str], said: str) -> None:
+    assert said in refused(options)
+
+
+def test_a_secret_of_a_registry_is_in_no_text_of_the_settings() -> None:
+    options = AVRO.of_value() | {URL: "http://r:1", "basic.auth.user.info": "me:hidden"}
+    made = formats(**{name.replace(".", "__"): value for name, value in options.items()})
+    assert "hidden" not in repr(made)
+    assert "hidden" in str(pickle.dumps(made)), "the tasks have it"
+    values = parse_options(PATH | {"topic": "t"} | options, Use.WRITE_BATCH)
+    assert "hidden" not in repr(write_formats(values))
+
+
+@pytest.mark.parametrize("case", [JSON, AVRO, PROTOBUF], ids=lambda case: case.name)
+def test_a_reader_goes_to_a_task_and_is_equal_there(case) -> None:
+    options = case.of_value(fields="id", mode="PERMISSIVE") | case.of_key()
+    made = formats(**{name.replace(".", "__"): value for name, value in options.items()})
+    again = pickle.loads(pickle.dumps(made))
+    assert again == made
+    assert hash(again) == hash(made)
+    schema = source_schema(include_headers=False, formats=made)
+    assert schema["value"].dataType.simpleString() == "struct<id:bigint>"
+    assert schema.names[-3:] == ["key_bytes", "value_bytes", "value_error"]
+
+
+def test_a_schema_may_be_ddl_the_json_of_a_type_or_a_json_schema() -> None:
+    ddl = "id BIGINT, name STRING"
+    schema = {"properties": {"id": {"type": "integer"}, "name": {"type": "string"}}}
+    type_ = parse_ddl(ddl)
+    for text in (ddl, f"struct<{ddl}>", type_.json(), json.dumps(schema | {"type": "object"})):
+        made = formats(value__format="json", value__schema=text)
+        assert made.type_of("value") == type_
+    strict = StructType.fromJson(json.loads(type_.json().replace("true", "false")))
+    assert formats(value__format="json", value__schema=strict.json()).type_of("value") == type_
+
+
+# Writing --------------------------------------------------------------------------------------
+
+
+def columns_of(ddl: str, **options: str):
+    given = {name.replace("__", "."): value for name, value in options.items()}
+    settings = read_sink_settings(PATH | {"topic": "t"} | given, streaming=False)
+    return check_columns(parse_ddl(ddl), settings)
+
+
+@pytest.mark.parametrize(
+    ("ddl", "options", "said"),
+    [
+        ("value struct<a:int>", {}, "cast it before the write, or set value.format"),
+        ("value int", {"value__format": "string"}, "a string: cast it before the write"),
+        ("a int", {"value__format": "json"}, "column value"),
+        ("a int", {"value__format": "json", "value__columns": "a,b"}, "columns: a"),
+        ("a int", {"value__columns": "a"}, "value.format=binary has none: remove it"),
+        (
+            "a int",
+            {"value__format": "json", "value__columns": "*", "value__schema": "b int"},
+            "column a='int': one of the fields of the schema: b",
+        ),
+        (
+            "a int",
+            {"value__format": "protobuf", "value__columns": "*"},
+            "set it to the path of a descriptor set",
+        ),
+        (
+            "value string",
+            {"use__latest__version": "true", "auto__register__schemas": "true"},
+            "not with auto.register.schemas=true",
+        ),
+    ],
+)
+def test_what_cannot_be_written_is_said_when_the_query_plans(
+    ddl: str, options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(OptionError) as caught:
+        columns_of(ddl, **options)
+    assert said in caught.value.text
+
+
+def test_all_columns_without_another_meaning_are_the_fields() -> None:
+    headers = "headers array<struct<key:string,value:binary>>"
+    ddl = f"key string, id int, topic string, {headers}, value int"
+    made = columns_of(ddl, value__format="json", value__columns="*")
+    assert made.value.fields == ("id", "value")
+    assert made.key is not None
+    assert made.key.writer is None
+    both = columns_of(
+        "id int, name string, value_bytes binary, value_error string",
+        value__format="json",
+        value__columns="*",
+        key__format="json",
+        key__columns="id",
+    )
+    assert both.value.fields == ("id", "name")
+    assert both.value.bytes_column == "value_bytes"
+    assert both.key.fields == ("id",)
+    assert both.errors == ("value_error",)
+
+
+def test_a_protobuf_column_that_has_no_field_is_said_when_the_query_plans() -> None:
+    options = {"value__format": "protobuf", "value__schema": descriptor_path()}
+    with pytest.raises(Exception, match="extra"):
+        columns_of("id long, extra int", value__columns="*", **options)
