@@ -13,8 +13,9 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType
+from support.brokers.probe import wait_until
 from support.clients.librdkafka import create_topic
-from support.spark.connector import PARTITIONS, error_of, finish
+from support.spark.connector import PARTITIONS, Pipe, error_of, finish
 from support.spark.format_cases import CASES, DDL_TEXTS, JSON, ORDER_DDL, TEXT, FormatCase, orders
 
 from txnlog_kafka.wire.topic_partition import TopicPartition
@@ -26,6 +27,11 @@ from txnlog_spark.tools import dead_letters as tool
 
 pytestmark = pytest.mark.live
 COUNT = 200
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "internal.segment.bytes": "2000",
+    "min.cleanable.dirty.ratio": "0.01",
+}
 EACH = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 HEADERS = "array(struct('h' AS key, CAST('x' AS BINARY) AS value)) AS headers"
 
@@ -151,6 +157,32 @@ def test_good_rows_and_dead_letters_go_out_together_and_letters_go_back_once(
     assert done["to"] == {pipe.output: 3}, "those that died again"
 
 
+@pytest.mark.chaos
+@EACH
+def test_a_compacted_topic_has_the_latest_value_of_each_key_and_the_tombstones(
+    connector_spark, new_broker, tmp_path, unique: Callable[[str], str], case: FormatCase
+) -> None:
+    pipe = Pipe(connector_spark, new_broker({"log.cleaner.backoff.ms": "100"}), tmp_path, unique)
+    topic = create_topic(pipe.bootstrap, unique("keyed"), 1, COMPACTED)
+    formats = case.of_value() | case.of_key()
+    for number in range(3):
+        value = f"IF(id = 1 AND {number} = 2, NULL, named_struct('id', id, 'item', 'n{number}'))"
+        rows = pipe.spark.range(4).selectExpr("struct(id) AS key", f"{value} AS value")
+        pipe.save(rows, topic=topic, **formats)
+    filler = pipe.spark.range(100, 140).selectExpr(
+        "struct(id) AS key", "named_struct('id', id, 'item', repeat('x', 100)) AS value"
+    )
+    for row in range(100, 140, 10):
+        pipe.save(filler.where(f"key.id BETWEEN {row} AND {row + 9}"), topic=topic, **formats)
+
+    def left() -> list[Any]:
+        rows = pipe.read(topic, **formats).where("key.id < 100").orderBy("offset")
+        return rows.select("key.id", "value.item").collect()
+
+    wait_until(lambda: len(left()) == 4, "the topic to be compacted")
+    assert {row.id: row.item for row in left()} == {0: "n2", 1: None, 2: "n2", 3: "n2"}
+
+
 @pytest.mark.parametrize(("text", "type_"), DDL_TEXTS)
 def test_ddl_is_the_type_that_spark_makes_of_it(connector_spark, text: str, type_: str) -> None:
     assert connector_spark is not None, "fromDDL asks the session's JVM"
@@ -168,6 +200,7 @@ def test_pandas_and_a_table_that_is_read_as_a_stream_see_the_columns(
         for frame in frames:
             yield frame.assign(amount=frame.amount * 2)
 
+    assert read.pandas_api().amount.sum() == read.agg(sf.sum("amount")).first()[0]
     total = read.mapInPandas(doubled, "id LONG, amount DOUBLE").agg(sf.sum("amount")).first()[0]
     assert total == 2 * read.agg(sf.sum("amount")).first()[0]
     name = unique("typed").replace("-", "_")
