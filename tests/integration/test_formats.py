@@ -19,7 +19,7 @@ from support.spark.connector import PARTITIONS, Pipe, error_of, finish
 from support.spark.format_cases import CASES, DDL_TEXTS, JSON, ORDER_DDL, TEXT, FormatCase, orders
 
 from txnlog_kafka.wire.topic_partition import TopicPartition
-from txnlog_spark import dead_letters
+from txnlog_spark import dead_letters, foreach_batch
 from txnlog_spark.client_cache import ConnectionSettings, client_for
 from txnlog_spark.errors import OptionError
 from txnlog_spark.offsets import LATEST_OFFSET
@@ -217,6 +217,21 @@ def test_pandas_and_a_table_that_is_read_as_a_stream_see_the_columns(
     finally:
         pipe.spark.sql(f"DROP TABLE {name}")
     assert pipe.read().count() == read.count()
+
+
+def test_update_mode_in_foreach_batch_writes_columns(pipe) -> None:
+    words = pipe.spark.createDataFrame([("a",), ("b",), ("a",)], "word STRING")
+    columns = {"value.format": "json", "value.columns": "word"}
+    pipe.save(words, topic=pipe.input, **columns)
+    rows = pipe.stream(**{"value.format": "json", "value.schema": "word STRING"})
+    counts = rows.groupBy("value.word").count()
+    options = {"kafka.bootstrap.servers": pipe.bootstrap, "value.format": "json"}
+    options |= {"value.columns": "*", "key.format": "json", "key.columns": "word"}
+    write = foreach_batch(topic=pipe.output, checkpointLocation=str(pipe.checkpoint), **options)
+    writer = counts.writeStream.outputMode("update").foreachBatch(write)
+    writer = writer.option("checkpointLocation", str(pipe.checkpoint))
+    finish(writer.trigger(availableNow=True).start())
+    assert pipe.output_values() == ['{"word":"a","count":2}', '{"word":"b","count":1}']
 
 
 @pytest.mark.chaos
