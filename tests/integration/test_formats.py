@@ -75,8 +75,9 @@ def test_text_is_read_as_text_and_written_from_it(both_pipe) -> None:
 
 @EACH
 def test_columns_are_the_fields_of_a_value_and_only_the_wanted_ones_are_read(
-    pipe, case: FormatCase
+    both_pipe, case: FormatCase
 ) -> None:
+    pipe = both_pipe
     rows = order_rows(pipe, case).where("value IS NOT NULL").select("value.*", "headers")
     columns = {"value.columns": "*", "key.columns": "id"}
     pipe.save(rows, **case.of_value(), **case.of_key(), **columns)
