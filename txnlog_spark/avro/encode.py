@@ -11,6 +11,7 @@ but for the order of a map's entries.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ import pyarrow.compute as pc
 
 from txnlog_spark.avro.errors import AvroSchemaError, UnencodableValue
 from txnlog_spark.avro.raw import raw_members
-from txnlog_spark.avro.schema import Avro
+from txnlog_spark.avro.schema import Avro, parse_avro
 from txnlog_spark.avro.types import field_named
+from txnlog_spark.codec.binary import binary_parts
 from txnlog_spark.codec.decoded import spread
 
 Encode = Callable[[pa.Array], pa.Array]
@@ -64,6 +66,12 @@ def nullable_encoder(node: Avro, type_: pa.DataType, path: str = "") -> Encode:
         return spread(dense, array.is_valid()).fill_null(_varint_of(null))
 
     return encode
+
+
+@lru_cache(maxsize=256)
+def schema_encoder(schema: str, type_: pa.DataType) -> Encode:
+    """`nullable_encoder` of a schema's text, made once in a process."""
+    return nullable_encoder(parse_avro(schema), type_)
 
 
 def _place(path: str) -> str:
@@ -140,7 +148,7 @@ def _record(node: Avro, type_: pa.DataType, path: str) -> Encode:
 
 def _blocks(encoded: pa.Array, offsets: np.ndarray[Any, Any]) -> pa.Array:
     """Lists as one block of items each, and the empty block that ends them."""
-    bounds = np.frombuffer(encoded.buffers()[1], np.int32)[encoded.offset :]
+    bounds, _ = binary_parts(encoded)
     at = bounds[offsets].astype(np.int32)
     buffers = [None, pa.py_buffer(at.tobytes()), encoded.buffers()[2]]
     items = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)

@@ -15,13 +15,13 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import BinaryType, DataType
 
 from txnlog_spark.avro.decode import Decoder, null_fields
-from txnlog_spark.avro.encode import Encode, join, nullable_encoder
+from txnlog_spark.avro.encode import schema_encoder
 from txnlog_spark.avro.errors import AvroSchemaError, MalformedAvro
 from txnlog_spark.avro.options import AvroOptions, read_options
 from txnlog_spark.avro.schema import parse_avro
 from txnlog_spark.avro.types import TypeOptions, avro_json, spark_type
-from txnlog_spark.codec.decoded import Decode, Decoded, decode_present, spread
-from txnlog_spark.codec.schema_ids import decode_by_schema, header_of
+from txnlog_spark.codec.decoded import Decode, Decoded, decode_present, on_present
+from txnlog_spark.codec.schema_ids import decode_by_schema, header_of, with_header
 from txnlog_spark.codec.types import all_nullable, arrow_type
 from txnlog_spark.errors import OptionError
 from txnlog_spark.schema_registry.client import registry_for
@@ -121,8 +121,7 @@ def _header(schema: str, given: AvroOptions) -> bytes:
     if not given.registry:
         return b""
     registry, subject = registry_for(given.registry), given.subject(parse_avro(schema).name)
-    ask = registry.register if given.auto_register else registry.lookup
-    return header_of(ask(subject, schema))
+    return header_of(registry.id_of(subject, schema, register=given.auto_register))
 
 
 # On the executors -----------------------------------------------------------------------------
@@ -164,16 +163,8 @@ def _decode(writer: str, reader: str, given: AvroOptions, values: pa.Array) -> D
     return decode_by_schema(values, decoder_of, type_, schema_errors)
 
 
-@lru_cache(maxsize=256)
-def _encoder(schema: str, type_: pa.DataType) -> Encode:
-    return nullable_encoder(parse_avro(schema), type_)
-
-
 def _encode_column(values: pa.Array, schema: str, header: bytes) -> pa.Array:
     if "large_" in str(values.type):  # spark.sql.execution.arrow.useLargeVarTypes
         values = values.cast(arrow_type(from_arrow_type(values.type)))
-    encode = _encoder(schema, values.type)
-    made = encode(values.drop_null())
-    if header:
-        made = join(pa.scalar(header, pa.binary()), made)
-    return spread(made, values.is_valid()) if values.null_count else made
+    encode = schema_encoder(schema, values.type)
+    return on_present(lambda present: with_header(header, encode(present)))(values)

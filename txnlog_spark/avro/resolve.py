@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from txnlog_spark.avro.errors import AvroSchemaError
 from txnlog_spark.avro.raw import raw_default, raw_members, raw_type
 from txnlog_spark.avro.schema import NO_DEFAULT, Avro, AvroField
-from txnlog_spark.codec.decoded import spread
+from txnlog_spark.codec.binary import binary_parts
+from txnlog_spark.codec.decoded import on_present
 
 Convert = Callable[[pa.Array], pa.Array]
 
@@ -76,7 +77,7 @@ def _record(writer: Avro, reader: Avro, type_: pa.DataType) -> Convert:
             return pa.array([{}] * len(array), type_)
         return pa.StructArray.from_arrays(made, fields=list(type_))
 
-    return _on_valid(convert)
+    return on_present(convert)
 
 
 def _field(record: Avro, name: str) -> AvroField:
@@ -111,17 +112,6 @@ def _default(field: AvroField, type_: pa.DataType) -> pa.Array:
         ) from None
 
 
-def _on_valid(convert: Convert) -> Convert:
-    """Convert the rows that are not null alone, so that no null below stands for one above."""
-
-    def converted(array: pa.Array) -> pa.Array:
-        if not array.null_count:
-            return convert(array)
-        return spread(convert(array.drop_null()), array.is_valid())
-
-    return converted
-
-
 # Lists and maps -------------------------------------------------------------------------------
 
 
@@ -132,7 +122,7 @@ def _list(writer: Avro, reader: Avro, type_: pa.DataType) -> Convert:
         offsets = array.offsets
         return pa.ListArray.from_arrays(offsets, items(array.values), type=type_)
 
-    return _on_valid(convert)
+    return on_present(convert)
 
 
 def _map(writer: Avro, reader: Avro, type_: pa.DataType) -> Convert:
@@ -143,7 +133,7 @@ def _map(writer: Avro, reader: Avro, type_: pa.DataType) -> Convert:
         items = values(array.values.field("value"))
         return pa.MapArray.from_arrays(array.offsets, keys, items, type=type_)
 
-    return _on_valid(convert)
+    return on_present(convert)
 
 
 # Unions ---------------------------------------------------------------------------------------
@@ -168,7 +158,7 @@ def _union(writer: Avro, reader: Avro, type_: pa.DataType) -> Convert:
         return _into_members(merged, array, type_) if raw_members(reader) else merged[0]
 
     # A struct of members that is null may have members that are not.
-    inner = _on_valid(of_members) if raw_members(writer) else of_members
+    inner = on_present(of_members) if raw_members(writer) else of_members
 
     def convert(array: pa.Array) -> pa.Array:
         if array.null_count and not reader.nullable:
@@ -311,8 +301,7 @@ def _temporal(reader: Avro, type_: pa.DataType) -> Convert:
 def _decimal(array: pa.Array, type_: pa.DataType) -> pa.Array:
     """Big-endian two's complement of any length to Arrow's 16 bytes, little-endian."""
     rows = array.cast(pa.binary())
-    offsets = np.frombuffer(rows.buffers()[1], np.int32)[rows.offset :][: len(rows) + 1]
-    data = np.frombuffer(rows.buffers()[2] or b"", np.uint8)
+    offsets, data = binary_parts(rows)
     sizes = np.diff(offsets)
     valid = rows.is_valid().to_numpy(zero_copy_only=False)
     if (sizes[valid] == 0).any():

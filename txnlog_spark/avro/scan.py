@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from txnlog_spark.avro.raw import raw_members, raw_type
 from txnlog_spark.avro.schema import Avro
+from txnlog_spark.codec.binary import binary_parts, cut_out
 from txnlog_spark.codec.decoded import Misfit, spread
 
 Whole = npt.NDArray[np.int64]
@@ -36,10 +37,9 @@ class _Bytes:
     """The bytes of all values."""
 
     def __init__(self, values: pa.Array) -> None:
-        _, offsets, data = values.buffers()
-        first = np.frombuffer(offsets, np.int32)[values.offset :][: len(values) + 1]
+        first, data = binary_parts(values)
         self.offsets = first.astype(np.int64)
-        given = np.frombuffer(data or b"", np.uint8)[: first[-1]]
+        given = data[: first[-1]]
         # So that an integer at the very end can be looked at to its greatest length.
         self.data = np.concatenate([given, np.zeros(_VARINT_BYTES_MAX, np.uint8)])
         self.buffer = pa.py_buffer(self.data)
@@ -95,12 +95,7 @@ class _Cursors:
         self.refuse((sizes < 0) | (sizes > self.end - self.at))
         start = self.at
         self.move(start + sizes)
-        # Every second element of an array whose others are what lies between.
-        bounds = np.empty(2 * len(start), np.int32)
-        bounds[0::2], bounds[1::2] = start, self.at
-        buffers = [None, pa.py_buffer(bounds), self.source.buffer]
-        made = pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers)
-        return made.take(pa.array(np.arange(0, len(bounds), 2)))
+        return cut_out(self.source.buffer, start, self.at)
 
 
 def _unzigzag(value: npt.NDArray[np.uint64]) -> Whole:

@@ -35,6 +35,7 @@ from txnlog_kafka.wire.records import (
     iter_batches,
 )
 from txnlog_kafka.wire.varint import MalformedVarint, decode_signed
+from txnlog_spark.codec.binary import cut_out
 from txnlog_spark.codec.varints import Int64Array, read_varints
 
 GROUP_BYTES_MAX = 4 * 1024 * 1024
@@ -337,25 +338,8 @@ def _absolute(
 
 def _cut_out(body: bytes, starts: Int64Array, stops: Int64Array, is_null: _BoolArray) -> Any:
     """A binary array of `body[start:stop]` for each row; starts and stops ascend."""
-    count = len(starts)
-    if not count:
-        return pa.array([], pa.binary())
-    offsets = np.empty(2 * count + 1, np.int32)
-    offsets[0:-1:2] = starts
-    offsets[1::2] = stops
-    offsets[-1] = stops[-1]
-    # Elements 0, 2, 4 .. of this array are the rows; those between are the bytes in between.
-    validity = None
-    if bool(is_null.any()):
-        valid = np.ones(2 * count, np.bool_)
-        valid[0::2] = ~is_null
-        validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
-    laid_over = pa.Array.from_buffers(
-        pa.binary(), 2 * count, [validity, pa.py_buffer(offsets), pa.py_buffer(body)]
-    )
-    rows = np.zeros(2 * count, np.bool_)
-    rows[0::2] = True
-    return laid_over.filter(pa.array(rows))
+    rows = pa.array(np.arange(len(starts)), mask=is_null) if bool(is_null.any()) else None
+    return cut_out(pa.py_buffer(body), starts, stops, rows)
 
 
 def _decode_headers(body: bytes, counts: Int64Array, starts: Int64Array, ends: Int64Array) -> Any:

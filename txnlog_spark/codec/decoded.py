@@ -42,6 +42,17 @@ def spread(dense: Any, valid: Any) -> Any:
     return dense.take(pa.array(at, pa.int64(), mask=~is_valid))
 
 
+def on_present(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Convert the elements that are not null alone, so that nothing below stands for a null one."""
+
+    def converted(array: Any) -> Any:
+        if not array.null_count:
+            return convert(array)
+        return spread(convert(array.drop_null()), array.is_valid())
+
+    return converted
+
+
 def decode_present(values: Any, decode: Decode) -> Decoded:
     """Decode a binary array that may have null, which stays null and is not malformed."""
     if not values.null_count:

@@ -12,12 +12,20 @@ from txnlog_spark.codec import compute as pc
 from txnlog_spark.codec.decoded import Decode, Decoded, joined
 from txnlog_spark.errors import TxnLogError
 
-HEADER_BYTES = 5
+SCHEMA_ID_BYTES = 5
 
 
 def header_of(schema_id: int) -> bytes:
     """What the values of this schema begin with."""
-    return b"\0" + schema_id.to_bytes(HEADER_BYTES - 1, "big")
+    return b"\0" + schema_id.to_bytes(SCHEMA_ID_BYTES - 1, "big")
+
+
+def with_header(header: bytes, encoded: Any) -> Any:
+    """The header before each of the values; without one the values as they are."""
+    if not header:
+        return encoded
+    start, nothing = (pa.scalar(each, pa.binary()) for each in (header, b""))
+    return pc.binary_join_element_wise(start, encoded, nothing)
 
 
 def decode_by_schema(
@@ -31,16 +39,16 @@ def decode_by_schema(
     `values` is a binary array without null, `type_` the Arrow type of what is decoded. Where
     `decoder_of` raises one of `schema_errors`, all values of that id are malformed.
     """
-    headers = pc.binary_slice(values, 0, HEADER_BYTES).dictionary_encode()
+    headers = pc.binary_slice(values, 0, SCHEMA_ID_BYTES).dictionary_encode()
     codes = headers.indices.to_numpy()
     # Without an end the kernel fails on values that are shorter than the start.
-    payloads = pc.binary_slice(values, HEADER_BYTES, np.iinfo(np.int32).max)
+    payloads = pc.binary_slice(values, SCHEMA_ID_BYTES, np.iinfo(np.int32).max)
     places, parts = [], []
     for code, header in enumerate(headers.dictionary.to_pylist()):
         rows = np.flatnonzero(codes == code)
         places.append(rows)
         try:
-            if len(header) < HEADER_BYTES or header[0]:
+            if len(header) < SCHEMA_ID_BYTES or header[0]:
                 problem = f"it begins with {header!r}, which is not Confluent's wire format"
                 parts.append(_malformed(len(rows), type_, problem))
                 continue

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from txnlog_spark.codec.decoded import Decoded
 
 SIDES = ("key", "value")
+NO_FORMAT = "set value.format or key.format to avro, json or protobuf"
 
 
 class Reader(Protocol):
@@ -96,7 +97,7 @@ def read_formats(values: Mapping[str, Any]) -> ReadFormats:
     registry = registry_options(values)
     made = {side: _read_format(side, values, registry) for side in SIDES}
     if registry and not any(made.values()):
-        raise OptionError(URL, None, "set value.format or key.format to avro, json or protobuf")
+        raise OptionError(URL, None, NO_FORMAT)
     return ReadFormats(**made)
 
 
@@ -104,18 +105,21 @@ def _read_format(
     side: str, values: Mapping[str, Any], registry: Mapping[str, str]
 ) -> ReadFormat | None:
     name = values[f"{side}.format"]
-    if name in ("binary", "string"):
-        for option in ("schema", "message.name", "fields", "subject"):
-            if values[f"{side}.{option}"] is not None:
-                raise OptionError(
-                    f"{side}.{option}", None, f"{side}.format={name} has none: remove it"
-                )
+    refuse_schema(side, values, "fields")
     if name == "binary":
         if values[f"{side}.mode"] != "failfast":
             raise OptionError(f"{side}.mode", "PERMISSIVE", f"remove it or set {side}.format")
         return None
     make = {"string": _text, "json": _json, "avro": _avro, "protobuf": _protobuf}[name]
     return ReadFormat(side, make(side, values, registry), values[f"{side}.mode"] == "permissive")
+
+
+def refuse_schema(side: str, values: Mapping[str, Any], fields: str) -> None:
+    """Raise OptionError for a schema, or for `fields`, of a format that has none."""
+    name = values[f"{side}.format"]
+    for option in ("schema", "message.name", "subject", fields):
+        if name in ("binary", "string") and values[f"{side}.{option}"] is not None:
+            raise OptionError(f"{side}.{option}", None, f"{side}.format={name} has none: remove it")
 
 
 def _text(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> Reader:  # noqa: ARG001
@@ -187,7 +191,6 @@ def _protobuf(side: str, values: Mapping[str, Any], registry: Mapping[str, str])
     from txnlog_spark.protobuf.types import message_descriptor, protobuf_type
 
     descriptors, message = _protobuf_schema(side, values, registry)
-
     descriptor = message_descriptor(descriptors, message)
     return ProtobufReader(
         part_of(protobuf_type(descriptor), values[f"{side}.fields"] or (), f"{side}.fields"),
@@ -250,7 +253,6 @@ def latest_schema(
         raise OptionError(
             f"{side}.schema", None, f"set it, or {URL} to take the schema from a registry"
         )
-
     from txnlog_spark.schema_registry.client import registry_for
 
     subject = values[f"{side}.subject"] or _subject_read(side, values)

@@ -14,9 +14,11 @@ from pyspark.sql.types import DataType, StringType, StructType
 
 from txnlog_spark.errors import OptionError
 from txnlog_spark.formats.read_formats import (
+    NO_FORMAT,
     SIDES,
     json_type,
     read_descriptors,
+    refuse_schema,
     require_avro,
     require_protobuf,
 )
@@ -74,7 +76,7 @@ def write_formats(values: Mapping[str, Any]) -> dict[str, WriteFormat]:
     made = {side: _write_format(side, values) for side in SIDES}
     given = {side: each for side, each in made.items() if each is not None}
     if values.get(URL) is not None and not any(each.registry for each in given.values()):
-        raise OptionError(URL, None, "set value.format or key.format to avro, json or protobuf")
+        raise OptionError(URL, None, NO_FORMAT)
     return given
 
 
@@ -94,12 +96,7 @@ def _write_format(side: str, values: Mapping[str, Any]) -> WriteFormat | None:
         use_latest=values["use.latest.version"],
         time_zone=values["timeZone"],
     )
-    if name in ("binary", "string"):
-        for option in ("schema", "message.name", "subject", "columns"):
-            if values[f"{side}.{option}"] is not None:
-                raise OptionError(
-                    f"{side}.{option}", None, f"{side}.format={name} has none: remove it"
-                )
+    refuse_schema(side, values, "columns")
     if made.auto_register and made.use_latest:
         raise OptionError("use.latest.version", "true", "not with auto.register.schemas=true")
     if made.use_latest and made.schema is not None:
@@ -210,8 +207,7 @@ def _id_of(
     given: WriteFormat, client: Registry, topic: str | None, schema: str, kind: str, record: str
 ) -> int:
     subject = _subject(given, topic, record)
-    ask = client.register if given.auto_register else client.lookup
-    return ask(subject, schema, kind)
+    return client.id_of(subject, schema, kind, register=given.auto_register)
 
 
 def _subject(given: WriteFormat, topic: str | None, record: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import DataType
 
-from txnlog_spark.codec import compute as pc
+from txnlog_spark.codec.schema_ids import with_header
 from txnlog_spark.codec.types import arrow_type
 from txnlog_spark.formats.time_zone import TimeZone
 
@@ -41,7 +41,7 @@ class JsonWriter:
 
     def encode(self, column: Any) -> Any:
         """The values' texts."""
-        return _with_header(self.header, _json_encode(self.type, self.time_zone.in_task())(column))
+        return with_header(self.header, _json_encode(self.type, self.time_zone.in_task())(column))
 
 
 @lru_cache(maxsize=64)
@@ -61,15 +61,10 @@ class AvroWriter:
 
     def encode(self, column: Any) -> Any:
         """The values' datums."""
-        return _with_header(self.header, _avro_encode(self.schema, self.type)(column))
+        from txnlog_spark.avro.encode import schema_encoder
 
-
-@lru_cache(maxsize=64)
-def _avro_encode(schema: str, type_: DataType) -> Encode:
-    from txnlog_spark.avro.encode import nullable_encoder
-    from txnlog_spark.avro.schema import parse_avro
-
-    return nullable_encoder(parse_avro(schema), arrow_type(type_))
+        encode = schema_encoder(self.schema, arrow_type(self.type))
+        return with_header(self.header, encode(column))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +79,7 @@ class ProtobufWriter:
     def encode(self, column: Any) -> Any:
         """The values' messages."""
         encode = _protobuf_encode(self.descriptors, self.message, self.type)
-        return _with_header(self.header, encode(column))
+        return with_header(self.header, encode(column))
 
 
 @lru_cache(maxsize=64)
@@ -93,11 +88,3 @@ def _protobuf_encode(descriptors: bytes, message: str, type_: DataType) -> Encod
     from txnlog_spark.protobuf.types import message_descriptor
 
     return protobuf_encoder(message_descriptor(descriptors, message), type_)
-
-
-def _with_header(header: bytes, encoded: Any) -> Any:
-    if not header:
-        return encoded
-    return pc.binary_join_element_wise(
-        pa.scalar(header, pa.binary()), encoded, pa.scalar(b"", pa.binary())
-    )

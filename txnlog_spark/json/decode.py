@@ -3,7 +3,7 @@
 `from_json` with its default options, that is: what it finds malformed in mode FAILFAST is null here
 and has a problem. Many texts are read at once by Arrow's JSON reader, which takes less than Jackson
 in most respects. Where it takes more, or gives something else, the texts are looked at one by one
-(`json_one_by_one`). So they are where the schema has a map, which that reader does not know.
+(`one_by_one`). So they are where the schema has a map, which that reader does not know.
 
 What differs from Spark on purpose:
 - A double in a string column has the text of Java 19 or later, which is shorter than Java 17's.
@@ -23,15 +23,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as spark
-from pyspark.sql.pandas.types import to_arrow_type
 
 from txnlog_spark.codec import compute as pc
-from txnlog_spark.codec.decoded import Decode, Decoded, Misfit, decode_halves, joined, spread
-from txnlog_spark.errors import OptionError
+from txnlog_spark.codec.binary import binary_parts
+from txnlog_spark.codec.decoded import Decode, Decoded, Misfit, decode_halves, joined, on_present
+from txnlog_spark.codec.types import arrow_type
 from txnlog_spark.json.one_by_one import one_by_one
 from txnlog_spark.json.times import dates, timestamps
 from txnlog_spark.json.values import NAME_MAX, NESTING_MAX, NUMBER_MAX
-from txnlog_spark.json.zones import Zone, zone_of
+from txnlog_spark.json.zones import Zone, session_zone
 
 ROWS_MIN = 512
 """So few texts are read one by one when they cannot be read together."""
@@ -57,8 +57,6 @@ does not look whether they fit, and ends the process where the exponent is very 
 _ROW = re.compile(r" in row (\d+)$")
 """The row that Arrow's reader stopped at, in what it says; it counts objects, not values."""
 
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
-
 
 @dataclass(frozen=True, slots=True)
 class _Read:
@@ -69,16 +67,13 @@ class _Read:
 
 
 def json_decoder(type_: spark.DataType, time_zone: str) -> Decode:
-    """Decodes JSON texts to `to_arrow_type(type_, timezone="UTC")`; `time_zone` is the session's.
+    """Decodes JSON texts to `arrow_type(type_)`; `time_zone` is the session's.
 
     OptionError where `from_json` has no such type or Spark no such zone.
     """
-    try:
-        zone = zone_of(time_zone)
-    except ValueError:
-        raise OptionError("spark.sql.session.timeZone", time_zone, "is not a time zone") from None
+    zone = session_zone(time_zone)
     single = one_by_one(type_, zone)
-    read = _read(type_, to_arrow_type(type_, timezone="UTC"), zone)
+    read = _read(type_, arrow_type(type_), zone)
     if read is None:
         return single
     is_array = isinstance(type_, spark.ArrayType)
@@ -133,11 +128,6 @@ def _array_reader(read: _Read) -> Callable[[pa.Array], pa.Array]:
 # Texts ----------------------------------------------------------------------------------------
 
 
-def _bytes(texts: pa.Array) -> tuple[np.ndarray[Any, Any], Bytes]:
-    offsets = np.frombuffer(texts.buffers()[1], np.int32)[texts.offset :][: len(texts) + 1]
-    return offsets, np.frombuffer(texts.buffers()[2] or b"", np.uint8)
-
-
 def _checked(values: pa.Array, opening: bytes, closing: bytes) -> pa.Array:
     """The values as texts, where each by itself begins and ends as an object or array does.
 
@@ -160,7 +150,7 @@ def _checked(values: pa.Array, opening: bytes, closing: bytes) -> pa.Array:
 
 def _first_open(texts: pa.Array, opening: bytes, closing: bytes) -> int | None:
     """The first row that does not begin and end as an object or array does."""
-    offsets, data = _bytes(texts)
+    offsets, data = binary_parts(texts)
     sized = np.diff(offsets) > 1
     if not sized.all():
         return int(np.argmin(sized))
@@ -170,7 +160,7 @@ def _first_open(texts: pa.Array, opening: bytes, closing: bytes) -> int | None:
 
 def _check_limits(texts: pa.Array) -> None:
     """Misfit where a text may be beyond Jackson's limits, or there are too many bytes of them."""
-    offsets, data = _bytes(texts)
+    offsets, data = binary_parts(texts)
     if offsets[-1] - offsets[0] > _BYTES_MAX:
         raise Misfit
     long = texts.filter(pa.array(np.diff(offsets) > NUMBER_MAX))
@@ -179,7 +169,7 @@ def _check_limits(texts: pa.Array) -> None:
     opened = pc.add(pc.count_substring(long, "{"), pc.count_substring(long, "["))
     if pc.max(opened).as_py() >= NESTING_MAX:
         raise Misfit
-    offsets, data = _bytes(long)
+    offsets, data = binary_parts(long)
     data = data[offsets[0] : offsets[-1]]
     quotes = data == ord('"')
     if _gap(quotes | (data == ord(","))) > NUMBER_MAX and _LONG_NUMBER.search(data.tobytes()):
@@ -265,7 +255,7 @@ def _read(type_: spark.DataType, arrow: pa.DataType, zone: Zone) -> _Read | None
         spark.BinaryType: _base64,
     }
     if type(type_) in of_text:
-        return _Read(pa.string(), _of_present(of_text[type(type_)]))
+        return _Read(pa.string(), on_present(of_text[type(type_)]))
     return _Read(arrow, lambda array: array)
 
 
@@ -293,15 +283,6 @@ def _list(element: _Read, arrow: pa.DataType) -> _Read:
         return pa.ListArray.from_arrays(array.offsets, items, arrow, mask=mask)
 
     return _Read(pa.list_(pa.field(arrow.value_field.name, element.type_)), convert)
-
-
-def _of_present(convert: Callable[[pa.Array], pa.Array]) -> Callable[[pa.Array], pa.Array]:
-    def converted(array: pa.Array) -> pa.Array:
-        if not array.null_count:
-            return convert(array)
-        return spread(convert(array.drop_null()), array.is_valid())
-
-    return converted
 
 
 def _without_negative_zero(array: pa.Array) -> pa.Array:
@@ -347,7 +328,7 @@ _BASE64 = re.compile(rb"[A-Za-z0-9+/]*")
 
 def _base64(texts: pa.Array) -> pa.Array:
     """Misfit where one has blanks, or padding that is not at its end."""
-    offsets, data = _bytes(texts)
+    offsets, data = binary_parts(texts)
     lengths = np.diff(offsets)
     if (lengths % 4).any():
         raise Misfit

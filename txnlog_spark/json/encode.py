@@ -18,13 +18,14 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 
 from txnlog_spark.codec import compute as pc
-from txnlog_spark.codec.decoded import spread
+from txnlog_spark.codec.binary import binary_parts
+from txnlog_spark.codec.decoded import on_present
 from txnlog_spark.errors import OptionError
 from txnlog_spark.json.number_texts import float_texts
 from txnlog_spark.json.string_escapes import escape
 from txnlog_spark.json.text import escaped
 from txnlog_spark.json.time_texts import date_texts, timestamp_texts
-from txnlog_spark.json.zones import Zone, zone_of
+from txnlog_spark.json.zones import Zone, session_zone
 
 Encode = Callable[[pa.Array], pa.Array]
 """Texts of an array without null."""
@@ -51,10 +52,7 @@ def json_encoder(type_: spark.DataType, time_zone: str) -> Encode:
 
     `time_zone` is the session's. OptionError where JSON has no such type or Spark no such zone.
     """
-    try:
-        zone = zone_of(time_zone)
-    except ValueError:
-        raise OptionError("spark.sql.session.timeZone", time_zone, "is not a time zone") from None
+    zone = session_zone(time_zone)
     if not isinstance(type_, (spark.StructType, spark.ArrayType, spark.MapType)):
         raise OptionError(
             "value", type_.simpleString(), "a struct, array or map is written as a JSON value"
@@ -65,13 +63,6 @@ def json_encoder(type_: spark.DataType, time_zone: str) -> Encode:
 
 def _join(*parts: Any) -> pa.Array:
     return pc.binary_join_element_wise(*parts, "")
-
-
-def _of_present(write: Encode, array: pa.Array) -> pa.Array:
-    """The texts of an array that may have null, which stays null."""
-    if not array.null_count:
-        return write(array)
-    return spread(write(array.drop_null()), array.is_valid())
 
 
 def _writer(type_: spark.DataType, zone: Zone) -> _Write:
@@ -147,7 +138,7 @@ def _members(names: list[str], writes: list[_Write], array: pa.Array) -> pa.Arra
         column = array.field(at)
         comma = pc.if_else(some, ",", "")
         if column.null_count:
-            texts = _of_present(write.texts, column)
+            texts = on_present(write.texts)(column)
             parts.append(_join(comma, name + write.before, texts, write.after).fill_null(""))
             some = pc.or_(some, column.is_valid())
         else:
@@ -170,7 +161,7 @@ def _merged(parts: list[Any]) -> list[Any]:
 
 
 def _list(element: _Write, array: pa.Array) -> pa.Array:
-    items = _of_present(element.whole, array.flatten())
+    items = on_present(element.whole)(array.flatten())
     return _joined(items.fill_null("null"), pc.list_value_length(array).to_numpy())
 
 
@@ -178,7 +169,7 @@ def _map(keys: _Write, items: _Write, array: pa.Array) -> pa.Array:
     offsets = array.offsets.to_numpy()
     first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
     names = keys.texts(array.keys.slice(first, count))
-    values = _of_present(items.whole, array.items.slice(first, count)).fill_null("null")
+    values = on_present(items.whole)(array.items.slice(first, count)).fill_null("null")
     return _joined(_join(keys.before, names, keys.after, values), np.diff(offsets))
 
 
@@ -196,9 +187,9 @@ def _base64(array: pa.Array) -> pa.Array:
     if missing.any():
         zeros = pa.array([b"", b"\0", b"\0\0"]).take(pa.array(missing))
         array = pc.binary_join_element_wise(array, zeros, b"")
-    offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset :][: len(array) + 1]
-    data = memoryview(array.buffers()[2] or b"")[offsets[0] : offsets[-1]]
-    texts = np.frombuffer(binascii.b2a_base64(data, newline=False), np.uint8).copy()
+    offsets, data = binary_parts(array)
+    encoded = binascii.b2a_base64(data[offsets[0] : offsets[-1]].tobytes(), newline=False)
+    texts = np.frombuffer(encoded, np.uint8).copy()
     bounds = (offsets - offsets[0]) // 3 * 4
     ends = bounds[1:]
     texts[ends[missing > 0] - 1] = ord("=")

@@ -1,4 +1,4 @@
-"""Decodes JSON texts one at a time: those that `json_decode` cannot read together."""
+"""Decodes JSON texts one at a time: those that `decode` cannot read together."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import types as spark
-from pyspark.sql.pandas.types import to_arrow_type
 
 from txnlog_spark.codec.decoded import Decode, Decoded
+from txnlog_spark.codec.types import arrow_type
 from txnlog_spark.errors import OptionError
 from txnlog_spark.json.numbers import base64_of, float32_of, unscaled
 from txnlog_spark.json.plain import plain_reader
@@ -41,7 +41,7 @@ def one_by_one(type_: spark.DataType, zone: Zone) -> Decode:
     """Decodes texts one at a time. OptionError where `from_json` has no such type."""
     read = step_by_step(type_, zone)
     plain = plain_reader(type_, zone)
-    arrow = to_arrow_type(type_, timezone="UTC")
+    arrow = arrow_type(type_)
 
     def decode(values: pa.Array) -> Decoded:
         rows: list[Any] = []

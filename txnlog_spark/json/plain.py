@@ -1,7 +1,7 @@
 """Reads JSON texts that are plainly right by Python's own parser, which is several times as fast.
 
 It knows no other JSON than Jackson does but for the length and depth, which are looked at first. A
-ValueError says only that the text is to be looked at step by step (`json_values`).
+ValueError says only that the text is to be looked at step by step (`values`).
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from txnlog_spark.codec import compute as pc
+from txnlog_spark.codec.binary import binary_parts
 from txnlog_spark.json.text import ESCAPES, java_text
 
 _WIDTH = 6
@@ -22,8 +23,8 @@ for _code in range(256):
 def escape(array: pa.Array) -> pa.Array:
     """The characters of strings without null, as they are between the quotes of a JSON string."""
     array = _valid(array)
-    offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset :][: len(array) + 1]
-    data = np.frombuffer(array.buffers()[2] or b"", np.uint8)[offsets[0] : offsets[-1]]
+    offsets, data = binary_parts(array)
+    data = data[offsets[0] : offsets[-1]]
     special = (data < 32) | (data == ord('"')) | (data == ord("\\"))
     if not special.any():
         return array
@@ -44,8 +45,8 @@ def _valid(array: pa.Array) -> pa.Array:
 
 
 def _escaped(array: pa.Array) -> pa.Array:
-    offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset :][: len(array) + 1]
-    data = np.frombuffer(array.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
+    offsets, data = binary_parts(array)
+    data = data[offsets[0] : offsets[-1]]
     sizes = _SIZES[data]
     ends: np.ndarray[Any, Any] = np.zeros(len(data) + 1, np.int32)
     np.cumsum(sizes, out=ends[1:])

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from txnlog_spark.codec import compute as pc
+from txnlog_spark.codec.binary import binary_parts
 from txnlog_spark.codec.decoded import Misfit
 from txnlog_spark.json.zones import Zone, zone_of
 
@@ -149,10 +150,10 @@ def timestamp_ntz_of(text: str) -> int:
 
 def _texts(array: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """The first bytes of texts, row by row and padded with zeros, and the lengths."""
-    offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset :][: len(array) + 1]
+    offsets, data = binary_parts(array)
     lengths = np.diff(offsets)
     width = int(lengths.max(initial=0))
-    data = np.frombuffer(array.buffers()[2], np.uint8)[offsets[0] : offsets[-1]]
+    data = data[offsets[0] : offsets[-1]]
     if (lengths == width).all():
         return data.reshape(len(array), width), lengths
     made = np.zeros((len(array), width), np.uint8)

@@ -1,6 +1,6 @@
 """JSON texts to Spark values one at a time, as Spark's `from_json` reads them with its defaults.
 
-This is the meaning of the format: `json_decode` reads many texts at once where that gives the same.
+This is the meaning of the format: `decode` reads many texts at once where that gives the same.
 """
 
 from __future__ import annotations

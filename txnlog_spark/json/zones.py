@@ -11,6 +11,8 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
 
+from txnlog_spark.errors import OptionError
+
 _SHORT_IDS = {
     "ACT": "Australia/Darwin",
     "AET": "Australia/Sydney",
@@ -136,6 +138,14 @@ def zone_of(name: str) -> Zone:
     if spelled not in _regions():
         raise ValueError(f"{name!r} is not a time zone")
     return Zone(ZoneInfo(spelled))
+
+
+def session_zone(name: str) -> Zone:
+    """The zone of this name, which is the session's. OptionError where Spark has none."""
+    try:
+        return zone_of(name)
+    except ValueError:
+        raise OptionError("spark.sql.session.timeZone", name, "is not a time zone") from None
 
 
 def _offset_of(text: str) -> int:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from txnlog_spark.codec import compute as pc
+from txnlog_spark.codec.binary import binary_parts
 from txnlog_spark.codec.decoded import spread
 from txnlog_spark.codec.varints import pack_varints
 from txnlog_spark.protobuf.errors import UnencodableMessage
@@ -16,15 +17,6 @@ from txnlog_spark.protobuf.errors import UnencodableMessage
 Flags = npt.NDArray[np.bool_]
 
 NO_BYTES = pa.scalar(b"", pa.binary())
-
-
-def tag_bytes(tag: int) -> bytes:
-    """A tag as a varint."""
-    made = bytearray()
-    while tag > 0x7F:
-        made.append(tag & 0x7F | 0x80)
-        tag >>= 7
-    return bytes([*made, tag])
 
 
 def join(parts: list[Any], rows: int) -> pa.Array:
@@ -87,7 +79,7 @@ def sized(tag: bytes, values: pa.Array, present: Flags | None = None) -> list[pa
 
 def gathered(values: pa.Array, counts: npt.NDArray[np.int64]) -> pa.Array:
     """So many values after each other as one, for each row."""
-    bounds = np.frombuffer(values.buffers()[1], np.int32)[values.offset :][: len(values) + 1]
+    bounds, _ = binary_parts(values)
     at = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=at[1:])
     buffers = [None, pa.py_buffer(np.ascontiguousarray(bounds[at])), values.buffers()[2]]

@@ -1,6 +1,6 @@
 """Columns of Protobuf messages to columns of Spark values, whole arrays at a time.
 
-`protobuf_scan` finds the fields; here the occurrences of each become a column. What a message means
+`scan` finds the fields; here the occurrences of each become a column. What a message means
 is what Spark's from_protobuf means by it (ProtobufDeserializer, on Java's DynamicMessage):
 
 - A field without presence, as of proto3, is null when it is absent or has its default.
@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from pyspark.sql import types as spark
-from pyspark.sql.pandas.types import to_arrow_type
 
 from txnlog_spark.codec.decoded import Decode, Decoded, spread
+from txnlog_spark.codec.types import arrow_type
 from txnlog_spark.protobuf.errors import ProtobufSchemaError
 from txnlog_spark.protobuf.leaves import is_closed, leaf, with_names
 from txnlog_spark.protobuf.scan import (
@@ -62,7 +62,7 @@ def protobuf_decoder(descriptor: Descriptor, type_: spark.DataType | None = None
     one of the message, or has another type.
     """
     wanted = protobuf_type(descriptor) if type_ is None else type_
-    arrow = to_arrow_type(wanted, timezone="UTC")
+    arrow = arrow_type(wanted)
     read = _message(descriptor, wanted, arrow, "", "outer")
 
     def decode(values: pa.Array) -> Decoded:

@@ -19,8 +19,9 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
 
+from txnlog_kafka.wire.varint import encode_unsigned
 from txnlog_spark.codec import compute as pc
-from txnlog_spark.protobuf.bytes import gathered, join, sized, spread_bytes, tag_bytes
+from txnlog_spark.protobuf.bytes import gathered, join, sized, spread_bytes
 from txnlog_spark.protobuf.errors import ProtobufSchemaError, UnencodableMessage
 from txnlog_spark.protobuf.types import (
     END_GROUP,
@@ -163,7 +164,7 @@ def _absent(field: FieldDescriptor, path: str) -> Parts:
 
 
 def _leaf(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts:
-    leaf, tag = FieldWriter(field, type_, path), tag_bytes(tag_of(field))
+    leaf, tag = FieldWriter(field, type_, path), encode_unsigned(tag_of(field))
     return lambda array: leaf.single(tag, array, field.is_required)
 
 
@@ -184,10 +185,10 @@ def _message(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts:
 def _messages(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts:
     """Tag and message of each row of an array without null."""
     encode = _message_encoder(field.message_type, type_, path)
-    tag = tag_bytes(tag_of(field))
+    tag = encode_unsigned(tag_of(field))
     if wire_type_of(field) != GROUP:
         return lambda array: sized(tag, encode(array))
-    end = pa.scalar(tag_bytes(field.number << 3 | END_GROUP), pa.binary())
+    end = pa.scalar(encode_unsigned(field.number << 3 | END_GROUP), pa.binary())
     begin = pa.scalar(tag, pa.binary())
     return lambda array: [join([begin, encode(array), end], len(array))]
 
@@ -198,7 +199,7 @@ def _message_encoder(descriptor: Descriptor, type_: spark.DataType, path: str) -
     wrapped = _WRAPPERS.get(descriptor.full_name)
     if wrapped is not None and isinstance(type_, wrapped):
         [field] = descriptor.fields
-        leaf, tag = FieldWriter(field, type_, path, wrapper=True), tag_bytes(tag_of(field))
+        leaf, tag = FieldWriter(field, type_, path, wrapper=True), encode_unsigned(tag_of(field))
         return lambda array: join(leaf.single(tag, array, False), len(array))
     return _struct(descriptor, type_, path)
 
@@ -252,9 +253,9 @@ def _repeated(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts
         every = _messages(field, type_.elementType, inner)
     else:
         leaf = FieldWriter(field, type_.elementType, inner)
-        tag = b"" if packs else tag_bytes(tag_of(field))
+        tag = b"" if packs else encode_unsigned(tag_of(field))
         every = lambda array: leaf.every(tag, array)  # noqa: E731
-    packed_tag = tag_bytes(field.number << 3 | LENGTH)
+    packed_tag = encode_unsigned(field.number << 3 | LENGTH)
 
     def parts(array: pa.Array) -> list[pa.Array]:
         array, counts = _counts(array)
@@ -273,7 +274,7 @@ def _map(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts:
         raise unfit(path, type_, "map")
     key_field, value_field = field.message_type.fields
     key = FieldWriter(key_field, type_.keyType, below(path, "key"))
-    key_tag, tag = tag_bytes(tag_of(key_field)), tag_bytes(tag_of(field))
+    key_tag, tag = encode_unsigned(tag_of(key_field)), encode_unsigned(tag_of(field))
     values_of = _map_values(value_field, type_.valueType, below(path, "value"))
 
     def parts(array: pa.Array) -> list[pa.Array]:
@@ -287,7 +288,7 @@ def _map(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts:
 
 def _map_values(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts:
     if field.message_type is None:
-        leaf, tag = FieldWriter(field, type_, path), tag_bytes(tag_of(field))
+        leaf, tag = FieldWriter(field, type_, path), encode_unsigned(tag_of(field))
         return lambda array: leaf.single(tag, array, defaults=True)
     every = _messages(field, type_, path)
 

@@ -15,12 +15,14 @@ import numpy as np
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FileDescriptor
 
+from txnlog_kafka.wire.varint import decode_signed, encode_signed
 from txnlog_spark.codec import compute as pc
+from txnlog_spark.codec.binary import cut_out
 from txnlog_spark.codec.decoded import Decode, Decoded, spread
+from txnlog_spark.codec.schema_ids import SCHEMA_ID_BYTES
 from txnlog_spark.protobuf.errors import ProtobufSchemaError
-from txnlog_spark.protobuf.scan import Found, Wire, slices, varints
+from txnlog_spark.protobuf.scan import Wire, varints
 
-_HEADER_BYTES = 5
 _INDEX_BYTES_MAX = 5
 _INDEXES_MAX = 32
 """So deep are messages within messages; a value with more has no frame."""
@@ -45,8 +47,8 @@ def split_indexes(values: pa.Array) -> Framed:
     """Take apart a binary array without null of values with Confluent's frame."""
     wire, rows = Wire(values), np.arange(len(values))
     start, end = wire.bounds[:-1], wire.bounds[1:]
-    short = end - start <= _HEADER_BYTES
-    at = np.where(short, start, start + _HEADER_BYTES)
+    short = end - start <= SCHEMA_ID_BYTES
+    at = np.where(short, start, start + SCHEMA_ID_BYTES)
     right = ~short & (wire.data[start] == 0)
     count, after, right = _indexes(wire, at, end, right)
     right &= (count >= 0) & (count <= _INDEXES_MAX)
@@ -57,10 +59,8 @@ def split_indexes(values: pa.Array) -> Framed:
     kept = np.flatnonzero(right)
     places = np.full(len(values), -1)
     places[kept] = np.arange(len(kept))
-    prefixes = slices(
-        wire, Found(kept, start[kept], after[kept]), pa.array(2 * np.arange(len(kept)))
-    )
-    messages = slices(wire, Found(kept, after[kept], end[kept]), pa.array(2 * places, mask=~right))
+    prefixes = cut_out(wire.buffer, start[kept], after[kept])
+    messages = cut_out(wire.buffer, after[kept], end[kept], pa.array(places, mask=~right))
     encoded = prefixes.dictionary_encode()
     kinds: dict[tuple[int, tuple[int, ...]], int] = {}
     numbers = [kinds.setdefault(_kind(each), len(kinds)) for each in encoded.dictionary.to_pylist()]
@@ -111,28 +111,18 @@ def _indexes(wire: Wire, at: Any, end: Any, right: Any) -> tuple[Any, Any, Any]:
 
 
 def _kind(prefix: bytes) -> tuple[int, tuple[int, ...]]:
-    numbers, value, shift = [], 0, 0
-    for byte in prefix[_HEADER_BYTES:]:
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            numbers.append(value >> 1)
-            value, shift = 0, 0
-    return int.from_bytes(prefix[1:_HEADER_BYTES], "big"), tuple(numbers[1:]) or (0,)
+    numbers, at = [], SCHEMA_ID_BYTES
+    while at < len(prefix):
+        number, at = decode_signed(prefix, at)
+        numbers.append(number)
+    return int.from_bytes(prefix[1:SCHEMA_ID_BYTES], "big"), tuple(numbers[1:]) or (0,)
 
 
 def index_prefix(indexes: Sequence[int]) -> bytes:
     """The bytes between the schema id and the message."""
     if tuple(indexes) == (0,):
         return b"\0"
-    made = bytearray()
-    for number in (len(indexes), *indexes):
-        zigzag = number << 1
-        while zigzag > 0x7F:
-            made.append(zigzag & 0x7F | 0x80)
-            zigzag >>= 7
-        made.append(zigzag)
-    return bytes(made)
+    return b"".join(encode_signed(number) for number in (len(indexes), *indexes))
 
 
 def message_indexes(descriptor: Descriptor) -> tuple[int, ...]:

@@ -14,13 +14,13 @@ import pyarrow as pa
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
 from txnlog_spark.codec import compute as pc
+from txnlog_spark.codec.binary import cut_out
 from txnlog_spark.protobuf.scan import (
     Found,
     Occurrences,
     Scan,
     Whole,
     in_order,
-    slices,
     varints,
 )
 from txnlog_spark.protobuf.types import verifies_utf8, wire_type_of
@@ -249,15 +249,16 @@ class _Bytes:
         if self.implicit and not always and len(found.start):
             absent |= (found.end == found.start)[place]
         null = absent if absent.any() else None
-        made = self._finish(scan, slices(scan.wire, found, pa.array(2 * place, mask=null)), roots)
+        rows = pa.array(place, mask=null)
+        made = self._finish(scan, cut_out(scan.wire.buffer, found.start, found.end, rows), roots)
         if null is None or not (always or self.field.has_default_value):
             return made
         return made.fill_null(pa.scalar(self.field.default_value, made.type))
 
     def each(self, scan: Scan, found: Occurrences, roots: Whole) -> tuple[Whole, pa.Array]:
         alone = found.alone
-        places = pa.array(2 * np.arange(len(alone.start)))
-        return alone.owner, self._finish(scan, slices(scan.wire, alone, places), roots[alone.owner])
+        made = cut_out(scan.wire.buffer, alone.start, alone.end)
+        return alone.owner, self._finish(scan, made, roots[alone.owner])
 
     def _finish(self, scan: Scan, made: pa.Array, rows: Whole) -> pa.Array:
         """The values of these bytes, of these rows."""

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from txnlog_spark.codec.binary import binary_parts
 from txnlog_spark.protobuf.types import (
     END_GROUP,
     FIXED32,
@@ -75,13 +76,12 @@ class Wire:
     """The bytes of all values, with some more behind them, so that no look ahead leaves them."""
 
     def __init__(self, values: pa.Array) -> None:
-        _, offsets, data = values.buffers()
-        bounds = np.frombuffer(offsets, np.int32)[values.offset :][: len(values) + 1]
+        bounds, data = binary_parts(values)
         self.bounds = bounds.astype(np.int64)
         first, last = int(self.bounds[0]), int(self.bounds[-1])
         self.bounds -= first
         self.data = np.zeros(last - first + 2 * _VARINT_BYTES_MAX, np.uint8)
-        self.data[: last - first] = np.frombuffer(data or b"", np.uint8)[first:last]
+        self.data[: last - first] = data[first:last]
         self.buffer = pa.py_buffer(self.data)
 
 
@@ -441,17 +441,6 @@ def _group_end(
                 raise _Malformed("a group ends that has not begun")
             return at, body
         at = _value(data, body, end, tag, depth + 1)[2]
-
-
-def slices(wire: Wire, found: Found, places: Any) -> pa.Array:
-    """The bytes of the occurrences at `places`, an integer array that may have null."""
-    # Every second element of an array whose others are what lies between.
-    bounds = np.empty(2 * len(found.start), np.int32)
-    bounds[0::2], bounds[1::2] = found.start, found.end
-    if not len(bounds):
-        return pa.nulls(len(places), pa.binary())
-    buffers = [None, pa.py_buffer(bounds), wire.buffer]
-    return pa.Array.from_buffers(pa.binary(), len(bounds) - 1, buffers).take(places)
 
 
 Read = Callable[[Scan, Parts, int], pa.Array]

@@ -73,8 +73,7 @@ def message_descriptor(descriptor_set: bytes, message_name: str) -> Descriptor:
     for name in files:
         _add(pool, name, files, ())
     names = [name for file in files.values() for name in _message_names(file)]
-    outer = [f"{file.package}.{m.name}".lstrip(".") for file in files.values()
-             for m in file.message_type]  # fmt: skip
+    outer = [name for file in files.values() for name in _outer_names(file)]
     if message_name in names:
         return pool.FindMessageTypeByName(message_name)
     for name in outer:
@@ -93,9 +92,10 @@ def first_message(descriptor_set: bytes) -> str:
     Raises ProtobufSchemaError where that file has no message.
     """
     file = list(_files(descriptor_set).values())[-1]
-    for message in file.message_type:
-        return f"{file.package}.{message.name}".lstrip(".")
-    raise ProtobufSchemaError(f"the file {file.name} has no message")
+    names = _outer_names(file)
+    if not names:
+        raise ProtobufSchemaError(f"the file {file.name} has no message")
+    return names[0]
 
 
 def descriptor_set_of(file: bytes) -> bytes:
@@ -160,6 +160,10 @@ def _well_known(name: str) -> Any:
         if name == module.DESCRIPTOR.name:
             return descriptor_pb2.FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
     return None
+
+
+def _outer_names(file: Any) -> list[str]:
+    return [f"{file.package}.{message.name}".lstrip(".") for message in file.message_type]
 
 
 def _message_names(file: Any) -> Iterator[str]:

@@ -29,6 +29,7 @@ base64."""
 
 _FORMS = {PROTOBUF: "?format=serialized"}
 _NOT_FOUND = 404
+_NOT_REGISTERED = ". Register it, or set the option auto.register.schemas=true"
 _ANSWER_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -62,23 +63,18 @@ class Registry:
         self._schemas[schema_id] = schema
         return schema_id, schema
 
-    def lookup(self, subject: str, schema: str, kind: str = AVRO) -> int:
-        """The id that a schema has under a subject. UnknownSchema when it is not registered."""
-        path = f"/subjects/{quote(subject, safe='')}"
-        remedy = ". Register it, or set the option auto.register.schemas=true"
-        return self._id(subject, schema, kind, path, remedy)
+    def id_of(self, subject: str, schema: str, kind: str = AVRO, *, register: bool) -> int:
+        """The id that a schema has under a subject.
 
-    def register(self, subject: str, schema: str, kind: str = AVRO) -> int:
-        """The same, registering the schema first where it is not."""
-        return self._id(subject, schema, kind, f"/subjects/{quote(subject, safe='')}/versions")
-
-    def _id(self, subject: str, schema: str, kind: str, path: str, remedy: str = "") -> int:
+        With `register` it is registered there if it is not; else UnknownSchema is raised.
+        """
         if (subject, schema) not in self._ids:
+            path = f"/subjects/{quote(subject, safe='')}" + ("/versions" if register else "")
             what = f"this schema under the subject {subject}"
+            remedy = "" if register else _NOT_REGISTERED
             # A registry before 5.5 knows of no type but Avro, and refuses the field.
             body = {"schema": schema} | ({} if kind == AVRO else {"schemaType": kind})
-            answer = self._ask("POST", path, what, body, remedy)
-            self._ids[subject, schema] = _id_of(answer)
+            self._ids[subject, schema] = _id_of(self._ask("POST", path, what, body, remedy))
         return self._ids[subject, schema]
 
     def _ask(

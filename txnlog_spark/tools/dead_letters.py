@@ -116,8 +116,9 @@ def replay(
         startingOffsets=format_offsets(starts),
         endingOffsets=format_offsets(ends),
     )
-    records = _records(rows, _header("topic") if to is None else None, to)
-    lost = records.where("topic IS NULL").count()
+    records = _records(rows, to)
+    counts = {row["topic"]: row["count"] for row in records.groupBy("topic").count().collect()}
+    lost = counts.get(None)
     if lost:
         raise OptionError(
             "--to",
@@ -125,9 +126,8 @@ def replay(
             f"set it to a topic: {lost} records of {topic} have no header {HEADER_PREFIX}topic, "
             "which would say where they belong",
         )
-    counts = records.groupBy("topic").count().collect()
-    found["dead_letters"] = sum(row["count"] for row in counts)
-    found["to"] = {row["topic"]: row["count"] for row in counts}
+    found["dead_letters"] = sum(counts.values())
+    found["to"] = counts
     if execute and counts:
         writer = records.write.format("txnlog").options(**where).mode("append")
         writer.options(
@@ -151,10 +151,13 @@ def _left(client: Client, group_id: str, topic: str) -> tuple[SourceOffset, Sour
     return starts, {each: last[each].offset for each in wanted}
 
 
-def _records(rows: DataFrame, target: Column | None, to: str | None) -> DataFrame:
-    """The records as they were: without the headers that say what was wrong with them."""
+def _records(rows: DataFrame, to: str | None) -> DataFrame:
+    """The records as they were, for `to`, else for the topics that they came from.
+
+    They are without the headers that say what was wrong with them.
+    """
     from pyspark.sql import functions as f
 
     own = f.filter("headers", lambda each: ~each["key"].startswith(HEADER_PREFIX))
-    topic = f.lit(to) if target is None else target
+    topic = _header("topic") if to is None else f.lit(to)
     return rows.select("key", "value", topic.alias("topic"), own.alias("headers"))

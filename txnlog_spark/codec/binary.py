@@ -1,0 +1,37 @@
+"""What Arrow's binary and string arrays are made of, for numpy: offsets and bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from txnlog_spark.codec import compute as pc
+
+
+def binary_parts(array: Any) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    """Offsets and bytes of a binary or string array, not copied: value i is `data[at[i]:at[i+1]]`.
+
+    The first offset need not be 0, nor the last one the end of the bytes.
+    """
+    _, offsets, data = array.buffers()
+    at = np.frombuffer(offsets, np.int32)[array.offset :][: len(array) + 1]
+    return at, np.frombuffer(data or b"", np.uint8)
+
+
+def cut_out(data: Any, starts: npt.NDArray[Any], stops: npt.NDArray[Any], rows: Any = None) -> Any:
+    """A binary array of `data[start:stop]`, `data` being a buffer; starts and stops ascend.
+
+    With `rows`, an integer array that may have null: of these, in its order, null for null.
+    """
+    count = len(starts)
+    if not count:
+        return pa.nulls(0 if rows is None else len(rows), pa.binary())
+    # Every second element of an array whose others are what lies between.
+    bounds = np.empty(2 * count, np.int32)
+    bounds[0::2], bounds[1::2] = starts, stops
+    buffers = [None, pa.py_buffer(bounds), data]
+    places = pa.array(np.arange(0, 2 * count, 2)) if rows is None else pc.multiply(rows, 2)
+    return pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers).take(places)
