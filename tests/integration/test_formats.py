@@ -110,6 +110,39 @@ def test_one_bad_value_among_many_good_ones_is_found_and_kept_whole(pipe, case: 
     assert read.where("value_bytes IS NOT NULL OR key_bytes IS NOT NULL").count() == 1
 
 
+def test_a_malformed_row_is_not_written_as_a_tombstone(pipe) -> None:
+    put(pipe, pipe.input, [JSON.malformed, None])
+    rows = pipe.read(**JSON.of_value(mode="PERMISSIVE"))
+    for formats in ({}, JSON.of_value()):
+        written = rows if formats else rows.withColumn("value", sf.col("value.item"))
+        said = error_of(lambda w=written, f=formats: pipe.save(w, **f))
+        assert "option column value_error: 1 rows are malformed: leave them out with where" in said
+    pipe.save(rows.where("value_error IS NULL"), **JSON.of_value())
+    assert [row.value for row in pipe.read(pipe.output).collect()] == [None]
+
+
+def test_times_of_json_are_in_the_sessions_zone_or_in_that_of_the_option(pipe) -> None:
+    put(pipe, pipe.input, [b'{"at": "2026-01-01 12:00:00"}'])
+    schema = JSON.of_value(schema="at TIMESTAMP")
+    zone = "spark.sql.session.timeZone"
+    assert pipe.spark.conf.get(zone) == "UTC"
+    seen = {}
+    for session, option in (("UTC", None), ("Asia/Tokyo", None), ("UTC", "America/New_York")):
+        pipe.spark.conf.set(zone, session)
+        try:
+            rows = pipe.read(**schema, timeZone=option)
+            seen[session, option] = rows.selectExpr("unix_seconds(value.at)").first()[0]
+            pipe.save(rows, **{"value.format": "json", "timeZone": option})
+        finally:
+            pipe.spark.conf.set(zone, "UTC")
+    noon = seen["UTC", None]
+    assert seen["Asia/Tokyo", None] == noon - 9 * 3600
+    assert seen["UTC", "America/New_York"] == noon + 5 * 3600
+    texts = [json.loads(value)["at"] for value in pipe.output_values()]
+    wanted = ["+09:00", "-05:00", "Z"]
+    assert sorted(texts) == sorted(f"2026-01-01T12:00:00.000{each}" for each in wanted)
+
+
 @EACH
 def test_good_rows_and_dead_letters_go_out_together_and_letters_go_back_once(
     both_pipe, case: FormatCase

@@ -243,6 +243,18 @@ def test_a_write_takes_the_latest_schema_and_says_what_does_not_fit_it(shop: Sho
     assert shop.pipe.read(shop.pipe.output).count() == 4, "nothing of the others"
 
 
+def test_the_subject_is_named_by_the_strategy_or_by_the_option(shop: Shop) -> None:
+    shop.registry.register("shop.Sale", json.dumps(SECOND))
+    options = shop.options(value_schema=json.dumps(SECOND), value_columns="id,note")
+    by_record = {"value.subject.name.strategy": "io.confluent.RecordNameStrategy"}
+    shop.pipe.save(sales(shop), **options, **by_record)
+    said = error_of(lambda: shop.pipe.save(sales(shop), **options))
+    assert f"this schema under the subject {shop.pipe.output}-value" in said
+    shop.pipe.save(sales(shop), **options, **{"value.subject": "shop.Sale"})
+    read = shop.pipe.read(shop.pipe.output, **shop.options(value_subject="shop.Sale"))
+    assert read.count() == 8
+
+
 def test_a_schema_that_the_registry_refuses_is_one_line(shop: Shop) -> None:
     shop.register(SECOND, "output")
     shop.registry.closed.add(f"{shop.pipe.output}-value")
