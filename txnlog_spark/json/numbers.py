@@ -8,9 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 
-_BASE64 = re.compile(
-    r"(?:[\x00-\x20]*+[A-Za-z0-9+/]{2}(?:[A-Za-z0-9+/]{2}|[A-Za-z0-9+/]=|==))*+[\x00-\x20]*"
-)
+_BASE64 = re.compile(r"[A-Za-z0-9+/=]*")
+_BASE64_GROUP = re.compile(r"[A-Za-z0-9+/]{2}(?:[A-Za-z0-9+/]{2}|[A-Za-z0-9+/]=|==)")
 _CONTROLS = re.compile(r"[\x00-\x20]+")
 _DECIMAL = re.compile(r"([+-]?)(?:(\d+)(?:\.(\d*))?|\.(\d+))(?:[eE]([+-]?\d+))?")
 _SCALE_MAX = 2**31 - 1
@@ -43,10 +42,19 @@ def _fraction(value: np.float32) -> Fraction:
 
 def base64_of(text: str) -> bytes:
     """The bytes of a base64 text; blanks and control characters may be between its groups."""
-    if not _BASE64.fullmatch(text):
+    pieces = _CONTROLS.split(text)
+    if not all(_is_base64(piece) for piece in pieces):
         raise ValueError("no base64")
-    groups = re.findall(r"[^=]+=*", _CONTROLS.sub("", text))
+    groups = re.findall(r"[^=]+=*", "".join(pieces))
     return b"".join(binascii.a2b_base64(group) for group in groups)
+
+
+def _is_base64(piece: str) -> bool:
+    if len(piece) % 4 or not _BASE64.fullmatch(piece):
+        return False
+    if "=" not in piece:
+        return True
+    return all(_BASE64_GROUP.fullmatch(piece, at, at + 4) for at in range(0, len(piece), 4))
 
 
 def unscaled(text: str, precision: int, scale: int) -> int:

@@ -18,14 +18,16 @@ NAME_MAX = 50_000
 
 _BLANKS = re.compile(r"[ \t\r\n]*+")
 _ESCAPED = r"\\(?:[\"\\/bfnrt']|u[0-9a-fA-F]{4})"
+# No possessive repeat of a group: `re` of Python 3.11.4 and before goes on in the middle of one
+# (gh-106052).
 _QUOTED = {
-    '"': re.compile(rf'"((?:[^"\\\x00-\x1f]|{_ESCAPED})*+)"'),
-    "'": re.compile(rf"'((?:[^'\\\x00-\x1f]|{_ESCAPED})*+)'"),
+    '"': re.compile(rf'"([^"\\\x00-\x1f]*(?:{_ESCAPED}[^"\\\x00-\x1f]*)*)"'),
+    "'": re.compile(rf"'([^'\\\x00-\x1f]*(?:{_ESCAPED}[^'\\\x00-\x1f]*)*)'"),
 }
 _PLAIN_NAME = re.compile(r'"([^"\\\x00-\x1f]*+)"[ \t\r\n]*+:[ \t\r\n]*+')
 """Most names; the others are read step by step."""
 _BETWEEN = re.compile(r"[ \t\r\n]*+,[ \t\r\n]*+")
-_WITH_CONTROLS = re.compile(rf'"((?:[^"\\]|{_ESCAPED})*+)"')
+_WITH_CONTROLS = re.compile(rf'"([^"\\]*(?:{_ESCAPED}[^"\\]*)*)"')
 NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(?:\.([0-9]+))?(?:[eE][+-]?([0-9]+))?")
 _LITERAL = re.compile(r"true|false|null|NaN|[+-]?Infinity|[+-]INF")
 NOT_FINITE = {
