@@ -15,7 +15,7 @@ and for every step of planning: what only a reader or a writer needs is imported
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from txnlog_spark.spark_version import require_pyspark
 
@@ -53,6 +53,11 @@ class TxnLogDataSource(DataSource):
         super().__init__(options)
         self._run_id = uuid.uuid4().hex
         self._formats: ReadFormats | None = None
+        self._is_copy = False
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy, of which Spark asks a writer to commit; it plans with a new data source."""
+        vars(self).update(state, _is_copy=True)
 
     @classmethod
     def name(cls) -> str:
@@ -95,13 +100,14 @@ class TxnLogDataSource(DataSource):
         """A batch write; append only."""
         from txnlog_spark.sink.columns import check_columns
         from txnlog_spark.sink.settings import read_sink_settings
-        from txnlog_spark.sink.writers import TxnLogBatchWriter
+        from txnlog_spark.sink.writers import TxnLogBatchWriter, look_at_topic
 
         with readable_errors():
             if overwrite:
                 raise OptionError("mode", "overwrite", "append: a log cannot be overwritten")
             settings = read_sink_settings(self.options, streaming=False)
-            return TxnLogBatchWriter(settings, check_columns(schema, settings))
+            columns = check_columns(schema, settings)
+            return TxnLogBatchWriter(settings, columns, look_at_topic(settings))
 
     def streamWriter(
         self,
@@ -115,11 +121,13 @@ class TxnLogDataSource(DataSource):
         """
         from txnlog_spark.sink.columns import check_columns
         from txnlog_spark.sink.settings import read_sink_settings
-        from txnlog_spark.sink.writers import TxnLogStreamWriter
+        from txnlog_spark.sink.writers import TxnLogStreamWriter, look_at_topic
 
         with readable_errors():
             settings = read_sink_settings(self.options, streaming=True)
-            return TxnLogStreamWriter(settings, check_columns(schema, settings), self._run_id)
+            columns = check_columns(schema, settings)
+            view = None if self._is_copy else look_at_topic(settings)
+            return TxnLogStreamWriter(settings, columns, view, self._run_id)
 
 
 def _check_no_table(options: Mapping[str, str]) -> None:

@@ -27,7 +27,7 @@ from txnlog_kafka.wire.records import (
 )
 from txnlog_kafka.wire.varint import decode_signed, encode_signed
 from txnlog_spark.codec import encode
-from txnlog_spark.codec.decode import HEADERS_TYPE, decode_batches, iter_decoded
+from txnlog_spark.codec.decode import HEADERS_TYPE, FetchedRange, decode_batches, iter_decoded
 from txnlog_spark.codec.encode import RecordTooLarge, encode_partitioned, sort_rows
 from txnlog_spark.codec.partitioner import murmur2, partition_rows
 from txnlog_spark.codec.varints import pack_varints, read_varints, varint_sizes, zigzag
@@ -137,16 +137,31 @@ def test_decoded_columns_are_what_the_twin_reads(groups, data):
     assert rows_of(columns) == [r for r in expected if start <= r.record_offset < end]
     pieces = list(
         iter_decoded(
-            joined,
-            start_offset=start,
-            end_offset=end,
-            aborted=None,
-            include_headers=True,
-            group_bytes_max=1,
+            [FetchedRange(joined, start, end, None)], include_headers=True, group_bytes_max=1
         )
     )
     assert [row for piece in pieces for row in rows_of(piece)] == rows_of(columns)
     assert pieces[-1].next_offset == columns.next_offset
+    # Several ranges together: each as by itself, in their order.
+    middle = data.draw(st.integers(start, end))
+    ranges = [
+        FetchedRange(joined, first, last, None)
+        for first, last in ((middle, end), (start, middle), (start, end))
+    ]
+    of_ranges = list(
+        iter_decoded(
+            ranges, include_headers=True, group_bytes_max=data.draw(st.sampled_from([1, 10_000]))
+        )
+    )
+    found = [row for piece in of_ranges for row in rows_of(piece)]
+    numbers = [number for piece in of_ranges for number in piece.ranges.tolist()]
+    wanted = [
+        (number, row)
+        for number, each in enumerate(ranges)
+        for row in expected
+        if each.start_offset <= row.record_offset < each.end_offset
+    ]
+    assert list(zip(numbers, found, strict=True)) == wanted
 
 
 def compressed(batch, codec):

@@ -121,7 +121,7 @@ class FetchCursor:
             self.is_sent_on = True
             self.last_error = f"the leader has named replica {answer.preferred_read_replica}"
             return None
-        fetched = self._accept(answer)
+        fetched = self._accept(session, answer)
         if fetched is None:
             # All of a range could be read when it was planned. A replica may be behind, and so may
             # one that led then and answers all the same, as a follower: look up who leads.
@@ -148,17 +148,23 @@ class FetchCursor:
             raise RemoteProtocolError(f"{self._doing}: the answer has {len(parts)} partitions")
         return parts[0].error_code, parts[0]
 
-    def take_if_whole(self, answer: Message) -> FetchedBatches | None:
+    def wanted_bytes(self, session: Session) -> int:
+        """What the next answer may have of this partition: what is left of the range takes."""
+        left = self.end_offset - self.next_offset
+        return session.fetch_sizes.wanted_bytes(self.partition[0], left, self.max_bytes)
+
+    def take_if_whole(self, session: Session, answer: Message) -> FetchedBatches | None:
         """What an answer for several partitions brought for this one; None for no whole batch.
 
         The byte limit of such an answer may truncate a partition's first batch, or leave it out.
         """
         data = answer.records if answer.records is not None else b""
-        return self._accept(answer) if self._next_offset(data) > self.next_offset else None
+        is_whole = self._look_at(session, data) > self.next_offset
+        return self._accept(session, answer) if is_whole else None
 
-    def _accept(self, answer: Message) -> FetchedBatches | None:
+    def _accept(self, session: Session, answer: Message) -> FetchedBatches | None:
         data = answer.records if answer.records is not None else b""
-        next_offset = self._next_offset(data)
+        next_offset = self._look_at(session, data)
         if next_offset == self.next_offset and not len(data):
             self.at_log_end = answer.high_watermark <= next_offset
             self.last_error = (
@@ -183,11 +189,17 @@ class FetchCursor:
             answer.log_start_offset,
         )
 
-    def _next_offset(self, data: Bytes) -> int:
+    def _look_at(self, session: Session, data: Bytes) -> int:
+        """The first offset that is not in whole batches of `data`, whose sizes are noted."""
         next_offset = self.next_offset
+        first_offset: int | None = None
+        data_bytes = batch_bytes = 0
         try:
-            for header, _ in iter_batches(data):
+            for header, position in iter_batches(data):
                 next_offset = max(next_offset, header.next_offset)
+                first_offset = header.base_offset if first_offset is None else first_offset
+                batch_bytes = max(batch_bytes, header.size_bytes)
+                data_bytes = position + header.size_bytes
         except OldFormat as error:
             raise OldMessageFormat(
                 f"{self._doing}: {error}, written by a client older than Kafka 0.11 or into a "
@@ -197,6 +209,9 @@ class FetchCursor:
             ) from error
         except CorruptBatch as error:
             raise CorruptData(f"{self._doing}: {error}") from error
+        if first_offset is not None:
+            offset_count = next_offset - first_offset
+            session.fetch_sizes.note(self.partition[0], data_bytes, offset_count, batch_bytes)
         return next_offset
 
 
@@ -249,7 +264,7 @@ def fetch_call(session: Session, cursors: Sequence[FetchCursor], deadline: Deadl
                     topic_type.FetchPartition(
                         partition=cursor.partition[1],
                         fetch_offset=cursor.next_offset,
-                        partition_max_bytes=min(cursor.max_bytes, share),
+                        partition_max_bytes=min(share, cursor.wanted_bytes(session)),
                     )
                     for cursor in of_topic
                 ],
@@ -290,7 +305,7 @@ def fetch_together(
             answer = answers.get(cursor.partition)
             if answer is not None and answer.error_code == ErrorCode.NONE:
                 name_replica(session, cursor.partition, answer)
-                fetched = cursor.take_if_whole(answer)
+                fetched = cursor.take_if_whole(session, answer)
                 if fetched is not None:
                     found[cursor.partition] = fetched
                 continue

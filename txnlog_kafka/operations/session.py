@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from txnlog_kafka.errors import DeadlineExceeded
 from txnlog_kafka.operations.cluster_view import ClusterView
 from txnlog_kafka.operations.effects import Operation, Sleep
+from txnlog_kafka.operations.fetch_sizes import FetchSizes
 from txnlog_kafka.operations.preferred_replicas import PreferredReplicas
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
@@ -57,6 +58,7 @@ class Session:
     coordinators: dict[tuple[int, str], int] = field(default_factory=dict)
     """Node by (key type, key) as FindCoordinator answered: 0 a group, 1 a transactional id."""
     read_replicas: PreferredReplicas = field(default_factory=PreferredReplicas)
+    fetch_sizes: FetchSizes = field(default_factory=FetchSizes)
     asks_another: bool = False
     """Something failed since any broker was asked: the one that answered may know less than others
     do."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,8 +52,30 @@ _BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
+class FetchedRange:
+    """Record batches of one partition, of which offsets in [start_offset, end_offset) are wanted.
+
+    `aborted` is the Fetch answer's list of (producer id, first offset), None for read_uncommitted.
+    """
+
+    data: bytes | bytearray | memoryview
+    start_offset: int
+    end_offset: int
+    aborted: Iterable[tuple[int, int]] | None
+
+
+class CorruptRange(CorruptBatch):
+    """One of the ranges has bytes that fail their checks."""
+
+    def __init__(self, range_index: int, text: str) -> None:
+        super().__init__(text)
+        self.range_index = range_index
+
+
+@dataclass(frozen=True, slots=True)
 class DecodedColumns:
-    """Rows in offset order. `next_offset` is exclusive: where the next Fetch goes on.
+    """Rows range by range, in offset order. `ranges` (int32) says which range a row is of.
+    `next_offset` is exclusive: where the next Fetch of the last range goes on.
 
     keys, values: binary Arrow arrays with nulls. offsets, timestamps (ms): int64.
     timestamp_types: int32, 0 CreateTime, 1 LogAppendTime. headers: None unless asked for, else
@@ -67,6 +89,7 @@ class DecodedColumns:
     timestamp_types: npt.NDArray[np.int32]
     headers: Any
     next_offset: int
+    ranges: npt.NDArray[np.int32]
 
 
 def decode_batches(
@@ -77,21 +100,13 @@ def decode_batches(
     aborted: Iterable[tuple[int, int]] | None,
     include_headers: bool = False,
 ) -> DecodedColumns:
-    """All records of `data` with offsets in [start_offset, end_offset).
+    """All wanted records of one `FetchedRange`, whose fields these are.
 
-    `aborted` is the Fetch answer's list of (producer id, first offset), None for
-    read_uncommitted. A torn last batch is left out. Raises CorruptBatch. Where the answer is
-    large or compressed, `iter_decoded` holds a group of batches in memory instead of all.
+    A torn last batch is left out. Raises CorruptBatch. Where the answer is large or compressed,
+    `iter_decoded` holds a group of batches in memory instead of all.
     """
-    groups = list(
-        iter_decoded(
-            data,
-            start_offset=start_offset,
-            end_offset=end_offset,
-            aborted=aborted,
-            include_headers=include_headers,
-        )
-    )
+    wanted = FetchedRange(data, start_offset, end_offset, aborted)
+    groups = list(iter_decoded([wanted], include_headers=include_headers))
     if len(groups) == 1:
         return groups[0]
     return DecodedColumns(
@@ -102,45 +117,40 @@ def decode_batches(
         timestamp_types=np.concatenate([group.timestamp_types for group in groups]),
         headers=pa.concat_arrays([group.headers for group in groups]) if include_headers else None,
         next_offset=groups[-1].next_offset,
+        ranges=np.concatenate([group.ranges for group in groups]),
     )
 
 
 def iter_decoded(
-    data: bytes | bytearray | memoryview,
+    ranges: Sequence[FetchedRange],
     *,
-    start_offset: int,
-    end_offset: int,
-    aborted: Iterable[tuple[int, int]] | None,
     include_headers: bool = False,
     group_bytes_max: int = GROUP_BYTES_MAX,
 ) -> Iterator[DecodedColumns]:
-    """As `decode_batches`, a group of batches at a time, so that memory stays bounded.
+    """The wanted records of these ranges, a group of batches at a time: memory stays bounded.
 
-    Yields at least one group, the last one with the final `next_offset`.
+    Yields at least one group, the last one with the final `next_offset` of the last range. Raises
+    CorruptRange.
     """
-    data = bytes(data)
-    group = _Group(start_offset)
-    for header, position in _visible_batches(data, start_offset, end_offset, aborted, group):
-        start, end = position + HEADER_BYTES, position + header.size_bytes
-        if header.compression == Compression.NONE:
-            body = _Body(header, data, start, end)
-        else:
-            plain = decompress(header.compression, memoryview(data)[start:end])
-            body = _Body(header, plain, 0, len(plain))
-        if group.bodies and group.size_bytes + body.size_bytes > group_bytes_max:
-            yield _decode_group(group, start_offset, end_offset, include_headers)
-            group.bodies, group.size_bytes = [], 0
-        group.bodies.append(body)
-        group.size_bytes += body.size_bytes
-        group.next_offset = header.next_offset
-    group.next_offset = max(start_offset, min(group.next_offset, end_offset))
-    yield _decode_group(group, start_offset, end_offset, include_headers)
+    group = _Group()
+    for index, wanted in enumerate(ranges):
+        group.next_offset = wanted.start_offset
+        for body in _bodies(index, wanted, group):
+            if group.bodies and group.size_bytes + body.size_bytes > group_bytes_max:
+                yield _decode_group(group, ranges, include_headers)
+                group.bodies, group.size_bytes = [], 0
+            group.bodies.append(body)
+            group.size_bytes += body.size_bytes
+            group.next_offset = body.header.next_offset
+        group.next_offset = max(wanted.start_offset, min(group.next_offset, wanted.end_offset))
+    yield _decode_group(group, ranges, include_headers)
 
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """The plain records of one batch: `source[start:end]`, not copied."""
+    """The plain records of one batch of a range: `source[start:end]`, not copied."""
 
+    range_index: int
     header: BatchHeader
     source: bytes
     start: int
@@ -155,29 +165,39 @@ class _Body:
 class _Group:
     """Batches to be decoded together, and how far the answer has been read."""
 
-    next_offset: int
+    next_offset: int = 0
     bodies: list[_Body] = field(default_factory=list)
     size_bytes: int = 0
     record_counts: list[int] = field(default_factory=list)
 
 
+def _bodies(index: int, wanted: FetchedRange, group: _Group) -> Iterator[_Body]:
+    data = bytes(wanted.data)
+    try:
+        for header, position in _visible_batches(data, wanted, group):
+            start, end = position + HEADER_BYTES, position + header.size_bytes
+            if header.compression == Compression.NONE:
+                yield _Body(index, header, data, start, end)
+            else:
+                plain = decompress(header.compression, memoryview(data)[start:end])
+                yield _Body(index, header, plain, 0, len(plain))
+    except CorruptBatch as error:
+        raise CorruptRange(index, str(error)) from error
+
+
 def _visible_batches(
-    data: bytes | bytearray | memoryview,
-    start_offset: int,
-    end_offset: int,
-    aborted: Iterable[tuple[int, int]] | None,
-    group: _Group,
+    data: bytes, wanted: FetchedRange, group: _Group
 ) -> Iterator[tuple[BatchHeader, int]]:
     """Checked data batches that overlap the range; moves `group.next_offset` over all others."""
-    tracker = None if aborted is None else _AbortedProducers(aborted)
+    tracker = None if wanted.aborted is None else _AbortedProducers(wanted.aborted)
     for header, position in iter_batches(data):
-        if header.base_offset >= end_offset:
+        if header.base_offset >= wanted.end_offset:
             # The range ends in a gap before this batch: nothing of it is left to fetch.
-            group.next_offset = end_offset
+            group.next_offset = wanted.end_offset
             return
         check_crc(data, position, header)
         hidden = tracker is not None and tracker.hides(data, position, header)
-        if hidden or header.is_control or header.last_offset < start_offset:
+        if hidden or header.is_control or header.last_offset < wanted.start_offset:
             group.next_offset = header.next_offset
             continue
         yield header, position
@@ -239,14 +259,20 @@ def _walk_lengths(body: _Body) -> list[int]:
 
 
 def _decode_group(
-    group: _Group, start_offset: int, end_offset: int, include_headers: bool
+    group: _Group, ranges: Sequence[FetchedRange], include_headers: bool
 ) -> DecodedColumns:
     try:
         data, positions = _lay_out(group)
-        return _decode_columns(group, data, positions, (start_offset, end_offset), include_headers)
-    except (IndexError, ValueError, pa.ArrowInvalid) as error:
-        first = group.bodies[0].header.base_offset
-        raise CorruptBatch(f"records of the batches from {first} on: {error}") from error
+        return _decode_columns(group, data, positions, ranges, include_headers)
+    except (IndexError, ValueError, CorruptBatch, pa.ArrowInvalid) as error:
+        by_range: dict[int, list[_Body]] = {}
+        for body in group.bodies:
+            by_range.setdefault(body.range_index, []).append(body)
+        for bodies in by_range.values() if len(by_range) > 1 else ():
+            _decode_group(_Group(bodies=bodies), ranges, include_headers)
+        first = group.bodies[0]
+        text = f"records of the batches from {first.header.base_offset} on: {error}"
+        raise CorruptRange(first.range_index, text) from error
 
 
 def _lay_out(group: _Group) -> tuple[bytes, Int64Array]:
@@ -271,7 +297,7 @@ def _decode_columns(
     group: _Group,
     body: bytes,
     positions: Int64Array,
-    offset_range: tuple[int, int],
+    ranges: Sequence[FetchedRange],
     include_headers: bool,
 ) -> DecodedColumns:
     data = np.frombuffer(body, np.uint8)
@@ -293,8 +319,12 @@ def _decode_columns(
     if bool(((header_counts == 0) & (header_starts != ends)).any()):
         raise ValueError("bytes are left after the last field of a record")
     offsets, timestamps, types = _absolute(group, offset_deltas, time_deltas)
-    first_offset, end_offset = offset_range
-    keep = (offsets >= first_offset) & (offsets < end_offset)
+    of_range = np.repeat(
+        np.array([each.range_index for each in group.bodies], np.int32), group.record_counts
+    )
+    first_offsets = np.array([each.start_offset for each in ranges], np.int64)[of_range]
+    end_offsets = np.array([each.end_offset for each in ranges], np.int64)[of_range]
+    keep = (offsets >= first_offsets) & (offsets < end_offsets)
     headers = None
     if include_headers:
         headers = _decode_headers(body, header_counts[keep], header_starts[keep], ends[keep])
@@ -306,6 +336,7 @@ def _decode_columns(
         timestamp_types=types[keep],
         headers=headers,
         next_offset=group.next_offset,
+        ranges=of_range[keep],
     )
 
 

@@ -13,6 +13,7 @@ import socket
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -54,11 +55,26 @@ _Messages = list[Any]
 logger = logging.getLogger(__name__)
 
 
-def _topic_view(connection: ConnectionSettings, topic: str | None) -> tuple[str, dict[str, int]]:
-    """(bootstrap servers, partition counts), the same for all tasks of a batch."""
-    servers = resolve_bootstrap(connection)
-    topics = [] if topic is None else [topic]
-    return servers, {each: _partition_count(connection, servers, each) for each in topics}
+@dataclass(frozen=True, slots=True)
+class OutputView:
+    """What all tasks of a batch go by: the brokers, partition counts, and where they stage."""
+
+    servers: str
+    counts: dict[str, int]
+    staging: ServerAddress | None
+
+
+def look_at_topic(settings: SinkSettings) -> OutputView:
+    """Asks for the partition count, and starts the staging server where there is none: on the
+    driver, as Spark makes a writer there and sends copies of it to the tasks.
+
+    Raises TxnLogError.
+    """
+    servers = resolve_bootstrap(settings.connection)
+    topics = [] if settings.topic is None else [settings.topic]
+    counts = {each: _partition_count(settings.connection, servers, each) for each in topics}
+    is_own = settings.staging_location is None
+    return OutputView(servers, counts, ensure_server(settings.staging) if is_own else None)
 
 
 def _partition_count(connection: ConnectionSettings, servers: str, topic: str) -> int:
@@ -70,19 +86,14 @@ def _partition_count(connection: ConnectionSettings, servers: str, topic: str) -
 class _StagingSink:
     """What both writers do in a task."""
 
-    def __init__(self, settings: SinkSettings, columns: SinkColumns) -> None:
-        """Looks at the topic, and starts the staging server where there is none: on the driver, as
-        Spark makes a writer there and sends copies of it to the tasks.
-
-        Raises TxnLogError.
-        """
+    def __init__(
+        self, settings: SinkSettings, columns: SinkColumns, view: OutputView | None
+    ) -> None:
+        """A writer that only commits has no view."""
         self._settings = settings
         self._columns = columns
+        self._view = view
         self._plan_id = uuid.uuid4().hex
-        self._servers, self._counts = _topic_view(settings.connection, settings.topic)
-        self._server: ServerAddress | None = None
-        if settings.staging_location is None:
-            self._server = ensure_server(settings.staging)
 
     def _stage(
         self, batches: Iterator[Any], write: str, query_id: str, batch_id: int, task: TaskContext
@@ -91,7 +102,7 @@ class _StagingSink:
         from txnlog_spark.sink.task import TaskEncoder, lookup_counts
 
         settings = self._settings
-        servers = self._servers
+        view = present(self._view, "a writer whose copies are in tasks has looked at the topic")
         # A task attempt's number is unique in an application.
         name = f"{self._plan_id}-{task.partitionId()}-{task.taskAttemptId()}"
         attempt = TaskAttempt(write, batch_id, self._plan_id, name)
@@ -101,7 +112,7 @@ class _StagingSink:
             settings,
             self._columns,
             lookup_counts(
-                self._counts, lambda t: _partition_count(settings.connection, servers, t)
+                view.counts, lambda t: _partition_count(settings.connection, view.servers, t)
             ),
             staging,
             sticky=task.partitionId() + batch_id,
@@ -129,8 +140,9 @@ class _StagingSink:
         files = self._settings.staged_files()
         if files is not None:
             return files.outlet(attempt)
+        view = present(self._view, "a writer whose copies are in tasks has looked at the topic")
         return open_server_outlet(
-            present(self._server, "without stagingLocation there is a server"),
+            present(view.staging, "without stagingLocation there is a server"),
             attempt,
             host=self._settings.staging.host or task.getLocalProperty(DRIVER_HOST_PROPERTY),
             is_local=is_local_master(task.getLocalProperty(MASTER_PROPERTY)),
@@ -165,8 +177,10 @@ def _tell_at_least_once(messages: Iterable[Any]) -> None:
 class TxnLogStreamWriter(_StagingSink, DataSourceStreamArrowWriter):
     """The exactly-once sink of a streaming query; `run_id` is of the query's run."""
 
-    def __init__(self, settings: SinkSettings, columns: SinkColumns, run_id: str) -> None:
-        super().__init__(settings, columns)
+    def __init__(
+        self, settings: SinkSettings, columns: SinkColumns, view: OutputView | None, run_id: str
+    ) -> None:
+        super().__init__(settings, columns, view)
         self._run_id = run_id
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:

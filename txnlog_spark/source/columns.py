@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache, reduce
 from typing import Any
 
@@ -28,9 +29,9 @@ def _arrow_schema(formats: ReadFormats, include_headers: bool) -> pa.Schema:
 
 
 def to_arrow(
-    columns: DecodedColumns, partition: TopicPartition, formats: ReadFormats = BINARY
+    columns: DecodedColumns, partitions: Sequence[TopicPartition], formats: ReadFormats = BINARY
 ) -> pa.RecordBatch:
-    """One Arrow batch of decoded records.
+    """One Arrow batch of decoded records; `partitions` are those of the ranges.
 
     A record without a timestamp has a null one, as has one whose timestamp Spark's microseconds
     cannot hold (a producer that counted in nanoseconds). Raises MalformedValue.
@@ -42,13 +43,16 @@ def to_arrow(
     )
     sides = {"key": columns.keys, "value": columns.values}
     decoded = {each.side: each.decode(sides[each.side]) for each in formats.given}
-    _refuse_malformed(columns, partition, formats, decoded)
+    _refuse_malformed(columns, partitions, formats, decoded)
+    topics = list(dict.fromkeys(each.topic for each in partitions))
+    topic_codes = np.array([topics.index(each.topic) for each in partitions], np.int32)
+    numbers = np.array([each.partition for each in partitions], np.int32)
     arrays = [
         *(decoded[side].values if side in decoded else sides[side] for side in sides),
         pa.DictionaryArray.from_arrays(
-            pa.array(np.zeros(count, np.int8)), pa.array([partition.topic])
+            pa.array(topic_codes[columns.ranges]), pa.array(topics)
         ).dictionary_decode(),
-        pa.array(np.full(count, partition.partition, np.int32)),
+        pa.array(numbers[columns.ranges]),
         pa.array(columns.offsets),
         timestamps_us,
         pa.array(columns.timestamp_types),
@@ -68,7 +72,7 @@ def to_arrow(
 
 def _refuse_malformed(
     columns: DecodedColumns,
-    partition: TopicPartition,
+    partitions: Sequence[TopicPartition],
     formats: ReadFormats,
     decoded: dict[str, Decoded],
 ) -> None:
@@ -76,6 +80,7 @@ def _refuse_malformed(
         found = decoded[each.side].first_problem
         if found is not None and not each.permissive:
             row, problem = found
+            partition = partitions[columns.ranges[row]]
             raise MalformedValue(each.side, partition, int(columns.offsets[row]), problem)
 
 

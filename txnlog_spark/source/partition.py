@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
 from txnlog_kafka.host.client import Client
-from txnlog_kafka.host.fetcher import FirstAnswers
-from txnlog_kafka.operations.fetch import FetchCursor, FetchedBatches
-from txnlog_kafka.wire.records import CorruptBatch
+from txnlog_kafka.operations.fetch import FetchCursor, FetchedBatches, fetch_together
+from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.client_cache import client_for
-from txnlog_spark.codec.decode import iter_decoded
+from txnlog_spark.codec.decode import CorruptRange, FetchedRange, iter_decoded
 from txnlog_spark.errors import CorruptData, OffsetOutOfRange, UnknownTopic
 from txnlog_spark.source.columns import to_arrow
 from txnlog_spark.source.data_loss import clip_to_log
@@ -25,6 +25,13 @@ from txnlog_spark.source.settings import SourceSettings
 
 DECODED_BYTES_MAX = 16 * 1024 * 1024
 """Decompressed bytes of one Arrow batch, about: bounds a task's memory."""
+
+RANGES_TOGETHER_MAX = 500
+"""Ranges that begin with one common Fetch; the answer's bytes are limited by `max_bytes`."""
+SMALL_BYTES = 256 * 1024
+SMALL_TOGETHER_MAX = 128
+"""So many answers of at most SMALL_BYTES are decoded together: by itself each would cost half a
+millisecond, and an Arrow batch."""
 
 logger = logging.getLogger(__name__)
 
@@ -47,9 +54,25 @@ def read_ranges(settings: SourceSettings, share: RangePartition) -> Iterator[Any
     if settings.poll_timeout_ms is not None:
         connection = connection.with_timeouts(settings.poll_timeout_ms)
     client = client_for(connection, share.bootstrap_servers)
-    first = FirstAnswers(client, [_cursor(settings, each) for each in share.ranges])
-    for index, wanted in enumerate(share.ranges):
-        yield from _read_range(settings, client, wanted, partial(first.fetch, index))
+    waiting = deque((each, _cursor(settings, each)) for each in share.ranges)
+    found: dict[TopicPartition, FetchedBatches] = {}
+    small: list[tuple[OffsetRange, FetchedBatches]] = []
+    while waiting:
+        if waiting[0][1].partition not in found:
+            window = itertools.islice(waiting, RANGES_TOGETHER_MAX)
+            missing = [cursor for _, cursor in window if cursor.partition not in found]
+            if len(missing) > 1:
+                found |= client.run(fetch_together(client.session, missing))
+        wanted, cursor = waiting.popleft()
+        answer = found.pop(cursor.partition, None)
+        is_small = answer is not None and cursor.is_done and len(answer.data) <= SMALL_BYTES
+        if is_small:
+            small.append((wanted, present(answer, "an answer that is small")))
+        if small and (not is_small or not waiting or len(small) == SMALL_TOGETHER_MAX):
+            yield from _decoded(settings, small)
+            small = []
+        if not is_small:
+            yield from _read_range(settings, client, wanted, cursor, answer)
 
 
 def _cursor(settings: SourceSettings, wanted: OffsetRange) -> FetchCursor:
@@ -66,17 +89,23 @@ def _read_range(
     settings: SourceSettings,
     client: Client,
     wanted: OffsetRange,
-    fetch: Callable[[], Iterator[FetchedBatches]],
+    cursor: FetchCursor,
+    answer: FetchedBatches | None = None,
 ) -> Iterator[Any]:
+    """One range, from the cursor's last answer on, if it had one."""
     left: OffsetRange | None = wanted
     while left is not None:
+        position = left.start_offset
         try:
-            yield from _decoded(settings, left, fetch())
+            for each in client.fetch_rest(cursor, answer):
+                part = replace(left, start_offset=position)
+                yield from _decoded(settings, [(part, each)])
+                position = max(position, each.next_offset)
             return
         except OffsetOutOfRange as error:
-            left = _after_loss(settings, left, error)
+            left, answer = _after_loss(settings, left, error), None
             if left is not None:
-                fetch = partial(client.fetch_rest, _cursor(settings, left))
+                cursor = _cursor(settings, left)
         except UnknownTopic as error:
             if settings.fail_on_data_loss:
                 raise
@@ -97,27 +126,26 @@ def _after_loss(
 
 
 def _decoded(
-    settings: SourceSettings, wanted: OffsetRange, answers: Iterator[FetchedBatches]
+    settings: SourceSettings, answers: Sequence[tuple[OffsetRange, FetchedBatches]]
 ) -> Iterator[Any]:
-    position = wanted.start_offset
-    for answer in answers:
-        try:
-            for columns in iter_decoded(
-                answer.data,
-                start_offset=position,
-                end_offset=wanted.end_offset,
-                aborted=answer.aborted,
-                include_headers=settings.include_headers,
-                group_bytes_max=DECODED_BYTES_MAX,
-            ):
-                if len(columns.offsets):
-                    yield to_arrow(columns, wanted.topic_partition, settings.formats)
-        except CorruptBatch as error:
-            raise _corrupt(wanted.topic_partition, position, error) from error
-        position = max(position, answer.next_offset)
+    """What is wanted of these answers, together: small ones cost little more than one does."""
+    ranges = [
+        FetchedRange(answer.data, wanted.start_offset, wanted.end_offset, answer.aborted)
+        for wanted, answer in answers
+    ]
+    partitions = [wanted.topic_partition for wanted, _ in answers]
+    try:
+        for columns in iter_decoded(
+            ranges, include_headers=settings.include_headers, group_bytes_max=DECODED_BYTES_MAX
+        ):
+            if len(columns.offsets):
+                yield to_arrow(columns, partitions, settings.formats)
+    except CorruptRange as error:
+        wanted, _ = answers[error.range_index]
+        raise _corrupt(wanted.topic_partition, wanted.start_offset, error) from error
 
 
-def _corrupt(partition: TopicPartition, position: int, error: CorruptBatch) -> CorruptData:
+def _corrupt(partition: TopicPartition, position: int, error: CorruptRange) -> CorruptData:
     return CorruptData(
         f"{partition} at offset {position}: {error}. The broker's copy of the log is damaged: "
         "restore the partition from a replica, or start after it with startingOffsets"

@@ -11,6 +11,7 @@ from txnlog_kafka.errors import CorruptData
 from txnlog_kafka.operations.cluster_view import ClusterView, TopicView
 from txnlog_kafka.operations.effects import Call, Calls, Reply, Unanswered
 from txnlog_kafka.operations.fetch import SHARE_BYTES_MIN, FetchCursor, fetch_together
+from txnlog_kafka.operations.fetch_sizes import FetchSizes
 from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_kafka.wire.records import Record, encode_batch
@@ -132,3 +133,34 @@ def test_damaged_bytes_are_refused() -> None:
     damaged[16] = 1  # the magic byte
     with pytest.raises(CorruptData):
         Leaders({A0: bytes(damaged), B0: batch(0)}).run(cursor(A0), cursor(B0))
+
+
+def asked_bytes(leaders: Leaders) -> list[int]:
+    return [
+        p.partition_max_bytes
+        for call in leaders.asked
+        for t in call.message.topics
+        for p in t.partitions
+    ]
+
+
+def test_what_a_range_takes_is_asked_for_once_answers_have_shown_it() -> None:
+    """Not all that follows it in the log: two batches more, for it may begin and end inside one."""
+    held = batch(0, 10)
+    leaders = Leaders({A0: held, B0: b""})
+    leaders.run(cursor(A0), cursor(B0))
+    assert asked_bytes(leaders) == [1 << 19] * 2
+    leaders.asked.clear()
+    again = FetchCursor(A0, 0, 20, read_committed=True, max_bytes=1 << 20)
+    leaders.run(again, cursor(B0))
+    assert asked_bytes(leaders) == [len(held) * 2 * 9 // 8 + 2 * len(held), 1 << 19]
+
+
+def test_a_large_batch_of_late_is_remembered_for_a_while() -> None:
+    sizes = FetchSizes()
+    sizes.note("t", 1000, 10, 800)
+    for batch_bytes in (400, 200, 100, 50):
+        sizes.note("t", 1000, 1000, 10)
+        assert sizes.wanted_bytes("t", 8, 5000) == 9 + 2 * batch_bytes
+    assert sizes.wanted_bytes("t", 10**9, 5000) == 5000
+    assert sizes.wanted_bytes("u", 8, 5000) == 5000

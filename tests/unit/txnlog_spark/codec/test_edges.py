@@ -9,6 +9,7 @@ from support.query.encode_rows import encode_batches
 
 from txnlog_kafka.wire.compression import COMPRESSIONS, compress
 from txnlog_kafka.wire.records import (
+    HEADER_BYTES,
     CorruptBatch,
     Record,
     encode_batch,
@@ -17,7 +18,13 @@ from txnlog_kafka.wire.records import (
     refresh_crc,
     stamp_offsets,
 )
-from txnlog_spark.codec.decode import HEADERS_TYPE, decode_batches, iter_decoded
+from txnlog_spark.codec.decode import (
+    HEADERS_TYPE,
+    CorruptRange,
+    FetchedRange,
+    decode_batches,
+    iter_decoded,
+)
 from txnlog_spark.codec.encode import RecordTooLarge
 from txnlog_spark.codec.partitioner import murmur2, partition_rows
 
@@ -145,7 +152,7 @@ def test_a_long_answer_is_decoded_in_bounded_memory():
     tracemalloc.start()
     before = pa.total_allocated_bytes()
     rows = 0
-    for columns in iter_decoded(data, start_offset=0, end_offset=20_000, aborted=None):
+    for columns in iter_decoded([FetchedRange(data, 0, 20_000, None)]):
         rows += len(columns.keys)
         assert pa.total_allocated_bytes() - before < 16_000_000
     assert tracemalloc.get_traced_memory()[1] < 8_000_000
@@ -179,3 +186,16 @@ def test_every_batch_starts_at_delta_zero_of_its_own_first_timestamp():
         assert header.base_timestamp == first * 1000
         assert header.max_timestamp == (first + header.record_count - 1) * 1000
         first += header.record_count
+
+
+@pytest.mark.parametrize("damaged", [0, 1, 2])
+def test_of_several_ranges_the_corrupt_one_is_named(damaged: int) -> None:
+    """Also where its checksum is right, and only its records are not."""
+    for is_checksum_right in (False, True):
+        parts = [bytearray(encode_batch([Record(None, b"value", 1)] * 3)) for _ in range(3)]
+        parts[damaged][HEADER_BYTES] ^= 2
+        if is_checksum_right:
+            refresh_crc(parts[damaged], 0, len(parts[damaged]))
+        with pytest.raises(CorruptRange) as caught:
+            list(iter_decoded([FetchedRange(each, 0, 3, None) for each in parts]))
+        assert caught.value.range_index == damaged

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_kafka.wire.topic_partition import TopicPartition
-from txnlog_spark.codec.decode import DecodedColumns, decode_batches
+from txnlog_spark.codec.decode import DecodedColumns, FetchedRange, decode_batches, iter_decoded
 from txnlog_spark.source.columns import to_arrow
 
 
@@ -24,8 +24,9 @@ def rows_at(*timestamps_ms: int) -> pa.RecordBatch:
         timestamp_types=np.zeros(count, np.int32),
         headers=None,
         next_offset=count,
+        ranges=np.zeros(count, np.int32),
     )
-    return to_arrow(columns, TopicPartition("t", 0))
+    return to_arrow(columns, [TopicPartition("t", 0)])
 
 
 def test_a_timestamp_that_spark_cannot_hold_is_null_and_never_another_time() -> None:
@@ -43,6 +44,15 @@ def test_a_record_without_headers_has_null_and_no_empty_list_as_in_sparks_own_so
     header = ("h", b"1"), ("n", None)
     data = encode_batch([Record(None, b"a", 1, header), Record(None, b"b", 1)])
     columns = decode_batches(data, start_offset=0, end_offset=2, aborted=None, include_headers=True)
-    batch = to_arrow(columns, TopicPartition("t", 0))
+    batch = to_arrow(columns, [TopicPartition("t", 0)])
     expected = [{"key": "h", "value": b"1"}, {"key": "n", "value": None}]
     assert batch["headers"].to_pylist() == [expected, None]
+
+
+def test_rows_of_several_ranges_name_the_topic_and_partition_of_theirs() -> None:
+    partitions = [TopicPartition("t", 7), TopicPartition("u", 0), TopicPartition("t", 0)]
+    data = encode_batch([Record(None, b"a", 1), Record(None, b"b", 1)], base_offset=5)
+    ranges = [FetchedRange(data, start, 7, None) for start in (5, 6, 7)]
+    (columns,) = iter_decoded(ranges)
+    rows = to_arrow(columns, partitions).select(["topic", "partition", "offset"]).to_pylist()
+    assert [tuple(row.values()) for row in rows] == [("t", 7, 5), ("t", 7, 6), ("u", 0, 6)]
