@@ -173,10 +173,12 @@ def _piece_counts(sizes: list[int], wanted: int) -> list[int]:
     for index, size in enumerate(sizes):
         counts[index] += min(missing * size // total, size - 1)
     missing = min(wanted, total) - sum(counts)
-    while missing > 0:
-        largest = max(range(len(sizes)), key=lambda i: sizes[i] / counts[i])
+    by_piece = [(-sizes[i] / counts[i], i) for i in range(len(sizes))]
+    heapq.heapify(by_piece)
+    for _ in range(missing):
+        _, largest = by_piece[0]
         counts[largest] += 1
-        missing -= 1
+        heapq.heapreplace(by_piece, (-sizes[largest] / counts[largest], largest))
     return counts
 
 
