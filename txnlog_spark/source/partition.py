@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +16,7 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.codec.decode import CorruptRange, FetchedRange, iter_decoded
 from txnlog_spark.errors import CorruptData, OffsetOutOfRange, UnknownTopic
+from txnlog_spark.process_local import Frozen, process_local
 from txnlog_spark.source.columns import to_arrow
 from txnlog_spark.source.data_loss import clip_to_log
 from txnlog_spark.source.planning import OffsetRange
@@ -26,7 +25,7 @@ from txnlog_spark.source.settings import SourceSettings
 DECODED_BYTES_MAX = 16 * 1024 * 1024
 """Decompressed bytes of one Arrow batch, about: bounds a task's memory."""
 
-RANGES_TOGETHER_MAX = 500
+TOGETHER_MIN, TOGETHER_MAX = 2, 500
 """Ranges that begin with one common Fetch; the answer's bytes are limited by `max_bytes`."""
 SMALL_BYTES = 256 * 1024
 SMALL_TOGETHER_MAX = 128
@@ -54,25 +53,50 @@ def read_ranges(settings: SourceSettings, share: RangePartition) -> Iterator[Any
     if settings.poll_timeout_ms is not None:
         connection = connection.with_timeouts(settings.poll_timeout_ms)
     client = client_for(connection, share.bootstrap_servers)
-    waiting = deque((each, _cursor(settings, each)) for each in share.ranges)
-    found: dict[TopicPartition, FetchedBatches] = {}
+    cursors = [_cursor(settings, each) for each in share.ranges]
+    first = FirstAnswers(client, cursors)
     small: list[tuple[OffsetRange, FetchedBatches]] = []
-    while waiting:
-        if waiting[0][1].partition not in found:
-            window = itertools.islice(waiting, RANGES_TOGETHER_MAX)
-            missing = [cursor for _, cursor in window if cursor.partition not in found]
-            if len(missing) > 1:
-                found |= client.run(fetch_together(client.session, missing))
-        wanted, cursor = waiting.popleft()
-        answer = found.pop(cursor.partition, None)
+    for index, (wanted, cursor) in enumerate(zip(share.ranges, cursors, strict=True)):
+        answer = first.take(index)
         is_small = answer is not None and cursor.is_done and len(answer.data) <= SMALL_BYTES
         if is_small:
             small.append((wanted, present(answer, "an answer that is small")))
-        if small and (not is_small or not waiting or len(small) == SMALL_TOGETHER_MAX):
+        if small and (not is_small or len(small) == SMALL_TOGETHER_MAX):
             yield from _decoded(settings, small)
             small = []
         if not is_small:
             yield from _read_range(settings, client, wanted, cursor, answer)
+    if small:
+        yield from _decoded(settings, small)
+    process_local(Frozen)
+
+
+class FirstAnswers:
+    """The beginnings of ranges that are read in this order, fetched many at a time: one round trip
+    for each would be most of the time of many small ranges.
+
+    In memory are those of one common Fetch to each leader. It asks for twice as many as the one
+    before has brought: what does not fit into an answer is asked for again, and where batches are
+    large that would be most of the ranges each time.
+    """
+
+    def __init__(self, client: Client, cursors: Sequence[FetchCursor]) -> None:
+        self._client = client
+        self._cursors = cursors
+        self._found: dict[TopicPartition, FetchedBatches] = {}
+        self._together = TOGETHER_MAX
+
+    def take(self, index: int) -> FetchedBatches | None:
+        """The first answer for the range with this index; None where no common Fetch brought it."""
+        cursor = self._cursors[index]
+        if cursor.partition not in self._found:
+            window = self._cursors[index : index + self._together]
+            missing = [each for each in window if each.partition not in self._found]
+            if len(missing) > 1:
+                brought = self._client.run(fetch_together(self._client.session, missing))
+                self._found |= brought
+                self._together = min(max(TOGETHER_MIN, 2 * len(brought)), TOGETHER_MAX)
+        return self._found.pop(cursor.partition, None)
 
 
 def _cursor(settings: SourceSettings, wanted: OffsetRange) -> FetchCursor:
