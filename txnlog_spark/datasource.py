@@ -119,6 +119,7 @@ class TxnLogDataSource(DataSource):
         A log cannot be truncated: the output mode complete appends the whole result each time, as
         Spark's Kafka sink does.
         """
+        from txnlog_spark.process_local import Frozen, process_local
         from txnlog_spark.sink.columns import check_columns
         from txnlog_spark.sink.settings import read_sink_settings
         from txnlog_spark.sink.writers import TxnLogStreamWriter, look_at_topic
@@ -127,6 +128,7 @@ class TxnLogDataSource(DataSource):
             settings = read_sink_settings(self.options, streaming=True)
             columns = check_columns(schema, settings)
             view = None if self._is_copy else look_at_topic(settings)
+            process_local(Frozen)
             return TxnLogStreamWriter(settings, columns, view, self._run_id)
 
 

@@ -6,6 +6,7 @@ forks its workers from a daemon: it must not use its parent's connections.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -20,3 +21,15 @@ def process_local(kind: Callable[[], T]) -> T:
     found: T | None = _kept.get(kind)
     # Of two threads that make one at the same time, both get the first.
     return found if found is not None else _kept.setdefault(kind, kind())
+
+
+class Frozen:
+    """What a process has loaded by its first task, or the first plan or commit of a batch, and keeps to its end.
+
+    Spark's daemon collects garbage after each, and looks at every object of every module: 40
+    ms, most of what a small task costs. What is frozen is not looked at again.
+    """
+
+    def __init__(self) -> None:
+        gc.collect()  # or what is garbage now would be kept too
+        gc.freeze()

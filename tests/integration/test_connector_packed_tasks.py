@@ -13,6 +13,7 @@ from support.spark.connector import Pipe
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.errors import OffsetOutOfRange
+from txnlog_spark.source import partition
 from txnlog_spark.source.partition import RangePartition, read_ranges
 from txnlog_spark.source.planning import OffsetRange
 from txnlog_spark.source.settings import SourceSettings, read_source_settings
@@ -70,6 +71,26 @@ def test_one_request_brings_all_the_small_ranges_of_a_task(
     requests.clear()
     assert read(options, share) == expected(share)
     assert requests == {"METADATA": 1, "FETCH": 1}
+
+
+def test_a_process_freezes_what_it_has_loaded_once_behind_its_first_task(
+    broker, topics: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen = []
+
+    class CountedFrozen:
+        """Instead of the one that does it."""
+
+        def __init__(self) -> None:
+            frozen.append(self)
+
+    monkeypatch.setattr(partition, "Frozen", CountedFrozen)
+    batches = read_ranges(settings(broker), share_of(broker, topics))
+    next(batches)
+    assert frozen == []
+    assert list(batches)
+    read(settings(broker), share_of(broker, topics))
+    assert len(frozen) == 1
 
 
 @pytest.mark.parametrize("limit", ["1", "400", "70000"])

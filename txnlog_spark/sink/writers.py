@@ -29,6 +29,7 @@ from txnlog_spark.client_cache import ConnectionSettings, client_for, resolve_bo
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.foreachbatch import QUERY_ID_PROPERTY
 from txnlog_spark.log_once import warn_once
+from txnlog_spark.process_local import Frozen, process_local
 from txnlog_spark.sink.columns import SinkColumns
 from txnlog_spark.sink.committer import (
     abort_staged,
@@ -123,6 +124,7 @@ class _StagingSink:
         except BaseException:
             staging.discard()
             raise
+        process_local(Frozen)
         return StagedBatches(
             attempt=attempt,
             query_id=query_id,

@@ -15,7 +15,7 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.offsets import SourceOffset
 
 OFFSETS_PER_TASK = 50_000
-"""Small ranges share a task up to here. A Spark task with a Python worker costs about 50 ms of CPU,
+"""Small ranges share a task up to here. A Spark task with Python workers costs about 40 ms of CPU,
 whatever it reads; 50,000 records of some hundred bytes are read and written in a few times that, so
 its own cost no longer matters. A query with large records asks for more tasks with
 minPartitions."""

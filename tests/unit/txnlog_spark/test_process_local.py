@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 
-from txnlog_spark.process_local import process_local
+from txnlog_spark.process_local import Frozen, process_local
 
 
 class Kept:
@@ -47,3 +48,16 @@ def test_a_forked_worker_has_none_of_its_parent() -> None:
         os._exit(0 if process_local(Kept) is not parents else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert process_local(Kept) is parents
+
+
+def test_what_a_worker_has_loaded_is_left_to_no_later_collection_and_what_comes_is() -> None:
+    child = os.fork()
+    if child == 0:
+        gc.unfreeze()
+        process_local(Frozen)
+        loaded = gc.get_freeze_count()
+        later = [[] for _ in range(100)]
+        process_local(Frozen)
+        found = loaded > 1000 and gc.get_freeze_count() <= loaded
+        os._exit(0 if found and all(map(gc.is_tracked, later)) else 1)
+    assert os.waitpid(child, 0)[1] == 0
