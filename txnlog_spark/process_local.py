@@ -24,10 +24,10 @@ def process_local(kind: Callable[[], T]) -> T:
 
 
 class Frozen:
-    """What a process has loaded by its first task, or the first plan or commit of a batch, and keeps to its end.
+    """What a process has loaded by its first task, plan or commit, and keeps to its end.
 
-    Spark's daemon collects garbage after each, and looks at every object of every module: 40
-    ms, most of what a small task costs. What is frozen is not looked at again.
+    Spark's daemon collects garbage after each of them, and looks at every object of every module:
+    40 ms, most of what a small task costs. What is frozen is not looked at again.
     """
 
     def __init__(self) -> None:

@@ -45,7 +45,7 @@ from txnlog_kafka.wire.framing import (
     FrameDecoder,
     MalformedFrame,
     decode_response,
-    encode_request,
+    request_pieces,
     response_correlation_id,
 )
 from txnlog_kafka.wire.messages import Api, ApiKey, Message, api_of, throttle_seconds
@@ -254,11 +254,11 @@ class Connection:
 
     def _send(self, request: HandshakeRequest, deadline_s: float, pending: Pending | None) -> None:
         self._correlation_id = (self._correlation_id + 1) & CORRELATION_ID_MAX
-        frame = encode_request(
+        pieces = request_pieces(
             request.message, request.version, self._correlation_id, self._client_id
         )
         asked = Asked(request.api, request.version, self._correlation_id, deadline_s, pending)
-        self._unwritten.append((asked, memoryview(frame)))
+        self._unwritten += ((asked, memoryview(piece)) for piece in pieces)
         self._unanswered.append(asked)
 
     def owes(self, requests: Iterable[Pending]) -> bool:

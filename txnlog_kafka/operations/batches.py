@@ -44,7 +44,7 @@ class StampedBatch:
     """One record batch as it goes over the wire; `data` never changes after this."""
 
     partition: TopicPartition
-    data: bytearray
+    data: bytearray | memoryview
     base_sequence: int
     record_count: int
     staged_bytes: int
@@ -158,7 +158,8 @@ class PartitionQueue:
         self.unstamped_bytes -= header.size_bytes
         sequences = self._transaction.sequences
         base_sequence = sequences.get(self.partition, 0)
-        data = bytearray(piece)
+        # What was read for this transaction alone is stamped where it is.
+        data = bytearray(piece) if piece.readonly else piece
         stamp_producer(
             data,
             0,

@@ -155,7 +155,8 @@ class RemoveOtherRuns:
 
 @dataclass(frozen=True, slots=True)
 class ReadStaged:
-    """What a task staged; resumed with the piece's bytes, or FileFailed."""
+    """What a task staged; resumed with the piece's bytes, or FileFailed. A bytearray is the
+    operation's own from then on, and is changed."""
 
     piece: StagedPiece
 
@@ -168,7 +169,7 @@ class FileFailed:
 
 
 FileAsk = ReadFile | ListFolder | WriteFile | RemoveOtherRuns | ReadStaged
-FileOutcome = bytes | memoryview | tuple[str, ...] | FileFailed | None
+FileOutcome = bytes | bytearray | memoryview | tuple[str, ...] | FileFailed | None
 """What a `FileAsk` is resumed with; each says which."""
 T = TypeVar("T")
 

@@ -25,7 +25,7 @@ from txnlog_kafka.wire.records import (
 from txnlog_kafka.wire.varint import decode_signed, encode_signed
 
 
-def divide_batch(batch: bytearray, bytes_max: int) -> list[bytearray]:
+def divide_batch(batch: bytearray | memoryview, bytes_max: int) -> list[bytearray]:
     """The same records in batches of at most `bytes_max`; one over it is a record alone.
 
     The parts are few, and alike in size where their records are. They have the batch's
@@ -34,7 +34,7 @@ def divide_batch(batch: bytearray, bytes_max: int) -> list[bytearray]:
     """
     header = parse_header(batch)
     if len(batch) <= bytes_max or header.record_count == 1:
-        return [batch]
+        return [bytearray(batch)]
     records = decompress(header.compression, memoryview(batch)[HEADER_BYTES:])
     # How large a part may be before it is compressed, if it is compressed as well as the whole.
     free_bytes = (bytes_max - HEADER_BYTES) * len(records) // (len(batch) - HEADER_BYTES)
@@ -52,7 +52,7 @@ def divide_batch(batch: bytearray, bytes_max: int) -> list[bytearray]:
     return parts
 
 
-def plain_batch(batch: bytearray) -> bytearray:
+def plain_batch(batch: bytearray | memoryview) -> bytearray:
     """The batch without compression."""
     header = parse_header(batch)
     records = decompress(header.compression, memoryview(batch)[HEADER_BYTES:])

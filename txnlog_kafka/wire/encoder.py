@@ -35,7 +35,12 @@ _SHORT = tuple(bytes((number,)) for number in range(128))
 
 
 def encode_message(message: Any, version: int) -> bytes:
-    """The bytes of a request, an answer or a record, without a header.
+    """The bytes of a request, an answer or a record, without a header. Raises as `encode_parts`."""
+    return b"".join(encode_parts(message, version))
+
+
+def encode_parts(message: Any, version: int) -> list[Any]:
+    """The same bytes in parts, of which record batches are not copied.
 
     Raises ValueError for a version that the message does not have, and what `struct` raises for
     values that a field cannot have.
@@ -43,7 +48,7 @@ def encode_message(message: Any, version: int) -> bytes:
     parts: _Parts = []
     message_class: Any = type(message)
     _message_writer(message_class, version)(message, parts)
-    return b"".join(parts)
+    return parts
 
 
 @functools.cache

@@ -8,6 +8,7 @@ inverses. No socket here.
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,13 +19,16 @@ from txnlog_kafka.wire.decoder import (
     RESPONSE_ELEMENTS_MAX,
     decode_message,
 )
-from txnlog_kafka.wire.encoder import encode_message
+from txnlog_kafka.wire.encoder import encode_parts
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import KNOWN_APIS, Api, ApiKey, Message, api_of
 from txnlog_kafka.wire.varint import MalformedVarint, decode_unsigned
 
 FRAME_BYTES_MAX = 100 * 1024 * 1024
 """Kafka's default of `socket.request.max.bytes`."""
+
+PIECE_BYTES = 16 * 1024
+"""To send less by itself costs more than to copy it."""
 
 _LENGTH = struct.Struct(">i")
 _REQUEST_HEAD = struct.Struct(">hhi")
@@ -178,23 +182,40 @@ def encode_request(
     message: Message, version: int, correlation_id: int, client_id: str | None
 ) -> bytes:
     """The framed request, encoded at `version`."""
+    return b"".join(request_pieces(message, version, correlation_id, client_id))
+
+
+def request_pieces(
+    message: Message, version: int, correlation_id: int, client_id: str | None
+) -> list[bytes | bytearray | memoryview]:
+    """The framed request in pieces: those of PIECE_BYTES or more are the message's own bytes."""
     api = api_of(message)
     name = b"" if client_id is None else client_id.encode()
     head = _REQUEST_HEAD.pack(api.key, version, correlation_id)
     head += _INT16.pack(-1 if client_id is None else len(name)) + name
     if _request_header_flexible(api, version):
         head += b"\x00"
-    body = encode_message(message, version)
-    return b"".join((_LENGTH.pack(len(head) + len(body)), head, body))
+    parts = _framed(head, message, version)
+    pieces: list[bytes | bytearray | memoryview] = []
+    for is_large, run in itertools.groupby(parts, lambda part: len(part) >= PIECE_BYTES):
+        some = list(run)
+        pieces += some if is_large else [b"".join(some)]
+    return pieces
 
 
 def encode_response(api_key: ApiKey, version: int, correlation_id: int, message: Message) -> bytes:
     """The framed response. ApiVersions keeps the old header in every version (KIP-511)."""
     api = KNOWN_APIS[api_key]
-    body = encode_message(message, version)
     flexible = api.response.SCHEMA.is_flexible(version) and api_key != ApiKey.API_VERSIONS
     head = _LENGTH.pack(correlation_id) + (b"\x00" if flexible else b"")
-    return b"".join((_LENGTH.pack(len(head) + len(body)), head, body))
+    return b"".join(_framed(head, message, version))
+
+
+def _framed(head: bytes, message: Message, version: int) -> list[Any]:
+    """The parts of a frame; record batches are not copied."""
+    parts = encode_parts(message, version)
+    length = len(head) + sum(map(len, parts))
+    return [_LENGTH.pack(length), head, *parts]
 
 
 def response_correlation_id(frame: bytes) -> int:

@@ -20,7 +20,7 @@ from txnlog_kafka.operations.effects import (
     WriteFile,
     relayed,
 )
-from txnlog_kafka.operations.producer import StagedPiece
+from txnlog_kafka.operations.producer import Bytes, StagedPiece
 from txnlog_kafka.wire.invariants import InvariantViolation
 from txnlog_spark.sink.settings import SinkSettings
 from txnlog_spark.storage.connect import open_files
@@ -51,14 +51,14 @@ class CheckpointHost:
     root: str = ""
     normal_root: str = ""
     remove_other_runs: Callable[[], None] = _nothing
-    read_staged: Callable[[StagedPiece], bytes | memoryview] = _nothing_staged
+    read_staged: Callable[[StagedPiece], Bytes] = _nothing_staged
 
     @classmethod
     def of(
         cls,
         settings: SinkSettings,
         remove_other_runs: Callable[[], None],
-        read_staged: Callable[[StagedPiece], bytes | memoryview],
+        read_staged: Callable[[StagedPiece], Bytes],
     ) -> CheckpointHost:
         """The checkpoint of a streaming query. Raises OptionError if it cannot be found."""
         location = settings.checkpoint_location

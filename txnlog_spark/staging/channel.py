@@ -64,7 +64,7 @@ class Channel:
         except OSError as error:
             raise ServerGone(_reason(error)) from error
 
-    def receive(self) -> tuple[Kind, bytes]:
+    def receive(self) -> tuple[Kind, bytearray]:
         """The next frame. Raises ServerGone."""
         try:
             kind, size_bytes = frames.parse_header(self._exactly(frames.HEADER_BYTES))
@@ -74,7 +74,7 @@ class Channel:
         except NotAFrame as error:
             raise ServerGone(str(error)) from error
 
-    def ask(self, kind: Kind, value: Any, wanted: Kind) -> bytes:
+    def ask(self, kind: Kind, value: Any, wanted: Kind) -> bytearray:
         """The body of the answer to a JSON request. Raises ServerGone and ServerAnswered."""
         self.send(kind, json.dumps(value).encode())
         answer, body = self.receive()
@@ -91,7 +91,7 @@ class Channel:
         kind, body = self.receive()
         return body.decode(errors="replace") if kind is Kind.REFUSED else f"it sent {kind.name}"
 
-    def _exactly(self, size_bytes: int) -> bytes:
+    def _exactly(self, size_bytes: int) -> bytearray:
         data = bytearray(size_bytes)
         view, position = memoryview(data), 0
         while position < size_bytes:
@@ -99,7 +99,7 @@ class Channel:
             if count == 0:
                 raise ConnectionResetError("the connection was closed")
             position += count
-        return bytes(data)
+        return data
 
 
 def connect_local(path: str) -> Channel:

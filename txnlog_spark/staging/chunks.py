@@ -106,7 +106,7 @@ def encode_index(chunks: Iterable[StagedChunk]) -> bytes:
     return json.dumps([list(topics), *columns], separators=(",", ":")).encode()
 
 
-def decode_index(encoded: bytes, summary: IndexSummary) -> list[StagedChunk]:
+def decode_index(encoded: bytes | bytearray, summary: IndexSummary) -> list[StagedChunk]:
     """The chunks. Raises IndexDamaged unless the index is the one that was summed up."""
     if hashlib.sha256(encoded).digest() != summary.digest:
         raise IndexDamaged("the index of the staged batches has another digest")

@@ -101,7 +101,12 @@ class Forgotten(NamedTuple):
 
 def frame(kind: Kind, body: bytes | bytearray | memoryview = b"") -> bytes:
     """A whole frame."""
-    return _HEADER.pack(kind, len(body)) + body
+    return header(kind, len(body)) + body
+
+
+def header(kind: Kind, body_bytes: int) -> bytes:
+    """What is before a body of so many bytes."""
+    return _HEADER.pack(kind, body_bytes)
 
 
 def json_frame(kind: Kind, value: Any) -> bytes:
@@ -109,7 +114,7 @@ def json_frame(kind: Kind, value: Any) -> bytes:
     return frame(kind, json.dumps(value).encode())
 
 
-def parse_header(data: bytes, body_bytes_max: int = BODY_BYTES_MAX) -> tuple[Kind, int]:
+def parse_header(data: bytes | bytearray, body_bytes_max: int = BODY_BYTES_MAX) -> tuple[Kind, int]:
     """The type and the size of the body. Raises NotAFrame."""
     number, size_bytes = _HEADER.unpack(data)
     try:

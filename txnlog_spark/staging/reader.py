@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import cast
 
-from txnlog_kafka.operations.producer import StagedPartition, StagedPiece
+from txnlog_kafka.operations.producer import Bytes, StagedPartition, StagedPiece
 from txnlog_kafka.wire.invariants import present
 from txnlog_spark.errors import StagedBatchesInvalid, TxnLogError
 from txnlog_spark.log_once import warn_once
@@ -62,7 +62,7 @@ class StagedReader:
         """
         return plan_partitions(messages, self._index)
 
-    def read(self, piece: StagedPiece) -> bytes | memoryview:
+    def read(self, piece: StagedPiece) -> Bytes:
         """The bytes of a piece of `plan`, unchecked. Raises StagedBatchesInvalid.
 
         No file stays open between two pieces: all partitions of a batch are read side by side, and
@@ -74,7 +74,7 @@ class StagedReader:
     def _index(self, message: StagedOutput) -> list[StagedChunk]:
         summary = message.summary
         if message.index is not None:
-            encoded = message.index
+            encoded: bytes | bytearray = message.index
         elif message.path is not None:
             encoded = self._file(message.path, summary.size_bytes, summary.index_bytes, message)
         else:
@@ -88,7 +88,7 @@ class StagedReader:
                 f"{message.path or 'the staging server'}, what is not there any more. {REPLAY}"
             ) from error
 
-    def _bytes(self, message: StagedOutput, position: int, size_bytes: int) -> bytes | memoryview:
+    def _bytes(self, message: StagedOutput, position: int, size_bytes: int) -> Bytes:
         if message.inline is not None:
             return memoryview(message.inline)[position : position + size_bytes]
         if message.path is not None:
@@ -109,7 +109,7 @@ class StagedReader:
         files = present(self._files, "a task stages in files where stagingLocation is set")
         return files.read(path, position, size_bytes, message.host)
 
-    def _ask(self, message: StagedOutput, kind: Kind, value: object, wanted: Kind) -> bytes:
+    def _ask(self, message: StagedOutput, kind: Kind, value: object, wanted: Kind) -> bytearray:
         try:
             channel = present(self._connected(), "a connection")
             return channel.ask(kind, value, wanted)

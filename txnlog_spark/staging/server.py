@@ -42,6 +42,8 @@ from txnlog_spark.staging.server_files import ALIVE_FILE, BACKLOG, START_FILE
 from txnlog_spark.staging.store import Medium, Store, StoreFull
 from txnlog_spark.staging.unproved import PROVING_BYTES, PROVING_MAX, UNPROVED_MAX, Unproved
 
+Bytes = bytes | bytearray | memoryview
+
 logger = logging.getLogger(__name__)
 
 PROOF_TIMEOUT_S = 15.0
@@ -109,18 +111,18 @@ class Spool:
         self.add(attempt, index)
         self.store.finish(attempt)
 
-    def read(self, attempt: TaskAttempt, position: int, size_bytes: int) -> bytes | None:
+    def read(self, attempt: TaskAttempt, position: int, size_bytes: int) -> Bytes | None:
         """Some bytes of a finished attempt, None without it. Raises OSError."""
         if self.store.finished(attempt) is None:
             return None
         held = self._held[attempt]
         if held.path is None:
-            return bytes(memoryview(held.memory)[position : position + size_bytes])
+            return memoryview(held.memory)[position : position + size_bytes]
         with held.path.open("rb") as file:
             file.seek(position)
             return file.read(size_bytes)
 
-    def index(self, attempt: TaskAttempt, data_bytes: int) -> bytes | None:
+    def index(self, attempt: TaskAttempt, data_bytes: int) -> Bytes | None:
         """What is behind the attempt's first `data_bytes`: its index. Raises OSError."""
         kept = self.store.finished(attempt)
         if kept is None:
@@ -172,8 +174,9 @@ class _Peer:
         kind, size_bytes = frames.parse_header(header, body_bytes_max)
         return kind, await self._reader.readexactly(size_bytes)
 
-    async def send(self, data: bytes) -> None:
-        self._writer.write(data)
+    async def send(self, *parts: Bytes) -> None:
+        for part in parts:
+            self._writer.write(part)
         await self._writer.drain()
 
     def close(self) -> None:
@@ -281,7 +284,7 @@ class StagingServer:
             if kind is Kind.OPEN:
                 await self._take(peer, frames.parse_attempt(body))
             elif is_driver:
-                await peer.send(self._answer(kind, body))
+                await peer.send(*self._answer(kind, body))
             else:
                 raise NotAFrame(f"a task does not send {kind.name}")
 
@@ -334,15 +337,15 @@ class StagingServer:
 
     # ------------------------------------------------------------------ the committer
 
-    def _answer(self, kind: Kind, body: bytes) -> bytes:
-        """The answer to one request of the driver."""
+    def _answer(self, kind: Kind, body: bytes) -> list[Bytes]:
+        """The answer to one request of the driver: the parts of a frame."""
         if kind is Kind.WHERE:
-            return frames.json_frame(Kind.ADDRESS, self._address)
+            return [frames.json_frame(Kind.ADDRESS, self._address)]
         value = frames.parse_json(body)
         if kind is Kind.FORGET:
             for each in value:
                 self._spool.forget(Forgotten(*each))
-            return frames.frame(Kind.DONE)
+            return [frames.frame(Kind.DONE)]
         if kind is Kind.GET_INDEX:
             attempt, data_bytes = frames.attempt_of(value[0]), int(value[1])
             return self._data(lambda: self._spool.index(attempt, data_bytes))
@@ -351,14 +354,14 @@ class StagingServer:
             return self._data(lambda: self._spool.read(attempt, position, size))
         raise NotAFrame(f"the driver does not send {kind.name}")
 
-    def _data(self, read: Callable[[], bytes | None]) -> bytes:
+    def _data(self, read: Callable[[], Bytes | None]) -> list[Bytes]:
         try:
             data = read()
         except OSError as error:
-            return frames.frame(Kind.MISSING, str(error).encode())
+            return [frames.frame(Kind.MISSING, str(error).encode())]
         if data is None:
-            return frames.frame(Kind.MISSING, b"it is not kept there")
-        return frames.frame(Kind.DATA, data)
+            return [frames.frame(Kind.MISSING, b"it is not kept there")]
+        return [frames.header(Kind.DATA, len(data)), data]
 
 
 # ---------------------------------------------------------------------- the process

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from txnlog_kafka.wire.decoder import REQUEST_ELEMENTS_MAX
 from txnlog_kafka.wire.framing import (
     FRAME_BYTES_MAX,
+    PIECE_BYTES,
     FrameDecoder,
     MalformedFrame,
     UnsupportedVersion,
@@ -19,6 +20,7 @@ from txnlog_kafka.wire.framing import (
     decode_response,
     encode_request,
     encode_response,
+    request_pieces,
     response_correlation_id,
 )
 from txnlog_kafka.wire.messages import APIS, ApiKey, api_of
@@ -107,3 +109,18 @@ def test_random_bodies_are_decoded_or_refused_and_nothing_else(api, version, bod
 def test_every_request_class_leads_back_to_its_api():
     for api in APIS.values():
         assert api_of(api.request()) is api
+
+
+def test_record_batches_are_sent_from_where_they_are_and_small_ones_are_joined():
+    produce = APIS[ApiKey.PRODUCE].request
+    data = [bytearray(b"a" * PIECE_BYTES), b"b" * (PIECE_BYTES - 1), memoryview(bytes(70_000))]
+    parts = [
+        produce.TopicProduceData.PartitionProduceData(index=index, records=each)
+        for index, each in enumerate(data)
+    ]
+    message = produce(topic_data=[produce.TopicProduceData(name="t", partition_data=parts)])
+    pieces = request_pieces(message, 9, 7, "c")
+    assert b"".join(pieces) == encode_request(message, 9, 7, "c")
+    assert pieces[1] is data[0]
+    assert pieces[3] is data[2]
+    assert len(pieces) == 5
