@@ -156,6 +156,8 @@ class LogManager:
         self._storage = storage
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._codecs = codecs
+        self.changed: set[TopicPartition] = set()
+        """Partitions with something new to read, or gone, since `ReplicaManager.take_changed`."""
         self._log_starts = OffsetCheckpointFile(LOG_START_FILE, storage)
         self._metadata_log: PartitionLog | None = None
         self._names: set[str] = set()
@@ -286,6 +288,12 @@ class LogManager:
         known = self._high_watermarks.offsets
         if any(known.get(name) != offset for name, offset in reached.items()):
             self._high_watermarks.put(reached, effects)
+
+    def apply_retention(self, effects: Effects, *, compacted: bool) -> None:
+        """Remove old segments of all logs that are compacted, or that are not."""
+        for name, log in self.items():
+            if log.config.compacts is compacted and log.apply_retention(effects):
+                self.changed.add(name)
 
     def flush_due(self, effects: Effects) -> None:
         """Flush the logs whose flush.ms has passed."""
