@@ -296,8 +296,8 @@ class Broker:
 
     def _wake_fetches(self, effects: Effects) -> None:
         parts = self.opened
-        changed = None if parts is None else parts.replicas.take_changed()
-        if parts is not None and changed:
-            sessions = parts.sessions.on_changed(changed)
-            for delayed in parts.fetches.waiting_for(changed, sessions):
+        changes = None if parts is None else parts.replicas.take_changes()
+        if parts is not None and changes:
+            sessions = parts.sessions.on_changed(changes)
+            for delayed in parts.fetches.waiting_for(changes, sessions):
                 reconsider(parts, delayed, effects, due=False)

@@ -358,7 +358,7 @@ def waiting(**changed: object) -> SimpleNamespace:
     fetches = DelayedFetches()
     message = SimpleNamespace(max_wait_ms=100)
     request = SimpleNamespace(connection_id=5, message=message)
-    fetches.add(request, FetchContext({}), [], Effects(0, 0))
+    fetches.add(request, FetchContext({}), [], Effects(0, 0), is_for_replica=False)
     broker = SimpleNamespace(opened=SimpleNamespace(fetches=fetches))
     found = {
         "clients": {5: closed(is_left=False)},

@@ -125,7 +125,8 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     if _is_enough(result, context) or message.max_wait_ms <= 0:
         _respond(parts, context, result, effects)
         return
-    parts.fetches.add(request, context, result.partitions, effects)
+    is_for_replica = replica[0] >= 0
+    parts.fetches.add(request, context, result.partitions, effects, is_for_replica=is_for_replica)
 
 
 def _note_replicated(
@@ -192,14 +193,19 @@ def _named(message: Any) -> dict[Key, FetchedPartition]:
     found = {}
     for topic in message.topics:
         for entry in topic.partitions:
-            key = (topic.topic, topic.topic_id, entry.partition)
-            found[key] = FetchedPartition(key, entry)
+            key = _key(topic, entry.partition)
+            found[key] = FetchedPartition(key, topic.topic_id, entry)
     return found
+
+
+def _key(topic: Any, partition: int) -> Key:
+    topic_id = topic.topic_id
+    return (topic.topic, 0 if topic_id is None else topic_id.int, partition)
 
 
 def _forgotten(message: Any) -> Iterable[Key]:
     return (
-        (topic.topic, topic.topic_id, partition)
+        _key(topic, partition)
         for topic in message.forgotten_topics_data
         for partition in topic.partitions
     )
@@ -257,7 +263,9 @@ def _by_topic(answers: list[_Answer]) -> list[Any]:
         name, topic_id, _ = answer.partition.key
         found = topics.get((name, topic_id))
         if found is None:
-            found = topics[name, topic_id] = _Topic(topic=name, topic_id=topic_id, partitions=[])
+            found = topics[name, topic_id] = _Topic(
+                topic=name, topic_id=answer.partition.topic_id, partitions=[]
+            )
         found.partitions.append(answer.message)
     return list(topics.values())
 
@@ -290,7 +298,7 @@ def _read(parts: BrokerParts, request: Request, context: FetchContext) -> _Resul
         name, topic_id, number = partition.key
         found = topics.get((name, topic_id))
         if found is None:
-            found = topics[name, topic_id] = _find(parts, result, name, topic_id)
+            found = topics[name, topic_id] = _find(parts, result, name, partition.topic_id)
         if found.topic is not None and partition.name is None:
             known = TopicPartition(found.topic.name, number)
             if session is None:

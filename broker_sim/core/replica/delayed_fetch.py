@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from broker_sim.core.effects import CancelTimer, ConnectionId, Effects, Request, TimerKey
+from broker_sim.core.replica.changes import Changes
 from broker_sim.core.replica.fetch_session import FetchContext, FetchSession
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
@@ -27,6 +28,7 @@ class DelayedFetch:
     request: Request
     context: FetchContext
     partitions: frozenset[TopicPartition]
+    is_for_replica: bool
 
     @property
     def timer_key(self) -> TimerKey:
@@ -56,11 +58,13 @@ class DelayedFetches:
         context: FetchContext,
         partitions: Iterable[TopicPartition],
         effects: Effects,
+        *,
+        is_for_replica: bool,
     ) -> None:
         """Keep the request until `remove`."""
         session = context.session
         own = frozenset(partitions if session is None else ())
-        delayed = DelayedFetch(self._next_number, request, context, own)
+        delayed = DelayedFetch(self._next_number, request, context, own, is_for_replica)
         self._next_number += 1
         self._by_number[delayed.number] = delayed
         if session is not None:
@@ -70,15 +74,16 @@ class DelayedFetches:
         self._by_connection.setdefault(request.connection_id, set()).add(delayed.number)
         effects.set_timer(*delayed.timer_key, after_ms=request.message.max_wait_ms)
 
-    def waiting_for(
-        self, changed: Iterable[TopicPartition], sessions: Iterable[FetchSession]
-    ) -> list[DelayedFetch]:
-        """Those with one of these partitions, or of one of these sessions, oldest first."""
+    def waiting_for(self, changes: Changes, sessions: Iterable[FetchSession]) -> list[DelayedFetch]:
+        """Those that may read more now, oldest first; of sessions, these."""
         if not self._by_number:
             return []
         numbers = {each.delayed for each in sessions if each.delayed is not None}
-        for partition in changed:
-            numbers |= self._by_partition.get(partition, set())
+        for partition in changes.all if self._by_partition else ():
+            is_for_consumers = partition in changes.for_consumers
+            for number in self._by_partition.get(partition, ()):
+                if is_for_consumers or self._by_number[number].is_for_replica:
+                    numbers.add(number)
         return [self._by_number[number] for number in sorted(numbers)]
 
     def due(self, key: TimerKey) -> DelayedFetch | None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from broker_sim.core.config.key import INT32_MAX
+from broker_sim.core.replica.changes import Changes
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
@@ -34,8 +35,9 @@ EVICTION_MS = 120_000
 """A session that was not used for longer gives way to any other, as in Kafka."""
 UNKNOWN = -1
 
-Key = tuple[str, uuid.UUID, int]
-"""A partition as requests name it: by the name of its topic or, from Fetch 13 on, the id."""
+Key = tuple[str, int, int]
+"""A partition as requests name it: by the name of its topic or, from Fetch 13 on, by the id, as a
+number; and its own number."""
 
 
 def next_epoch(epoch: int) -> int:
@@ -48,6 +50,7 @@ class FetchedPartition:
     """A partition that is fetched: how it was asked for at last (Kafka's `CachedPartition`)."""
 
     key: Key
+    topic_id: uuid.UUID | None
     entry: Any
     """The FetchPartition of the request."""
     name: TopicPartition | None = None
@@ -207,13 +210,17 @@ class FetchSessions:
         partition.name = name
         self._watch(session, partition)
 
-    def on_changed(self, changed: Iterable[TopicPartition]) -> list[FetchSession]:
-        """The sessions that have one of the partitions, which may have news now."""
+    def on_changed(self, changes: Changes) -> list[FetchSession]:
+        """Partitions that have changed may be news; the sessions that may read more of them."""
         found: dict[int, FetchSession] = {}
-        for name in changed:
+        for name in changes.all:
             for session_id, key in self._by_partition.get(name, {}).items():
-                session = found[session_id] = self._by_id[session_id]
+                session = self._by_id[session_id]
                 session.news.setdefault(key)
+                if name in (
+                    changes.for_replicas if session.is_privileged else changes.for_consumers
+                ):
+                    found[session_id] = session
         return list(found.values())
 
     # ------------------------------------------------------------------ details

@@ -45,6 +45,7 @@ from broker_sim.core.log.offset_checkpoint import (
     encode_stray,
 )
 from broker_sim.core.log.segment import LOG_SUFFIX
+from broker_sim.core.replica.changes import Changes
 from txnlog_kafka.wire.topic_partition import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
 
 METADATA_TOPIC_ID = uuid.UUID(int=1)
@@ -156,8 +157,8 @@ class LogManager:
         self._storage = storage
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._codecs = codecs
-        self.changed: set[TopicPartition] = set()
-        """Partitions with something new to read, or gone, since `ReplicaManager.take_changed`."""
+        self.changes = Changes()
+        """Since `ReplicaManager.take_changes`."""
         self._log_starts = OffsetCheckpointFile(LOG_START_FILE, storage)
         self._metadata_log: PartitionLog | None = None
         self._names: set[str] = set()
@@ -293,7 +294,7 @@ class LogManager:
         """Remove old segments of all logs that are compacted, or that are not."""
         for name, log in self.items():
             if log.config.compacts is compacted and log.apply_retention(effects):
-                self.changed.add(name)
+                self.changes.add(name)
 
     def flush_due(self, effects: Effects) -> None:
         """Flush the logs whose flush.ms has passed."""

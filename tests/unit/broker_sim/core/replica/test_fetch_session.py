@@ -11,6 +11,7 @@ import pytest
 from support.core.broker_build import BrokerOnDisk, fetch_request, request
 
 from broker_sim.core.config.key import INT32_MAX
+from broker_sim.core.replica.changes import Changes
 from broker_sim.core.replica.fetch_session import (
     EVICTION_MS,
     FINAL_EPOCH,
@@ -18,6 +19,7 @@ from broker_sim.core.replica.fetch_session import (
     INVALID_SESSION_ID,
     FetchContext,
     FetchedPartition,
+    FetchSession,
     FetchSessions,
     Key,
     next_epoch,
@@ -27,15 +29,17 @@ from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import iter_batches
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
-ZERO = uuid.UUID(int=0)
-
 
 def key(number: int) -> Key:
-    return ("orders", ZERO, number)
+    return ("orders", 0, number)
+
+
+def partition_of(number: int) -> FetchedPartition:
+    return FetchedPartition(key(number), uuid.UUID(int=0), SimpleNamespace(fetch_offset=0))
 
 
 def named(*numbers: int) -> dict[Key, FetchedPartition]:
-    return {key(n): FetchedPartition(key(n), SimpleNamespace(fetch_offset=0)) for n in numbers}
+    return {key(number): partition_of(number) for number in numbers}
 
 
 class Cache:
@@ -72,6 +76,12 @@ class Cache:
             uses_topic_ids=by_id,
             now_ms=self.now_ms,
         )
+
+    def changed(self, *names: tuple[str, int]) -> list[FetchSession]:
+        changes = Changes()
+        for name in names:
+            changes.add(TopicPartition(*name))
+        return self.sessions.on_changed(changes)
 
     def wanted(self, *args: Any, **options: Any) -> list[int]:
         found = self.context(*args, **options)
@@ -133,9 +143,9 @@ def test_a_session_without_partitions_is_closed() -> None:
 # --------------------------------------------------------------------------- what is looked at
 
 
-def settled(cache: Cache, *numbers: int) -> int:
+def settled(cache: Cache, *numbers: int, privileged: bool = False) -> int:
     """A session whose partitions have been looked at, and have nothing new."""
-    session_id = cache.create(*numbers)
+    session_id = cache.create(*numbers, privileged=privileged)
     context = cache.context(session_id, 1)
     assert isinstance(context, FetchContext)
     session = context.session
@@ -150,16 +160,16 @@ def test_at_first_all_is_looked_at_and_then_what_is_named_or_has_changed() -> No
     cache = Cache()
     session_id = settled(cache, 0, 1, 2, 3)
     assert cache.wanted(session_id, 2) == []
-    cache.sessions.on_changed([TopicPartition("orders", 2), TopicPartition("other", 1)])
+    cache.changed(("orders", 2), ("other", 1))
     assert cache.wanted(session_id, 3, 1, 7) == [2, 1, 7]
 
 
 def test_what_is_forgotten_is_not_heard_of_any_more() -> None:
     cache = Cache()
     session_id = settled(cache, 0, 1)
-    cache.sessions.on_changed([TopicPartition("orders", 1)])
+    cache.changed(("orders", 1))
     assert cache.wanted(session_id, 2, forget=(1, 9)) == []
-    assert cache.sessions.on_changed([TopicPartition("orders", 1)]) == []
+    assert cache.changed(("orders", 1)) == []
     assert cache.wanted(session_id, 3) == []
 
 
@@ -172,7 +182,7 @@ def test_who_asks_otherwise_is_told_of_all() -> None:
 def test_a_session_that_is_gone_hears_of_nothing() -> None:
     cache = Cache()
     cache.context(settled(cache, 0, 1), FINAL_EPOCH)
-    assert cache.sessions.on_changed([TopicPartition("orders", 0)]) == []
+    assert cache.changed(("orders", 0)) == []
 
 
 def test_a_topic_that_was_created_again_is_heard_of_though_the_old_one_is_forgotten() -> None:
@@ -185,8 +195,23 @@ def test_a_topic_that_was_created_again_is_heard_of_though_the_old_one_is_forgot
     cache.sessions.watch(session, session.partitions[key(5)], TopicPartition("orders", 0))
     session.settle(session.partitions[key(5)])
     assert cache.wanted(session_id, 3, forget=(0,)) == []
-    cache.sessions.on_changed([TopicPartition("orders", 0)])
+    cache.changed(("orders", 0))
     assert cache.wanted(session_id, 4) == [5]
+
+
+@pytest.mark.parametrize("privileged", [False, True])
+@pytest.mark.parametrize("committed", [False, True])
+def test_an_append_is_for_followers_and_a_commit_for_consumers(privileged, committed) -> None:
+    """It may be news to both, but only one of them may read more."""
+    cache = Cache()
+    session_id = settled(cache, 0, privileged=privileged)
+    changes, name = Changes(), TopicPartition("orders", 0)
+    if committed:
+        changes.committed(name)
+    else:
+        changes.appended(name)
+    assert bool(cache.sessions.on_changed(changes)) is (privileged is not committed)
+    assert cache.wanted(session_id, 2) == [0]
 
 
 def answer(**fields: Any) -> SimpleNamespace:
@@ -210,13 +235,13 @@ def answer(**fields: Any) -> SimpleNamespace:
     ],
 )
 def test_what_is_news(fields: dict[str, Any], news: bool) -> None:
-    partition = FetchedPartition(key(0), None)
+    partition = partition_of(0)
     partition.on_answered(answer())
     assert partition.has_news(answer(**fields)) is news
 
 
 def test_after_an_error_all_is_news() -> None:
-    partition = FetchedPartition(key(0), None)
+    partition = partition_of(0)
     partition.on_answered(answer(error_code=3))
     assert partition.has_news(answer())
 
