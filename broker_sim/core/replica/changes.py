@@ -16,9 +16,9 @@ class Changes:
         return bool(self.for_replicas or self.for_consumers)
 
     @property
-    def all(self) -> set[TopicPartition]:
-        """Those with anything new."""
-        return self.for_replicas | self.for_consumers
+    def all(self) -> list[TopicPartition]:
+        """Those with anything new, in an order of their own: runs can be repeated."""
+        return sorted(self.for_replicas | self.for_consumers)
 
     def add(self, name: TopicPartition) -> None:
         """It is gone, or its role, its log start or what was in it is another one."""
