@@ -7,12 +7,12 @@ import logging
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from pathlib import Path
 
 from broker_sim.core.config import INT32_MAX, ConfigError, ConfigValue, parse_properties
 from broker_sim.core.endpoint import PORT_MAX, Endpoint
 from broker_sim.registry.config import RegistryConfig
+from txnlog_kafka.version import __version__
 
 DEFAULT_PORT = 9092
 REGISTRY_PORT = 2181
@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m broker_sim", description="A transactional log store with Kafka's protocol."
     )
-    parser.add_argument("--version", action="version", version=f"broker_sim {_version()}")
+    parser.add_argument("--version", action="version", version=f"broker_sim {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     start = commands.add_parser(
         "start",
@@ -132,14 +132,6 @@ def _add_registry(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         )
     _add_exit_with_pid(registry)
     registry.add_argument("--log-level", default="WARNING", choices=LOG_LEVELS)
-
-
-def _version() -> str:
-    """Of the distribution that the broker comes in."""
-    try:
-        return metadata.version("txnlog_spark")
-    except metadata.PackageNotFoundError:
-        return "of a source tree that is not installed"
 
 
 def _start(arguments: argparse.Namespace) -> int:

@@ -70,19 +70,17 @@ USES_RESERVE = frozenset(
 """What goes on when the storage is nearly full: ending transactions, and what frees space."""
 
 
-def _apply_retention(parts: BrokerParts, effects: Effects) -> None:
-    for _, log in parts.logs.items():
-        if not log.config.compacts:  # those are the cleaner's
-            log.apply_retention(effects)
-
-
 def _expire_producers(parts: BrokerParts, effects: Effects) -> None:
     for _, log in parts.logs.items():
         log.expire_producers(effects)
 
 
 PERIODIC: dict[TimerKey, tuple[str, Callable[[BrokerParts, Effects], None]]] = {
-    RETENTION_TIMER: ("log.retention.check.interval.ms", _apply_retention),
+    RETENTION_TIMER: (
+        "log.retention.check.interval.ms",
+        # Logs that are compacted are the cleaner's.
+        lambda parts, effects: parts.logs.apply_retention(effects, compacted=False),
+    ),
     CHECKPOINT_TIMER: (
         "log.flush.offset.checkpoint.interval.ms",
         lambda parts, effects: parts.logs.checkpoint(effects),
@@ -298,7 +296,8 @@ class Broker:
 
     def _wake_fetches(self, effects: Effects) -> None:
         parts = self.opened
-        changed = None if parts is None else parts.replicas.take_changed()
-        if parts is not None and changed:
-            for delayed in parts.fetches.waiting_for(changed):
+        changes = None if parts is None else parts.replicas.take_changes()
+        if parts is not None and changes:
+            sessions = parts.sessions.on_changed(changes)
+            for delayed in parts.fetches.waiting_for(changes, sessions):
                 reconsider(parts, delayed, effects, due=False)

@@ -21,6 +21,7 @@ from broker_sim.core.log.compression import Decompress
 from broker_sim.core.membership import Membership
 from broker_sim.core.peers import Peers
 from broker_sim.core.replica.delayed_fetch import DelayedFetches
+from broker_sim.core.replica.fetch_session import FetchSessions
 from broker_sim.core.replica.log_cleaner import LogCleaner
 from broker_sim.core.replica.log_manager import LogManager
 from broker_sim.core.replica.replica_manager import ReplicaManager
@@ -57,6 +58,7 @@ class BrokerParts:
     verifier: TransactionVerifier
     groups: GroupCoordinator
     fetches: DelayedFetches
+    sessions: FetchSessions
     cleaner: LogCleaner
     peers: Peers
     decompress: Decompress | None = None

@@ -41,6 +41,7 @@ from broker_sim.core.parts import BrokerParts
 from broker_sim.core.peers import Peers
 from broker_sim.core.publisher import Publisher, apply_dynamic
 from broker_sim.core.replica.delayed_fetch import DelayedFetches
+from broker_sim.core.replica.fetch_session import SESSION_SLOTS, FetchSessions
 from broker_sim.core.replica.log_cleaner import LogCleaner
 from broker_sim.core.replica.log_manager import LogManager
 from broker_sim.core.replica.replica_manager import ReplicaManager
@@ -200,6 +201,7 @@ def _started(
         verifier=TransactionVerifier(image, peers),
         groups=publisher.groups,
         fetches=DelayedFetches(),
+        sessions=FetchSessions(config.integer(SESSION_SLOTS), rng),
         cleaner=cleaner,
         peers=peers,
         decompress=given.codecs.decompress,

@@ -19,6 +19,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from bench_broker import brokers_table, measure_brokers
+from bench_broker import parse_arguments as broker_arguments
 from bench_copy import CASES, QUICK_CASES, copy_table, measure_copy
 from bench_formats import CASES as FORMAT_CASES
 from bench_formats import QUICK_CASES as FORMAT_QUICK_CASES
@@ -28,9 +30,9 @@ from bench_sink import VALUE_BYTES, make_input, measure_sink, sink_table
 from support.spark.spark_kafka_jars import spark_kafka_jars
 
 BROKERS = ("broker_sim", "apache_kafka")
-WORK = ("copy", "sink", "formats")
+WORK = ("copy", "sink", "formats", "broker")
 DEFAULT_WORK = ("copy", "sink")
-"""What `make bench` does without --work: typed streams need two more jars."""
+"""What `make bench` does without --work: typed streams need two more jars, brokers half an hour."""
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -41,7 +43,8 @@ def parse_arguments() -> argparse.Namespace:
         "--work",
         action="append",
         choices=WORK,
-        help="copy: topic to topic; sink: write and read; formats: JSON, Avro, Protobuf",
+        help="copy: topic to topic; sink: write and read; formats: JSON, Avro, Protobuf; "
+        "broker: broker_sim beside Apache Kafka, without Spark",
     )
     parser.add_argument("--rows", type=int, default=400_000, help="of write and read")
     parser.add_argument("--rounds", type=int, default=3, help="of write and read")
@@ -56,6 +59,11 @@ def main() -> None:
     """Run the benchmark; write artifacts/bench.json and print the tables."""
     args = parse_arguments()
     work = args.work or DEFAULT_WORK
+    if "broker" in work:
+        cases = measure_brokers(broker_arguments(["--quick"] if args.quick else []))
+        print(brokers_table(cases))
+    if set(work) == {"broker"}:
+        return
     jars = spark_kafka_jars()
     if "formats" in work:
         jars += format_jars()

@@ -10,6 +10,7 @@ from broker_sim.core.effects import Append, Effects
 from broker_sim.core.handlers import HANDLERS
 from broker_sim.core.replica.delayed_fetch import FETCH_TIMER, DelayedFetches
 from broker_sim.core.replica.delayed_produce import PRODUCE_TIMER
+from broker_sim.core.replica.fetch_session import FetchContext
 from broker_sim.registry.sessions import SESSION_TIMER
 from broker_sim.registry.waits import WAIT_TIMER
 from simulation import world
@@ -355,7 +356,9 @@ def closed(*, is_left: bool, correlation_id: int | None = None) -> SimpleNamespa
 def waiting(**changed: object) -> SimpleNamespace:
     """A broker with a delayed fetch of connection 5."""
     fetches = DelayedFetches()
-    fetches.add(SimpleNamespace(connection_id=5), [], 100, Effects(0, 0))
+    message = SimpleNamespace(max_wait_ms=100)
+    request = SimpleNamespace(connection_id=5, message=message)
+    fetches.add(request, FetchContext({}), [], Effects(0, 0), is_for_replica=False)
     broker = SimpleNamespace(opened=SimpleNamespace(fetches=fetches))
     found = {
         "clients": {5: closed(is_left=False)},

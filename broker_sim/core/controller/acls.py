@@ -189,6 +189,8 @@ class Acls:
     def __init__(self) -> None:
         self._by_pattern: dict[tuple[ResourceType, PatternType, str], dict[Acl, None]] = {}
         self._prefix_lengths: dict[ResourceType, Counter[int]] = {}
+        self.change_count = 0
+        """What was asked of them before another count may be answered otherwise now."""
 
     def __iter__(self) -> Iterator[Acl]:
         for members in self._by_pattern.values():
@@ -206,12 +208,14 @@ class Acls:
         """One more."""
         if acl in self:
             return
+        self.change_count += 1
         self._by_pattern.setdefault(_pattern(acl), {})[acl] = None
         if acl.pattern_type is PatternType.PREFIXED:
             self._prefix_lengths.setdefault(acl.resource_type, Counter())[len(acl.name)] += 1
 
     def remove(self, acl: Acl) -> None:
         """One less; absent is an error."""
+        self.change_count += 1
         members = self._by_pattern[_pattern(acl)]
         del members[acl]
         if not members:

@@ -1,15 +1,16 @@
 """Fetch (key 1): read record batches by reference, and wait for `min_bytes` of them.
 
-Fetch sessions (KIP-227) are refused by answering with session id 0: clients then send whole
-requests. A long poll keeps its request delayed and is read again when it completes.
+A request names what it wants, or goes on with a fetch session (KIP-227). A long poll keeps its
+request delayed and is read again when it completes.
 """
 
 from __future__ import annotations
 
-from copy import copy
-from dataclasses import dataclass, field, replace
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
+from broker_sim.core.controller import Topic
 from broker_sim.core.effects import Effects, RecordsField, Request, Respond
 from broker_sim.core.handlers._access import cluster_allowed, topic_allowed
 from broker_sim.core.handlers._lookup import (
@@ -23,6 +24,13 @@ from broker_sim.core.handlers._preferred_replica import preferred_read_replica
 from broker_sim.core.log import LogRead, PartitionLog
 from broker_sim.core.parts import BrokerParts
 from broker_sim.core.replica.delayed_fetch import DelayedFetch
+from broker_sim.core.replica.fetch_session import (
+    INITIAL_EPOCH,
+    INVALID_SESSION_ID,
+    FetchContext,
+    FetchedPartition,
+    Key,
+)
 from broker_sim.core.replica.leader import FetchPosition
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey
@@ -33,24 +41,40 @@ _Topic = _Response.FetchableTopicResponse
 _Partition = _Topic.PartitionData
 
 READ_COMMITTED = 1
-SESSION_EPOCH_INITIAL = 0
 CONSUMER = -1
 """As the replica id of a fetch: it is a client's."""
 KNOWS_RACK_VERSION = 11
 """From here on a consumer may be sent to a follower, and is answered by one (KIP-392)."""
+TOPIC_ID_VERSION = 13
+"""From here on topics are named by their ids (KIP-516)."""
 TELLS_LEADER_VERSION = 16
 """From here on an answer says who leads instead (KIP-951)."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What a read gave for one partition."""
+
+    partition: FetchedPartition
+    message: Any
+    has_records: bool
+
+    @property
+    def is_news(self) -> bool:
+        """Whether a session's client does not know it yet."""
+        return self.has_records or self.partition.has_news(self.message)
+
+
 @dataclass(slots=True)
 class _Result:
-    """A read of all partitions of one request."""
+    """A read of what one request wants."""
 
+    request: Request
     replica_id: int
     """Of the follower that reads; below 0 a consumer does."""
     budget_bytes: int
     """What all partitions may give."""
-    topics: list[Any] = field(default_factory=list)
+    answers: list[_Answer] = field(default_factory=list)
     records: list[RecordsField] = field(default_factory=list)
     partitions: list[TopicPartition] = field(default_factory=list)
     size_bytes: int = 0
@@ -63,81 +87,187 @@ class _Result:
     leaders: set[int] = field(default_factory=set)
     """Other brokers that the answer names."""
 
+    @property
+    def reads_any_replica(self) -> bool:
+        """Whether a follower may answer, and a leader may name one."""
+        return self.replica_id < 0 and self.request.api_version >= KNOWS_RACK_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What is known of a topic that a request wants."""
+
+    topic: Topic | None
+    error: ErrorCode
+    """Of all its partitions."""
+
 
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     """Answer now, or delay until bytes or the deadline come."""
     message = request.message
-    if message.session_epoch > SESSION_EPOCH_INITIAL:
-        _respond_error(request, ErrorCode.FETCH_SESSION_ID_NOT_FOUND, effects)
-        return
-    topics = _each_once(message.topics)
-    if topics is not message.topics:
-        message = copy(message)
-        message.topics = topics
-        request = replace(request, message=message)
-    result = _read(parts, request)
     replica = _replica(message)
-    for name, position in result.replicated:
-        parts.replication.on_fetch(name, replica, position, effects)
-    enough = result.size_bytes >= message.min_bytes or result.failed or not result.partitions
-    if enough or message.max_wait_ms <= 0:
-        _respond(parts, request, result, effects)
+    context = parts.sessions.context(
+        message,
+        _named(message),
+        _forgotten(message),
+        _asker(parts, request),
+        uses_topic_ids=request.api_version >= TOPIC_ID_VERSION,
+        now_ms=effects.monotonic_ms,
+    )
+    if isinstance(context, ErrorCode):
+        _send(
+            request, _Response(error_code=int(context), session_id=INVALID_SESSION_ID), (), effects
+        )
         return
-    parts.fetches.add(request, result.partitions, message.max_wait_ms, effects)
+    result = _read(parts, request, context)
+    if replica[0] >= 0:
+        _note_replicated(parts, replica, context, result, effects)
+    if _is_enough(result, context) or message.max_wait_ms <= 0:
+        _respond(parts, context, result, effects)
+        return
+    is_for_replica = replica[0] >= 0
+    parts.fetches.add(request, context, result.partitions, effects, is_for_replica=is_for_replica)
+
+
+def _note_replicated(
+    parts: BrokerParts,
+    replica: tuple[int, int],
+    context: FetchContext,
+    result: _Result,
+    effects: Effects,
+) -> None:
+    """How far a follower is; and where it has not got on, although its session has."""
+    for name, position in result.replicated:
+        parts.replication.on_fetch(name, replica, position, context.session, effects)
+    read = {name for name, _ in result.replicated}
+    looked_at = (each.partition for each in result.answers)
+    for partition in (*context.forgotten, *looked_at):
+        if partition.name is not None and partition.name not in read:
+            parts.replication.on_forgotten(partition.name, replica[0])
+
+
+def reconsider(parts: BrokerParts, delayed: DelayedFetch, effects: Effects, *, due: bool) -> None:
+    """A partition of a delayed fetch changed, or its deadline came: answer if there is enough."""
+    result = _read(parts, delayed.request, delayed.context)
+    if due or _is_enough(result, delayed.context):
+        parts.fetches.remove(delayed, effects)
+        _respond(parts, delayed.context, result, effects)
+
+
+def _is_enough(result: _Result, context: FetchContext) -> bool:
+    """Whether there is something to answer at once."""
+    wants_nothing = context.session is None and not result.partitions
+    return wants_nothing or result.failed or result.size_bytes >= result.request.message.min_bytes
+
+
+# --------------------------------------------------------------------------- the request
 
 
 def _replica(message: Any) -> tuple[int, int]:
-    """Broker id and broker epoch of the follower that fetches; -1 for a consumer (KIP-903)."""
+    """Broker id and broker epoch of the follower that fetches; -1 for a consumer (KIP-903). Ids
+    below 0 are those of consumers, -2 of one that looks at what a replica has."""
     state = message.replica_state
     if state is not None and state.replica_id != CONSUMER:
         return state.replica_id, state.replica_epoch
     return message.replica_id, -1
 
 
-def _is_replica(message: Any) -> bool:
-    """Whether a broker fetches: ids below 0 are those of consumers, -2 of one that looks at what a
-    replica has."""
-    return _replica(message)[0] >= 0
+def _asker(parts: BrokerParts, request: Request) -> Hashable:
+    """What the answer depends on, besides the partitions."""
+    message = request.message
+    acl_changes = parts.image.acls.change_count
+    return (
+        request.principal,
+        request.client_host,
+        request.listener,
+        _replica(message),
+        message.isolation_level,
+        message.rack_id,
+        acl_changes,
+    )
 
 
-def _each_once(topics: list[Any]) -> list[Any]:
+def _named(message: Any) -> dict[Key, FetchedPartition]:
     """Of a partition that is named twice the last entry counts, in the first one's place, as in
     Kafka. So what a delayed request costs is bounded by the partitions that there are."""
-    named = [(t.topic, t.topic_id, entry.partition) for t in topics for entry in t.partitions]
-    if len(set(named)) == len(named):
-        return topics
-    merged: dict[Any, tuple[Any, dict[int, Any]]] = {}
-    for topic in topics:
-        _, entries = merged.setdefault((topic.topic, topic.topic_id), (topic, {}))
-        entries.update((entry.partition, entry) for entry in topic.partitions)
-    return [
-        type(topic)(topic=topic.topic, topic_id=topic.topic_id, partitions=[*each.values()])
-        for topic, each in merged.values()
-    ]
+    found = {}
+    for topic in message.topics:
+        for entry in topic.partitions:
+            key = _key(topic, entry.partition)
+            found[key] = FetchedPartition(key, topic.topic_id, entry)
+    return found
 
 
-def reconsider(parts: BrokerParts, delayed: DelayedFetch, effects: Effects, *, due: bool) -> None:
-    """A partition of a delayed fetch changed, or its deadline came: answer if there is enough."""
-    result = _read(parts, delayed.request)
-    if due or result.failed or result.size_bytes >= delayed.request.message.min_bytes:
-        parts.fetches.remove(delayed, effects)
-        _respond(parts, delayed.request, result, effects)
+def _key(topic: Any, partition: int) -> Key:
+    topic_id = topic.topic_id
+    return (topic.topic, 0 if topic_id is None else topic_id.int, partition)
 
 
-def _respond_error(request: Request, error: ErrorCode, effects: Effects) -> None:
-    answer = _Response(throttle_time_ms=0, error_code=int(error), session_id=0, responses=[])
-    _send(request, answer, (), effects)
+def _forgotten(message: Any) -> Iterable[Key]:
+    return (
+        _key(topic, partition)
+        for topic in message.forgotten_topics_data
+        for partition in topic.partitions
+    )
 
 
-def _respond(parts: BrokerParts, request: Request, result: _Result, effects: Effects) -> None:
+# --------------------------------------------------------------------------- the answer
+
+
+def _respond(parts: BrokerParts, context: FetchContext, result: _Result, effects: Effects) -> None:
     for report in result.reports:
         effects.trace("damaged-file", reason=report)
-    answer = _Response(throttle_time_ms=0, error_code=0, session_id=0, responses=result.topics)
+    session = context.session
+    if session is None:
+        answered = result.answers
+        session_id = _new_session(parts, context, result, effects)
+    elif context.is_overtaken:
+        error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        answer = _Response(error_code=int(error), session_id=session.session_id)
+        _send(result.request, answer, (), effects)
+        return
+    else:
+        answered = [each for each in result.answers if each.is_news]
+        session_id = session.session_id
+    for each in answered:
+        each.partition.on_answered(each.message)
+        if session is not None and each.has_records:
+            session.move_to_end(each.partition)
+    answer = _Response(error_code=0, session_id=session_id, responses=_by_topic(answered))
     if result.leaders:
         answer.node_endpoints = endpoints_of(
-            parts, request.listener, result.leaders, _Response.NodeEndpoint
+            parts, result.request.listener, result.leaders, _Response.NodeEndpoint
         )
-    _send(request, answer, tuple(result.records), effects)
+    _send(result.request, answer, tuple(result.records), effects)
+
+
+def _new_session(
+    parts: BrokerParts, context: FetchContext, result: _Result, effects: Effects
+) -> int:
+    """The id of the session that a whole request asks for."""
+    if context.epoch != INITIAL_EPOCH:
+        return INVALID_SESSION_ID
+    return parts.sessions.create(
+        context.named,
+        _asker(parts, result.request),
+        is_privileged=result.replica_id >= 0,
+        uses_topic_ids=result.request.api_version >= TOPIC_ID_VERSION,
+        now_ms=effects.monotonic_ms,
+    )
+
+
+def _by_topic(answers: list[_Answer]) -> list[Any]:
+    """The partitions below their topics, each where it is first."""
+    topics: dict[Any, Any] = {}
+    for answer in answers:
+        name, topic_id, _ = answer.partition.key
+        found = topics.get((name, topic_id))
+        if found is None:
+            found = topics[name, topic_id] = _Topic(
+                topic=name, topic_id=answer.partition.topic_id, partitions=[]
+            )
+        found.partitions.append(answer.message)
+    return list(topics.values())
 
 
 def _send(
@@ -151,56 +281,99 @@ def _send(
             request.api_version,
             answer,
             records,
-            for_replica=_is_replica(request.message),
+            for_replica=_replica(request.message)[0] >= 0,
         )
     )
 
 
-def _read(parts: BrokerParts, request: Request) -> _Result:
-    message = request.message
-    budget_bytes = min(message.max_bytes, parts.config.integer("fetch.max.bytes"))
-    result = _Result(_replica(message)[0], budget_bytes)
-    for topic in message.topics:
-        partitions = []
-        known, unknown = find_topic(parts, topic.topic, topic.topic_id)
-        name = topic.topic if known is None else known.name
-        from_follower = known is not None and result.replica_id >= 0
-        allowed = not name or (
-            cluster_allowed(parts, request)
-            if from_follower
-            else topic_allowed(parts, request, name)
-        )
-        or_follower = not from_follower and request.api_version >= KNOWS_RACK_VERSION
-        for entry in topic.partitions:
-            epoch = entry.current_leader_epoch
-            log: PartitionLog | None = None
-            error = unknown
-            if not allowed:
-                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif known is not None:
-                log, error = led_log(parts, known, entry.partition, epoch, or_follower=or_follower)
-            if log is not None and from_follower:
-                error = _check_follower(parts, log, result.replica_id)
-            if log is None or error is not ErrorCode.NONE:
-                result.failed = True
-                answer = _error(entry.partition, error)
-                if error in TELLS_LEADER and request.api_version >= TELLS_LEADER_VERSION:
-                    _name_leader(parts, name, answer, result)
-                partitions.append(answer)
-                continue
+# --------------------------------------------------------------------------- reading
+
+
+def _read(parts: BrokerParts, request: Request, context: FetchContext) -> _Result:
+    session = context.session
+    budget_bytes = min(request.message.max_bytes, parts.config.integer("fetch.max.bytes"))
+    result = _Result(request, _replica(request.message)[0], budget_bytes)
+    topics: dict[Any, _Found] = {}
+    for partition in context.wanted():
+        name, topic_id, number = partition.key
+        found = topics.get((name, topic_id))
+        if found is None:
+            found = topics[name, topic_id] = _find(parts, result, name, partition.topic_id)
+        if found.topic is not None and partition.name is None:
+            known = TopicPartition(found.topic.name, number)
+            if session is None:
+                partition.name = known
+            else:
+                parts.sessions.watch(session, partition, known)
+        log, error = _log_of(parts, found, partition.entry, result)
+        if log is None:
+            result.failed = True
+            topic = name if found.topic is None else found.topic.name
+            message = _error(number, error)
+            if error in TELLS_LEADER and request.api_version >= TELLS_LEADER_VERSION:
+                _name_leader(parts, topic, message, result)
+        else:
             result.partitions.append(log.name)
-            preferred = None
-            if or_follower:
-                preferred = preferred_read_replica(parts, request, log, entry.fetch_offset)
-            if preferred is not None:
-                result.failed = True
-                partitions.append(_elsewhere(log, preferred))
-                continue
-            partitions.append(_read_partition(log, entry, message.isolation_level, result))
-        result.topics.append(
-            _Topic(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions)
-        )
+            message = _read_log(parts, log, partition.entry, result)
+        had_records = bool(result.records) and result.records[-1].target is message
+        answer = _Answer(partition, message, had_records)
+        result.answers.append(answer)
+        if session is not None and log is not None and _is_done(parts, log, answer, result):
+            session.settle(partition)
     return result
+
+
+def _find(parts: BrokerParts, result: _Result, name: str, topic_id: Any) -> _Found:
+    known, error = find_topic(parts, name, topic_id)
+    topic = name if known is None else known.name
+    if known is not None and result.replica_id >= 0:
+        allowed = cluster_allowed(parts, result.request)
+    else:
+        allowed = not topic or topic_allowed(parts, result.request, topic)
+    return _Found(known, error if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def _log_of(
+    parts: BrokerParts, found: _Found, entry: Any, result: _Result
+) -> tuple[PartitionLog | None, ErrorCode]:
+    """The log to read from, else None and why."""
+    if found.topic is None or found.error is not ErrorCode.NONE:
+        return None, found.error
+    log, error = led_log(
+        parts,
+        found.topic,
+        entry.partition,
+        entry.current_leader_epoch,
+        or_follower=result.reads_any_replica,
+    )
+    if log is not None and result.replica_id >= 0:
+        error = _check_follower(parts, log, result.replica_id)
+    return (log if error is ErrorCode.NONE else None), error
+
+
+def _read_log(parts: BrokerParts, log: PartitionLog, entry: Any, result: _Result) -> Any:
+    preferred = None
+    if result.reads_any_replica:
+        preferred = preferred_read_replica(parts, result.request, log, entry.fetch_offset)
+    if preferred is not None:
+        result.failed = True
+        return _elsewhere(log, preferred)
+    return _read_partition(log, entry, result)
+
+
+def _is_done(parts: BrokerParts, log: PartitionLog, answer: _Answer, result: _Result) -> bool:
+    """Whether there is no news of the partition, nothing left to read, and nothing that a
+    follower's fetches bring about: until it changes."""
+    if answer.is_news:
+        return False
+    entry, message = answer.partition.entry, result.request.message
+    if result.replica_id >= 0 and not log.single_replica:
+        leader = parts.replicas.partition(log).leader
+        in_sync = leader is not None and result.replica_id in leader.registration.isr
+        return in_sync and entry.fetch_offset >= log.log_end_offset
+    if message.isolation_level == READ_COMMITTED:
+        return bool(entry.fetch_offset >= log.last_stable_offset)
+    return bool(entry.fetch_offset >= log.high_watermark)
 
 
 def _check_follower(parts: BrokerParts, log: PartitionLog, replica_id: int) -> ErrorCode:
@@ -219,7 +392,8 @@ def _name_leader(parts: BrokerParts, topic: str, answer: Any, result: _Result) -
         )
 
 
-def _read_partition(log: PartitionLog, entry: Any, isolation_level: int, result: _Result) -> Any:
+def _read_partition(log: PartitionLog, entry: Any, result: _Result) -> Any:
+    isolation_level = result.request.message.isolation_level
     from_follower = not log.single_replica and result.replica_id >= 0
     diverging = None if log.single_replica else _diverging(log, entry)
     if diverging is not None:

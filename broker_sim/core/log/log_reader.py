@@ -36,7 +36,9 @@ class LogReader:
         local, error, report = self._local, ErrorCode.OFFSET_OUT_OF_RANGE, ""
         slices: tuple[FileSlice, ...] = ()
         aborted: tuple[AbortedTransaction, ...] | None = None
-        if wanted is not None:
+        if wanted is not None and wanted.start_offset >= wanted.end_offset and not read_committed:
+            error = ErrorCode.NONE
+        elif wanted is not None:
             try:
                 slices, next_offset = collect_slices(local.segments, wanted, local.storage)
                 if read_committed:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from broker_sim.core.effects import CancelTimer, ConnectionId, Effects, Request, TimerKey
+from broker_sim.core.replica.changes import Changes
+from broker_sim.core.replica.fetch_session import FetchContext, FetchSession
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
 FETCH_TIMER = "fetch"
@@ -20,11 +22,13 @@ _Key = TypeVar("_Key", TopicPartition, ConnectionId)
 
 @dataclass(frozen=True, slots=True)
 class DelayedFetch:
-    """One request that waits, and the partitions it waits for."""
+    """One request that waits, and the partitions it waits for: its own, or those of its session."""
 
     number: int
     request: Request
+    context: FetchContext
     partitions: frozenset[TopicPartition]
+    is_for_replica: bool
 
     @property
     def timer_key(self) -> TimerKey:
@@ -49,24 +53,37 @@ class DelayedFetches:
         return frozenset(self._by_connection)
 
     def add(
-        self, request: Request, partitions: Iterable[TopicPartition], wait_ms: int, effects: Effects
+        self,
+        request: Request,
+        context: FetchContext,
+        partitions: Iterable[TopicPartition],
+        effects: Effects,
+        *,
+        is_for_replica: bool,
     ) -> None:
-        """Keep the request until `take` or `due`."""
-        delayed = DelayedFetch(self._next_number, request, frozenset(partitions))
+        """Keep the request until `remove`."""
+        session = context.session
+        own = frozenset(partitions if session is None else ())
+        delayed = DelayedFetch(self._next_number, request, context, own, is_for_replica)
         self._next_number += 1
         self._by_number[delayed.number] = delayed
+        if session is not None:
+            session.delayed = delayed.number
         for partition in delayed.partitions:
             self._by_partition.setdefault(partition, set()).add(delayed.number)
         self._by_connection.setdefault(request.connection_id, set()).add(delayed.number)
-        effects.set_timer(*delayed.timer_key, after_ms=wait_ms)
+        effects.set_timer(*delayed.timer_key, after_ms=request.message.max_wait_ms)
 
-    def waiting_for(self, changed: Iterable[TopicPartition]) -> list[DelayedFetch]:
-        """Those with one of these partitions, oldest first."""
+    def waiting_for(self, changes: Changes, sessions: Iterable[FetchSession]) -> list[DelayedFetch]:
+        """Those that may read more now, oldest first; of sessions, these."""
         if not self._by_number:
             return []
-        numbers: set[int] = set()
-        for partition in changed:
-            numbers |= self._by_partition.get(partition, set())
+        numbers = {each.delayed for each in sessions if each.delayed is not None}
+        for partition in changes.all if self._by_partition else ():
+            is_for_consumers = partition in changes.for_consumers
+            for number in self._by_partition.get(partition, ()):
+                if is_for_consumers or self._by_number[number].is_for_replica:
+                    numbers.add(number)
         return [self._by_number[number] for number in sorted(numbers)]
 
     def due(self, key: TimerKey) -> DelayedFetch | None:
@@ -76,6 +93,9 @@ class DelayedFetches:
     def remove(self, delayed: DelayedFetch, effects: Effects) -> None:
         """It is answered, or its connection is gone."""
         del self._by_number[delayed.number]
+        session = delayed.context.session
+        if session is not None and session.delayed == delayed.number:
+            session.delayed = None
         for partition in delayed.partitions:
             _discard(self._by_partition, partition, delayed.number)
         _discard(self._by_connection, delayed.request.connection_id, delayed.number)

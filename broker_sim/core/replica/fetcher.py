@@ -1,10 +1,10 @@
 """A follower's half of replication: fetch from the leaders, append, truncate what diverged.
 
-For each leader one request is under way, with all partitions that are followed there. Each fetch
-says where this log ends and in which epoch its last batch is; a leader that had another history
-there answers where the epochs part, and the log is truncated to the common point before it goes on
-(KIP-101, KIP-279, and KIP-595 for the form). Never to the high watermark, which lags behind what is
-committed.
+For each leader one request is under way, of a fetch session with all partitions that are followed
+there (`follower_session.py`). Each fetch says where this log ends and in which epoch its last batch
+is; a leader that had another history there answers where the epochs part, and the log is truncated
+to the common point before it goes on (KIP-101, KIP-279, and KIP-595 for the form). Never to the
+high watermark, which lags behind what is committed.
 
 Sources: Kafka's `AbstractFetcherThread`, `ReplicaFetcherThread`.
 """
@@ -12,7 +12,7 @@ Sources: Kafka's `AbstractFetcherThread`, `ReplicaFetcherThread`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,7 +22,8 @@ from broker_sim.core.controller.image import ClusterImage
 from broker_sim.core.effects import Effects, TimerKey
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.peers import Peers
-from broker_sim.core.replica.leader import UNKNOWN
+from broker_sim.core.replica.fetch_session import UNKNOWN
+from broker_sim.core.replica.follower_session import FetchParameters, FollowerSession, Key
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.records import CorruptBatch
@@ -32,8 +33,10 @@ REPLICA_FETCH_TIMER = "replica-fetch"
 FETCH_VERSION = 17
 LIST_OFFSETS_VERSION = 9
 EARLIEST_LOCAL = -4
-NO_SESSION_EPOCH = -1
-"""Whole requests, no fetch session (KIP-227)."""
+SESSION_ERRORS = frozenset(
+    {ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH}
+)
+"""The leader asks for a whole request."""
 NO_HIGH_WATERMARK = (1 << 63) - 1
 """The default of the field: none is known."""
 
@@ -61,14 +64,21 @@ class _Followed:
     leader_epoch: int
     delayed_until_ms: int | None = None
 
+    @property
+    def key(self) -> Key:
+        return self.log.topic_id, self.log.partition
+
 
 @dataclass(slots=True)
 class _Fetcher:
-    """What is fetched from one leader. `asked` is the request under way: log end and epoch."""
+    """What is fetched from one leader."""
 
     leader: int
     partitions: dict[TopicPartition, _Followed] = field(default_factory=dict)
-    asked: dict[TopicPartition, tuple[int, int]] | None = None
+    by_key: dict[Key, _Followed] = field(default_factory=dict)
+    session: FollowerSession = field(default_factory=FollowerSession)
+    is_asking: bool = False
+    """A request is under way."""
     delayed_until_ms: int | None = None
 
     @property
@@ -96,13 +106,18 @@ class ReplicaFetchers:
         if known is not None and (known.log, known.leader_epoch) == (log, leader_epoch):
             return
         self.forget(name)
-        fetcher.partitions[name] = _Followed(log, leader_epoch)
+        followed = fetcher.partitions[name] = _Followed(log, leader_epoch)
+        fetcher.by_key[followed.key] = followed
+        self._want(fetcher, followed)
         self._fetch(fetcher, effects)
 
     def forget(self, name: TopicPartition) -> None:
         """The partition is not fetched any more; an answer that is under way is ignored."""
         for fetcher in self._fetchers.values():
-            fetcher.partitions.pop(name, None)
+            followed = fetcher.partitions.pop(name, None)
+            if followed is not None:
+                del fetcher.by_key[followed.key]
+                fetcher.session.forget(followed.key)
 
     def on_timer(self, key: TimerKey, effects: Effects) -> None:
         """A time to wait after an error is over."""
@@ -115,56 +130,45 @@ class ReplicaFetchers:
         left = []
         for followed in fetcher.partitions.values():
             until_ms = followed.delayed_until_ms
-            if until_ms is not None and until_ms > now_ms:
+            if until_ms is None:
+                continue
+            if until_ms > now_ms:
                 left.append(until_ms)
             else:
                 followed.delayed_until_ms = None
+                self._want(fetcher, followed)
         self._fetch(fetcher, effects)
         if left:
             effects.set_timer(*fetcher.timer_key, after_ms=min(left) - now_ms)
 
     # ------------------------------------------------------------------ asking
 
+    def _want(self, fetcher: _Fetcher, followed: _Followed) -> None:
+        """Ask for the partition as its log is now."""
+        log = followed.log
+        # An append is not larger than a segment.
+        max_bytes = min(self._config.integer("replica.fetch.max.bytes"), log.config.segment_bytes)
+        position = FetchParameters(
+            log.log_end_offset,
+            followed.leader_epoch,
+            log.latest_epoch,
+            log.log_start_offset,
+            max_bytes,
+        )
+        fetcher.session.want(followed.key, position)
+
     def _fetch(self, fetcher: _Fetcher, effects: Effects) -> None:
         """Ask the leader, unless it is being asked, or there is nothing to ask for now."""
-        if fetcher.asked is not None or fetcher.delayed_until_ms is not None:
+        if fetcher.is_asking or fetcher.delayed_until_ms is not None or fetcher.session.is_empty:
             return
-        ready = {
-            name: followed
-            for name, followed in fetcher.partitions.items()
-            if followed.delayed_until_ms is None
-        }
-        if not ready:
-            return
-        asked = {
-            name: (followed.log.log_end_offset, followed.leader_epoch)
-            for name, followed in ready.items()
-        }
-        fetcher.asked = asked
+        fetcher.is_asking = True
         on_answer = partial(self._on_answer, fetcher)
-        request = self._request(ready)
+        request = self._request(fetcher.session)
         self._peers.send(fetcher.leader, request, FETCH_VERSION, on_answer, effects)
 
-    def _request(self, ready: dict[TopicPartition, _Followed]) -> Message:
-        config = self._config
-        topics: dict[bytes, list[Any]] = {}
-        for followed in ready.values():
-            log = followed.log
-            partition_bytes = config.integer("replica.fetch.max.bytes")
-            topics.setdefault(log.topic_id, []).append(
-                _Fetch.FetchTopic.FetchPartition(
-                    partition=log.partition,
-                    current_leader_epoch=followed.leader_epoch,
-                    fetch_offset=log.log_end_offset,
-                    last_fetched_epoch=log.latest_epoch,
-                    log_start_offset=log.log_start_offset,
-                    # An append is not larger than a segment.
-                    partition_max_bytes=min(partition_bytes, log.config.segment_bytes),
-                    replica_directory_id=None,
-                    high_watermark=NO_HIGH_WATERMARK,
-                )
-            )
-        image = self._image
+    def _request(self, session: FollowerSession) -> Message:
+        config, image = self._config, self._image
+        named, forgotten = session.next_request()
         registered = image.brokers.get(image.node_id)
         return _Fetch(
             # Without an epoch, before it is registered, it may not join an ISR (KIP-903).
@@ -176,13 +180,13 @@ class ReplicaFetchers:
             min_bytes=config.integer("replica.fetch.min.bytes"),
             max_bytes=config.integer("replica.fetch.response.max.bytes"),
             isolation_level=0,
-            session_id=0,
-            session_epoch=NO_SESSION_EPOCH,
-            topics=[
-                _Fetch.FetchTopic(topic_id=uuid.UUID(bytes=topic_id), partitions=partitions)
-                for topic_id, partitions in topics.items()
+            session_id=session.session_id,
+            session_epoch=session.epoch,
+            topics=_topics(named),
+            forgotten_topics_data=[
+                _Fetch.ForgottenTopic(topic_id=uuid.UUID(bytes=topic_id), partitions=[number])
+                for topic_id, number in forgotten
             ],
-            forgotten_topics_data=[],
             rack_id="",
         )
 
@@ -191,31 +195,34 @@ class ReplicaFetchers:
         after_ms = self._config.integer("replica.fetch.backoff.ms")
         held.delayed_until_ms = effects.monotonic_ms + after_ms
         effects.set_timer(*fetcher.timer_key, after_ms=after_ms)
+        if isinstance(held, _Followed):
+            fetcher.session.forget(held.key)
 
     # ------------------------------------------------------------------ the answer
 
     def _on_answer(self, fetcher: _Fetcher, answer: Message | None, effects: Effects) -> None:
         """Of what was asked; what changed its leader or its end meanwhile is asked again."""
-        asked, fetcher.asked = fetcher.asked or {}, None
-        if answer is None or answer.error_code != ErrorCode.NONE:
-            self._delay(fetcher, fetcher, effects)
+        fetcher.is_asking = False
+        error = None if answer is None else ErrorCode(answer.error_code)
+        if answer is None or error is not ErrorCode.NONE:
+            fetcher.session.on_failed(error)
+            if error not in SESSION_ERRORS:
+                self._delay(fetcher, fetcher, effects)
+            self._fetch(fetcher, effects)
             return
-        by_id = {
-            (followed.log.topic_id, followed.log.partition): (name, followed)
-            for name, followed in fetcher.partitions.items()
-        }
+        fetcher.session.on_answer(answer.session_id)
         for topic in answer.responses:
             for entry in topic.partitions:
-                found = by_id.get((topic.topic_id.bytes, entry.partition_index))
-                if found is None:
+                followed = fetcher.by_key.get((topic.topic_id.bytes, entry.partition_index))
+                asked = None if followed is None else fetcher.session.asked(followed.key)
+                if followed is None or asked is None:
                     continue
-                name, followed = found
-                if asked.get(name) != (followed.log.log_end_offset, followed.leader_epoch):
-                    continue
-                if entry.records:  # a partition that had something comes last in the next request
-                    fetcher.partitions[name] = fetcher.partitions.pop(name)
-                if not self._take(fetcher, followed, entry, effects):
+                held = (followed.log.log_end_offset, followed.leader_epoch)
+                is_current = held == (asked.fetch_offset, asked.current_leader_epoch)
+                if is_current and not self._take(fetcher, followed, entry, effects):
                     self._delay(fetcher, followed, effects)
+                elif followed.delayed_until_ms is None:
+                    self._want(fetcher, followed)
         self._fetch(fetcher, effects)
 
     def _take(self, fetcher: _Fetcher, followed: _Followed, entry: Any, effects: Effects) -> bool:
@@ -282,6 +289,28 @@ class ReplicaFetchers:
                     self._actions.begin_at(log, entry.offset, effects)
 
         self._peers.send(fetcher.leader, request, LIST_OFFSETS_VERSION, on_answer, effects)
+
+
+def _topics(named: Mapping[Key, FetchParameters]) -> list[Any]:
+    """The partitions of a request."""
+    topics: dict[bytes, list[Any]] = {}
+    for (topic_id, number), position in named.items():
+        topics.setdefault(topic_id, []).append(
+            _Fetch.FetchTopic.FetchPartition(
+                partition=number,
+                current_leader_epoch=position.current_leader_epoch,
+                fetch_offset=position.fetch_offset,
+                last_fetched_epoch=position.last_fetched_epoch,
+                log_start_offset=position.log_start_offset,
+                partition_max_bytes=position.max_bytes,
+                replica_directory_id=None,
+                high_watermark=NO_HIGH_WATERMARK,
+            )
+        )
+    return [
+        _Fetch.FetchTopic(topic_id=uuid.UUID(bytes=topic_id), partitions=partitions)
+        for topic_id, partitions in topics.items()
+    ]
 
 
 def _is_diverging(entry: Any) -> bool:

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.effects import Effects
+from broker_sim.core.replica.fetch_session import UNKNOWN, FetchSession
 from broker_sim.core.replies import Reply
 from txnlog_kafka.wire.error_codes import ErrorCode
 
-UNKNOWN = -1
 NEVER_MS = -(2**62)
 
 IsEligible = Callable[[int, int], bool]
@@ -78,24 +78,52 @@ class Follower:
 
     log_end_offset: int = UNKNOWN
     broker_epoch: int = UNKNOWN
-    last_caught_up_ms: int = NEVER_MS
-    """Latest time at which it had all that the leader had then."""
+    caught_up_ms: int = NEVER_MS
+    """As fetches that came here tell it."""
     last_fetch_ms: int = NEVER_MS
     last_fetch_leader_end: int = 2**63 - 1
     """The leader's log end at its last fetch."""
     log_start_offset: int = UNKNOWN
+    session: FetchSession | None = None
+    """By which it fetches: while there is no news here, later fetches of it do not come here."""
 
-    def on_fetch(self, at: FetchPosition, broker_epoch: int, leader_end: int, now_ms: int) -> None:
+    @property
+    def last_caught_up_ms(self) -> int:
+        """Latest time at which it had all that the leader had then."""
+        if self.session is not None and self.log_end_offset >= self.last_fetch_leader_end:
+            return max(self.caught_up_ms, self.session.used_ms)
+        return self.caught_up_ms
+
+    def expect_until(self, now_ms: int) -> None:
+        """One in the ISR gets its time from here on to fetch."""
+        if self.caught_up_ms == NEVER_MS:
+            self.caught_up_ms = now_ms
+
+    def forget_session(self) -> None:
+        """Its session goes on without this partition."""
+        self.caught_up_ms, self.session = self.last_caught_up_ms, None
+
+    def on_fetch(
+        self,
+        at: FetchPosition,
+        broker_epoch: int,
+        leader_end: int,
+        now_ms: int,
+        session: FetchSession | None = None,
+    ) -> None:
         """It has all below the offset that it fetches from.
 
         One that fetches from where the log ended at its fetch before had everything then, though
         the log has grown meanwhile: else a busy log's followers would never count as caught up.
         """
-        fetch_offset = at.fetch_offset
+        fetch_offset, before_ms = at.fetch_offset, self.last_fetch_ms
+        if session is not None and session is self.session:
+            before_ms = session.used_before_ms
         if fetch_offset >= leader_end:
-            self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
+            self.caught_up_ms = max(self.caught_up_ms, now_ms)
         elif fetch_offset >= self.last_fetch_leader_end:
-            self.last_caught_up_ms = max(self.last_caught_up_ms, self.last_fetch_ms)
+            self.caught_up_ms = max(self.caught_up_ms, before_ms)
+        self.session = session
         self.log_end_offset, self.log_start_offset = at
         self.broker_epoch = broker_epoch
         self.last_fetch_leader_end = leader_end
@@ -132,8 +160,8 @@ class Leader:
         self.followers = {each: self.followers.get(each, Follower()) for each in others}
         for each in registration.isr:
             follower = self.followers.get(each)
-            if follower is not None and follower.last_caught_up_ms == NEVER_MS:
-                follower.last_caught_up_ms = now_ms
+            if follower is not None:
+                follower.expect_until(now_ms)
 
     def broker_epochs(self, isr: Iterable[int]) -> tuple[int, ...]:
         """By which brokers have fetched; this one's own is not known here."""

@@ -51,12 +51,12 @@ class LogCleaner:
         after_ms = 0
         if self._space.is_low:
             # It writes the new before it removes the old: not now.
-            self._remove_old_segments(effects)
+            self._logs.apply_retention(effects, compacted=True)
             after_ms = self._config.integer("log.cleaner.backoff.ms")
         elif self._round is not None:
             after_ms = self._throttled(self._step(effects))
         elif not self._begin(effects):
-            self._remove_old_segments(effects)
+            self._logs.apply_retention(effects, compacted=True)
             after_ms = self._config.integer("log.cleaner.backoff.ms")
         effects.set_timer(*CLEANER_TIMER, after_ms=after_ms)
 
@@ -115,7 +115,7 @@ class LogCleaner:
         if is_done:
             self._round = None
             self._logs.cleaned.put({place: cleaning.end_offset}, effects)
-            self._remove_old_segments(effects)
+            self._logs.apply_retention(effects, compacted=True)
         return self._step_bytes()
 
     def _give_up(self, reason: str, effects: Effects) -> None:
@@ -124,11 +124,6 @@ class LogCleaner:
         if log is not None and cleaning is not None:
             cleaning.abandon(effects)
             effects.trace("log-not-cleaned", log=log.directory, reason=reason)
-
-    def _remove_old_segments(self, effects: Effects) -> None:
-        for _, log in self._logs.items():
-            if log.config.compacts:
-                log.apply_retention(effects)
 
     # ----------------------------------------------------------------------- limits
 

@@ -45,6 +45,7 @@ from broker_sim.core.log.offset_checkpoint import (
     encode_stray,
 )
 from broker_sim.core.log.segment import LOG_SUFFIX
+from broker_sim.core.replica.changes import Changes
 from txnlog_kafka.wire.topic_partition import INTERNAL_TOPICS, METADATA_TOPIC, TopicPartition
 
 METADATA_TOPIC_ID = uuid.UUID(int=1)
@@ -156,6 +157,8 @@ class LogManager:
         self._storage = storage
         self._logs: dict[TopicPartition, PartitionLog] = {}
         self._codecs = codecs
+        self.changes = Changes()
+        """Since `ReplicaManager.take_changes`."""
         self._log_starts = OffsetCheckpointFile(LOG_START_FILE, storage)
         self._metadata_log: PartitionLog | None = None
         self._names: set[str] = set()
@@ -286,6 +289,12 @@ class LogManager:
         known = self._high_watermarks.offsets
         if any(known.get(name) != offset for name, offset in reached.items()):
             self._high_watermarks.put(reached, effects)
+
+    def apply_retention(self, effects: Effects, *, compacted: bool) -> None:
+        """Remove old segments of all logs that are compacted, or that are not."""
+        for name, log in self.items():
+            if log.config.compacts is compacted and log.apply_retention(effects):
+                self.changes.add(name)
 
     def flush_due(self, effects: Effects) -> None:
         """Flush the logs whose flush.ms has passed."""

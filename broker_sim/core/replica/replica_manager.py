@@ -15,6 +15,7 @@ from broker_sim.core.controller.image import ClusterImage, Topic
 from broker_sim.core.effects import Effects, TimerKey
 from broker_sim.core.free_space import NO_FREE_SPACE, FreeSpace
 from broker_sim.core.log import AppendOrigin, AppendResult, PartitionLog
+from broker_sim.core.replica.changes import Changes
 from broker_sim.core.replica.delayed_produce import PRODUCE_TIMER, DelayedProduces, Outcomes
 from broker_sim.core.replica.log_manager import LogManager
 from broker_sim.core.replica.partition import Partition
@@ -53,15 +54,13 @@ class ReplicaManager:
         """Those that were asked for."""
         self._flushes_transactions = config.boolean("flush.on.commit")
         self._delayed = DelayedProduces()
-        self._changed: set[TopicPartition] = set()
-        """Partitions with something new to read, or gone, since `take_changed`."""
 
     def delete_topic(self, topic: Topic, effects: Effects) -> None:
         """Remove the partitions of a topic that is no longer in the image."""
         self._logs.delete(topic, effects)
         for number in range(topic.partition_count):
             name = TopicPartition(topic.name, number)
-            self._changed.add(name)
+            self._logs.changes.add(name)
             partition = self._partitions.pop(name, None)
             if partition is not None:
                 partition.delete(effects)
@@ -94,14 +93,14 @@ class ReplicaManager:
     def delete_partition(self, name: TopicPartition, effects: Effects) -> None:
         """A reassignment has removed this broker's replica."""
         self._logs.delete_partition(name, effects)
-        self._changed.add(name)
+        self._logs.changes.add(name)
         partition = self._partitions.pop(name, None)
         if partition is not None:
             partition.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, effects)
 
     def wake(self, name: TopicPartition) -> None:
-        """Delayed fetches of the partition are to be looked at again."""
-        self._changed.add(name)
+        """All delayed fetches of the partition are to be looked at again."""
+        self._logs.changes.add(name)
 
     # ------------------------------------------------------------------ what is committed
 
@@ -126,7 +125,7 @@ class ReplicaManager:
         if self._flushes_transactions and self._rests_on_disk(partition):
             partition.log.flush(effects)
         if partition.advance(effects, self.lag_max_ms, self.is_eligible):
-            self._changed.add(partition.log.name)
+            self._logs.changes.committed(partition.log.name)
             partition.release(effects)
         partition.release_deleted(self._image.brokers, effects)
 
@@ -192,7 +191,10 @@ class ReplicaManager:
         return None
 
     def _appended(self, log: PartitionLog, effects: Effects) -> None:
-        self._changed.add(log.name)
+        name = log.name
+        self._logs.changes.appended(name)
+        if log.single_replica:
+            self._logs.changes.committed(name)
         self.advance(self.partition(log), effects)
 
     def append_marker(
@@ -232,7 +234,7 @@ class ReplicaManager:
         """All below `next_offset` is replicated: answer who waited for it, and wake readers."""
         partition = self._partitions[name]
         partition.log.advance_high_watermark(next_offset, effects)
-        self._changed.add(name)
+        self._logs.changes.committed(name)
         partition.release(effects)
 
     def delete_records(
@@ -261,7 +263,7 @@ class ReplicaManager:
             self._logs.keep_log_starts(moved, effects)
             for log in moved:
                 log.remove_below_start(effects)
-                self._changed.add(log.name)
+                self._logs.changes.add(log.name)
         return results
 
     def when_all_deleted(
@@ -287,7 +289,7 @@ class ReplicaManager:
         """No replica that is up has anything below it."""
         return self.partition(log).low_watermark(self._image.brokers)
 
-    def take_changed(self) -> set[TopicPartition]:
-        """Partitions that changed since the last call."""
-        changed, self._changed = self._changed, set()
-        return changed
+    def take_changes(self) -> Changes:
+        """What has changed since the last call."""
+        changes, self._logs.changes = self._logs.changes, Changes()
+        return changes

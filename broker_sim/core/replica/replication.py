@@ -12,6 +12,7 @@ from broker_sim.core.controller.registrations import NO_LEADER, PartitionRegistr
 from broker_sim.core.effects import Effects, TimerKey
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.peers import Peers
+from broker_sim.core.replica.fetch_session import UNKNOWN, FetchSession
 from broker_sim.core.replica.fetcher import (
     REPLICA_FETCH_TIMER,
     FollowerActions,
@@ -78,6 +79,7 @@ class Replication:
         if log is None:
             return
         self._schedule_checkpoint(effects)
+        self._replicas.wake(name)
         partition, node_id = self._replicas.partition(log), self._image.node_id
         led_before = self._led_before.get(name, -1)
         if registration.leader == node_id and registration.leader_epoch > led_before:
@@ -87,7 +89,6 @@ class Replication:
             self._schedule(effects)
             return
         partition.follow(registration, effects)
-        self._replicas.wake(name)
         if registration.leader in (node_id, NO_LEADER):
             self._fetchers.forget(name)
         else:
@@ -123,6 +124,7 @@ class Replication:
         name: TopicPartition,
         replica: tuple[int, int],
         at: FetchPosition,
+        session: FetchSession | None,
         effects: Effects,
     ) -> None:
         """A follower, by id and broker epoch, has all below the offset that it fetches from."""
@@ -133,13 +135,24 @@ class Replication:
             return
         replica_id, broker_epoch = replica
         end_offset, now_ms = partition.log.log_end_offset, effects.monotonic_ms
-        leader.followers[replica_id].on_fetch(at, broker_epoch, end_offset, now_ms)
+        follower = leader.followers[replica_id]
+        if follower.log_start_offset == UNKNOWN:
+            self._replicas.wake(name)  # consumers may be sent to it
+        follower.on_fetch(at, broker_epoch, end_offset, now_ms, session)
         wanted = leader.expanded_isr(
             replica_id, partition.log.high_watermark, self._replicas.is_eligible
         )
         if wanted is not None:
             partition.propose(wanted, self._alter_partition, effects)
         self._replicas.advance(partition, effects)
+
+    def on_forgotten(self, name: TopicPartition, replica_id: int) -> None:
+        """A follower's session goes on without this partition."""
+        log = self._logs.get(*name)
+        leader = None if log is None else self._replicas.partition(log).leader
+        follower = None if leader is None else leader.followers.get(replica_id)
+        if follower is not None:
+            follower.forget_session()
 
     def _check_isrs(self, effects: Effects) -> None:
         """Those that lag leave the ISR."""
@@ -191,6 +204,7 @@ class Replication:
             effects.trace(BELOW_HIGH_WATERMARK, log=log.directory, offset=offset, hw=committed)
         self._prepare_truncation(log, offset, effects)
         log.truncate_to(offset, effects)
+        self._replicas.wake(log.name)
 
     def _begin_at(self, log: PartitionLog, offset: int, effects: Effects) -> None:
         self._prepare_truncation(log, offset, effects)
@@ -214,3 +228,4 @@ class Replication:
             self._logs.flush([log], effects)
             self._logs.keep_log_starts([log], effects)
             log.remove_below_start(effects)
+            self._replicas.wake(log.name)

@@ -364,3 +364,9 @@ class ApacheKafka:
     @property
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """Of the running process."""
+        assert self._process is not None, "it was not started"
+        return self._process.pid

@@ -37,7 +37,12 @@ class KafkaCluster:
     numbers = tuple(range(1, NODES + 1))
 
     def __init__(
-        self, folder: Path, config: dict[str, str] | None = None, racks: Sequence[str] = ()
+        self,
+        folder: Path,
+        config: dict[str, str] | None = None,
+        racks: Sequence[str] = (),
+        *,
+        java_option: str | None = None,
     ) -> None:
         ports, controllers = free_ports(NODES), free_ports(NODES)
         cluster_id = new_cluster_id()
@@ -49,6 +54,7 @@ class KafkaCluster:
                 REPLICATED | (config or {}) | in_rack.get(number, {}),
                 version=VERSION,
                 node=Node(number, port, by_number, cluster_id),
+                java_option=java_option,
             )
             for number, port in zip(by_number, ports, strict=True)
         }

@@ -306,15 +306,6 @@ def test_the_byte_limit_holds_but_the_first_batch_always_comes(broker):
     assert values_of(broker.fetch("orders", max_bytes=400)) == [0, 1]
 
 
-def test_sessions_are_not_kept_and_a_stale_one_is_refused(broker):
-    answer = broker.ask(fetch_request("orders", session_epoch=0, max_wait_ms=0), 12)
-    assert (answer.session_id, answer.error_code) == (0, 0)
-    for session_id in (5, 0):
-        message = fetch_request("orders", session_id=session_id, session_epoch=3)
-        answer = broker.ask(message, 12)
-        assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-
-
 def test_log_append_time_is_told_to_the_producer(broker):
     broker.create_topic("stamped", 1, message_timestamp_type="LogAppendTime")
     assert broker.produce("stamped", "a").log_append_time_ms == broker.now_ms

@@ -193,7 +193,7 @@ def test_compact_and_delete_removes_old_segments_from_the_cleaners_timer(broker)
 def test_a_fetch_that_waits_is_not_woken_by_cleaning(broker):
     fill(broker, 30)
     broker.advance(BACKOFF_MS + 100)
-    assert not broker.parts.replicas.take_changed()
+    assert not broker.parts.replicas.take_changes()
 
 
 def test_the_checkpoint_says_where_the_next_round_begins(broker):

@@ -34,9 +34,9 @@ def preferred(cluster: CoreCluster, rack: str, offset: int = 0, **fields: int) -
 def test_a_consumer_is_sent_to_the_replica_of_its_rack_that_has_most(cluster: CoreCluster) -> None:
     assert preferred(cluster, "b") in (1, 2)
     leader = cluster.brokers[0].partition().leader
-    leader.followers[1].last_caught_up_ms = leader.followers[2].last_caught_up_ms + 1
+    leader.followers[1].caught_up_ms = leader.followers[2].last_caught_up_ms + 1
     assert preferred(cluster, "b") == 1
-    leader.followers[2].last_caught_up_ms = leader.followers[1].last_caught_up_ms
+    leader.followers[2].caught_up_ms = leader.followers[1].last_caught_up_ms
     assert preferred(cluster, "b") == 2  # of equal ones the highest id, as in Kafka
     leader.followers[1].log_end_offset = 2
     assert preferred(cluster, "b") == 1

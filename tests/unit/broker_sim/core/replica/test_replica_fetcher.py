@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from support.core.core_cluster import LAG_MS, CoreCluster, replicated
 from support.core.core_network import ORDERS
 
 from broker_sim.core.effects import PeerAnswer
+from broker_sim.core.replica.fetch_session import FetchSessions
 from txnlog_kafka.wire.error_codes import ErrorCode
 
 
 def fetch_of(cluster: CoreCluster, follower: int):
     (asked,) = cluster.of(follower)
     return asked
+
+
+def partitions_of_the_session(cluster: CoreCluster) -> list[int]:
+    """That broker 0 has with its follower."""
+    (session,) = cluster.brokers[0].parts.sessions._by_id.values()
+    return [number for _, _, number in session.partitions]
 
 
 @pytest.fixture
@@ -40,9 +49,9 @@ def test_one_request_is_under_way_for_all_partitions_of_a_leader(pair: CoreClust
     pair.create(replicated(0, 1, replicas=(0, 1)), replicated(1, 0, replicas=(1, 0)), name="others")
     pair.exchange(1)
     pair.advance(1000)
-    pair.exchange(1)
+    pair.exchange()
     message = fetch_of(pair, 1).send.message
-    assert sum(len(topic.partitions) for topic in message.topics) == 2
+    assert len(partitions_of_the_session(pair)) == 2
     assert (message.max_wait_ms, message.min_bytes, message.max_bytes) == (500, 1, 10 << 20)
     assert sorted(asked.send.peer for asked in pair.sent) == [0, 1]
 
@@ -126,12 +135,55 @@ def test_a_partition_with_an_error_waits_and_the_others_go_on(pair: CoreCluster)
     answer.responses[0].partitions[0].error_code = int(ErrorCode.UNKNOWN_LEADER_EPOCH)
     pair.answer(asked)
     again = fetch_of(pair, 1).send.message
-    assert len(again.topics) == 1
+    assert [len(topic.partitions) for topic in again.forgotten_topics_data] == [1]
+    pair.exchange(1)
+    assert len(partitions_of_the_session(pair)) == 1
     pair.brokers[1].advance(1000)
     pair.exchange(1)
     pair.advance(500)
+    pair.exchange()
+    assert len(partitions_of_the_session(pair)) == 2
+
+
+def test_a_fetch_names_only_what_has_changed(pair: CoreCluster) -> None:
+    pair.create(*[replicated(0, 1, replicas=(0, 1))] * 3, name="others")
+    pair.settle()
+    pair.exchange()
+    assert fetch_of(pair, 1).send.message.topics == []
+    pair.produce(0, "a", acks=1)
+    pair.exchange()
+    (topic,) = fetch_of(pair, 1).send.message.topics
+    assert [each.fetch_offset for each in topic.partitions] == [1]
+
+
+def test_a_leader_that_was_started_again_is_asked_for_all_at_once(pair: CoreCluster) -> None:
+    pair.settle()
+    pair.exchange()
+    pair.brokers[0].parts.sessions = FetchSessions(1, Random(1))
+    pair.brokers[0].advance(500)
+    pair.answer(fetch_of(pair, 1))
     pair.exchange(1)
-    assert len(fetch_of(pair, 1).send.message.topics) == 2
+    message = fetch_of(pair, 1).send.message
+    assert (message.session_id, message.session_epoch) == (0, 0)
+    assert [len(topic.partitions) for topic in message.topics] == [1]
+    pair.produce(0, "a")
+    pair.settle()
+    assert pair.batches(1) == pair.batches(0) != []
+
+
+def test_what_the_leader_told_and_was_not_heard_is_told_again(pair: CoreCluster) -> None:
+    """An answer that comes after a change of the leader epoch is ignored, and with it the high
+    watermark."""
+    pair.produce(0, "a", acks=1)
+    pair.exchange(2)
+    late = fetch_of(pair, 1)
+    pair.deliver(late)
+    pair.brokers[0].advance(500)
+    assert (pair.brokers[0].log().high_watermark, pair.brokers[1].log().high_watermark) == (1, 0)
+    pair.change(leader=0)
+    pair.answer(late)
+    pair.settle()
+    assert pair.brokers[1].log().high_watermark == 1
 
 
 @pytest.mark.parametrize("damage", ["crc", "cut"])

@@ -10,6 +10,8 @@ from support.core.core_cluster import LAG_MS, CoreCluster, replicated
 from support.core.core_network import ORDERS
 
 from broker_sim.core.controller.registrations import NO_LEADER
+from broker_sim.core.replica.fetch_session import FetchSession
+from broker_sim.core.replica.leader import FetchPosition, Follower
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
 
@@ -110,6 +112,60 @@ def test_nobody_leaves_the_isr_of_an_idle_partition(cluster: CoreCluster) -> Non
     cluster.settle()
     cluster.brokers[0].advance(3 * LAG_MS)
     assert cluster.proposals == []
+
+
+def test_a_replica_of_an_idle_partition_is_caught_up_by_the_fetches_of_its_session() -> None:
+    """They do not come to the partition, and all the same its time begins with the last of them."""
+    cluster = CoreCluster(2)
+    cluster.create(replicated(0, 1, replicas=(0, 1)))
+    cluster.settle()
+    for _ in range(3 * LAG_MS // 1000):
+        cluster.exchange()
+        cluster.advance(1000)
+    follower = cluster.brokers[0].partition().leader.followers[1]
+    assert follower.caught_up_ms < cluster.brokers[0].monotonic_ms - LAG_MS
+    cluster.produce(0, "a", acks=1)
+    cluster.brokers[0].advance(LAG_MS // 2)
+    assert cluster.proposals == []
+    cluster.brokers[0].advance(LAG_MS)
+    assert [proposal.isr for proposal, _ in cluster.proposals] == [(0,)]
+
+
+@pytest.mark.parametrize("times", [1, 5])
+def test_a_refused_proposal_is_made_again_by_the_next_fetch(times: int) -> None:
+    """A follower that is not in the ISR is looked at by each of its fetches."""
+    cluster = CoreCluster(2)
+    cluster.create(replicated(0, replicas=(0, 1)))
+    for _ in range(times):
+        cluster.exchange()
+        cluster.advance(500)
+        cluster.exchange()
+        ((proposal, reply),) = cluster.proposals
+        assert proposal.isr == (0, 1)
+        cluster.proposals.clear()
+        cluster.answer_proposal(proposal, reply, ErrorCode.INELIGIBLE_REPLICA)
+
+
+@pytest.mark.parametrize(
+    ("way", "caught_up_ms"),
+    [
+        ("goes on", 900),
+        ("forgets the partition", 500),
+        ("is behind", 100),
+    ],
+)
+def test_how_long_a_follower_counts_as_caught_up(way: str, caught_up_ms: int) -> None:
+    """By the fetches of a session that have no news of the partition."""
+    session = FetchSession(1, True, "follower", True, 0, {}, used_ms=100)
+    follower = Follower()
+    follower.on_fetch(FetchPosition(5, 0), 1, 5, 100, session)
+    if way == "is behind":
+        follower.on_fetch(FetchPosition(5, 0), 1, 6, 200, session)
+    session.used_ms = 500
+    if way == "forgets the partition":
+        follower.forget_session()
+    session.used_ms = 900
+    assert follower.last_caught_up_ms == caught_up_ms
 
 
 def test_a_replica_that_never_fetched_is_given_its_time() -> None:
