@@ -46,10 +46,10 @@ PICTURED := coordinator_of_three_dies
 # Or each of Spark's Python workers would compile all of our modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test check record simulate lint docs picture wheel matrix bench chaos clean
+.PHONY: help setup java demo test check record simulate lint docs picture wheel matrix bench bench-growth chaos clean
 
 help:  ## what can be done here
-	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 19
 
 $(READY): setup.cfg pyproject.toml
 	@python=""; \
@@ -135,6 +135,9 @@ matrix: java $(READY)  ## some tests on each Python and Java here, two PySparks,
 
 bench: java $(READY)  ## side by side with Spark's own Kafka connector: JSON and tables of ratios
 	$(BIN)/python -u tests/benchmarks/bench.py $(BENCH_ARGS)
+
+bench-growth: java $(READY)  ## how cost grows: docs/performance/growth.png, in an hour or less
+	$(BIN)/python -u tests/benchmarks/bench_growth.py $(BENCH_ARGS)
 
 chaos: java $(READY)  ## the long fault runs
 	$(BIN)/python -m pytest -m chaos $(PYTEST_ARGS) $(TESTS_PURE) $(TESTS_WORLD)

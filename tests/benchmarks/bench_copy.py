@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from functools import reduce
+from typing import TYPE_CHECKING, Any
 
 from bench_setup import SINKS, create_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
 
 VALUE_BYTES = 200
 VALUES = 1_000
@@ -49,12 +52,12 @@ WARM_UP = CopyCase(1_000, 6, 4, 0)
 """What the JVM and Spark's classes cost the first time is no part of any case."""
 
 
-def fill_input(servers: str, case: CopyCase) -> str:
+def fill_input(servers: str, case: CopyCase, label: str = "in") -> str:
     """A topic with the rows of all batches, the same number in each partition."""
     import numpy as np
     from confluent_kafka import Producer
 
-    topic = create_topic(servers, f"in-{case.name}-{case.batches}", case.partitions)
+    topic = create_topic(servers, f"{label}-{case.name}-{case.batches}", case.partitions)
     letters = np.random.default_rng(1).integers(97, 123, size=VALUES * VALUE_BYTES, dtype=np.uint8)
     data = letters.tobytes()
     values = [data[n * VALUE_BYTES : (n + 1) * VALUE_BYTES] for n in range(VALUES)]
@@ -80,30 +83,44 @@ def fill_input(servers: str, case: CopyCase) -> str:
     return topic
 
 
-def copy_once(
-    spark: SparkSession, connector: str, servers: str, source: str, case: CopyCase
-) -> list[int]:
-    """Run the query over the whole input: the time of each whole batch in ms, warm-up included."""
-    name = f"{connector}-{source}"
+def copy_writer(
+    spark: SparkSession,
+    connector: str,
+    servers: str,
+    sources: Sequence[str],
+    case: CopyCase,
+    read: Mapping[str, str],
+) -> DataStreamWriter:
+    """The query from these topics to one of its own; `read` has options beside the usual ones."""
+    name = f"{connector}-{sources[0]}"
     target = create_topic(servers, f"out-{name}", case.partitions)
     both = {"kafka.bootstrap.servers": servers}
     if connector == "txnlog":
         both["kafka.group.id"] = f"group-{name}"
-    read = {
-        "subscribe": source,
+    usual = {
         "startingOffsets": "earliest",
-        "maxOffsetsPerTrigger": str(case.rows),
+        "maxOffsetsPerTrigger": str(case.rows // len(sources)),
         "kafka.isolation.level": "read_committed",
     }
+    stream = spark.readStream.format(connector).options(**both, **usual, **read)
+    inputs = [stream.option("subscribe", topic).load() for topic in sources]
+    rows = reduce(lambda one, other: one.union(other), inputs).select("key", "value")
+    return rows.writeStream.format(connector).options(**both, topic=target)
+
+
+def copy_progress(
+    spark: SparkSession,
+    connector: str,
+    servers: str,
+    sources: Sequence[str],
+    case: CopyCase,
+    read: Mapping[str, str],
+) -> list[dict[str, Any]]:
+    """Run the query over the whole input: Spark's progress of each batch with rows."""
+    writer = copy_writer(spark, connector, servers, sources, case, read)
+    name = f"{connector}-{sources[0]}"
     with tempfile.TemporaryDirectory() as checkpoint:
-        rows = spark.readStream.format(connector).options(**both, **read).load()
-        query = (
-            rows.select("key", "value")
-            .writeStream.format(connector)
-            .options(**both, topic=target, checkpointLocation=checkpoint)
-            .trigger(availableNow=True)
-            .start()
-        )
+        query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
         if not query.awaitTermination(QUERY_SECONDS_MAX):
             query.stop()
             raise RuntimeError(f"{name} did not end in {QUERY_SECONDS_MAX} s")
@@ -111,12 +128,25 @@ def copy_once(
     copied = sum(p["numInputRows"] for p in batches)
     if copied != case.rows * case.batches:
         raise RuntimeError(f"{name} copied {copied} rows of {case.rows * case.batches}")
+    return batches
+
+
+def copy_once(
+    spark: SparkSession, connector: str, servers: str, source: str, case: CopyCase
+) -> list[int]:
+    """The time of each whole batch of one query in ms, warm-up included."""
+    batches = copy_progress(spark, connector, servers, [source], case, {})
     return whole_batch_times(batches, case.rows)
 
 
-def whole_batch_times(batches: list[dict], rows: int) -> list[int]:
+def whole_batches(batches: list[dict[str, Any]], rows: int) -> list[dict[str, Any]]:
     """Without the small last one: Spark's own source rounds what it takes of a partition down."""
-    return [p["durationMs"]["triggerExecution"] for p in batches if 2 * p["numInputRows"] > rows]
+    return [p for p in batches if 2 * p["numInputRows"] > rows]
+
+
+def whole_batch_times(batches: list[dict[str, Any]], rows: int) -> list[int]:
+    """What each of them took, in ms."""
+    return [p["durationMs"]["triggerExecution"] for p in whole_batches(batches, rows)]
 
 
 def measure_copy(

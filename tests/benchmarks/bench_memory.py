@@ -96,6 +96,14 @@ def kinds_of(root: int, folder: Path) -> dict[int, str]:
     return found
 
 
+def make_topics(bootstrap: str, queries: int) -> None:
+    """The inputs and outputs of so many queries."""
+    for number in range(queries):
+        for topic in (f"in-{number}", f"out-{number}"):
+            create_topic(bootstrap, topic, 1)
+        produce_values(bootstrap, f"in-{number}", [str(each) for each in range(100_000)])
+
+
 def measure(name: str, count: int, bootstrap: str, folder: Path) -> dict[str, tuple[int, float]]:
     """How many processes of each kind an application has, and their MiB together."""
     home = folder / "home"
@@ -181,10 +189,7 @@ def main() -> None:
         folder = Path(made)
         with SimBroker(folder / "broker") as broker:
             bootstrap = broker.bootstrap_servers
-            for number in range(max(given.queries)):
-                for topic in (f"in-{number}", f"out-{number}"):
-                    create_topic(bootstrap, topic, 1)
-                produce_values(bootstrap, f"in-{number}", [str(each) for each in range(100_000)])
+            make_topics(bootstrap, max(given.queries))
             for name, found in results.items():
                 for count in given.queries:
                     where = folder / f"{name}-{count}"
