@@ -1,0 +1,206 @@
+"""From staged to sent: what the committer and the staging server take for a megabyte of output.
+
+    python tests/benchmarks/bench_produce.py [--megabytes 43] [--batch-bytes 500000] [--rounds 9]
+
+Record batches are staged in a staging server, as tasks do it, and produced in a transaction to
+leaders that swallow: they acknowledge whatever comes, so that no broker's cost is in the figures.
+Printed are medians: processor time of the committer and of the staging server, and the clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import socket
+import statistics
+import time
+import uuid
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from bench_setup import TREE
+
+from txnlog_kafka.host.client import Client
+from txnlog_kafka.operations.cluster_view import ClusterView, TopicView
+from txnlog_kafka.operations.produce import Produced, produce_staged
+from txnlog_kafka.operations.producer import ProducePlan
+from txnlog_kafka.operations.transaction import Transaction
+from txnlog_kafka.wire.framing import decode_request, encode_response
+from txnlog_kafka.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.records import Record, encode_batch
+from txnlog_spark.sink.checkpoint_host import CheckpointHost
+from txnlog_spark.staging.address import StagingSettings, ensure_server
+from txnlog_spark.staging.frames import TaskAttempt
+from txnlog_spark.staging.messages import StagedBatches
+from txnlog_spark.staging.reader import StagedReader
+from txnlog_spark.staging.writer import StagingWriter, open_server_outlet
+
+PARTITIONS = 6
+VALUE_BYTES = 200
+REQUEST_BYTES_MAX = 64 << 20
+MEMORY_BYTES = 256 << 20
+
+
+def swallow(ready: Connection) -> None:
+    """A leader that acknowledges everything, for one connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ready.send(listener.getsockname()[1])
+        connection, _ = listener.accept()
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    view = memoryview(bytearray(REQUEST_BYTES_MAX))
+    while filled(connection, view[:4]):
+        frame = view[: int.from_bytes(view[:4], "big")]
+        filled(connection, frame)
+        header, message = decode_request(bytes(frame))
+        answer = ANSWERS[header.api_key](message)
+        connection.sendall(
+            encode_response(header.api_key, header.api_version, header.correlation_id, answer)
+        )
+
+
+def filled(connection: socket.socket, view: memoryview) -> bool:
+    """Whether so many bytes have come."""
+    while view:
+        count = connection.recv_into(view)
+        if not count:
+            return False
+        view = view[count:]
+    return True
+
+
+def versions(_request: Any) -> Any:
+    """All that the client knows."""
+    answer = APIS[ApiKey.API_VERSIONS].response
+    return answer(
+        api_keys=[
+            answer.ApiVersion(api_key=key, min_version=api.version_min, max_version=api.version_max)
+            for key, api in APIS.items()
+        ]
+    )
+
+
+def acknowledged(request: Any) -> Any:
+    """Every partition of it was appended."""
+    answer = APIS[ApiKey.PRODUCE].response
+    topic_type = answer.TopicProduceResponse
+    return answer(
+        responses=[
+            topic_type(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    topic_type.PartitionProduceResponse(index=part.index)
+                    for part in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+ANSWERS = {ApiKey.API_VERSIONS: versions, ApiKey.PRODUCE: acknowledged}
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one transaction's output took."""
+
+    produced_bytes: int
+    committer_s: float
+    staging_s: float
+    clock_s: float
+
+
+class Output:
+    """A query's output: staged, produced, removed."""
+
+    def __init__(self, megabytes: int, batch_bytes: int) -> None:
+        self._settings = StagingSettings("127.0.0.1", 0, "127.0.0.1", MEMORY_BYTES, None, None)
+        self._server = ensure_server(self._settings)
+        records = [
+            Record(b"key-%012d" % number, os.urandom(VALUE_BYTES))
+            for number in range(max(1, batch_bytes // (VALUE_BYTES + 16)))
+        ]
+        self._batch = encode_batch(records)
+        self._batches = max(1, megabytes * 1_000_000 // len(self._batch))
+
+    def play(self, client: Client, cluster: ClusterView, epoch: int) -> Round:
+        """One transaction."""
+        write = f"w{epoch}"
+        reader = StagedReader(self._settings, None)
+        plan = ProducePlan(epoch, tuple(reader.plan([self._staged(write, epoch)])))
+        client.session.cluster = cluster
+        produced = Produced()
+        operation = produce_staged(client.session, Transaction("t", 1, epoch, 2), plan, produced)
+        staging_s, cpu_s, clock_s = staging_cpu_s(), time.process_time(), time.monotonic()
+        client.run(CheckpointHost(read_staged=reader.read).serve(operation))
+        found = Round(
+            produced.bytes,
+            time.process_time() - cpu_s,
+            staging_cpu_s() - staging_s,
+            time.monotonic() - clock_s,
+        )
+        reader.remove_all(write)
+        reader.close()
+        return found
+
+    def _staged(self, write: str, number: int) -> StagedBatches:
+        attempt = TaskAttempt(write, number, f"run-{number}", uuid.uuid4().hex)
+        writer = StagingWriter(
+            lambda: open_server_outlet(self._server, attempt, host=None, is_local=True),
+            inline_bytes_max=0,
+        )
+        for index in range(self._batches):
+            writer.append("t", index % PARTITIONS, [self._batch])
+        staged = writer.finish()
+        return StagedBatches(attempt, "q", 0, staged.summary, {"t": PARTITIONS})
+
+
+def staging_cpu_s() -> float:
+    """Of this application's staging server, so far."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (folder / "cmdline").read_text()
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended meanwhile
+            continue
+        if "txnlog_spark.staging.server" in command and int(fields[1]) == os.getpid():
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    raise SystemExit("there is no staging server")
+
+
+def main() -> None:
+    """Print the medians."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--megabytes", type=int, default=43, help="of one transaction's output")
+    parser.add_argument("--batch-bytes", type=int, default=500_000, help="of a record batch")
+    parser.add_argument("--rounds", type=int, default=9)
+    args = parser.parse_args()
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    leader = context.Process(target=swallow, args=(theirs,), daemon=True)
+    leader.start()
+    port = ours.recv()
+    topic = TopicView(bytes(16), dict.fromkeys(range(PARTITIONS), 0))
+    cluster = ClusterView({0: ("127.0.0.1", port)}, {"t": topic})
+    output = Output(args.megabytes, args.batch_bytes)
+    with Client(f"127.0.0.1:{port}") as client:
+        output.play(client, cluster, 0)
+        rounds = [output.play(client, cluster, 1 + number) for number in range(args.rounds)]
+    committer_s, staging_s, clock_s = (
+        statistics.median(getattr(each, name) for each in rounds)
+        for name in ("committer_s", "staging_s", "clock_s")
+    )
+    megabytes = rounds[0].produced_bytes / 1e6
+    rate = megabytes / committer_s
+    print(f"tree {TREE}: {megabytes:.0f} MB in record batches of {args.batch_bytes:,} bytes")
+    print(f"committer      {1000 * committer_s:6.0f} ms of CPU, {rate:,.0f} MB/s of a core")
+    print(f"staging server {1000 * staging_s:6.0f} ms of CPU")
+    print(f"on the clock   {1000 * clock_s:6.0f} ms, {megabytes / clock_s:,.0f} MB/s")
+
+
+if __name__ == "__main__":
+    main()
