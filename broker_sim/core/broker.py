@@ -75,7 +75,7 @@ def _expire_producers(parts: BrokerParts, effects: Effects) -> None:
         log.expire_producers(effects)
 
 
-PERIODIC: dict[TimerKey, tuple[str, Callable[[BrokerParts, Effects], None]]] = {
+PERIODIC: dict[TimerKey, tuple[str, Callable[[BrokerParts, Effects], bool | None]]] = {
     RETENTION_TIMER: (
         "log.retention.check.interval.ms",
         # Logs that are compacted are the cleaner's.
@@ -94,7 +94,9 @@ PERIODIC: dict[TimerKey, tuple[str, Callable[[BrokerParts, Effects], None]]] = {
         _expire_producers,
     ),
 }
-"""What is done again and again: the option that says how often, and what."""
+"""What is done again and again: the option that says how often, and what; it may say that there is
+more to do, in a step of its own after MORE_MS."""
+MORE_MS = 100
 
 
 class Broker:
@@ -276,8 +278,10 @@ class Broker:
         elif key[0] == LOGIN_TIMER:
             parts.logins.on_timer(key, effects)
         elif key in PERIODIC:
-            PERIODIC[key][1](parts, effects)
-            self._schedule(key, effects)
+            if PERIODIC[key][1](parts, effects):
+                effects.set_timer(*key, after_ms=MORE_MS)
+            else:
+                self._schedule(key, effects)
         elif key == CLEANER_TIMER:
             parts.cleaner.on_timer(effects)
         elif not (

@@ -305,17 +305,19 @@ class LocalLog:
         self._dirty.clear()
         self.flushed_offset = self.end_offset
 
-    def checkpoint(self, producers: ProducerStates, effects: Effects) -> None:
-        """Move the recovery point to the log end, where that is worth it or costs little.
+    def checkpoint(self, producers: ProducerStates, effects: Effects) -> bool:
+        """Move the recovery point to the log end, where that is worth it or costs little; whether
+        it was moved.
 
         Little: all is flushed anyway. Worth it: a crash would have much to be read again.
         """
         if self.end_offset == self.recovery_point:
-            return
+            return False
         if self._dirty and self._unchecked_bytes < CHECKPOINT_BYTES:
-            return
+            return False
         self.active.save_indexes(effects)
         self._write_states(producers, effects)
+        return True
 
     def close(self, producers: ProducerStates, effects: Effects) -> None:
         """A clean stop: all flushed, producer snapshot and segment states at the log end."""

@@ -472,9 +472,9 @@ class PartitionLog:
         """After a crash the log is read from here on."""
         return self._local.recovery_point
 
-    def checkpoint(self, effects: Effects) -> None:
+    def checkpoint(self, effects: Effects) -> bool:
         """Move the recovery point where that is worth it (see `LocalLog`)."""
-        self._local.checkpoint(self._producers, effects)
+        return self._local.checkpoint(self._producers, effects)
 
     def close(self, effects: Effects) -> None:
         """A clean stop: all flushed, producer snapshot and segment states at the log end."""

@@ -8,10 +8,13 @@ import pytest
 from support.core.broker_build import SMALL, BrokerOnDisk, offset_commit
 from support.core.damage import flip, replace
 
+from broker_sim.core.broker import MORE_MS
 from broker_sim.core.config import BrokerConfig, DataDirectoryError
 from broker_sim.core.data_directory import CLEAN_SHUTDOWN_FILE
 from broker_sim.core.effects import Delete, Flush
 from broker_sim.core.log.offset_checkpoint import RECOVERY_POINT_FILE, decode_offsets
+from broker_sim.core.log.segment_states import FILE_NAME as SEGMENT_STATES_FILE
+from broker_sim.core.replica.log_manager import CHECKPOINT_LOGS
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import iter_batches
 
@@ -56,6 +59,30 @@ def test_the_recovery_points_are_written_on_time_in_kafkas_file():
     broker.advance(5000)
     assert recovery_points(broker)["orders", 0] == 4
     assert recovery_points(broker)["__cluster_metadata", 0] > 0
+
+
+def test_the_recovery_points_of_many_logs_are_moved_some_at_a_time():
+    """While a step is carried out nobody is answered; a topic may be deleted between two."""
+    broker = BrokerOnDisk({"log.flush.offset.checkpoint.interval.ms": 5000})
+    for name in ("orders", "gone"):
+        broker.create_topic(name, 2 * CHECKPOINT_LOGS, **{"flush.messages": "1"})
+        for partition in range(2 * CHECKPOINT_LOGS):
+            assert broker.produce(name, "a", partition=partition).error_code == ErrorCode.NONE
+
+    def moved() -> list[str]:
+        paths = [getattr(each, "path", "") for each in broker.steps[-1].storage]
+        return [path for path in paths if path.endswith(SEGMENT_STATES_FILE)]
+
+    due_ms = broker.timers["log-recovery-checkpoint",] - broker.monotonic_ms
+    broker.advance(due_ms)
+    assert len(moved()) == CHECKPOINT_LOGS
+    assert ("orders", 0) not in recovery_points(broker)
+    assert broker.delete_topic("gone") == ErrorCode.NONE
+    broker.advance(2 * MORE_MS)
+    points = recovery_points(broker)
+    assert {points["orders", partition] for partition in range(2 * CHECKPOINT_LOGS)} == {1}
+    assert not [topic for topic, _ in points if topic == "gone"]
+    assert broker.timers["log-recovery-checkpoint",] - broker.monotonic_ms > 4_000
 
 
 def test_a_clean_stop_writes_the_recovery_points_before_the_marker():
