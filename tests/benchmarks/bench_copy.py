@@ -170,19 +170,24 @@ def measure_copy(
     return found
 
 
+def shown(times_ms: list[int]) -> str:
+    """Median, and first to third quartile."""
+    low, middle, high = statistics.quantiles(times_ms, n=4, method="inclusive")
+    return f"{middle:,.0f} ({low:,.0f} - {high:,.0f})"
+
+
 def copy_table(results: dict[str, list[dict]]) -> str:
-    """The medians and their ratio, as Markdown: above 1 ours is the faster one."""
+    """Medians with quartiles, and the ratio, as Markdown: above 1 ours is the faster one."""
     lines = [
         "| broker | partitions | rows a batch | kafka, ms | txnlog, ms | kafka : txnlog |",
         "|---|---|---|---|---|---|",
     ]
     for broker, found in results.items():
         for case in found:
-            peer, ours = (
-                statistics.median(case[f"{connector}_ms"][case["warm_up"] :]) for connector in SINKS
-            )
+            peer, ours = (case[f"{connector}_ms"][case["warm_up"] :] for connector in SINKS)
+            ratio = statistics.median(peer) / statistics.median(ours)
             lines.append(
-                f"| {broker} | {case['partitions']} | {case['rows']:,} | {peer:,.0f} | {ours:,.0f} "
-                f"| {peer / ours:.2f} |"
+                f"| {broker} | {case['partitions']} | {case['rows']:,} | {shown(peer)} "
+                f"| {shown(ours)} | {ratio:.2f} |"
             )
     return "\n".join(lines)
