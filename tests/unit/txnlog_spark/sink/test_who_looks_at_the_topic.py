@@ -1,0 +1,54 @@
+"""Spark asks for a stream's writer where it plans a batch, and again where it commits it."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from pyspark.sql.types import StructType
+
+from txnlog_spark.datasource import TxnLogDataSource
+from txnlog_spark.sink import writers
+from txnlog_spark.sink.settings import SinkSettings
+from txnlog_spark.sink.writers import OutputView
+
+OPTIONS = {
+    "kafka.bootstrap.servers": "127.0.0.1:9",
+    "topic": "out",
+    "checkpointLocation": "/tmp/checkpoint",
+}
+SCHEMA = StructType().add("value", "binary")
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """The topics that were looked at."""
+    found: list[str | None] = []
+
+    def look(settings: SinkSettings) -> OutputView:
+        found.append(settings.topic)
+        return OutputView(OPTIONS["kafka.bootstrap.servers"], {"out": 3}, None)
+
+    monkeypatch.setattr(writers, "look_at_topic", look)
+    return found
+
+
+def test_the_topic_is_looked_at_for_the_tasks_and_not_for_the_commit(looks) -> None:
+    source = TxnLogDataSource(dict(OPTIONS))
+    for_tasks = pickle.loads(pickle.dumps(source.streamWriter(SCHEMA, False)))
+    assert looks == ["out"]
+    assert for_tasks._view.counts == {"out": 3}
+    copy = pickle.loads(pickle.dumps(source))
+    assert copy.streamWriter(SCHEMA, False)._view is None
+    assert looks == ["out"]
+    assert copy._run_id == source._run_id
+
+
+def test_a_batch_write_is_planned_once_and_its_writer_commits(looks) -> None:
+    options = {key: value for key, value in OPTIONS.items() if key != "checkpointLocation"}
+    for source in (
+        TxnLogDataSource(options),
+        pickle.loads(pickle.dumps(TxnLogDataSource(options))),
+    ):
+        assert source.writer(SCHEMA, False)._view.counts == {"out": 3}
+    assert looks == ["out", "out"]
