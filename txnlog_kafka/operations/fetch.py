@@ -121,7 +121,7 @@ class FetchCursor:
             self.is_sent_on = True
             self.last_error = f"the leader has named replica {answer.preferred_read_replica}"
             return None
-        fetched = self._accept(session, answer)
+        fetched = self._accept(answer, self._look_at(session, answer))
         if fetched is None:
             # All of a range could be read when it was planned. A replica may be behind, and so may
             # one that led then and answers all the same, as a follower: look up who leads.
@@ -158,13 +158,11 @@ class FetchCursor:
 
         The byte limit of such an answer may truncate a partition's first batch, or leave it out.
         """
-        data = answer.records if answer.records is not None else b""
-        is_whole = self._look_at(session, data) > self.next_offset
-        return self._accept(session, answer) if is_whole else None
+        next_offset = self._look_at(session, answer)
+        return self._accept(answer, next_offset) if next_offset > self.next_offset else None
 
-    def _accept(self, session: Session, answer: Message) -> FetchedBatches | None:
-        data = answer.records if answer.records is not None else b""
-        next_offset = self._look_at(session, data)
+    def _accept(self, answer: Message, next_offset: int) -> FetchedBatches | None:
+        data = _records_of(answer)
         if next_offset == self.next_offset and not len(data):
             self.at_log_end = answer.high_watermark <= next_offset
             self.last_error = (
@@ -189,13 +187,13 @@ class FetchCursor:
             answer.log_start_offset,
         )
 
-    def _look_at(self, session: Session, data: Bytes) -> int:
-        """The first offset that is not in whole batches of `data`, whose sizes are noted."""
+    def _look_at(self, session: Session, answer: Message) -> int:
+        """The first offset that is not in whole batches of the answer, whose sizes are noted."""
         next_offset = self.next_offset
         first_offset: int | None = None
         data_bytes = batch_bytes = 0
         try:
-            for header, position in iter_batches(data):
+            for header, position in iter_batches(_records_of(answer)):
                 next_offset = max(next_offset, header.next_offset)
                 first_offset = header.base_offset if first_offset is None else first_offset
                 batch_bytes = max(batch_bytes, header.size_bytes)
@@ -213,6 +211,10 @@ class FetchCursor:
             offset_count = next_offset - first_offset
             session.fetch_sizes.note(self.partition[0], data_bytes, offset_count, batch_bytes)
         return next_offset
+
+
+def _records_of(answer: Message) -> Bytes:
+    return b"" if answer.records is None else answer.records
 
 
 def name_replica(session: Session, partition: TopicPartition, answer: Message) -> bool:

@@ -108,7 +108,7 @@ class _StagingSink:
         name = f"{self._plan_id}-{task.partitionId()}-{task.taskAttemptId()}"
         attempt = TaskAttempt(write, batch_id, self._plan_id, name)
         limit = inline_limit(task.partitionId(), task.getLocalProperty(RESULT_SIZE_PROPERTY))
-        staging = StagingWriter(partial(self._outlet, attempt, task), inline_bytes_max=limit)
+        staging = StagingWriter(partial(self._outlet, view, attempt, task), inline_bytes_max=limit)
         encoder = TaskEncoder(
             settings,
             self._columns,
@@ -137,12 +137,11 @@ class _StagingSink:
             host=socket.gethostname(),
         )
 
-    def _outlet(self, attempt: TaskAttempt, task: TaskContext) -> Outlet:
+    def _outlet(self, view: OutputView, attempt: TaskAttempt, task: TaskContext) -> Outlet:
         """Where a task puts what is too much for its commit message."""
         files = self._settings.staged_files()
         if files is not None:
             return files.outlet(attempt)
-        view = present(self._view, "a writer whose copies are in tasks has looked at the topic")
         return open_server_outlet(
             present(view.staging, "without stagingLocation there is a server"),
             attempt,

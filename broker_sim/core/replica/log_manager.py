@@ -167,9 +167,9 @@ class LogManager:
         self._names: set[str] = set()
         """Of the data directory, at start."""
         self._recovery_points: dict[tuple[str, int], int] = {}
+        """As the file has them."""
         self._to_checkpoint: deque[PartitionLog] = deque()
         """What is left of the checkpoint that has begun."""
-        """As the file has them."""
         self._high_watermarks = OffsetCheckpointFile(HIGH_WATERMARK_FILE, storage)
         """Of partitions with several replicas, and how far the metadata was read; a broker that is
         alone has no such file."""

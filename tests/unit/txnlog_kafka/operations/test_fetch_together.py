@@ -164,3 +164,12 @@ def test_a_large_batch_of_late_is_remembered_for_a_while() -> None:
         assert sizes.wanted_bytes("t", 8, 5000) == 9 + 2 * batch_bytes
     assert sizes.wanted_bytes("t", 10**9, 5000) == 5000
     assert sizes.wanted_bytes("u", 8, 5000) == 5000
+
+
+def test_the_sizes_of_an_answer_are_noted_once() -> None:
+    small = batch(0, 1)
+    leaders = Leaders({A0: small, B0: b""})
+    leaders.session.fetch_sizes.note("a", 8000, 10, 8000)
+    leaders.run(cursor(A0), cursor(B0))
+    wanted = leaders.session.fetch_sizes.wanted_bytes("a", 0, 1 << 20)
+    assert wanted == 2 * 4000

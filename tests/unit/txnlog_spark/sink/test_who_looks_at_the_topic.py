@@ -7,6 +7,7 @@ import pickle
 import pytest
 from pyspark.sql.types import StructType
 
+from txnlog_spark import process_local
 from txnlog_spark.datasource import TxnLogDataSource
 from txnlog_spark.sink import writers
 from txnlog_spark.sink.settings import SinkSettings
@@ -31,6 +32,22 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
 
     monkeypatch.setattr(writers, "look_at_topic", look)
     return found
+
+
+def test_what_has_been_loaded_to_plan_or_to_commit_is_frozen_once(looks, monkeypatch) -> None:
+    frozen = []
+
+    class CountedFrozen:
+        """Instead of the one that does it."""
+
+        def __init__(self) -> None:
+            frozen.append(self)
+
+    monkeypatch.setattr(process_local, "Frozen", CountedFrozen)
+    source = TxnLogDataSource(dict(OPTIONS))
+    for made in (source, pickle.loads(pickle.dumps(source))):
+        made.streamWriter(SCHEMA, False)
+    assert len(frozen) == 1
 
 
 def test_the_topic_is_looked_at_for_the_tasks_and_not_for_the_commit(looks) -> None:
