@@ -35,7 +35,7 @@ SERVER_BYTES_MAX = 2**30
 
 
 def _new_store() -> Store:
-    return Store(memory_bytes_max=SERVER_BYTES_MAX, file_bytes_max=0)
+    return Store(SERVER_BYTES_MAX)
 
 
 @dataclass(slots=True)
@@ -50,12 +50,11 @@ class StagingServer:
         """A task stages all of its output. Raises StoreFull when its batch is over."""
         self._store.open(attempt)
         self._store.add(attempt, len(data) + len(index))
-        self._store.finish(attempt)
         self._bytes[attempt] = data, index
 
     def read(self, attempt: TaskAttempt) -> bytes | None:
         """All that the attempt has staged, with its index behind it."""
-        return None if self._store.finished(attempt) is None else b"".join(self._bytes[attempt])
+        return b"".join(self._bytes[attempt]) if self._store.is_kept(attempt) else None
 
     def forget(self, forgotten: Iterable[Forgotten]) -> None:
         """What the driver does not need any more."""

@@ -110,12 +110,12 @@ def test_a_full_driver_names_its_bounds_and_a_killed_server_costs_one_batch(
     query: CopyQuery,
 ) -> None:
     """That the bounds refuse the rows shows as well that they go this way."""
-    query.write_options = {"stagingMemory": "1k", "stagingDiskSpace": "1k"}
+    query.write_options = {"stagingDiskSpace": "1k"}
     refused = query.run()
     assert refused.code == 1
     assert "stagingDiskSpace=1024" in refused.stderr
     assert query.output("read_uncommitted") == {}
-    query.write_options = {"stagingMemory": "300k"}
+    query.write_options = {}
     job = query.start()
     wait_for_batches(query, job, 1)
     (server,) = staging_servers(query)

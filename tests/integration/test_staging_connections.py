@@ -74,7 +74,7 @@ def test_rows_are_staged_in_the_next_local_directory_when_the_first_cannot_be_wr
     file, second = home / "file", home / "second"
     file.touch()  # not even root makes a directory in a file
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{file / 'first'}, {second},{home / 'third'}")
-    settings = replace(settings, directory=None, memory_bytes_max=0)
+    settings = replace(settings, directory=None)
     attempt = TaskAttempt("q", 3, "r", "r-0")
     with caplog.at_level(logging.WARNING):
         message = stage(attempt, rows(3), remote(settings, attempt))
@@ -91,7 +91,7 @@ def test_without_a_local_directory_to_write_to_rows_are_staged_beside_the_server
     (home / "file").touch()
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(home / "file" / "first"))
     monkeypatch.delenv("LOCAL_DIRS", raising=False)
-    settings = replace(settings, directory=None, memory_bytes_max=0)
+    settings = replace(settings, directory=None)
     attempt = TaskAttempt("q", 3, "r", "r-0")
     message = stage(attempt, rows(3), remote(settings, attempt))
     beside = Path(ensure_server(settings).local_path).parent

@@ -435,15 +435,10 @@ OPTIONS: tuple[Option, ...] = (
         "Address that the driver listens on for staged rows; without it: SPARK_LOCAL_IP, else all.",
     ),
     Option(
-        "stagingMemory", "staging.memory_bytes_max",
-        Use.WRITE, to.size, 256 * 2**20,
-        "Staged rows that the driver keeps in memory, such as 256m; more go to stagingDirectory.",
-    ),
-    Option(
         "stagingDirectory", "staging.directory",
         Use.WRITE, to.text, None,
-        "Local directory of the driver for staged rows beyond stagingMemory; without it: "
-        "SPARK_LOCAL_DIRS, else the temporary directory.",
+        "Local directory of the driver for staged rows; without it: SPARK_LOCAL_DIRS, else the "
+        "temporary directory.",
     ),
     Option(
         "stagingDiskSpace", "staging.disk_bytes_max",

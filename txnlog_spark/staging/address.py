@@ -61,15 +61,13 @@ class StagingSettings:
     """The staging server's options; None is what the application's surroundings say.
 
     `bind_address`: where it listens for executors: SPARK_LOCAL_IP, else everywhere. `host`: the
-    name that executors connect to: spark.driver.host. `directory`: for what exceeds
-    `memory_bytes_max`: Spark's local directory, else the temporary one; up to `disk_bytes_max`:
-    most of what is free.
+    name that executors connect to: spark.driver.host. `directory`: for staged rows: Spark's local
+    directory, else the temporary one; up to `disk_bytes_max`: most of what is free.
     """
 
     bind_address: str | None
     port: int
     host: str | None
-    memory_bytes_max: int
     directory: str | None
     disk_bytes_max: int | None
 
@@ -212,7 +210,6 @@ def _start(settings: StagingSettings, directory: Path) -> None:
             "token": token,
             "directory": str(directory),
             "spool_directory": str(spool),
-            "memory_bytes_max": settings.memory_bytes_max,
             "spool_bytes_max": settings.disk_bytes_max,
             "application_pid": pid,
             "application_start": start_time(pid),

@@ -32,7 +32,7 @@ class ServerUnreachable(ServerGone):
 
 
 class ServerAnswered(Exception):
-    """The staging server answers otherwise than asked: with MISSING or REFUSED and its reason."""
+    """The staging server answers otherwise than asked."""
 
 
 class Channel:

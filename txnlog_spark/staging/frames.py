@@ -4,8 +4,8 @@ A frame is a type (1 byte), the size of its body (4 bytes, big-endian) and the b
 carries staged data, JSON elsewhere. Both ends are of one version of this package: the address that
 a task is given was written by the process that started the server, and `VERSION` is in its proof.
 
-    task      Open, Data ..., Close            server  Stored | Refused
-    committer GetIndex | Read | Forget | Where server  Data | Done | Missing | Address
+    task    Open, Data ..., Close   server  Stored (the path of the file) | Refused
+    driver  Forget | Where          server  Done | Address
 
 A task on another machine comes by TLS and first proves, and is proved, the knowledge of the token:
 the server sends `Proof` of its own certificate for the `Nonce` of the client, then the client does.
@@ -20,13 +20,13 @@ import json
 import struct
 from typing import Any, NamedTuple
 
-VERSION = 1
+VERSION = 2
 BODY_BYTES_MAX = 256 * 1024 * 1024
 """A frame that says more is not one of ours. The largest are indexes: some 35 bytes a chunk."""
 DATA_BYTES_WANTED = 256 * 1024
 """A task sends about this much at once."""
 DATA_BYTES_MAX = 1024 * 1024
-"""More of one record batch, or of one chunk that is read, takes several frames."""
+"""More of one record batch takes several frames."""
 NONCE_BYTES = 32
 PROOF_BYTES = 32
 _HEADER = struct.Struct(">BI")
@@ -45,11 +45,8 @@ class Kind(enum.IntEnum):
     REFUSED = 7
     WHERE = 8
     ADDRESS = 9
-    GET_INDEX = 10
-    READ = 11
-    MISSING = 12
-    FORGET = 13
-    DONE = 14
+    FORGET = 10
+    DONE = 11
 
 
 class NotAFrame(ValueError):

@@ -1,8 +1,9 @@
 """The committer's side of staging: plan what all tasks staged, read it piece by piece, remove it.
 
-Whatever is read is checked against what the task's commit message says, the index here and the
-bytes where they are produced (`StagedPiece.check`), so that a torn file, a server that answers
-with something else, or another attempt's bytes are an error and never data.
+The committer is on the machine of the staging server, whose files it reads itself. Whatever is read
+is checked against what the task's commit message says, the index here and the bytes where they are
+produced (`StagedPiece.check`), so that a torn file or another attempt's bytes are an error and
+never data.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from txnlog_spark.log_once import warn_once
 from txnlog_spark.staging.address import StagingSettings, running_server
 from txnlog_spark.staging.channel import Channel, ServerAnswered, ServerGone
 from txnlog_spark.staging.chunks import IndexDamaged, StagedChunk, decode_index
-from txnlog_spark.staging.frames import DATA_BYTES_MAX, Forgotten, Kind
+from txnlog_spark.staging.frames import Forgotten, Kind
 from txnlog_spark.staging.messages import StagedBatches
 from txnlog_spark.staging.staged_files import StagedFiles
 from txnlog_spark.staging.staged_output import (
@@ -28,6 +29,7 @@ from txnlog_spark.staging.staged_output import (
     over_after_failure,
     plan_partitions,
 )
+from txnlog_spark.storage.local import LocalFiles
 
 logger = logging.getLogger(__name__)
 
@@ -37,8 +39,8 @@ REPLAY = "nothing was committed, restart the query to replay the batch"
 class StagedReader:
     """Reads and removes what tasks staged, for one commit; close it afterwards.
 
-    `files` are those of stagingLocation; without them the staging server is asked, which is found
-    by `settings` and never started here: what one had that is gone is gone.
+    `files` are those of stagingLocation; without them they are the staging server's, which is found
+    by `settings` to have them removed, and never started here: what one had that is gone is gone.
     """
 
     def __init__(self, settings: StagingSettings, files: StagedFiles | None) -> None:
@@ -69,64 +71,33 @@ class StagedReader:
         a topic may have more of them than a process may have open files.
         """
         message, position = cast("PieceSource", piece.source)
-        return self._bytes(message, position, piece.size_bytes)
+        if message.inline is not None:
+            return memoryview(message.inline)[position : position + piece.size_bytes]
+        return self._file(message, position, piece.size_bytes)
 
     def _index(self, message: StagedOutput) -> list[StagedChunk]:
         summary = message.summary
-        if message.index is not None:
-            encoded: bytes | bytearray = message.index
-        elif message.path is not None:
-            encoded = self._file(message.path, summary.size_bytes, summary.index_bytes, message)
-        else:
-            value = [message.attempt, summary.size_bytes]
-            encoded = self._ask(message, Kind.GET_INDEX, value, Kind.DATA)
+        encoded = message.index or self._file(message, summary.size_bytes, summary.index_bytes)
         try:
             return decode_index(encoded, summary)
         except IndexDamaged as error:
             raise StagedBatchesInvalid(
                 f"{error}: task attempt {message.task_attempt_id} on {message.host} staged, in "
-                f"{message.path or 'the staging server'}, what is not there any more. {REPLAY}"
+                f"{message.path or 'its message'}, what is not there any more. {REPLAY}"
             ) from error
 
-    def _bytes(self, message: StagedOutput, position: int, size_bytes: int) -> Bytes:
-        if message.inline is not None:
-            return memoryview(message.inline)[position : position + size_bytes]
-        if message.path is not None:
-            return self._file(message.path, position, size_bytes, message)
-        end = position + size_bytes
-        parts = [
-            self._ask(
-                message,
-                Kind.READ,
-                [message.attempt, start, min(DATA_BYTES_MAX, end - start)],
-                Kind.DATA,
-            )
-            for start in range(position, end, DATA_BYTES_MAX)
-        ]
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def _file(self, path: str, position: int, size_bytes: int, message: StagedOutput) -> bytes:
-        files = present(self._files, "a task stages in files where stagingLocation is set")
-        return files.read(path, position, size_bytes, message.host)
-
-    def _ask(self, message: StagedOutput, kind: Kind, value: object, wanted: Kind) -> bytearray:
+    def _file(self, message: StagedOutput, position: int, size: int) -> bytes | bytearray:
+        path = present(message.path, "what is not in the message is in a file")
+        if self._files is not None:
+            return self._files.read(path, position, size, message.host)
         try:
-            channel = present(self._connected(), "a connection")
-            return channel.ask(kind, value, wanted)
-        except (ServerGone, ServerAnswered) as error:
-            self.close()
+            return LocalFiles().read_range(path, position, size)
+        except OSError as error:
             raise StagedBatchesInvalid(
                 f"what task attempt {message.task_attempt_id} on {message.host or 'an executor'} "
-                f"staged cannot be read from the driver's staging server ({error}): {REPLAY}"
+                f"staged cannot be read on the driver, in {path} ({error.strerror or error}): the "
+                f"staging server has ended, or another run has removed it. {REPLAY}"
             ) from error
-
-    def _connected(self) -> Channel:
-        """Raises ServerGone."""
-        if self._channel is None:
-            self._channel = running_server(self._settings)
-        if self._channel is None:
-            raise ServerGone("it has ended, and a new one has nothing of this batch")
-        return self._channel
 
     # ------------------------------------------------------------------ removing
 

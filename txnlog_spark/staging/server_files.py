@@ -8,3 +8,4 @@ ALIVE_FILE = "alive.lock"
 """Locked by the server as long as it lives; holds its process id."""
 LOG_FILE = "server.log"
 BACKLOG = 1024
+STAGED_SUFFIX = ".staged"

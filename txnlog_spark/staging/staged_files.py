@@ -44,13 +44,13 @@ class StagedFiles:
 
     # ------------------------------------------------------------------ the committer
 
-    def read(self, path: str, position: int, size_bytes: int, host: str) -> bytes:
+    def read(self, path: str, position: int, size: int, host: str) -> bytes | bytearray:
         """Some bytes of a staged file, which a task wrote on `host`.
 
         Raises StagedBatchesInvalid when it is not there.
         """
         try:
-            return self._files.read_range(path, position, size_bytes)
+            return self._files.read_range(path, position, size)
         except OSError as error:
             raise StagedBatchesInvalid(
                 f"staged file {path} cannot be read on the driver's machine {socket.gethostname()} "

@@ -1,6 +1,6 @@
 """What tasks tell the driver that they have staged, and what it makes of it before it commits.
 
-Pure decisions: `reader` asks the staging server and reads files. One message of each task counts,
+Pure decisions: `reader` reads and removes the files. One message of each task counts,
 the one that Spark took. Whatever else attempts have staged is only ever removed.
 """
 
@@ -16,16 +16,17 @@ from txnlog_spark.errors import StagedBatchesInvalid, TxnLogError
 from txnlog_spark.staging.chunks import IndexSummary, StagedChunk
 from txnlog_spark.staging.frames import Forgotten, TaskAttempt
 
-MESSAGE_VERSION = 3
+MESSAGE_VERSION = 4
 
 
 @dataclass(frozen=True)
 class StagedOutput:
     """What one task attempt staged, and where.
 
-    With `inline` the bytes and their `index` are in the message; with `path` they are in that file,
-    the index behind the bytes; with neither they are in the staging server. `partition_counts` is
-    what the partitioner went by, so that the committer can see that all tasks saw the same topic.
+    With `inline` the bytes and their `index` are in the message; with `path` they are in that file
+    of the staging server, or of `stagingLocation`, the index behind the bytes. `partition_counts`
+    is what the partitioner went by, so that the committer can see that all tasks saw the same
+    topic.
     """
 
     attempt: TaskAttempt

@@ -34,8 +34,8 @@ class Outlet(Protocol):
     def write(self, data: Bytes) -> None:
         """More bytes. Raises StagingFailed."""
 
-    def finish(self, index: bytes) -> str | None:
-        """The index behind them, and the attempt is complete; the file's path, if it is one."""
+    def finish(self, index: bytes) -> str:
+        """The index behind them, and the attempt is complete; the path of its file."""
 
     def discard(self) -> None:
         """The attempt has failed, and why is what its caller has to hear: raises nothing."""
@@ -107,8 +107,8 @@ class ServerOutlet:
         if len(self._pending) >= DATA_BYTES_WANTED:
             self._flush()
 
-    def finish(self, index: bytes) -> None:
-        """Returns when the server has all of it."""
+    def finish(self, index: bytes) -> str:
+        """The path of the file on the driver's machine, when the server has all of it."""
         self._flush()
         self._send(Kind.CLOSE, index)
         try:
@@ -118,6 +118,7 @@ class ServerOutlet:
         self._channel.close()
         if kind is not Kind.STORED:
             raise self._refused(body.decode(errors="replace"))
+        return body.decode(errors="surrogateescape")
 
     def discard(self) -> None:
         """The server drops what breaks off."""

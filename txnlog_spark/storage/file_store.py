@@ -34,7 +34,7 @@ class Files(Protocol):
     def read(self, path: str) -> bytes | None:
         """All of a file, None where there is none. Raises OSError."""
 
-    def read_range(self, path: str, position: int, size: int) -> bytes:
+    def read_range(self, path: str, position: int, size: int) -> bytes | bytearray:
         """`size` bytes from `position` on, fewer at the file's end. Raises OSError."""
 
     def list_folder(self, path: str) -> tuple[str, ...]:

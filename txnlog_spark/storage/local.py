@@ -21,11 +21,17 @@ class LocalFiles:
         except FileNotFoundError:
             return None
 
-    def read_range(self, path: str, position: int, size: int) -> bytes:
+    def read_range(self, path: str, position: int, size: int) -> bytearray:
         """`size` bytes from `position` on."""
-        with Path(path).open("rb") as file:
+        data = bytearray(size)
+        view, done = memoryview(data), 0
+        with Path(path).open("rb", buffering=0) as file:
             file.seek(position)
-            return file.read(size)
+            while count := file.readinto(view[done:]):
+                done += count
+        view.release()
+        del data[done:]
+        return data
 
     def list_folder(self, path: str) -> tuple[str, ...]:
         """The names in a folder, but for what was begun and not finished."""

@@ -85,7 +85,7 @@ def staging_settings(**changes: Any) -> StagingSettings:
 
 
 def stage_and_read_back(settings: StagingSettings) -> None:
-    """More than the limit, while the default of stagingMemory is nearly as large as it."""
+    """More than the limit."""
     staged = rows(STAGED_BYTES // MIB, MIB)
     sizes: dict[int, int] = {}
     for _, partition, data in staged:

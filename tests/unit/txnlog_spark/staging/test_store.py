@@ -1,4 +1,4 @@
-"""What the staging server keeps, by its bounds: memory first, then files, then a refusal."""
+"""What the staging server keeps, up to its bound, and what it forgets."""
 
 from __future__ import annotations
 
@@ -9,64 +9,30 @@ from hypothesis import strategies as st
 from txnlog_spark.staging.chunks import IndexSummary
 from txnlog_spark.staging.frames import Forgotten, TaskAttempt
 from txnlog_spark.staging.staged_output import StagedOutput, over_after_commit, over_after_failure
-from txnlog_spark.staging.store import Medium, Store, StoreFull
+from txnlog_spark.staging.store import Store, StoreFull
 
 
 def attempt(name: str = "a", batch_id: int = 1, run_id: str = "r", write: str = "q") -> TaskAttempt:
     return TaskAttempt(write, batch_id, run_id, name)
 
 
-def test_an_attempt_is_in_memory_until_all_of_memory_is_taken_and_then_goes_to_its_file() -> None:
-    store = Store(100, 1_000)
-    for each in (attempt("a"), attempt("b")):
-        store.open(each)
-    assert store.add(attempt("a"), 60) is Medium.MEMORY
-    assert store.add(attempt("b"), 40) is Medium.MEMORY
-    assert store.add(attempt("b"), 1) is Medium.FILE
-    assert (store.memory_bytes, store.file_bytes) == (60, 41)
-    assert store.add(attempt("a"), 40) is Medium.MEMORY
-    assert store.add(attempt("b"), 1) is Medium.FILE
-    store.drop(attempt("a"))
-    store.drop(attempt("b"))
-    assert (store.memory_bytes, store.file_bytes, len(store)) == (0, 0, 0)
-
-
-def test_what_has_no_memory_below_its_bound_goes_to_its_file_and_later_ones_too() -> None:
-    store = Store(100, 150)
-    for each in (attempt("a"), attempt("b"), attempt("c")):
-        store.open(each)
-    assert store.add(attempt("a"), 20) is Medium.MEMORY
-    assert store.add(attempt("b"), 40) is Medium.MEMORY
-    store.move_to_file(attempt("b"))
-    assert (store.memory_bytes, store.file_bytes) == (20, 40)
-    assert store.add(attempt("c"), 1) is Medium.FILE
-    store.drop(attempt("a"))
-    store.open(attempt("d"))
-    assert store.add(attempt("d"), 20) is Medium.MEMORY
-    with pytest.raises(StoreFull, match="stagingMemory=100"):
-        store.add(attempt("c"), 110)
-
-
-def test_beyond_both_bounds_an_attempt_is_refused_with_the_options_and_stays_as_it_was() -> None:
-    store = Store(100, 150)
+def test_beyond_the_bound_an_attempt_is_refused_with_the_options_and_stays_as_it_was() -> None:
+    store = Store(150)
     store.open(attempt())
+    store.open(attempt("of-another", write="other"))
+    store.add(attempt("of-another", write="other"), 20)
     store.add(attempt(), 100)
     with pytest.raises(StoreFull) as caught:
-        store.add(attempt(), 51)
-    for text in ("stagingMemory=100", "stagingDiskSpace=150", "stagingLocation"):
-        assert text in str(caught.value)
-    assert (store.memory_bytes, store.file_bytes) == (100, 0)
-    assert store.add(attempt(), 50) is Medium.FILE
-
-
-def test_what_is_not_finished_cannot_be_read() -> None:
-    store = Store(100, 100)
-    store.open(attempt())
-    store.add(attempt(), 5)
-    assert store.finished(attempt()) is None
-    store.finish(attempt())
-    assert store.finished(attempt()) is not None
-    assert store.finished(attempt("other")) is None
+        store.add(attempt(), 31)
+    text = str(caught.value)
+    assert text.startswith("120 bytes are staged on the driver, 100 of them by this query")
+    for option in ("stagingDiskSpace=150", "stagingLocation", "maxOffsetsPerTrigger"):
+        assert option in text
+    assert store.size_bytes == 120
+    store.add(attempt(), 30)
+    store.drop(attempt("of-another", write="other"))
+    store.add(attempt(), 20)
+    assert store.size_bytes == 150
 
 
 @pytest.mark.parametrize(
@@ -83,7 +49,7 @@ def test_what_is_not_finished_cannot_be_read() -> None:
 def test_what_is_forgotten_is_what_is_named_and_nothing_else(
     forgotten: Forgotten, left: list[str]
 ) -> None:
-    store = Store(1_000, 1_000)
+    store = Store(1_000)
     attempts = [
         attempt("old-run", 1, "old"),
         attempt("this-run", 1, "new"),
@@ -96,11 +62,11 @@ def test_what_is_forgotten_is_what_is_named_and_nothing_else(
     gone = store.forget(forgotten)
     assert [each.name for each in attempts if store.is_kept(each)] == left
     assert sorted(each.name for each in gone) == sorted({a.name for a in attempts} - set(left))
-    assert store.memory_bytes == 10 * len(left)
+    assert store.size_bytes == 10 * len(left)
 
 
 def test_an_attempt_that_comes_when_its_batch_is_over_is_refused_and_a_replay_is_not() -> None:
-    store = Store(100, 100)
+    store = Store(100)
     store.forget(Forgotten("q", up_to_batch=3, run_id="r"))
     for late in (attempt("late", 3), attempt("later", 1)):
         with pytest.raises(StoreFull, match="its batch is committed, or has failed"):
@@ -121,7 +87,7 @@ def test_what_of_a_batch_is_over_is_refused_when_it_comes_and_another_planning_i
     another = attempt(run_id="another")
     failed, committed = over_after_failure([given]), over_after_commit("q", 1, "r")
     for over in (failed, committed):
-        store = Store(100, 100)
+        store = Store(100)
         store.open(attempt())
         store.open(another)
         for each in over:
@@ -140,22 +106,21 @@ def test_what_of_a_batch_is_over_is_refused_when_it_comes_and_another_planning_i
 def test_the_account_is_what_is_kept_whatever_happens(
     steps: list[tuple[int, str, int]],
 ) -> None:
-    store, kept = Store(100, 200), {}
+    store, kept = Store(200), {}
     for number, action, size in steps:
         each = attempt(str(number))
         if action == "open" and each not in kept:
             store.open(each)
-            kept[each] = (Medium.MEMORY, 0)
+            kept[each] = 0
         elif action == "drop":
             store.drop(each)
             kept.pop(each, None)
         elif action == "add" and each in kept:
             try:
-                room = store.add(each, size)
+                store.add(each, size)
             except StoreFull:
+                assert sum(kept.values()) + size > 200
                 continue
-            kept[each] = (room, kept[each][1] + size)
-    for room, bytes_kept in ((Medium.MEMORY, store.memory_bytes), (Medium.FILE, store.file_bytes)):
-        assert bytes_kept == sum(size for where, size in kept.values() if where is room)
-    assert store.memory_bytes <= 100
-    assert store.file_bytes <= 200
+            kept[each] += size
+        assert store.size_bytes == sum(kept.values()) <= 200
+    assert len(store) == len(kept)
