@@ -23,7 +23,13 @@ from broker_sim.apis import (
 from txnlog_kafka.wire import framing
 from txnlog_kafka.wire.decoder import REQUEST_ELEMENTS_MAX, RESPONSE_ELEMENTS_MAX
 from txnlog_kafka.wire.encoder import encode_message
-from txnlog_kafka.wire.framing import DecodeBody, MalformedFrame, RequestHeader, decode_body
+from txnlog_kafka.wire.framing import (
+    DecodeBody,
+    Frame,
+    MalformedFrame,
+    RequestHeader,
+    decode_body,
+)
 from txnlog_kafka.wire.messages import ApiKey, Message, api_of
 
 _HEAD = struct.Struct(">hhih")
@@ -42,7 +48,7 @@ class OwnRequestHeader:
 
 
 def decode_request(
-    frame: bytes, decode: DecodeBody = decode_body
+    frame: Frame, decode: DecodeBody = decode_body
 ) -> tuple[RequestHeader | OwnRequestHeader, Message]:
     """A frame's header and message. Raises MalformedFrame, and UnsupportedVersion for Kafka's."""
     own = DEFINED_APIS.get(int.from_bytes(frame[:2]))
@@ -74,7 +80,7 @@ def encode_peer_request(
     correlation_id: int,
     client_id: str,
     decode: DecodeBody = decode_body,
-) -> tuple[bytes, Callable[[bytes], Message]]:
+) -> tuple[bytes, Callable[[Frame], Message]]:
     """The framed request, of either kind, and what decodes the frame of its answer.
 
     `api_version` counts for Kafka's requests only: those that are defined here have one version.
@@ -100,7 +106,7 @@ def encode_response(
 
 
 def decode_response(
-    own: OwnApi, frame: bytes, decode: DecodeBody = decode_body
+    own: OwnApi, frame: Frame, decode: DecodeBody = decode_body
 ) -> tuple[int, Message]:
     """The correlation id and the message of an answer. Raises MalformedFrame."""
     correlation_id = framing.response_correlation_id(frame)
@@ -113,7 +119,7 @@ def _tags(own: OwnApi) -> bytes:
     return _NO_TAGS if own.has_tagged_header else b""
 
 
-def _skip_tags(own: OwnApi, frame: bytes, position: int) -> int:
+def _skip_tags(own: OwnApi, frame: Frame, position: int) -> int:
     """Our own processes write none, so any are refused."""
     tags = _tags(own)
     if frame[position : position + len(tags)] != tags:

@@ -25,6 +25,7 @@ from broker_sim.server.outgoing import Outgoing
 from broker_sim.server.request_memory import RequestMemory
 from broker_sim.server.tls import certified_principal
 from txnlog_kafka.wire.framing import (
+    Frame,
     FrameDecoder,
     MalformedFrame,
     UnsupportedVersion,
@@ -355,7 +356,7 @@ class ClientConnection(asyncio.Protocol):
             if self._response is not None and not self._send(transport):
                 return
 
-    def _on_frame(self, frame: bytes) -> None:
+    def _on_frame(self, frame: Frame) -> None:
         try:
             header, message = decode_request(frame)
         except UnsupportedVersion as error:

@@ -42,7 +42,7 @@ from broker_sim.server.peer_security import (
     read_peer_security,
 )
 from txnlog_kafka.wire import framing
-from txnlog_kafka.wire.framing import FrameDecoder, MalformedFrame
+from txnlog_kafka.wire.framing import Frame, FrameDecoder, MalformedFrame
 from txnlog_kafka.wire.messages import Message
 
 RECONNECT_SECONDS = 0.05
@@ -173,7 +173,7 @@ class _Asked:
     """A request that was handed to the socket."""
 
     correlation_id: int
-    decode: Callable[[bytes], Message]
+    decode: Callable[[Frame], Message]
     deadline: float
 
 
@@ -330,7 +330,7 @@ class _Link(asyncio.Protocol):
             self._overdue = self._loop.call_later(after_seconds, self._check_overdue)
         return False
 
-    def _go_on_with_login(self, login: PeerLogin, frame: bytes) -> None:
+    def _go_on_with_login(self, login: PeerLogin, frame: Frame) -> None:
         following = login.on_frame(frame)
         if following is not None and self._transport is not None:
             self._transport.write(following)
@@ -341,7 +341,7 @@ class _Link(asyncio.Protocol):
         self._peer.connected()
         self._write()
 
-    def _take(self, frame: bytes) -> None:
+    def _take(self, frame: Frame) -> None:
         """Raises MalformedFrame for what is not the answer to the oldest request; LoginFailed."""
         if self._login is not None and self._login.step is not LoginStep.COMPLETE:
             self._go_on_with_login(self._login, frame)

@@ -20,7 +20,7 @@ from broker_sim.core.security.logins import read_login_module
 from broker_sim.server.tls import build_peer_context
 from txnlog_kafka.wire import framing
 from txnlog_kafka.wire.error_codes import error_name
-from txnlog_kafka.wire.framing import MalformedFrame
+from txnlog_kafka.wire.framing import Frame, MalformedFrame
 from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.sasl import Mechanism, TooFewIterations, password_mechanism
@@ -81,7 +81,7 @@ class PeerLogin:
         request = APIS[ApiKey.SASL_HANDSHAKE].request(mechanism=user.mechanism)
         return self._framed(request, HANDSHAKE_VERSION)
 
-    def on_frame(self, frame: bytes) -> bytes | None:
+    def on_frame(self, frame: Frame) -> bytes | None:
         """The next frame to send; None when the login is complete. Raises LoginFailed, and
         MalformedFrame for what is not the answer."""
         if framing.response_correlation_id(frame) != self._correlation_id:
@@ -117,7 +117,7 @@ class PeerLogin:
             ) from None
         return mechanism.is_complete
 
-    def _answer(self, key: ApiKey, version: int, frame: bytes) -> Message:
+    def _answer(self, key: ApiKey, version: int, frame: Frame) -> Message:
         answer = framing.decode_response(APIS[key], version, frame)
         if answer.error_code:
             user = self._user

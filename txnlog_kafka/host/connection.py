@@ -42,6 +42,7 @@ from txnlog_kafka.host.tls import TlsFailed
 from txnlog_kafka.operations.effects import Call, Reply, Unanswered
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.framing import (
+    Frame,
     FrameDecoder,
     MalformedFrame,
     decode_response,
@@ -318,11 +319,23 @@ class Connection:
             raise self._in_handshake(error) from error
 
     def _receive(self) -> None:
-        data = self._link.receive()
-        self._go_on()
-        if not data:
-            return
+        space = None if self._link.is_sealed else self._frames.space()
+        if space is None:
+            data = self._link.receive()
+            self._go_on()
+            if not data:
+                return
+            self._diagnose(data)
+            self._frames.append(data)
+        else:
+            with space:
+                self._frames.filled(self._link.receive_into(space))
         self._last_used_s = self._clock()
+        while (frame := self._frames.pop()) is not None:
+            self._on_frame(frame)
+
+    def _diagnose(self, data: bytes) -> None:
+        """What answers first may be something else than a broker."""
         if not self._answers and not self._frames.buffered_bytes:
             self.diagnosis = describe_answer(data)
             if self.diagnosis is not None:
@@ -331,10 +344,8 @@ class Connection:
                     final=True,
                     is_security=self.diagnosis == REQUIRES_TLS,
                 )
-        for frame in self._frames.feed(data):
-            self._on_frame(frame)
 
-    def _on_frame(self, frame: bytes) -> None:
+    def _on_frame(self, frame: Frame) -> None:
         correlation_id = response_correlation_id(frame)
         if not self._unanswered or self._unanswered[0].correlation_id != correlation_id:
             raise MalformedFrame(f"an answer to request {correlation_id}, which was not asked")
@@ -464,7 +475,7 @@ class Connection:
         self._waiting.clear()
 
 
-def _decode(asked: Asked, frame: bytes) -> Message:
+def _decode(asked: Asked, frame: Frame) -> Message:
     """The answer's message; ApiVersions may come back as version 0 (KIP-511)."""
     if asked.api.key == ApiKey.API_VERSIONS and asked.version > 0:
         code = int.from_bytes(frame[4:6], "big", signed=True)

@@ -12,18 +12,21 @@ import contextlib
 import errno
 import os
 import socket
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from txnlog_kafka.host.background_calls import BackgroundCall
 from txnlog_kafka.host.tls import Tls, TlsFailed
 
-RECEIVE_BYTES = 1024 * 1024
+RECEIVE_BYTES = 64 * 1024
+"""At a time; of a large frame the rest comes into its own space (`framing`)."""
+RECEIVE_SEALED_BYTES = 1024 * 1024
 SEAL_BYTES = 256 * 1024
 """So much of a request is encrypted at a time."""
 _CONNECTED = (0, errno.EISCONN)
 _CONNECTING = (errno.EINPROGRESS, errno.EALREADY, errno.EWOULDBLOCK)
 _AddressInfo = tuple[Any, ...]
+T = TypeVar("T")
 
 
 class ConnectionFailed(Exception):
@@ -190,15 +193,9 @@ class Link:
 
     def receive(self) -> bytes:
         """What has arrived; nothing when there is none. Raises ConnectionFailed, LinkBroken."""
-        try:
-            data = self._open_socket.recv(RECEIVE_BYTES)
-        except BlockingIOError:
-            return b""
-        except OSError as error:
-            raise self._broken(f": {error}") from error
-        if not data:
-            raise self._broken(" closed the connection")
-        if self._tls is None:
+        size = RECEIVE_BYTES if self._tls is None else RECEIVE_SEALED_BYTES
+        data = self._take(lambda: self._open_socket.recv(size)) or b""
+        if self._tls is None or not data:
             return data
         with self._tls_failures():
             received = self._tls.receive(data)
@@ -206,6 +203,27 @@ class Link:
         if self._tls.has_ended and not received:
             raise LinkBroken(" closed the connection")
         return received
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether what arrives is for TLS first."""
+        return self._tls is not None
+
+    def receive_into(self, space: memoryview) -> int:
+        """How many bytes have arrived there; 0 when there are none. Raises as `receive`."""
+        return self._take(lambda: self._open_socket.recv_into(space)) or 0
+
+    def _take(self, take: Callable[[], T]) -> T | None:
+        """None when nothing has arrived."""
+        try:
+            taken = take()
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise self._broken(f": {error}") from error
+        if not taken:
+            raise self._broken(" closed the connection")
+        return taken
 
     @contextlib.contextmanager
     def _tls_failures(self) -> Iterator[None]:

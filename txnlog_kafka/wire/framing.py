@@ -1,9 +1,9 @@
 """Frames: a 4-byte big-endian length, then a header and a body.
 
 Theory of operation: `FrameDecoder.feed` takes any bytes and gives whole frames; it never allocates
-the size a peer merely claims. `decode_request` and `decode_response` give messages; whatever the
-bytes are, they return a value or raise `MalformedFrame`, and nothing else. Encoders are their
-inverses. No socket here.
+the size a peer merely claims, unless its host asks for `space`. `decode_request` and
+`decode_response` give messages; whatever the bytes are, they return a value or raise
+`MalformedFrame`, and nothing else. Encoders are their inverses. No socket here.
 """
 
 from __future__ import annotations
@@ -21,14 +21,20 @@ from txnlog_kafka.wire.decoder import (
 )
 from txnlog_kafka.wire.encoder import encode_parts
 from txnlog_kafka.wire.error_codes import ErrorCode
+from txnlog_kafka.wire.invariants import check
 from txnlog_kafka.wire.messages import KNOWN_APIS, Api, ApiKey, Message, api_of
 from txnlog_kafka.wire.varint import MalformedVarint, decode_unsigned
 
 FRAME_BYTES_MAX = 100 * 1024 * 1024
 """Kafka's default of `socket.request.max.bytes`."""
 
+LARGE_BYTES = 64 * 1024
+"""A frame of so much is received in a buffer of its own, where the host does that."""
+
 PIECE_BYTES = 16 * 1024
 """To send less by itself costs more than to copy it."""
+
+Frame = bytes | bytearray
 
 _LENGTH = struct.Struct(">i")
 _REQUEST_HEAD = struct.Struct(">hhi")
@@ -77,27 +83,68 @@ class FrameDecoder:
         self.frame_bytes_max = frame_bytes_max
         """May be changed; a frame that is being received obeys it, too."""
         self._buffer = bytearray()
+        self._large: bytearray | None = None
+        self._filled = 0
 
     @property
     def buffered_bytes(self) -> int:
         """How many bytes wait for the rest of their frame."""
-        return len(self._buffer)
+        return len(self._buffer) if self._large is None else self._filled
 
-    def feed(self, data: bytes | bytearray | memoryview) -> Iterator[bytes]:
+    def space(self) -> memoryview | None:
+        """Where the rest of a large frame is to be received, which is not copied then; or None.
+
+        `filled` has to follow, before anything else. The space is as large as the length field says
+        that the frame is: for a peer that may have so much memory, once it sends as much.
+        """
+        if self._large is None:
+            length = self._length()
+            if length is None or length < LARGE_BYTES or len(self._buffer) >= 4 + length:
+                return None
+            self._filled = len(self._buffer) - _LENGTH.size
+            self._large = bytearray(length)
+            self._large[: self._filled] = memoryview(self._buffer)[_LENGTH.size :]
+            self._buffer = bytearray()
+        return memoryview(self._large)[self._filled :]
+
+    def filled(self, size_bytes: int) -> None:
+        """So many bytes were received into `space`."""
+        self._filled += size_bytes
+
+    def feed(self, data: Frame | memoryview) -> Iterator[Frame]:
         """Yield every whole frame, without its length prefix. Raises MalformedFrame."""
         self.append(data)
         while (frame := self.pop()) is not None:
             yield frame
 
-    def append(self, data: bytes | bytearray | memoryview) -> None:
+    def append(self, data: Frame | memoryview) -> None:
         """Keep bytes that arrived, for `pop`."""
+        check(self._large is None, "a large frame is received in its space")
         self._buffer += data
 
-    def pop(self) -> bytes | None:
+    def pop(self) -> Frame | None:
         """The next whole frame, without its length prefix; None when there is none yet.
 
         Raises MalformedFrame as soon as a length is none.
         """
+        if self._large is not None:
+            if self._filled < len(self._large):
+                return None
+            large, self._large = self._large, None
+            return large
+        length = self._length()
+        if length is None:
+            return None
+        end = _LENGTH.size + length
+        if len(self._buffer) < end:
+            return None
+        with memoryview(self._buffer) as view:
+            frame = bytes(view[_LENGTH.size : end])
+        del self._buffer[:end]
+        return frame
+
+    def _length(self) -> int | None:
+        """Of the next frame. Raises MalformedFrame."""
         if len(self._buffer) < _LENGTH.size:
             return None
         (length,) = _LENGTH.unpack_from(self._buffer)
@@ -107,20 +154,14 @@ class FrameDecoder:
             raise MalformedFrame(
                 f"frame length {length} is over the limit of {self.frame_bytes_max} bytes"
             )
-        end = _LENGTH.size + length
-        if len(self._buffer) < end:
-            return None
-        with memoryview(self._buffer) as view:
-            frame = bytes(view[_LENGTH.size : end])
-        del self._buffer[:end]
-        return frame
+        return int(length)
 
 
 def _request_header_flexible(api: Api, version: int) -> bool:
     return bool(api.request.SCHEMA.is_flexible(version))
 
 
-def decode_request(frame: bytes, decode: DecodeBody = decode_body) -> tuple[RequestHeader, Message]:
+def decode_request(frame: Frame, decode: DecodeBody = decode_body) -> tuple[RequestHeader, Message]:
     """A frame's header and message.
 
     Raises MalformedFrame for bytes that are not a request of a known API, and UnsupportedVersion
@@ -146,7 +187,7 @@ def decode_request(frame: bytes, decode: DecodeBody = decode_body) -> tuple[Requ
     return header, message
 
 
-def _decode_client_id(frame: bytes) -> tuple[str | None, int]:
+def _decode_client_id(frame: Frame) -> tuple[str | None, int]:
     position = _REQUEST_HEAD.size
     if len(frame) < position + 2:
         raise MalformedFrame("the request header has no client id")
@@ -160,7 +201,7 @@ def _decode_client_id(frame: bytes) -> tuple[str | None, int]:
     return raw.decode("utf-8", "replace"), position + length
 
 
-def _skip_tagged_fields(frame: bytes, position: int) -> int:
+def _skip_tagged_fields(frame: Frame, position: int) -> int:
     if frame[position : position + 1] == b"\x00":  # as in nearly every header
         return position + 1
     try:
@@ -218,7 +259,7 @@ def _framed(head: bytes, message: Message, version: int) -> list[Any]:
     return [_LENGTH.pack(length), head, *parts]
 
 
-def response_correlation_id(frame: bytes) -> int:
+def response_correlation_id(frame: Frame) -> int:
     """The correlation id of a response frame. Raises MalformedFrame when it has none."""
     if len(frame) < 4:
         raise MalformedFrame(f"a response of {len(frame)} bytes has no header")
@@ -226,7 +267,7 @@ def response_correlation_id(frame: bytes) -> int:
 
 
 def decode_response(
-    api: Api, version: int, frame: bytes, decode: DecodeBody = decode_body
+    api: Api, version: int, frame: Frame, decode: DecodeBody = decode_body
 ) -> Message:
     """The message of a response frame to a request of `api` at `version`."""
     response_correlation_id(frame)

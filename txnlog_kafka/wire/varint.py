@@ -25,7 +25,7 @@ def encode_unsigned(value: int) -> bytes:
 
 
 def decode_unsigned(
-    data: bytes | memoryview, position: int, bytes_max: int = UNSIGNED_BYTES_MAX
+    data: bytes | bytearray | memoryview, position: int, bytes_max: int = UNSIGNED_BYTES_MAX
 ) -> tuple[int, int]:
     """A number and the position after it. Raises MalformedVarint."""
     value = 0
@@ -45,7 +45,7 @@ def encode_signed(value: int) -> bytes:
     return encode_unsigned((value << 1) ^ (value >> 63))
 
 
-def decode_signed(data: bytes | memoryview, position: int) -> tuple[int, int]:
+def decode_signed(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
     """A signed number and the position after it. Raises MalformedVarint."""
     value, position = decode_unsigned(data, position, SIGNED_BYTES_MAX)
     return (value >> 1) ^ -(value & 1), position

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from txnlog_kafka.wire.decoder import REQUEST_ELEMENTS_MAX
 from txnlog_kafka.wire.framing import (
     FRAME_BYTES_MAX,
+    LARGE_BYTES,
     PIECE_BYTES,
     FrameDecoder,
     MalformedFrame,
@@ -59,6 +60,29 @@ def test_frames_are_found_however_the_stream_is_cut():
             f for at in range(0, len(stream), cut) for f in decoder.feed(stream[at : at + cut])
         ]
         assert [decode_request(f)[0].correlation_id for f in frames] == [0, 1, 2, 3, 4]
+        assert decoder.buffered_bytes == 0
+
+
+def test_a_large_frame_is_received_in_a_space_of_its_own_and_small_ones_beside_it_are_not():
+    frames = [b"small", bytes(range(256)) * 300, b"x" * LARGE_BYTES, b"y" * (LARGE_BYTES - 1), b"z"]
+    stream = b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
+    for most in (3, 1_000, 70_000, len(stream)):
+        decoder, at, found, spaces = FrameDecoder(), 0, [], 0
+        while at < len(stream):
+            space = decoder.space()
+            part = stream[at : at + most] if space is None else stream[at:][: min(most, len(space))]
+            at += len(part)
+            if space is None:
+                decoder.append(part)
+            else:
+                space[: len(part)] = part
+                space.release()
+                decoder.filled(len(part))
+                spaces += 1
+            while (frame := decoder.pop()) is not None:
+                found.append(frame)
+        assert found == frames
+        assert (spaces > 0) == (most < len(stream))
         assert decoder.buffered_bytes == 0
 
 

@@ -1,0 +1,90 @@
+"""Where the records of batches begin: each says only its own length, so that one leads to the next.
+
+Of many batches the first records are looked at together, then the second ones, and so on. Of few it
+is a loop over records, the only one in Python on a read's way; what it does for each is measured:
+a table has the size of a record by the first two bytes of its length.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from txnlog_kafka.wire.varint import MalformedVarint, decode_signed
+from txnlog_spark.codec.varints import Int64Array
+
+TOGETHER_MIN = 32
+"""So many batches, or more, are walked together; with fewer the loop is as fast."""
+
+PAST_THE_END = -1
+
+
+def _size_of_record(low: int, high: int) -> int | None:
+    """A record with its length, None where that takes more than these two bytes."""
+    if low < 0x80:
+        return (low >> 1) + 1
+    return ((low & 0x7F | high << 7) >> 1) + 2 if high < 0x80 else None
+
+
+_SIZES = [[_size_of_record(low, high) for high in range(256)] for low in range(256)]
+_SIZES_BY_BOTH = np.array([_SIZES[both & 0xFF][both >> 8] or 0 for both in range(65_536)])
+
+
+def walk_records(
+    data: bytes | bytearray, starts: Sequence[int], ends: Sequence[int], counts: Sequence[int]
+) -> tuple[Int64Array, list[int]]:
+    """The positions of the records' lengths, batch after batch, and where each batch's last ends.
+
+    `starts`, `ends` and `counts` are of the batches: where their records are to be, and how many.
+    PAST_THE_END is where the records of a batch go beyond `data`; then, and where it is not in
+    `ends`, the batch is corrupt. A negative length counts as 0: the caller sees it again.
+    """
+    total, most = sum(counts), max(counts, default=0)
+    if most and total // most >= TOGETHER_MIN:
+        found = _walk_together(data, np.array(starts), np.array(ends), np.array(counts))
+        if found is not None:
+            return found, list(ends)
+    walked = [_walk(data, start, count) for start, count in zip(starts, counts, strict=True)]
+    flat = itertools.chain.from_iterable(positions for positions, _ in walked)
+    return np.fromiter(flat, np.int64), [end for _, end in walked]
+
+
+def _walk_together(
+    data: bytes | bytearray, starts: Int64Array, ends: Int64Array, counts: Int64Array
+) -> Int64Array | None:
+    """None where that is not the way: a record of 8 KiB or more, or a corrupt batch."""
+    both = np.ndarray((len(data) - 1,), "<u2", data, 0, (1,))  # of each byte and the next one
+    order = np.argsort(-counts, kind="stable")
+    at = starts[order]
+    place = (np.cumsum(counts) - counts)[order]
+    positions = np.empty(int(counts.sum()), np.int64)
+    rounds = np.arange(int(counts.max()))
+    widths = len(counts) - np.searchsorted(counts[order][::-1], rounds, side="right")
+    try:
+        for width in widths.tolist():
+            here = at[:width]
+            positions[place[:width]] = here
+            place[:width] += 1
+            here += _SIZES_BY_BOTH[both[here]]
+    except IndexError:
+        return None
+    return positions if np.array_equal(at, ends[order]) else None
+
+
+def _walk(data: bytes | bytearray, position: int, count: int) -> tuple[list[int], int]:
+    positions: list[int] = []
+    append, sizes = positions.append, _SIZES
+    try:
+        while len(positions) < count:
+            try:
+                for _ in range(count - len(positions)):
+                    append(position)
+                    position += sizes[data[position]][data[position + 1]]  # type: ignore[operator]
+            except TypeError:  # a length of three bytes or more has no size there
+                length, position = decode_signed(data, position)
+                position += max(length, 0)
+    except (IndexError, MalformedVarint):
+        position = PAST_THE_END
+    return positions, position
