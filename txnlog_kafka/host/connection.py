@@ -21,6 +21,7 @@ move on by that time: it is the broker's, not a silence of it.
 from __future__ import annotations
 
 import enum
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterable
 from socket import socket as Socket  # noqa: N812 - `socket` is a property here
@@ -52,6 +53,8 @@ from txnlog_kafka.wire.framing import (
 from txnlog_kafka.wire.messages import Api, ApiKey, Message, api_of, throttle_seconds
 
 CORRELATION_ID_MAX = 2**31 - 1
+PIECES_MAX = 128
+"""Of a request, given to the socket at once; systems take up to 1,024."""
 SESSION_PART = 0.85
 """Of a login's time, after which the next request waits for a new one; Kafka's takes 85 to 95 %."""
 
@@ -289,15 +292,19 @@ class Connection:
         try:
             self._go_on()
             while self._unwritten and self._link.is_open and not self._is_held:
-                asked, view = self._unwritten[0]
-                taken = self._link.send(view)
-                if not taken:
+                asked, _ = self._unwritten[0]
+                some = itertools.islice(self._unwritten, PIECES_MAX)
+                views = [view for request, view in some if request is asked]
+                left = self._link.send(views)
+                if not left:
                     return
                 asked.mark_sent()
-                if taken == len(view):
+                for view in views:
+                    if left < len(view):
+                        self._unwritten[0] = (asked, view[left:])
+                        break
                     self._unwritten.popleft()
-                else:
-                    self._unwritten[0] = (asked, view[taken:])
+                    left -= len(view)
             if self._link.wants_write:
                 self._go_on()
         except LinkBroken as error:

@@ -12,7 +12,7 @@ import contextlib
 import errno
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from txnlog_kafka.host.background_calls import BackgroundCall
@@ -154,7 +154,7 @@ class Link:
     def _cannot_connect(self, error: Exception) -> ConnectionFailed:
         return ConnectionFailed(f"cannot connect to {self.name}: {error}")
 
-    def send(self, data: memoryview) -> int:
+    def send(self, pieces: Sequence[memoryview]) -> int:
         """How many of these bytes were taken, from the first on; 0 when none can go now.
 
         Under TLS they may wait here, for `advance`. Raises ConnectionFailed, LinkBroken: then none
@@ -164,8 +164,8 @@ class Link:
         if self._unsent:
             return 0
         if self._tls is None:
-            return self._write(data)
-        taken = data[:SEAL_BYTES]
+            return self._write(pieces)
+        taken = pieces[0][:SEAL_BYTES]
         with self._tls_failures():
             self._tls.seal(taken)
         self._unsent = memoryview(self._tls.take())
@@ -178,14 +178,14 @@ class Link:
                 self._unsent = memoryview(self._tls.take())
             if not self._unsent:
                 return
-            written = self._write(self._unsent)
+            written = self._write([self._unsent])
             if not written:
                 return
             self._unsent = self._unsent[written:]
 
-    def _write(self, data: memoryview) -> int:
+    def _write(self, pieces: Sequence[memoryview]) -> int:
         try:
-            return self._open_socket.send(data)
+            return self._open_socket.sendmsg(pieces)
         except BlockingIOError:
             return 0
         except OSError as error:

@@ -25,10 +25,13 @@ class LocalFiles:
         """`size` bytes from `position` on."""
         data = bytearray(size)
         view, done = memoryview(data), 0
-        with Path(path).open("rb", buffering=0) as file:
-            file.seek(position)
-            while count := file.readinto(view[done:]):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.lseek(descriptor, position, os.SEEK_SET)
+            while count := os.readv(descriptor, [view[done:]]):
                 done += count
+        finally:
+            os.close(descriptor)
         view.release()
         del data[done:]
         return data
