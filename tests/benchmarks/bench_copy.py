@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from bench_setup import SINKS, create_topic
+from bench_setup import SINKS, create_topic, with_quartiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -170,12 +170,6 @@ def measure_copy(
     return found
 
 
-def shown(times_ms: list[int]) -> str:
-    """Median, and first to third quartile."""
-    low, middle, high = statistics.quantiles(times_ms, n=4, method="inclusive")
-    return f"{middle:,.0f} ({low:,.0f} - {high:,.0f})"
-
-
 def copy_table(results: dict[str, list[dict]]) -> str:
     """Medians with quartiles, and the ratio, as Markdown: above 1 ours is the faster one."""
     lines = [
@@ -187,7 +181,7 @@ def copy_table(results: dict[str, list[dict]]) -> str:
             peer, ours = (case[f"{connector}_ms"][case["warm_up"] :] for connector in SINKS)
             ratio = statistics.median(peer) / statistics.median(ours)
             lines.append(
-                f"| {broker} | {case['partitions']} | {case['rows']:,} | {shown(peer)} "
-                f"| {shown(ours)} | {ratio:.2f} |"
+                f"| {broker} | {case['partitions']} | {case['rows']:,} | {with_quartiles(peer)} "
+                f"| {with_quartiles(ours)} | {ratio:.2f} |"
             )
     return "\n".join(lines)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -61,6 +62,12 @@ def running_broker(name: str, folder: Path) -> Iterator[str]:
             yield cluster.bootstrap_servers
 
 
+def with_quartiles(values: list[float]) -> str:
+    """Median, and first to third quartile."""
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return f"{middle:,.0f} ({low:,.0f} - {high:,.0f})"
+
+
 def create_topic(servers: str, topic: str, partitions: int) -> str:
     """A topic for one run, so that every run appends to an empty log; returns its name."""
     from confluent_kafka.admin import AdminClient, NewTopic
@@ -74,7 +81,8 @@ def make_session(jars: list[Path]) -> SparkSession:
     """One session with both connectors; its workers find the packages of the measured tree."""
     from pyspark.sql import SparkSession
 
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(TREE), os.environ.get("PYTHONPATH", "")])
+    path = [str(TREE), str(Path(__file__).parent), str(ROOT / "tests")]
+    os.environ["PYTHONPATH"] = os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")])
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     return (
         SparkSession.builder.master("local[2]")

@@ -1,7 +1,8 @@
 """The sink and the source by themselves, beside Spark's own `kafka` ones: see `bench.py`.
 
 A stream of parquet files into a topic, then that topic read back, in rows per second. The peer's
-sink is at-least-once without offset commits; ours commits a transaction a micro-batch.
+sink is at-least-once without offset commits; ours commits a transaction a micro-batch. The floor is
+a sink in Python that drops its rows: what Spark takes for any.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from bench_setup import SINKS, create_topic
+from bench_setup import SINKS, create_topic, with_quartiles
+from memory_job import Peer
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 PARTITIONS = 6
 FILES = 8
 VALUE_BYTES = 200
+FLOOR = Peer.name()
 
 
 def make_input(folder: Path, rows: int) -> None:
@@ -87,11 +90,13 @@ def measure_sink(
     `folder` has the input of `make_input`, and takes the checkpoints.
     """
     folders = {"input": folder / "input", "checkpoints": folder}
+    spark.dataSource.register(Peer)
     found: dict[str, list[float]] = {f"{k} {s}": [] for k in ("write", "read") for s in SINKS}
+    found[f"write {FLOOR}"] = []
     # Round 0 warms both up and is not counted.
     for number in range(rounds + 1):
         # Who goes first changes, so that neither always meets the colder machine.
-        for sink in SINKS if number % 2 else reversed(SINKS):
+        for sink in [*SINKS, FLOOR][:: 1 if number % 2 else -1]:
             topic = f"bench-{sink}-{number}"
             create_topic(servers, topic, PARTITIONS)
             rate = write_once(spark, sink, servers, folders, topic)
@@ -108,12 +113,20 @@ def measure_sink(
 def sink_table(results: dict[str, dict[str, list[float]]]) -> str:
     """The ratios, as Markdown."""
     lines = [
-        "| broker | work | kafka, rows/s | txnlog, rows/s | txnlog : kafka |",
-        "|---|---|---|---|---|",
+        "| broker | work | kafka, rows/s | txnlog, rows/s | txnlog : kafka | floor : kafka |",
+        "|---|---|---|---|---|---|",
     ]
     for broker, found in results.items():
         for work in ("write", "read"):
-            peer, ours = (statistics.median(found[f"{work} {sink}"]) for sink in SINKS)
-            row = f"| {broker} | {work} | {peer:,.0f} | {ours:,.0f} | {ours / peer:.2f} |"
-            lines.append(row)
+            rates = {name: found.get(f"{work} {name}", []) for name in (*SINKS, FLOOR)}
+            peer, ours, floor = (rates[name] for name in (*SINKS, FLOOR))
+            ratios = [ratio(rate, peer) for rate in (ours, floor)]
+            lines.append(
+                f"| {broker} | {work} | {with_quartiles(peer)} | {with_quartiles(ours)} | {' | '.join(ratios)} |"
+            )
     return "\n".join(lines)
+
+
+def ratio(rates: list[float], peer: list[float]) -> str:
+    """Of the medians."""
+    return "" if not rates else f"{statistics.median(rates) / statistics.median(peer):.2f}"
