@@ -121,9 +121,8 @@ def sink_table(results: dict[str, dict[str, list[float]]]) -> str:
             rates = {name: found.get(f"{work} {name}", []) for name in (*SINKS, FLOOR)}
             peer, ours, floor = (rates[name] for name in (*SINKS, FLOOR))
             ratios = [ratio(rate, peer) for rate in (ours, floor)]
-            lines.append(
-                f"| {broker} | {work} | {with_quartiles(peer)} | {with_quartiles(ours)} | {' | '.join(ratios)} |"
-            )
+            cells = [broker, work, with_quartiles(peer), with_quartiles(ours), *ratios]
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
