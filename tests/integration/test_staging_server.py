@@ -81,6 +81,16 @@ def test_a_stream_that_breaks_off_leaves_no_file_and_takes_no_space(
     assert read_back(settings, message) == expected(rows(40))
 
 
+def test_an_attempt_without_an_index_is_none(settings: StagingSettings, home: Path) -> None:
+    with channel.connect_local(ensure_server(settings).local_path) as task:
+        task.send(Kind.OPEN, TaskAttempt("q", 3, "r", "r-0").encode())
+        task.send(Kind.DATA, b"rows")
+        task.send(Kind.CLOSE)
+        with pytest.raises(ServerGone):
+            task.receive()
+    assert not list(home.rglob("*.staged"))
+
+
 def test_more_than_the_bounds_is_refused_with_what_to_do(settings: StagingSettings) -> None:
     settings = replace(settings, disk_bytes_max=2 * MIB)
     attempt = TaskAttempt("q", 3, "r", "r-0")

@@ -127,7 +127,7 @@ def _logged_end() -> Iterator[None]:
     except Closed:
         pass
     except (NotAFrame, OSError, Torn) as error:
-        logger.debug("a connection was closed: %s", error or "inside a frame")
+        logger.debug("a connection was closed: %s", str(error) or "inside a frame")
     except MemoryError:
         logger.warning("a connection was closed, as there was no memory for it")
 
@@ -248,6 +248,8 @@ class StagingServer:
                 kind, size_bytes = await peer.header()
                 if kind not in (Kind.DATA, Kind.CLOSE):
                     raise NotAFrame(f"{kind.name} inside an attempt")
+                if kind is Kind.CLOSE and not size_bytes:
+                    raise NotAFrame("an attempt without an index")
                 async for part in peer.body(size_bytes):
                     if refusal is None and (refusal := self._put(attempt, part)) is not None:
                         self._spool.drop(attempt)

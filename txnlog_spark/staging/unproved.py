@@ -18,8 +18,9 @@ from txnlog_kafka.wire.invariants import present
 
 PROVING_MAX = 512
 """So many have their turn at once: with more, none would be done in time."""
-PROVING_BYTES = 384 * 1024
-"""What each of these takes of the server's memory: most of it are asyncio's buffers for TLS."""
+PROVING_BYTES = 512 * 1024
+"""What each of these takes of the server's memory: most of it are asyncio's buffers for TLS, and
+the connection's own."""
 OTHERS_PART = 4
 """One turn in so many is for other addresses than the one that has the most."""
 UNPROVED_MAX = 3072
