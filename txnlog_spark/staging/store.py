@@ -48,8 +48,9 @@ class Store:
             mine = sum(size for each, size in self._kept.items() if each.write == attempt.write)
             raise StoreFull(
                 f"{self.size_bytes} bytes are staged on the driver, {mine} of them by this query, "
-                f"and stagingDiskSpace={self._bytes_max} is the maximum: raise it, make batches "
-                "smaller (maxOffsetsPerTrigger), or set stagingLocation"
+                f"and stagingDiskSpace={self._bytes_max} is the maximum: raise it, set "
+                "stagingDirectory to a larger disk, make batches smaller (maxOffsetsPerTrigger), "
+                "or set stagingLocation"
             )
         self._kept[attempt] += size_bytes
         self.size_bytes += size_bytes

@@ -26,7 +26,7 @@ def test_beyond_the_bound_an_attempt_is_refused_with_the_options_and_stays_as_it
         store.add(attempt(), 31)
     text = str(caught.value)
     assert text.startswith("120 bytes are staged on the driver, 100 of them by this query")
-    for option in ("stagingDiskSpace=150", "stagingLocation", "maxOffsetsPerTrigger"):
+    for option in ("stagingDiskSpace=150", "stagingDirectory", "stagingLocation", "maxOffsetsPer"):
         assert option in text
     assert store.size_bytes == 120
     store.add(attempt(), 30)
