@@ -99,7 +99,7 @@ class FrameDecoder:
         """
         if self._large is None:
             length = self._length()
-            if length is None or length < LARGE_BYTES or len(self._buffer) >= 4 + length:
+            if length is None or length < LARGE_BYTES or len(self._buffer) >= _LENGTH.size + length:
                 return None
             self._filled = len(self._buffer) - _LENGTH.size
             self._large = bytearray(length)

@@ -262,16 +262,17 @@ def _decode_group(
 
 
 def _lay_out(group: _Group) -> tuple[bytes | bytearray, Int64Array]:
-    """One buffer that holds all bodies, and the positions of all records in it.
+    """One buffer that holds all bodies in their order, and the positions of all records in it.
 
-    Plain batches are read where they are, in the answer; only decompressed ones are joined.
+    Plain batches are read where they are, in the answer; what was decompressed is joined, and what
+    comes from several answers, or from one that has partitions in another order.
     """
     bodies = group.bodies
     group.record_counts = [body.header.record_count for body in bodies]
     for body in bodies:
         if not 0 <= body.header.record_count <= body.size_bytes:
             raise _torn(body, "do not fit")
-    if not bodies or all(body.source is bodies[0].source for body in bodies):
+    if all(a.source is b.source and a.end <= b.start for a, b in itertools.pairwise(bodies)):
         data = bodies[0].source if bodies else b""
         starts = [body.start for body in bodies]
     else:

@@ -48,7 +48,8 @@ def walk_records(
             return found, list(ends)
     walked = [_walk(data, start, count) for start, count in zip(starts, counts, strict=True)]
     flat = itertools.chain.from_iterable(positions for positions, _ in walked)
-    return np.fromiter(flat, np.int64), [end for _, end in walked]
+    count = sum(len(positions) for positions, _ in walked)
+    return np.fromiter(flat, np.int64, count), [end for _, end in walked]
 
 
 def _walk_together(

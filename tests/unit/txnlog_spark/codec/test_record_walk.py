@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_kafka.wire.varint import encode_signed
+from txnlog_spark.codec import record_walk
+from txnlog_spark.codec.decode import FetchedRange, iter_decoded
 from txnlog_spark.codec.record_walk import PAST_THE_END, TOGETHER_MIN, walk_records
 
 Batches = list[list[int]]
@@ -57,3 +60,29 @@ def test_records_that_go_beyond_the_data_have_no_end(count: int) -> None:
     data, starts, ends, _ = laid_out([[40, 40]] * count)
     _, found = walk_records(data[:-1] + b"\x50", starts, ends, [2] * (count - 1) + [5])
     assert found == [*ends[:-1], PAST_THE_END]
+
+
+def test_many_batches_are_walked_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("a batch was walked by itself")
+
+    monkeypatch.setattr(record_walk, "_walk", never)
+    data, starts, ends, positions = laid_out([[30, 200, 64]] * TOGETHER_MIN)
+    found, found_ends = walk_records(data, starts, ends, [3] * TOGETHER_MIN)
+    assert (found.tolist(), found_ends) == (positions, ends)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (2, 1, 0)])
+def test_parts_of_one_answer_are_decoded_in_the_order_of_the_ranges(order: tuple[int, ...]) -> None:
+    """A broker may answer for partitions in another order than it was asked."""
+    batches = [
+        encode_batch([Record(b"k%d" % n, b"%d-%d" % (n, i) * 9) for i in range(4)])
+        for n in range(3)
+    ]
+    frame = memoryview(bytearray(b"".join(batches)))
+    at = [sum(map(len, batches[:number])) for number in range(4)]
+    ranges = [FetchedRange(frame[at[n] : at[n + 1]], 0, 4, None) for n in order]
+    (found,) = iter_decoded(ranges)
+    found.values.validate(full=True)
+    assert found.values.to_pylist() == [b"%d-%d" % (n, i) * 9 for n in order for i in range(4)]
+    assert found.keys.to_pylist() == [b"k%d" % n for n in order for _ in range(4)]
