@@ -14,6 +14,7 @@ from txnlog_kafka.host.client import Client
 from txnlog_kafka.host.security import Security
 from txnlog_kafka.host.tls import Tls, TlsFailed
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Reply, Unanswered
+from txnlog_kafka.wire.framing import FrameDecoder, encode_response
 from txnlog_kafka.wire.messages import APIS, ApiKey
 
 
@@ -122,3 +123,27 @@ def test_a_handshake_that_cannot_begin_leaves_no_socket(monkeypatch):
     assert outcome == Unanswered(
         f"{address}: no version", sent=False, retriable=False, is_security=True
     )
+
+
+def test_of_a_large_answer_all_but_its_beginning_is_received_where_it_stays(broker, monkeypatch):
+    response = APIS[ApiKey.METADATA].response
+    names = [f"topic-{number:06}" for number in range(20_000)]
+    topics = [response.MetadataResponseTopic(name=name) for name in names]
+    sizes, received, filled = [], [], FrameDecoder.filled
+
+    def react(header, message):
+        answer = response(topics=topics)
+        key, version, number = header.api_key, header.api_version, header.correlation_id
+        sizes.append(len(encoded := encode_response(key, version, number, answer)))
+        return encoded
+
+    def count(decoder, size_bytes):
+        received.append(size_bytes)
+        filled(decoder, size_bytes)
+
+    broker.react = react
+    monkeypatch.setattr(FrameDecoder, "filled", count)
+    with Client(broker.bootstrap_servers) as client:
+        (outcome,) = client.run(ask())
+    assert [topic.name for topic in outcome.message.topics] == names
+    assert sum(sizes) > sum(received) >= sum(sizes) - link_module.RECEIVE_BYTES
