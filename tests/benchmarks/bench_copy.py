@@ -3,11 +3,13 @@
 Both read the same input topic in micro-batches of the same size and write to topics of their own;
 what counts is the median time of a micro-batch, once the query is warm. Ours commits the output,
 the group's offsets and its progress in one transaction; Spark's own commits nothing. Only options
-that both have are set, but for the group that ours commits.
+that both have are set, but for the group that ours commits. Beside both runs `floor`: what Spark
+takes for any source and sink in Python.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -16,6 +18,10 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from bench_setup import SINKS, create_topic, with_quartiles
+from floor import NAME as FLOOR
+from floor import Floor
+
+from txnlog_spark.source.planning import OFFSETS_PER_TASK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,6 +98,11 @@ def copy_writer(
     read: Mapping[str, str],
 ) -> DataStreamWriter:
     """The query from these topics to one of its own; `read` has options beside the usual ones."""
+    if connector == FLOOR:
+        tasks = min(case.partitions, math.ceil(case.rows / OFFSETS_PER_TASK))
+        shape = {"rows": case.rows, "tasks": tasks, "end": case.rows * case.batches}
+        stream = spark.readStream.format(FLOOR).options(**{k: str(v) for k, v in shape.items()})
+        return stream.load().select("key", "value").writeStream.format(FLOOR)
     name = f"{connector}-{sources[0]}"
     target = create_topic(servers, f"out-{name}", case.partitions)
     both = {"kafka.bootstrap.servers": servers}
@@ -152,16 +163,18 @@ def whole_batch_times(batches: list[dict[str, Any]], rows: int) -> list[int]:
 def measure_copy(
     spark: SparkSession, broker: str, servers: str, cases: tuple[CopyCase, ...]
 ) -> list[dict]:
-    """Both connectors in turns, case after case: what each micro-batch took."""
+    """Both connectors and the floor in turns, case after case: what each micro-batch took."""
+    spark.dataSource.register(Floor)
+    connectors = [*SINKS, FLOOR]
     source = fill_input(servers, WARM_UP)
-    for connector in SINKS:
+    for connector in connectors:
         copy_once(spark, connector, servers, source, WARM_UP)
     found = []
     for number, case in enumerate(cases):
         source = fill_input(servers, case)
         result: dict = asdict(case)
         # Who goes first changes, so that neither always meets the colder machine.
-        for connector in SINKS if number % 2 else reversed(SINKS):
+        for connector in connectors[:: 1 if number % 2 else -1]:
             times = copy_once(spark, connector, servers, source, case)
             result[f"{connector}_ms"] = times
             middle = statistics.median(times[case.warm_up :])
@@ -173,15 +186,17 @@ def measure_copy(
 def copy_table(results: dict[str, list[dict]]) -> str:
     """Medians with quartiles, and the ratio, as Markdown: above 1 ours is the faster one."""
     lines = [
-        "| broker | partitions | rows a batch | kafka, ms | txnlog, ms | kafka : txnlog |",
-        "|---|---|---|---|---|---|",
+        "| broker | partitions | rows a batch | kafka, ms | txnlog, ms | floor, ms "
+        "| kafka : txnlog | kafka : floor |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for broker, found in results.items():
         for case in found:
-            peer, ours = (case[f"{connector}_ms"][case["warm_up"] :] for connector in SINKS)
-            ratio = statistics.median(peer) / statistics.median(ours)
+            times = [case[f"{each}_ms"][case["warm_up"] :] for each in (*SINKS, FLOOR)]
+            peer, ours, floor = (statistics.median(each) for each in times)
+            shown = " | ".join(map(with_quartiles, times))
             lines.append(
-                f"| {broker} | {case['partitions']} | {case['rows']:,} | {with_quartiles(peer)} "
-                f"| {with_quartiles(ours)} | {ratio:.2f} |"
+                f"| {broker} | {case['partitions']} | {case['rows']:,} | {shown} "
+                f"| {peer / ours:.2f} | {peer / floor:.2f} |"
             )
     return "\n".join(lines)

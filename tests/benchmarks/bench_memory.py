@@ -28,6 +28,7 @@ sys.path[:0] = PATHS
 
 # isort: split
 
+from floor import NAME as FLOOR  # noqa: E402
 from support.brokers.sim_broker import SimBroker  # noqa: E402
 from support.clients.librdkafka import create_topic, produce_values  # noqa: E402
 from support.spark.spark_home import INSTALLED  # noqa: E402
@@ -150,7 +151,7 @@ def measure(name: str, count: int, bootstrap: str, folder: Path) -> dict[str, tu
 
 
 def table(results: dict[str, dict[int, dict[str, tuple[int, float]]]]) -> str:
-    """The results in Markdown: processes and MiB, the connector's and the peer's."""
+    """The results in Markdown: processes and MiB, the connector's and the floor's."""
     counts = sorted(results["txnlog"])
     columns = [
         f"{name}, {count} quer{'y' if count == 1 else 'ies'}"
@@ -161,14 +162,14 @@ def table(results: dict[str, dict[int, dict[str, tuple[int, float]]]]) -> str:
     for kind, meaning in KINDS:
         cells = []
         for count in counts:
-            for name in ("txnlog", "peer"):
+            for name in ("txnlog", FLOOR):
                 processes, mib = results[name][count][kind]
                 cells.append(f"{mib} ({processes})" if processes else "")
         lines.append(f"| {meaning} | {' | '.join(cells)} |")
     sums = [
         str(sum(results[name][count][kind][1] for kind, _ in KINDS if is_drivers_python(kind)))
         for count in counts
-        for name in ("txnlog", "peer")
+        for name in ("txnlog", FLOOR)
     ]
     return "\n".join([*lines, f"| Python of the driver together | {' | '.join(sums)} |"])
 
@@ -184,7 +185,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, nargs="+", default=[1, 5])
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    results: dict[str, dict[int, dict[str, tuple[int, float]]]] = {"txnlog": {}, "peer": {}}
+    results: dict[str, dict[int, dict[str, tuple[int, float]]]] = {"txnlog": {}, FLOOR: {}}
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         with SimBroker(folder / "broker") as broker:

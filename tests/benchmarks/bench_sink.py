@@ -1,8 +1,8 @@
 """The sink and the source by themselves, beside Spark's own `kafka` ones: see `bench.py`.
 
 A stream of parquet files into a topic, then that topic read back, in rows per second. The peer's
-sink is at-least-once without offset commits; ours commits a transaction a micro-batch. The floor is
-a sink in Python that drops its rows: what Spark takes for any.
+sink is at-least-once without offset commits; ours commits a transaction a micro-batch. Beside both
+runs `floor`: what Spark takes for any source or sink in Python.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from bench_setup import SINKS, create_topic, with_quartiles
-from memory_job import Peer
+from floor import NAME as FLOOR
+from floor import Floor
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
 PARTITIONS = 6
 FILES = 8
 VALUE_BYTES = 200
-FLOOR = Peer.name()
 
 
 def make_input(folder: Path, rows: int) -> None:
@@ -66,12 +66,14 @@ def write_once(
 
 def read_once(spark: SparkSession, source: str, servers: str, topic: str, rows: int) -> float:
     """Read the whole topic: rows per second."""
+    options = {"rows": str(rows), "tasks": str(PARTITIONS)}
+    if source != FLOOR:
+        options = {"kafka.bootstrap.servers": servers, "subscribe": topic}
+        options["startingOffsets"] = "earliest"
     started = time.monotonic()
     found = (
         spark.read.format(source)
-        .option("kafka.bootstrap.servers", servers)
-        .option("subscribe", topic)
-        .option("startingOffsets", "earliest")
+        .options(**options)
         .load()
         .agg(sf.count("value"), sf.sum(sf.length("value")))
         .first()
@@ -90,21 +92,22 @@ def measure_sink(
     `folder` has the input of `make_input`, and takes the checkpoints.
     """
     folders = {"input": folder / "input", "checkpoints": folder}
-    spark.dataSource.register(Peer)
-    found: dict[str, list[float]] = {f"{k} {s}": [] for k in ("write", "read") for s in SINKS}
-    found[f"write {FLOOR}"] = []
+    spark.dataSource.register(Floor)
+    names = [*SINKS, FLOOR]
+    found: dict[str, list[float]] = {f"{k} {s}": [] for k in ("write", "read") for s in names}
     # Round 0 warms both up and is not counted.
+    read_rows = rows // FILES * FILES
     for number in range(rounds + 1):
         # Who goes first changes, so that neither always meets the colder machine.
-        for sink in [*SINKS, FLOOR][:: 1 if number % 2 else -1]:
+        for sink in names[:: 1 if number % 2 else -1]:
             topic = f"bench-{sink}-{number}"
             create_topic(servers, topic, PARTITIONS)
             rate = write_once(spark, sink, servers, folders, topic)
             found[f"write {sink}"].append(rate)
             print(f"{broker}: round {number}: write {sink}: {rate:,.0f} rows/s", flush=True)
-        for source in SINKS if number % 2 else reversed(SINKS):
+        for source in names[:: 1 if number % 2 else -1]:
             topic = f"bench-txnlog-{number}"
-            rate = read_once(spark, source, servers, topic, rows // FILES * FILES)
+            rate = read_once(spark, source, servers, topic, read_rows)
             found[f"read {source}"].append(rate)
             print(f"{broker}: round {number}: read {source}: {rate:,.0f} rows/s", flush=True)
     return {work: rates[1:] for work, rates in found.items()}
@@ -118,7 +121,7 @@ def sink_table(results: dict[str, dict[str, list[float]]]) -> str:
     ]
     for broker, found in results.items():
         for work in ("write", "read"):
-            rates = {name: found.get(f"{work} {name}", []) for name in (*SINKS, FLOOR)}
+            rates = {name: found[f"{work} {name}"] for name in (*SINKS, FLOOR)}
             peer, ours, floor = (rates[name] for name in (*SINKS, FLOOR))
             ratios = [ratio(rate, peer) for rate in (ours, floor)]
             cells = [broker, work, with_quartiles(peer), with_quartiles(ours), *ratios]
@@ -128,4 +131,4 @@ def sink_table(results: dict[str, dict[str, list[float]]]) -> str:
 
 def ratio(rates: list[float], peer: list[float]) -> str:
     """Of the medians."""
-    return "" if not rates else f"{statistics.median(rates) / statistics.median(peer):.2f}"
+    return f"{statistics.median(rates) / statistics.median(peer):.2f}"

@@ -16,6 +16,7 @@ from bench_copy import WARM_UP, CopyCase, copy_progress, copy_writer, fill_input
 from bench_memory import KINDS as MEMORY_KINDS
 from bench_memory import make_topics, measure
 from bench_setup import create_topic
+from floor import NAME as FLOOR
 from growth_logs import aborted_log, backlog
 from growth_usage import Usage, span_of
 from pyspark.sql import SparkSession
@@ -167,7 +168,7 @@ def queries(bench: Bench) -> Iterator[tuple[str, Point]]:
     """Memory of an application with more and more queries, as `bench_memory` measures it."""
     counts = bench.xs(1, 2, 5, 10, 20)
     make_topics(bench.servers, counts[-1])
-    for name, line in (("txnlog", "connector"), ("peer", "PySpark alone")):
+    for name, line in (("txnlog", "connector"), (FLOOR, "PySpark alone")):
         for count in counts:
             where = bench.folder / f"{name}-{count}"
             where.mkdir()

@@ -53,7 +53,6 @@ def test_the_published_layout_decodes_to_three_records():
     assert columns.offsets.tolist() == [0, 1, 2]
     assert columns.timestamps.tolist() == [1000, 1003, 999]
     assert columns.headers.to_pylist() == [[], [], [{"key": "h", "value": b"abc"}]]
-    assert columns.next_offset == 3
 
 
 def test_murmur2_gives_the_values_of_kafkas_own_test():

@@ -141,7 +141,6 @@ def test_decoded_columns_are_what_the_twin_reads(groups, data):
         )
     )
     assert [row for piece in pieces for row in rows_of(piece)] == rows_of(columns)
-    assert pieces[-1].next_offset == columns.next_offset
     # Several ranges together: each as by itself, in their order.
     middle = data.draw(st.integers(start, end))
     ranges = [
@@ -215,7 +214,6 @@ def test_read_committed_drops_exactly_what_a_dumb_reader_drops(story, start):
     columns = decode_batches(b"".join(parts), start_offset=start, end_offset=lso, aborted=aborted)
     assert columns.offsets.tolist() == expected
     assert columns.values.to_pylist() == [b"%d" % number for number in expected]
-    assert columns.next_offset == max(start, lso)
 
 
 @given(st.binary(max_size=400), st.data())

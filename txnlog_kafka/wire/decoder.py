@@ -30,6 +30,9 @@ _NO_ID = bytes(_ID_BYTES)
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 
+_MADE = {"string": "str(data[at:end], 'utf-8')", "records": "data[at:end]"}
+"""Record batches stay where they are, in what was received."""
+
 _Left = list[int]
 """How many elements may still come."""
 _Read = Callable[[memoryview, int, _Left], tuple[Any, int]]
@@ -174,7 +177,7 @@ class _Source:
             return [f"{target}, = unpack('>{field.format}', data, at)",
                     f"at += {struct.calcsize('>' + field.format)}"]  # fmt: skip
         is_text = field.kind == "string"
-        made = "str(data[at:end], 'utf-8')" if is_text else "bytes(data[at:end])"
+        made = _MADE.get(field.kind, "bytes(data[at:end])")
         return self._sized(field, target, _INT16 if is_text else _INT32, is_nullable, [
             "end = at + n",
             "if end > size:",

@@ -209,16 +209,19 @@ def iter_batches(
     A Fetch answer may end in the middle of a batch: that is not corruption (KIP-74). Raises
     OldFormat, and CorruptBatch for a magic or a length that cannot be.
     """
-    while len(buffer) - position > MAGIC_AT:
-        _refuse_old_format(buffer, position)
-        if len(buffer) - position < HEADER_BYTES:
+    end = len(buffer)
+    while end - position > MAGIC_AT:
+        if buffer[position + MAGIC_AT] in OLD_MAGICS:
+            _refuse_old_format(buffer, position)
+        if end - position < HEADER_BYTES:
             return
-        header = parse_header(buffer, position)
-        if position + header.size_bytes > len(buffer):
+        header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+        after = position + header.size_bytes
+        if after > end:
             return
         check_shape(header)
         yield header, position
-        position += header.size_bytes
+        position = after
 
 
 def _refuse_old_format(buffer: bytes | bytearray | memoryview, position: int) -> None:
@@ -228,8 +231,6 @@ def _refuse_old_format(buffer: bytes | bytearray | memoryview, position: int) ->
     a header of today. One that is not valid is a batch of today with a damaged magic.
     """
     magic = buffer[position + MAGIC_AT]
-    if magic not in OLD_MAGICS:
-        return
     offset, length = _OLD_START.unpack_from(buffer, position)
     (crc,) = _UINT32.unpack_from(buffer, position + LENGTH_END)
     with memoryview(buffer) as view:

@@ -25,9 +25,11 @@ import pyarrow as pa
 
 from txnlog_kafka.wire.compression import decompress
 from txnlog_kafka.wire.records import (
+    COMPRESSION_MASK,
     HEADER_BYTES,
+    LENGTH_END,
+    TIMESTAMP_TYPE_MASK,
     BatchHeader,
-    Compression,
     CorruptBatch,
     MarkerType,
     check_crc,
@@ -44,6 +46,19 @@ processor's cache, measured a third faster than 64 MiB at a time."""
 
 WHOLE_FACTOR = 4
 """A part of an answer keeps all of it in memory, unless it is less than one in so many."""
+
+HEADER_COLUMNS = np.dtype(
+    {
+        "names": [
+            "base_offset", "length", "attributes", "last_offset_delta", "base_timestamp",
+            "max_timestamp", "record_count",
+        ],
+        "formats": [">i8", ">i4", ">i2", ">i4", ">i8", ">i8", ">i4"],
+        "offsets": [0, 8, 21, 23, 27, 35, 57],
+        "itemsize": HEADER_BYTES,
+    }
+)  # fmt: skip
+"""A header's fields that all records of its batch share, by the layout of `records`."""
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 """Spark's header column."""
@@ -78,7 +93,6 @@ class CorruptRange(CorruptBatch):
 @dataclass(frozen=True, slots=True)
 class DecodedColumns:
     """Rows range by range, in offset order. `ranges` (int32) says which range a row is of.
-    `next_offset` is exclusive: where the next Fetch of the last range goes on.
 
     keys, values: binary Arrow arrays with nulls. offsets, timestamps (ms): int64.
     timestamp_types: int32, 0 CreateTime, 1 LogAppendTime. headers: None unless asked for, else
@@ -91,7 +105,6 @@ class DecodedColumns:
     timestamps: Int64Array
     timestamp_types: npt.NDArray[np.int32]
     headers: Any
-    next_offset: int
     ranges: npt.NDArray[np.int32]
 
 
@@ -119,7 +132,6 @@ def decode_batches(
         timestamps=np.concatenate([group.timestamps for group in groups]),
         timestamp_types=np.concatenate([group.timestamp_types for group in groups]),
         headers=pa.concat_arrays([group.headers for group in groups]) if include_headers else None,
-        next_offset=groups[-1].next_offset,
         ranges=np.concatenate([group.ranges for group in groups]),
     )
 
@@ -132,58 +144,78 @@ def iter_decoded(
 ) -> Iterator[DecodedColumns]:
     """The wanted records of these ranges, a group of batches at a time: memory stays bounded.
 
-    Yields at least one group, the last one with the final `next_offset` of the last range. Raises
-    CorruptRange.
+    Yields at least one group. Raises CorruptRange.
     """
     group = _Group()
     for index, wanted in enumerate(ranges):
-        group.next_offset = wanted.start_offset
-        for body in _bodies(index, wanted, group):
-            if group.bodies and group.size_bytes + body.size_bytes > group_bytes_max:
-                yield _decode_group(group, ranges, include_headers)
-                group.bodies, group.size_bytes = [], 0
-            group.bodies.append(body)
-            group.size_bytes += body.size_bytes
-            group.next_offset = body.header.next_offset
-        group.next_offset = max(wanted.start_offset, min(group.next_offset, wanted.end_offset))
-    yield _decode_group(group, ranges, include_headers)
+        source, first = _whole_of(wanted.data)
+        for position, size_bytes, plain in _plain_batches(index, wanted):
+            if group.parts and group.size_bytes + size_bytes > group_bytes_max:
+                yield _decode_group(group.parts, ranges, include_headers)
+                group = _Group()
+            group.add(index, source, first + position, size_bytes, plain)
+    yield _decode_group(group.parts, ranges, include_headers)
 
 
-@dataclass(frozen=True, slots=True)
-class _Body:
-    """The plain records of one batch of a range: `source[start:end]`, not copied."""
+@dataclass(slots=True)
+class _Part:
+    """Batches of one range: their headers are in `source` at `positions`, and so are their records,
+    unless they are those of one batch that were decompressed to `plain`."""
 
     range_index: int
-    header: BatchHeader
     source: bytes | bytearray
-    start: int
-    end: int
+    positions: list[int]
+    plain: bytes | None
 
-    @property
-    def size_bytes(self) -> int:
-        return self.end - self.start
+    def headers(self) -> Any:
+        """The batches' headers, as an array of HEADER_COLUMNS."""
+        places = (len(self.source) - HEADER_BYTES + 1,)
+        return np.ndarray(places, HEADER_COLUMNS, self.source, 0, (1,))[self.positions]
+
+    def bounds(self, headers: Any) -> tuple[bytes | bytearray, Int64Array, Int64Array]:
+        """What has the records, and where those of each batch start and end in it."""
+        if self.plain is not None:
+            return self.plain, np.array([0]), np.array([len(self.plain)])
+        positions = np.array(self.positions)
+        return self.source, positions + HEADER_BYTES, positions + LENGTH_END + headers["length"]
 
 
 @dataclass(slots=True)
 class _Group:
-    """Batches to be decoded together, and how far the answer has been read."""
+    """Batches to be decoded together."""
 
-    next_offset: int = 0
-    bodies: list[_Body] = field(default_factory=list)
+    parts: list[_Part] = field(default_factory=list)
     size_bytes: int = 0
-    record_counts: list[int] = field(default_factory=list)
+
+    def add(
+        self,
+        range_index: int,
+        source: bytes | bytearray,
+        position: int,
+        size_bytes: int,
+        plain: bytes | None,
+    ) -> None:
+        """A batch whose header is at `position` of `source`."""
+        self.size_bytes += size_bytes
+        last = self.parts[-1] if self.parts and plain is None else None
+        if last is not None and last.range_index == range_index and last.plain is None:
+            last.positions.append(position)
+        else:
+            self.parts.append(_Part(range_index, source, [position], plain))
 
 
-def _bodies(index: int, wanted: FetchedRange, group: _Group) -> Iterator[_Body]:
-    source, first = _whole_of(wanted.data)
+def _plain_batches(index: int, wanted: FetchedRange) -> Iterator[tuple[int, int, bytes | None]]:
+    """Of each visible batch its position, how many bytes its records take when they are not
+    compressed, and these if they were."""
     try:
-        for header, position in _visible_batches(wanted.data, wanted, group):
-            start, end = position + HEADER_BYTES, position + header.size_bytes
-            if header.compression == Compression.NONE:
-                yield _Body(index, header, source, first + start, first + end)
+        for header, position in _visible_batches(wanted):
+            if not header.attributes & COMPRESSION_MASK:
+                yield position, header.size_bytes - HEADER_BYTES, None
             else:
-                plain = decompress(header.compression, memoryview(wanted.data)[start:end])
-                yield _Body(index, header, plain, 0, len(plain))
+                end = position + header.size_bytes
+                body = memoryview(wanted.data)[position + HEADER_BYTES : end]
+                plain = decompress(header.compression, body)
+                yield position, len(plain), plain
     except CorruptBatch as error:
         raise CorruptRange(index, str(error)) from error
 
@@ -202,22 +234,17 @@ def _address(data: bytes | bytearray | memoryview) -> int:
     return int(np.frombuffer(data, np.uint8).__array_interface__["data"][0])
 
 
-def _visible_batches(
-    data: bytes | bytearray | memoryview, wanted: FetchedRange, group: _Group
-) -> Iterator[tuple[BatchHeader, int]]:
-    """Checked data batches that overlap the range; moves `group.next_offset` over all others."""
+def _visible_batches(wanted: FetchedRange) -> Iterator[tuple[BatchHeader, int]]:
+    """Checked data batches that overlap the range, and their positions."""
+    data = wanted.data
     tracker = None if wanted.aborted is None else _AbortedProducers(wanted.aborted)
     for header, position in iter_batches(data):
         if header.base_offset >= wanted.end_offset:
-            # The range ends in a gap before this batch: nothing of it is left to fetch.
-            group.next_offset = wanted.end_offset
             return
         check_crc(data, position, header)
         hidden = tracker is not None and tracker.hides(data, position, header)
-        if hidden or header.is_control or header.last_offset < wanted.start_offset:
-            group.next_offset = header.next_offset
-            continue
-        yield header, position
+        if not hidden and not header.is_control and header.last_offset >= wanted.start_offset:
+            yield header, position
 
 
 class _AbortedProducers:
@@ -245,65 +272,80 @@ class _AbortedProducers:
 
 
 def _decode_group(
-    group: _Group, ranges: Sequence[FetchedRange], include_headers: bool
+    parts: Sequence[_Part], ranges: Sequence[FetchedRange], include_headers: bool
 ) -> DecodedColumns:
     try:
-        data, positions = _lay_out(group)
-        return _decode_columns(group, data, positions, ranges, include_headers)
+        return _decode_columns(_lay_out(parts), ranges, include_headers)
     except (IndexError, ValueError, CorruptBatch, pa.ArrowInvalid) as error:
-        by_range: dict[int, list[_Body]] = {}
-        for body in group.bodies:
-            by_range.setdefault(body.range_index, []).append(body)
-        for bodies in by_range.values() if len(by_range) > 1 else ():
-            _decode_group(_Group(bodies=bodies), ranges, include_headers)
-        first = group.bodies[0]
-        text = f"records of the batches from {first.header.base_offset} on: {error}"
-        raise CorruptRange(first.range_index, text) from error
+        by_range: dict[int, list[_Part]] = {}
+        for part in parts:
+            by_range.setdefault(part.range_index, []).append(part)
+        for some in by_range.values() if len(by_range) > 1 else ():
+            _decode_group(some, ranges, include_headers)
+        first = int(parts[0].headers()["base_offset"][0])
+        text = f"records of the batches from {first} on: {error}"
+        raise CorruptRange(parts[0].range_index, text) from error
 
 
-def _lay_out(group: _Group) -> tuple[bytes | bytearray, Int64Array]:
-    """One buffer that holds all bodies in their order, and the positions of all records in it.
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Batches in one buffer: their headers, how many records each has, the positions of all these
+    records in `data`, and the range of each batch."""
 
-    Plain batches are read where they are, in the answer; what was decompressed is joined, and what
-    comes from several answers, or from one that has partitions in another order.
-    """
-    bodies = group.bodies
-    group.record_counts = [body.header.record_count for body in bodies]
-    for body in bodies:
-        if not 0 <= body.header.record_count <= body.size_bytes:
-            raise _torn(body, "do not fit")
-    if all(a.source is b.source and a.end <= b.start for a, b in itertools.pairwise(bodies)):
-        data = bodies[0].source if bodies else b""
-        starts = [body.start for body in bodies]
+    data: bytes | bytearray
+    headers: Any
+    counts: Int64Array
+    positions: Int64Array
+    range_indexes: npt.NDArray[np.int32]
+
+    def by_record(self, field_name: str) -> Int64Array:
+        """A field of the headers, for each record."""
+        return np.repeat(self.headers[field_name].astype(np.int64), self.counts)
+
+
+def _lay_out(parts: Sequence[_Part]) -> _Layout:
+    """Plain batches are read where they are, in the answer; what was decompressed is joined, and
+    what comes from several answers, or from one that has partitions in another order."""
+    each_headers = [part.headers() for part in parts]
+    headers = np.concatenate([np.empty(0, HEADER_COLUMNS), *each_headers])
+    bounds = [part.bounds(some) for part, some in zip(parts, each_headers, strict=True)]
+    if all(a[0] is b[0] and a[2][-1] <= b[1][0] for a, b in itertools.pairwise(bounds)):
+        data = bounds[0][0] if bounds else b""
+        shifts = [0] * len(bounds)
     else:
-        data = b"".join(memoryview(body.source)[body.start : body.end] for body in bodies)
-        starts = [0, *itertools.accumulate(body.size_bytes for body in bodies[:-1])]
-    ends = [start + body.size_bytes for start, body in zip(starts, bodies, strict=True)]
-    positions, found = walk_records(data, starts, ends, group.record_counts)
-    for body, start, end, found_end in zip(bodies, starts, ends, found, strict=True):
-        if found_end == PAST_THE_END:
-            raise _torn(body, "go beyond them")
-        if found_end != end:
-            raise _torn(body, f"take {found_end - start}")
-    return data, positions
+        pieces = [memoryview(source)[starts[0] : ends[-1]] for source, starts, ends in bounds]
+        data = b"".join(pieces)
+        begins = itertools.accumulate(map(len, pieces), initial=0)
+        shifts = [at - int(starts[0]) for at, (_, starts, _) in zip(begins, bounds, strict=False)]
+    empty = np.empty(0, np.int64)
+    placed = list(zip(bounds, shifts, strict=True))
+    starts = np.concatenate([empty, *(starts + shift for (_, starts, _), shift in placed)])
+    ends = np.concatenate([empty, *(ends + shift for (_, _, ends), shift in placed)])
+    counts = headers["record_count"].astype(np.int64)
+    _refuse(headers, ends - starts, (counts < 0) | (counts > ends - starts), "do not fit")
+    positions, found = walk_records(data, starts, ends, counts)
+    _refuse(headers, ends - starts, found == PAST_THE_END, "go beyond them")
+    _refuse(headers, ends - starts, found != ends, "do not end with them")
+    ranges = np.array([part.range_index for part in parts], np.int32)
+    of_batches = np.repeat(ranges, [len(part.positions) for part in parts])
+    return _Layout(data, headers, counts, positions, of_batches)
 
 
-def _torn(body: _Body, what: str) -> CorruptBatch:
-    return CorruptBatch(
-        f"the batch at {body.header.base_offset} has {body.size_bytes} bytes of records, its "
-        f"{body.header.record_count} records {what}"
-    )
+def _refuse(headers: Any, sizes: Int64Array, are_torn: _BoolArray, what: str) -> None:
+    """Raise CorruptBatch for the first torn batch."""
+    for index in np.flatnonzero(are_torn)[:1]:
+        raise CorruptBatch(
+            f"the batch at {headers['base_offset'][index]} has {sizes[index]} bytes of records, "
+            f"its {headers['record_count'][index]} records {what}"
+        )
 
 
 def _decode_columns(
-    group: _Group,
-    body: bytes | bytearray,
-    positions: Int64Array,
-    ranges: Sequence[FetchedRange],
-    include_headers: bool,
+    layout: _Layout, ranges: Sequence[FetchedRange], include_headers: bool
 ) -> DecodedColumns:
+    body = layout.data
     data = np.frombuffer(body, np.uint8)
-    lengths, starts = read_varints(data, positions)
+    lengths, starts = read_varints(data, layout.positions)
     if bool((lengths < 0).any()):
         raise ValueError("a record has a negative length")
     ends = starts + lengths
@@ -320,13 +362,8 @@ def _decode_columns(
     _check_within(header_starts, header_starts, ends)
     if bool(((header_counts == 0) & (header_starts != ends)).any()):
         raise ValueError("bytes are left after the last field of a record")
-    offsets, timestamps, types = _absolute(group, offset_deltas, time_deltas)
-    of_range = np.repeat(
-        np.array([each.range_index for each in group.bodies], np.int32), group.record_counts
-    )
-    first_offsets = np.array([each.start_offset for each in ranges], np.int64)[of_range]
-    end_offsets = np.array([each.end_offset for each in ranges], np.int64)[of_range]
-    keep = (offsets >= first_offsets) & (offsets < end_offsets)
+    offsets, timestamps, types = _absolute(layout, offset_deltas, time_deltas)
+    keep = _kept(layout, ranges, offsets)
     headers = None
     if include_headers:
         headers = _decode_headers(body, header_counts[keep], header_starts[keep], ends[keep])
@@ -337,9 +374,22 @@ def _decode_columns(
         timestamps=timestamps[keep],
         timestamp_types=types[keep],
         headers=headers,
-        next_offset=group.next_offset,
-        ranges=of_range[keep],
+        ranges=np.repeat(layout.range_indexes, layout.counts)[keep],
     )
+
+
+def _kept(
+    layout: _Layout, ranges: Sequence[FetchedRange], offsets: Int64Array
+) -> _BoolArray | slice:
+    """Which records are in their range: mostly all, as offsets are within their batch."""
+    first = np.array([each.start_offset for each in ranges], np.int64)[layout.range_indexes]
+    end = np.array([each.end_offset for each in ranges], np.int64)[layout.range_indexes]
+    base = layout.headers["base_offset"]
+    if bool(((first <= base) & (base + layout.headers["last_offset_delta"] < end)).all()):
+        return slice(None)
+    kept: _BoolArray = offsets >= np.repeat(first, layout.counts)
+    kept &= offsets < np.repeat(end, layout.counts)
+    return kept
 
 
 def _check_within(starts: Int64Array, stops: Int64Array, ends: Int64Array) -> None:
@@ -348,25 +398,18 @@ def _check_within(starts: Int64Array, stops: Int64Array, ends: Int64Array) -> No
 
 
 def _absolute(
-    group: _Group, offset_deltas: Int64Array, time_deltas: Int64Array
+    layout: _Layout, offset_deltas: Int64Array, time_deltas: Int64Array
 ) -> tuple[Int64Array, Int64Array, npt.NDArray[np.int32]]:
     """Offsets, timestamps and timestamp types from the deltas and the batches' headers."""
-    headers = [body.header for body in group.bodies]
-
-    def by_record(values: list[int]) -> Int64Array:
-        return np.repeat(np.array(values, np.int64), group.record_counts)
-
-    bases = by_record([each.base_offset for each in headers])
-    base_times = by_record([each.base_timestamp for each in headers])
-    max_times = by_record([each.max_timestamp for each in headers])
-    appended = by_record(
-        [LOG_APPEND_TIME if each.is_log_append_time else CREATE_TIME for each in headers]
-    )
-    last_deltas = by_record([each.last_offset_delta for each in headers])
+    last_deltas = layout.by_record("last_offset_delta")
     if bool(((offset_deltas < 0) | (offset_deltas > last_deltas)).any()):
         raise ValueError("an offset delta is outside its batch")
-    timestamps = np.where(appended, max_times, base_times + time_deltas)
-    return bases + offset_deltas, timestamps, appended.astype(np.int32)
+    timestamps = layout.by_record("base_timestamp") + time_deltas
+    appended = layout.by_record("attributes") & TIMESTAMP_TYPE_MASK != 0
+    if bool(appended.any()):
+        timestamps = np.where(appended, layout.by_record("max_timestamp"), timestamps)
+    types = np.where(appended, np.int32(LOG_APPEND_TIME), np.int32(CREATE_TIME))
+    return layout.by_record("base_offset") + offset_deltas, timestamps, types
 
 
 def _cut_out(

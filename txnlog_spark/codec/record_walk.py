@@ -8,7 +8,6 @@ a table has the size of a record by the first two bytes of its length.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -21,35 +20,40 @@ TOGETHER_MIN = 32
 PAST_THE_END = -1
 
 
-def _size_of_record(low: int, high: int) -> int | None:
-    """A record with its length, None where that takes more than these two bytes."""
-    if low < 0x80:
-        return (low >> 1) + 1
-    return ((low & 0x7F | high << 7) >> 1) + 2 if high < 0x80 else None
+def _sizes_by_both() -> Int64Array:
+    both = np.arange(65_536)
+    low, high = both & 0xFF, both >> 8
+    longer = np.where(high < 0x80, ((low & 0x7F | high << 7) >> 1) + 2, 0)
+    return np.where(low < 0x80, (low >> 1) + 1, longer)
 
 
-_SIZES = [[_size_of_record(low, high) for high in range(256)] for low in range(256)]
-_SIZES_BY_BOTH = np.array([_SIZES[both & 0xFF][both >> 8] or 0 for both in range(65_536)])
+_SIZES_BY_BOTH = _sizes_by_both()
+"""A record with its length, by the first two bytes of it (the second one times 256); 0 where the
+length takes more than these two."""
+_SIZES = [[size or None for size in row] for row in _SIZES_BY_BOTH.reshape(256, 256).T.tolist()]
+"""The same by the first byte and then the second one, None for 0."""
 
 
 def walk_records(
-    data: bytes | bytearray, starts: Sequence[int], ends: Sequence[int], counts: Sequence[int]
-) -> tuple[Int64Array, list[int]]:
+    data: bytes | bytearray, starts: Int64Array, ends: Int64Array, counts: Int64Array
+) -> tuple[Int64Array, Int64Array]:
     """The positions of the records' lengths, batch after batch, and where each batch's last ends.
 
     `starts`, `ends` and `counts` are of the batches: where their records are to be, and how many.
     PAST_THE_END is where the records of a batch go beyond `data`; then, and where it is not in
     `ends`, the batch is corrupt. A negative length counts as 0: the caller sees it again.
     """
-    total, most = sum(counts), max(counts, default=0)
+    total, most = int(counts.sum()), int(counts.max(initial=0))
     if most and total // most >= TOGETHER_MIN:
-        found = _walk_together(data, np.array(starts), np.array(ends), np.array(counts))
+        found = _walk_together(data, starts, ends, counts)
         if found is not None:
-            return found, list(ends)
-    walked = [_walk(data, start, count) for start, count in zip(starts, counts, strict=True)]
+            return found, ends
+    batches = zip(starts.tolist(), counts.tolist(), strict=True)
+    walked = [_walk(data, start, count) for start, count in batches]
     flat = itertools.chain.from_iterable(positions for positions, _ in walked)
     count = sum(len(positions) for positions, _ in walked)
-    return np.fromiter(flat, np.int64, count), [end for _, end in walked]
+    found_ends = np.array([end for _, end in walked], np.int64)
+    return np.fromiter(flat, np.int64, count), found_ends
 
 
 def _walk_together(

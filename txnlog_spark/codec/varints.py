@@ -84,18 +84,39 @@ def read_varints(data: ByteArray, positions: Int64Array) -> tuple[Int64Array, In
     Raises IndexError when one runs out of `data`, ValueError when one is over ten bytes.
     """
     first = data[positions]
-    values = (first & 0x7F).astype(np.uint64)
+    values = _OF_ONE_BYTE[first]
     after = positions + 1
-    rows = np.flatnonzero(first & 0x80)
-    shift = 7
-    while len(rows):
-        if shift > 7 * (VARINT_BYTES_MAX - 1):
-            raise ValueError("a varint is over ten bytes")
+    rows: Any = np.flatnonzero(first >= 0x80)
+    if len(rows):
+        if len(rows) == len(first):
+            rows = slice(None)
+        values[rows], after[rows] = _read_longer(data, first[rows], after[rows])
+    return values, after
+
+
+def _read_longer(
+    data: ByteArray, first: ByteArray, after: Int64Array
+) -> tuple[Int64Array, Int64Array]:
+    """The values of varints that go on after their first byte; `after` is moved to their ends."""
+    values = (first & 0x7F).astype(np.uint64)
+    rows: Any = slice(None)
+    for shift in range(7, 7 * VARINT_BYTES_MAX, 7):
         more = data[after[rows]]
         values[rows] |= (more & 0x7F).astype(np.uint64) << np.uint64(shift)
         after[rows] += 1
-        rows = rows[more >= 0x80]
-        shift += 7
-    signed = (values >> np.uint64(1)).view(np.int64)
+        going_on = np.flatnonzero(more >= 0x80)
+        if not len(going_on):
+            return _signed(values), after
+        rows = going_on if isinstance(rows, slice) else rows[going_on]
+    raise ValueError("a varint is over ten bytes")
+
+
+def _signed(values: UInt64Array) -> Int64Array:
+    """The integers of zig-zag forms, by `zigzag`."""
+    signed: Int64Array = (values >> np.uint64(1)).view(np.int64)
     signed ^= -(values & np.uint64(1)).view(np.int64)
-    return signed, after
+    return signed
+
+
+_OF_ONE_BYTE = _signed(np.arange(256, dtype=np.uint64) & _LOW_BITS)
+"""The value of a varint that ends with its first byte, by this byte."""

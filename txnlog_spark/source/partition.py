@@ -22,9 +22,6 @@ from txnlog_spark.source.data_loss import clip_to_log
 from txnlog_spark.source.planning import OffsetRange
 from txnlog_spark.source.settings import SourceSettings
 
-DECODED_BYTES_MAX = 16 * 1024 * 1024
-"""Decompressed bytes of one Arrow batch, about: bounds a task's memory."""
-
 TOGETHER_MIN, TOGETHER_MAX = 2, 500
 """Ranges that begin with one common Fetch; the answer's bytes are limited by `max_bytes`."""
 SMALL_BYTES = 256 * 1024
@@ -159,9 +156,7 @@ def _decoded(
     ]
     partitions = [wanted.topic_partition for wanted, _ in answers]
     try:
-        for columns in iter_decoded(
-            ranges, include_headers=settings.include_headers, group_bytes_max=DECODED_BYTES_MAX
-        ):
+        for columns in iter_decoded(ranges, include_headers=settings.include_headers):
             if len(columns.offsets):
                 yield to_arrow(columns, partitions, settings.formats)
     except CorruptRange as error:

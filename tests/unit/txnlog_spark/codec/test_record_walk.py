@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,15 @@ Batches = list[list[int]]
 
 sizes = st.one_of(st.integers(1, 70), st.integers(60, 300), st.integers(8_100, 8_300))
 batches = st.lists(st.lists(sizes, max_size=12), max_size=2 * TOGETHER_MIN)
+
+
+def walked(
+    data: bytes | bytearray, starts: list[int], ends: list[int], counts: list[int]
+) -> tuple[list[int], list[int]]:
+    """`walk_records`, by lists."""
+    bounds = (np.array(each, np.int64) for each in (starts, ends, counts))
+    positions, found_ends = walk_records(data, *bounds)
+    return positions.tolist(), found_ends.tolist()
 
 
 def laid_out(batches: Batches) -> tuple[bytes, list[int], list[int], list[int]]:
@@ -35,8 +45,8 @@ def laid_out(batches: Batches) -> tuple[bytes, list[int], list[int], list[int]]:
 def test_each_record_leads_to_the_next_one_to_the_end_of_its_batch(batches: Batches) -> None:
     data, starts, ends, positions = laid_out(batches)
     for each in (data, bytearray(data)):
-        found, found_ends = walk_records(each, starts, ends, list(map(len, batches)))
-        assert found.tolist() == positions
+        found, found_ends = walked(each, starts, ends, list(map(len, batches)))
+        assert found == positions
         assert found_ends == ends
 
 
@@ -49,7 +59,7 @@ def test_a_batch_whose_records_do_not_end_with_it_is_seen_and_the_others_are_not
     data, starts, ends, _ = laid_out(batches)
     changed = bytearray(data)
     changed[starts[wrong]] += 2
-    _, found = walk_records(bytes(changed), starts, ends, [6] * count)
+    _, found = walked(bytes(changed), starts, ends, [6] * count)
     assert found[wrong] != ends[wrong]
     right = [number for number in range(count) if number != wrong % count]
     assert [found[number] for number in right] == [ends[number] for number in right]
@@ -58,7 +68,7 @@ def test_a_batch_whose_records_do_not_end_with_it_is_seen_and_the_others_are_not
 @pytest.mark.parametrize("count", [1, 2 * TOGETHER_MIN])
 def test_records_that_go_beyond_the_data_have_no_end(count: int) -> None:
     data, starts, ends, _ = laid_out([[40, 40]] * count)
-    _, found = walk_records(data[:-1] + b"\x50", starts, ends, [2] * (count - 1) + [5])
+    _, found = walked(data[:-1] + b"\x50", starts, ends, [2] * (count - 1) + [5])
     assert found == [*ends[:-1], PAST_THE_END]
 
 
@@ -68,8 +78,8 @@ def test_many_batches_are_walked_together(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(record_walk, "_walk", never)
     data, starts, ends, positions = laid_out([[30, 200, 64]] * TOGETHER_MIN)
-    found, found_ends = walk_records(data, starts, ends, [3] * TOGETHER_MIN)
-    assert (found.tolist(), found_ends) == (positions, ends)
+    found, found_ends = walked(data, starts, ends, [3] * TOGETHER_MIN)
+    assert (found, found_ends) == (positions, ends)
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (2, 1, 0)])

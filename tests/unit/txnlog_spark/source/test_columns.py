@@ -23,7 +23,6 @@ def rows_at(*timestamps_ms: int) -> pa.RecordBatch:
         timestamps=np.array(timestamps_ms, np.int64),
         timestamp_types=np.zeros(count, np.int32),
         headers=None,
-        next_offset=count,
         ranges=np.zeros(count, np.int32),
     )
     return to_arrow(columns, [TopicPartition("t", 0)])
