@@ -49,6 +49,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=400_000, help="of write and read")
     parser.add_argument("--rounds", type=int, default=3, help="of write and read")
     parser.add_argument("--quick", action="store_true", help="two minutes, to see that it runs")
+    parser.add_argument("--tcp", action="store_true", help="between Spark and Python: its default")
     args = parser.parse_args()
     if args.quick:
         args.rows, args.rounds = min(args.rows, 80_000), 1
@@ -67,7 +68,7 @@ def main() -> None:
     jars = spark_kafka_jars()
     if "formats" in work:
         jars += format_jars()
-    spark = make_session(jars)
+    spark = make_session(jars, over_tcp=args.tcp)
     copies: dict[str, Any] = {}
     sinks: dict[str, Any] = {}
     formats: dict[str, Any] = {}
@@ -88,6 +89,7 @@ def main() -> None:
     about = {
         "revision": revision(),
         "rows": args.rows,
+        "over_tcp": args.tcp,
         "value_bytes": VALUE_BYTES,
         "jars": [j.name for j in jars],
     }

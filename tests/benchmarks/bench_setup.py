@@ -77,8 +77,11 @@ def create_topic(servers: str, topic: str, partitions: int) -> str:
     return topic
 
 
-def make_session(jars: list[Path]) -> SparkSession:
-    """One session with both connectors; its workers find the packages of the measured tree."""
+def make_session(jars: list[Path], *, over_tcp: bool = False) -> SparkSession:
+    """One session with both connectors; its workers find the packages of the measured tree.
+
+    They and the JVM talk as `conf/spark-defaults.conf` says, or as is Spark's default.
+    """
     from pyspark.sql import SparkSession
 
     path = [str(TREE), str(Path(__file__).parent), str(ROOT / "tests")]
@@ -88,6 +91,7 @@ def make_session(jars: list[Path]) -> SparkSession:
         SparkSession.builder.master("local[2]")
         .appName("bench")
         .config("spark.jars", ",".join(map(str, jars)))
+        .config("spark.python.unix.domain.socket.enabled", str(not over_tcp).lower())
         .config("spark.ui.enabled", "false")
         .config("spark.log.level", "ERROR")
         .config("spark.ui.showConsoleProgress", "false")
