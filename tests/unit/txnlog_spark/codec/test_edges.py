@@ -27,6 +27,7 @@ from txnlog_spark.codec.decode import (
 )
 from txnlog_spark.codec.encode import RecordTooLarge
 from txnlog_spark.codec.partitioner import murmur2, partition_rows
+from txnlog_spark.codec.record_walk import TOGETHER_MIN
 
 TIMES = np.array([1, 2, 3], np.int64)
 VALUES = pa.array([b"a", b"b", b"c"], pa.binary())
@@ -128,6 +129,19 @@ def test_a_lie_about_the_record_count_is_corruption(record_count):
     refresh_crc(batch, 0, len(batch))
     with pytest.raises(CorruptBatch, match="batch at 0 has"):
         decode_batches(batch, start_offset=0, end_offset=3, aborted=None)
+
+
+def test_many_batches_that_lie_about_their_records_are_refused_before_it_takes_the_memory():
+    """Many are walked together, in an array with a place for each record."""
+    data = bytearray()
+    for number in range(2 * TOGETHER_MIN):
+        (batch,) = encode()
+        batch[57:61] = (2**31 - 1).to_bytes(4, "big")
+        stamp_offsets(batch, 0, base_offset=3 * number, leader_epoch=0)
+        refresh_crc(batch, 0, len(batch))
+        data += batch
+    with pytest.raises(CorruptBatch, match="its 2147483647 records do not fit"):
+        decode_batches(data, start_offset=0, end_offset=1000, aborted=None)
 
 
 def test_a_compression_bomb_is_refused_before_it_takes_the_memory():
