@@ -64,7 +64,9 @@ TRANSACTIONAL_MASK = 0x10
 CONTROL_MASK = 0x20
 DELETE_HORIZON_MASK = 0x40
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_FORMAT = ">qiibIhiqqqhii"
+"""The fields of `BatchHeader`, as `struct` has them."""
+_HEADER = struct.Struct(HEADER_FORMAT)
 _PRODUCER = struct.Struct(">qhi")
 _OLD_START = struct.Struct(">qi")
 _INT64 = struct.Struct(">q")
@@ -215,7 +217,7 @@ def iter_batches(
             _refuse_old_format(buffer, position)
         if end - position < HEADER_BYTES:
             return
-        header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+        header = parse_header(buffer, position)
         after = position + header.size_bytes
         if after > end:
             return

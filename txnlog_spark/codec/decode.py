@@ -27,6 +27,7 @@ from txnlog_kafka.wire.compression import decompress
 from txnlog_kafka.wire.records import (
     COMPRESSION_MASK,
     HEADER_BYTES,
+    HEADER_FORMAT,
     LENGTH_END,
     TIMESTAMP_TYPE_MASK,
     BatchHeader,
@@ -48,17 +49,12 @@ WHOLE_FACTOR = 4
 """A part of an answer keeps all of it in memory, unless it is less than one in so many."""
 
 HEADER_COLUMNS = np.dtype(
-    {
-        "names": [
-            "base_offset", "length", "attributes", "last_offset_delta", "base_timestamp",
-            "max_timestamp", "record_count",
-        ],
-        "formats": [">i8", ">i4", ">i2", ">i4", ">i8", ">i8", ">i4"],
-        "offsets": [0, 8, 21, 23, 27, 35, 57],
-        "itemsize": HEADER_BYTES,
-    }
-)  # fmt: skip
-"""A header's fields that all records of its batch share, by the layout of `records`."""
+    [
+        (name, f">{kind}")
+        for name, kind in zip(BatchHeader._fields, HEADER_FORMAT.removeprefix(">"), strict=True)
+    ]
+)
+"""A batch's header in an array of headers."""
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 """Spark's header column."""
@@ -307,20 +303,22 @@ def _lay_out(parts: Sequence[_Part]) -> _Layout:
     """Plain batches are read where they are, in the answer; what was decompressed is joined, and
     what comes from several answers, or from one that has partitions in another order."""
     each_headers = [part.headers() for part in parts]
-    headers = np.concatenate([np.empty(0, HEADER_COLUMNS), *each_headers])
     bounds = [part.bounds(some) for part, some in zip(parts, each_headers, strict=True)]
-    if all(a[0] is b[0] and a[2][-1] <= b[1][0] for a, b in itertools.pairwise(bounds)):
-        data = bounds[0][0] if bounds else b""
-        shifts = [0] * len(bounds)
-    else:
-        pieces = [memoryview(source)[starts[0] : ends[-1]] for source, starts, ends in bounds]
+    data: bytes | bytearray = bounds[0][0] if bounds else b""
+    if not all(a[0] is b[0] and a[2][-1] <= b[1][0] for a, b in itertools.pairwise(bounds)):
+        pieces: list[memoryview] = []
+        size_bytes = 0
+        for source, starts, ends in bounds:
+            pieces.append(memoryview(source)[starts[0] : ends[-1]])
+            shift = size_bytes - starts[0]
+            starts += shift
+            ends += shift
+            size_bytes += len(pieces[-1])
         data = b"".join(pieces)
-        begins = itertools.accumulate(map(len, pieces), initial=0)
-        shifts = [at - int(starts[0]) for at, (_, starts, _) in zip(begins, bounds, strict=False)]
-    empty = np.empty(0, np.int64)
-    placed = list(zip(bounds, shifts, strict=True))
-    starts = np.concatenate([empty, *(starts + shift for (_, starts, _), shift in placed)])
-    ends = np.concatenate([empty, *(ends + shift for (_, _, ends), shift in placed)])
+    none = np.empty(0, np.int64)
+    starts = np.concatenate([none, *(starts for _, starts, _ in bounds)])
+    ends = np.concatenate([none, *(ends for _, _, ends in bounds)])
+    headers = np.concatenate([np.empty(0, HEADER_COLUMNS), *each_headers])
     counts = headers["record_count"].astype(np.int64)
     _refuse(headers, ends - starts, (counts < 0) | (counts > ends - starts), "do not fit")
     positions, found = walk_records(data, starts, ends, counts)
