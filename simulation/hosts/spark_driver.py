@@ -204,9 +204,10 @@ class Driver:
         while len(self.application.workers) < WORKERS:
             self.application.workers.append(self.new_session())
         brokers = Brokers(session, self._read_settings)
+        batch_id, start, planned = self._begin()
         while True:
-            batch_id = yield from self._plan(brokers)
-            if batch_id is None:
+            end = yield from self._plan(brokers, batch_id, start, planned)
+            if end is None:
                 return
             if self._tasks or not self.source.settings.leaves_out:
                 yield from self._run_function(batch_id)
@@ -214,6 +215,7 @@ class Driver:
             self.checkpoint.create("commits", batch_id, b"v1\n{}")
             yield Milestone("commit_log", "after", batch_id)
             yield Sleep(TRIGGER_MS)
+            batch_id, start, planned = batch_id + 1, end, None
 
     def _run_function(self, batch_id: int) -> Operation[None]:
         """All sinks, in their order. Raises FunctionFailed."""
@@ -338,12 +340,26 @@ class Driver:
             offset_retry_ms=0,
         )
 
-    def _plan(self, brokers: Brokers) -> Operation[int | None]:
-        """The next batch's id, its end in the offset log; None at the end of the input."""
+    def _begin(self) -> tuple[int, JsonOffset | None, JsonOffset | None]:
+        """Of the first batch the id, where it starts, and its end if an earlier run has planned it.
+
+        A run looks into the checkpoint once, as Spark does: where another one goes on with the same
+        checkpoint later, it does not follow, but finds the next entry written.
+        """
         last = max(self.checkpoint.batches("offsets"), default=-1)
         is_done = last < 0 or self.checkpoint.entry("commits", last) is not None
         batch_id = last + 1 if is_done else last
-        start, end = self._logged(batch_id - 1), self._logged(batch_id)
+        return batch_id, self._logged(batch_id - 1), self._logged(batch_id)
+
+    def _plan(
+        self,
+        brokers: Brokers,
+        batch_id: int,
+        start: JsonOffset | None,
+        planned: JsonOffset | None,
+    ) -> Operation[JsonOffset | None]:
+        """The batch's end, which is in the offset log; None at the end of the input."""
+        end = planned
         if start is None:
             start, self._state = yield from initial_offset(brokers, self._state)
         if end is None:
@@ -355,7 +371,7 @@ class Driver:
             self.checkpoint.create("offsets", batch_id, self._log_entry(end))
             yield Milestone("offset_log", "after", batch_id)
         self._tasks = yield from batch_tasks(brokers, self._state, start, end)
-        return batch_id
+        return end
 
     def _logged(self, batch_id: int) -> JsonOffset | None:
         """The end of a planned batch, as the source gave it."""
