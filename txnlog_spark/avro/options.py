@@ -70,7 +70,7 @@ def read_options(given: Mapping[str, str] | None, *, reading: bool) -> AvroOptio
     values = _known(given or {}, reading)
     registry = registry_options(values)
     if URL not in registry:
-        for name in (*REGISTRY_OPTIONS, *SUBJECT_OPTIONS):
+        for name in SUBJECT_OPTIONS:
             if name in values:
                 raise OptionError(name, None, f"has a meaning with {URL} only")
     is_key = _flag(values, "isKey")

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from txnlog_spark.codec.decoded import Decoded
 
 SIDES = ("key", "value")
-NO_FORMAT = "set value.format or key.format to avro, json or protobuf"
+WITH_SCHEMA = ("json", "avro", "protobuf")
+"""The formats that a schema registry may have the schema of."""
 
 
 class Reader(Protocol):
@@ -94,11 +95,18 @@ def read_formats(values: Mapping[str, Any]) -> ReadFormats:
     `values` is by the options' names. Raises OptionError, and RegistryError where a registry that
     is asked for a schema has none.
     """
-    registry = registry_options(values)
-    made = {side: _read_format(side, values, registry) for side in SIDES}
-    if registry and not any(made.values()):
-        raise OptionError(URL, None, NO_FORMAT)
-    return ReadFormats(**made)
+    registry = registry_of(values)
+    return ReadFormats(**{side: _read_format(side, values, registry) for side in SIDES})
+
+
+def registry_of(values: Mapping[str, Any]) -> dict[str, str]:
+    """How to reach the registry, {} without one. OptionError where no format has a schema."""
+    given = registry_options(values)
+    if given and not any(values[f"{side}.format"] in WITH_SCHEMA for side in SIDES):
+        raise OptionError(
+            URL, None, "remove it, or set value.format or key.format to avro, json or protobuf"
+        )
+    return given
 
 
 def _read_format(

@@ -14,15 +14,16 @@ from pyspark.sql.types import DataType, StringType, StructType
 
 from txnlog_spark.errors import OptionError
 from txnlog_spark.formats.read_formats import (
-    NO_FORMAT,
     SIDES,
+    WITH_SCHEMA,
     json_type,
     read_descriptors,
     refuse_schema,
+    registry_of,
     require_avro,
     require_protobuf,
 )
-from txnlog_spark.schema_registry.options import URL, registry_options, subject_of
+from txnlog_spark.schema_registry.options import URL, subject_of
 
 if TYPE_CHECKING:
     from txnlog_spark.schema_registry.client import Registry
@@ -73,16 +74,15 @@ class WriteFormat:
 
 def write_formats(values: Mapping[str, Any]) -> dict[str, WriteFormat]:
     """The formats of the options, by side; none of a side that is binary. Raises OptionError."""
-    made = {side: _write_format(side, values) for side in SIDES}
-    given = {side: each for side, each in made.items() if each is not None}
-    if values.get(URL) is not None and not any(each.registry for each in given.values()):
-        raise OptionError(URL, None, NO_FORMAT)
-    return given
+    registry = tuple(registry_of(values).items())
+    made = {side: _write_format(side, values, registry) for side in SIDES}
+    return {side: each for side, each in made.items() if each is not None}
 
 
-def _write_format(side: str, values: Mapping[str, Any]) -> WriteFormat | None:
+def _write_format(
+    side: str, values: Mapping[str, Any], registry: tuple[tuple[str, str], ...]
+) -> WriteFormat | None:
     name = values[f"{side}.format"]
-    registry = tuple(registry_options(values).items())
     made = WriteFormat(
         side=side,
         name=name,
@@ -91,7 +91,7 @@ def _write_format(side: str, values: Mapping[str, Any]) -> WriteFormat | None:
         message=values[f"{side}.message.name"],
         subject=values[f"{side}.subject"],
         strategy=values[f"{side}.subject.name.strategy"],
-        registry=registry if name in ("json", "avro", "protobuf") else (),
+        registry=registry if name in WITH_SCHEMA else (),
         auto_register=values["auto.register.schemas"],
         use_latest=values["use.latest.version"],
         time_zone=values["timeZone"],

@@ -34,8 +34,11 @@ STRATEGIES = ("TopicNameStrategy", "RecordNameStrategy", "TopicRecordNameStrateg
 
 
 def registry_options(values: Mapping[str, str]) -> dict[str, str]:
-    """The REGISTRY_OPTIONS among `values`; may have passwords."""
-    return {name: values[name] for name in REGISTRY_OPTIONS if values.get(name) is not None}
+    """The REGISTRY_OPTIONS among `values`; may have passwords. OptionError without an address."""
+    given = {name: values[name] for name in REGISTRY_OPTIONS if values.get(name) is not None}
+    if given and URL not in given:
+        raise OptionError(next(iter(given)), None, f"has a meaning with {URL} only")
+    return given
 
 
 def subject_of(strategy: str, topic: str, side: str, record_name: str) -> str:

@@ -48,6 +48,8 @@ def refused(options: dict[str, str]) -> str:
         ({"value.format": "json", "value.schema": "a int", "value.fields": "b"}, "a field of a"),
         ({"value.format": "protobuf", "value.schema": "/none"}, "No such file or directory"),
         ({URL: "http://r:1"}, "set value.format or key.format to avro, json or protobuf"),
+        ({"value.format": "string", URL: "http://r:1"}, "remove it, or set value.format or key."),
+        ({"value.format": "json", "bearer.auth.token": "x"}, f"has a meaning with {URL} only"),
         ({"value.subject.name.strategy": "Mine"}, "TopicNameStrategy or RecordNameStrategy"),
     ],
 )
@@ -103,6 +105,11 @@ def columns_of(ddl: str, **options: str):
         ("value int", {"value__format": "string"}, "a string: cast it before the write"),
         ("a int", {"value__format": "json"}, "column value"),
         ("a int", {"value__format": "json", "value__columns": "a,b"}, "columns: a"),
+        (
+            "value string",
+            {"value__format": "string", "schema__registry__url": "http://r:1"},
+            "remove it, or set value.format or key.format",
+        ),
         ("a int", {"value__columns": "a"}, "value.format=binary has none: remove it"),
         (
             "a int",
