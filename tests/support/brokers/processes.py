@@ -6,6 +6,7 @@ import ctypes
 import signal
 import socket
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -40,7 +41,7 @@ def talking(command: Sequence[str], log: Path, **how: Any) -> subprocess.Popen[s
     return started(command, log, text=True, **pipes | how)
 
 
-class Server:
+class Server(ABC):
     """A program that listens on `port` until it is killed. A context manager."""
 
     what: ClassVar[str]
@@ -49,8 +50,9 @@ class Server:
         self._folder = folder
         (self.port,) = free_ports(1)
 
+    @abstractmethod
     def _command(self) -> list[str]:
-        raise NotImplementedError
+        """What starts it, with `self.port`."""
 
     def __enter__(self) -> Self:
         self._process = started(self._command(), self._folder / "server.log", cwd=self._folder)
