@@ -27,6 +27,7 @@ def test_random_kills_of_driver_and_broker(broker, tmp_path, unique, seed):
     query = CopyQuery(tmp_path, broker.bootstrap_servers, unique("random"))
     for _ in range(ROUNDS):
         query.feed(rng.randrange(1, 400))
+        query.remove_unfinished_entry()
         job = query.start()
         try:
             pause(rng.uniform(*START_SECONDS))
@@ -35,6 +36,7 @@ def test_random_kills_of_driver_and_broker(broker, tmp_path, unique, seed):
                 pause(rng.uniform(0, 5))
         finally:
             job.kill()
+    query.remove_unfinished_entry()
     run = query.run()
     assert run.code == 0, run.stderr[-3000:]
     query.check_exactly_once()

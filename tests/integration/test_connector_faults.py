@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import psutil
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from support.clients.librdkafka import committed_offsets
 from support.spark.connector import Pipe
 
 MIB = 1024 * 1024
 VALUE_BYTES = 8 * 1024
+CHECK = "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart"
 
 
 def fail_first_attempts(rows: DataFrame) -> DataFrame:
@@ -40,14 +42,41 @@ def test_a_task_that_dies_and_is_tried_again_writes_once(both_pipe: Pipe) -> Non
 
 
 def test_a_task_that_always_dies_fails_the_query_and_its_restart_writes_once(pipe: Pipe) -> None:
-    from pyspark.errors import PySparkException
-
     pipe.feed(range(20))
     broken = "if(cast(value as string) = '7', raise_error('poison'), value) as value"
     with pytest.raises(PySparkException, match="poison"):
         pipe.copy(transform=lambda rows: rows.selectExpr("key", broken))
     assert pipe.output_values("read_uncommitted") == []
     pipe.copy()
+    assert pipe.output_values("read_uncommitted") == sorted(map(str, range(20)))
+
+
+def delete_what_was_left(pipe: Pipe) -> None:
+    for path in (pipe.checkpoint / "offsets").glob(".*"):
+        path.unlink()
+
+
+def turn_the_check_off(pipe: Pipe) -> None:
+    pipe.spark.conf.set(CHECK, "false")
+
+
+@pytest.mark.parametrize("remedy", [delete_what_was_left, turn_the_check_off])
+def test_a_driver_killed_in_its_first_entry_of_the_offset_log_is_started_as_the_docs_say(
+    pipe: Pipe, remedy: Callable[[Pipe], None]
+) -> None:
+    """`docs/operating.md`, "Killed at the start"; a random kill has left just this."""
+    pipe.feed(range(20))
+    offsets = pipe.checkpoint / "offsets"
+    offsets.mkdir(parents=True)
+    for name in (".0.83f24926.tmp", "..0.83f24926.tmp.crc"):
+        (offsets / name).touch()
+    with pytest.raises(PySparkException, match="STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"):
+        pipe.copy()
+    try:
+        remedy(pipe)
+        pipe.copy()
+    finally:
+        pipe.spark.conf.unset(CHECK)
     assert pipe.output_values("read_uncommitted") == sorted(map(str, range(20)))
 
 
