@@ -35,7 +35,7 @@ KNOWN = {
     "only-the-last-id-fenced": 37,
     "others-fenced-before-the-own": 54,
     "start-compared-before-fencing": 12,
-    "staged-bytes-not-compared": 6,
+    "staged-bytes-not-compared": 39,
     "judged-by-an-unstable-read": 14,
     "torn-not-aborted": 134,
     "recorded-before-the-baseline": 4,

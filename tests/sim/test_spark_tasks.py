@@ -32,7 +32,7 @@ CANARY_SEEDS = range(200)
 KNOWN = {
     "no-abort-before-a-retry": (42, {18, 35}),
     "progress-in-a-second-transaction": (7, {35, 36, 37, 41}),
-    "judged-before-initialising": (14, {35, 37, 41}),
+    "judged-before-initialising": (69, {35, 37, 41}),
     "sequences-reset-without-a-leader": (7, {13, 18}),
     "batches-built-again": (0, {18}),
     "both-attempts-taken": (7, {35}),
