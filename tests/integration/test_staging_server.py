@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -382,6 +383,33 @@ def test_a_cleaner_of_old_files_does_not_cost_a_server_its_directory(
         (directory / name).unlink()
     ensure_server(replace(settings, disk_bytes_max=1))
     assert read_back(settings, message)
+
+
+def test_files_that_were_removed_between_two_batches_cost_no_later_batch(
+    settings: StagingSettings, home: Path
+) -> None:
+    for number in range(2):
+        attempt = TaskAttempt("q", number, "r", "r-0")
+        message = stage(attempt, rows(3), remote(settings, attempt))
+        assert read_back(settings, message) == expected(rows(3))
+        StagedReader(settings, None).remove_batches("q", number, "")
+        shutil.rmtree(settings.directory or "")
+        Path(settings.directory or "").mkdir()
+    assert len(servers_under(home)) == 1
+
+
+def test_a_directory_that_others_made_in_its_place_is_not_written_to(
+    settings: StagingSettings,
+) -> None:
+    attempt = TaskAttempt("q", 1, "r", "r-0")
+    ensure_server(settings)
+    (spool,) = Path(settings.directory or "").glob("txnlog-staging-*/*")
+    spool.rmdir()
+    spool.mkdir()
+    spool.chmod(0o777)
+    with pytest.raises(StagingFailed, match="not a directory of this user alone"):
+        stage(attempt, rows(3), remote(settings, attempt))
+    assert not list(spool.iterdir())
 
 
 def test_where_the_server_is_does_not_depend_on_free_space(

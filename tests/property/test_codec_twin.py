@@ -27,9 +27,10 @@ from txnlog_kafka.wire.records import (
 )
 from txnlog_kafka.wire.varint import decode_signed, encode_signed
 from txnlog_spark.codec import encode
-from txnlog_spark.codec.decode import HEADERS_TYPE, FetchedRange, decode_batches, iter_decoded
+from txnlog_spark.codec.decode import FetchedRange, decode_batches, iter_decoded
 from txnlog_spark.codec.encode import RecordTooLarge, encode_partitioned, sort_rows
 from txnlog_spark.codec.partitioner import murmur2, partition_rows
+from txnlog_spark.codec.record_headers import HEADERS_TYPE
 from txnlog_spark.codec.varints import pack_varints, read_varints, varint_sizes, zigzag
 
 FIELD = st.one_of(st.none(), st.binary(max_size=12), st.binary(min_size=60, max_size=140))

@@ -35,6 +35,8 @@ from crc32c_rs import crc32c
 from txnlog_kafka.wire.varint import decode_signed, encode_signed
 
 HEADER_BYTES = 61
+RECORD_BYTES_MIN = 7
+"""A record without key, value and headers: seven fields of one byte."""
 LENGTH_AT = 8
 LENGTH_END = 12
 """`length` counts the bytes after this position."""
@@ -366,6 +368,10 @@ def decode_marker(
     buffer: bytes | bytearray | memoryview, position: int, header: BatchHeader
 ) -> TransactionMarker | None:
     """The marker of a control batch; None for an emptied batch or another control type."""
+    if header.record_count < 0:
+        raise CorruptBatch(
+            f"control batch at offset {header.base_offset} has {header.record_count} records"
+        )
     if header.record_count == 0:
         return None
     record = next(iter(decode_records(buffer, position, header)))

@@ -29,6 +29,7 @@ from txnlog_kafka.wire.records import (
     HEADER_BYTES,
     HEADER_FORMAT,
     LENGTH_END,
+    RECORD_BYTES_MIN,
     TIMESTAMP_TYPE_MASK,
     BatchHeader,
     CorruptBatch,
@@ -37,7 +38,7 @@ from txnlog_kafka.wire.records import (
     decode_marker,
     iter_batches,
 )
-from txnlog_spark.codec.binary import cut_out
+from txnlog_spark.codec.record_headers import BoolArray, check_within, cut_out, decode_headers
 from txnlog_spark.codec.record_walk import PAST_THE_END, walk_records
 from txnlog_spark.codec.varints import Int64Array, read_varints
 
@@ -56,13 +57,8 @@ HEADER_COLUMNS = np.dtype(
 )
 """A batch's header in an array of headers."""
 
-HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-"""Spark's header column."""
-
 CREATE_TIME = 0
 LOG_APPEND_TIME = 1
-
-_BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,16 +316,17 @@ def _lay_out(parts: Sequence[_Part]) -> _Layout:
     ends = np.concatenate([none, *(ends for _, _, ends in bounds)])
     headers = np.concatenate([np.empty(0, HEADER_COLUMNS), *each_headers])
     counts = headers["record_count"].astype(np.int64)
-    _refuse(headers, ends - starts, (counts < 0) | (counts > ends - starts), "do not fit")
+    sizes = ends - starts
+    _refuse(headers, sizes, (counts < 0) | (counts > sizes // RECORD_BYTES_MIN), "do not fit")
     positions, found = walk_records(data, starts, ends, counts)
-    _refuse(headers, ends - starts, found == PAST_THE_END, "go beyond them")
-    _refuse(headers, ends - starts, found != ends, "do not end with them")
+    _refuse(headers, sizes, found == PAST_THE_END, "go beyond them")
+    _refuse(headers, sizes, found != ends, "do not end with them")
     ranges = np.array([part.range_index for part in parts], np.int32)
     of_batches = np.repeat(ranges, [len(part.positions) for part in parts])
     return _Layout(data, headers, counts, positions, of_batches)
 
 
-def _refuse(headers: Any, sizes: Int64Array, are_torn: _BoolArray, what: str) -> None:
+def _refuse(headers: Any, sizes: Int64Array, are_torn: BoolArray, what: str) -> None:
     """Raise CorruptBatch for the first torn batch."""
     for index in np.flatnonzero(are_torn)[:1]:
         raise CorruptBatch(
@@ -355,19 +352,19 @@ def _decode_columns(
     value_ends = value_starts + np.maximum(value_lengths, 0)
     header_counts, header_starts = read_varints(data, value_ends)
     # Ordered bounds, so that no lie about a length can reach outside its record.
-    _check_within(key_starts, key_ends, ends)
-    _check_within(value_starts, value_ends, ends)
-    _check_within(header_starts, header_starts, ends)
+    check_within(key_starts, key_ends, ends)
+    check_within(value_starts, value_ends, ends)
+    check_within(header_starts, header_starts, ends)
     if bool(((header_counts == 0) & (header_starts != ends)).any()):
         raise ValueError("bytes are left after the last field of a record")
     offsets, timestamps, types = _absolute(layout, offset_deltas, time_deltas)
     keep = _kept(layout, ranges, offsets)
     headers = None
     if include_headers:
-        headers = _decode_headers(body, header_counts[keep], header_starts[keep], ends[keep])
+        headers = decode_headers(body, header_counts[keep], header_starts[keep], ends[keep])
     return DecodedColumns(
-        keys=_cut_out(body, key_starts[keep], key_ends[keep], key_lengths[keep] < 0),
-        values=_cut_out(body, value_starts[keep], value_ends[keep], value_lengths[keep] < 0),
+        keys=cut_out(body, key_starts[keep], key_ends[keep], key_lengths[keep] < 0),
+        values=cut_out(body, value_starts[keep], value_ends[keep], value_lengths[keep] < 0),
         offsets=offsets[keep],
         timestamps=timestamps[keep],
         timestamp_types=types[keep],
@@ -378,21 +375,16 @@ def _decode_columns(
 
 def _kept(
     layout: _Layout, ranges: Sequence[FetchedRange], offsets: Int64Array
-) -> _BoolArray | slice:
+) -> BoolArray | slice:
     """Which records are in their range: mostly all, as offsets are within their batch."""
     first = np.array([each.start_offset for each in ranges], np.int64)[layout.range_indexes]
     end = np.array([each.end_offset for each in ranges], np.int64)[layout.range_indexes]
     base = layout.headers["base_offset"]
     if bool(((first <= base) & (base + layout.headers["last_offset_delta"] < end)).all()):
         return slice(None)
-    kept: _BoolArray = offsets >= np.repeat(first, layout.counts)
+    kept: BoolArray = offsets >= np.repeat(first, layout.counts)
     kept &= offsets < np.repeat(end, layout.counts)
     return kept
-
-
-def _check_within(starts: Int64Array, stops: Int64Array, ends: Int64Array) -> None:
-    if bool((stops < starts).any()) or bool((stops > ends).any()):
-        raise ValueError("a field is out of its record")
 
 
 def _absolute(
@@ -408,62 +400,3 @@ def _absolute(
         timestamps = np.where(appended, layout.by_record("max_timestamp"), timestamps)
     types = np.where(appended, np.int32(LOG_APPEND_TIME), np.int32(CREATE_TIME))
     return layout.by_record("base_offset") + offset_deltas, timestamps, types
-
-
-def _cut_out(
-    body: bytes | bytearray, starts: Int64Array, stops: Int64Array, is_null: _BoolArray
-) -> Any:
-    """A binary array of `body[start:stop]` for each row; starts and stops ascend."""
-    rows = pa.array(np.arange(len(starts)), mask=is_null) if bool(is_null.any()) else None
-    return cut_out(pa.py_buffer(body), starts, stops, rows)
-
-
-def _decode_headers(
-    body: bytes | bytearray, counts: Int64Array, starts: Int64Array, ends: Int64Array
-) -> Any:
-    """The header lists; one round reads the next header of every record that has one more."""
-    if bool((counts < 0).any()) or bool((counts > ends - starts).any()):
-        raise ValueError("a header count is out of its record")
-    data = np.frombuffer(body, np.uint8)
-    at = starts.copy()
-    rounds: list[tuple[Int64Array, ...]] = []
-    rows = np.flatnonzero(counts)
-    index = 0
-    while len(rows):
-        name_lengths, name_starts = read_varints(data, at[rows])
-        name_ends = name_starts + name_lengths
-        lengths, content_starts = read_varints(data, name_ends)
-        content_ends = content_starts + np.maximum(lengths, 0)
-        _check_within(name_starts, name_ends, ends[rows])
-        _check_within(content_starts, content_ends, ends[rows])
-        at[rows] = content_ends
-        rounds.append((rows, name_starts, name_ends, content_starts, content_ends, lengths))
-        index += 1
-        rows = rows[counts[rows] > index]
-    if bool(((counts > 0) & (at != ends)).any()):
-        raise ValueError("bytes are left after the last header of a record")
-    offsets = np.zeros(len(counts) + 1, np.int32)
-    np.cumsum(counts, out=offsets[1:])
-    return pa.ListArray.from_arrays(
-        pa.array(offsets), _header_items(body, rounds), type=HEADERS_TYPE
-    )
-
-
-def _header_items(body: bytes | bytearray, rounds: list[tuple[Int64Array, ...]]) -> Any:
-    """The rounds' headers in the order of their records, as struct<key, value>."""
-    if not rounds:
-        return pa.array([], HEADERS_TYPE.value_type)
-    columns = [np.concatenate(parts) for parts in zip(*rounds, strict=True)]
-    order = np.argsort(columns[0], kind="stable")
-    _, name_starts, name_ends, starts, ends, lengths = (column[order] for column in columns)
-    names = _as_text(_cut_out(body, name_starts, name_ends, np.zeros(len(order), np.bool_)))
-    contents = _cut_out(body, starts, ends, lengths < 0)
-    return pa.StructArray.from_arrays([names, contents], fields=list(HEADERS_TYPE.value_type))
-
-
-def _as_text(names: Any) -> Any:
-    """Header keys as strings. Bytes that are not UTF-8 become U+FFFD, as Java's consumer has it."""
-    try:
-        return names.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.array([name.decode("utf-8", "replace") for name in names.to_pylist()])

@@ -90,6 +90,8 @@ def _walk(data: bytes | bytearray, position: int, count: int) -> tuple[list[int]
             except TypeError:  # a length of three bytes or more has no size there
                 length, position = decode_signed(data, position)
                 position += max(length, 0)
+                if position > len(data):  # before it is too large for an array
+                    return positions, PAST_THE_END
     except (IndexError, MalformedVarint):
         position = PAST_THE_END
     return positions, position

@@ -12,8 +12,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.codec import compute as pc
-from txnlog_spark.codec.decode import HEADERS_TYPE, DecodedColumns
+from txnlog_spark.codec.decode import DecodedColumns
 from txnlog_spark.codec.decoded import Decoded
+from txnlog_spark.codec.record_headers import HEADERS_TYPE
 from txnlog_spark.errors import MalformedValue
 from txnlog_spark.formats.read_formats import BINARY, ReadFormats
 from txnlog_spark.source.schema import source_schema

@@ -30,7 +30,6 @@ from typing import TextIO
 
 from txnlog_kafka.host.processes import (
     application_pid,
-    is_private,
     locked,
     remove_directory,
     start_time,
@@ -39,7 +38,15 @@ from txnlog_kafka.wire.invariants import present
 from txnlog_spark.errors import OptionError, StagingFailed
 from txnlog_spark.staging.channel import Channel, ServerGone, connect_local
 from txnlog_spark.staging.frames import Kind
-from txnlog_spark.staging.server_files import ALIVE_FILE, BACKLOG, LOG_FILE, SOCKET_FILE, START_FILE
+from txnlog_spark.staging.server_files import (
+    ALIVE_FILE,
+    BACKLOG,
+    LOG_FILE,
+    SOCKET_FILE,
+    START_FILE,
+    check_private,
+    make_private,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +117,7 @@ def ensure_server(settings: StagingSettings) -> ServerAddress:
 def _ask_or_start(settings: StagingSettings, directory: Path) -> ServerAddress | None:
     """None, or FileNotFoundError, where another start has just removed the directory of a server
     that was killed."""
-    _make_private(directory.parent, directory)
+    make_private(directory.parent, directory)
     with locked(directory / START_FILE) as lock:
         if os.fstat(lock.fileno()).st_nlink == 0:
             return None
@@ -151,7 +158,7 @@ def running_server(settings: StagingSettings) -> Channel | None:
 def _connect(directory: Path) -> Channel | None:
     """Another user that made the directory could take its rows, so it has to be this user's."""
     try:
-        _check_private(directory.parent, directory)
+        check_private(directory.parent, directory)
         return connect_local(str(directory / SOCKET_FILE))
     except (FileNotFoundError, ServerGone):
         return None
@@ -303,26 +310,10 @@ def _spool_directory(settings: StagingSettings, directory: Path) -> Path:
 def _spool_in(parent: str, directory: Path) -> Path:
     spool = Path(parent) / directory.parent.name / directory.name
     Path(parent).mkdir(parents=True, exist_ok=True)
-    _make_private(spool.parent, spool)
+    make_private(spool.parent, spool)
     (directory / "spool").unlink(missing_ok=True)
     (directory / "spool").symlink_to(spool)
     return spool
-
-
-def _make_private(*directories: Path) -> None:
-    """Make them, each in the one before. Raises StagingFailed where somebody else has."""
-    for each in directories:
-        each.mkdir(mode=0o700, exist_ok=True)
-        _check_private(each)
-
-
-def _check_private(*directories: Path) -> None:
-    for each in directories:
-        if not is_private(each):
-            raise StagingFailed(
-                f"{each} is not a directory of this user alone: remove it, or set TMPDIR and "
-                "stagingDirectory"
-            )
 
 
 def _sweep(parent: Path, *, but: Path) -> None:

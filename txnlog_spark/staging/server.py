@@ -36,12 +36,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from txnlog_kafka.host.processes import has_ended, remove_directory
+from txnlog_spark.errors import StagingFailed
 from txnlog_spark.staging import frames
 from txnlog_spark.staging.certificates import server_context
 from txnlog_spark.staging.channel import notice_dead_peers
 from txnlog_spark.staging.frames import Forgotten, Kind, NotAFrame, TaskAttempt
 from txnlog_spark.staging.peer import Closed, Peer, Torn
-from txnlog_spark.staging.server_files import ALIVE_FILE, BACKLOG, STAGED_SUFFIX, START_FILE
+from txnlog_spark.staging.server_files import (
+    ALIVE_FILE,
+    BACKLOG,
+    STAGED_SUFFIX,
+    START_FILE,
+    make_private,
+)
 from txnlog_spark.staging.store import Store, StoreFull
 from txnlog_spark.staging.unproved import PROVING_BYTES, PROVING_MAX, UNPROVED_MAX, Unproved
 
@@ -59,6 +66,7 @@ TOUCH_POLLS = 3600
 APPLICATION_POLL_S = 1.0
 MEMORY_PART = 4
 """Under a memory limit (RLIMIT_AS) one part in so many is for connections that are being proved."""
+NOT_WRITTEN = "the driver's directory for staged batches cannot be written"
 FREE_SHARE = 0.9
 """Without `stagingDiskSpace`: of what is free where the files are, when the server starts."""
 
@@ -76,7 +84,12 @@ class Spool:
             file.unlink(missing_ok=True)
 
     def open(self, attempt: TaskAttempt) -> None:
-        """A task begins to stage. Raises StoreFull."""
+        """A task begins to stage. Raises StoreFull, and StagingFailed or OSError without a folder.
+
+        What removes old files may have removed an empty one; in a shared place others may have made
+        it again.
+        """
+        make_private(self._directory.parent, self._directory)
         self.store.open(attempt)
         self._file_count += 1
         name = f"{os.getpid()}-{self._file_count}{STAGED_SUFFIX}"
@@ -268,6 +281,10 @@ class StagingServer:
             self._spool.open(attempt)
         except StoreFull as error:
             return str(error)
+        except StagingFailed as error:
+            return error.text
+        except OSError as error:
+            return f"{NOT_WRITTEN}: {error}"
         return None
 
     def _put(self, attempt: TaskAttempt, data: Bytes) -> str | None:
@@ -279,7 +296,7 @@ class StagingServer:
         except StoreFull as error:
             return str(error)
         except OSError as error:
-            return f"the driver's directory for staged batches cannot be written: {error}"
+            return f"{NOT_WRITTEN}: {error}"
         return None
 
     # ------------------------------------------------------------------ the driver
@@ -348,6 +365,7 @@ async def serve(start: Start) -> None:
 async def _watch(start: Start, ended: asyncio.Event) -> None:
     """Set `ended` when the application has ended; keep what cleaners of old files look at young."""
     files = [Path(start.directory) / name for name in (START_FILE, ALIVE_FILE)]
+    files.append(Path(start.spool_directory))
     for count in itertools.count():
         if has_ended(start.application_pid, start.application_start):
             break

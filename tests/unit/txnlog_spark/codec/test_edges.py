@@ -11,15 +11,18 @@ from txnlog_kafka.wire.compression import COMPRESSIONS, compress
 from txnlog_kafka.wire.records import (
     HEADER_BYTES,
     CorruptBatch,
+    MarkerType,
     Record,
+    TransactionMarker,
     encode_batch,
+    encode_marker,
     iter_batches,
     parse_header,
     refresh_crc,
     stamp_offsets,
 )
+from txnlog_kafka.wire.varint import encode_signed
 from txnlog_spark.codec.decode import (
-    HEADERS_TYPE,
     CorruptRange,
     FetchedRange,
     decode_batches,
@@ -27,6 +30,7 @@ from txnlog_spark.codec.decode import (
 )
 from txnlog_spark.codec.encode import RecordTooLarge
 from txnlog_spark.codec.partitioner import murmur2, partition_rows
+from txnlog_spark.codec.record_headers import HEADERS_TYPE
 from txnlog_spark.codec.record_walk import TOGETHER_MIN
 
 TIMES = np.array([1, 2, 3], np.int64)
@@ -129,6 +133,40 @@ def test_a_lie_about_the_record_count_is_corruption(record_count):
     refresh_crc(batch, 0, len(batch))
     with pytest.raises(CorruptBatch, match="batch at 0 has"):
         decode_batches(batch, start_offset=0, end_offset=3, aborted=None)
+
+
+def corrupt(body: bytes, count: int, *, attributes: int = 0) -> bytes:
+    """A batch with this body and a right checksum."""
+    batch = bytearray(encode_batch([Record(None, b"x")])[:61] + body)
+    batch[22] |= attributes
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    batch[57:61] = count.to_bytes(4, "big", signed=True)
+    refresh_crc(batch, 0, len(batch))
+    return bytes(batch)
+
+
+@pytest.mark.parametrize("length", [2**63 - 1, 2**62, 2**31])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_lie_about_the_length_of_a_record_is_corruption(length, count):
+    batch = corrupt(encode_signed(length) + bytes(20), count)
+    with pytest.raises(CorruptBatch, match="go beyond them"):
+        decode_batches(batch, start_offset=0, end_offset=3, aborted=None)
+
+
+def test_records_too_short_to_be_any_are_refused_before_they_take_the_memory():
+    body = compress(COMPRESSIONS["zstd"], bytes(16 * 1024 * 1024))
+    batch = corrupt(body, 16 * 1024 * 1024, attributes=COMPRESSIONS["zstd"])
+    with pytest.raises(CorruptBatch, match="its 16777216 records do not fit"):
+        decode_batches(batch, start_offset=0, end_offset=3, aborted=None)
+
+
+@pytest.mark.parametrize("count", [-1, -(2**31)])
+def test_a_control_batch_of_fewer_than_no_records_is_corruption(count):
+    batch = bytearray(encode_marker(TransactionMarker(7, 0, MarkerType.ABORT, 0), timestamp=0))
+    batch[57:61] = count.to_bytes(4, "big", signed=True)
+    refresh_crc(batch, 0, len(batch))
+    with pytest.raises(CorruptBatch, match=f"control batch at offset 0 has {count} records"):
+        decode_batches(bytes(batch), start_offset=0, end_offset=3, aborted=[])
 
 
 def test_many_batches_that_lie_about_their_records_are_refused_before_it_takes_the_memory():

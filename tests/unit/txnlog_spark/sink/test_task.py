@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 from support.query.staged_messages import message_of, never
 
 from txnlog_kafka.wire.records import Record, decode_records, iter_batches
-from txnlog_spark.codec.decode import HEADERS_TYPE
+from txnlog_spark.codec.record_headers import HEADERS_TYPE
 from txnlog_spark.errors import OptionError, RecordRefused
 from txnlog_spark.sink import task
 from txnlog_spark.sink.columns import check_columns

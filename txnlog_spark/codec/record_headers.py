@@ -1,0 +1,116 @@
+"""The headers of records as a column: lists of name and value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from txnlog_kafka.wire.varint import decode_signed
+from txnlog_spark.codec import binary
+from txnlog_spark.codec.varints import Int64Array, read_varints
+
+HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+"""Spark's header column."""
+
+FEW = 16
+"""So many records, or fewer, that have one more header are read one after the other."""
+
+BoolArray = npt.NDArray[np.bool_]
+_Round = tuple[Int64Array, ...]
+"""Of some headers their records, where names and values begin and end, the values' lengths."""
+
+
+def check_within(starts: Int64Array, stops: Int64Array, ends: Int64Array) -> None:
+    """Raise ValueError unless starts <= stops <= ends."""
+    if bool((stops < starts).any()) or bool((stops > ends).any()):
+        raise ValueError("a field is out of its record")
+
+
+def cut_out(
+    body: bytes | bytearray, starts: Int64Array, stops: Int64Array, is_null: BoolArray
+) -> Any:
+    """A binary array of `body[start:stop]` for each row; starts and stops ascend."""
+    rows = pa.array(np.arange(len(starts)), mask=is_null) if bool(is_null.any()) else None
+    return binary.cut_out(pa.py_buffer(body), starts, stops, rows)
+
+
+def decode_headers(
+    body: bytes | bytearray, counts: Int64Array, starts: Int64Array, ends: Int64Array
+) -> Any:
+    """The header lists of records whose headers are `counts` many, and from start to end.
+
+    One round reads the next header of every record that has one more, until few have. Raises
+    ValueError, IndexError or MalformedVarint for bytes that are no headers.
+    """
+    if bool((counts < 0).any()) or bool((counts > ends - starts).any()):
+        raise ValueError("a header count is out of its record")
+    data = np.frombuffer(body, np.uint8)
+    at = starts.copy()
+    rounds: list[_Round] = []
+    rows = np.flatnonzero(counts)
+    index = 0
+    while len(rows) > FEW:
+        name_lengths, name_starts = read_varints(data, at[rows])
+        name_ends = name_starts + name_lengths
+        lengths, content_starts = read_varints(data, name_ends)
+        content_ends = content_starts + np.maximum(lengths, 0)
+        check_within(name_starts, name_ends, ends[rows])
+        check_within(content_starts, content_ends, ends[rows])
+        at[rows] = content_ends
+        rounds.append((rows, name_starts, name_ends, content_starts, content_ends, lengths))
+        index += 1
+        rows = rows[counts[rows] > index]
+    if len(rows):
+        rounds.append(_read_few(body, rows, counts - index, at))
+    if bool(((counts > 0) & (at != ends)).any()):
+        raise ValueError("bytes are left after the last header of a record")
+    offsets = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    return pa.ListArray.from_arrays(
+        pa.array(offsets), _header_items(body, rounds), type=HEADERS_TYPE
+    )
+
+
+def _read_few(
+    body: bytes | bytearray, rows: Int64Array, counts: Int64Array, at: Int64Array
+) -> _Round:
+    """All further headers of these records, `counts` of each; moves `at` behind them.
+
+    As each begins where the one before ends, all are within a record whose last ends with it.
+    """
+    found: list[tuple[int, ...]] = []
+    for row in rows.tolist():
+        position = int(at[row])
+        for _ in range(int(counts[row])):
+            length, name_start = decode_signed(body, position)
+            if length < 0:
+                raise ValueError("a header has a name of negative length")
+            name_end = name_start + length
+            length, start = decode_signed(body, name_end)
+            position = start + max(length, 0)
+            found.append((row, name_start, name_end, start, position, max(length, -1)))
+        at[row] = position
+    return tuple(np.array(found, np.int64).T)
+
+
+def _header_items(body: bytes | bytearray, rounds: list[_Round]) -> Any:
+    """The rounds' headers in the order of their records, as struct<key, value>."""
+    if not rounds:
+        return pa.array([], HEADERS_TYPE.value_type)
+    columns = [np.concatenate(parts) for parts in zip(*rounds, strict=True)]
+    order = np.argsort(columns[0], kind="stable")
+    _, name_starts, name_ends, starts, ends, lengths = (column[order] for column in columns)
+    names = _as_text(cut_out(body, name_starts, name_ends, np.zeros(len(order), np.bool_)))
+    contents = cut_out(body, starts, ends, lengths < 0)
+    return pa.StructArray.from_arrays([names, contents], fields=list(HEADERS_TYPE.value_type))
+
+
+def _as_text(names: Any) -> Any:
+    """Header keys as strings. Bytes that are not UTF-8 become U+FFFD, as Java's consumer has it."""
+    try:
+        return names.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([name.decode("utf-8", "replace") for name in names.to_pylist()])
