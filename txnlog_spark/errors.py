@@ -164,7 +164,8 @@ class CommittedOffsetsMoved(ProgressError):
 
 
 class GroupHasOffsets(ProgressError):
-    """A new query would start elsewhere than its group's committed offsets, and move them.
+    """A query would begin elsewhere than its group's committed offsets, and move them: a new query,
+    or one that reads a topic again which it had left out.
 
     Remedy: go on from the committed offsets with startingOffsets=committed and a new, empty
     checkpoint; or begin elsewhere on purpose with overwriteGroupOffsets=true, or with another

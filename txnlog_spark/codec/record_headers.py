@@ -43,7 +43,7 @@ def decode_headers(
     """The header lists of records whose headers are `counts` many, and from start to end.
 
     One round reads the next header of every record that has one more, until few have. Raises
-    ValueError, IndexError or MalformedVarint for bytes that are no headers.
+    ValueError, IndexError or MalformedVarint for other bytes.
     """
     if bool((counts < 0).any()) or bool((counts > ends - starts).any()):
         raise ValueError("a header count is out of its record")

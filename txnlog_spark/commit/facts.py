@@ -60,11 +60,13 @@ def stable_facts(session: Session, plan: CommitPlan) -> Operation[Evidence]:
     if is_missing(plan, found):
         gone = yield from confirm_missing(session, [plan.committer.place])
         return Evidence(found, group, progress_topic_is_gone=bool(gone))
+    previous = yield from _previous(plan, found)
+    unexpected = unexpected_positions(plan, group, previous)
     return Evidence(
         found,
         group,
-        previous=(yield from _previous(plan, found)),
-        log_starts=(yield from _log_starts(session, unexpected_positions(plan, group))),
+        previous=previous,
+        log_starts=(yield from _log_starts(session, unexpected)),
         log_ends=(yield from _log_ends(session, foreign_sources(plan, found))),
         gap_is_empty=(yield from _gap_is_empty(plan, found)),
     )

@@ -168,19 +168,24 @@ def has_gap(plan: CommitPlan, found: Progress) -> bool:
 
 
 def unexpected_positions(
-    plan: CommitPlan, group: Mapping[TopicPartition, int]
+    plan: CommitPlan,
+    group: Mapping[TopicPartition, int],
+    previous: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """Where the group of a new query has come to, and the query does not say that it knows.
+    """Where the group has come to, and the query does not say that it knows: in all partitions of a
+    new query, later in those that the batch before did not have.
 
-    The query has not committed any batch, so what its group has is of somebody else: that may be a
-    newer checkpoint, which was begun when this one was believed to be lost. A committed offset at
-    the end of an empty first batch is where the query begins.
+    The query has not committed any batch of them, so what its group has is of somebody else: that
+    may be a newer checkpoint, which was begun when this one was believed to be lost, or the same
+    query before a topic was taken out of it. A committed offset at the end of an empty first batch
+    is where the query begins.
     """
-    if not plan.is_first or plan.committer.overwrite_group:
+    if plan.committer.overwrite_group or not (plan.is_first or previous):
         return {}
     ends = plan.batch.source_offsets
-    stand = {p: group[p] for p in ends if p in group and p not in plan.batch.expected}
-    if plan.batch.staged:
+    known = plan.batch.expected if plan.is_first else {*plan.batch.expected, *previous}
+    stand = {p: group[p] for p in ends if p in group and p not in known}
+    if plan.batch.staged or not plan.is_first:
         return stand
     return {p: offset for p, offset in stand.items() if offset != ends[p]}
 
@@ -235,16 +240,25 @@ def _says_which_rows(plan: CommitPlan, found: Progress) -> bool:
 
 
 def _check_group_is_unused(plan: CommitPlan, facts: Evidence) -> None:
-    """Refuse a query whose first batch begins elsewhere than where its group has come to.
+    """Refuse a batch that begins partitions elsewhere than where its group has come to.
 
     A query that has read a topic to its end with a group and starts with `earliest` and an empty
-    checkpoint would write all of it again. A committed offset at the log start says that nothing
-    was read.
+    checkpoint would write all of it again; so would one that reads a topic again which it had left
+    out for a while. A committed offset at the log start says that nothing was read.
     """
-    stand = unexpected_positions(plan, facts.group)
+    stand = unexpected_positions(plan, facts.group, facts.previous)
     elsewhere = {p: offset for p, offset in stand.items() if offset != facts.log_starts.get(p)}
     if not elsewhere:
         return
+    if not plan.is_first:
+        raise GroupHasOffsets(
+            f"{plan.query} reads partitions that it did not read before, from their beginning, and "
+            f"its group {plan.group_id!r} has committed offsets there: {_places(elsewhere)}. So it "
+            "may write again what is in the output already. Nothing was written. To go on from the "
+            "committed offsets in all partitions, start with a new, empty checkpoint and "
+            "startingOffsets=committed. To read these from the beginning on purpose, set the "
+            "writer's option overwriteGroupOffsets=true until the batch is done"
+        )
     raise GroupHasOffsets(
         f"{plan.query} has no committed batch, and its group {plan.group_id!r} has "
         f"committed offsets: {_places(elsewhere)}. The query does not begin there, so it may write "

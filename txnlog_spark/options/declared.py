@@ -137,7 +137,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "path", "connection.path",
-        Use.ALL, to.text, None,
+        Use.ALL, to.local_directory, None,
         "Directory of an embedded broker, which is started when needed; `.load(path)`, "
         "`.start(path)` and `.save(path)` set it.",
     ),
@@ -449,7 +449,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "overwriteGroupOffsets", "write.overwrite_group_offsets",
         Use.WRITE, to.boolean, False,
-        "Let a new query start elsewhere than its group's committed offsets, and overwrite them.",
+        "Let a query begin a topic elsewhere than at its group's committed offsets, and overwrite them.",
     ),
     Option(
         "txnAppId", "write.txn_app_id",

@@ -27,6 +27,13 @@ def text(text: str) -> str:
     return text.strip()
 
 
+def local_directory(given: str) -> str:
+    """A path on this machine; with a scheme it would make a directory of that name."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", given.strip()):
+        raise ValueError("a directory on this machine, without a scheme")
+    return text(given)
+
+
 def any_text(text: str) -> str:
     """A string that may be empty."""
     return text.strip()

@@ -86,7 +86,13 @@ def check_columns(schema: StructType, settings: SinkSettings) -> SinkColumns:
     if settings.topic is None and "topic" not in types:
         raise OptionError("topic", None, "set it to the output topic, or add a string column topic")
     timestamp = settings.timestamp_column
-    if timestamp is not None and types.get(timestamp) not in ("timestamp", "timestamp_ntz"):
+    if timestamp is not None and types.get(timestamp) == "timestamp_ntz":
+        raise OptionError(
+            "timestampColumn",
+            timestamp,
+            "a column of type timestamp: cast it, so that it is a time of the session's zone",
+        )
+    if timestamp is not None and types.get(timestamp) != "timestamp":
         raise OptionError(
             "timestampColumn", timestamp, f"a timestamp column; the rows have {_named(types)}"
         )

@@ -115,6 +115,8 @@ def test_an_option_of_the_other_side_says_where_it_belongs() -> None:
         ("subscribe", " , ", "topic names separated by commas"),
         ("maxTriggerDelay", "1.5m", "a time such as 500ms, 30s or 15m"),
         ("maxTriggerDelay", "15 minutes", "a time such as 500ms, 30s or 15m"),
+        ("path", "file:/data/broker", "a directory on this machine, without a scheme"),
+        ("path", "s3a://bucket/x", "a directory on this machine, without a scheme"),
         ("kafka.security.protocol", "TLS", "PLAINTEXT or SSL or SASL_PLAINTEXT or SASL_SSL"),
     ],
 )

@@ -38,6 +38,8 @@ class Job:
 
     def __init__(self) -> None:
         self.cluster = CoreBroker(2)
+        self.added: dict[str, int] = {}
+        """Ends of further partitions of its source."""
 
     def commit(
         self,
@@ -46,7 +48,7 @@ class Job:
         run_id: str = "run-1",
         *,
         is_function: bool = False,
-        **options: str,
+        **options: object,
     ) -> CommitOutcome:
         """What Spark's driver asks for, with the checkpoint at this place."""
         self._log(place, batch_id)
@@ -67,7 +69,7 @@ class Job:
         return outcome
 
     def _log(self, place: str, batch_id: int) -> None:
-        source = json.dumps({"in": {"0": batch_id + 1}, "txnlog/cluster.id/c": {}})
+        source = json.dumps({"in": {"0": batch_id + 1, **self.added}, "txnlog/cluster.id/c": {}})
         self.cluster.files[f"{place}/metadata"] = b'{"id":"q"}'
         self.cluster.files[f"{place}/offsets/{batch_id}"] = f"v1\n{{}}\n{source}".encode()
 
@@ -251,6 +253,26 @@ def test_the_first_batch_of_a_function_needs_a_group_that_nobody_has_used() -> N
     with pytest.raises(GroupHasOffsets):
         job.commit("/new", 3, is_function=True, group_id="g")
     assert not job.commit("/new", 3, is_function=True, group_id="unused").skipped
+
+
+@pytest.mark.parametrize("group_has", [None, 0, 5])
+@pytest.mark.parametrize("overwrites", [False, True])
+def test_a_partition_that_is_new_to_a_query_and_not_to_its_group_is_not_read_from_its_beginning(
+    job: Job, group_has: int | None, overwrites: bool
+) -> None:
+    """Such as of a topic that was left out for a while: its records are in the output."""
+    if group_has is not None:
+        job.cluster.commit_offsets("g", {("in", 1): (group_has, "")})
+    job.added = {"1": 7}
+    for run_id in ("run-1", "run-2"):
+        if group_has and not overwrites:
+            with pytest.raises(GroupHasOffsets, match=r"in-1 at 5.*overwriteGroupOffsets=true"):
+                job.commit("/cp", 2, run_id, group_id="g")
+    assert job.rows == ["/cp.0", "/cp.1"]
+    if not group_has or overwrites:
+        assert not job.commit("/cp", 2, group_id="g", overwrite_group=overwrites).skipped
+        assert not job.commit("/cp", 3, group_id="g").skipped
+        assert job.rows == ["/cp.0", "/cp.1", "/cp.2", "/cp.3"]
 
 
 def test_an_original_that_cannot_be_read_may_be_there(job: Job) -> None:

@@ -104,6 +104,11 @@ def columns_of(ddl: str, **options: str):
         ("value struct<a:int>", {}, "cast it before the write, or set value.format"),
         ("value int", {"value__format": "string"}, "a string: cast it before the write"),
         ("a int", {"value__format": "json"}, "column value"),
+        (
+            "value string, at timestamp_ntz",
+            {"timestampColumn": "at"},
+            "a column of type timestamp: cast it",
+        ),
         ("a int", {"value__format": "json", "value__columns": "a,b"}, "columns: a"),
         (
             "value string",
