@@ -101,7 +101,7 @@ def bootstrap(tmp_path: Path) -> Iterator[str]:
         yield broker.bootstrap_servers
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 @pytest.mark.timeout(400)
 def test_the_recipe_for_client_mode_runs_as_printed(tmp_path: Path, bootstrap: str) -> None:
     with Standalone(tmp_path / "cluster") as cluster:

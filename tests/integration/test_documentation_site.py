@@ -18,6 +18,9 @@ BLANK_BYTES = 10_000
 """A picture of an empty page has fewer."""
 
 
+pytestmark = pytest.mark.chaos  # `make docs` builds the site, strictly
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")

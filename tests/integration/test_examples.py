@@ -151,7 +151,6 @@ def test_each_order_has_one_invoice_and_what_is_none_is_one_dead_letter(example)
     assert job.committed() == 17
 
 
-@pytest.mark.live
 def test_each_order_is_once_in_avro_and_shown_at_the_end(example, registry, capsys) -> None:
     job = example("orders_avro")
     job.feed(*map(order, range(6)))
@@ -168,7 +167,6 @@ def test_each_order_is_once_in_avro_and_shown_at_the_end(example, registry, caps
     assert f"{job.pipe.output}-value" in registry.subjects()
 
 
-@pytest.mark.live
 def test_each_window_is_written_once_when_the_watermark_has_passed_it(example) -> None:
     job = example("windowed_counts")
     job.feed(*map(order, range(100)))
@@ -194,7 +192,6 @@ def test_each_window_is_written_once_when_the_watermark_has_passed_it(example) -
     assert job.committed() == 170
 
 
-@pytest.mark.live
 def test_totals_come_once_in_each_batch_and_the_large_ones_in_both_topics(example) -> None:
     job = example("totals_two_sinks")
     large = create_topic(job.pipe.bootstrap, f"{job.pipe.output}-large", 1)
@@ -210,7 +207,6 @@ def test_totals_come_once_in_each_batch_and_the_large_ones_in_both_topics(exampl
     assert job.committed() == 8
 
 
-@pytest.mark.live
 def test_a_backfill_that_runs_again_writes_nothing_twice(example) -> None:
     job = example("backfill")
     app = {"checkpoint": None, "group": None, "app": job.pipe.group}

@@ -33,7 +33,7 @@ def test_the_notebook_is_kept_without_outputs() -> None:
     assert [cell for cell in code if cell.outputs or cell.execution_count] == []
 
 
-@pytest.mark.slow
+@pytest.mark.chaos
 @pytest.mark.usefixtures("quick_java")
 def test_every_cell_runs_and_the_audit_fails_when_a_row_is_there_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -35,6 +35,7 @@ def query_of(shared_brokers, tmp_path: Path, unique) -> Iterator[Callable[[str],
         yield made
 
 
+@pytest.mark.chaos
 def test_a_driver_killed_while_it_commits_goes_on_from_an_object_store(query_of, capsys):
     query = query_of("broker_sim")
     query.has_warm_python = True
