@@ -449,7 +449,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "overwriteGroupOffsets", "write.overwrite_group_offsets",
         Use.WRITE, to.boolean, False,
-        "Let a query begin a topic elsewhere than at its group's committed offsets, and overwrite them.",
+        "Let a query begin a topic elsewhere than at its group's committed offsets, and overwrite "
+        "them.",
     ),
     Option(
         "txnAppId", "write.txn_app_id",
