@@ -356,10 +356,12 @@ class Driver:
         brokers: Brokers,
         batch_id: int,
         start: JsonOffset | None,
-        planned: JsonOffset | None,
+        end: JsonOffset | None,
     ) -> Operation[JsonOffset | None]:
-        """The batch's end, which is in the offset log; None at the end of the input."""
-        end = planned
+        """The batch's end, which is in the offset log; None at the end of the input.
+
+        `end` is that of a batch which an earlier run has planned.
+        """
         if start is None:
             start, self._state = yield from initial_offset(brokers, self._state)
         if end is None:

@@ -16,7 +16,7 @@ from support.stores.s3a import ObjectStoreQuery, s3a_jars
 
 from txnlog_spark.tools.cli import main
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(1800)]
 
 PLANTED = "planted-azure-key"
 SENT = next(row for row in DRIVER_ROWS if row.name == "D14 EndTxn sent")
@@ -35,7 +35,6 @@ def query_of(shared_brokers, tmp_path: Path, unique) -> Iterator[Callable[[str],
         yield made
 
 
-@pytest.mark.chaos
 def test_a_driver_killed_while_it_commits_goes_on_from_an_object_store(query_of, capsys):
     query = query_of("broker_sim")
     query.has_warm_python = True
@@ -84,7 +83,6 @@ def check_secret_is_nowhere(query: ObjectStoreQuery) -> None:
         assert [key for key in query.store.names() if secret in query.store.get(key)] == []
 
 
-@pytest.mark.chaos
 @pytest.mark.parametrize(
     "broker", ["broker_sim", pytest.param("apache_kafka", marks=pytest.mark.kafka)]
 )
@@ -92,7 +90,6 @@ def test_every_row_of_the_fault_matrix_killed_with_an_object_store(query_of, bro
     play(query_of(broker), DRIVER_ROWS)
 
 
-@pytest.mark.chaos
 def test_rows_staged_in_an_object_store_are_written_once_though_drivers_die(query_of):
     query = query_of("broker_sim")
     query.write_options["stagingLocation"] = query.store.location("staged")

@@ -9,6 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from txnlog_spark.codec import compute as pc
+from txnlog_spark.codec.varints import Int64Array
+
+BoolArray = npt.NDArray[np.bool_]
 
 
 def binary_parts(array: Any) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
@@ -35,3 +38,17 @@ def cut_out(data: Any, starts: npt.NDArray[Any], stops: npt.NDArray[Any], rows: 
     buffers = [None, pa.py_buffer(bounds), data]
     places = pa.array(np.arange(0, 2 * count, 2)) if rows is None else pc.multiply(rows, 2)
     return pa.Array.from_buffers(pa.binary(), 2 * count - 1, buffers).take(places)
+
+
+def cut_out_fields(
+    body: bytes | bytearray, starts: Int64Array, stops: Int64Array, is_null: BoolArray
+) -> Any:
+    """The same of bytes, one for each row, and null where `is_null`."""
+    rows = pa.array(np.arange(len(starts)), mask=is_null) if bool(is_null.any()) else None
+    return cut_out(pa.py_buffer(body), starts, stops, rows)
+
+
+def check_within(starts: Int64Array, stops: Int64Array, ends: Int64Array) -> None:
+    """Raise ValueError unless starts <= stops <= ends."""
+    if bool((stops < starts).any()) or bool((stops > ends).any()):
+        raise ValueError("a field is out of its record")

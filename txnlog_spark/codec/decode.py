@@ -38,7 +38,8 @@ from txnlog_kafka.wire.records import (
     decode_marker,
     iter_batches,
 )
-from txnlog_spark.codec.record_headers import BoolArray, check_within, cut_out, decode_headers
+from txnlog_spark.codec.binary import BoolArray, check_within, cut_out_fields
+from txnlog_spark.codec.record_headers import decode_headers
 from txnlog_spark.codec.record_walk import PAST_THE_END, walk_records
 from txnlog_spark.codec.varints import Int64Array, read_varints
 
@@ -363,8 +364,8 @@ def _decode_columns(
     if include_headers:
         headers = decode_headers(body, header_counts[keep], header_starts[keep], ends[keep])
     return DecodedColumns(
-        keys=cut_out(body, key_starts[keep], key_ends[keep], key_lengths[keep] < 0),
-        values=cut_out(body, value_starts[keep], value_ends[keep], value_lengths[keep] < 0),
+        keys=cut_out_fields(body, key_starts[keep], key_ends[keep], key_lengths[keep] < 0),
+        values=cut_out_fields(body, value_starts[keep], value_ends[keep], value_lengths[keep] < 0),
         offsets=offsets[keep],
         timestamps=timestamps[keep],
         timestamp_types=types[keep],

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from txnlog_kafka.wire.varint import decode_signed
-from txnlog_spark.codec import binary
+from txnlog_spark.codec.binary import check_within, cut_out_fields
 from txnlog_spark.codec.varints import Int64Array, read_varints
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -18,23 +17,8 @@ HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]
 FEW = 16
 """So many records, or fewer, that have one more header are read one after the other."""
 
-BoolArray = npt.NDArray[np.bool_]
 _Round = tuple[Int64Array, ...]
 """Of some headers their records, where names and values begin and end, the values' lengths."""
-
-
-def check_within(starts: Int64Array, stops: Int64Array, ends: Int64Array) -> None:
-    """Raise ValueError unless starts <= stops <= ends."""
-    if bool((stops < starts).any()) or bool((stops > ends).any()):
-        raise ValueError("a field is out of its record")
-
-
-def cut_out(
-    body: bytes | bytearray, starts: Int64Array, stops: Int64Array, is_null: BoolArray
-) -> Any:
-    """A binary array of `body[start:stop]` for each row; starts and stops ascend."""
-    rows = pa.array(np.arange(len(starts)), mask=is_null) if bool(is_null.any()) else None
-    return binary.cut_out(pa.py_buffer(body), starts, stops, rows)
 
 
 def decode_headers(
@@ -103,8 +87,8 @@ def _header_items(body: bytes | bytearray, rounds: list[_Round]) -> Any:
     columns = [np.concatenate(parts) for parts in zip(*rounds, strict=True)]
     order = np.argsort(columns[0], kind="stable")
     _, name_starts, name_ends, starts, ends, lengths = (column[order] for column in columns)
-    names = _as_text(cut_out(body, name_starts, name_ends, np.zeros(len(order), np.bool_)))
-    contents = cut_out(body, starts, ends, lengths < 0)
+    names = _as_text(cut_out_fields(body, name_starts, name_ends, np.zeros(len(order), np.bool_)))
+    contents = cut_out_fields(body, starts, ends, lengths < 0)
     return pa.StructArray.from_arrays([names, contents], fields=list(HEADERS_TYPE.value_type))
 
 

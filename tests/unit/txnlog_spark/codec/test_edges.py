@@ -184,11 +184,7 @@ def test_many_batches_that_lie_about_their_records_are_refused_before_it_takes_t
 
 def test_a_compression_bomb_is_refused_before_it_takes_the_memory():
     bomb = compress(COMPRESSIONS["zstd"], bytes(300 * 1024 * 1024))
-    plain = encode_batch([Record(None, b"x")])
-    batch = bytearray(plain[:61] + bomb)
-    batch[22] |= COMPRESSIONS["zstd"]
-    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
-    refresh_crc(batch, 0, len(batch))
+    batch = corrupt(bomb, 1, attributes=COMPRESSIONS["zstd"])
     with pytest.raises(CorruptBatch, match="more than the limit"):
         decode_batches(batch, start_offset=0, end_offset=3, aborted=None)
 
