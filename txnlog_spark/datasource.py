@@ -36,6 +36,7 @@ from txnlog_spark.errors import OptionError, TxnLogError  # noqa: E402
 from txnlog_spark.formats.read_formats import ReadFormats, read_formats  # noqa: E402
 from txnlog_spark.options.declared import Use  # noqa: E402
 from txnlog_spark.options.parse import check_cluster, parse_options  # noqa: E402
+from txnlog_spark.process_local import Frozen, process_local  # noqa: E402
 from txnlog_spark.source.schema import source_schema  # noqa: E402
 from txnlog_spark.spark_errors import readable_errors  # noqa: E402
 
@@ -56,7 +57,11 @@ class TxnLogDataSource(DataSource):
         self._is_copy = False
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """A copy, of which Spark asks a writer to commit; it plans with a new data source."""
+        """A copy, of which Spark asks a writer to commit; it plans with a new data source.
+
+        What its process has loaded by now is frozen before the rest is loaded.
+        """
+        process_local(Frozen)
         vars(self).update(state, _is_copy=True)
 
     @classmethod
@@ -119,7 +124,6 @@ class TxnLogDataSource(DataSource):
         A log cannot be truncated: the output mode complete appends the whole result each time, as
         Spark's Kafka sink does.
         """
-        from txnlog_spark.process_local import Frozen, process_local
         from txnlog_spark.sink.columns import check_columns
         from txnlog_spark.sink.settings import read_sink_settings
         from txnlog_spark.sink.writers import TxnLogStreamWriter, look_at_topic

@@ -73,7 +73,7 @@ def test_one_request_brings_all_the_small_ranges_of_a_task(
     assert requests == {"METADATA": 1, "FETCH": 1}
 
 
-def test_a_process_freezes_what_it_has_loaded_once_behind_its_first_task(
+def test_a_process_freezes_what_it_has_loaded_once_before_its_first_task_reads(
     broker, topics: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frozen = []
@@ -86,8 +86,9 @@ def test_a_process_freezes_what_it_has_loaded_once_behind_its_first_task(
 
     monkeypatch.setattr(partition, "Frozen", CountedFrozen)
     batches = read_ranges(settings(broker), share_of(broker, topics))
-    next(batches)
     assert frozen == []
+    next(batches)
+    assert len(frozen) == 1
     assert not list(batches)
     read(settings(broker), share_of(broker, topics))
     assert len(frozen) == 1

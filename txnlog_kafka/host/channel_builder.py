@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import secrets
-import ssl
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from txnlog_kafka.host.login import Login
 from txnlog_kafka.host.security import Security
-from txnlog_kafka.host.tls import Tls
-from txnlog_kafka.stores import build_tls_context
 from txnlog_kafka.wire.jaas import OPTION as JAAS_OPTION
 from txnlog_kafka.wire.sasl import OAuthBearer, password_mechanism
 
 if TYPE_CHECKING:
+    from txnlog_kafka.host.tls import Tls
     from txnlog_kafka.host.tokens import Tokens
 
 
@@ -24,12 +23,16 @@ class ChannelBuilder:
     def __init__(self, security: Security) -> None:
         """Reads certificates and keys. Raises OptionError."""
         self._security = security
-        self._context: ssl.SSLContext | None = None
+        self._new_tls: Callable[[str], Tls] | None = None
         self._tokens: Callable[[str], Tokens] | None = None
+        # Not imported without need: TLS is 5 ms of a first commit's 80 in a new process, and an
+        # HTTP client 8.
         if security.has_tls:
-            self._context = build_tls_context(dict(security.options))
+            from txnlog_kafka.host.tls import Tls
+            from txnlog_kafka.stores import build_tls_context
+
+            self._new_tls = partial(Tls, build_tls_context(dict(security.options)))
         if self.login_blocks:
-            # An HTTP client takes a tenth of the time in which a new worker imports all of ours.
             from txnlog_kafka.host.tokens import token_source
 
             self._tokens = token_source(security)
@@ -51,7 +54,7 @@ class ChannelBuilder:
 
     def new_tls(self, host: str) -> Tls | None:
         """The TLS of one connection; None without. Raises TlsFailed."""
-        return None if self._context is None else Tls(self._context, host)
+        return None if self._new_tls is None else self._new_tls(host)
 
     def new_login(self, host: str) -> Login:
         """One login. Raises LoginRefused when no token can be had for it."""

@@ -36,10 +36,9 @@ from txnlog_kafka.host.diagnosis import (
     describe_closed,
 )
 from txnlog_kafka.host.handshake import Handshake, HandshakeRequest
-from txnlog_kafka.host.link import ConnectionFailed, Link, LinkBroken
+from txnlog_kafka.host.link import ConnectionFailed, Link, LinkBroken, TlsFailed
 from txnlog_kafka.host.login import NO_TOKEN_IN_TIME, Login, LoginRefused
 from txnlog_kafka.host.pending import Asked, Pending
-from txnlog_kafka.host.tls import TlsFailed
 from txnlog_kafka.operations.effects import Call, Reply, Unanswered
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.framing import (

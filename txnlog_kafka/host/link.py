@@ -13,10 +13,12 @@ import errno
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from txnlog_kafka.host.background_calls import BackgroundCall
-from txnlog_kafka.host.tls import Tls, TlsFailed
+
+if TYPE_CHECKING:
+    from txnlog_kafka.host.tls import Tls
 
 RECEIVE_BYTES = 64 * 1024
 """At a time; of a large frame the rest comes into its own space (`framing`)."""
@@ -44,6 +46,17 @@ class ConnectionFailed(Exception):
 
 class LinkBroken(Exception):
     """The peer has closed, or the network broke; the text continues a sentence with its name."""
+
+
+class TlsFailed(Exception):
+    """The two sides do not come together; the text says which option to look at.
+
+    `final` says that another attempt would end in the same way.
+    """
+
+    def __init__(self, reason: str, *, final: bool) -> None:
+        super().__init__(reason)
+        self.final = final
 
 
 class Link:

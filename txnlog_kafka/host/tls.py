@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import ssl
 
+from txnlog_kafka.host.link import TlsFailed
+
 READ_BYTES = 256 * 1024
 
 ENDED_EARLY = (
@@ -75,17 +77,6 @@ _BY_REASON = (
     ("HANDSHAKE_FAILURE", f"{NOTHING_IN_COMMON}; or {CLIENT_CERTIFICATE_MISSING}"),
 )
 """Parts of OpenSSL's reasons, what is more special first; alerts are the peer's words."""
-
-
-class TlsFailed(Exception):
-    """The two sides do not come together; the text says which option to look at.
-
-    `final` says that another attempt would end in the same way.
-    """
-
-    def __init__(self, reason: str, *, final: bool) -> None:
-        super().__init__(reason)
-        self.final = final
 
 
 class Tls:

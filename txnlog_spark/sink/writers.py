@@ -102,6 +102,7 @@ class _StagingSink:
         # Of the processes that have a writer only a task's needs numpy and pyarrow.
         from txnlog_spark.sink.task import TaskEncoder, lookup_counts
 
+        process_local(Frozen)
         settings = self._settings
         view = present(self._view, "a writer whose copies are in tasks has looked at the topic")
         # A task attempt's number is unique in an application.
@@ -124,7 +125,6 @@ class _StagingSink:
         except BaseException:
             staging.discard()
             raise
-        process_local(Frozen)
         return StagedBatches(
             attempt=attempt,
             query_id=query_id,

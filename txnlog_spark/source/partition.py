@@ -46,6 +46,7 @@ def read_ranges(settings: SourceSettings, share: RangePartition) -> Iterator[Any
     Raises DataLoss when a part of a range is gone and failOnDataLoss is set; else it reads what
     is left. Raises CorruptData for bytes that fail their checks.
     """
+    process_local(Frozen)
     connection = settings.connection
     if settings.poll_timeout_ms is not None:
         connection = connection.with_timeouts(settings.poll_timeout_ms)
@@ -65,7 +66,6 @@ def read_ranges(settings: SourceSettings, share: RangePartition) -> Iterator[Any
             yield from _read_range(settings, client, wanted, cursor, answer)
     if small:
         yield from _decoded(settings, small)
-    process_local(Frozen)
 
 
 class FirstAnswers:

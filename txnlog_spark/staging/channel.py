@@ -7,14 +7,15 @@ import json
 import os
 import select
 import socket
-import ssl
 import time
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from txnlog_spark.staging import frames
-from txnlog_spark.staging.certificates import task_context
 from txnlog_spark.staging.frames import Kind, NotAFrame
+
+if TYPE_CHECKING:
+    import ssl
 
 TIMEOUT_S = 120.0
 """How long the server may take nothing and give nothing: it may be writing for many tasks."""
@@ -132,6 +133,9 @@ def notice_dead_peers(connection: socket.socket) -> None:
 
 def connect_remote(host: str, port: int, token: str) -> Channel:
     """Over TLS, each side proving the token to the other. Raises ServerGone."""
+    # Here, because tasks and committers beside the server need no TLS.
+    from txnlog_spark.staging.certificates import task_context
+
     try:
         plain = socket.create_connection((host, port), timeout=TIMEOUT_S)
     except OSError as error:

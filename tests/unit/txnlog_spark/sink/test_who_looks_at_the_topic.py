@@ -7,7 +7,7 @@ import pickle
 import pytest
 from pyspark.sql.types import StructType
 
-from txnlog_spark import process_local
+from txnlog_spark import datasource
 from txnlog_spark.datasource import TxnLogDataSource
 from txnlog_spark.sink import writers
 from txnlog_spark.sink.settings import SinkSettings
@@ -34,7 +34,9 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     return found
 
 
-def test_what_has_been_loaded_to_plan_or_to_commit_is_frozen_once(looks, monkeypatch) -> None:
+def test_what_is_loaded_is_frozen_before_a_commit_loads_more_and_once_where_it_is_planned(
+    looks, monkeypatch
+) -> None:
     frozen = []
 
     class CountedFrozen:
@@ -43,9 +45,12 @@ def test_what_has_been_loaded_to_plan_or_to_commit_is_frozen_once(looks, monkeyp
         def __init__(self) -> None:
             frozen.append(self)
 
-    monkeypatch.setattr(process_local, "Frozen", CountedFrozen)
+    monkeypatch.setattr(datasource, "Frozen", CountedFrozen)
     source = TxnLogDataSource(dict(OPTIONS))
-    for made in (source, pickle.loads(pickle.dumps(source))):
+    assert frozen == []
+    copy = pickle.loads(pickle.dumps(source))
+    assert len(frozen) == 1
+    for made in (copy, source, pickle.loads(pickle.dumps(source))):
         made.streamWriter(SCHEMA, False)
     assert len(frozen) == 1
 
