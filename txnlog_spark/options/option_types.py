@@ -9,7 +9,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from txnlog_spark.errors import OptionError
 from txnlog_spark.offsets import OffsetFormatError, parse_offsets
+from txnlog_spark.storage.location import read_location
 
 _SIZE = re.compile(r"(\d+)\s*([kmgtp]?)b?")
 
@@ -28,10 +30,15 @@ def text(text: str) -> str:
 
 
 def local_directory(given: str) -> str:
-    """A path on this machine; with a scheme it would make a directory of that name."""
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", given.strip()):
-        raise ValueError("a directory on this machine, without a scheme")
-    return text(given)
+    """A directory on this machine, as Spark's users write one: a path, or file: and a path."""
+    wanted = "a directory on this machine: a path, or file: and an absolute path"
+    try:
+        found = read_location("path", text(given))
+    except OptionError:
+        raise ValueError(wanted) from None
+    if found.local is None:
+        raise ValueError(wanted)
+    return text(given) if found.is_bare else str(found.local)
 
 
 def any_text(text: str) -> str:

@@ -115,8 +115,8 @@ def test_an_option_of_the_other_side_says_where_it_belongs() -> None:
         ("subscribe", " , ", "topic names separated by commas"),
         ("maxTriggerDelay", "1.5m", "a time such as 500ms, 30s or 15m"),
         ("maxTriggerDelay", "15 minutes", "a time such as 500ms, 30s or 15m"),
-        ("path", "file:/data/broker", "a directory on this machine, without a scheme"),
-        ("path", "s3a://bucket/x", "a directory on this machine, without a scheme"),
+        ("path", "file:broker", "a directory on this machine: a path, or file: and an absolute"),
+        ("path", "s3a://bucket/x", "a directory on this machine: a path, or file: and an absolute"),
         ("kafka.security.protocol", "TLS", "PLAINTEXT or SSL or SASL_PLAINTEXT or SASL_SSL"),
     ],
 )
@@ -124,6 +124,12 @@ def test_a_malformed_value_says_what_is_allowed(name: str, text: str, allowed: s
     shown = refused({name: text}, Use.READ_STREAM)
     assert allowed in shown
     assert name in shown
+
+
+@pytest.mark.parametrize("text", ["/data/broker", "file:/data/broker", "file:///data/broker"])
+def test_the_directory_of_an_embedded_broker_is_a_path_or_a_file_uri(text: str) -> None:
+    options = {"path": text, "subscribe": "t"}
+    assert read_source_settings(options, streaming=True).connection.path == "/data/broker"
 
 
 @pytest.mark.parametrize(
