@@ -143,6 +143,6 @@ chaos: java $(READY)  ## the long fault runs
 	$(BIN)/python -m pytest -m chaos $(PYTEST_ARGS) $(TESTS_PURE) $(TESTS_WORLD)
 
 clean:  ## remove what the targets above made
-	rm -rf $(VENV) .cache build demo-data artifacts spark-warehouse *.egg-info
+	rm -rf $(VENV) .cache build demo-data spark-warehouse *.egg-info
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -25,11 +25,16 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 use_spark_home()
 
-# No test asserts a wall time: a machine that others use as well would fail it.
+# No test asserts a wall time: a machine that others use as well would fail it. Each run draws other
+# examples, so that fewer of them in a run are as many in a week.
 settings.register_profile(
-    "no-wall-time", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+    "examples",
+    deadline=None,
+    max_examples=50,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
 )
-settings.load_profile("no-wall-time")
+settings.load_profile("examples")
 
 SAID = "said"
 """The name of a recorded property that is printed at the end, such as how much was explored."""

@@ -3,7 +3,7 @@
 One Spark session does the same work through both, in turns, so that both meet the same machine in
 the same state: a stream from topic to topic, a stream of files into a topic, and a batch read.
 What is reported are ratios of medians; a single number of rows per second says more about the
-machine.
+machine. All rounds go to docs/performance/bench.json, each work's in place of what is there.
 
     python tests/benchmarks/bench.py [--quick] [--broker apache_kafka] [--work copy]
 
@@ -15,22 +15,26 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 from bench_broker import brokers_table, measure_brokers
 from bench_broker import parse_arguments as broker_arguments
-from bench_copy import CASES, QUICK_CASES, copy_table, measure_copy
+from bench_copy import CASES, QUICK_CASES, measure_copy
 from bench_formats import CASES as FORMAT_CASES
 from bench_formats import QUICK_CASES as FORMAT_QUICK_CASES
-from bench_formats import format_jars, formats_table, measure_formats
-from bench_setup import ROOT, make_session, revision, running_broker
-from bench_sink import VALUE_BYTES, make_input, measure_sink, sink_table
+from bench_formats import format_jars, measure_formats
+from bench_setup import machine, make_session, revision, running_broker
+from bench_sink import make_input, measure_sink
+from bench_tables import BY_TCP, SAVED, saved, table_of
 from support.spark.spark_kafka_jars import spark_kafka_jars
 
 BROKERS = ("broker_sim", "apache_kafka")
-WORK = ("copy", "sink", "formats", "broker")
+SPARK_WORK = ("copy", "sink", "formats")
+WORK = (*SPARK_WORK, "broker")
 DEFAULT_WORK = ("copy", "sink")
 """What `make bench` does without --work: typed streams need two more jars, brokers half an hour."""
 
@@ -48,7 +52,9 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rows", type=int, default=400_000, help="of write and read")
     parser.add_argument("--rounds", type=int, default=3, help="of write and read")
-    parser.add_argument("--quick", action="store_true", help="two minutes, to see that it runs")
+    parser.add_argument(
+        "--quick", action="store_true", help="two minutes, to see that it runs; nothing is saved"
+    )
     parser.add_argument("--tcp", action="store_true", help="between Spark and Python: its default")
     args = parser.parse_args()
     if args.quick:
@@ -57,7 +63,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Run the benchmark; write artifacts/bench.json and print the tables."""
+    """Run the benchmark; print the tables, and save what they are made of."""
     args = parse_arguments()
     work = args.work or DEFAULT_WORK
     if "broker" in work:
@@ -69,38 +75,39 @@ def main() -> None:
     if "formats" in work:
         jars += format_jars()
     spark = make_session(jars, over_tcp=args.tcp)
-    copies: dict[str, Any] = {}
-    sinks: dict[str, Any] = {}
-    formats: dict[str, Any] = {}
+    found: dict[str, dict[str, Any]] = {each: {} for each in SPARK_WORK if each in work}
     for broker in args.broker or BROKERS:
         with tempfile.TemporaryDirectory() as name, running_broker(broker, Path(name)) as servers:
             if "copy" in work:
                 cases = QUICK_CASES if args.quick else CASES
-                copies[broker] = measure_copy(spark, broker, servers, cases)
+                found["copy"][broker] = measure_copy(spark, broker, servers, cases)
             if "formats" in work:
                 typed = FORMAT_QUICK_CASES if args.quick else FORMAT_CASES
-                formats[broker] = measure_formats(spark, broker, servers, typed, jars)
+                found["formats"][broker] = measure_formats(spark, broker, servers, typed, jars)
             if "sink" in work:
                 make_input(Path(name) / "input", args.rows)
-                sinks[broker] = measure_sink(
+                found["sink"][broker] = measure_sink(
                     spark, broker, servers, Path(name), args.rows, args.rounds
                 )
     spark.stop()
+    found = {each + BY_TCP * args.tcp: results for each, results in found.items()}
+    print("\n" + "\n\n".join(table_of(each, results) for each, results in found.items()))
+    if not args.quick:
+        save(found, [jar.name for jar in jars], sys.argv[1:])
+
+
+def save(found: dict[str, dict[str, Any]], jars: list[str], arguments: list[str]) -> None:
+    """Put what was measured in the place of what is saved of the same work."""
     about = {
+        "date": date.today().isoformat(),
         "revision": revision(),
-        "rows": args.rows,
-        "over_tcp": args.tcp,
-        "value_bytes": VALUE_BYTES,
-        "jars": [j.name for j in jars],
+        "command": " ".join(["bench.py", *arguments]),
+        "machine": machine(),
+        "jars": jars,
     }
-    out = ROOT / "artifacts" / "bench.json"
-    out.parent.mkdir(exist_ok=True)
-    found = {"about": about, "topic_to_topic": copies, "rows_per_second": sinks}
-    found["formats"] = formats
-    out.write_text(json.dumps(found, indent=2) + "\n")
-    tables = [copy_table(copies)] * bool(copies) + [sink_table(sinks)] * bool(sinks)
-    tables += [formats_table(formats)] * bool(formats)
-    print("\n" + "\n\n".join(tables) + f"\n\nall rounds: {out.relative_to(ROOT)}")
+    new = {each: about | {"brokers": results} for each, results in found.items()}
+    SAVED.write_text(json.dumps(saved() | new, indent=1) + "\n")
+    print(f"\nall rounds: {SAVED}")
 
 
 if __name__ == "__main__":

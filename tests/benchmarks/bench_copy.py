@@ -17,7 +17,8 @@ from dataclasses import asdict, dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from bench_setup import SINKS, create_topic, with_quartiles
+from bench_setup import create_topic
+from bench_tables import SINKS
 from floor import NAME as FLOOR
 from floor import Floor
 
@@ -181,22 +182,3 @@ def measure_copy(
             print(f"{broker}: {case.name}: {connector}: {middle:,.0f} ms a batch", flush=True)
         found.append(result)
     return found
-
-
-def copy_table(results: dict[str, list[dict]]) -> str:
-    """Medians with quartiles, and the ratio, as Markdown: above 1 ours is the faster one."""
-    lines = [
-        "| broker | partitions | rows a batch | kafka, ms | txnlog, ms | floor, ms "
-        "| kafka : txnlog | kafka : floor |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for broker, found in results.items():
-        for case in found:
-            times = [case[f"{each}_ms"][case["warm_up"] :] for each in (*SINKS, FLOOR)]
-            peer, ours, floor = (statistics.median(each) for each in times)
-            shown = " | ".join(map(with_quartiles, times))
-            lines.append(
-                f"| {broker} | {case['partitions']} | {case['rows']:,} | {shown} "
-                f"| {peer / ours:.2f} | {peer / floor:.2f} |"
-            )
-    return "\n".join(lines)

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench_copy import QUERY_SECONDS_MAX, whole_batch_times
-from bench_setup import ROOT, SINKS, create_topic
+from bench_setup import ROOT, create_topic
+from bench_tables import SINKS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -277,29 +278,3 @@ def measure_formats(
             result["loop_cpu_us"] = loop_cpu_us(job, servers, source, case.rows * case.batches)
             found.append(result)
     return found
-
-
-def formats_table(results: dict[str, list[dict]]) -> str:
-    """Medians and ratios, as Markdown: above 1 ours is the faster one."""
-    lines = [
-        "| broker | format | rows a batch | kafka, rows/s | txnlog, rows/s | txnlog : kafka "
-        "| CPU a row, us: kafka | txnlog | a loop |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for broker, found in results.items():
-        for case in found:
-            rates = {
-                each: 1000 * case["rows"] / statistics.median(case[each]["ms"][case["warm_up"] :])
-                for each in SINKS
-                if each in case
-            }
-            ours, peer = rates["txnlog"], rates.get("kafka")
-            shown = ("not run",) * 3
-            if peer is not None:
-                shown = f"{peer:,.0f}", f"{ours / peer:.2f}", f"{case['kafka']['cpu_us']:.1f}"
-            lines.append(
-                f"| {broker} | {case['format']} | {case['rows']:,} | {shown[0]} | {ours:,.0f} "
-                f"| {shown[1]} | {shown[2]} | {case['txnlog']['cpu_us']:.1f} "
-                f"| {case['loop_cpu_us']:.1f} |"
-            )
-    return "\n".join(lines)

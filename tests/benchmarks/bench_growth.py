@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import sys
 import tempfile
 from dataclasses import asdict
@@ -22,7 +20,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from bench_setup import ROOT, make_session, revision
+from bench_setup import ROOT, machine, make_session, revision
 from growth_axes import AXES, Bench
 from growth_picture import draw
 from growth_usage import Usage
@@ -38,25 +36,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="the beginning of each axis")
     parser.add_argument("--out", type=Path, default=FOLDER, help="default: docs/performance")
     return parser.parse_args()
-
-
-def machine() -> dict[str, Any]:
-    """What a figure depends on."""
-    import pyspark
-
-    (model,) = {
-        line.partition(": ")[2]
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    }
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return {
-        "processor": model,
-        "cores": os.cpu_count(),
-        "memory_gib": round(memory / 2**30),
-        "python": platform.python_version(),
-        "pyspark": pyspark.__version__,
-    }
 
 
 def main() -> None:

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import statistics
+import platform
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parents[2]
-SINKS = ("kafka", "txnlog")
 
 
 def _measured_tree() -> Path:
@@ -47,6 +46,25 @@ def revision() -> str:
     return done.stdout.strip()
 
 
+def machine() -> dict[str, Any]:
+    """What a figure depends on."""
+    import pyspark
+
+    (model,) = {
+        line.partition(": ")[2]
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    }
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "processor": model,
+        "cores": os.cpu_count(),
+        "memory_gib": round(memory / 2**30),
+        "python": platform.python_version(),
+        "pyspark": pyspark.__version__,
+    }
+
+
 @contextlib.contextmanager
 def running_broker(name: str, folder: Path) -> Iterator[str]:
     """Bootstrap servers of a fresh broker."""
@@ -60,12 +78,6 @@ def running_broker(name: str, folder: Path) -> Iterator[str]:
 
         with LocalCluster(folder / "broker_sim") as cluster:
             yield cluster.bootstrap_servers
-
-
-def with_quartiles(values: list[float]) -> str:
-    """Median, and first to third quartile."""
-    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
-    return f"{middle:,.0f} ({low:,.0f} - {high:,.0f})"
 
 
 def create_topic(servers: str, topic: str, partitions: int) -> str:

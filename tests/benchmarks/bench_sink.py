@@ -7,7 +7,6 @@ runs `floor`: what Spark takes for any source or sink in Python.
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import time
 from pathlib import Path
@@ -15,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from bench_setup import SINKS, create_topic, with_quartiles
+from bench_setup import create_topic
+from bench_tables import SINKS
 from floor import NAME as FLOOR
 from floor import Floor
 from pyspark.sql import SparkSession
@@ -111,24 +111,3 @@ def measure_sink(
             found[f"read {source}"].append(rate)
             print(f"{broker}: round {number}: read {source}: {rate:,.0f} rows/s", flush=True)
     return {work: rates[1:] for work, rates in found.items()}
-
-
-def sink_table(results: dict[str, dict[str, list[float]]]) -> str:
-    """The ratios, as Markdown."""
-    lines = [
-        "| broker | work | kafka, rows/s | txnlog, rows/s | txnlog : kafka | floor : kafka |",
-        "|---|---|---|---|---|---|",
-    ]
-    for broker, found in results.items():
-        for work in ("write", "read"):
-            rates = {name: found[f"{work} {name}"] for name in (*SINKS, FLOOR)}
-            peer, ours, floor = (rates[name] for name in (*SINKS, FLOOR))
-            ratios = [ratio(rate, peer) for rate in (ours, floor)]
-            cells = [broker, work, with_quartiles(peer), with_quartiles(ours), *ratios]
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def ratio(rates: list[float], peer: list[float]) -> str:
-    """Of the medians."""
-    return f"{statistics.median(rates) / statistics.median(peer):.2f}"

@@ -42,7 +42,7 @@ def test_any_field_values_are_answered_and_change_nothing_that_recovery_cannot_r
         assert broker.fetch("orders").high_watermark >= 1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(min_value=0, max_value=2**32))
 def test_any_sequence_of_requests_leaves_a_broker_that_recovers(seed):
     rng = random.Random(seed)

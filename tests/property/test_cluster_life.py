@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.lives.membership_run import MembershipRun
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**32))
 def test_a_cluster_has_one_history_and_heals_with_all_that_was_acknowledged(seed: int) -> None:
     run = MembershipRun(seed)

@@ -186,7 +186,7 @@ def state(world: World) -> dict[str, Any]:
 
 
 @pytest.mark.invariant(50)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200)
 @given(STEPS, st.booleans(), st.lists(st.booleans(), min_size=3, max_size=3))
 def test_a_compacted_offsets_log_loads_to_the_state_of_the_whole_log(
     steps: list[Step], drops_tombstones: bool, decisions: list[bool]

@@ -294,4 +294,4 @@ def expected_of(member: dict[str, Any]) -> tuple[str, str | None, int]:
 
 
 TestGroupModel = GroupMachine.TestCase
-TestGroupModel.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestGroupModel.settings = settings(max_examples=100, stateful_step_count=40)

@@ -174,7 +174,7 @@ def through_bytes(image: ClusterImage) -> list[MetadataRecord]:
     return [decode_record(encode_record(record)) for record in image_records(image)]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(seed=st.integers(0, 2**32), count=st.integers(0, 60), data=st.data())
 def test_an_image_that_is_behind_becomes_the_one_of_the_snapshot(
     seed: int, count: int, data: st.DataObject

@@ -11,13 +11,13 @@ SEEDS = st.integers(0, 2**32)
 
 
 @pytest.mark.invariant(50)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50)
 @given(SEEDS, st.integers(10, 120))
 def test_the_latest_committed_value_of_every_key_stays(seed, count):
     tell_story(seed, count)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20)
 @given(SEEDS, st.integers(20, 80), st.booleans())
 def test_a_crash_between_any_two_operations_of_the_cleaner_loses_nothing(seed, count, power):
     tell_crashes(seed, count, power=power)

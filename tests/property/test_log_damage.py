@@ -292,7 +292,7 @@ def test_a_closed_segment_that_was_cut_says_so_and_the_others_stay_readable():
             assert on_disk.consume(base, committed=False) == later
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32), st.booleans())
 def test_a_start_on_scrambled_files_ends_and_serves_nothing_false(seed, clean):
     """Several kinds of damage at once, in any file."""
@@ -300,7 +300,7 @@ def test_a_start_on_scrambled_files_ends_and_serves_nothing_false(seed, clean):
 
 
 @pytest.mark.chaos
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=3000)
 @given(st.integers(0, 2**32), st.booleans())
 def test_a_start_on_scrambled_files_ends_and_serves_nothing_false_for_long(seed, clean):
     scramble(seed, clean)

@@ -30,7 +30,7 @@ def check_story(seed: int, count: int, max_bytes: int) -> None:
 
 
 @pytest.mark.invariant(1, 26, 27)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200)
 @given(SEEDS, st.integers(0, 40), sizes)
 def test_every_fetch_equals_the_naive_list(seed, count, max_bytes):
     check_story(seed, count, max_bytes)
@@ -55,7 +55,7 @@ def test_a_log_whose_segments_all_went_begins_where_it_ended(retention, seed: in
 
 
 @pytest.mark.chaos
-@settings(max_examples=2500, deadline=None)
+@settings(max_examples=2500)
 @given(SEEDS, st.integers(20, 150), sizes)
 def test_every_fetch_equals_the_naive_list_for_long(seed, count, max_bytes):
     check_story(seed, count, max_bytes)

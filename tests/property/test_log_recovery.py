@@ -13,7 +13,7 @@ from support.lives.listed_log import ListedLog, Model, check_equal
 from broker_sim.core.effects import Append
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 2**32), st.integers(1, 25))
 def test_a_tail_torn_at_any_byte_is_cut_and_the_state_is_that_before(seed, count):
     log = ListedLog(random.Random(seed))
@@ -40,7 +40,7 @@ def test_a_tail_torn_at_any_byte_is_cut_and_the_state_is_that_before(seed, count
 
 @pytest.mark.invariant(3, 68)
 @example(2**32, 30, False)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, 2**32), st.integers(1, 30), st.booleans())
 def test_a_crash_between_any_two_operations_leaves_a_state_that_was(seed, count, power):
     rng = random.Random(seed)

@@ -105,7 +105,7 @@ def _go_on(log: ListedLog) -> None:
     check_equal(log, log.model)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(SEEDS, st.integers(5, 45))
 def test_a_truncated_log_is_the_list_without_its_end(seed, count):
     live(seed, count)
@@ -140,7 +140,7 @@ def test_what_is_left_of_a_compacted_log_survives_a_crash_at_any_operation(seed)
                 crashed.disk.apply(Delete(f"t-0/{segment_states.FILE_NAME}"))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(SEEDS, st.integers(3, 40))
 @example(12664270, 41)
 def test_a_crash_at_any_operation_leaves_the_log_before_or_after(seed, count):
@@ -148,14 +148,14 @@ def test_a_crash_at_any_operation_leaves_the_log_before_or_after(seed, count):
 
 
 @pytest.mark.chaos
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=3000)
 @given(SEEDS, st.integers(20, 120))
 def test_a_truncated_log_is_the_list_without_its_end_for_long(seed, count):
     live(seed, count)
 
 
 @pytest.mark.chaos
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=2000)
 @given(SEEDS, st.integers(10, 100))
 def test_a_crash_at_any_operation_leaves_the_log_before_or_after_for_long(seed, count):
     crash(seed, count)

@@ -243,4 +243,4 @@ class PartitionMachine(RuleBasedStateMachine):
 
 
 TestPartitionChanges = PartitionMachine.TestCase
-TestPartitionChanges.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestPartitionChanges.settings = settings(max_examples=100, stateful_step_count=40)

@@ -106,7 +106,7 @@ def happen(cluster, plan, what):
 
 
 @pytest.mark.invariant(35)
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(
     version=st.sampled_from([1, 2]),
     faults=st.lists(st.tuples(REQUESTS, FAULTS), max_size=12),
@@ -149,7 +149,7 @@ def check_outcome(cluster):
 
 
 @pytest.mark.invariant(35)
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(version=st.sampled_from([1, 2]), fault=FAULTS, api_key=REQUESTS)
 def test_a_run_tries_its_batch_again_whatever_became_of_the_last_try(version, fault, api_key):
     """As who calls the function of `foreach_batch` may, and catch its errors."""

@@ -81,7 +81,7 @@ def state_of(host: RegistryHost) -> bytes:
     return host.core._state.encode()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 2**32), st.integers(1, 40), st.booleans())
 def test_after_every_prefix_of_operations_the_state_is_that_of_a_whole_step(seed, count, power):
     rng = random.Random(seed)
@@ -108,7 +108,7 @@ def test_after_every_prefix_of_operations_the_state_is_that_of_a_whole_step(seed
         assert state_of(RegistryHost(disk)) == found
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 2**32))
 def test_a_crash_while_the_first_file_is_made_leaves_an_empty_registry(seed):
     operations = RegistryHost().operations

@@ -245,5 +245,5 @@ def apply(nodes: dict[str, Any], operation: NodeChange, session_id: int) -> int:
     return nodes[path][1] if path in nodes else -1
 
 
-RegistryMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+RegistryMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestRegistryAgainstItsModel = RegistryMachine.TestCase

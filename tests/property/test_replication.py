@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.lives.replication_run import ReplicationRun
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32))
 def test_replicas_become_one_log_with_all_that_was_acknowledged_and_read(seed: int) -> None:
     run = ReplicationRun(seed)

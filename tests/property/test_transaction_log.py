@@ -51,7 +51,7 @@ METADATA = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150)
 @given(METADATA)
 def test_whatever_the_log_holds_requests_get_answers_and_the_transaction_ends(metadata) -> None:
     world = World(transactions=[metadata])
@@ -151,7 +151,7 @@ def play(steps: list[tuple[str, str, tuple[str, int]]]) -> World:
 
 
 @pytest.mark.invariant(50, 71)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200)
 @given(STEPS, st.floats(0, 1), st.booleans())
 def test_a_compacted_log_loads_to_the_same_state(steps, share, keeps_tombstones) -> None:
     """The whole log or its older part: a cleaner leaves the newest segment alone."""
@@ -165,7 +165,7 @@ def test_a_compacted_log_loads_to_the_same_state(steps, share, keeps_tombstones)
 
 
 @pytest.mark.invariant(71)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100)
 @given(STEPS)
 def test_a_load_knows_what_was_known_before_it(steps) -> None:
     world = play(steps)

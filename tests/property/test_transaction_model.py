@@ -323,4 +323,4 @@ def _committed_values(data: bytes, aborted: set[tuple[int, int]]) -> list[bytes 
 
 
 TestTransactionModel = TransactionMachine.TestCase
-TestTransactionModel.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
+TestTransactionModel.settings = settings(max_examples=60, stateful_step_count=50)

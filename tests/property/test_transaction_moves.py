@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.lives.transaction_run import TransactionRun
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 2**32))
 def test_transactions_end_everywhere_as_they_were_answered(seed: int) -> None:
     run = TransactionRun(seed)

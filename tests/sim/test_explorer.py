@@ -35,14 +35,9 @@ CAUGHT_BY = {
 
 CAUGHT_WITH_TWO_IDS = (
     "id-changed-without-fencing",
-    *(
-        pytest.param(plant, marks=pytest.mark.chaos)
-        for plant in (
-            "others-fenced-before-the-own",
-            "id-recorded-too-late",
-            "only-the-last-id-fenced",
-        )
-    ),
+    "others-fenced-before-the-own",
+    "id-recorded-too-late",
+    "only-the-last-id-fenced",
 )
 TWO_IDS = (driver("run-1", "one"), driver("run-2", "two"))
 
@@ -117,7 +112,7 @@ def test_two_workers_of_one_run_and_a_third_that_hangs(
 
 
 @pytest.mark.invariant(35, 58)
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [pytest.param(1, marks=pytest.mark.chaos), 2])
 def test_one_driver_with_any_fault_on_either_transaction_version(
     version: int, see: Callable[[Explored, int], None]
 ) -> None:
@@ -133,6 +128,7 @@ def test_a_bug_that_takes_two_drivers_is_caught(plant: str) -> None:
         explore(faults)
 
 
+@pytest.mark.chaos
 @pytest.mark.invariant(49)
 @pytest.mark.parametrize("plant", CAUGHT_WITH_TWO_IDS)
 def test_a_bug_that_takes_two_transactional_ids_is_caught(plant: str) -> None:

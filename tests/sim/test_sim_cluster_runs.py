@@ -19,7 +19,7 @@ from simulation.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIO = "cluster"
-SEEDS, CHAOS_SEEDS = 40, 300
+SEEDS, CHAOS_SEEDS = 24, 300
 """And those of one broker (test_sim_stories.py)."""
 CANARY_SEEDS = range(200)
 STORIES = {

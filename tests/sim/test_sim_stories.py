@@ -18,8 +18,8 @@ from simulation.scenario_loading import load_scenario, scenario_names
 from simulation.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS, CHAOS_SEEDS = 120, 940
-"""And 40 of three brokers (test_sim_cluster_runs.py) in make test; with make chaos 940 and 300."""
+SEEDS, CHAOS_SEEDS = 80, 940
+"""And 24 of three brokers (test_sim_cluster_runs.py) in make test; with make chaos 940 and 300."""
 SEEDS_A_TEST = 20
 KNOWN = {
     "group-not-compared": 2,
@@ -122,14 +122,14 @@ def is_of_a_cluster(name):
 
 @pytest.mark.parametrize("name", scenario_names())
 def test_the_story_ends_with_every_invariant_held(name):
-    for seed in range(2 if is_of_a_cluster(name) else 6):
+    for seed in range(2 if is_of_a_cluster(name) else 3):
         verdict = run_seed(seed, name)
         assert verdict.failure is None, told(verdict)
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("name", [n for n in scenario_names() if is_of_a_cluster(n)])
-def test_more_seeds_of_a_story_of_three_brokers_end_with_every_invariant_held(name):
+@pytest.mark.parametrize("name", scenario_names())
+def test_more_seeds_of_the_story_end_with_every_invariant_held(name):
     for seed in range(2, 12):
         verdict = run_seed(seed, name)
         assert verdict.failure is None, told(verdict)
@@ -175,13 +175,18 @@ def test_exactly_once_holds_under_random_faults(first):
 
 
 PAST = [
-    line.split()
+    pytest.param(
+        words,
+        id="-".join(words[:2]),
+        # What is one more seed of the bug above it is seen by that one too.
+        marks=[pytest.mark.chaos] if words[-2:] == ["the", "same"] else [],
+    )
     for line in (ROOT / "tests" / "sim" / "regression_seeds.txt").read_text().splitlines()
-    if line and not line.startswith("#")
+    if line and not line.startswith("#") and (words := line.split())
 ]
 
 
-@pytest.mark.parametrize("words", PAST, ids=lambda words: "-".join(words[:2]))
+@pytest.mark.parametrize("words", PAST)
 def test_past_failures_stay_fixed(words):
     name, seed, *rest = words
     fields = dict(word.split("=") for word in rest if "=" in word)

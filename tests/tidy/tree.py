@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("txnlog_spark", "txnlog_kafka", "broker_sim", "simulation", "pyspark_txnlog", "jobs")
 
 
-SKIPPED_FOLDERS = {".git", ".venv", ".cache", "build", "artifacts", "demo-data", "__pycache__"}
+SKIPPED_FOLDERS = {".git", ".venv", ".cache", "build", "demo-data", "__pycache__"}
 
 
 def read_tree(*folders: str) -> dict[str, str]:

@@ -78,7 +78,7 @@ def test_no_broker_answers_or_advertises_a_request_of_ours():
     assert step.storage == ()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 2**32), st.integers(1, 8))
 def test_any_bytes_are_a_request_or_malformed(seed: int, changes: int):
     rng = random.Random(seed)

@@ -54,7 +54,7 @@ def fields(record: Record) -> tuple:
     return record.key, record.value, record.timestamp, record.headers
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     records=st.lists(record, min_size=1, max_size=40),
     codec=st.sampled_from(Compression),

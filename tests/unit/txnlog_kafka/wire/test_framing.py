@@ -120,7 +120,7 @@ def test_an_unknown_api_key_is_malformed():
         decode_request(struct.pack(">hhih", 999, 0, 5, -1))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(api=st.sampled_from(sorted(APIS)), version=st.integers(0, 17), body=st.binary(max_size=200))
 def test_random_bodies_are_decoded_or_refused_and_nothing_else(api, version, body):
     frame = struct.pack(">hhih", api, version, 1, -1) + body

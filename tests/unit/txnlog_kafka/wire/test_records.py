@@ -23,7 +23,7 @@ record = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(batch=st.lists(record, min_size=1, max_size=8))
 def test_what_is_encoded_is_read_back_by_us_and_by_kafka_python(batch):
     data = wire.encode_batch(batch, base_offset=100)
@@ -93,14 +93,14 @@ def test_a_torn_last_batch_ends_the_walk_without_an_error():
     assert [at for _, at in wire.iter_batches(one + two)] == [0, len(one)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(value=st.integers(-(2**63), 2**63 - 1))
 def test_varints_are_kafkas_zig_zag(value):
     data = encode_signed(value)
     assert decode_signed(data, 0) == (value, len(data))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(body=st.binary(max_size=120), count=st.integers(-1, 2**31 - 1))
 def test_random_record_bytes_are_decoded_or_refused_and_nothing_else(body, count):
     data = bytearray(wire.encode_batch([Record(b"k", b"v", 5)])[: wire.HEADER_BYTES] + body)
