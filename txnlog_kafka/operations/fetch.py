@@ -75,6 +75,8 @@ class FetchCursor:
     """The last answer said that the log ends here, though the range does not."""
     is_sent_on: bool = False
     """The last answer named a replica to read from."""
+    is_throttled: bool = False
+    """The last answer was empty, since this client is over a quota; the host waits as it says."""
 
     @property
     def is_done(self) -> bool:
@@ -91,14 +93,22 @@ class FetchCursor:
         Raises OffsetRefused for an offset out of range, CorruptData, OldMessageFormat, FatalError,
         UnknownTopic.
         """
-        self.is_sent_on = False
+        self.is_sent_on = self.is_throttled = False
         if isinstance(outcome, Unanswered):
             refuse_if_final(outcome, self._doing)
             self.last_error = outcome.reason
             self._forget_node(session)
             return None
         self.at_log_end = False
+        if throttled_ms := _throttled_ms(outcome.message):
+            self.is_throttled = True
+            over = f"the broker throttles this client for {throttled_ms} ms: it is over a quota"
+            self.last_error = over
+            return None
         code, answer = self._answer_of(outcome)
+        return self._take_part(session, code, answer)
+
+    def _take_part(self, session: Session, code: int, answer: Message) -> FetchedBatches | None:
         action = decide(ApiKey.FETCH, code)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if session.read_replicas.forget(self.partition):
@@ -213,6 +223,12 @@ class FetchCursor:
         return next_offset
 
 
+def _throttled_ms(answer: Message) -> int:
+    """Of an answer that has nothing because of a quota (KIP-219); 0 for any other."""
+    is_empty = answer.error_code == ErrorCode.NONE and not answer.responses
+    return answer.throttle_time_ms if is_empty else 0
+
+
 def _records_of(answer: Message) -> Bytes:
     return b"" if answer.records is None else answer.records
 
@@ -302,6 +318,8 @@ def fetch_together(
         tuple(fetch_call(session, asked, deadline) for asked in by_node.values())
     )
     for asked, outcome in zip(by_node.values(), outcomes, strict=True):
+        if isinstance(outcome, Reply) and _throttled_ms(outcome.message):
+            continue
         answers = _answers_by_partition(session, asked, outcome)
         for cursor in asked:
             answer = answers.get(cursor.partition)
@@ -365,9 +383,9 @@ def fetch_next(session: Session, cursor: FetchCursor) -> Operation[FetchedBatche
     """The next batches of the range; the cursor must not be done.
 
     Raises OffsetOutOfRange, CorruptData, UnknownTopic, FatalError, and DeadlineExceeded when
-    nothing can be read for the operation timeout. A log that ends inside the range is waited for as
-    long, since a new leader may not know its high watermark yet, and is then out of range: it was
-    recreated or truncated after the range was planned.
+    nothing can be read for the operation timeout, in which a quota's waits do not count. A log that
+    ends inside the range is waited for as long, since a new leader may not know its high watermark
+    yet, and is then out of range: it was recreated or truncated after the range was planned.
     """
     deadline = session.deadline()
     is_confirmed = False
@@ -378,6 +396,9 @@ def fetch_next(session: Session, cursor: FetchCursor) -> Operation[FetchedBatche
         if fetched is not None:
             return fetched
         if cursor.is_sent_on:
+            continue
+        if cursor.is_throttled:
+            deadline = session.deadline()  # it answers, and slows this client down as it was set to
             continue
         try:
             yield from deadline.backoff(_reading(cursor), cursor.last_error)

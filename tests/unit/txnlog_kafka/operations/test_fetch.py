@@ -84,7 +84,10 @@ class Answers:
                     self.asked.append(ask.calls[0])
                     if name == "ListOffsetsRequest" and self.ends:
                         return (self.ends.pop(0),)
-                    return (self.outcomes.pop(0),) if self.outcomes else (self.late,)
+                    outcome = self.outcomes.pop(0) if self.outcomes else self.late
+                    if isinstance(outcome, Reply):  # the host waits so long before the next request
+                        self.cluster.core.monotonic_ms += outcome.message.throttle_time_ms
+                    return (outcome,)
             if isinstance(ask, Send):
                 self.asked.append(ask.call)
                 return len(self.asked)
@@ -113,6 +116,25 @@ def test_batches_and_aborted_transactions_are_handed_on():
     assert (got.high_watermark, got.last_stable_offset) == (100, 90)
     request = answers.asked[0].message
     assert (request.isolation_level, request.min_bytes) == (1, 1)
+
+
+def throttled(for_ms: int):
+    return Reply(FETCH(throttle_time_ms=for_ms, responses=[]), 12)
+
+
+def test_a_broker_that_throttles_answers_with_nothing_and_is_asked_for_as_long_as_it_does():
+    quota = [throttled(20_000)] * 9  # three times what an operation may take
+    answers = Answers(*quota, fetched(batch(0)))
+    at = cursor()
+    assert answers.run(fetch_next(answers.session, at)).next_offset == 2
+    assert len(answers.asked) == 10
+    assert at.last_error == "the broker throttles this client for 20000 ms: it is over a quota"
+
+
+def test_of_a_range_that_is_read_ahead_a_throttled_answer_is_asked_for_again():
+    answers = Answers(fetched(batch(0)), throttled(500), fetched(batch(2)))
+    answers.run(fetch_ahead(answers.session, cursor(0, 4)))
+    assert [at for at, _ in answers.given] == [2, 4]
 
 
 def test_one_request_is_ahead_of_the_consumer_and_none_beyond_the_end():

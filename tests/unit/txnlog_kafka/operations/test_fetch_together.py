@@ -32,6 +32,7 @@ class Leaders:
         self.log = log
         self.asked: list[Call] = []
         self.silent: set[int] = set()
+        self.throttling: set[int] = set()
         self.metadata_requests = 0
         self.session = CoreBroker(2).session()
         topics = {
@@ -58,6 +59,8 @@ class Leaders:
         self.asked.append(call)
         if call.node in self.silent:
             return Unanswered("silent", sent=True)
+        if call.node in self.throttling:
+            return Reply(FETCH(throttle_time_ms=500, responses=[]), 17)
         version = 17 if call.version_max is None else call.version_max
         topic_type = FETCH.FetchableTopicResponse
         topics = []
@@ -126,6 +129,13 @@ def test_a_leader_that_moved_or_does_not_answer_is_looked_for_before_the_next_fe
     assert [leaders.session.cluster.leader(p) for p in (A0, A1, B0)] == [-1, -1, 1]
     assert leaders.run(cursor(A0), cursor(A1)) == {}
     assert leaders.metadata_requests == 1
+
+
+def test_a_leader_that_throttles_is_still_the_leader() -> None:
+    leaders = Leaders({A1: batch(0)})
+    leaders.throttling = {1}
+    assert set(leaders.run(cursor(A0), cursor(A1))) == {A1}
+    assert leaders.session.cluster.leader(A0) == 1
 
 
 def test_damaged_bytes_are_refused() -> None:
