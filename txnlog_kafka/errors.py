@@ -231,7 +231,8 @@ class StagedBatchesInvalid(TxnLogError):
 class DataLoss(TxnLogError):
     """Records that should be read are gone. The text says which, and the remedy.
 
-    Remedy: set failOnDataLoss=false to go on with what is left, or start a new checkpoint.
+    Remedy: set failOnDataLoss=false to go on with what is left, a recreated topic from its
+    beginning, or start a new checkpoint.
     """
 
     condition = "TXNLOG_DATA_LOSS"

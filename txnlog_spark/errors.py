@@ -156,8 +156,10 @@ class CheckpointCopied(ProgressError):
 class CommittedOffsetsMoved(ProgressError):
     """The group's committed offsets are not where the query started from, or left them.
 
-    Remedy: start the query with the newer checkpoint, or set the group's offsets back, or begin
-    with a new, empty checkpoint and startingOffsets=committed. Two queries need a group each.
+    Remedy: start the query with the newer checkpoint if there is one; else set the group's offsets
+    back to the former ones. (A new, empty checkpoint with startingOffsets=committed goes on from
+    where they are now: what lies between is not read, or is written twice.) Two queries, and a
+    query and a consumer that commits, need a group each.
     """
 
     condition = "TXNLOG_PROGRESS.COMMITTED_OFFSETS_MOVED"

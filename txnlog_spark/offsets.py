@@ -5,9 +5,9 @@ Spark writes into `<checkpoint>/offsets/<batchId>`, what the options `startingOf
 `endingOffsets` take, and what the sink reads back to commit a consumer group's position; the JVM's
 own Kafka source writes the same, so a checkpoint can be read whichever of them wrote it (Spark's
 `JsonUtils` and `KafkaSourceOffset`). Beside its topics an offset that our source plans holds notes,
-each under a key that no topic can have: a `SourceNote` in all of them, naming the cluster that the
-offsets belong to, and a `CommittedStart` in the first of a query that starts from committed
-offsets. Pure: text and mappings in, values out.
+each under a key that no topic can have: a `SourceNote` in all of them, naming the cluster and the
+topics that the offsets belong to, and a `CommittedStart` in the first of a query that starts from
+committed offsets. Pure: text and mappings in, values out.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ COMMITTED_START_KEY = "startingOffsets/committed"
 
 CLUSTER_NOTE = "txnlog/cluster.id/"
 GROUP_NOTE = "txnlog/group.id/"
+TOPIC_NOTE = "txnlog/topic.id/"
 """Beside the topics of every offset that our source plans: keys with what they note behind these
 prefixes and no partitions below them, so that Spark's own Kafka source reads them as no partition
 and a checkpoint can go back to it."""
-_NOTES = (COMMITTED_START_KEY, CLUSTER_NOTE, GROUP_NOTE)
+_NOTES = (COMMITTED_START_KEY, CLUSTER_NOTE, GROUP_NOTE, TOPIC_NOTE)
 
 SourceOffset = Mapping[TopicPartition, int]
 """Next offset to read per partition: inclusive as a start, exclusive as an end."""
@@ -50,10 +51,15 @@ class CommittedStart(NamedTuple):
 
 
 class SourceNote(NamedTuple):
-    """Which log the offsets are positions in, and the reader's `kafka.group.id` (None without)."""
+    """Which logs the offsets are positions in, and the reader's `kafka.group.id` (None without).
+
+    `topic_ids` has (topic, id) of the topics whose id the brokers tell (Kafka 2.8 and newer), in
+    order, each id as Kafka's tools show it: a topic that is deleted and created again gets another.
+    """
 
     cluster_id: str
     group_id: str | None
+    topic_ids: tuple[tuple[str, str], ...] = ()
 
 
 class OffsetFormatError(ValueError):
@@ -108,7 +114,10 @@ def committed_start_of(value: Any) -> CommittedStart | None:
 
 def with_source_note(value: Mapping[str, Any], note: SourceNote) -> dict[str, Any]:
     """The JSON value with `note` as its last parts; equal offsets give equal JSON text."""
-    noted: dict[str, Any] = {**value, CLUSTER_NOTE + note.cluster_id: {}}
+    topics: dict[str, Any] = {
+        f"{TOPIC_NOTE}{topic}/{topic_id}": {} for topic, topic_id in note.topic_ids
+    }
+    noted: dict[str, Any] = {**value, **topics, CLUSTER_NOTE + note.cluster_id: {}}
     if note.group_id is not None:
         noted[GROUP_NOTE + note.group_id] = {}
     return noted
@@ -122,7 +131,17 @@ def source_note_of(value: Any) -> SourceNote | None:
     groups = [k.removeprefix(GROUP_NOTE) for k in value if k.startswith(GROUP_NOTE)]
     if len(clusters) > 1 or len(groups) > 1:
         raise OffsetFormatError(f"notes of {len(clusters)} clusters and {len(groups)} groups")
-    return SourceNote(clusters[0], groups[0] if groups else None) if clusters else None
+    if not clusters:
+        return None
+    topics = (k.removeprefix(TOPIC_NOTE) for k in value if k.startswith(TOPIC_NOTE))
+    topic_ids = tuple(sorted((t, i) for t, _, i in (each.partition("/") for each in topics)))
+    return SourceNote(clusters[0], groups[0] if groups else None, topic_ids)
+
+
+def noted_topic_ids(value: Any) -> dict[str, str]:
+    """The topic ids of the `SourceNote` in a JSON value. Raises OffsetFormatError as it does."""
+    note = source_note_of(value)
+    return {} if note is None else dict(note.topic_ids)
 
 
 def plain_offset(value: Any) -> Any:

@@ -89,6 +89,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     int64 = number(0, INT64_MAX)
     aborting.add_argument("--start-offset", type=int64, help="of the transaction to abort")
     aborting.add_argument("--producer-id", type=int64)
+    aborting.add_argument(
+        "--force", action="store_true", help="also one that its coordinator knows, and may commit"
+    )
     aborting.add_argument("--producer-epoch", type=number(0, INT16_MAX))
     aborting.add_argument("--coordinator-epoch", type=number(0, INT32_MAX))
     for each in (listing, describing, producing, hanging, aborting):
@@ -178,7 +181,7 @@ def find_hanging(cluster: Cluster, arguments: argparse.Namespace) -> Output:
     for each in old:
         producer = each.producer
         name = ids.get(producer.producer_id)
-        if name is not None and _is_known(cluster, name, each):
+        if name is not None and _is_known(cluster, name, each.partition, _numbers(producer)):
             continue
         age_minutes = (arguments.now_ms() - producer.last_timestamp) // 60_000
         row = [*each.partition, producer.producer_id, producer.producer_epoch]
@@ -201,19 +204,36 @@ def _open_transactions(
                     yield OpenTransaction(partition, producer)
 
 
-def _is_known(cluster: Cluster, transactional_id: str, found: OpenTransaction) -> bool:
+def _numbers(producer: Message) -> tuple[int, int, int]:
+    """(producer id, producer epoch, coordinator epoch), as in its marker."""
+    # A coordinator that never wrote here has no epoch yet; 0 is the least there is.
+    return producer.producer_id, producer.producer_epoch, max(0, producer.coordinator_epoch)
+
+
+def _is_known(
+    cluster: Cluster,
+    transactional_id: str,
+    partition: TopicPartition,
+    numbers: tuple[int, int, int],
+) -> bool:
     """The coordinator has the partition in the transaction of this very producer epoch."""
     known = cluster.client.describe_transaction(transactional_id)
-    if known is None or known.producer_id != found.producer.producer_id:
+    if known is None or known.producer_id != numbers[0]:
         return False
-    same_epoch = known.producer_epoch >= found.producer.producer_epoch
-    return same_epoch and found.partition in known.partitions
+    return known.producer_epoch >= numbers[1] and partition in known.partitions
 
 
 def abort(cluster: Cluster, arguments: argparse.Namespace) -> Output:
-    """Write one abort marker, chosen by start offset or by the producer's own numbers."""
+    """Write one abort marker, chosen by start offset or by the producer's own numbers.
+
+    Not into a transaction that a coordinator has: its producer may commit it all the same, and
+    what it wrote here would be missing without a word. (Kafka's tool does not look.)
+    """
     topic, number = partition = TopicPartition(arguments.topic, arguments.partition)
     marker = _marker_ids(cluster, arguments, partition)
+    if not arguments.force:
+        _refuse_known(cluster, partition, marker)
+        cluster.load_topics([topic])  # the leader may be another by now
     cls = APIS[ApiKey.WRITE_TXN_MARKERS].request
     marker_class = cls.WritableTxnMarker
     message = cls(
@@ -237,6 +257,20 @@ def abort(cluster: Cluster, arguments: argparse.Namespace) -> Output:
     return Output([Table("transactions", headings, [[topic, number, *marker[:2], "aborted"]])])
 
 
+def _refuse_known(
+    cluster: Cluster, partition: TopicPartition, marker: tuple[int, int, int]
+) -> None:
+    for each in cluster.client.list_transactions():
+        if each.producer_id == marker[0]:
+            name = each.transactional_id
+            if _is_known(cluster, name, partition, marker):
+                raise Refused(
+                    f"the coordinator of {name!r} has this transaction: its producer ends it, or "
+                    "else its timeout. Aborted here it may be committed all the same, without "
+                    "these records; --force aborts it"
+                )
+
+
 def _marker_ids(
     cluster: Cluster, arguments: argparse.Namespace, partition: TopicPartition
 ) -> tuple[int, int, int]:
@@ -253,8 +287,7 @@ def _marker_ids(
         raise UsageError("--start-offset goes without --producer-id and the epochs")
     for each in _producers(cluster, partition):
         if each.current_txn_start_offset == arguments.start_offset:
-            # A coordinator that never wrote here has no epoch yet; 0 is the least there is.
-            return each.producer_id, each.producer_epoch, max(0, each.coordinator_epoch)
+            return _numbers(each)
     topic, number = partition
     raise Refused(
         f"no transaction begins at --start-offset {arguments.start_offset} in {topic}-{number}"

@@ -256,6 +256,14 @@ def test_an_open_transaction_is_shown_and_not_taken_for_hanging(commands, broker
         )
         hanging = ("transactions", "find-hanging", "--topic", topic)
         assert commands.json(*hanging, "--max-transaction-timeout", "0") == []
+        abort = ("transactions", "abort", "--topic", topic, "--partition", "0")
+        said = commands.refused(*abort, "--start-offset", "0")
+        assert f"the coordinator of '{name}' has this transaction" in said
+        numbers = ("--producer-id", str(producer.producer_id), "--coordinator-epoch", "0")
+        epoch = ("--producer-epoch", str(producer.identity[1]))
+        assert "--force aborts it" in commands.refused(*abort, *numbers, *epoch)
+        done = commands.json(*abort, "--start-offset", "0", "--force")
+        assert column(done, "done") == ["aborted"]
         assert producer.end(commit=False) == "NONE"
     unknown = ("transactions", "describe", "--transactional-id", "never-was")
     assert "'never-was': TRANSACTIONAL_ID_NOT_FOUND" in commands.refused(*unknown)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 from support.brokers.sim_broker import SimBroker
 from support.clients.librdkafka import create_topic
@@ -25,8 +26,14 @@ def cluster_id(bootstrap: str) -> str:
     return AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=30).cluster_id
 
 
+def topic_id(bootstrap: str, topic: str) -> str:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    found = admin.describe_topics(TopicCollection([topic]))[topic].result(30)
+    return str(found.topic_id).translate(str.maketrans("+/", "-_"))  # as Kafka shows it
+
+
 @pytest.mark.parametrize("word", ["earliest", "latest"])
-def test_every_logged_offset_names_the_cluster_and_an_idle_restart_plans_no_batch(
+def test_every_logged_offset_names_the_cluster_and_the_topic_and_an_idle_restart_plans_no_batch(
     both_pipe: Pipe, word: str
 ) -> None:
     pipe = both_pipe
@@ -34,7 +41,8 @@ def test_every_logged_offset_names_the_cluster_and_an_idle_restart_plans_no_batc
     source = {"startingOffsets": word, "maxOffsetsPerTrigger": 20}
     pipe.copy(source)
     lines = source_lines(pipe)
-    expected = SourceNote(cluster_id(pipe.bootstrap), pipe.group)
+    topic_ids = ((pipe.input, topic_id(pipe.bootstrap, pipe.input)),)
+    expected = SourceNote(cluster_id(pipe.bootstrap), pipe.group, topic_ids)
     assert {source_note_of(line) for line in lines} == {expected}
     pipe.copy(source)
     assert source_lines(pipe) == lines

@@ -151,20 +151,28 @@ def test_deleted_records_are_loss_unless_they_may_be_skipped(both_pipe: Pipe) ->
     assert pipe.output_values() == sorted(texts(range(10)) + texts(range(15, 20)))
 
 
-def test_a_recreated_topic_is_loss_unless_it_may_be_skipped(pipe: Pipe) -> None:
+@pytest.mark.parametrize("count", [4, 25])
+def test_a_recreated_topic_is_loss_and_where_that_is_allowed_it_is_read_from_its_beginning(
+    both_pipe: Pipe, count: int
+) -> None:
+    pipe = both_pipe
     pipe.feed(range(10), partition=0)
     pipe.copy()
     LibrdkafkaAdmin(pipe.bootstrap).delete_topic(pipe.input)
     create_topic(pipe.bootstrap, pipe.input, 3)
-    pipe.feed(range(10, 14), partition=0)
+    pipe.feed(range(10, 10 + count), partition=0)
     line = pipe.copy_error()
     assert "TXNLOG_DATA_LOSS" in line
-    assert "the log ends at offset 4, before the next offset to read 10" in line
-    ungrouped = {"failOnDataLoss": "false", "kafka.group.id": None}
-    pipe.copy(source=ungrouped)
-    pipe.feed(range(14, 20), partition=0)
-    pipe.copy(source=ungrouped)
-    assert pipe.output_values() == sorted(texts(range(10)) + texts(range(14, 20)))
+    assert "-0: its topic was deleted and created again" in line
+    assert "the one before was read up to offset 10" in line
+    pipe.copy(source={"failOnDataLoss": "false"})
+    pipe.feed(range(50, 56), partition=0)
+    pipe.copy()
+    assert pipe.output_values() == sorted(
+        texts(range(10)) + texts(range(10, 10 + count)) + texts(range(50, 56))
+    )
+    ends = committed_offsets(pipe.bootstrap, pipe.group, pipe.input, 3)
+    assert sum(end for end in ends.values() if end > 0) == count + 6
 
 
 def test_a_job_that_splits_partitions_gets_each_record_once(pipe: Pipe) -> None:

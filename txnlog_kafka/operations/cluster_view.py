@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -96,6 +97,16 @@ def _topic_view(topic: Message) -> TopicView:
         usable = partition.error_code in (0, ErrorCode.REPLICA_NOT_AVAILABLE)
         leaders[partition.partition_index] = partition.leader_id if usable else NO_LEADER
     return TopicView(topic_id_of(topic), leaders, topic.error_code)
+
+
+def topic_id_text(topic_id: bytes) -> str:
+    """An id as Kafka's tools show it (`org.apache.kafka.common.Uuid`)."""
+    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+
+
+def parse_topic_id(text: str) -> bytes:
+    """The 16 bytes of an id that `topic_id_text` made."""
+    return base64.urlsafe_b64decode(text + "==")
 
 
 def topic_id_of(topic: Message) -> bytes:

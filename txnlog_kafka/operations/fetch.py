@@ -70,6 +70,8 @@ class FetchCursor:
     end_offset: int
     read_committed: bool
     max_bytes: int
+    topic_id: bytes = NO_TOPIC_ID
+    """Of the topic that the range is of; without it, of the one that has its name now."""
     last_error: str = ""
     at_log_end: bool = False
     """The last answer said that the log ends here, though the range does not."""
@@ -86,6 +88,11 @@ class FetchCursor:
     def call(self, session: Session, deadline: Deadline) -> Call:
         """The Fetch for the next offset, to the leader or the replica that it has named."""
         return fetch_call(session, (self,), deadline)
+
+    def id_in(self, session: Session) -> bytes:
+        """The id that the topic is fetched by; 16 zero bytes when it is not known."""
+        known = session.cluster.topic_id(self.partition[0])
+        return known if NO_TOPIC_ID in (known, self.topic_id) else self.topic_id
 
     def take(self, session: Session, outcome: Reply | Unanswered) -> FetchedBatches | None:
         """What an answer brought; None, with `last_error` set, when it is to be asked again.
@@ -263,7 +270,7 @@ def fetch_call(session: Session, cursors: Sequence[FetchCursor], deadline: Deadl
     by_topic: dict[str, list[FetchCursor]] = defaultdict(list)
     for cursor in cursors:
         by_topic[cursor.partition[0]].append(cursor)
-    topic_ids = {topic: session.cluster.topic_id(topic) for topic in by_topic}
+    topic_ids = {topic: each[0].id_in(session) for topic, each in by_topic.items()}
     topic_type = _FETCH.request.FetchTopic
     message = _FETCH.request(
         replica_id=-1,
@@ -340,9 +347,7 @@ def _answers_by_partition(
 ) -> dict[TopicPartition, Message]:
     if isinstance(outcome, Unanswered) or outcome.message.error_code != ErrorCode.NONE:
         return {}
-    names = {
-        uuid.UUID(bytes=session.cluster.topic_id(t)): t for t, _ in (c.partition for c in asked)
-    }
+    names = {uuid.UUID(bytes=each.id_in(session)): each.partition[0] for each in asked}
     is_named = outcome.version <= TOPIC_NAME_VERSION_MAX
     return {
         TopicPartition(

@@ -104,13 +104,8 @@ def newest_leaders(
 
 def _said(answers: Iterable[Message]) -> dict[TopicPartition, list[_Said]]:
     """By partition, of the answers that count for its topic."""
-    known: dict[str, list[tuple[Message, Message]]] = {}
-    for answer in answers:
-        for topic in answer.topics:
-            if topic.partitions:
-                known.setdefault(topic.name, []).append((topic, answer))
     said: dict[TopicPartition, list[_Said]] = {}
-    for named in known.values():
+    for named in _by_name(answers).values():
         for topic, answer in _of_one_topic(named):
             addresses = {b.node_id: (b.host, b.port) for b in answer.brokers}
             for part in topic.partitions:
@@ -122,6 +117,16 @@ def _said(answers: Iterable[Message]) -> dict[TopicPartition, list[_Said]]:
     return said
 
 
+def _by_name(answers: Iterable[Message]) -> dict[str, list[tuple[Message, Message]]]:
+    """(topic, its answer) of each topic that answers have partitions of."""
+    named: dict[str, list[tuple[Message, Message]]] = {}
+    for answer in answers:
+        for topic in answer.topics:
+            if topic.partitions:
+                named.setdefault(topic.name, []).append((topic, answer))
+    return named
+
+
 def _of_one_topic(named: Sequence[tuple[Message, Message]]) -> list[tuple[Message, Message]]:
     """(topic, its answer) of the id that most say, and of those that say none (Metadata below 10);
     none for a tie."""
@@ -131,6 +136,18 @@ def _of_one_topic(named: Sequence[tuple[Message, Message]]) -> list[tuple[Messag
     if len(common) > 1:
         return []
     return [each for each in named if topic_id_of(each[0]) in (NO_TOPIC_ID, *common)]
+
+
+def find_topic_ids(
+    session: Session, topics: Iterable[str], *, deadline: Deadline
+) -> Operation[dict[str, bytes]]:
+    """The id that most of most brokers know each topic by; without those that have none, and those
+    of which equally many say another."""
+    answers = yield from ask_most(session, topics, deadline=deadline)
+    named = _by_name(answers)
+    ids = {name: {topic_id_of(t) for t, _ in _of_one_topic(each)} for name, each in named.items()}
+    known = {name: each - {NO_TOPIC_ID} for name, each in ids.items()}
+    return {name: each.pop() for name, each in known.items() if each}
 
 
 def find_missing(

@@ -328,9 +328,11 @@ def check_previous(plan: CommitPlan, facts: Evidence) -> None:
         f"{plan.query} committed its batch {previous_batch(plan, facts.progress)} and the offsets "
         f"of group {plan.group_id!r} with it, but these moved since: {moved}. Either a newer "
         "checkpoint went on from there, and what this one has next may be in the output already: "
-        "start the query with the newer one. Or a person set the group's offsets: set them back, "
-        "or start with a new, empty checkpoint and startingOffsets=committed. Or two queries share "
-        "the group: give each its own. Nothing was written"
+        "start the query with the newer one. Or the group is used by another query, or by a "
+        "consumer that commits: give each a group of its own. Or a person set the offsets. Then "
+        "set them back to the former. (A new, empty checkpoint with startingOffsets=committed "
+        "goes on from where they are now: what lies between is not read, or is written twice.) "
+        "Nothing was written"
     )
 
 

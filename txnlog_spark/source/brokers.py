@@ -7,8 +7,15 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from txnlog_kafka.operations import log_ends, offsets
+from txnlog_kafka.operations.cluster_view import NO_TOPIC_ID, topic_id_text
 from txnlog_kafka.operations.effects import Operation, Sleep
-from txnlog_kafka.operations.metadata import confirm_missing, matching_topics, topic_partitions
+from txnlog_kafka.operations.majority import find_topic_ids
+from txnlog_kafka.operations.metadata import (
+    confirm_missing,
+    matching_topics,
+    refresh_metadata,
+    topic_partitions,
+)
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.topic_partition import TopicPartition
@@ -101,6 +108,32 @@ class Brokers:
             names = ", ".join(f"{topic}-{number}" for topic, number in sorted(gone))
             raise OptionError("assign", names, "partitions that exist: the topic has fewer")
         return assigned
+
+    # -------------------------------------------------------------- which topics these are
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """The ids that the broker which was asked last knows topics by, where it tells one."""
+        known = {topic: self.session.cluster.topic_id(topic) for topic in topics}
+        return {t: topic_id_text(each) for t, each in known.items() if each != NO_TOPIC_ID}
+
+    def recreated(self, noted: Mapping[str, str]) -> Operation[dict[str, str]]:
+        """Topics that were deleted and created again since they had these ids: their ids now.
+
+        One broker is not believed: it may be one that does not know the topic of today yet.
+        """
+        session = self.session
+        unknown = [topic for topic in noted if not session.cluster.partitions(topic)]
+        if unknown:
+            yield from self._attempted(lambda: refresh_metadata(session, unknown))
+        now = self.topic_ids(noted)
+        suspects = {topic for topic, each in now.items() if each != noted[topic]}
+        if not suspects:
+            return {}
+        most = yield from self._attempted(
+            lambda: find_topic_ids(session, suspects, deadline=session.deadline())
+        )
+        ids = {topic: topic_id_text(each) for topic, each in most.items()}
+        return {topic: each for topic, each in ids.items() if each != noted[topic]}
 
     # -------------------------------------------------------------- offsets of partitions
 

@@ -2,11 +2,13 @@
 
 Gaps inside the log are not loss: transaction markers, aborted and compacted records take offsets
 that no reader gets (SPARK-25005 and its neighbours). Loss is only what the log's bounds show: an
-offset that was still to be read lies before the log start offset, or after the end.
+offset that was still to be read lies before the log start offset, or after the end; or what the
+topic's id shows: it is another topic of the same name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from txnlog_kafka.wire.topic_partition import TopicPartition
@@ -14,8 +16,8 @@ from txnlog_spark.offsets import SourceOffset
 from txnlog_spark.source.planning import OffsetRange
 
 REMEDY = (
-    "set failOnDataLoss=false to go on with what is left, "
-    "or start a new checkpoint if the topic was recreated"
+    "set failOnDataLoss=false to go on with what is left, a recreated topic from its beginning, or "
+    "start a new checkpoint"
 )
 
 
@@ -30,11 +32,32 @@ class Loss:
         return f"{self.topic_partition}: {self.reason}"
 
 
-def find_deleted(start: SourceOffset, known: SourceOffset) -> list[Loss]:
-    """Partitions that the query has a position in and that no longer exist."""
+def find_deleted(
+    start: SourceOffset, known: SourceOffset, selects: Callable[[TopicPartition], bool]
+) -> list[Loss]:
+    """Partitions that the query has a position in, and no longer exist or are not selected."""
     return [
-        Loss(p, f"the partition is gone, it was to be read from offset {start[p]}")
+        Loss(
+            p,
+            f"the partition is gone, it was to be read from offset {start[p]}"
+            if selects(p)
+            else f"the query's options do not select it any more, it was read up to "
+            f"offset {start[p]}",
+        )
         for p in sorted(set(start) - set(known))
+    ]
+
+
+def find_recreated(start: SourceOffset, topic_ids: Mapping[str, str]) -> list[Loss]:
+    """Partitions of topics that were deleted and created again, by their ids now."""
+    return [
+        Loss(
+            p,
+            "its topic was deleted and created again (topic id "
+            f"{topic_ids[p.topic]} now): the one before was read up to offset {start[p]}",
+        )
+        for p in sorted(start)
+        if p.topic in topic_ids
     ]
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
 from txnlog_kafka.host.client import Client
+from txnlog_kafka.operations.cluster_view import NO_TOPIC_ID
 from txnlog_kafka.operations.fetch import FetchCursor, FetchedBatches, fetch_together
 from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.topic_partition import TopicPartition
@@ -33,11 +34,25 @@ logger = logging.getLogger(__name__)
 
 
 class RangePartition(InputPartition):
-    """What Spark hands to a task: its ranges, and the address that the driver resolved."""
+    """What Spark hands to a task: its ranges, and the address that the driver resolved.
 
-    def __init__(self, ranges: tuple[OffsetRange, ...], bootstrap_servers: str) -> None:
+    `topic_ids` are those of the topics that the ranges are of, where they are known: another topic
+    of the same name is not read for them.
+    """
+
+    def __init__(
+        self,
+        ranges: tuple[OffsetRange, ...],
+        bootstrap_servers: str,
+        topic_ids: Mapping[str, bytes] | None = None,
+    ) -> None:
         self.ranges = ranges
         self.bootstrap_servers = bootstrap_servers
+        self.topic_ids = topic_ids or {}
+
+    def topic_id(self, wanted: OffsetRange) -> bytes:
+        """Of the topic of one of the ranges; 16 zero bytes when it is not known."""
+        return self.topic_ids.get(wanted.topic_partition.topic, NO_TOPIC_ID)
 
 
 def read_ranges(settings: SourceSettings, share: RangePartition) -> Iterator[Any]:
@@ -51,7 +66,7 @@ def read_ranges(settings: SourceSettings, share: RangePartition) -> Iterator[Any
     if settings.poll_timeout_ms is not None:
         connection = connection.with_timeouts(settings.poll_timeout_ms)
     client = client_for(connection, share.bootstrap_servers)
-    cursors = [_cursor(settings, each) for each in share.ranges]
+    cursors = [_cursor(settings, each, share.topic_id(each)) for each in share.ranges]
     first = FirstAnswers(client, cursors)
     small: list[tuple[OffsetRange, FetchedBatches]] = []
     for index, (wanted, cursor) in enumerate(zip(share.ranges, cursors, strict=True)):
@@ -96,13 +111,14 @@ class FirstAnswers:
         return self._found.pop(cursor.partition, None)
 
 
-def _cursor(settings: SourceSettings, wanted: OffsetRange) -> FetchCursor:
+def _cursor(settings: SourceSettings, wanted: OffsetRange, topic_id: bytes) -> FetchCursor:
     return FetchCursor(
         wanted.topic_partition,
         wanted.start_offset,
         wanted.end_offset,
         settings.read_committed,
         min(settings.partition_fetch_bytes_max, settings.fetch_bytes_max),
+        topic_id,
     )
 
 
@@ -126,7 +142,7 @@ def _read_range(
         except OffsetOutOfRange as error:
             left, answer = _after_loss(settings, left, error), None
             if left is not None:
-                cursor = _cursor(settings, left)
+                cursor = _cursor(settings, left, cursor.topic_id)
         except UnknownTopic as error:
             if settings.fail_on_data_loss:
                 raise

@@ -5,8 +5,10 @@ then per micro-batch for the latest offset (the answer goes to `<checkpoint>/off
 for the batch's tasks. Each operation gets what the run remembers (`SourceState`), and gives it back
 with what it has learnt; the next run of the query begins with nothing.
 
-Every offset carries a `SourceNote`, the cluster that it is a position in: one from a checkpoint of
-another cluster is refused. Four rules keep batches repeatable:
+Every offset carries a `SourceNote`, the cluster and the topics that it is a position in: one from a
+checkpoint of another cluster is refused, and of a topic that was deleted and created again since
+what was to be read is lost: with failOnDataLoss=false that one is read from its beginning, as a
+topic that is added. Four rules keep batches repeatable:
 
 - A start that asking again could change (latest, committed, a timestamp after the last record) is
   made batch 0's *end*: batch 0 is then empty, and its log entry is the start that holds. Spark does
@@ -27,7 +29,7 @@ another cluster is refused. Four rules keep batches repeatable:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -40,6 +42,8 @@ from txnlog_spark.offsets import (
     SourceNote,
     committed_start_of,
     from_json_value,
+    noted_topic_ids,
+    plain_offset,
     source_note_of,
     to_json_value,
     with_committed_start,
@@ -51,6 +55,7 @@ from txnlog_spark.source.data_loss import (
     Loss,
     find_deleted,
     find_late_additions,
+    find_recreated,
     find_rewound,
 )
 from txnlog_spark.source.hanging_transactions import (
@@ -125,7 +130,7 @@ def initial_offset(brokers: Brokers, state: SourceState) -> Learnt[JsonOffset]:
         starting = brokers.settings.starting
         initial = yield from brokers.positions(starting, partitions, sink_compares=True)
         state = replace(state, initial=initial)
-    return _noted(brokers, to_json_value(initial.offsets)), state
+    return _noted(brokers, to_json_value(initial.offsets), {}), state
 
 
 def freeze_end(brokers: Brokers, state: SourceState) -> Operation[SourceState]:
@@ -147,27 +152,33 @@ def latest_offset(
     """
     _check_cluster(brokers, start)
     begin, is_first = from_json_value(start), state.latest is None
-    starts, available, state = yield from _available(brokers, state, begin)
+    ends, state = yield from _ends(brokers, state, begin)
+    topic_ids = noted_topic_ids(start)
+    recreated = yield from brokers.recreated(topic_ids)
+    if recreated:
+        _report(brokers, find_recreated(begin, recreated))
+        begin, topic_ids = _without(begin, recreated), topic_ids | recreated
+    starts, available = yield from _available(brokers, begin, ends)
     latest = {p: max(end, state.high.get(p, end)) for p, end in available.items()}
-    state = replace(state, latest=_noted(brokers, to_json_value(latest)))
+    state = replace(state, latest=_noted(brokers, to_json_value(latest), topic_ids))
     if is_first:
         kept = _kept_start(brokers, state, start)
         if kept is not None:
-            return _noted(brokers, kept), state
+            return _noted(brokers, kept, topic_ids), state
         committed = yield from brokers.committed(available)
         capped = cap_at_committed(begin, available, committed)
         if capped is not None:
-            return _noted(brokers, to_json_value(capped)), state
+            return _noted(brokers, to_json_value(capped), topic_ids), state
         asks_again = state.target is None and rows_max is not None
         if asks_again and may_hide_a_lost_batch(begin, available, committed):
             return start, state  # its very text: another would be a batch
     end = available
     if rows_max is not None:
-        if _waits(brokers, state, begin, available):
+        if not recreated and _waits(brokers, state, begin, available):
             return start, state
         end = limit_offsets(starts, available, rows_max)
     state = replace(state, fired_at_ms=brokers.session.monotonic_ms())
-    return _noted(brokers, to_json_value(end)), state
+    return _noted(brokers, to_json_value(end), topic_ids), state
 
 
 def batch_tasks(
@@ -178,6 +189,11 @@ def batch_tasks(
     if committed_start_of(end) is not None:
         return []
     begin, until = from_json_value(start), from_json_value(end)
+    before, topic_ids = noted_topic_ids(start), noted_topic_ids(end)
+    begin = _without(begin, {t for t, each in before.items() if topic_ids.get(t, each) != each})
+    if recreated := (yield from brokers.recreated(topic_ids)):
+        _report(brokers, find_recreated(until, recreated))
+        until = _without(until, recreated)
     is_replayed_start = state.latest is None and _is_initial(state, start)
     if not is_replayed_start:
         _report(brokers, find_rewound(begin, until))
@@ -224,16 +240,24 @@ def _waits(brokers: Brokers, state: SourceState, begin: Offsets, available: Offs
     return not is_late and count_waiting(begin, available) < wanted
 
 
-def _noted(brokers: Brokers, value: JsonOffset) -> JsonOffset:
-    """The offset with its cluster and group: a number alone does not say which log it is of.
+def _noted(brokers: Brokers, value: JsonOffset, topic_ids: Mapping[str, str]) -> JsonOffset:
+    """The offset with its cluster, topics and group: a number alone does not say of which log.
 
-    The same cluster gives the same text: Spark compares texts, and two for one offset would be a
-    batch.
+    `topic_ids` are those that are known already. The same cluster and topics give the same text:
+    Spark compares texts, and two for one offset would be a batch.
     """
     cluster_id = brokers.session.cluster.cluster_id
     if cluster_id is None:
         return value
-    return with_source_note(value, SourceNote(cluster_id, brokers.settings.group_id))
+    ids = {t: each for t, each in topic_ids.items() if t in value}
+    ids |= brokers.topic_ids(plain_offset(value).keys() - ids.keys())
+    note = SourceNote(cluster_id, brokers.settings.group_id, tuple(sorted(ids.items())))
+    return with_source_note(value, note)
+
+
+def _without(offsets: Offsets, topics: Iterable[str]) -> Offsets:
+    left_out = set(topics)
+    return {p: at for p, at in offsets.items() if p.topic not in left_out}
 
 
 def _check_cluster(brokers: Brokers, *offsets: JsonOffset) -> None:
@@ -253,10 +277,8 @@ def _check_cluster(brokers: Brokers, *offsets: JsonOffset) -> None:
 # ------------------------------------------------------------------ what is available
 
 
-def _available(
-    brokers: Brokers, state: SourceState, begin: Offsets
-) -> Operation[tuple[Offsets, Offsets, SourceState]]:
-    """Where every partition starts, and its end now or the target of AvailableNow."""
+def _ends(brokers: Brokers, state: SourceState, begin: Offsets) -> Learnt[Offsets]:
+    """Where every partition ends now, or the target of AvailableNow."""
     ends = state.target
     if ends is None:
         ends, state = yield from _ends_now(brokers, state, begin)
@@ -265,14 +287,21 @@ def _available(
         found, state = yield from _ends_now(brokers, state, begin)
         ends = ends | {p: found[p] for p in lost if p in found}
         state = replace(state, target=ends)
-    _report(brokers, find_deleted(begin, ends))
+    return ends, state
+
+
+def _available(
+    brokers: Brokers, begin: Offsets, ends: Offsets
+) -> Operation[tuple[Offsets, Offsets]]:
+    """Where every partition starts and ends."""
+    _report(brokers, find_deleted(begin, ends, brokers.settings.selection.reads))
     if suspects := find_rewound(begin, ends):
         ends = yield from _after_rewind(brokers, begin, ends, suspects)
     starts = begin
     if added := [p for p in ends if p not in begin]:
         starts = begin | (yield from _starts_of_added(brokers, added))
         brokers.session.notice(f"new partitions: {', '.join(map(str, added))}")
-    return starts, {p: end for p, end in ends.items() if p in starts}, state
+    return starts, {p: end for p, end in ends.items() if p in starts}
 
 
 def _ends_now(brokers: Brokers, state: SourceState, begin: Offsets) -> Learnt[Offsets]:

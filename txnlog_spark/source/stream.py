@@ -16,10 +16,12 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from txnlog_kafka.operations.cluster_view import parse_topic_id
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.wire.invariants import check
 from txnlog_spark.client_cache import resolve_bootstrap
 from txnlog_spark.errors import TxnLogError
+from txnlog_spark.offsets import noted_topic_ids
 from txnlog_spark.source.brokers import Brokers
 from txnlog_spark.source.host import ask
 from txnlog_spark.source.partition import RangePartition, read_ranges
@@ -101,7 +103,8 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of a batch."""
         tasks = self._ask(lambda brokers: batch_tasks(brokers, self._state, start, end))
         bootstrap_servers = resolve_bootstrap(self._settings.connection)
-        return [RangePartition(ranges, bootstrap_servers) for ranges in tasks]
+        topic_ids = {t: parse_topic_id(text) for t, text in noted_topic_ids(end).items()}
+        return [RangePartition(ranges, bootstrap_servers, topic_ids) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The records of one task as Arrow batches."""

@@ -55,6 +55,8 @@ class Cluster:
         self.deleted: tuple[str, ...] = ()
         self.unlisted: frozenset[str] = frozenset()
         self.cluster_id: str | None = None
+        self.ids: dict[str, str] = {}
+        """Of topics, as most brokers say."""
         self.matching: list[frozenset[str] | None] = []
         self.asked: list[tuple[str, bool]] = []
         """Which offsets were asked for, and whether for a reader of what is committed."""
@@ -97,6 +99,14 @@ class _Answers(Brokers):
     def discover(self, *, known=(), without=frozenset(), matching=None) -> Operation[Any]:
         yield from ()
         return self.cluster.discover(known, without, matching)
+
+    def topic_ids(self, topics) -> dict[str, str]:
+        return {topic: self.cluster.ids[topic] for topic in topics if topic in self.cluster.ids}
+
+    def recreated(self, noted) -> Operation[dict[str, str]]:
+        yield from ()
+        now = self.topic_ids(noted)
+        return {topic: each for topic, each in now.items() if each != noted[topic]}
 
     def offsets_at(self, specs, *, read_committed: bool | None = None) -> Operation[Offsets]:
         yield from ()

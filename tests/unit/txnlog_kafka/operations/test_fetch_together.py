@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 
 import pytest
 from support.core.core_broker import CoreBroker
@@ -136,6 +137,22 @@ def test_a_leader_that_throttles_is_still_the_leader() -> None:
     leaders.throttling = {1}
     assert set(leaders.run(cursor(A0), cursor(A1))) == {A1}
     assert leaders.session.cluster.leader(A0) == 1
+
+
+def test_a_range_is_of_the_topic_that_it_was_planned_in_and_not_of_one_that_has_its_name_now() -> (
+    None
+):
+    planned = uuid.UUID(int=9)
+    leaders = Leaders({A0: batch(0), B0: batch(0)})
+    of_former = replace(cursor(A0), topic_id=planned.bytes)
+    assert set(leaders.run(of_former, cursor(B0))) == {A0, B0}
+    (call,) = leaders.asked
+    assert {each.topic: each.topic_id for each in call.message.topics} == {
+        "a": planned,
+        "b": IDS["b"],
+    }
+    named = Leaders({A0: batch(0)}, ids=False)
+    assert set(named.run(replace(of_former, next_offset=0))) == {A0}, "a broker without topic ids"
 
 
 def test_damaged_bytes_are_refused() -> None:

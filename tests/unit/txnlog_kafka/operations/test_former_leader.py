@@ -24,6 +24,7 @@ from txnlog_kafka.operations.effects import (
 )
 from txnlog_kafka.operations.fetch import FetchCursor, fetch_next
 from txnlog_kafka.operations.log_ends import confirm_log_ends
+from txnlog_kafka.operations.majority import find_topic_ids
 from txnlog_kafka.operations.metadata import (
     UNKNOWN_TOPIC_PATIENCE_MS,
     confirm_missing,
@@ -314,6 +315,29 @@ def test_brokers_that_were_taken_away_do_not_count_among_those_that_have_to_answ
     brokers.run(require_topics(session, [P[0]]))
     for _ in range(2):
         assert brokers.run(confirm_log_ends(session, {P: 20}, {P: 10})) == {P: 30}
+
+
+@pytest.mark.parametrize(
+    ("said", "most"),
+    [
+        ([OTHER_ID, OTHER_ID, OTHER_ID], OTHER_ID),
+        ([ID, OTHER_ID, OTHER_ID], OTHER_ID),
+        ([ID, ID, OTHER_ID], ID),
+        ([UUID(int=0), OTHER_ID, UUID(int=0)], OTHER_ID),
+        ([None, OTHER_ID, OTHER_ID], OTHER_ID),
+        ([None, ID, OTHER_ID], None),
+        ([UUID(int=0)] * 3, None),
+    ],
+)
+def test_the_id_of_a_topic_is_the_one_that_most_brokers_say(
+    said: list[UUID | None], most: UUID | None
+) -> None:
+    nodes = {n: None if each is None else Known(topic_id=each) for n, each in enumerate(said, 1)}
+    brokers = Brokers(nodes)
+    session = brokers.session()
+    session.cluster = ClusterView({n: (f"b{n}", 9092) for n in nodes})
+    found = brokers.run(find_topic_ids(session, [P[0]], deadline=session.deadline()))
+    assert found == ({} if most is None else {P[0]: most.bytes})
 
 
 def test_a_broker_that_says_no_topic_ids_knows_the_same_topic_as_one_that_does() -> None:

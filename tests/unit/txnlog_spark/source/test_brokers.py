@@ -8,6 +8,12 @@ import pytest
 from support.query.source_cluster import run
 
 from txnlog_kafka.operations import offsets
+from txnlog_kafka.operations.cluster_view import (
+    NO_TOPIC_ID,
+    ClusterView,
+    TopicView,
+    topic_id_text,
+)
 from txnlog_kafka.operations.effects import Operation, Sleep
 from txnlog_kafka.operations.offsets import ListedOffset
 from txnlog_kafka.operations.session import Session
@@ -165,3 +171,34 @@ def test_offsets_are_asked_for_as_often_as_the_option_says(
     fails[:] = [DeadlineExceeded("listing", 5, "no broker")]
     with pytest.raises(DeadlineExceeded):
         run(asked(settings(subscribe="b")).latest(B))
+
+
+FIRST, SECOND = bytes(15) + b"\x01", bytes(15) + b"\x02"
+
+
+@pytest.mark.parametrize(
+    ("said", "most", "recreated"),
+    [
+        (FIRST, SECOND, {}),
+        (SECOND, SECOND, {"t": topic_id_text(SECOND)}),
+        (SECOND, FIRST, {}),
+        (SECOND, None, {}),
+        (NO_TOPIC_ID, SECOND, {}),
+    ],
+)
+def test_a_topic_is_recreated_when_most_brokers_say_so_and_they_are_asked_only_if_one_does(
+    monkeypatch: pytest.MonkeyPatch, said: bytes, most: bytes | None, recreated: dict[str, str]
+) -> None:
+    asked = []
+
+    def find_topic_ids(_session, topics, *, deadline) -> Operation[dict[str, bytes]]:
+        yield from ()
+        asked.append(sorted(topics))
+        return {} if most is None else {"t": most}
+
+    monkeypatch.setattr(brokers, "find_topic_ids", find_topic_ids)
+    session = Session(lambda: 0, cluster=ClusterView(topics={"t": TopicView(said, {0: 1})}))
+    settings = read_source_settings({"path": "p", "subscribe": "t"}, streaming=True)
+    noted = {"t": topic_id_text(FIRST)}
+    assert run(Brokers(session, settings).recreated(noted)) == recreated
+    assert asked == ([["t"]] if said == SECOND else [])

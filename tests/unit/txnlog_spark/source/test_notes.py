@@ -7,8 +7,8 @@ import json
 import pytest
 from support.query.source_cluster import ALL, P0, P1, Cluster, at, noted, reader, stand_in, taken
 
-from txnlog_spark.errors import WrongCluster
-from txnlog_spark.offsets import SourceNote, plain_offset, source_note_of
+from txnlog_spark.errors import DataLoss, WrongCluster
+from txnlog_spark.offsets import SourceNote, noted_topic_ids, plain_offset, source_note_of
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_every_offset_names_the_cluster_and_the_group_and_equal_ones_are_equal_t
 def test_without_a_group_the_offsets_name_the_cluster_alone(cluster: Cluster) -> None:
     cluster.cluster_id = "A"
     source = reader()
-    assert source_note_of(source.latestOffset(source.initialOffset(), ALL)) == ("A", None)
+    assert source_note_of(source.latestOffset(source.initialOffset(), ALL)) == ("A", None, ())
 
 
 def test_offsets_of_another_cluster_are_refused_before_anything_is_read(cluster: Cluster) -> None:
@@ -74,3 +74,82 @@ def test_offsets_without_a_note_are_gone_on_from_and_noted(cluster: Cluster) -> 
 def test_a_cluster_that_tells_no_id_is_believed(cluster: Cluster) -> None:
     start = noted(at(60, 20), "A")
     assert reader().latestOffset(start, ALL) == at(100, 50)
+
+
+LOSES = {"failOnDataLoss": "false"}
+FIRST, SECOND = "first" + "A" * 17, "second" + "A" * 16
+
+
+def test_every_offset_names_the_topics_by_their_ids_and_equal_ones_are_equal_text(
+    cluster: Cluster,
+) -> None:
+    cluster.cluster_id, cluster.ids = "A", {"t": FIRST, "other": "o"}
+    source = reader()
+    polls = [source.initialOffset()]
+    for _ in range(3):
+        polls.append(source.latestOffset(json.loads(text(polls[-1])), ALL))
+    assert {source_note_of(offset) for offset in polls} == {SourceNote("A", None, (("t", FIRST),))}
+    assert polls[-1][f"txnlog/topic.id/t/{FIRST}"] == {}
+    assert text(polls[-1]) == text(polls[-2]) == text(source.reportLatestOffset())
+
+
+def test_offsets_that_name_no_topic_ids_are_gone_on_from(cluster: Cluster) -> None:
+    cluster.cluster_id, cluster.ids = "A", {"t": FIRST}
+    source = reader()
+    end = source.latestOffset(noted(at(60, 20), "A"), ALL)
+    assert taken(source, noted(at(60, 20), "A"), end) == {P0: (60, 100), P1: (20, 50)}
+    assert noted_topic_ids(end) == {"t": FIRST}
+
+
+def of_topic(offset: dict, topic_id: str) -> dict:
+    """The offset in the topic of this id."""
+    return {**offset, f"txnlog/topic.id/t/{topic_id}": {}, "txnlog/cluster.id/A": {}}
+
+
+def test_a_topic_that_was_recreated_is_loss_though_its_log_is_longer_than_what_was_read(
+    cluster: Cluster,
+) -> None:
+    cluster.cluster_id, cluster.ids = "A", {"t": SECOND}
+    with pytest.raises(DataLoss, match=r"t-0: its topic was deleted and created again.*second"):
+        reader().latestOffset(of_topic(at(60, 20), FIRST), ALL)
+
+
+def test_where_loss_is_allowed_a_recreated_topic_is_read_from_its_beginning_also_again(
+    cluster: Cluster,
+) -> None:
+    cluster.cluster_id, cluster.ids = "A", {"t": SECOND}
+    cluster.end = {P0: 40, P1: 50}
+    start = of_topic(at(60, 20), FIRST)
+    source = reader(**LOSES)
+    end = source.latestOffset(start, ALL)
+    assert end == of_topic(at(40, 50), SECOND)
+    assert taken(source, start, end) == {P0: (0, 40), P1: (0, 50)}
+    assert taken(reader(), start, end) == {P0: (0, 40), P1: (0, 50)}, "replayed by another run"
+    assert text(source.latestOffset(end, ALL)) == text(end)
+
+
+def test_a_batch_of_a_recreated_topic_does_not_wait_for_more_offsets(cluster: Cluster) -> None:
+    cluster.cluster_id, cluster.ids = "A", {"t": FIRST}
+    source = reader(**LOSES, minOffsetsPerTrigger="1000", maxTriggerDelay="1h")
+    end = source.latestOffset(source.initialOffset(), source.getDefaultReadLimit())
+    cluster.ids = {"t": SECOND}
+    again = source.latestOffset(end, source.getDefaultReadLimit())
+    assert noted_topic_ids(again) == {"t": SECOND}
+
+
+def test_a_batch_of_a_topic_that_was_recreated_after_it_was_planned_reads_nothing_of_the_new_one(
+    cluster: Cluster,
+) -> None:
+    cluster.cluster_id, cluster.ids = "A", {"t": SECOND}
+    start, end = of_topic(at(60, 20), FIRST), of_topic(at(100, 50), FIRST)
+    with pytest.raises(DataLoss, match="its topic was deleted and created again"):
+        reader().partitions(start, end)
+    assert reader(**LOSES).partitions(start, end) == []
+
+
+def test_a_task_is_given_the_ids_of_the_topics_that_its_ranges_are_of(cluster: Cluster) -> None:
+    topic_id = "AAAAAAAAAAAAAAAAAAAABw"
+    cluster.cluster_id, cluster.ids = "A", {"t": topic_id}
+    source = reader()
+    (share,) = source.partitions(of_topic(at(0, 0), topic_id), of_topic(at(9, 9), topic_id))
+    assert {share.topic_id(each) for each in share.ranges} == {bytes(15) + b"\x07"}

@@ -196,8 +196,11 @@ def test_a_lost_batch_may_be_one_of_another_source_only_if_the_group_has_both(
 
 
 def test_loss_is_found_from_bounds_alone() -> None:
-    assert [str(loss) for loss in find_deleted({P0: 4, P1: 5}, {P0: 9})] == [
+    assert [str(loss) for loss in find_deleted({P0: 4, P1: 5}, {P0: 9}, lambda _: True)] == [
         "t-1: the partition is gone, it was to be read from offset 5"
+    ]
+    assert [str(loss) for loss in find_deleted({P0: 4, P1: 5}, {P0: 9}, lambda p: p != P1)] == [
+        "t-1: the query's options do not select it any more, it was read up to offset 5"
     ]
     assert [loss.topic_partition for loss in find_late_additions({P1: 0, P2: 3})] == [P2]
     assert [loss.topic_partition for loss in find_rewound({P0: 9, P1: 9}, {P0: 8, P1: 9})] == [P0]
