@@ -44,6 +44,10 @@ class SessionConfig:
     """How long a named replica is read from (`metadata.max.age.ms`)."""
 
 
+NOTICE_MS = 10_000
+"""What is tried for so long without success is said once."""
+
+
 def _ignore(_text: str) -> None:
     """A host that keeps no log."""
 
@@ -92,6 +96,8 @@ class Deadline:
     started_ms: int
     timeout_ms: int
     attempts: int = 0
+    has_said: bool = False
+    """A person was told that this takes long."""
 
     @property
     def left_ms(self) -> int:
@@ -121,5 +127,9 @@ class Deadline:
         wait_ms = min(first_ms << doublings, config.retry_backoff_max_ms)
         if self.left_ms <= wait_ms:
             raise DeadlineExceeded(doing, self.timeout_ms, error)
+        waited_ms = self.timeout_ms - self.left_ms
+        if waited_ms >= NOTICE_MS and not self.has_said:
+            self.has_said = True
+            self.session.notice(f"{doing}: goes on for at most {self.left_ms // 1000} s: {error}")
         yield Sleep(wait_ms)
         self.session.asks_another = True

@@ -60,3 +60,16 @@ def test_a_first_offset_that_is_undecided_is_seen_when_asked_for_by_name():
     with pytest.raises(DeadlineExceeded, match="UNSTABLE_OFFSET_COMMIT"):
         cluster.run(fetch_committed(cluster.session(), "g", partitions=[("in", 0), ("in", 1)]))
     assert max(cluster.slept_ms) <= 1_000
+
+
+def test_a_person_learns_once_what_is_waited_for():
+    cluster = CoreBroker(2)
+    leave_undecided(cluster)
+    session = cluster.session()
+    said: list[str] = []
+    session.notice = said.append
+    with pytest.raises(DeadlineExceeded):
+        cluster.run(fetch_committed(session, "g", partitions=[("in", 0)]))
+    (line,) = said
+    assert line.startswith("reading the offsets of group 'g': goes on for at most ")
+    assert "UNSTABLE_OFFSET_COMMIT" in line
