@@ -128,6 +128,7 @@ def test_a_broker_that_throttles_answers_with_nothing_and_is_asked_for_as_long_a
     at = cursor()
     assert answers.run(fetch_next(answers.session, at)).next_offset == 2
     assert len(answers.asked) == 10
+    assert len({call.timeout_ms for call in answers.asked}) == 1
     assert at.last_error == "the broker throttles this client for 20000 ms: it is over a quota"
 
 

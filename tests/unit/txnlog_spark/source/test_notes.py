@@ -128,6 +128,17 @@ def test_where_loss_is_allowed_a_recreated_topic_is_read_from_its_beginning_also
     assert text(source.latestOffset(end, ALL)) == text(end)
 
 
+def test_a_limit_counts_the_records_of_a_recreated_topic_from_its_beginning(
+    cluster: Cluster,
+) -> None:
+    cluster.cluster_id, cluster.ids = "A", {"t": SECOND}
+    start = of_topic(at(90, 40), FIRST)
+    source = reader(**LOSES, maxOffsetsPerTrigger="30")
+    end = source.latestOffset(start, source.getDefaultReadLimit())
+    assert plain_offset(end) == at(20, 10)
+    assert taken(source, start, end) == {P0: (0, 20), P1: (0, 10)}
+
+
 def test_a_batch_of_a_recreated_topic_does_not_wait_for_more_offsets(cluster: Cluster) -> None:
     cluster.cluster_id, cluster.ids = "A", {"t": FIRST}
     source = reader(**LOSES, minOffsetsPerTrigger="1000", maxTriggerDelay="1h")
