@@ -1,7 +1,9 @@
 """From raw Arrow arrays to Spark's: logical types, and the writer's schema read as the reader's.
 
 Schema resolution is that of the Avro specification, on whole arrays: fields by name or alias,
-defaults for what the writer did not have, int to long, float and double, branches of unions.
+defaults for what the writer did not have, int to long, float and double, branches of unions. The
+writer's logical type says what its bytes mean, and of a plain type the reader's: units of times and
+scales of decimals are converted, which the specification leaves open.
 What depends on the schemas alone is decided once, in `resolver`; what depends on a value raises
 MalformedAvro without saying which row: the caller looks for it.
 """
@@ -29,34 +31,43 @@ _PROMOTED = {
     "string": ("bytes",),
     "bytes": ("string",),
 }
-_MICROS = {"timestamp-millis": 1000, "local-timestamp-millis": 1000}
+_MEANINGS = {
+    "date": ("date", 1),
+    "time-millis": ("time", 1_000_000),
+    "time-micros": ("time", 1000),
+    "timestamp-millis": ("timestamp", 1000),
+    "timestamp-micros": ("timestamp", 1),
+    "local-timestamp-millis": ("local timestamp", 1000),
+    "local-timestamp-micros": ("local timestamp", 1),
+    "decimal": ("decimal", 1),
+}
+"""What a logical type is of, and how many units of Arrow's type one of its own is."""
 
 
 class Unresolvable(Exception):
     """A value is valid for the writer and has no place in the reader's schema."""
 
 
-def resolver(writer: Avro, reader: Avro, type_: pa.DataType) -> Convert:
+def resolver(writer: Avro, reader: Avro, type_: pa.DataType, path: str = "") -> Convert:
     """Converts raw arrays of the writer's schema to `type_`, Arrow's type of the reader's schema.
 
-    The arrays have null only where the writer's schema has it: not below a null struct.
+    The arrays have null only where the writer's schema has it: not below a null struct. `path`
+    names the field in errors, "" the whole value.
     AvroSchemaError where the reader's schema cannot read what the writer's schema writes.
     """
     if "union" in (writer.kind, reader.kind):
-        return _union(writer, reader, type_)
-    if not _readable(writer, reader):
-        raise AvroSchemaError(
-            f"what is written as {writer.branch_name} cannot be read as {reader.branch_name}"
-        )
+        return _union(writer, reader, type_, path)
+    if not (_readable(writer, reader) and _holds(writer, reader)):
+        raise _unfit(writer, reader, path)
     if reader.kind == "record":
-        return _record(writer, reader, type_)
+        return _record(writer, reader, type_, path)
     if reader.kind == "array":
-        return _list(writer, reader, type_)
+        return _list(writer, reader, type_, path)
     if reader.kind == "map":
-        return _map(writer, reader, type_)
+        return _map(writer, reader, type_, path)
     if reader.kind == "enum":
         return _enum(writer, reader)
-    return _leaf(reader, type_)
+    return _leaf(writer if writer.logical else reader, reader, type_)
 
 
 def _readable(writer: Avro, reader: Avro) -> bool:
@@ -65,11 +76,32 @@ def _readable(writer: Avro, reader: Avro) -> bool:
     return writer.kind == reader.kind or writer.kind in _PROMOTED.get(reader.kind, ())
 
 
+def _holds(writer: Avro, reader: Avro) -> bool:
+    """Whether the reader's logical type, where it has one, has a place for all of the writer's."""
+    if not writer.logical or reader.logical not in _MEANINGS:
+        return True
+    meaning, _ = _MEANINGS.get(writer.logical, ("", 1))
+    if meaning != _MEANINGS[reader.logical][0]:
+        return False
+    digits = writer.precision - writer.scale
+    return reader.scale >= writer.scale and reader.precision - reader.scale >= digits
+
+
+def _unfit(writer: Avro, reader: Avro, path: str) -> AvroSchemaError:
+    return AvroSchemaError(
+        f"{_place(path)}what is written as {writer.described} cannot be read as {reader.described}"
+    )
+
+
+def _place(path: str) -> str:
+    return f"the field {path}: " if path else ""
+
+
 # Records --------------------------------------------------------------------------------------
 
 
-def _record(writer: Avro, reader: Avro, type_: pa.DataType) -> Convert:
-    columns = [_column(writer, _field(reader, each.name), each.type) for each in type_]
+def _record(writer: Avro, reader: Avro, type_: pa.DataType, path: str) -> Convert:
+    columns = [_column(writer, _field(reader, each.name), each.type, path) for each in type_]
 
     def convert(array: pa.Array) -> pa.Array:
         made = [column(array) for column in columns]
@@ -84,17 +116,18 @@ def _field(record: Avro, name: str) -> AvroField:
     return next(field for field in record.fields if field.name == name)
 
 
-def _column(writer: Avro, field: AvroField, type_: pa.DataType) -> Convert:
+def _column(writer: Avro, field: AvroField, type_: pa.DataType, path: str) -> Convert:
+    path = f"{path}.{field.name}" if path else field.name
     written = next((each for each in writer.fields if each.name == field.name), None)
     if written is None:
         written = next((each for each in writer.fields if each.name in field.aliases), None)
     if written is not None:
-        name, inner = written.name, resolver(written.type, field.type, type_)
+        name, inner = written.name, resolver(written.type, field.type, type_, path)
         return lambda array: inner(array.field(name))
     if field.default is NO_DEFAULT:
         raise AvroSchemaError(
-            f"the reader's schema has a field {field.name} without a default, which the writer's "
-            "schema does not have"
+            f"the reader's schema has a field {path} without a default, which the writer's schema "
+            "does not have"
         )
     value = _default(field, type_)
     return lambda array: value.take(pa.array(np.zeros(len(array), np.int64)))
@@ -115,8 +148,8 @@ def _default(field: AvroField, type_: pa.DataType) -> pa.Array:
 # Lists and maps -------------------------------------------------------------------------------
 
 
-def _list(writer: Avro, reader: Avro, type_: pa.DataType) -> Convert:
-    items = resolver(writer.items, reader.items, type_.value_type)
+def _list(writer: Avro, reader: Avro, type_: pa.DataType, path: str) -> Convert:
+    items = resolver(writer.items, reader.items, type_.value_type, path)
 
     def convert(array: pa.Array) -> pa.Array:
         offsets = array.offsets
@@ -125,8 +158,8 @@ def _list(writer: Avro, reader: Avro, type_: pa.DataType) -> Convert:
     return on_present(convert)
 
 
-def _map(writer: Avro, reader: Avro, type_: pa.DataType) -> Convert:
-    values = resolver(writer.items, reader.items, type_.item_type)
+def _map(writer: Avro, reader: Avro, type_: pa.DataType, path: str) -> Convert:
+    values = resolver(writer.items, reader.items, type_.item_type, path)
 
     def convert(array: pa.Array) -> pa.Array:
         keys = _as_string(array.values.field("key"))
@@ -139,11 +172,11 @@ def _map(writer: Avro, reader: Avro, type_: pa.DataType) -> Convert:
 # Unions ---------------------------------------------------------------------------------------
 
 
-def _union(writer: Avro, reader: Avro, type_: pa.DataType) -> Convert:
+def _union(writer: Avro, reader: Avro, type_: pa.DataType, path: str) -> Convert:
     """Each branch of the writer's goes to one of the reader's, or nowhere: an error when used."""
-    places = _places(writer, reader, type_)
+    places = _places(writer, reader, type_, path)
     if not any(places):
-        return _nothing(writer, reader, type_)
+        return _nothing(writer, reader, type_, path)
 
     def of_members(array: pa.Array) -> pa.Array:
         members = _raw_columns(array, writer)
@@ -168,7 +201,9 @@ def _union(writer: Avro, reader: Avro, type_: pa.DataType) -> Convert:
     return convert
 
 
-def _places(writer: Avro, reader: Avro, type_: pa.DataType) -> list[tuple[int, Convert] | None]:
+def _places(
+    writer: Avro, reader: Avro, type_: pa.DataType, path: str
+) -> list[tuple[int, Convert] | None]:
     """Of each of the writer's types the reader's it is read as, and how."""
     branches = _members(reader)
     places: list[tuple[int, Convert] | None] = []
@@ -178,14 +213,19 @@ def _places(writer: Avro, reader: Avro, type_: pa.DataType) -> list[tuple[int, C
             places.append(None)
         else:
             target = type_.field(place).type if raw_members(reader) else type_
-            places.append((place, resolver(branch, branches[place], target)))
+            places.append((place, resolver(branch, branches[place], target, path)))
     return places
 
 
 def _members(node: Avro) -> list[Avro]:
-    """What it can be beside null; a union of int and long, or of float and double, is one type."""
+    """What it can be beside null; a union of int and long, or of float and double, is one type.
+
+    Where one of those has a logical type, nothing says any more which of its values have it.
+    """
     if node.widened:
-        return [Avro(node.widened)]
+        has_logical = any(each.logical for each in node.non_null)
+        names = [each.logical or each.kind for each in node.non_null] if has_logical else []
+        return [Avro(node.widened, logical=" or ".join(names))]
     if node.kind in ("union", "null"):
         return node.non_null
     return [node]
@@ -198,12 +238,9 @@ def _raw_columns(array: pa.Array, writer: Avro) -> list[pa.Array]:
     return [array.field(f"member{index}") for index in range(len(branches))]
 
 
-def _nothing(writer: Avro, reader: Avro, type_: pa.DataType) -> Convert:
+def _nothing(writer: Avro, reader: Avro, type_: pa.DataType, path: str) -> Convert:
     if not (writer.nullable and reader.nullable):
-        raise AvroSchemaError(
-            f"nothing of what is written as {writer.branch_name} can be read as "
-            f"{reader.branch_name}"
-        )
+        raise _unfit(writer, reader, path)
 
     def convert(array: pa.Array) -> pa.Array:
         if array.null_count < len(array):
@@ -267,9 +304,11 @@ def _symbol(symbol: str, reader: Avro) -> str | None:
     return symbol if symbol in reader.symbols else reader.default_symbol
 
 
-def _leaf(reader: Avro, type_: pa.DataType) -> Convert:
+def _leaf(meant: Avro, reader: Avro, type_: pa.DataType) -> Convert:
+    """`meant` has the logical type of what is written."""
     if reader.logical == "decimal":
-        return lambda array: _decimal(array, type_)
+        written = pa.decimal128(meant.precision, meant.scale)
+        return lambda array: _decimal(array, written).cast(type_)
     if pa.types.is_string(type_):
         return _as_string
     if pa.types.is_binary(type_):
@@ -277,7 +316,7 @@ def _leaf(reader: Avro, type_: pa.DataType) -> Convert:
     if pa.types.is_floating(type_):
         return lambda array: array.cast(type_, safe=False)
     if pa.types.is_temporal(type_):
-        return _temporal(reader, type_)
+        return _temporal(meant, type_)
     return lambda array: array.cast(type_)
 
 
@@ -286,10 +325,10 @@ def _as_string(array: pa.Array) -> pa.Array:
     return array.view(pa.string())
 
 
-def _temporal(reader: Avro, type_: pa.DataType) -> Convert:
-    if reader.logical == "date":
+def _temporal(meant: Avro, type_: pa.DataType) -> Convert:
+    if meant.logical == "date":
         return lambda array: array.view(type_)
-    factor = 1000 if reader.logical == "time-micros" else _MICROS.get(reader.logical, 1)
+    _, factor = _MEANINGS[meant.logical]
 
     def convert(array: pa.Array) -> pa.Array:
         whole = array.cast(pa.int64())

@@ -74,6 +74,14 @@ class Avro:
         """The name that tells it from the other branches of a union."""
         return self.name or self.kind
 
+    @property
+    def described(self) -> str:
+        """For errors: the same with its logical type."""
+        if not self.logical:
+            return self.branch_name
+        numbers = f"({self.precision},{self.scale})" if self.logical == "decimal" else ""
+        return f"{self.branch_name} ({self.logical}{numbers})"
+
 
 @dataclass(frozen=True, eq=False)
 class AvroField:
