@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pyspark.sql.types import DataType, StringType, StructType
+from pyspark.sql.types import DataType, StringType
 
 from txnlog_spark.errors import OptionError
 from txnlog_spark.formats.read_formats import (
@@ -116,38 +116,25 @@ def _text(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:  # 
 
 def _json(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
     from txnlog_spark.codec.schema_ids import header_of
+    from txnlog_spark.codec.types import all_nullable
     from txnlog_spark.formats.time_zone import time_zone
     from txnlog_spark.formats.writers import JsonWriter
+    from txnlog_spark.json.fit import fitted
 
-    zone, client = time_zone(given.time_zone), given.client
-    if client is None:
-        if given.schema is not None:
-            _check_fits(given, type_, given.schema)
-        return JsonWriter(type_, zone, b"")
-    if given.use_latest:
+    zone, client, header, schema = time_zone(given.time_zone), given.client, b"", given.schema
+    if client is not None and given.use_latest:
         schema_id, schema = client.latest(_subject(given, topic, ""), "JSON")
-    elif given.schema is not None:
-        schema = given.schema
-        schema_id = _id_of(given, client, topic, schema, "JSON", "")
-    else:
+        header = header_of(schema_id)
+    if schema is None:
+        if client is None:
+            return JsonWriter(all_nullable(type_), zone, header)
         raise OptionError(
             given.option("schema"), None, f"set it to a JSON Schema: {URL} needs one to write with"
         )
-    _check_fits(given, type_, schema)
-    return JsonWriter(type_, zone, header_of(schema_id))
-
-
-def _check_fits(given: WriteFormat, type_: DataType, schema: str) -> None:
-    """Raise OptionError for a column that the schema of a JSON object does not have."""
-    wanted = json_type(given.option("schema"), schema)
-    if isinstance(wanted, StructType) and isinstance(type_, StructType):
-        for field in type_:
-            if field.name not in wanted.names:
-                raise OptionError(
-                    f"column {field.name}",
-                    field.dataType.simpleString(),
-                    f"one of the fields of the schema: {', '.join(wanted.names)}",
-                )
+    type_ = fitted(type_, json_type(given.option("schema"), schema), given.side)
+    if client is not None and not given.use_latest:
+        header = header_of(_id_of(given, client, topic, schema, "JSON", ""))
+    return JsonWriter(type_, zone, header)
 
 
 def _avro(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:

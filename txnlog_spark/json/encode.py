@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -33,11 +33,15 @@ Encode = Callable[[pa.Array], pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """Writes values without null: their texts, and what is before and after each of them."""
+    """Writes values without null: their texts, and what is before and after each of them.
+
+    `required` is the column's name where null is an error, "" where it may be there.
+    """
 
     texts: Encode
     before: str = ""
     after: str = ""
+    required: str = ""
 
     def whole(self, array: pa.Array) -> pa.Array:
         """The texts with what is around them."""
@@ -46,18 +50,30 @@ class _Write:
             made = _join(self.before, made, self.after)
         return made
 
+    def checked(self, array: pa.Array) -> pa.Array:
+        """The array, which may have null; OptionError where it has and may not."""
+        if self.required and array.null_count:
+            what = f"{array.null_count} values are" if array.null_count > 1 else "1 value is"
+            raise OptionError(
+                f"column {self.required}",
+                None,
+                f"{what} null, which the schema does not allow: fill or leave out the rows",
+            )
+        return array
+
 
 def json_encoder(type_: spark.DataType, time_zone: str) -> Encode:
     """Encodes arrays of a struct, array or map, without null, as binary arrays of JSON texts.
 
-    `time_zone` is the session's. OptionError where JSON has no such type or Spark no such zone.
+    `time_zone` is the session's. OptionError where JSON has no such type or Spark no such zone, and
+    of what is returned where there is null below that the type does not allow.
     """
     zone = session_zone(time_zone)
     if not isinstance(type_, (spark.StructType, spark.ArrayType, spark.MapType)):
         raise OptionError(
             "value", type_.simpleString(), "a struct, array or map is written as a JSON value"
         )
-    write = _writer(type_, zone)
+    write = _writer(type_, zone, "")
     return lambda array: write.whole(array).cast(pa.binary())
 
 
@@ -65,14 +81,16 @@ def _join(*parts: Any) -> pa.Array:
     return pc.binary_join_element_wise(*parts, "")
 
 
-def _writer(type_: spark.DataType, zone: Zone) -> _Write:
+def _writer(type_: spark.DataType, zone: Zone, path: str) -> _Write:
     if isinstance(type_, spark.StructType):
-        return _struct(type_, zone)
+        return _struct(type_, zone, path)
     if isinstance(type_, spark.ArrayType):
-        return _Write(partial(_list, _writer(type_.elementType, zone)), "[", "]")
+        element = _child(type_.elementType, zone, f"{path}.element", type_.containsNull)
+        return _Write(partial(_list, element), "[", "]")
     if isinstance(type_, spark.MapType):
         keys = _Write(_key(type_.keyType), '"', '":')
-        return _Write(partial(_map, keys, _writer(type_.valueType, zone)), "{", "}")
+        value = _child(type_.valueType, zone, f"{path}.value", type_.valueContainsNull)
+        return _Write(partial(_map, keys, value), "{", "}")
     if isinstance(type_, spark.NullType):
         return _Write(lambda array: array.cast(pa.string()))
     quoted: dict[type[spark.DataType], Encode] = {
@@ -87,6 +105,11 @@ def _writer(type_: spark.DataType, zone: Zone) -> _Write:
     if isinstance(type_, (spark.FloatType, spark.DoubleType)):
         return _Write(_finite)
     return _Write(_plain(type_))
+
+
+def _child(type_: spark.DataType, zone: Zone, path: str, is_nullable: bool) -> _Write:
+    path = path.removeprefix(".")
+    return replace(_writer(type_, zone, path), required="" if is_nullable else path)
 
 
 def _plain(type_: spark.DataType) -> Encode:
@@ -121,11 +144,11 @@ def _key(type_: spark.DataType) -> Encode:
 # Nested types ---------------------------------------------------------------------------------
 
 
-def _struct(type_: spark.StructType, zone: Zone) -> _Write:
+def _struct(type_: spark.StructType, zone: Zone, path: str) -> _Write:
     if not type_.fields:
         return _Write(lambda array: pa.repeat("", len(array)), "{", "}")
     names = [f'"{escaped(name)}":' for name in type_.names]
-    writes = [_writer(field.dataType, zone) for field in type_]
+    writes = [_child(f.dataType, zone, f"{path}.{f.name}", f.nullable) for f in type_]
     return _Write(partial(_members, names, writes))
 
 
@@ -135,7 +158,7 @@ def _members(names: list[str], writes: list[_Write], array: pa.Array) -> pa.Arra
     # Whether a row has a member already: an array of booleans until all rows have one.
     some: Any = pa.scalar(False)
     for at, (name, write) in enumerate(zip(names, writes, strict=True)):
-        column = array.field(at)
+        column = write.checked(array.field(at))
         comma = pc.if_else(some, ",", "")
         if column.null_count:
             texts = on_present(write.texts)(column)
@@ -161,7 +184,7 @@ def _merged(parts: list[Any]) -> list[Any]:
 
 
 def _list(element: _Write, array: pa.Array) -> pa.Array:
-    items = on_present(element.whole)(array.flatten())
+    items = on_present(element.whole)(element.checked(array.flatten()))
     return _joined(items.fill_null("null"), pc.list_value_length(array).to_numpy())
 
 
@@ -169,7 +192,8 @@ def _map(keys: _Write, items: _Write, array: pa.Array) -> pa.Array:
     offsets = array.offsets.to_numpy()
     first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
     names = keys.texts(array.keys.slice(first, count))
-    values = on_present(items.whole)(array.items.slice(first, count)).fill_null("null")
+    present = items.checked(array.items.slice(first, count))
+    values = on_present(items.whole)(present).fill_null("null")
     return _joined(_join(keys.before, names, keys.after, values), np.diff(offsets))
 
 

@@ -1,0 +1,91 @@
+"""What may be written as JSON where a schema says what is wanted.
+
+A type fits one whose JSON is of the same kind. A string fits what is a text in JSON, and what is a
+text fits a string: what is in a text is not looked at, and neither are the values of numbers.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import types as spark
+
+from txnlog_spark.errors import OptionError
+
+_TEXTS = (
+    spark.StringType,
+    spark.BinaryType,
+    spark.DateType,
+    spark.TimestampType,
+    spark.TimestampNTZType,
+)
+
+
+def fitted(given: spark.DataType, wanted: spark.DataType, side: str) -> spark.DataType:
+    """`given`, in which what may not be null in `wanted` may not be: what `json_encoder` takes.
+
+    `wanted` is the type of a schema, `side` key or value. OptionError names the column that has
+    no place in it, or that it lacks.
+    """
+    has_names = isinstance(given, spark.StructType)
+    has_names = has_names and isinstance(wanted, (spark.StructType, spark.MapType))
+    return _fitted(given, wanted, "" if has_names else side)
+
+
+def _fitted(given: spark.DataType, wanted: spark.DataType, path: str) -> spark.DataType:
+    if isinstance(given, spark.StructType) and isinstance(wanted, spark.StructType):
+        return _struct(given, wanted, path)
+    if isinstance(given, spark.StructType) and isinstance(wanted, spark.MapType):
+        others = spark.StructType(
+            [spark.StructField(name, wanted.valueType) for name in given.names]
+        )
+        return _struct(given, others, path)
+    if isinstance(given, spark.ArrayType) and isinstance(wanted, spark.ArrayType):
+        element = _fitted(given.elementType, wanted.elementType, f"{path}.element")
+        return spark.ArrayType(element, wanted.containsNull)
+    if isinstance(given, spark.MapType) and isinstance(wanted, spark.MapType):
+        value = _fitted(given.valueType, wanted.valueType, f"{path}.value")
+        return spark.MapType(given.keyType, value, wanted.valueContainsNull)
+    if not _is_same_kind(given, wanted):
+        raise OptionError(
+            f"column {path}",
+            given.simpleString(),
+            f"{wanted.simpleString()} in the schema: cast it before the write",
+        )
+    return given
+
+
+def _struct(given: spark.StructType, wanted: spark.StructType, path: str) -> spark.StructType:
+    made = spark.StructType()
+    for field in given:
+        below = _below(path, field.name)
+        if field.name not in wanted.names:
+            raise OptionError(
+                f"column {below}",
+                field.dataType.simpleString(),
+                f"one of the fields of the schema: {', '.join(wanted.names)}",
+            )
+        there = wanted[field.name]
+        made.add(field.name, _fitted(field.dataType, there.dataType, below), there.nullable)
+    for there in wanted:
+        if not there.nullable and there.name not in given.names:
+            raise OptionError(
+                f"column {_below(path, there.name)}", None, "add it, the schema requires it"
+            )
+    return made
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _is_same_kind(given: spark.DataType, wanted: spark.DataType) -> bool:
+    if isinstance(given, spark.NullType):  # whether null may be there is looked at in the task
+        return True
+    if isinstance(wanted, spark.FractionalType):
+        return isinstance(given, spark.NumericType)
+    if isinstance(wanted, spark.IntegralType):
+        is_whole = isinstance(given, spark.DecimalType) and given.scale == 0
+        return is_whole or isinstance(given, spark.IntegralType)
+    if isinstance(wanted, spark.StringType):
+        return isinstance(given, _TEXTS)
+    is_text = isinstance(given, spark.StringType) and isinstance(wanted, _TEXTS)
+    return is_text or type(given) is type(wanted)
