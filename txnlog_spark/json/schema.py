@@ -6,7 +6,8 @@ A schema says what a value may be, a Spark type what it is; so a schema has to s
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Collection
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from pyspark.sql import types as spark
@@ -24,6 +25,7 @@ _STRINGS: dict[str, type[spark.DataType]] = {
 }
 _CONNECT_DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _DECIMAL_DIGITS_MAX = 38
+_ONE_OF = ("oneOf", "anyOf")
 
 Found = tuple[spark.DataType | None, bool]
 """A type, none where only null is allowed, and whether null is allowed too."""
@@ -35,10 +37,30 @@ def json_schema_type(text: str) -> spark.DataType:
         schema = json.loads(text)
     except ValueError as error:
         raise JsonSchemaError("#", f"the schema is not JSON: {error}") from None
-    made, _ = _Schema(schema).type_of(schema, "#", ())
+    made, _ = _Schema(schema).type_of(_Part(schema, "#"))
     if made is None:
         raise JsonSchemaError("#", "only null is allowed")
     return made
+
+
+class _Part(NamedTuple):
+    """A part of a schema, where it is, and the references that led to it."""
+
+    node: Any
+    pointer: str
+    references: tuple[str, ...] = ()
+
+    def below(self, node: Any, *path: str | int) -> _Part:
+        """A part of this one."""
+        names = (str(each).replace("~", "~0").replace("/", "~1") for each in path)
+        return _Part(node, "/".join((self.pointer, *names)), self.references)
+
+    def listed(self, word: str) -> list[_Part]:
+        """The schemas of a word that has a list of them; [] without the word."""
+        nodes = self.node.get(word, [])
+        if not isinstance(nodes, list):
+            raise JsonSchemaError(f"{self.pointer}/{word}", "a list of schemas is wanted")
+        return [self.below(node, word, at) for at, node in enumerate(nodes)]
 
 
 class _Schema:
@@ -47,120 +69,180 @@ class _Schema:
     def __init__(self, root: Any) -> None:
         self._root = root
 
-    def type_of(self, node: Any, pointer: str, open_: tuple[str, ...]) -> Found:
-        """The type of a part of the schema; `open_` are the references that led here."""
-        if not isinstance(node, dict):
-            raise JsonSchemaError(pointer, "any value is allowed, or none")
-        if "$ref" in node:
-            return self._referenced(node["$ref"], pointer, open_)
-        for word in ("oneOf", "anyOf", "allOf"):
-            if word in node and "type" not in node:
-                return self._one_of(node[word], f"{pointer}/{word}", open_)
-        names = self._names(node, pointer)
-        present = [name for name in names if name != "null"]
-        if not present:
-            return None, True
-        if set(present) == {"integer", "number"}:
-            present = ["number"]
-        if len(present) > 1:
-            raise JsonSchemaError(pointer, f"several types are allowed: {', '.join(present)}")
-        is_nullable = "null" in names or None in node.get("enum", ())
-        return self._named(present[0], node, pointer, open_), is_nullable
+    def type_of(self, *parts: _Part) -> Found:
+        """The type of a value that is of each of these parts of the schema."""
+        whole = [each for part in parts for each in self._together(part)]
+        typed = [each for each in whole if _names(each)]
+        if not typed:
+            return self._one_of(whole)
+        kinds = list(dict.fromkeys(_kind(each) for each in typed))
+        if len(kinds) > 1:
+            raise _several(whole, [kind or "null" for kind in kinds])
+        is_nullable = all(_allows_null(each) for each in typed)
+        return self._of_kind(kinds[0], whole) if kinds[0] else None, is_nullable
 
-    def _names(self, node: dict[str, Any], pointer: str) -> list[str]:
-        """The names of the types that are allowed."""
-        names = node.get("type")
-        if names is None:
-            values = node.get("enum", [node["const"]] if "const" in node else [])
-            names = list(dict.fromkeys(_name_of(value) for value in values))
-        if names == [] and "properties" in node:
-            names = "object"
-        if isinstance(names, str):
-            names = [names]
-        if not isinstance(names, list) or not names:
-            raise JsonSchemaError(pointer, "no type is given")
-        return [str(name) for name in names]
+    def _together(self, part: _Part) -> list[_Part]:
+        """The part, what it refers to and its allOf: a value is of each of them."""
+        if not isinstance(part.node, dict):
+            raise JsonSchemaError(part.pointer, "any value is allowed, or none")
+        others = part.listed("allOf")
+        if "$ref" in part.node:
+            others.insert(0, self._referenced(part))
+        return [part, *(each for other in others for each in self._together(other))]
 
-    def _named(
-        self, name: str, node: dict[str, Any], pointer: str, open_: tuple[str, ...]
-    ) -> spark.DataType:
-        if name == "object":
-            return self._object(node, pointer, open_)
-        if name == "array":
-            return self._array(node, pointer, open_)
-        hint = node.get("connect.type")
-        if name == "boolean":
-            return spark.BooleanType()
-        if name == "integer":
-            return _INTEGERS.get(str(hint), spark.LongType)()
-        if name == "number":
-            if node.get("title") == _CONNECT_DECIMAL:
-                return _decimal(node, pointer)
-            return spark.FloatType() if hint == "float32" else spark.DoubleType()
-        if name != "string":
-            raise JsonSchemaError(pointer, f"there is no type {name!r}")
-        if hint == "bytes" or node.get("contentEncoding") == "base64":
-            return spark.BinaryType()
-        return _STRINGS.get(str(node.get("format")), spark.StringType)()
+    def _of_kind(self, kind: str, whole: list[_Part]) -> spark.DataType:
+        if kind == "object":
+            return self._object(whole)
+        if kind == "array":
+            return self._array(whole)
+        plain = _scalar(kind, whole[0].below({}))
+        types = list(dict.fromkeys(_scalar(kind, each) for each in whole))
+        narrow = [each for each in types if each != plain]
+        if len(narrow) > 1:
+            raise _several(whole, [each.simpleString() for each in narrow])
+        return narrow[0] if narrow else plain
 
-    def _object(self, node: dict[str, Any], pointer: str, open_: tuple[str, ...]) -> spark.DataType:
+    def _object(self, whole: list[_Part]) -> spark.DataType:
         """A struct where properties are named, else a map of the others."""
-        properties, others = node.get("properties"), node.get("additionalProperties")
-        if not properties and isinstance(others, dict):
-            below = f"{pointer}/additionalProperties"
-            made, is_nullable = self._present(others, below, open_)
+        properties: dict[str, list[_Part]] = {}
+        for part in whole:
+            for name, node in (part.node.get("properties") or {}).items():
+                properties.setdefault(name, []).append(part.below(node, "properties", name))
+        others = [(each, each.node.get("additionalProperties")) for each in whole]
+        typed = [each.below(o, "additionalProperties") for each, o in others if isinstance(o, dict)]
+        if not properties and typed:
+            made, is_nullable = self._present(*typed)
             return spark.MapType(spark.StringType(), made, is_nullable)
-        if not properties and others is not False:
-            raise JsonSchemaError(pointer, "an object with neither properties nor a type of others")
-        required = node.get("required", [])
+        if not properties and not any(each is False for _, each in others):
+            problem = "an object with neither properties nor a type of others"
+            raise JsonSchemaError(whole[0].pointer, problem)
+        self._refuse_more(whole, properties)
+        # In draft 3 it was a word of each property.
+        lists = [each.node.get("required") for each in whole]
+        required = [name for each in lists if isinstance(each, list) for name in each]
         struct = spark.StructType()
-        for name, below in (properties or {}).items():
-            path = f"{pointer}/properties/{_escaped(name)}"
-            made, is_nullable = self._present(below, path, open_)
-            # In draft 3 it was a word of each property.
-            is_required = isinstance(required, list) and name in required
-            struct.add(name, made, is_nullable or not is_required)
+        for name, parts in properties.items():
+            made, is_nullable = self._present(*parts)
+            struct.add(name, made, is_nullable or name not in required)
         return struct
 
-    def _array(self, node: dict[str, Any], pointer: str, open_: tuple[str, ...]) -> spark.DataType:
-        items = node.get("items")
-        if isinstance(items, list) or "prefixItems" in node:
-            raise JsonSchemaError(pointer, "an array whose items have a type by their place")
-        if items is None:
-            raise JsonSchemaError(pointer, "an array whose items have no type")
-        return spark.ArrayType(*self._present(items, f"{pointer}/items", open_))
+    def _refuse_more(self, whole: list[_Part], properties: Collection[str]) -> None:
+        """oneOf and anyOf beside a type say more of its values, and may not give them fields."""
+        for part in whole:
+            for word in _ONE_OF:
+                branches = [low for each in part.listed(word) for low in self._together(each)]
+                names = [n for each in branches for n in each.node.get("properties") or {}]
+                more = [name for name in dict.fromkeys(names) if name not in properties]
+                if more:
+                    problem = f"properties of some values alone: {', '.join(more)}"
+                    raise JsonSchemaError(f"{part.pointer}/{word}", problem)
 
-    def _present(
-        self, node: Any, pointer: str, open_: tuple[str, ...]
-    ) -> tuple[spark.DataType, bool]:
-        made, is_nullable = self.type_of(node, pointer, open_)
+    def _array(self, whole: list[_Part]) -> spark.DataType:
+        items = [(each, each.node["items"]) for each in whole if "items" in each.node]
+        by_place = any("prefixItems" in each.node for each in whole)
+        if by_place or any(isinstance(node, list) for _, node in items):
+            raise JsonSchemaError(
+                whole[0].pointer, "an array whose items have a type by their place"
+            )
+        if not items:
+            raise JsonSchemaError(whole[0].pointer, "an array whose items have no type")
+        return spark.ArrayType(*self._present(*(each.below(node, "items") for each, node in items)))
+
+    def _present(self, *parts: _Part) -> tuple[spark.DataType, bool]:
+        made, is_nullable = self.type_of(*parts)
         if made is None:
-            raise JsonSchemaError(pointer, "only null is allowed")
+            raise JsonSchemaError(parts[0].pointer, "only null is allowed")
         return made, is_nullable
 
-    def _one_of(self, nodes: Any, pointer: str, open_: tuple[str, ...]) -> Found:
-        """One type, and null or not."""
-        if not isinstance(nodes, list):
-            raise JsonSchemaError(pointer, "a list of schemas is wanted")
-        found = [self.type_of(node, f"{pointer}/{at}", open_) for at, node in enumerate(nodes)]
+    def _one_of(self, whole: list[_Part]) -> Found:
+        """One type, and null or not, where nothing but oneOf or anyOf says it."""
+        choices = [(part, word) for part in whole for word in _ONE_OF if word in part.node]
+        if not choices:
+            raise JsonSchemaError(whole[0].pointer, "no type is given")
+        made = [self._chosen(part, word) for part, word in choices]
+        types = [type_ for type_, _ in made]
+        if any(type_ != types[0] for type_ in types):
+            raise _several(
+                whole, ["null" if each is None else each.simpleString() for each in types]
+            )
+        return types[0], all(is_nullable for _, is_nullable in made)
+
+    def _chosen(self, part: _Part, word: str) -> Found:
+        found = [self.type_of(each) for each in part.listed(word)]
         types = [made for made, _ in found if made is not None]
         if len(types) > 1:
             shown = ", ".join(each.simpleString() for each in types)
-            raise JsonSchemaError(pointer, f"several types are allowed: {shown}")
+            problem = f"several types are allowed: {shown}"
+            raise JsonSchemaError(f"{part.pointer}/{word}", problem)
         return types[0] if types else None, any(is_nullable for _, is_nullable in found)
 
-    def _referenced(self, reference: Any, pointer: str, open_: tuple[str, ...]) -> Found:
+    def _referenced(self, part: _Part) -> _Part:
+        reference, pointer = part.node["$ref"], part.pointer
         if not isinstance(reference, str) or not (reference == "#" or reference[:2] == "#/"):
             raise JsonSchemaError(pointer, f"{reference!r} is not a reference into this schema")
-        if reference in open_ or reference == "#":
+        if reference in part.references or reference == "#":
             raise JsonSchemaError(pointer, f"{reference} contains itself, which no Spark type does")
         node = self._root
-        for part in unquote(reference[2:]).split("/"):
-            name = part.replace("~1", "/").replace("~0", "~")
+        for each in unquote(reference[2:]).split("/"):
+            name = each.replace("~1", "/").replace("~0", "~")
             node = _below(node, name)
             if node is None:
                 raise JsonSchemaError(pointer, f"{reference} leads nowhere")
-        return self.type_of(node, reference, (*open_, reference))
+        return _Part(node, reference, (*part.references, reference))
+
+
+def _several(whole: list[_Part], types: list[str]) -> JsonSchemaError:
+    shown = ", ".join(types)
+    return JsonSchemaError(
+        whole[0].pointer, f"allOf, or what is beside $ref, has several types: {shown}"
+    )
+
+
+def _names(part: _Part) -> list[str]:
+    """The names of the types that are allowed; [] where the part itself says none."""
+    names = part.node.get("type")
+    if names is None:
+        values = part.node.get("enum", [part.node["const"]] if "const" in part.node else [])
+        names = list(dict.fromkeys(_name_of(value) for value in values))
+    if names == [] and "properties" in part.node:
+        names = "object"
+    if isinstance(names, str):
+        names = [names]
+    if not isinstance(names, list):
+        raise JsonSchemaError(part.pointer, "a type is a name or a list of names")
+    return [str(name) for name in names]
+
+
+def _allows_null(part: _Part) -> bool:
+    return "null" in _names(part) or None in part.node.get("enum", ())
+
+
+def _kind(part: _Part) -> str:
+    """The one type that is allowed beside null, "" where there is none."""
+    present = [name for name in _names(part) if name != "null"]
+    if set(present) == {"integer", "number"}:
+        return "number"
+    if len(present) > 1:
+        raise JsonSchemaError(part.pointer, f"several types are allowed: {', '.join(present)}")
+    return present[0] if present else ""
+
+
+def _scalar(kind: str, part: _Part) -> spark.DataType:
+    """The type that the part gives a value of this kind."""
+    node, hint = part.node, part.node.get("connect.type")
+    if kind == "boolean":
+        return spark.BooleanType()
+    if kind == "integer":
+        return _INTEGERS.get(str(hint), spark.LongType)()
+    if kind == "number":
+        if node.get("title") == _CONNECT_DECIMAL:
+            return _decimal(node, part.pointer)
+        return spark.FloatType() if hint == "float32" else spark.DoubleType()
+    if kind != "string":
+        raise JsonSchemaError(part.pointer, f"there is no type {kind!r}")
+    if hint == "bytes" or node.get("contentEncoding") == "base64":
+        return spark.BinaryType()
+    return _STRINGS.get(str(node.get("format")), spark.StringType)()
 
 
 def _below(node: Any, name: str) -> Any:
@@ -169,10 +251,6 @@ def _below(node: Any, name: str) -> Any:
     if isinstance(node, list) and name.isdecimal() and int(name) < len(node):
         return node[int(name)]
     return None
-
-
-def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
 
 
 def _name_of(value: Any) -> str:

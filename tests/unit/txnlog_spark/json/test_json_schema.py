@@ -99,6 +99,98 @@ def test_references_lead_to_definitions():
     assert ddl(schema) == "struct<a:struct<x:double>,b:array<boolean>,c:struct<x:double>>"
 
 
+def an_object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": properties}
+
+
+INTEGER, STRING, NULL = {"type": "integer"}, {"type": "string"}, {"type": "null"}
+A, B = an_object(a=INTEGER), an_object(b=STRING)
+HELD = {"definitions": {"A": A, "B": B, "day": STRING | {"format": "date"}}}
+
+
+def ref(name: str) -> dict[str, Any]:
+    return {"$ref": f"#/definitions/{name}"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "type_"),
+    [
+        (A | {"allOf": [B]}, "struct<a:bigint,b:string>"),
+        (A | {"allOf": [{"properties": {"b": STRING}}]}, "struct<a:bigint,b:string>"),
+        (
+            {"allOf": [ref("A"), ref("B"), an_object(c=INTEGER)]},
+            "struct<a:bigint,b:string,c:bigint>",
+        ),
+        (ref("A") | {"properties": {"b": STRING}}, "struct<b:string,a:bigint>"),
+        (ref("A") | {"description": "what A is", "default": None}, "struct<a:bigint>"),
+        ({"allOf": [{"allOf": [ref("A")]}, {"allOf": [ref("B")]}]}, "struct<a:bigint,b:string>"),
+        ({"allOf": [an_object(x=A), an_object(x=B)]}, "struct<x:struct<a:bigint,b:string>>"),
+        (
+            {"allOf": [{"type": "array", "items": A}, {"items": B}]},
+            "array<struct<a:bigint,b:string>>",
+        ),
+        (ref("day") | {"type": "string", "maxLength": 10}, "date"),
+        ({"allOf": [STRING, {"format": "date"}]}, "date"),
+        ({"type": "object", "allOf": [{"additionalProperties": INTEGER}]}, "map<string,bigint>"),
+        (
+            A | {"oneOf": [{"required": ["a"]}, {"properties": {"a": {"const": 1}}}]},
+            "struct<a:bigint>",
+        ),
+        (ref("A") | {"anyOf": [{"required": ["a"]}, {"minProperties": 1}]}, "struct<a:bigint>"),
+        ({"allOf": [{"oneOf": [NULL, ref("A")]}]}, "struct<a:bigint>"),
+    ],
+)  # fmt: skip
+def test_what_is_beside_a_reference_and_in_all_of_is_put_together(schema, type_):
+    made = json_schema_type(json.dumps(an_object(x=schema) | HELD))
+    assert made["x"].dataType.simpleString() == type_
+
+
+def test_what_is_required_or_null_in_any_part_is_so_together():
+    both = {"allOf": [ref("A"), ref("B"), {"required": ["b"]}]}
+    made = json_schema_type(json.dumps(both | HELD))
+    assert [each.nullable for each in made] == [True, False]
+    chosen = {"allOf": [{"oneOf": [NULL, STRING]}, {"anyOf": [STRING]}]}
+    made = json_schema_type(json.dumps(an_object(a=chosen) | {"required": ["a"]}))
+    assert [each.nullable for each in made] == [False]
+    nullable = {"type": ["null", "string"]}
+    parts = [an_object(a=nullable, b=nullable), an_object(a=nullable, b=STRING)]
+    made = json_schema_type(json.dumps({"allOf": parts, "required": ["a", "b"]}))
+    assert [each.nullable for each in made] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointer", "problem"),
+    [
+        ({"allOf": [A, STRING]}, "#/properties/x", "allOf, or what is beside $ref, has"),
+        (ref("A") | {"type": "array"}, "#/properties/x", "has several types: array, object"),
+        ({"allOf": [A, an_object(a=STRING)]}, "#/properties/x/allOf/0/properties/a", "string"),
+        (
+            {"allOf": [STRING | {"format": "date"}, STRING | {"format": "date-time"}]},
+            "#/properties/x", "has several types: date, timestamp",
+        ),
+        (
+            {"allOf": [{"oneOf": [NULL, A]}, {"oneOf": [NULL, B]}]},
+            "#/properties/x", "has several types: struct<a:bigint>, struct<b:string>",
+        ),
+        ({"allOf": [{"oneOf": [NULL]}, {"oneOf": [A]}]}, "#/properties/x", "null, struct<"),
+        ({"allOf": [NULL, A]}, "#/properties/x", "has several types: null, object"),
+        ({"allOf": A}, "#/properties/x/allOf", "a list of schemas is wanted"),
+        ({"allOf": [{"required": ["a"]}]}, "#/properties/x", "no type is given"),
+        (A | {"oneOf": [B, ref("A")]}, "#/properties/x/oneOf", "of some values alone: b"),
+        (
+            {"properties": {"a": INTEGER}, "anyOf": [ref("B")]},
+            "#/properties/x/anyOf", "properties of some values alone: b",
+        ),
+        ({"type": {"a": 1}}, "#/properties/x", "a type is a name or a list of names"),
+    ],
+)  # fmt: skip
+def test_what_does_not_go_together_is_refused_and_no_field_is_lost(schema, pointer, problem):
+    with pytest.raises(JsonSchemaError) as caught:
+        json_schema_type(json.dumps(an_object(x=schema) | HELD))
+    assert caught.value.pointer == pointer
+    assert problem in caught.value.problem
+
+
 @pytest.mark.parametrize(
     ("schema", "pointer", "problem"),
     [
