@@ -96,7 +96,7 @@ def test_a_schema_that_cannot_be_read_as_the_readers_is_named_by_its_id(shop: Sh
     shop.put(first, FIRST, [1])
     shop.put(other, OTHER, ["x"])
     said = error_of(lambda: shop.pipe.read(**shop.options()).select("value.id").collect())
-    wanted = f"schema id {other}: what is written as string cannot be read as long"
+    wanted = f"schema id {other}: the field id: what is written as string cannot be read as long"
     assert wanted in said
     read = shop.pipe.read(**shop.options(value_mode="PERMISSIVE"))
     (bad,) = read.where("value_error IS NOT NULL").collect()
