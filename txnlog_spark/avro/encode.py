@@ -44,9 +44,17 @@ def encoder(node: Avro, type_: pa.DataType, path: str = "") -> Encode:
         return _union(node, type_, path)
     made = _nested(node, type_, path) or _leaf(node, type_, path)
     if made is None:
-        what = f"logical type {node.logical} on {node.kind}" if node.logical else node.kind
-        raise AvroSchemaError(f"{_place(path)} of type {type_} cannot be written as Avro {what}")
+        raise AvroSchemaError(
+            f"{_place(path)} of type {type_} cannot be written as Avro {_shown(node)}"
+        )
     return made
+
+
+def _shown(node: Avro) -> str:
+    if not node.logical:
+        return node.kind
+    digits = f"({node.precision}, {node.scale})" if node.logical == "decimal" else ""
+    return f"logical type {node.logical}{digits} on {node.kind}"
 
 
 def nullable_encoder(node: Avro, type_: pa.DataType, path: str = "") -> Encode:

@@ -7,13 +7,22 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from txnlog_spark.errors import OptionError
 from txnlog_spark.schema_registry.options import URL, registry_options, subject_of
@@ -140,18 +149,28 @@ def _json(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> 
     from txnlog_spark.formats.fields import part_of
     from txnlog_spark.formats.readers import JsonReader
     from txnlog_spark.formats.time_zone import time_zone
+    from txnlog_spark.json.decode import json_decoder
 
     schema = values[f"{side}.schema"] or latest_schema(side, values, registry, "JSON")
     type_ = json_type(f"{side}.schema", schema)
-    return JsonReader(
-        part_of(type_, values[f"{side}.fields"] or (), f"{side}.fields"),
-        time_zone(values["timeZone"]),
-        bool(registry),
-    )
+    type_ = part_of(type_, values[f"{side}.fields"] or (), f"{side}.fields")
+    try:
+        json_decoder(type_, "UTC")  # what cannot be read is said here
+    except ValueError as error:
+        raise OptionError(f"{side}.schema", None, str(error)) from None
+    return JsonReader(type_, time_zone(values["timeZone"]), bool(registry))
+
+
+_KINDS: dict[str, type[StructType] | type[ArrayType] | type[MapType]] = {
+    "fields": StructType,
+    "elementType": ArrayType,
+    "keyType": MapType,
+}
+"""What the JSON of a Spark type has, and a JSON Schema has not."""
 
 
 def json_type(option: str, schema: str) -> DataType:
-    """The Spark type of a DDL, of a StructType's JSON or of a JSON Schema."""
+    """The Spark type of a DDL, of the JSON of a struct, array or map type, or of a JSON Schema."""
     if not schema.lstrip().startswith("{"):
         from txnlog_spark.formats.ddl import parse_ddl
 
@@ -163,8 +182,9 @@ def json_type(option: str, schema: str) -> DataType:
 
     try:
         parsed = json.loads(schema)
-        if "fields" in parsed:
-            return all_nullable(StructType.fromJson(parsed))
+        for word, kind in _KINDS.items():
+            if word in parsed:
+                return all_nullable(kind.fromJson(parsed))
     except (ValueError, KeyError, TypeError) as error:
         raise OptionError(option, None, f"a schema in JSON: {error}") from None
     from txnlog_spark.json.schema import json_schema_type
@@ -240,7 +260,11 @@ def require_avro(option: str) -> None:
     try:
         import fastavro  # noqa: F401
     except ImportError:
-        raise OptionError(option, "avro", "install txnlog_spark[avro]: it needs fastavro") from None
+        raise OptionError(
+            option,
+            "avro",
+            f"install txnlog_spark[avro]: it needs fastavro, which {sys.executable} does not have",
+        ) from None
 
 
 def require_protobuf(option: str) -> None:
@@ -249,7 +273,10 @@ def require_protobuf(option: str) -> None:
         import txnlog_spark.protobuf.types  # noqa: F401
     except ImportError as error:
         raise OptionError(
-            option, "protobuf", f"install txnlog_spark[protobuf]: it needs protobuf ({error})"
+            option,
+            "protobuf",
+            f"install txnlog_spark[protobuf]: it needs protobuf, which {sys.executable} does not "
+            f"have, or not new enough ({error})",
         ) from None
 
 

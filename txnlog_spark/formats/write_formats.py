@@ -119,22 +119,26 @@ def _json(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
     from txnlog_spark.codec.types import all_nullable
     from txnlog_spark.formats.time_zone import time_zone
     from txnlog_spark.formats.writers import JsonWriter
+    from txnlog_spark.json.encode import json_encoder
     from txnlog_spark.json.fit import fitted
 
+    # What cannot be written is said here.
+    where = "" if given.columns else given.side
+    json_encoder(type_, "UTC", where)
     zone, client, header, schema = time_zone(given.time_zone), given.client, b"", given.schema
     if client is not None and given.use_latest:
         schema_id, schema = client.latest(_subject(given, topic, ""), "JSON")
         header = header_of(schema_id)
     if schema is None:
         if client is None:
-            return JsonWriter(all_nullable(type_), zone, header)
+            return JsonWriter(all_nullable(type_), zone, header, where)
         raise OptionError(
             given.option("schema"), None, f"set it to a JSON Schema: {URL} needs one to write with"
         )
     type_ = fitted(type_, json_type(given.option("schema"), schema), given.side)
     if client is not None and not given.use_latest:
         header = header_of(_id_of(given, client, topic, schema, "JSON", ""))
-    return JsonWriter(type_, zone, header)
+    return JsonWriter(type_, zone, header, where)
 
 
 def _avro(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:

@@ -33,22 +33,27 @@ class TextWriter:
 
 @dataclass(frozen=True, slots=True)
 class JsonWriter:
-    """JSON, as `to_json` writes it, behind `header`."""
+    """JSON, as `to_json` writes it, behind `header`.
+
+    `column` is where the values are, "" where the fields of a struct are the columns.
+    """
 
     type: DataType
     time_zone: TimeZone
     header: bytes
+    column: str
 
     def encode(self, column: Any) -> Any:
         """The values' texts."""
-        return with_header(self.header, _json_encode(self.type, self.time_zone.in_task())(column))
+        encode = _json_encode(self.type, self.time_zone.in_task(), self.column)
+        return with_header(self.header, encode(column))
 
 
 @lru_cache(maxsize=64)
-def _json_encode(type_: DataType, time_zone: str) -> Encode:
+def _json_encode(type_: DataType, time_zone: str, column: str) -> Encode:
     from txnlog_spark.json.encode import json_encoder
 
-    return json_encoder(type_, time_zone)
+    return json_encoder(type_, time_zone, column)
 
 
 @dataclass(frozen=True, slots=True)

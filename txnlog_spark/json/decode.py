@@ -69,7 +69,8 @@ class _Read:
 def json_decoder(type_: spark.DataType, time_zone: str) -> Decode:
     """Decodes JSON texts to `arrow_type(type_)`; `time_zone` is the session's.
 
-    OptionError where `from_json` has no such type or Spark no such zone.
+    ValueError names a type that is not read, and its field; OptionError where Spark has no such
+    zone.
     """
     zone = session_zone(time_zone)
     single = one_by_one(type_, zone)

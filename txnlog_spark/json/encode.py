@@ -62,18 +62,19 @@ class _Write:
         return array
 
 
-def json_encoder(type_: spark.DataType, time_zone: str) -> Encode:
+def json_encoder(type_: spark.DataType, time_zone: str, column: str = "value") -> Encode:
     """Encodes arrays of a struct, array or map, without null, as binary arrays of JSON texts.
 
-    `time_zone` is the session's. OptionError where JSON has no such type or Spark no such zone, and
-    of what is returned where there is null below that the type does not allow.
+    `time_zone` is the session's; `column` is where the values are, "" where the fields of a struct
+    are the columns. OptionError where JSON has no such type, naming the column, or Spark no such
+    zone, and of what is returned where there is null below that the type does not allow.
     """
     zone = session_zone(time_zone)
     if not isinstance(type_, (spark.StructType, spark.ArrayType, spark.MapType)):
         raise OptionError(
-            "value", type_.simpleString(), "a struct, array or map is written as a JSON value"
+            f"column {column}", type_.simpleString(), "a struct, array or map is written as JSON"
         )
-    write = _writer(type_, zone, "")
+    write = _writer(type_, zone, column)
     return lambda array: write.whole(array).cast(pa.binary())
 
 
@@ -88,7 +89,7 @@ def _writer(type_: spark.DataType, zone: Zone, path: str) -> _Write:
         element = _child(type_.elementType, zone, f"{path}.element", type_.containsNull)
         return _Write(partial(_list, element), "[", "]")
     if isinstance(type_, spark.MapType):
-        keys = _Write(_key(type_.keyType), '"', '":')
+        keys = _Write(_key(type_.keyType, path), '"', '":')
         value = _child(type_.valueType, zone, f"{path}.value", type_.valueContainsNull)
         return _Write(partial(_map, keys, value), "{", "}")
     if isinstance(type_, spark.NullType):
@@ -104,18 +105,21 @@ def _writer(type_: spark.DataType, zone: Zone, path: str) -> _Write:
         return _Write(quoted[type(type_)], '"', '"')
     if isinstance(type_, (spark.FloatType, spark.DoubleType)):
         return _Write(_finite)
-    return _Write(_plain(type_))
+    return _Write(_plain(type_, path, "this type"))
 
 
 def _child(type_: spark.DataType, zone: Zone, path: str, is_nullable: bool) -> _Write:
-    path = path.removeprefix(".")
     return replace(_writer(type_, zone, path), required="" if is_nullable else path)
 
 
-def _plain(type_: spark.DataType) -> Encode:
+def _plain(type_: spark.DataType, path: str, what: str) -> Encode:
     """What Arrow writes as Java does."""
     if not isinstance(type_, (spark.IntegralType, spark.BooleanType, spark.DecimalType)):
-        raise OptionError("value", type_.simpleString(), "this type is not written as JSON")
+        raise OptionError(
+            f"column {path}",
+            type_.simpleString(),
+            f"{what} is not written as JSON: cast or drop it",
+        )
     return lambda array: array.cast(pa.string())
 
 
@@ -128,7 +132,7 @@ def _finite(array: pa.Array) -> pa.Array:
     return texts
 
 
-def _key(type_: spark.DataType) -> Encode:
+def _key(type_: spark.DataType, path: str) -> Encode:
     """Keys of maps: Spark writes its own value of a date or timestamp, which is a number."""
     if isinstance(type_, spark.StringType):
         return escape
@@ -138,7 +142,7 @@ def _key(type_: spark.DataType) -> Encode:
         return lambda array: array.view(pa.int64()).cast(pa.string())
     if isinstance(type_, (spark.FloatType, spark.DoubleType)):
         return float_texts
-    return _plain(type_)
+    return _plain(type_, path, "a map with keys of this type")
 
 
 # Nested types ---------------------------------------------------------------------------------
@@ -148,7 +152,9 @@ def _struct(type_: spark.StructType, zone: Zone, path: str) -> _Write:
     if not type_.fields:
         return _Write(lambda array: pa.repeat("", len(array)), "{", "}")
     names = [f'"{escaped(name)}":' for name in type_.names]
-    writes = [_child(f.dataType, zone, f"{path}.{f.name}", f.nullable) for f in type_]
+    writes = [
+        _child(f.dataType, zone, f"{path}.{f.name}" if path else f.name, f.nullable) for f in type_
+    ]
     return _Write(partial(_members, names, writes))
 
 

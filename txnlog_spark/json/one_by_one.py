@@ -12,7 +12,6 @@ from pyspark.sql import types as spark
 
 from txnlog_spark.codec.decoded import Decode, Decoded
 from txnlog_spark.codec.types import arrow_type
-from txnlog_spark.errors import OptionError
 from txnlog_spark.json.numbers import base64_of, float32_of, unscaled
 from txnlog_spark.json.plain import plain_reader
 from txnlog_spark.json.text import java_string, java_text
@@ -38,7 +37,7 @@ _RANGES: dict[type[spark.DataType], tuple[int, int]] = {
 
 
 def one_by_one(type_: spark.DataType, zone: Zone) -> Decode:
-    """Decodes texts one at a time. OptionError where `from_json` has no such type."""
+    """Decodes texts one at a time. ValueError names a type that is not read, and its field."""
     read = step_by_step(type_, zone)
     plain = plain_reader(type_, zone)
     arrow = arrow_type(type_)
@@ -67,10 +66,13 @@ def one_by_one(type_: spark.DataType, zone: Zone) -> Decode:
 
 
 def step_by_step(type_: spark.DataType, zone: Zone) -> Callable[[Cursor], Any]:
-    """Reads the text of a cursor, whatever it is: MalformedJson says why it is malformed."""
+    """Reads the text of a cursor, whatever it is: MalformedJson says why it is malformed.
+
+    ValueError as of `one_by_one`.
+    """
     if not isinstance(type_, (spark.StructType, spark.ArrayType, spark.MapType)):
-        raise OptionError(
-            "value.schema", type_.simpleString(), "a JSON value is read as struct, array or map"
+        raise ValueError(
+            f"a JSON value is read as a struct, an array or a map, not as {type_.simpleString()}"
         )
     convert = _converter(type_, zone, "")
     opening = "[" if isinstance(type_, spark.ArrayType) else "{"
@@ -107,8 +109,9 @@ def _converter(type_: spark.DataType, zone: Zone, path: str) -> Convert:
         return _nested("[", where, partial(read_array, element=element))
     if isinstance(type_, spark.MapType):
         if type(type_.keyType) is not spark.StringType:
-            raise OptionError(
-                "value.schema", type_.simpleString(), "a map that is read from JSON has string keys"
+            raise ValueError(
+                f"{where} is read from JSON as a map with string keys, not as "
+                f"{type_.simpleString()}"
             )
         value = _converter(type_.valueType, zone, _below(path, "value"))
         return _nested("{", where, partial(read_map, value=value))
@@ -141,7 +144,7 @@ def _string(cursor: Cursor, depth: int) -> str | None:
 
 
 def _atomic(type_: spark.DataType, zone: Zone, where: str) -> Convert:
-    read = _reader(type_, zone)
+    read = _reader(type_, zone, where)
 
     def convert(cursor: Cursor, depth: int) -> Any:
         start = cursor.at
@@ -158,8 +161,8 @@ def _atomic(type_: spark.DataType, zone: Zone, where: str) -> Convert:
     return convert
 
 
-def _reader(type_: spark.DataType, zone: Zone) -> Callable[[Cursor], Any]:
-    """Reads the value at a cursor; ValueError where it is none of the type."""
+def _reader(type_: spark.DataType, zone: Zone, where: str) -> Callable[[Cursor], Any]:
+    """Reads the value at a cursor; ValueError, then, where it is none of the type."""
     if type(type_) in _RANGES:
         low, high = _RANGES[type(type_)]
         wrapped = 2**8 if type(type_) is spark.ByteType else 0
@@ -177,9 +180,7 @@ def _reader(type_: spark.DataType, zone: Zone) -> Callable[[Cursor], Any]:
         spark.TimestampNTZType: lambda cursor: timestamp_ntz_of(_text(cursor)),
     }
     if type(type_) not in simple:
-        raise OptionError(
-            "value.schema", type_.simpleString(), "JSON values are not read as this type"
-        )
+        raise ValueError(f"{where} is not read from JSON as {type_.simpleString()}")
     return simple[type(type_)]
 
 

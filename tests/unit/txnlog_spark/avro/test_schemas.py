@@ -12,6 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from support.spark.avro_cases import encoded
 
 from txnlog_spark.avro.decode import Decoder, null_fields
+from txnlog_spark.avro.encode import nullable_encoder
 from txnlog_spark.avro.errors import AvroSchemaError, MalformedAvro
 from txnlog_spark.avro.schema import Avro, decimal_bytes, decimal_digits, parse_avro
 from txnlog_spark.avro.types import TypeOptions, avro_json, spark_type
@@ -206,3 +207,29 @@ def test_a_union_knows_what_it_is_widened_to() -> None:
     assert parse_avro('["int","null","long"]').widened == "long"
     assert parse_avro('["double","float"]').widened == "double"
     assert parse_avro('["int","double"]').widened == Avro("int").widened == ""
+
+
+@pytest.mark.parametrize(
+    ("type_", "node", "said"),
+    [
+        (
+            pa.decimal128(12, 2),
+            {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2},
+            "the column d of type decimal128(12, 2) cannot be written as Avro logical type "
+            "decimal(10, 2) on bytes",
+        ),
+        (
+            pa.string(),
+            {"type": "int", "logicalType": "date"},
+            "the column d of type string cannot be written as Avro logical type date on int",
+        ),
+        (pa.string(), "int", "the column d of type string cannot be written as Avro int"),
+    ],
+    ids=["decimal", "date", "int"],
+)
+def test_a_column_that_does_not_fit_is_told_the_whole_type_that_is_wanted(
+    type_: pa.DataType, node: Any, said: str
+) -> None:
+    with pytest.raises(AvroSchemaError) as caught:
+        nullable_encoder(parse_avro(json.dumps(node)), type_, "d")
+    assert caught.value.text.endswith(said)

@@ -45,6 +45,15 @@ def refused(options: dict[str, str]) -> str:
         ({"value.format": "json"}, f"set it, or {URL} to take the schema from a registry"),
         ({"value.format": "json", "value.schema": "a in"}, "a schema in DDL with a type in place"),
         ({"value.format": "json", "value.schema": '{"fields": 7}'}, "a schema in JSON"),
+        ({"value.format": "json", "value.schema": '{"keyType": 7}'}, "a schema in JSON"),
+        (
+            {"key.format": "json", "key.schema": "INT"},
+            "option key.schema: a JSON value is read as a struct, an array or a map, not as int",
+        ),
+        (
+            {"value.format": "json", "value.schema": "a struct<b: map<int, int>>"},
+            "option value.schema: the field a.b is read from JSON as a map with string keys",
+        ),
         ({"value.format": "json", "value.schema": "a int", "value.fields": "b"}, "a field of a"),
         ({"value.format": "protobuf", "value.schema": "/none"}, "No such file or directory"),
         ({URL: "http://r:1"}, "set value.format or key.format to avro, json or protobuf"),
@@ -76,6 +85,15 @@ def test_a_reader_goes_to_a_task_and_is_equal_there(case) -> None:
     schema = source_schema(include_headers=False, formats=made)
     assert schema["value"].dataType.simpleString() == "struct<id:bigint>"
     assert schema.names[-3:] == ["key_bytes", "value_bytes", "value_error"]
+
+
+@pytest.mark.parametrize(
+    "ddl", ["array<int>", "map<string, array<int>>", "array<struct<a: map<string, int>>>"]
+)
+def test_a_schema_may_be_the_json_of_an_array_or_a_map_type(ddl: str) -> None:
+    type_ = parse_ddl(ddl)
+    for text in (type_.json(), type_.json().replace("true", "false")):
+        assert formats(value__format="json", value__schema=text).type_of("value") == type_
 
 
 def test_a_schema_may_be_ddl_the_json_of_a_type_or_a_json_schema() -> None:
@@ -116,6 +134,16 @@ def columns_of(ddl: str, **options: str):
             "remove it, or set value.format or key.format",
         ),
         ("a int", {"value__columns": "a"}, "value.format=binary has none: remove it"),
+        (
+            "a int, b struct<c:map<binary,int>>",
+            {"value__format": "json", "value__columns": "*"},
+            "option column b.c='binary': a map with keys of this type is not written as JSON",
+        ),
+        (
+            "value string, key struct<c:map<binary,int>>",
+            {"key__format": "json"},
+            "option column key.c='binary': a map with keys of this type is not written as JSON",
+        ),
         (
             "a int",
             {"value__format": "json", "value__columns": "*", "value__schema": "b int"},

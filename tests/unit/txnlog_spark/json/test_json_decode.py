@@ -438,17 +438,21 @@ def test_a_problem_names_the_field_and_the_value():
 
 
 @pytest.mark.parametrize(
-    "type_",
+    ("type_", "said"),
     [
-        ATOMIC["int"],
-        structs(a=spark.MapType(ATOMIC["int"], ATOMIC["int"])),
-        structs(a=spark.NullType()),
-        spark.ArrayType(spark.CalendarIntervalType()),
+        (ATOMIC["int"], "as a struct, an array or a map, not as int"),
+        (
+            structs(a=spark.MapType(ATOMIC["int"], ATOMIC["int"])),
+            "the field a is read from JSON as a map with string keys, not as map<int,int>",
+        ),
+        (structs(a=spark.NullType()), "the field a is not read from JSON as void"),
+        (structs(a=structs(b=spark.VariantType())), "the field a.b is not read from JSON as varia"),
+        (spark.ArrayType(spark.CalendarIntervalType()), "not read from JSON as interval"),
     ],
     ids=str,
 )
-def test_a_type_that_is_not_read_from_json_is_refused(type_):
-    with pytest.raises(OptionError, match=r"value\.schema"):
+def test_a_type_that_is_not_read_from_json_is_refused_with_its_field(type_, said):
+    with pytest.raises(ValueError, match=said):
         json_decoder(type_, ZONE)
 
 

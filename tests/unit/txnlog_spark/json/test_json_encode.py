@@ -234,7 +234,27 @@ def test_names_are_escaped_and_types_without_fields_are_empty():
     assert encoded(structs(n=spark.NullType(), a=LONG), nothing) == ['{"a":1}']
 
 
-@pytest.mark.parametrize("type_", [LONG, structs(a=spark.DayTimeIntervalType())], ids=str)
-def test_a_type_that_is_not_written_as_json_is_refused(type_):
-    with pytest.raises(OptionError):
-        json_encoder(type_, ZONE)
+INTERVAL = spark.DayTimeIntervalType()
+
+
+@pytest.mark.parametrize(
+    ("type_", "column", "said"),
+    [
+        (LONG, "key", "column key='bigint': a struct, array or map is written as JSON"),
+        (structs(a=INTERVAL), "value", "column value.a='interval day to second': this type"),
+        (structs(a=INTERVAL), "", "column a='interval day to second': this type is not written"),
+        (structs(a=spark.VariantType()), "", "column a='variant'"),
+        (structs(a=spark.ArrayType(structs(b=INTERVAL))), "", "column a.b='interval"),
+        (structs(a=spark.MapType(spark.BinaryType(), LONG)), "", "column a='binary': a map with k"),
+        (
+            structs(a=spark.MapType(structs(q=LONG), LONG)),
+            "",
+            "column a='struct<q:bigint>': a map with keys of this type is not written as JSON",
+        ),
+    ],
+    ids=str,
+)
+def test_a_type_that_is_not_written_as_json_is_refused_with_its_column(type_, column, said):
+    with pytest.raises(OptionError) as caught:
+        json_encoder(type_, ZONE, column)
+    assert said in caught.value.text
