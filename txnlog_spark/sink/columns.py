@@ -9,17 +9,19 @@
 | headers   | array<struct<key:string,value:binary>>  | no headers                            |
 
 With value.format the column value has the type of the format, or value.columns names the columns
-that are its fields; the same for key. Any other column is left out, as Spark does; the option
-`timestampColumn` names one for timestamps.
+that are its fields; the same for key. A row of a PERMISSIVE read whose value is null has its bytes
+in value_bytes: these are its value then, as they are. Any other column is left out, as Spark does;
+the option `timestampColumn` names one for timestamps.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StructType
 
 from txnlog_spark.errors import OptionError
+from txnlog_spark.formats.read_formats import SIDES
 from txnlog_spark.formats.write_formats import WriteFormat, Writer
 from txnlog_spark.sink.settings import SinkSettings
 
@@ -35,13 +37,17 @@ _TYPES: dict[str, tuple[str, ...]] = {
 _MEANINGS = ("topic", "partition", "headers")
 """Columns that are never a field of a value or of a key that has a format."""
 
+_OF_MALFORMED = tuple(f"{side}_{what}" for side in SIDES for what in ("bytes", "error"))
+"""Columns of a PERMISSIVE read. With `*` nothing would say whether one of this name is that."""
+
 
 @dataclass(frozen=True, slots=True)
 class Side:
     """Where the keys or the values (`name`) come from.
 
     Without a writer it is the column `name`, as it is. With one it is that column, or a struct of
-    `fields`; a row that has bytes in the column `bytes_column` has them as they are instead.
+    `fields`; a row that has bytes in the column `bytes_column` has them as they are instead,
+    and null in the column `name`.
     """
 
     name: str
@@ -52,7 +58,8 @@ class Side:
     @property
     def columns(self) -> list[str]:
         """What is read of the rows."""
-        return [*(self.fields or (self.name,)), *([self.bytes_column] if self.bytes_column else ())]
+        bytes_ = () if self.bytes_column is None else (self.name, self.bytes_column)
+        return [*(self.fields or (self.name,)), *bytes_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +108,7 @@ def check_columns(schema: StructType, settings: SinkSettings) -> SinkColumns:
         raise OptionError(
             "column value", None, f"a string or binary column; the rows have {_named(types)}"
         )
-    marks = [(f"{side}_bytes", f"{side}_error") for side in ("key", "value")]
+    fields = {*value.fields, *(key.fields if key else ())}
     return SinkColumns(
         key=key,
         value=value,
@@ -109,7 +116,11 @@ def check_columns(schema: StructType, settings: SinkSettings) -> SinkColumns:
         partition="partition" in types,
         headers="headers" in types,
         timestamp=timestamp,
-        errors=tuple(error for bytes_, error in marks if bytes_ in types and error in types),
+        errors=tuple(
+            f"{side}_error"
+            for side in SIDES
+            if {f"{side}_bytes", f"{side}_error"} <= types.keys() - fields
+        ),
     )
 
 
@@ -126,13 +137,24 @@ def _side(name: str, schema: StructType, settings: SinkSettings) -> Side | None:
     else:
         fields = _fields(given, schema, settings)
         type_ = StructType([schema[each] for each in fields])
-    bytes_column = f"{name}_bytes"
-    return Side(
-        name,
-        given.writer(type_, settings.topic),
-        fields,
-        bytes_column if bytes_column in schema.names else None,
-    )
+    bytes_column = _bytes_column(name, fields, schema)
+    return Side(name, given.writer(type_, settings.topic), fields, bytes_column)
+
+
+def _bytes_column(side: str, fields: tuple[str, ...], schema: StructType) -> str | None:
+    """The column of messages as they are. OptionError for one that must have another meaning."""
+    name = f"{side}_bytes"
+    if name not in schema.names or name in fields:
+        return None
+    type_ = schema[name].dataType
+    if side not in schema.names or not isinstance(type_, BinaryType):
+        raise OptionError(
+            f"column {name}",
+            type_.simpleString(),
+            f"rename or drop it, or name it in {side}.columns. A binary column of this name beside "
+            f"a column {side} has the bytes of a malformed {side}, which are written as they are",
+        )
+    return name
 
 
 def _fields(given: WriteFormat, schema: StructType, settings: SinkSettings) -> tuple[str, ...]:
@@ -143,13 +165,27 @@ def _fields(given: WriteFormat, schema: StructType, settings: SinkSettings) -> t
                     given.option("columns"), column, f"columns: {', '.join(schema.names)}"
                 )
         return given.columns
+    for column in _OF_MALFORMED:
+        if column in schema.names:
+            raise OptionError(
+                given.option("columns"),
+                "*",
+                f"with a column {column}, which may be of a malformed value, name the fields "
+                "instead: one that is named is a field. Or rename or drop the column",
+            )
     other = "key" if given.side == "value" else "value"
     other_format = settings.formats.get(other)
     taken = {*_MEANINGS, settings.timestamp_column}
-    taken |= {f"{side}_{what}" for side in ("key", "value") for what in ("bytes", "error")}
     if other_format is None or not other_format.columns:
         taken.add(other)
-    return tuple(name for name in schema.names if name not in taken)
+    fields = tuple(name for name in schema.names if name not in taken)
+    if not fields:
+        raise OptionError(
+            given.option("columns"),
+            "*",
+            f"none of the columns {', '.join(schema.names)} is a field: each has another meaning",
+        )
+    return fields
 
 
 def _named(types: dict[str, str]) -> str:

@@ -265,7 +265,7 @@ def _encoded(side: Side, rows: _Columns) -> Any:
     """The keys or the values as one binary array. Raises TxnLogError naming a column."""
     if side.writer is None:
         return _as_binary(rows[side.name])
-    given = None if side.bytes_column is None else _as_binary(rows[side.bytes_column])
+    given = _bytes_of_malformed(side, rows)
     if side.fields:
         arrays = [rows[name] for name in side.fields]
         column = pa.StructArray.from_arrays(arrays, names=list(side.fields))
@@ -278,6 +278,24 @@ def _encoded(side: Side, rows: _Columns) -> Any:
         return side.writer.encode(column)
     made = spread(side.writer.encode(column.filter(wanted)), wanted)
     return made if given is None else pc.coalesce(given, made)
+
+
+def _bytes_of_malformed(side: Side, rows: _Columns) -> Any:
+    """The column of bytes, if there is one. OptionError where a row would lose its value."""
+    if side.bytes_column is None:
+        return None
+    given, column = rows[side.bytes_column], rows[side.name]
+    both = 0
+    if given.null_count < len(given):
+        both = pc.and_(given.is_valid(), column.is_valid()).true_count
+    if both:
+        raise OptionError(
+            f"column {side.bytes_column}",
+            None,
+            f"{both} rows have a {side.name} as well: it is null where these bytes are to be "
+            "written as they are. Rename or drop a column with another meaning",
+        )
+    return given
 
 
 def _as_binary(column: Any) -> Any:

@@ -177,16 +177,71 @@ def test_all_columns_without_another_meaning_are_the_fields() -> None:
     assert made.key is not None
     assert made.key.writer is None
     both = columns_of(
-        "id int, name string, value_bytes binary, value_error string",
+        "id int, name string",
         value__format="json",
         value__columns="*",
         key__format="json",
         key__columns="id",
     )
     assert both.value.fields == ("id", "name")
-    assert both.value.bytes_column == "value_bytes"
     assert both.key.fields == ("id",)
-    assert both.errors == ("value_error",)
+
+
+def test_all_columns_where_none_is_a_field_are_refused() -> None:
+    with pytest.raises(OptionError) as caught:
+        columns_of("key string", value__format="json", value__columns="*")
+    assert "option value.columns='*': none of the columns key is a field" in caught.value.text
+
+
+NAMED = {"value__format": "json", "value__columns": "id"}
+ALL = {"value__format": "json", "value__columns": "*"}
+SAME = {"value__format": "json"}
+
+
+@pytest.mark.parametrize("name", ["value_bytes", "value_error", "key_bytes", "key_error"])
+@pytest.mark.parametrize("type_", ["binary", "string", "bigint"])
+def test_all_columns_with_one_that_may_be_of_a_malformed_value_are_refused(
+    name: str, type_: str
+) -> None:
+    for more in ("", ", value struct<id:int>, key string"):
+        with pytest.raises(OptionError) as caught:
+            columns_of(f"id int, {name} {type_}{more}", **ALL)
+        assert f"option value.columns='*': with a column {name}" in caught.value.text
+        assert "rename or drop the column" in caught.value.text
+
+
+@pytest.mark.parametrize(
+    ("ddl", "options", "type_"),
+    [
+        ("id int, value_bytes binary", NAMED, "binary"),
+        ("id int, value_bytes bigint, value struct<id:int>", NAMED, "bigint"),
+        ("value struct<id:int>, value_bytes string", SAME, "string"),
+        ("value struct<id:int>, value_bytes bigint", SAME, "bigint"),
+    ],
+)
+def test_a_column_that_cannot_be_the_bytes_of_a_malformed_value_is_refused_by_name(
+    ddl: str, options: dict[str, str], type_: str
+) -> None:
+    with pytest.raises(OptionError) as caught:
+        columns_of(ddl, **options)
+    assert f"option column value_bytes='{type_}': rename or drop it" in caught.value.text
+
+
+def test_bytes_beside_the_value_that_they_stand_for_are_messages_as_they_are() -> None:
+    ddl = "id int, value struct<id:int>, value_bytes binary, value_error string"
+    for options in (NAMED, SAME):
+        made = columns_of(ddl, **options)
+        assert made.value.bytes_column == "value_bytes"
+        assert made.errors == ("value_error",)
+        assert set(made.value.columns) >= {"value", "value_bytes"}
+    assert columns_of(ddl, **NAMED).value.fields == ("id",)
+
+
+def test_a_column_that_is_named_as_a_field_is_one_whatever_its_name() -> None:
+    ddl = "id int, value_bytes binary, value_error string"
+    made = columns_of(ddl, value__format="json", value__columns="id,value_bytes,value_error")
+    assert made.value.fields == ("id", "value_bytes", "value_error")
+    assert (made.value.bytes_column, made.errors) == (None, ())
 
 
 def test_a_protobuf_column_that_has_no_field_is_said_when_the_query_plans() -> None:

@@ -39,6 +39,8 @@ SPARK_TYPES = {
     "partition": IntegerType(),
     "headers": ArrayType(HEADER),
     "at": TimestampType(),
+    "id": LongType(),
+    "value_bytes": BinaryType(),
 }
 ARROW_TYPES = {
     "key": pa.binary(),
@@ -47,6 +49,8 @@ ARROW_TYPES = {
     "partition": pa.int32(),
     "headers": HEADERS_TYPE,
     "at": pa.timestamp("us", tz="UTC"),
+    "id": pa.int64(),
+    "value_bytes": pa.binary(),
 }
 COUNTS = {"out": 4, "other": 2} | {f"t{n}": n % 3 + 1 for n in range(30)}
 
@@ -125,6 +129,32 @@ def test_the_columns_topic_and_partition_decide_where_they_are_set(tmp_path: Pat
 def test_the_option_topic_wins_over_the_column(tmp_path: Path) -> None:
     found, _ = encode(tmp_path, {"topic": [None], "value": ["a"]}, topic="other")
     assert [topic for topic, _ in found] == ["other"]
+
+
+OF_VALUE = {"value.format": "string"}
+OF_COLUMNS = {"value.format": "json", "value.columns": "id"}
+
+
+@pytest.mark.parametrize(
+    ("options", "written"), [(OF_VALUE, b"a"), (OF_COLUMNS, b'{"id":1}')], ids=["value", "columns"]
+)
+def test_the_bytes_of_a_row_whose_value_is_null_are_its_message(
+    tmp_path: Path, options: dict[str, str], written: bytes
+) -> None:
+    columns = {"id": [1, 2], "value": ["a", None], "value_bytes": [None, b"{"]}
+    found, _ = encode(tmp_path, columns, **options)
+    (records,) = found.values()
+    assert [record.value for record in records] == [written, b"{"]
+
+
+@pytest.mark.parametrize("options", [OF_VALUE, OF_COLUMNS], ids=["value", "columns"])
+def test_a_row_with_a_value_and_bytes_is_refused_and_loses_neither(
+    tmp_path: Path, options: dict[str, str]
+) -> None:
+    columns = {"id": [1, 2, 3], "value": ["a", None, "c"], "value_bytes": [b"x", b"{", None]}
+    with pytest.raises(OptionError) as caught:
+        encode(tmp_path, columns, **options)
+    assert "option column value_bytes: 1 rows have a value as well" in caught.value.text
 
 
 def test_headers_and_timestamps_are_carried(tmp_path: Path) -> None:
