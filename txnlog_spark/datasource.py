@@ -130,8 +130,9 @@ class TxnLogDataSource(DataSource):
 
         with readable_errors():
             settings = read_sink_settings(self.options, streaming=True)
-            columns = check_columns(schema, settings)
-            view = None if self._is_copy else look_at_topic(settings)
+            columns = view = None
+            if not self._is_copy:
+                columns, view = check_columns(schema, settings), look_at_topic(settings)
             process_local(Frozen)
             return TxnLogStreamWriter(settings, columns, view, self._run_id)
 

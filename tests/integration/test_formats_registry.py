@@ -243,6 +243,18 @@ def test_a_write_takes_the_latest_schema_and_says_what_does_not_fit_it(shop: Sho
     assert shop.pipe.read(shop.pipe.output).count() == 4, "nothing of the others"
 
 
+def test_the_micro_batches_of_a_query_ask_for_the_latest_schema_once(shop: Shop) -> None:
+    shop.register(FIRST, "output")
+    for number in range(3):
+        shop.pipe.feed([number])
+    rows = shop.pipe.stream(maxOffsetsPerTrigger="1").selectExpr("offset AS id")
+    write = shop.pipe.write(rows, **shop.options(use_latest_version="true", value_columns="id"))
+    query = write.trigger(availableNow=True).start()
+    finish(query)
+    assert len(query.recentProgress) >= 3
+    assert len(shop.registry.asked) == 1
+
+
 def test_the_subject_is_named_by_the_strategy_or_by_the_option(shop: Shop) -> None:
     shop.registry.register("shop.Sale", json.dumps(SECOND))
     options = shop.options(value_schema=json.dumps(SECOND), value_columns="id,note")

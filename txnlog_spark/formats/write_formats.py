@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.types import DataType, StringType
 
-from txnlog_spark.errors import OptionError
+from txnlog_kafka.wire.invariants import present
+from txnlog_spark.errors import OptionError, TxnLogError
 from txnlog_spark.formats.read_formats import (
     SIDES,
     WITH_SCHEMA,
@@ -23,6 +24,7 @@ from txnlog_spark.formats.read_formats import (
     require_avro,
     require_protobuf,
 )
+from txnlog_spark.schema_registry.errors import RegistryError
 from txnlog_spark.schema_registry.options import URL, subject_of
 
 if TYPE_CHECKING:
@@ -53,12 +55,30 @@ class WriteFormat:
     registry: tuple[tuple[str, str], ...] = field(repr=False)  # may have passwords
     auto_register: bool
     use_latest: bool
+    keep_latest: bool
+    """Whether a process asks for the latest schema once: for the micro-batches of a query."""
     time_zone: str | None
 
     def writer(self, type_: DataType, topic: str | None) -> Writer:
-        """The writer for a column of this type. Raises OptionError, RegistryError."""
+        """The writer for a column of this type. Raises OptionError, RegistryError.
+
+        Where it does not fit a schema that was kept, the latest is asked for: a query that is
+        started again with other columns may be meant for another one.
+        """
         make = {"string": _text, "json": _json, "avro": _avro, "protobuf": _protobuf}[self.name]
-        return make(self, type_, topic)
+        try:
+            return make(self, type_, topic)
+        except RegistryError:
+            raise
+        except TxnLogError:
+            if not (self.use_latest and self.keep_latest):
+                raise
+        return make(replace(self, keep_latest=False), type_, topic)
+
+    def latest(self, topic: str | None, kind: str, record: str = "") -> tuple[int, str]:
+        """Id and schema of the subject's latest version; `record` is the name of its record."""
+        client = present(self.client, "use.latest.version has a meaning with a registry only")
+        return client.latest(_subject(self, topic, record), kind, keep=self.keep_latest)
 
     def option(self, name: str) -> str:
         """The full name of an option of this side."""
@@ -94,6 +114,7 @@ def _write_format(
         registry=registry if name in WITH_SCHEMA else (),
         auto_register=values["auto.register.schemas"],
         use_latest=values["use.latest.version"],
+        keep_latest=values["checkpointLocation"] is not None,
         time_zone=values["timeZone"],
     )
     refuse_schema(side, values, "columns")
@@ -127,7 +148,7 @@ def _json(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
     json_encoder(type_, "UTC", where)
     zone, client, header, schema = time_zone(given.time_zone), given.client, b"", given.schema
     if client is not None and given.use_latest:
-        schema_id, schema = client.latest(_subject(given, topic, ""), "JSON")
+        schema_id, schema = given.latest(topic, "JSON")
         header = header_of(schema_id)
     if schema is None:
         if client is None:
@@ -153,7 +174,7 @@ def _avro(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
     client, header = given.client, b""
     schema = given.schema or avro_json(type_, nullable=False)
     if client is not None and given.use_latest:
-        schema_id, schema = client.latest(_subject(given, topic, ""))
+        schema_id, schema = given.latest(topic, "AVRO")
         header = header_of(schema_id)
     nullable_encoder(parse_avro(schema), arrow_type(type_))  # what does not fit is said here
     if client is not None and not given.use_latest:
@@ -177,7 +198,7 @@ def _protobuf(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
 
     client, schema_id = given.client, 0
     if client is not None and given.use_latest:
-        schema_id, latest = client.latest(_subject(given, topic, given.message or ""), "PROTOBUF")
+        schema_id, latest = given.latest(topic, "PROTOBUF", given.message or "")
         descriptors = descriptor_set_of(base64.b64decode(latest))
     elif given.schema is not None:
         descriptors = read_descriptors(given.option("schema"), given.schema)

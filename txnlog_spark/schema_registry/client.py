@@ -2,6 +2,8 @@
 
 Answers do not change: an id stands for one schema for ever, and a schema that is registered under
 a subject stays. So both are kept for as long as the process lives. What was not found is not kept.
+
+A registry that is busy, or away for a moment, is asked again.
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ import base64
 import http.client
 import json
 import ssl
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urlsplit
@@ -28,22 +31,42 @@ AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
 base64."""
 
 _FORMS = {PROTOBUF: "?format=serialized"}
+PAUSES_S = (0.3, 1.0)
+"""All addresses are asked again after each of these pauses, if it may help."""
 _NOT_FOUND = 404
+_BUSY = (408, 429)
+"""Request Timeout and Too Many Requests; with them all from 500 on."""
 _NOT_REGISTERED = ". Register it, or set the option auto.register.schemas=true"
 _ANSWER_BYTES_MAX = 64 * 1024 * 1024
 
 
-class Registry:
-    """One registry, at one or more addresses. `options` are checked when it is made."""
+class _NoAnswer(Exception):
+    """An address gave no answer; `passing` if it may when it is asked again."""
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    def __init__(self, why: str, *, passing: bool = True) -> None:
+        super().__init__(why)
+        self.passing = passing
+
+
+class Registry:
+    """One registry, at one or more addresses. `options` are checked when it is made.
+
+    `sleep` takes seconds.
+    """
+
+    def __init__(
+        self, options: Mapping[str, str], sleep: Callable[[float], object] = time.sleep
+    ) -> None:
+        self._sleep = sleep
         self._addresses = [_address(each) for each in options[URL].split(",")]
         self._timeout_s = _timeout_s(options)
         self._authorization = _authorization(options, self._addresses[0])
         self._secrets = _secrets(self._authorization)
+        self._identity = _identity(options, self._authorization)
         secure = any(address.scheme == "https" for address in self._addresses)
         self._tls = _tls_context(options) if secure else None
         self._schemas: dict[int, str] = {}
+        self._latest: dict[tuple[str, str], tuple[int, str]] = {}
         self._ids: dict[tuple[str, str], int] = {}
 
     def schema(self, schema_id: int, kind: str = AVRO) -> str:
@@ -54,13 +77,16 @@ class Registry:
             self._schemas[schema_id] = _schema_of(answer, kind, what)
         return self._schemas[schema_id]
 
-    def latest(self, subject: str, kind: str = AVRO) -> tuple[int, str]:
-        """Id and schema of a subject's latest version. Not kept: the next may be another."""
+    def latest(self, subject: str, kind: str = AVRO, *, keep: bool = False) -> tuple[int, str]:
+        """Id and schema of a subject's latest version; with `keep` as it was when last asked."""
+        if keep and (subject, kind) in self._latest:
+            return self._latest[subject, kind]
         path = f"/subjects/{quote(subject, safe='')}/versions/latest{_FORMS.get(kind, '')}"
         what = f"the subject {subject}"
         answer = self._ask("GET", path, what)
         schema_id, schema = _id_of(answer), _schema_of(answer, kind, what)
         self._schemas[schema_id] = schema
+        self._latest[subject, kind] = schema_id, schema
         return schema_id, schema
 
     def id_of(self, subject: str, schema: str, kind: str = AVRO, *, register: bool) -> int:
@@ -81,32 +107,81 @@ class Registry:
         self, method: str, path: str, what: str, body: Any = None, remedy: str = ""
     ) -> dict[str, Any]:
         """The answer of the first address that gives one; `remedy` is of what it does not have."""
-        failures = []
-        for address in self._addresses:
-            try:
-                status, text = self._request(address, method, path, body)
-            except ssl.SSLCertVerificationError as error:
-                failures.append(
-                    f"{_shown(address)}: its certificate is not trusted ({error.verify_message}); "
-                    "see schema.registry.ssl.truststore.location"
-                )
-                continue
-            except (OSError, http.client.HTTPException) as error:
-                failures.append(f"{_shown(address)}: {type(error).__name__}: {error}")
-                continue
-            if status == _NOT_FOUND:
-                raise UnknownSchema(
-                    f"the schema registry {_shown(address)} does not have {what}: "
-                    f"{_reason(text, self._secrets)}{remedy}"
-                )
-            if status < 500:
-                return _answer(status, text, what, _shown(address), self._secrets)
-            reason = _reason(text, self._secrets)
-            failures.append(f"{_shown(address)}: HTTP {status}: {reason}")
+        failures: dict[str, str] = {}
+        asked = self._addresses
+        for pause_s in (0, *PAUSES_S):
+            if asked and pause_s:
+                self._sleep(pause_s)
+            again = []
+            for address in asked:
+                try:
+                    status, text = self._answer(address, method, path, body)
+                except _NoAnswer as failure:
+                    failures[_shown(address)] = str(failure)
+                    if failure.passing:
+                        again.append(address)
+                    continue
+                return self._read(status, text, what, _shown(address), remedy)
+            asked = again
         raise RegistryUnreachable(
             f"no schema registry in the option {URL} answered when asked for {what}: "
-            + "; ".join(failures)
+            + "; ".join(f"{address}: {why}" for address, why in failures.items())
         )
+
+    def _answer(self, address: SplitResult, method: str, path: str, body: Any) -> tuple[int, bytes]:
+        """Status and text of what a registry answers. Raises _NoAnswer."""
+        try:
+            status, text = self._request(address, method, path, body)
+        except ssl.SSLCertVerificationError as error:
+            raise _NoAnswer(
+                f"its certificate is not trusted ({error.verify_message}); "
+                "see schema.registry.ssl.truststore.location",
+                passing=False,
+            ) from None
+        except TimeoutError:
+            # It has been waited for.
+            raise _NoAnswer(
+                f"it was silent for http.connect.timeout.ms={self._timeout_s * 1000:.0f}",
+                passing=False,
+            ) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise _NoAnswer(f"{type(error).__name__}: {error}") from None
+        if status in _BUSY or status >= 500:
+            raise _NoAnswer(f"HTTP {status}: {_reason(text, self._secrets)}")
+        if status == _NOT_FOUND and not _has_code(text, _NOT_FOUND):
+            raise _NoAnswer(
+                f"HTTP {status}, which is not a schema registry's but of what is at this address: "
+                f"{_reason(text, self._secrets)}"
+            )
+        return status, text
+
+    def _read(
+        self, status: int, text: bytes, what: str, address: str, remedy: str
+    ) -> dict[str, Any]:
+        """What is in an answer. Raises RegistryError for one that refuses."""
+        reason = _reason(text, self._secrets)
+        if status == _NOT_FOUND:
+            raise UnknownSchema(
+                f"the schema registry {address} does not have {what}: {reason}{remedy}"
+            )
+        if status in (401, 403):
+            raise RegistryError(
+                f"the schema registry {address} refused {what} with HTTP {status}: "
+                f"see {self._identity}"
+            )
+        if status != 200:
+            raise RegistryError(
+                f"the schema registry {address} refused {what} with HTTP {status}: {reason}"
+            )
+        try:
+            answer = json.loads(text)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise RegistryError(
+                f"the option {URL}: {address} does not answer as a schema registry: {reason}"
+            )
+        return answer
 
     def _request(
         self, address: SplitResult, method: str, path: str, body: Any
@@ -196,6 +271,17 @@ def _secrets(authorization: str) -> tuple[str, ...]:
     return tuple(sorted(secrets - {""}, key=len, reverse=True))
 
 
+def _identity(options: Mapping[str, str], authorization: str) -> str:
+    """The option that says who we are."""
+    if options.get("bearer.auth.credentials.source"):
+        return "bearer.auth.token"
+    if options.get("basic.auth.credentials.source") == "USER_INFO":
+        return "basic.auth.user.info"
+    if authorization:
+        return f"the user in {URL}"
+    return "basic.auth.credentials.source and bearer.auth.credentials.source, which are not set"
+
+
 def _needed(options: Mapping[str, str], name: str) -> str:
     if not options.get(name):
         raise OptionError(name, None, "is to be set")
@@ -247,29 +333,15 @@ def _load_authorities(context: ssl.SSLContext, name: str, given: str) -> None:
 # Answers --------------------------------------------------------------------------------------
 
 
-def _answer(
-    status: int, text: bytes, what: str, address: str, secrets: tuple[str, ...]
-) -> dict[str, Any]:
-    if status in (401, 403):
-        raise RegistryError(
-            f"the schema registry {address} refused {what} with HTTP {status}: see "
-            "basic.auth.credentials.source and basic.auth.user.info"
-        )
-    if status != 200:
-        reason = _reason(text, secrets)
-        raise RegistryError(
-            f"the schema registry {address} refused {what} with HTTP {status}: {reason}"
-        )
+def _has_code(text: bytes, status: int) -> bool:
+    """Whether it is an error of a registry's: its codes are the status and two digits more.
+
+    Confluent's, and Apicurio's as well: 40401 subject, 40402 version, 40403 schema not found.
+    """
     try:
-        answer = json.loads(text)
-    except ValueError:
-        answer = None
-    if not isinstance(answer, dict):
-        reason = _reason(text, secrets)
-        raise RegistryError(
-            f"the option {URL}: {address} does not answer as a schema registry: {reason}"
-        )
-    return answer
+        return int(json.loads(text)["error_code"]) // 100 == status
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def _reason(text: bytes, secrets: tuple[str, ...]) -> str:

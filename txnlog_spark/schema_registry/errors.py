@@ -15,9 +15,11 @@ class RegistryError(TxnLogError):
 
 
 class RegistryUnreachable(RegistryError):
-    """No answer from any address in `schema.registry.url`.
+    """No answer of a registry from any address in `schema.registry.url`, also when asked again.
 
-    Remedy: start the registry, or give an address that every executor reaches.
+    Remedy: start the registry, or give an address that every executor reaches. The text has what
+    each address gave instead: a 404 without a registry's error code is of a proxy, or of a wrong
+    path in the address.
     """
 
     condition = "TXNLOG_SCHEMA_REGISTRY.UNREACHABLE"

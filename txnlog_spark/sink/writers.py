@@ -88,9 +88,9 @@ class _StagingSink:
     """What both writers do in a task."""
 
     def __init__(
-        self, settings: SinkSettings, columns: SinkColumns, view: OutputView | None
+        self, settings: SinkSettings, columns: SinkColumns | None, view: OutputView | None
     ) -> None:
-        """A writer that only commits has no view."""
+        """A writer that only commits has neither columns nor view: it would ask for them again."""
         self._settings = settings
         self._columns = columns
         self._view = view
@@ -105,6 +105,7 @@ class _StagingSink:
         process_local(Frozen)
         settings = self._settings
         view = present(self._view, "a writer whose copies are in tasks has looked at the topic")
+        columns = present(self._columns, "a writer whose copies are in tasks has their columns")
         # A task attempt's number is unique in an application.
         name = f"{self._plan_id}-{task.partitionId()}-{task.taskAttemptId()}"
         attempt = TaskAttempt(write, batch_id, self._plan_id, name)
@@ -112,7 +113,7 @@ class _StagingSink:
         staging = StagingWriter(partial(self._outlet, view, attempt, task), inline_bytes_max=limit)
         encoder = TaskEncoder(
             settings,
-            self._columns,
+            columns,
             lookup_counts(
                 view.counts, lambda t: _partition_count(settings.connection, view.servers, t)
             ),
@@ -179,7 +180,11 @@ class TxnLogStreamWriter(_StagingSink, DataSourceStreamArrowWriter):
     """The exactly-once sink of a streaming query; `run_id` is of the query's run."""
 
     def __init__(
-        self, settings: SinkSettings, columns: SinkColumns, view: OutputView | None, run_id: str
+        self,
+        settings: SinkSettings,
+        columns: SinkColumns | None,
+        view: OutputView | None,
+        run_id: str,
     ) -> None:
         super().__init__(settings, columns, view)
         self._run_id = run_id

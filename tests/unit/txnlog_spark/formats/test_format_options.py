@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 
 import pytest
 from pyspark.sql.types import StructType
+from support.kafka.memory_registry import MemoryRegistry
 from support.spark.format_cases import AVRO, JSON, PROTOBUF, descriptor_path
 
+from txnlog_spark.avro.errors import AvroSchemaError
+from txnlog_spark.codec.schema_ids import header_of
 from txnlog_spark.errors import OptionError
 from txnlog_spark.formats.ddl import parse_ddl
 from txnlog_spark.formats.read_formats import read_formats
 from txnlog_spark.formats.write_formats import write_formats
 from txnlog_spark.options.declared import Use
 from txnlog_spark.options.parse import parse_options
+from txnlog_spark.schema_registry.errors import UnknownSchema
 from txnlog_spark.sink.columns import check_columns
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.source.schema import source_schema
@@ -248,3 +253,68 @@ def test_a_protobuf_column_that_has_no_field_is_said_when_the_query_plans() -> N
     options = {"value__format": "protobuf", "value__schema": descriptor_path()}
     with pytest.raises(Exception, match="extra"):
         columns_of("id long, extra int", value__columns="*", **options)
+
+
+# The latest schema of a registry --------------------------------------------------------------
+
+
+def record(**fields: str) -> str:
+    made = [{"name": name, "type": type_} for name, type_ in fields.items()]
+    return json.dumps({"type": "record", "name": "Sale", "fields": made})
+
+
+def latest_of(url: str, ddl: str = "id long", **options: str) -> bytes:
+    """The header, which has the schema's id, that a write puts before its values."""
+    given = {"schema__registry__url": url, "use__latest__version": "true"} | options
+    made = columns_of(ddl, value__format="avro", value__columns="*", **given)
+    return made.value.writer.header
+
+
+QUERY = {"checkpointLocation": "/tmp/c", "txnVersion": "0"}
+
+
+def test_the_micro_batches_of_a_query_ask_for_the_latest_schema_once() -> None:
+    registry = MemoryRegistry()
+    first = registry.register("t-value", record(id="long"))
+    with registry.server() as server:
+        url = f"http://{server.address}"
+        for _ in range(3):
+            assert latest_of(url, **QUERY) == header_of(first)
+        assert len(registry.asked) == 1
+        second = registry.register("t-value", record(id="double"))
+        assert latest_of(url, "id double", **QUERY) == header_of(second), "the first does not fit"
+        assert latest_of(url, "id double", **QUERY) == header_of(second)
+        assert len(registry.asked) == 2
+
+
+def test_a_batch_write_takes_the_schema_that_is_the_latest_now() -> None:
+    registry = MemoryRegistry()
+    registry.register("t-value", record(id="long"))
+    with registry.server() as server:
+        url = f"http://{server.address}"
+        assert latest_of(url, **QUERY) == latest_of(url) == header_of(1)
+        second = registry.register("t-value", record(id="long").replace("Sale", "Sold"))
+        assert latest_of(url) == header_of(second)
+
+
+def test_what_fits_no_latest_schema_is_refused_and_a_lost_registry_asked_once() -> None:
+    registry = MemoryRegistry()
+    registry.register("t-value", record(id="long"))
+    with registry.server() as server:
+        url = f"http://{server.address}"
+        with pytest.raises(AvroSchemaError, match="the column id of type string"):
+            latest_of(url, "id string", **QUERY)
+        with pytest.raises(UnknownSchema):
+            latest_of(url, value__subject="none", **QUERY)
+        assert len(registry.asked) == 3
+
+
+@pytest.mark.parametrize("name", ["avro", "protobuf"])
+def test_a_package_that_is_missing_is_said_with_the_python_that_lacks_it(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    module = {"avro": "fastavro", "protobuf": "txnlog_spark.protobuf.types"}[name]
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(OptionError) as caught:
+        formats(value__format=name, value__schema="x")
+    assert f"which {sys.executable} does not have" in caught.value.text

@@ -61,7 +61,8 @@ def test_the_topic_is_looked_at_for_the_tasks_and_not_for_the_commit(looks) -> N
     assert looks == ["out"]
     assert for_tasks._view.counts == {"out": 3}
     copy = pickle.loads(pickle.dumps(source))
-    assert copy.streamWriter(SCHEMA, False)._view is None
+    for_commit = copy.streamWriter(SCHEMA, False)
+    assert (for_commit._columns, for_commit._view) == (None, None)
     assert looks == ["out"]
     assert copy._run_id == source._run_id
 
