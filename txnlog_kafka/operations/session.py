@@ -97,7 +97,7 @@ class Deadline:
     timeout_ms: int
     attempts: int = 0
     has_said: bool = False
-    """A person was told that this takes long."""
+    """It was reported that this takes long."""
 
     @property
     def left_ms(self) -> int:

@@ -156,7 +156,7 @@ def _json(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
         raise OptionError(
             given.option("schema"), None, f"set it to a JSON Schema: {URL} needs one to write with"
         )
-    type_ = fitted(type_, json_type(given.option("schema"), schema), given.side)
+    type_ = fitted(type_, json_type(given.option("schema"), schema), where)
     if client is not None and not given.use_latest:
         header = header_of(_id_of(given, client, topic, schema, "JSON", ""))
     return JsonWriter(type_, zone, header, where)

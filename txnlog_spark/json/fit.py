@@ -19,18 +19,12 @@ _TEXTS = (
 )
 
 
-def fitted(given: spark.DataType, wanted: spark.DataType, side: str) -> spark.DataType:
+def fitted(given: spark.DataType, wanted: spark.DataType, path: str) -> spark.DataType:
     """`given`, in which what may not be null in `wanted` may not be: what `json_encoder` takes.
 
-    `wanted` is the type of a schema, `side` key or value. OptionError names the column that has
-    no place in it, or that it lacks.
+    `wanted` is the type of a schema; `path` is the column, "" where the fields of a struct are the
+    columns. OptionError names the column that has no place in it, or that it lacks.
     """
-    has_names = isinstance(given, spark.StructType)
-    has_names = has_names and isinstance(wanted, (spark.StructType, spark.MapType))
-    return _fitted(given, wanted, "" if has_names else side)
-
-
-def _fitted(given: spark.DataType, wanted: spark.DataType, path: str) -> spark.DataType:
     if isinstance(given, spark.StructType) and isinstance(wanted, spark.StructType):
         return _struct(given, wanted, path)
     if isinstance(given, spark.StructType) and isinstance(wanted, spark.MapType):
@@ -39,14 +33,14 @@ def _fitted(given: spark.DataType, wanted: spark.DataType, path: str) -> spark.D
         )
         return _struct(given, others, path)
     if isinstance(given, spark.ArrayType) and isinstance(wanted, spark.ArrayType):
-        element = _fitted(given.elementType, wanted.elementType, f"{path}.element")
+        element = fitted(given.elementType, wanted.elementType, f"{path}.element")
         return spark.ArrayType(element, wanted.containsNull)
     if isinstance(given, spark.MapType) and isinstance(wanted, spark.MapType):
-        value = _fitted(given.valueType, wanted.valueType, f"{path}.value")
+        value = fitted(given.valueType, wanted.valueType, f"{path}.value")
         return spark.MapType(given.keyType, value, wanted.valueContainsNull)
     if not _is_same_kind(given, wanted):
         raise OptionError(
-            f"column {path}",
+            f"column {path}" if path else "all columns",
             given.simpleString(),
             f"{wanted.simpleString()} in the schema: cast it before the write",
         )
@@ -64,7 +58,7 @@ def _struct(given: spark.StructType, wanted: spark.StructType, path: str) -> spa
                 f"one of the fields of the schema: {', '.join(wanted.names)}",
             )
         there = wanted[field.name]
-        made.add(field.name, _fitted(field.dataType, there.dataType, below), there.nullable)
+        made.add(field.name, fitted(field.dataType, there.dataType, below), there.nullable)
     for there in wanted:
         if not there.nullable and there.name not in given.names:
             raise OptionError(

@@ -244,7 +244,7 @@ INTERVAL = spark.DayTimeIntervalType()
         (structs(a=INTERVAL), "value", "column value.a='interval day to second': this type"),
         (structs(a=INTERVAL), "", "column a='interval day to second': this type is not written"),
         (structs(a=spark.VariantType()), "", "column a='variant'"),
-        (structs(a=spark.ArrayType(structs(b=INTERVAL))), "", "column a.b='interval"),
+        (structs(a=spark.ArrayType(structs(b=INTERVAL))), "", "column a.element.b='interval"),
         (structs(a=spark.MapType(spark.BinaryType(), LONG)), "", "column a='binary': a map with k"),
         (
             structs(a=spark.MapType(structs(q=LONG), LONG)),
