@@ -143,6 +143,15 @@ def test_times_of_json_are_in_the_sessions_zone_or_in_that_of_the_option(pipe) -
     assert sorted(texts) == sorted(f"2026-01-01T12:00:00.000{each}" for each in wanted)
 
 
+def test_times_of_json_outside_of_an_sql_execution_need_the_option(pipe) -> None:
+    put(pipe, pipe.input, [b'{"at": "2026-01-01 12:00:00"}'])
+    schema = JSON.of_value(schema="at TIMESTAMP")
+    with pytest.raises(Exception, match="option timeZone: set it to the session's time zone"):
+        pipe.read(**schema).rdd.collect()
+    rows = pipe.read(**schema, timeZone="Asia/Tokyo").selectExpr("unix_seconds(value.at) AS at")
+    assert rows.rdd.collect() == rows.collect()
+
+
 @EACH
 def test_good_rows_and_dead_letters_go_out_together_and_letters_go_back_once(
     both_pipe, case: FormatCase

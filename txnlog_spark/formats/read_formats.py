@@ -158,7 +158,7 @@ def _json(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> 
         json_decoder(type_, "UTC")  # what cannot be read is said here
     except ValueError as error:
         raise OptionError(f"{side}.schema", None, str(error)) from None
-    return JsonReader(type_, time_zone(values["timeZone"]), bool(registry))
+    return JsonReader(type_, time_zone(values["timeZone"], type_), bool(registry))
 
 
 _KINDS: dict[str, type[StructType] | type[ArrayType] | type[MapType]] = {

@@ -1,31 +1,112 @@
-"""The time zone of JSON's timestamps without one, and of those that are written: the session's."""
+"""The time zone of JSON's timestamps: the option timeZone, else the session's.
+
+A write finds the session's in the type of its columns. Spark says nothing like that to a read, but
+a task of an SQL execution has what is set in the session as local properties. What is not set there
+is the default of the driver's JVM, which is looked for where the JVM looks for it: in its options,
+in the variable TZ, in /etc/localtime.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import zoneinfo
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
+
+from txnlog_spark.errors import OptionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SESSION_TIME_ZONE = "spark.sql.session.timeZone"
+EXECUTION_ID = "spark.sql.execution.id"
+"""Every task of an SQL execution has it as a local property, and no other task."""
+JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
+LOCAL_TIME = Path("/etc/localtime")
+_OF_JAVA_OPTIONS = re.compile(r"""-Duser\.timezone=["']?([^\s"']+)""")
 
 
 @dataclass(frozen=True, slots=True)
 class TimeZone:
-    """`option` is the option timeZone, if it is set, `driver` the time zone of the driver."""
+    """`given`, if it is known already; else the session's, or `driver`, where it has none set."""
 
-    option: str | None
+    given: str | None
     driver: str
 
     def in_task(self) -> str:
-        """Its name. Spark tells a task its session's configuration where that was set."""
-        if self.option is not None:
-            return self.option
+        """Its name, in a task of a read. OptionError where Spark does not tell the session's."""
+        if self.given is not None:
+            return self.given
         task = TaskContext.get()
-        return (task and task.getLocalProperty(SESSION_TIME_ZONE)) or self.driver
+        if task is None or task.getLocalProperty(EXECUTION_ID) is None:
+            raise OptionError(
+                "timeZone",
+                None,
+                f"set it to the session's time zone, {SESSION_TIME_ZONE}: JSON is read as "
+                "timestamps outside of an SQL execution, as df.rdd and df.foreachPartition do, "
+                "where Spark does not tell a task what the session's is",
+            )
+        reported = [task.getLocalProperty(name) for name in (SESSION_TIME_ZONE, *JAVA_OPTIONS)]
+        return (
+            reported[0]
+            or _of_java_options(reported[1])
+            or _of_java_options(reported[2])
+            or self.driver
+        )
 
 
-def time_zone(option: str | None) -> TimeZone:
-    """Made on the driver, whose time zone is a session's that has none set."""
-    zone = os.environ.get("TZ") or os.path.realpath("/etc/localtime").partition("zoneinfo/")[2]
-    return TimeZone(option, zone.removeprefix(":") or "UTC")
+def time_zone(option: str | None, type_: DataType) -> TimeZone:
+    """Of a read of values of this type, with the option timeZone. Made on the driver."""
+    if option is None and not _has_timestamps(type_):
+        return TimeZone("UTC", "UTC")
+    return TimeZone(option, driver_zone(os.environ))
+
+
+def zone_of_column(type_: pa.DataType) -> str | None:
+    """The session's time zone, which timestamps have in Spark's Arrow types; None without one."""
+    fields = (type_.field(number).type for number in range(type_.num_fields))
+    return getattr(type_, "tz", None) or next(filter(None, map(zone_of_column, fields)), None)
+
+
+def driver_zone(environment: Mapping[str, str]) -> str:
+    """The default time zone of a JVM that runs here, by the rules of OpenJDK's `TimeZone_md.c`."""
+    options = _of_java_options(environment.get("JAVA_TOOL_OPTIONS"))
+    return options or environment.get("TZ", "").removeprefix(":") or _zone_of_file(LOCAL_TIME)
+
+
+def _of_java_options(text: str | None) -> str | None:
+    """Of several the last one is in force."""
+    found = _OF_JAVA_OPTIONS.findall(text or "")
+    return found[-1] if found else None
+
+
+@cache
+def _zone_of_file(file: Path) -> str:
+    """By the name that it links to, else of a file of zones with the same content, else UTC."""
+    linked = os.path.realpath(file).partition("zoneinfo/")[2]
+    if linked or not file.is_file():
+        return linked or "UTC"
+    rules = file.read_bytes()
+    for name in sorted(zoneinfo.available_timezones()):
+        for folder in zoneinfo.TZPATH:
+            zone = Path(folder, name)
+            if zone.is_file() and zone.read_bytes() == rules:
+                return name
+    return "UTC"
+
+
+def _has_timestamps(type_: DataType) -> bool:
+    if isinstance(type_, StructType):
+        return any(_has_timestamps(field.dataType) for field in type_.fields)
+    if isinstance(type_, ArrayType):
+        return _has_timestamps(type_.elementType)
+    if isinstance(type_, MapType):
+        return _has_timestamps(type_.keyType) or _has_timestamps(type_.valueType)
+    return isinstance(type_, TimestampType)

@@ -138,7 +138,6 @@ def _text(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:  # 
 def _json(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
     from txnlog_spark.codec.schema_ids import header_of
     from txnlog_spark.codec.types import all_nullable
-    from txnlog_spark.formats.time_zone import time_zone
     from txnlog_spark.formats.writers import JsonWriter
     from txnlog_spark.json.encode import json_encoder
     from txnlog_spark.json.fit import fitted
@@ -146,7 +145,7 @@ def _json(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
     # What cannot be written is said here.
     where = "" if given.columns else given.side
     json_encoder(type_, "UTC", where)
-    zone, client, header, schema = time_zone(given.time_zone), given.client, b"", given.schema
+    zone, client, header, schema = given.time_zone, given.client, b"", given.schema
     if client is not None and given.use_latest:
         schema_id, schema = given.latest(topic, "JSON")
         header = header_of(schema_id)

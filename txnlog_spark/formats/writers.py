@@ -16,7 +16,7 @@ from pyspark.sql.types import DataType
 
 from txnlog_spark.codec.schema_ids import with_header
 from txnlog_spark.codec.types import arrow_type
-from txnlog_spark.formats.time_zone import TimeZone
+from txnlog_spark.formats.time_zone import zone_of_column
 
 Encode = Callable[[Any], Any]
 """An Arrow array without null to a binary array."""
@@ -33,20 +33,20 @@ class TextWriter:
 
 @dataclass(frozen=True, slots=True)
 class JsonWriter:
-    """JSON, as `to_json` writes it, behind `header`.
+    """JSON, as `to_json` writes it, behind `header`. Without `time_zone` it is the session's.
 
     `column` is where the values are, "" where the fields of a struct are the columns.
     """
 
     type: DataType
-    time_zone: TimeZone
+    time_zone: str | None
     header: bytes
     column: str
 
     def encode(self, column: Any) -> Any:
         """The values' texts."""
-        encode = _json_encode(self.type, self.time_zone.in_task(), self.column)
-        return with_header(self.header, encode(column))
+        zone = self.time_zone or zone_of_column(column.type) or "UTC"
+        return with_header(self.header, _json_encode(self.type, zone, self.column)(column))
 
 
 @lru_cache(maxsize=64)
