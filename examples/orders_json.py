@@ -6,6 +6,7 @@ python examples/orders_json.py --bootstrap-server localhost:9092 --input orders 
 import argparse
 
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import coalesce, expr, lit
 
 from txnlog_spark import dead_letters
 
@@ -26,14 +27,12 @@ reader = reader.option("value.schema", "id LONG, item STRING, count INT, cents I
 reader = reader.option("includeHeaders", "true").option("startingOffsets", "committedOrEarliest")
 orders = reader.load()
 
-invoices = orders.where("value.id IS NOT NULL").selectExpr(
-    f"'{args.output}' AS topic",
-    "key",
-    "struct(value.id, value.item, value.count * value.cents AS total) AS value",
-)
-letters = dead_letters(orders, topic=args.dead_letters)
+rows = dead_letters(orders, topic=args.dead_letters)
+rows = rows.where("topic IS NOT NULL OR value.id IS NOT NULL")
+rows = rows.withColumn("topic", coalesce("topic", lit(args.output)))
+total = expr("struct(value.id, value.item, value.count * value.cents AS total)")
 query = (
-    invoices.unionByName(letters.drop("value"), allowMissingColumns=True)
+    rows.withColumn("value", total)
     .writeStream.format("txnlog")
     .options(**kafka)
     .option("value.format", "json")

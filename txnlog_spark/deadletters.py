@@ -1,18 +1,19 @@
-"""Dead letters: the records that a PERMISSIVE read found malformed, as rows for the sink.
+"""Dead letters: the records that a PERMISSIVE read found malformed, made rows for the sink.
 
     from txnlog_spark import dead_letters
 
     orders = (spark.readStream.format("txnlog").option("subscribe", "orders")
               .option("value.format", "json").option("value.schema", "id BIGINT, amount DOUBLE")
               .option("value.mode", "PERMISSIVE").option("includeHeaders", "true"). ...load())
-    good = orders.where("value_error IS NULL").selectExpr("'loud' AS topic", "key", "value")
-    bad = dead_letters(orders, topic="orders.dlq")
-    (good.unionByName(bad, allowMissingColumns=True)
-     .writeStream.format("txnlog").option("value.format", "json"). ...start())
+    rows = dead_letters(orders, topic="orders.dlq")
+    rows = rows.where("topic IS NOT NULL OR value.amount > 10")
+    rows = rows.withColumn("topic", coalesce("topic", lit("loud")))
+    rows.writeStream.format("txnlog").option("value.format", "json"). ...start()
 
-Good rows and dead letters are rows of one sink, so that they are in the output together, in the one
-transaction of their batch, with the offsets. A dead letter has the record's own key, value and
-headers, and after these the headers of Kafka Connect's dead letter queue (KIP-298).
+Right rows and dead letters are rows of one source and of one sink: a query takes them up on its
+checkpoint, and they are in the output together, in the one transaction of their batch, with the
+offsets. A dead letter has the record's own key, value and headers, and after these the headers of
+Kafka Connect's dead letter queue (KIP-298).
 """
 
 from __future__ import annotations
@@ -33,11 +34,19 @@ _COLUMNS = ("key", "value", "topic", "partition", "offset", "headers")
 
 
 def dead_letters(rows: DataFrame, topic: str) -> DataFrame:
-    """The malformed ones of `rows`, for the topic `topic`; the columns are those of the sink.
+    """All of `rows`, of which the malformed ones are dead letters for the topic `topic`.
 
     `rows` are of a read with value.mode=PERMISSIVE, or key.mode, and includeHeaders=true, with all
-    its columns. A column that has a format is null in what is given, and its bytes are in
-    key_bytes or value_bytes, which the sink writes as they are. Raises OptionError.
+    its columns. They have these columns otherwise, for the sink, and the others as they were:
+
+    - topic: `topic` of a dead letter, null of a right row;
+    - key, value: null in a dead letter, if they have a format;
+    - key_bytes, value_bytes: the record's own of a dead letter, which the sink writes as they are,
+      whatever becomes of key and value; null of a right row;
+    - headers: the record's, and after these of a dead letter what was wrong;
+    - partition, key_error, value_error: left out.
+
+    Raises OptionError.
     """
     from pyspark.sql import functions as f
 
@@ -46,25 +55,24 @@ def dead_letters(rows: DataFrame, topic: str) -> DataFrame:
         raise OptionError(
             "value.mode", None, "set it to PERMISSIVE where the rows of dead_letters are read"
         )
-    missing = [name for name in _COLUMNS if name not in rows.columns]
+    needed = (*_COLUMNS, *(f"{side}_bytes" for side in sides))
+    missing = [name for name in needed if name not in rows.columns]
     if missing:
         option = "includeHeaders=true" if missing == ["headers"] else "all columns of the read"
         raise OptionError(f"column {missing[0]}", None, f"dead_letters needs {option}")
-    malformed = reduce(lambda a, b: a | b, (f.col(f"{s}_error").isNotNull() for s in sides))
+    is_letter = reduce(lambda a, b: a | b, (f.col(f"{s}_error").isNotNull() for s in sides))
     headers = f.concat(f.coalesce("headers", f.array()), *(_errors(side) for side in sides))
-    kept = [side for side in _STAGES if f"{side}_bytes" in rows.columns]
-    return rows.where(malformed).select(
-        *(_without_value(side, rows) if side in kept else f.col(side) for side in _STAGES),
-        f.lit(topic).alias("topic"),
-        headers.alias("headers"),
-        *(f.col(f"{side}_bytes") for side in kept),
-    )
-
-
-def _without_value(side: str, rows: DataFrame) -> Column:
-    from pyspark.sql import functions as f
-
-    return f.lit(None).cast(rows.schema[side].dataType).alias(side)
+    made = {
+        "topic": f.when(is_letter, f.lit(topic)),
+        "headers": f.when(is_letter, headers).otherwise(f.col("headers")),
+    }
+    for side in _STAGES:
+        bytes_column = f"{side}_bytes"
+        has_format = bytes_column in rows.columns
+        made[bytes_column] = f.when(is_letter, f.col(bytes_column if has_format else side))
+        if has_format:
+            made[side] = f.when(~is_letter, f.col(side))
+    return rows.withColumns(made).drop("partition", *(f"{side}_error" for side in sides))
 
 
 def _errors(side: str) -> Column:

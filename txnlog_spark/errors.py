@@ -211,7 +211,8 @@ class MalformedValue(TxnLogError):
     """A key or a value of a topic is not what its format and its schema say.
 
     Remedy: read with the schema it was written with, or set value.mode=PERMISSIVE (key.mode for a
-    key) and send what is malformed to a topic of its own with txnlog_spark.dead_letters.
+    key) and send what is malformed to a topic of its own with txnlog_spark.dead_letters, as
+    docs/formats.md shows. The query goes on from its checkpoint.
     """
 
     condition = "TXNLOG_MALFORMED_VALUE"

@@ -153,7 +153,7 @@ def test_times_of_json_outside_of_an_sql_execution_need_the_option(pipe) -> None
 
 
 @EACH
-def test_good_rows_and_dead_letters_go_out_together_and_letters_go_back_once(
+def test_right_rows_and_dead_letters_go_out_together_and_letters_go_back_once(
     both_pipe, case: FormatCase
 ) -> None:
     pipe = both_pipe
@@ -163,9 +163,8 @@ def test_good_rows_and_dead_letters_go_out_together_and_letters_go_back_once(
 
     def run() -> None:
         read = pipe.stream(includeHeaders="true", **case.of_value(mode="PERMISSIVE"))
-        good = read.where("value_error IS NULL")
-        good = good.select(sf.lit(pipe.output).alias("topic"), "key", "value")
-        rows = good.unionByName(dead_letters(read, letters), allowMissingColumns=True)
+        rows = dead_letters(read, letters)
+        rows = rows.withColumn("topic", sf.coalesce("topic", sf.lit(pipe.output)))
         writer = pipe.write(rows, topic=None, **case.of_value())
         finish(writer.trigger(availableNow=True).start())
 
@@ -178,15 +177,12 @@ def test_good_rows_and_dead_letters_go_out_together_and_letters_go_back_once(
         assert said["__connect.errors.topic"] == pipe.input
         assert said["__connect.errors.stage"] == "VALUE_CONVERTER"
         assert case.problem in said["__connect.errors.exception.message"]
-    client = client_for(ConnectionSettings.of({"kafka.bootstrap.servers": pipe.bootstrap}))
-    partitions = [TopicPartition(pipe.input, number) for number in range(PARTITIONS)]
-    wanted = dict.fromkeys(partitions, LATEST_OFFSET)
-    ends = {p: each.offset for p, each in client.list_offsets(wanted, read_committed=True).items()}
-    assert client.committed_offsets(pipe.group) == ends, "those of the letters as well"
+    assert committed_at_the_ends(pipe), "those of the letters as well"
     run()
     assert pipe.read(letters).count() == 3
 
     where = {"kafka.bootstrap.servers": pipe.bootstrap}
+    client = client_for(ConnectionSettings.of(where))
     shown = tool.show(pipe.spark, where, letters, 2)
     assert shown["dead_letters"] == 3
     assert all(case.problem in said for said in shown["first"].values())
@@ -198,6 +194,114 @@ def test_good_rows_and_dead_letters_go_out_together_and_letters_go_back_once(
     run()
     done = tool.replay(pipe.spark, client, where, letters, pipe.output, execute=True)
     assert done["to"] == {pipe.output: 3}, "those that died again"
+
+
+def committed_at_the_ends(pipe: Any) -> bool:
+    """Whether the group has read all of the input."""
+    client = client_for(ConnectionSettings.of({"kafka.bootstrap.servers": pipe.bootstrap}))
+    partitions = [TopicPartition(pipe.input, number) for number in range(PARTITIONS)]
+    wanted = dict.fromkeys(partitions, LATEST_OFFSET)
+    ends = {p: each.offset for p, each in client.list_offsets(wanted, read_committed=True).items()}
+    return client.committed_offsets(pipe.group) == ends
+
+
+@EACH
+def test_a_query_that_a_malformed_value_stopped_takes_up_dead_letters_on_its_checkpoint(
+    both_pipe, case: FormatCase
+) -> None:
+    pipe = both_pipe
+    letters = create_topic(pipe.bootstrap, f"{pipe.output}.dlq", 1)
+    formats = case.of_value()
+
+    def feed(first: int) -> None:
+        rows = pipe.spark.range(first, first + 5, 1, 1).selectExpr(
+            "named_struct('id', id, 'item', 'i', 'amount', 1D, 'tags', array()) AS value"
+        )
+        pipe.save(
+            rows.selectExpr(f"CAST(value AS STRUCT<{ORDER_DDL}>) AS value"),
+            topic=pipe.input,
+            **formats,
+        )
+
+    def plain() -> None:
+        rows = pipe.stream(**formats).select("key", "value")
+        finish(pipe.write(rows, **formats).trigger(availableNow=True).start())
+
+    for first in (0, 5):
+        feed(first)
+        plain()
+    put(pipe, pipe.input, [case.malformed])
+    feed(10)
+    assert "[TXNLOG_MALFORMED_VALUE]" in error_of(plain)
+
+    for first in (None, 15):
+        if first is not None:
+            feed(first)
+        read = pipe.stream(includeHeaders="true", **case.of_value(mode="PERMISSIVE"))
+        rows = dead_letters(read, letters)
+        rows = rows.withColumn("topic", sf.coalesce("topic", sf.lit(pipe.output)))
+        finish(pipe.write(rows, topic=None, **formats).trigger(availableNow=True).start())
+    ids = pipe.read(pipe.output, **formats).select("value.id").collect()
+    assert sorted(row.id for row in ids) == list(range(20))
+    assert [bytes(row.value) for row in pipe.read(letters).collect()] == [case.malformed]
+    assert committed_at_the_ends(pipe)
+    assert pipe.logged("offsets") == list(range(len(pipe.logged("offsets")))), "one checkpoint"
+
+
+def test_dead_letters_are_all_rows_and_the_malformed_ones_have_topic_bytes_and_what_was_wrong(
+    pipe,
+) -> None:
+    good, bad = b'{"id":1}', JSON.malformed
+    given = [(good, good), (good, None), (good, bad), (bad, good), (bad, None), (None, bad)]
+    rows = pipe.spark.createDataFrame(
+        [(*pair, 0) for pair in given], "key binary, value binary, partition int"
+    )
+    pipe.save(rows.selectExpr("*", HEADERS), topic=pipe.input)
+    schema = {"value.schema": "id INT", "value.format": "json", "value.mode": "PERMISSIVE"}
+    schema |= {"key.schema": "id INT", "key.format": "json", "key.mode": "PERMISSIVE"}
+    read = pipe.read(includeHeaders="true", **schema).withColumn("mine", sf.col("offset"))
+    made = dead_letters(read, "dlq")
+    assert not {"partition", "key_error", "value_error"} & set(made.columns)
+    found = made.orderBy("mine").collect()
+    right = [((1,), (1,)), ((1,), None)]
+    assert [(row.key, row.value) for row in found] == [*right, *[(None, None)] * 4]
+    assert [row.topic for row in found] == [None, None, *["dlq"] * 4]
+    as_they_were = [(row.key_bytes, row.value_bytes) for row in found]
+    assert as_they_were == [(None, None), (None, None), *given[2:]]
+    stages = [
+        [bytes(h.value).decode() for h in row.headers if h.key.endswith(".stage")] for row in found
+    ]
+    key, value = "KEY_CONVERTER", "VALUE_CONVERTER"
+    assert stages == [[], [], [value], [key], [key], [value]]
+    assert {row.headers[0].key for row in found} == {"h"}
+    with pytest.raises(OptionError, match="column headers: dead_letters needs includeHeaders=true"):
+        dead_letters(read.drop("headers"), "dlq")
+    with pytest.raises(OptionError, match="column key_bytes: dead_letters needs all columns of"):
+        dead_letters(read.drop("key_bytes"), "dlq")
+
+
+def test_a_dead_letter_keeps_its_key_where_columns_are_the_key_and_the_value(pipe) -> None:
+    rows = pipe.spark.createDataFrame(
+        [(b"k", b'{"id":7}'), (b"{", JSON.malformed)], "key binary, value binary"
+    )
+    pipe.save(rows, topic=pipe.input)
+    read = pipe.stream(includeHeaders="true", **JSON.of_value(mode="PERMISSIVE", schema="id INT"))
+    rows = dead_letters(read, pipe.output).selectExpr(
+        f"coalesce(topic, '{pipe.output}') AS topic",
+        "value.*",
+        "headers",
+        "key_bytes",
+        "value_bytes",
+    )
+    columns = {
+        "value.format": "json",
+        "value.columns": "*",
+        "key.format": "json",
+        "key.columns": "id",
+    }
+    finish(pipe.write(rows, topic=None, **columns).trigger(availableNow=True).start())
+    found = {(bytes(row.key), bytes(row.value)) for row in pipe.read(pipe.output).collect()}
+    assert found == {(b'{"id":7}', b'{"id":7}'), (b"{", JSON.malformed)}
 
 
 @pytest.mark.chaos

@@ -40,8 +40,8 @@ def check_sources(group_id: str | None, sources: BatchOffsets, cluster_id: str) 
             group_id,
             f"remove it from the writer: two sources of the query read {twice[0]} up to different "
             "offsets, and a group has one position in a partition. A union of two selections of "
-            "one load() is one source; a join of it with itself is two. The query stays "
-            "exactly-once by its checkpoint",
+            "one load() reads both up to the same offsets; a join of it with itself does not. The "
+            "query stays exactly-once by its checkpoint",
         )
     if not sources.is_whole:
         _check_start(group_id, sources)

@@ -9,9 +9,10 @@
 | headers   | array<struct<key:string,value:binary>>  | no headers                            |
 
 With value.format the column value has the type of the format, or value.columns names the columns
-that are its fields; the same for key. A row of a PERMISSIVE read whose value is null has its bytes
-in value_bytes: these are its value then, as they are. Any other column is left out, as Spark does;
-the option `timestampColumn` names one for timestamps.
+that are its fields; the same for key. With both columns key_bytes and value_bytes, as of
+`dead_letters`, a row that has bytes in one of them is a dead letter: these are its key and its
+value, as they are. Any other column is left out, as Spark does; the option `timestampColumn` names
+one for timestamps.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ _TYPES: dict[str, tuple[str, ...]] = {
     "headers": ("array<struct<key:string,value:binary>>",),
 }
 
-
 _MEANINGS = ("topic", "partition", "headers")
 """Columns that are never a field of a value or of a key that has a format."""
 
@@ -46,8 +46,7 @@ class Side:
     """Where the keys or the values (`name`) come from.
 
     Without a writer it is the column `name`, as it is. With one it is that column, or a struct of
-    `fields`; a row that has bytes in the column `bytes_column` has them as they are instead,
-    and null in the column `name`.
+    `fields`. A dead letter has what is in the column `bytes_column` instead.
     """
 
     name: str
@@ -58,21 +57,30 @@ class Side:
     @property
     def columns(self) -> list[str]:
         """What is read of the rows."""
-        bytes_ = () if self.bytes_column is None else (self.name, self.bytes_column)
-        return [*(self.fields or (self.name,)), *bytes_]
+        return [*(self.fields or (self.name,)), *([self.bytes_column] if self.bytes_column else ())]
 
 
 @dataclass(frozen=True, slots=True)
 class SinkColumns:
-    """Which columns there are. `value` always is. No row may have one of `errors`."""
+    """Which columns there are. `value` always is. No row may have one of `errors`.
+
+    `topic` says whether the column is read; with `has_topics_unread` the option topic wins over it.
+    """
 
     key: Side | None
     value: Side
     topic: bool
+    has_topics_unread: bool
     partition: bool
     headers: bool
     timestamp: str | None
     errors: tuple[str, ...] = ()
+
+    @property
+    def bytes_columns(self) -> list[str]:
+        """Those of dead letters."""
+        sides = (self.key, self.value)
+        return [each.bytes_column for each in sides if each and each.bytes_column]
 
 
 def check_columns(schema: StructType, settings: SinkSettings) -> SinkColumns:
@@ -108,53 +116,72 @@ def check_columns(schema: StructType, settings: SinkSettings) -> SinkColumns:
         raise OptionError(
             "column value", None, f"a string or binary column; the rows have {_named(types)}"
         )
-    fields = {*value.fields, *(key.fields if key else ())}
     return SinkColumns(
         key=key,
         value=value,
         topic=settings.topic is None,
+        has_topics_unread=settings.topic is not None and "topic" in types,
         partition="partition" in types,
         headers="headers" in types,
         timestamp=timestamp,
-        errors=tuple(
-            f"{side}_error"
-            for side in SIDES
-            if {f"{side}_bytes", f"{side}_error"} <= types.keys() - fields
-        ),
+        errors=tuple(each for side in SIDES for each in _errors(side, schema, settings)),
     )
 
 
 def _side(name: str, schema: StructType, settings: SinkSettings) -> Side | None:
     """The side of this name; None where the rows have nothing for it."""
     given = settings.formats.get(name)
+    bytes_column = f"{name}_bytes" if _has_letters(schema, settings) else None
     if given is None or not given.columns:
         if name not in schema.names:
-            return None
+            if bytes_column is None or name == "value":
+                return None
+            return Side(bytes_column, bytes_column=bytes_column)
         if given is None:
-            return Side(name)
+            return Side(name, bytes_column=bytes_column)
         fields: tuple[str, ...] = ()
         type_ = schema[name].dataType
     else:
         fields = _fields(given, schema, settings)
         type_ = StructType([schema[each] for each in fields])
-    bytes_column = _bytes_column(name, fields, schema)
     return Side(name, given.writer(type_, settings.topic), fields, bytes_column)
 
 
-def _bytes_column(side: str, fields: tuple[str, ...], schema: StructType) -> str | None:
-    """The column of messages as they are. OptionError for one that must have another meaning."""
-    name = f"{side}_bytes"
-    if name not in schema.names or name in fields:
-        return None
-    type_ = schema[name].dataType
+def _has_letters(schema: StructType, settings: SinkSettings) -> bool:
+    """Whether the rows may be dead letters: `dead_letters` gives both columns of bytes."""
+    return all(
+        f"{side}_bytes" in schema.names
+        and isinstance(schema[f"{side}_bytes"].dataType, BinaryType)
+        and f"{side}_bytes" not in _named_fields(settings)
+        for side in SIDES
+    )
+
+
+def _named_fields(settings: SinkSettings) -> set[str]:
+    """What value.columns and key.columns name is a field, whatever its name."""
+    return {name for each in settings.formats.values() for name in each.columns}
+
+
+def _errors(side: str, schema: StructType, settings: SinkSettings) -> list[str]:
+    """Columns of a PERMISSIVE read in which no row may have anything.
+
+    OptionError for one that must have another meaning.
+    """
+    bytes_, error = f"{side}_bytes", f"{side}_error"
+    if bytes_ not in schema.names or bytes_ in _named_fields(settings):
+        return []
+    found = [error] if error in schema.names and error not in _named_fields(settings) else []
+    if side not in settings.formats or _has_letters(schema, settings):
+        return found
+    type_ = schema[bytes_].dataType
     if side not in schema.names or not isinstance(type_, BinaryType):
         raise OptionError(
-            f"column {name}",
+            f"column {bytes_}",
             type_.simpleString(),
-            f"rename or drop it, or name it in {side}.columns. A binary column of this name beside "
-            f"a column {side} has the bytes of a malformed {side}, which are written as they are",
+            f"rename or drop it, or name it in {side}.columns: a column of this name has the bytes "
+            f"of malformed values, and is binary and beside a column {side} then",
         )
-    return name
+    return [*found, bytes_]
 
 
 def _fields(given: WriteFormat, schema: StructType, settings: SinkSettings) -> tuple[str, ...]:
@@ -165,8 +192,9 @@ def _fields(given: WriteFormat, schema: StructType, settings: SinkSettings) -> t
                     given.option("columns"), column, f"columns: {', '.join(schema.names)}"
                 )
         return given.columns
+    letters = {f"{side}_bytes" for side in SIDES if _has_letters(schema, settings)}
     for column in _OF_MALFORMED:
-        if column in schema.names:
+        if column in schema.names and column not in letters:
             raise OptionError(
                 given.option("columns"),
                 "*",
@@ -175,7 +203,7 @@ def _fields(given: WriteFormat, schema: StructType, settings: SinkSettings) -> t
             )
     other = "key" if given.side == "value" else "value"
     other_format = settings.formats.get(other)
-    taken = {*_MEANINGS, settings.timestamp_column}
+    taken = {*_MEANINGS, *letters, settings.timestamp_column}
     if other_format is None or not other_format.columns:
         taken.add(other)
     fields = tuple(name for name in schema.names if name not in taken)

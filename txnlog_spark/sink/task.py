@@ -12,6 +12,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from operator import itemgetter
 from typing import Any
 
@@ -117,8 +118,9 @@ class TaskEncoder:
         rows = {name: _joined([piece.column(name) for piece in gathered]) for name in self._names}
         gathered.clear()
         self._refuse_malformed(rows)
-        keys = _encoded(self._columns.key, rows) if self._columns.key else None
-        values = _encoded(self._columns.value, rows)
+        letters = self._dead_letters(rows)
+        keys = _encoded(self._columns.key, rows, letters) if self._columns.key else None
+        values = _encoded(self._columns.value, rows, letters)
         topics = self._targets(rows)
         partitions = self._partitions(topics, rows, keys)
         try:
@@ -166,8 +168,23 @@ class TaskEncoder:
                     f"column {name}",
                     None,
                     f'{count} rows are malformed: leave them out with where("{name} is null"), '
-                    "and write them with txnlog_spark.dead_letters",
+                    "or make dead letters of them with txnlog_spark.dead_letters",
                 )
+
+    def _dead_letters(self, rows: _Columns) -> Any:
+        """Which rows have bytes of their own, as an array; None where no row has."""
+        given = [rows[name] for name in self._columns.bytes_columns]
+        if all(column.null_count == len(column) for column in given):
+            return None
+        letters = reduce(pc.or_, [column.is_valid() for column in given])
+        if self._columns.has_topics_unread:
+            raise OptionError(
+                "topic",
+                self._settings.topic,
+                f"remove it: {letters.true_count} rows are dead letters, and their topic is in the "
+                "column topic; without that column all rows go to the topic of the option",
+            )
+        return letters
 
     def _targets(self, rows: _Columns) -> _Targets:
         if not self._columns.topic:
@@ -175,11 +192,14 @@ class TaskEncoder:
         else:
             topics = rows["topic"]
             if topics.null_count:
+                wanted = "fill the column, or set the option topic for all rows"
+                if self._columns.bytes_columns:
+                    wanted = (
+                        "fill the column with coalesce(topic, ...): dead_letters gives all rows "
+                        "back, the right ones without a topic"
+                    )
                 raise OptionError(
-                    "column topic",
-                    None,
-                    f"{topics.null_count} rows have a null topic: fill the column, or set the "
-                    "option topic for all rows",
+                    "column topic", None, f"{topics.null_count} rows have a null topic: {wanted}"
                 )
             encoded = topics.dictionary_encode()
             names, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
@@ -261,41 +281,27 @@ def _row_count(rows: _Columns) -> int:
     return len(next(iter(rows.values())))
 
 
-def _encoded(side: Side, rows: _Columns) -> Any:
+def _encoded(side: Side, rows: _Columns, letters: Any) -> Any:
     """The keys or the values as one binary array. Raises TxnLogError naming a column."""
+    if letters is None or side.bytes_column is None:
+        return _encoded_where(side, rows, None)
+    made = _encoded_where(side, rows, pc.invert(letters))
+    return pc.if_else(letters, rows[side.bytes_column], made)
+
+
+def _encoded_where(side: Side, rows: _Columns, mask: Any) -> Any:
+    """The rows that `mask` has, all without one; null for the others where they have a format."""
     if side.writer is None:
         return _as_binary(rows[side.name])
-    given = _bytes_of_malformed(side, rows)
     if side.fields:
         arrays = [rows[name] for name in side.fields]
         column = pa.StructArray.from_arrays(arrays, names=list(side.fields))
     else:
         column = rows[side.name]
-    wanted = column.is_valid()
-    if given is not None and given.null_count < len(given):
-        wanted = pc.and_(wanted, given.is_null())
+    wanted = column.is_valid() if mask is None else pc.and_(column.is_valid(), mask)
     if wanted.true_count == len(column):
         return side.writer.encode(column)
-    made = spread(side.writer.encode(column.filter(wanted)), wanted)
-    return made if given is None else pc.coalesce(given, made)
-
-
-def _bytes_of_malformed(side: Side, rows: _Columns) -> Any:
-    """The column of bytes, if there is one. OptionError where a row would lose its value."""
-    if side.bytes_column is None:
-        return None
-    given, column = rows[side.bytes_column], rows[side.name]
-    both = 0
-    if given.null_count < len(given):
-        both = pc.and_(given.is_valid(), column.is_valid()).true_count
-    if both:
-        raise OptionError(
-            f"column {side.bytes_column}",
-            None,
-            f"{both} rows have a {side.name} as well: it is null where these bytes are to be "
-            "written as they are. Rename or drop a column with another meaning",
-        )
-    return given
+    return spread(side.writer.encode(column.filter(wanted)), wanted)
 
 
 def _as_binary(column: Any) -> Any:

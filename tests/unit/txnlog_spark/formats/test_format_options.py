@@ -232,14 +232,15 @@ def test_a_column_that_cannot_be_the_bytes_of_a_malformed_value_is_refused_by_na
     assert f"option column value_bytes='{type_}': rename or drop it" in caught.value.text
 
 
-def test_bytes_beside_the_value_that_they_stand_for_are_messages_as_they_are() -> None:
-    ddl = "id int, value struct<id:int>, value_bytes binary, value_error string"
+def test_bytes_of_malformed_values_are_of_dead_letters_where_keys_have_them_too() -> None:
+    ddl = "id int, value struct<id:int>, value_bytes binary"
     for options in (NAMED, SAME):
-        made = columns_of(ddl, **options)
-        assert made.value.bytes_column == "value_bytes"
-        assert made.errors == ("value_error",)
-        assert set(made.value.columns) >= {"value", "value_bytes"}
-    assert columns_of(ddl, **NAMED).value.fields == ("id",)
+        alone = columns_of(f"{ddl}, value_error string", **options)
+        assert (alone.bytes_columns, alone.errors) == ([], ("value_error", "value_bytes"))
+        letters = columns_of(f"{ddl}, key binary, key_bytes binary", **options)
+        assert (letters.bytes_columns, letters.errors) == (["key_bytes", "value_bytes"], ())
+    every = columns_of("id int, key_bytes binary, value_bytes binary", **ALL)
+    assert (every.value.fields, every.bytes_columns) == (("id",), ["key_bytes", "value_bytes"])
 
 
 def test_a_column_that_is_named_as_a_field_is_one_whatever_its_name() -> None:

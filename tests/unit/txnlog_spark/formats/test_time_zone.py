@@ -76,7 +76,7 @@ def test_a_write_has_the_zone_of_its_columns_or_that_of_the_option(option: str |
     noon = datetime(2026, 1, 1, 3, tzinfo=UTC)
     times = pa.array([[noon]], pa.list_(pa.timestamp("us", tz="Asia/Tokyo")))
     column = pa.StructArray.from_arrays([times], names=["at"])
-    made = JsonWriter(parse_ddl("at array<timestamp>"), option, b"").encode(column)
+    made = JsonWriter(parse_ddl("at array<timestamp>"), option, b"", "").encode(column)
     said = "2026-01-01T12:00:00.000+09:00" if option is None else "2026-01-01T03:00:00.000Z"
     assert made.to_pylist() == [f'{{"at":["{said}"]}}'.encode()]
 

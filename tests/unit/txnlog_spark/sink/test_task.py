@@ -40,6 +40,8 @@ SPARK_TYPES = {
     "headers": ArrayType(HEADER),
     "at": TimestampType(),
     "id": LongType(),
+    "number": IntegerType(),
+    "key_bytes": BinaryType(),
     "value_bytes": BinaryType(),
 }
 ARROW_TYPES = {
@@ -50,6 +52,8 @@ ARROW_TYPES = {
     "headers": HEADERS_TYPE,
     "at": pa.timestamp("us", tz="UTC"),
     "id": pa.int64(),
+    "number": pa.int32(),
+    "key_bytes": pa.binary(),
     "value_bytes": pa.binary(),
 }
 COUNTS = {"out": 4, "other": 2} | {f"t{n}": n % 3 + 1 for n in range(30)}
@@ -135,26 +139,25 @@ OF_VALUE = {"value.format": "string"}
 OF_COLUMNS = {"value.format": "json", "value.columns": "id"}
 
 
-@pytest.mark.parametrize(
-    ("options", "written"), [(OF_VALUE, b"a"), (OF_COLUMNS, b'{"id":1}')], ids=["value", "columns"]
-)
-def test_the_bytes_of_a_row_whose_value_is_null_are_its_message(
-    tmp_path: Path, options: dict[str, str], written: bytes
-) -> None:
-    columns = {"id": [1, 2], "value": ["a", None], "value_bytes": [None, b"{"]}
-    found, _ = encode(tmp_path, columns, **options)
-    (records,) = found.values()
-    assert [record.value for record in records] == [written, b"{"]
-
-
 @pytest.mark.parametrize("options", [OF_VALUE, OF_COLUMNS], ids=["value", "columns"])
-def test_a_row_with_a_value_and_bytes_is_refused_and_loses_neither(
+def test_a_row_with_the_bytes_of_a_malformed_value_is_refused_where_it_is_no_dead_letter(
     tmp_path: Path, options: dict[str, str]
 ) -> None:
     columns = {"id": [1, 2, 3], "value": ["a", None, "c"], "value_bytes": [b"x", b"{", None]}
     with pytest.raises(OptionError) as caught:
         encode(tmp_path, columns, **options)
-    assert "option column value_bytes: 1 rows have a value as well" in caught.value.text
+    assert "option column value_bytes: 2 rows are malformed" in caught.value.text
+    columns["value_bytes"] = [None] * 3
+    assert encode(tmp_path, columns, **options)[0]
+
+
+def test_a_write_without_formats_leaves_a_column_of_ones_own_out_whatever_its_name(
+    tmp_path: Path,
+) -> None:
+    for name in ("value_bytes", "key_bytes"):
+        found, _ = encode(tmp_path, {"value": ["a"], name: [b"x"]})
+        (records,) = found.values()
+        assert [(record.key, record.value) for record in records] == [(None, b"a")]
 
 
 def test_headers_and_timestamps_are_carried(tmp_path: Path) -> None:
@@ -286,6 +289,62 @@ def test_no_rows_stage_nothing(tmp_path: Path) -> None:
 def test_a_null_topic_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="1 rows have a null topic: fill the column"):
         encode(tmp_path, {"topic": ["out", None], "value": ["a", "b"]})
+
+
+LETTERS = {
+    "topic": ["out", "other", "other", "other"],
+    "key_bytes": [None, b"{k", None, b"{l"],
+    "value_bytes": [None, b"v", b"{v", None],
+}
+WRITTEN = [(b"{k", b"v"), (None, b"{v"), (b"{l", None)]
+"""Key and value of the dead letters among these rows: the last one was a tombstone."""
+
+
+def written(found: dict[tuple[str, int], list[Record]], topic: str) -> set[Any]:
+    return {(r.key, r.value) for at, records in found.items() if at[0] == topic for r in records}
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "right"),
+    [
+        ({"key": [b"k"] * 4, "value": ["v"] * 4}, {}, (b"k", b"v")),
+        ({"value": ["v"] * 4}, {}, (None, b"v")),
+        ({"number": [1] * 4}, {"value.format": "json", "value.columns": "number"}, None),
+        (
+            {"key": [b"k"] * 4, "number": [1] * 4},
+            {"value.format": "json", "value.columns": "number"},
+            (b"k", b'{"number":1}'),
+        ),
+        (
+            {"number": [1] * 4, "value": ["v"] * 4},
+            {"key.format": "json", "key.columns": "number", "value.format": "string"},
+            (b'{"number":1}', b"v"),
+        ),
+    ],
+)
+def test_a_dead_letter_is_written_as_it_was_whatever_the_columns_have(
+    tmp_path: Path, columns: dict[str, list[Any]], options: dict[str, str], right: Any
+) -> None:
+    found, _ = encode(tmp_path, LETTERS | columns, **options)
+    assert written(found, "other") == set(WRITTEN)
+    assert written(found, "out") == {right or (None, b'{"number":1}')}
+
+
+def test_right_rows_without_a_topic_are_told_of_dead_letters(tmp_path: Path) -> None:
+    rows = {"topic": [None, "other"], "value": ["v", None], "value_bytes": [None, b"{v"]}
+    rows["key_bytes"] = [None, None]
+    with pytest.raises(OptionError, match=r"1 rows have a null topic: fill the column with coal"):
+        encode(tmp_path, rows)
+
+
+def test_the_option_topic_is_refused_with_dead_letters_that_have_topics(tmp_path: Path) -> None:
+    rows = LETTERS | {"value": ["v"] * 4}
+    with pytest.raises(OptionError, match=r"option topic='out': remove it: 3 rows are dead letter"):
+        encode(tmp_path, rows, topic="out")
+    found, _ = encode(tmp_path, {name: rows[name] for name in rows if name != "topic"})
+    assert written(found, "out") == {*WRITTEN, (None, b"v")}
+    right = {name: values[:1] for name, values in rows.items()}
+    assert written(encode(tmp_path, right, topic="other")[0], "other") == {(None, b"v")}
 
 
 @pytest.mark.parametrize("partition", [4, -1])
