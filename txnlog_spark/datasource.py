@@ -124,7 +124,6 @@ class TxnLogDataSource(DataSource):
         A log cannot be truncated: the output mode complete appends the whole result each time, as
         Spark's Kafka sink does.
         """
-        from txnlog_spark.sink.columns import check_columns
         from txnlog_spark.sink.settings import read_sink_settings
         from txnlog_spark.sink.writers import TxnLogStreamWriter, look_at_topic
 
@@ -132,6 +131,8 @@ class TxnLogDataSource(DataSource):
             settings = read_sink_settings(self.options, streaming=True)
             columns = view = None
             if not self._is_copy:
+                from txnlog_spark.sink.columns import check_columns
+
                 columns, view = check_columns(schema, settings), look_at_topic(settings)
             process_local(Frozen)
             return TxnLogStreamWriter(settings, columns, view, self._run_id)

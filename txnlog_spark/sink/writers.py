@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -30,7 +30,6 @@ from txnlog_spark.errors import TxnLogError
 from txnlog_spark.foreachbatch import QUERY_ID_PROPERTY
 from txnlog_spark.log_once import warn_once
 from txnlog_spark.process_local import Frozen, process_local
-from txnlog_spark.sink.columns import SinkColumns
 from txnlog_spark.sink.committer import (
     abort_staged,
     commit_batch_write,
@@ -43,6 +42,9 @@ from txnlog_spark.staging.address import ServerAddress, ensure_server
 from txnlog_spark.staging.frames import TaskAttempt
 from txnlog_spark.staging.messages import RESULT_SIZE_PROPERTY, StagedBatches, inline_limit
 from txnlog_spark.staging.writer import Outlet, StagingWriter, open_server_outlet
+
+if TYPE_CHECKING:
+    from txnlog_spark.sink.columns import SinkColumns
 
 BATCH_ID_PROPERTY = "streaming.sql.batchId"
 """With QUERY_ID_PROPERTY the local properties that Spark sets on the tasks of a micro-batch."""
