@@ -127,8 +127,7 @@ class Deadline:
         wait_ms = min(first_ms << doublings, config.retry_backoff_max_ms)
         if self.left_ms <= wait_ms:
             raise DeadlineExceeded(doing, self.timeout_ms, error)
-        waited_ms = self.timeout_ms - self.left_ms
-        if waited_ms >= NOTICE_MS and not self.has_said:
+        if not self.has_said and self.timeout_ms - self.left_ms >= NOTICE_MS:
             self.has_said = True
             self.session.notice(f"{doing}: goes on for at most {self.left_ms // 1000} s: {error}")
         yield Sleep(wait_ms)
