@@ -31,7 +31,7 @@ KNOWN = {
     "progress-not-kept": 1,
     "fenced-is-success": 2,
     "id-changed-without-fencing": 37,
-    "id-recorded-too-late": 37,
+    "id-recorded-too-late": 464,
     "only-the-last-id-fenced": 37,
     "others-fenced-before-the-own": 54,
     "start-compared-before-fencing": 12,
