@@ -34,7 +34,7 @@ KNOWN = {
     "truncated-to-high-watermark": 2,
     "isr-proposal-not-fenced": 1,
     "unclean-election": 2,
-    "isr-change-not-fenced": 71,
+    "isr-change-not-fenced": 98,
     "producers-forgotten": 2,
     "loaded-to-high-watermark": 8,
     "controller-after-its-session": 1,

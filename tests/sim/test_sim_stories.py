@@ -37,7 +37,7 @@ KNOWN = {
     "start-compared-before-fencing": 12,
     "staged-bytes-not-compared": 39,
     "judged-by-an-unstable-read": 14,
-    "torn-not-aborted": 134,
+    "torn-not-aborted": 170,
     "recorded-before-the-baseline": 4,
     "commit-log-first": 3,
     "failed-produce-ignored": 5,
@@ -46,7 +46,7 @@ KNOWN = {
     "start-not-kept": 2,
     "start-kept-with-rows": 2,
     "start-not-noted": 56,
-    "start-noted-late": 2,
+    "start-noted-late": 148,
     "replayed-start-rewound": 2,
     "lost-batch-not-found": 2,
 }
