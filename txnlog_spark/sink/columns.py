@@ -131,7 +131,7 @@ def check_columns(schema: StructType, settings: SinkSettings) -> SinkColumns:
 def _side(name: str, schema: StructType, settings: SinkSettings) -> Side | None:
     """The side of this name; None where the rows have nothing for it."""
     given = settings.formats.get(name)
-    bytes_column = f"{name}_bytes" if _has_letters(schema, settings) else None
+    bytes_column = _bytes_of_letters(schema, settings).get(name)
     if given is None or not given.columns:
         if name not in schema.names:
             if bytes_column is None or name == "value":
@@ -147,14 +147,15 @@ def _side(name: str, schema: StructType, settings: SinkSettings) -> Side | None:
     return Side(name, given.writer(type_, settings.topic), fields, bytes_column)
 
 
-def _has_letters(schema: StructType, settings: SinkSettings) -> bool:
-    """Whether the rows may be dead letters: `dead_letters` gives both columns of bytes."""
-    return all(
-        f"{side}_bytes" in schema.names
-        and isinstance(schema[f"{side}_bytes"].dataType, BinaryType)
-        and f"{side}_bytes" not in _named_fields(settings)
-        for side in SIDES
+def _bytes_of_letters(schema: StructType, settings: SinkSettings) -> dict[str, str]:
+    """By side the columns of bytes of dead letters, both of which `dead_letters` gives; else {}."""
+    columns = {side: f"{side}_bytes" for side in SIDES}
+    named = _named_fields(settings)
+    are_there = all(
+        each in schema.names and isinstance(schema[each].dataType, BinaryType) and each not in named
+        for each in columns.values()
     )
+    return columns if are_there else {}
 
 
 def _named_fields(settings: SinkSettings) -> set[str]:
@@ -168,10 +169,11 @@ def _errors(side: str, schema: StructType, settings: SinkSettings) -> list[str]:
     OptionError for one that must have another meaning.
     """
     bytes_, error = f"{side}_bytes", f"{side}_error"
-    if bytes_ not in schema.names or bytes_ in _named_fields(settings):
+    named = _named_fields(settings)
+    if bytes_ not in schema.names or bytes_ in named:
         return []
-    found = [error] if error in schema.names and error not in _named_fields(settings) else []
-    if side not in settings.formats or _has_letters(schema, settings):
+    found = [error] if error in schema.names and error not in named else []
+    if side not in settings.formats or _bytes_of_letters(schema, settings):
         return found
     type_ = schema[bytes_].dataType
     if side not in schema.names or not isinstance(type_, BinaryType):
@@ -192,7 +194,7 @@ def _fields(given: WriteFormat, schema: StructType, settings: SinkSettings) -> t
                     given.option("columns"), column, f"columns: {', '.join(schema.names)}"
                 )
         return given.columns
-    letters = {f"{side}_bytes" for side in SIDES if _has_letters(schema, settings)}
+    letters = _bytes_of_letters(schema, settings).values()
     for column in _OF_MALFORMED:
         if column in schema.names and column not in letters:
             raise OptionError(

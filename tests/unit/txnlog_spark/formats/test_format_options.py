@@ -248,6 +248,12 @@ def test_a_column_that_is_named_as_a_field_is_one_whatever_its_name() -> None:
     made = columns_of(ddl, value__format="json", value__columns="id,value_bytes,value_error")
     assert made.value.fields == ("id", "value_bytes", "value_error")
     assert (made.value.bytes_column, made.errors) == (None, ())
+    both = columns_of(
+        "id int, key_bytes binary, value_bytes binary",
+        value__format="json",
+        value__columns="id,value_bytes",
+    )
+    assert (both.value.fields, both.bytes_columns) == (("id", "value_bytes"), [])
 
 
 def test_a_protobuf_column_that_has_no_field_is_said_when_the_query_plans() -> None:
