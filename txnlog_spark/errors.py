@@ -3,6 +3,7 @@
     TxnLogError
     ├─ TransactionTimedOut         the broker aborted it: transaction.timeout.ms is too short
     ├─ ProgressError               ├─ ProgressMissing  ├─ ProgressBehind  ├─ BatchReplanned
+    │                              ├─ StatefulReplanned
     │                              ├─ AnotherOutput  ├─ CheckpointCopied
     │                              ├─ CommittedOffsetsMoved  ├─ GroupHasOffsets
     │                              └─ NoCommittedOffsets
@@ -68,6 +69,7 @@ __all__ = [
     "SecurityRefused",
     "StagedBatchesInvalid",
     "StagingFailed",
+    "StatefulReplanned",
     "TransactionTimedOut",
     "TxnLogError",
     "UnknownTopic",
@@ -129,6 +131,20 @@ class BatchReplanned(ProgressError):
     """
 
     condition = "TXNLOG_PROGRESS.BATCH_REPLANNED"
+
+
+class StatefulReplanned(ProgressError):
+    """A committed batch of a stateful query came back with another plan.
+
+    The output of a stateful batch depends on its rows, its watermark, its time and the borders of
+    the batches before it, so a batch that was planned anew is another batch.
+
+    Remedy: restore the folders offsets, commits, sources and state of the checkpoint from a copy
+    that has the committed batch. A loss of power does not bring this about: the entry is on the
+    disk before the transaction begins.
+    """
+
+    condition = "TXNLOG_PROGRESS.STATEFUL_REPLANNED"
 
 
 class AnotherOutput(ProgressError):

@@ -12,6 +12,7 @@ committed offsets. Pure: text and mappings in, values out.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -31,10 +32,12 @@ COMMITTED_START_KEY = "startingOffsets/committed"
 CLUSTER_NOTE = "txnlog/cluster.id/"
 GROUP_NOTE = "txnlog/group.id/"
 TOPIC_NOTE = "txnlog/topic.id/"
+SOURCE_NOTE = "txnlog/source.id/"
+START_NOTE = "txnlog/group.start/"
 """Beside the topics of every offset that our source plans: keys with what they note behind these
 prefixes and no partitions below them, so that Spark's own Kafka source reads them as no partition
 and a checkpoint can go back to it."""
-_NOTES = (COMMITTED_START_KEY, CLUSTER_NOTE, GROUP_NOTE, TOPIC_NOTE)
+_NOTES = (COMMITTED_START_KEY, CLUSTER_NOTE, GROUP_NOTE, TOPIC_NOTE, SOURCE_NOTE, START_NOTE)
 
 SourceOffset = Mapping[TopicPartition, int]
 """Next offset to read per partition: inclusive as a start, exclusive as an end."""
@@ -51,15 +54,20 @@ class CommittedStart(NamedTuple):
 
 
 class SourceNote(NamedTuple):
-    """Which logs the offsets are positions in, and the reader's `kafka.group.id` (None without).
+    """The logs that the offsets are positions in, and the reader's `kafka.group.id` (None without).
 
     `topic_ids` has (topic, id) of the topics whose id the brokers tell (Kafka 2.8 and newer), in
     order, each id as Kafka's tools show it: a topic that is deleted and created again gets another.
+    `source_id` names this source of this checkpoint, and `group_start` is the `positions_digest` of
+    the group's offsets that the query started from; a later offset inherits both from the offset
+    before it. "" without one.
     """
 
     cluster_id: str
     group_id: str | None
     topic_ids: tuple[tuple[str, str], ...] = ()
+    source_id: str = ""
+    group_start: str = ""
 
 
 class OffsetFormatError(ValueError):
@@ -120,6 +128,10 @@ def with_source_note(value: Mapping[str, Any], note: SourceNote) -> dict[str, An
     noted: dict[str, Any] = {**value, **topics, CLUSTER_NOTE + note.cluster_id: {}}
     if note.group_id is not None:
         noted[GROUP_NOTE + note.group_id] = {}
+    if note.source_id:
+        noted[SOURCE_NOTE + note.source_id] = {}
+    if note.group_start:
+        noted[START_NOTE + note.group_start] = {}
     return noted
 
 
@@ -127,15 +139,22 @@ def source_note_of(value: Any) -> SourceNote | None:
     """The `SourceNote` in a JSON value, None without one. Raises OffsetFormatError for several."""
     if not isinstance(value, Mapping):
         return None
-    clusters = [k.removeprefix(CLUSTER_NOTE) for k in value if k.startswith(CLUSTER_NOTE)]
-    groups = [k.removeprefix(GROUP_NOTE) for k in value if k.startswith(GROUP_NOTE)]
-    if len(clusters) > 1 or len(groups) > 1:
-        raise OffsetFormatError(f"notes of {len(clusters)} clusters and {len(groups)} groups")
-    if not clusters:
+    cluster_id = _noted(value, CLUSTER_NOTE)
+    group_id = _noted(value, GROUP_NOTE)
+    if cluster_id is None:
         return None
     topics = (k.removeprefix(TOPIC_NOTE) for k in value if k.startswith(TOPIC_NOTE))
     topic_ids = tuple(sorted((t, i) for t, _, i in (each.partition("/") for each in topics)))
-    return SourceNote(clusters[0], groups[0] if groups else None, topic_ids)
+    source_id, group_start = _noted(value, SOURCE_NOTE), _noted(value, START_NOTE)
+    return SourceNote(cluster_id, group_id, topic_ids, source_id or "", group_start or "")
+
+
+def _noted(value: Mapping[str, Any], prefix: str) -> str | None:
+    """The text behind a note's prefix, None without the note."""
+    found = [key.removeprefix(prefix) for key in value if key.startswith(prefix)]
+    if len(found) > 1:
+        raise OffsetFormatError(f"{len(found)} notes {prefix}: {', '.join(sorted(found))}")
+    return found[0] if found else None
 
 
 def noted_topic_ids(value: Any) -> dict[str, str]:
@@ -181,6 +200,11 @@ def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
             )
         found.update(TopicPartition(topic, _partition_number(topic, p)) for p in partitions)
     return tuple(sorted(found))
+
+
+def positions_digest(offsets: SourceOffset) -> str:
+    """Return 16 hexadecimal digits that name these offsets, whatever their order."""
+    return hashlib.sha256(format_offsets(offsets).encode()).hexdigest()[:16]
 
 
 def format_offsets(offsets: SourceOffset) -> str:

@@ -16,6 +16,7 @@ from txnlog_kafka.operations.effects import (
     FileAsk,
     FileFailed,
     FileOutcome,
+    FlushFile,
     ListFolder,
     ReadFile,
     WriteFile,
@@ -100,6 +101,8 @@ class Checkpoint:
                 self._files[path] = data
                 if durable:
                     self._flushed[path] = data
+            case FlushFile(path) if path in self._files:
+                self._flushed[path] = self._files[path]
         return None
 
     def perform_in_vain(self, ask: FileAsk, rng: random.Random) -> FileFailed:

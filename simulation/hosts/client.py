@@ -28,6 +28,7 @@ from txnlog_kafka.operations.effects import (
     Calls,
     FileAsk,
     FileOutcome,
+    FlushFile,
     ListFolder,
     Milestone,
     Operation,
@@ -220,7 +221,14 @@ class ClientProcess:
                 self._trace.line(self.name, "reached", fields)
                 self._later(lambda: self._resume(None))
                 self.on_reached(ask)
-            case ReadFile() | ListFolder() | WriteFile() | RemoveOtherRuns() | ReadStaged():
+            case (
+                ReadFile()
+                | ListFolder()
+                | WriteFile()
+                | FlushFile()
+                | RemoveOtherRuns()
+                | ReadStaged()
+            ):
                 fields = {"path": getattr(ask, "path", "-"), "what": type(ask).__name__}
                 self._trace.line(self.name, "file", fields)
                 self._later(lambda: self._serve(ask), self.file_delay_us())

@@ -39,6 +39,7 @@ DECIDED_STATES = frozenset({"PrepareCommit", "PrepareAbort", "PrepareEpochFence"
 """States of a transactional id whose transaction has its outcome, but not all of its markers."""
 _CREATE = APIS[ApiKey.CREATE_TOPICS]
 _DELETE_GROUPS = APIS[ApiKey.DELETE_GROUPS]
+_DESCRIBE_GROUPS = APIS[ApiKey.DESCRIBE_GROUPS]
 _LIST_GROUPS = APIS[ApiKey.LIST_GROUPS]
 _LIST_TRANSACTIONS = APIS[ApiKey.LIST_TRANSACTIONS]
 _DESCRIBE_TRANSACTIONS = APIS[ApiKey.DESCRIBE_TRANSACTIONS]
@@ -181,6 +182,30 @@ def delete_group(session: Session, group_id: str, *, missing_ok: bool = False) -
     except BrokerError as error:
         if not (missing_ok and error.code == ErrorCode.GROUP_ID_NOT_FOUND):
             raise
+
+
+def group_members(session: Session, group_id: str) -> Operation[tuple[str, ...]]:
+    """Return the members of a classic group for a text, as "client id at host". Raises FatalError.
+
+    A group that does not exist has none.
+    """
+    found: list[str] = []
+
+    def codes(reply: Reply) -> tuple[int, ...]:
+        groups = reply.message.groups
+        found[:] = [f"{m.client_id} at {m.client_host}" for g in groups for m in g.members]
+        return tuple(g.error_code for g in groups)
+
+    message = _DESCRIBE_GROUPS.request(groups=[group_id], include_authorized_operations=False)
+    doing = f"asking for the members of group {group_id!r}"
+    try:
+        yield from call_coordinator(
+            session, CoordinatorRequest(GROUP, group_id, message, doing, codes)
+        )
+    except BrokerError as error:
+        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+    return tuple(found)
 
 
 def list_groups(session: Session) -> Operation[tuple[str, ...]]:

@@ -122,10 +122,23 @@ class ReadFile:
 
 @dataclass(frozen=True, slots=True)
 class ListFolder:
-    """The names of the files in a folder of the checkpoint, in order.
+    """The names of the files in a folder of the checkpoint, in order; or of the folders in it.
 
     Resumed with a tuple, () without such a folder, or FileFailed. A file whose durable write was
     done before is among them.
+    """
+
+    path: str
+    folders: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FlushFile:
+    """Make a file of the checkpoint durable that Spark has written.
+
+    Resumed with None or FileFailed. A local disk flushes the file, its checksum file and their
+    folder, whose entries are then durable too. A store keeps safely what can be read from it. A
+    file that is not there needs no flush.
     """
 
     path: str
@@ -168,7 +181,7 @@ class FileFailed:
     reason: str
 
 
-FileAsk = ReadFile | ListFolder | WriteFile | RemoveOtherRuns | ReadStaged
+FileAsk = ReadFile | ListFolder | WriteFile | FlushFile | RemoveOtherRuns | ReadStaged
 FileOutcome = bytes | bytearray | memoryview | tuple[str, ...] | FileFailed | None
 """What a `FileAsk` is resumed with; each says which."""
 T = TypeVar("T")

@@ -18,8 +18,11 @@ from txnlog_kafka.operations.transaction import (
 )
 from txnlog_kafka.wire.invariants import check
 from txnlog_kafka.wire.topic_partition import TopicPartition
+from txnlog_spark.commit.judgement import Evidence
 from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.progress import progress_after, progress_offset
+from txnlog_spark.group_note import GroupNote, format_note
+from txnlog_spark.offsets import positions_digest
 
 Groups = dict[str, dict[TopicPartition, CommittedOffset]]
 
@@ -30,6 +33,8 @@ class TransactionTry:
 
     plan: CommitPlan
     number: int
+    judged: Evidence | None = None
+    """What the batch was judged by, once it was."""
     version: int = 0
     """Of the transactions of the coordinator that was asked for this try."""
     transaction: Transaction | None = None
@@ -56,15 +61,42 @@ def begin_transaction(
     return attempt.transaction
 
 
-def offsets_of(plan: CommitPlan) -> Groups:
-    """What the batch's transaction commits: the source group's offsets and the progress."""
+def offsets_of(plan: CommitPlan, judged: Evidence | None) -> Groups:
+    """Return what the batch's transaction commits: offsets of the source group, and the progress.
+
+    Offsets that stand where the batch ends are left out, but for the first of each source, which
+    has the source's note beside it.
+    """
     groups: Groups = {}
     if plan.group_id is not None:
         check(plan.group_id != plan.committer.progress_group_id, "progress has a group of its own")
-        ends = plan.batch.source_offsets.items()
-        groups[plan.group_id] = {p: CommittedOffset(end, "") for p, end in ends}
+        ends, notes = plan.batch.source_offsets, _notes(plan, judged)
+        stand = {} if judged is None else judged.group
+        groups[plan.group_id] = {
+            p: CommittedOffset(end, notes.get(p, ""))
+            for p, end in ends.items()
+            if p in notes or stand.get(p) != end
+        }
     groups[plan.committer.progress_group_id] = _placed(plan, progress_after(plan))
     return groups
+
+
+def _notes(plan: CommitPlan, judged: Evidence | None) -> dict[TopicPartition, str]:
+    """Return the text beside the first partition of each source (`GroupNote`).
+
+    Rows are needed again by the state of a query, and by a function of foreachBatch, whose other
+    work the commit does not know.
+    """
+    committer, batch = plan.committer, plan.batch
+    are_needed = committer.leaves_out_batches or judged is None or judged.has_state
+    notes = {}
+    for source in batch.sources:
+        positions = positions_digest({p: batch.source_offsets[p] for p in source.partitions})
+        source_id = "" if are_needed else source.source_id
+        query_id = committer.output.query_id
+        note = GroupNote(query_id, batch.batch_id, positions, source_id)
+        notes[min(source.partitions)] = format_note(note)
+    return notes
 
 
 def add_groups(
@@ -78,7 +110,8 @@ def add_groups(
     batch_id = attempt.plan.batch.batch_id
     yield Milestone("add_offsets", "before", batch_id)
     if transaction.version < 2:
-        yield from add_to_transaction(session, transaction, partitions, offsets_of(attempt.plan))
+        groups = offsets_of(attempt.plan, attempt.judged)
+        yield from add_to_transaction(session, transaction, partitions, groups)
     yield Milestone("add_offsets", "after", batch_id)
 
 
@@ -93,7 +126,11 @@ def commit_batch_offsets(
     plan = attempt.plan
     yield Milestone("txn_offset_commit", "before", plan.batch.batch_id)
     done = yield from commit_all_offsets(
-        session, transaction, offsets_of(plan), may_be_gone=plan.group_id, deadline=deadline
+        session,
+        transaction,
+        offsets_of(plan, attempt.judged),
+        may_be_gone=plan.group_id,
+        deadline=deadline,
     )
     attempt.missing_sources = done.missing
     yield Milestone("txn_offset_commit", "after", plan.batch.batch_id)

@@ -5,7 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from txnlog_kafka.operations.effects import FileFailed, ListFolder, Operation, ReadFile, WriteFile
+from txnlog_kafka.operations.effects import (
+    FileFailed,
+    FlushFile,
+    ListFolder,
+    Operation,
+    ReadFile,
+    WriteFile,
+)
 from txnlog_kafka.wire.invariants import check
 from txnlog_spark.errors import ProgressError
 
@@ -20,9 +27,9 @@ def read_file(path: str) -> Operation[bytes | None]:
     return found
 
 
-def list_folder(path: str) -> Operation[tuple[str, ...]]:
-    """The names of a folder's files, () where there is none. Raises ProgressError."""
-    found: tuple[str, ...] | FileFailed = yield ListFolder(path)
+def list_folder(path: str, *, folders: bool = False) -> Operation[tuple[str, ...]]:
+    """Return the names of a folder's files, or of the folders in it. Raises ProgressError."""
+    found: tuple[str, ...] | FileFailed = yield ListFolder(path, folders)
     if isinstance(found, FileFailed):
         raise unreadable(path, found.reason)
     check(isinstance(found, tuple), "a listing is names", path=path)
@@ -47,7 +54,15 @@ def text_of(path: str, data: bytes) -> str:
 
 def write_file(path: str, data: bytes, *, durable: bool) -> Operation[None]:
     """Replace a file, as `WriteFile` says. Raises ProgressError when it cannot be written."""
-    done = yield WriteFile(path, data, durable)
+    _check_written(path, (yield WriteFile(path, data, durable)))
+
+
+def flush_file(path: str) -> Operation[None]:
+    """Make a file of Spark's durable, as `FlushFile` says. Raises ProgressError if it cannot be."""
+    _check_written(path, (yield FlushFile(path)))
+
+
+def _check_written(path: str, done: FileFailed | None) -> None:
     if isinstance(done, FileFailed):
         raise ProgressError(
             f"checkpoint file {path} cannot be written: {done.reason}. Give the driver's user "

@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
+from txnlog_kafka.operations.admin import group_members
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.operations.metadata import confirm_missing
 from txnlog_kafka.operations.offsets import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    CommittedOffset,
     fetch_committed,
     list_offsets,
 )
 from txnlog_kafka.operations.operation_group import side_by_side
 from txnlog_kafka.operations.session import Session
+from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.checkpoint import is_repartitioning, read_logged_offsets
+from txnlog_spark.commit.checkpoint_files import list_folder
 from txnlog_spark.commit.judgement import (
     Evidence,
     foreign_sources,
     has_gap,
     is_committed,
     is_missing,
-    previous_batch,
+    is_same_plan,
+    left_by,
+    moved_since,
     unexpected_positions,
 )
 from txnlog_spark.commit.plan import CommitPlan, Progress
 from txnlog_spark.commit.progress import fetch_progress, newest_progress
+from txnlog_spark.errors import FatalError
+from txnlog_spark.group_note import notes_of
 
 
 def visible_progress(session: Session, plan: CommitPlan) -> Operation[Progress | None]:
@@ -51,42 +60,83 @@ def stable_progress(session: Session, plan: CommitPlan) -> Operation[Progress | 
 
 
 def stable_facts(session: Session, plan: CommitPlan) -> Operation[Evidence]:
-    """What `judge` needs to know, after InitProducerId; one round where nothing is special."""
+    """Return what `judge` needs, after InitProducerId; one round where nothing is special."""
     found, group = yield from side_by_side(
         session.monotonic_ms, stable_progress(session, plan), stable_group(session, plan)
     )
-    if not plan.committer.is_query or is_committed(plan, found):
-        return Evidence(found, group)
+    return (yield from facts_of(session, plan, found, group))
+
+
+def facts_of(
+    session: Session,
+    plan: CommitPlan,
+    found: Progress | None,
+    group: Mapping[TopicPartition, CommittedOffset],
+) -> Operation[Evidence]:
+    """Return the evidence with this progress and these offsets of the plan's group."""
+    offsets = {p: each.committed_offset for p, each in group.items()}
+    facts = Evidence(found, offsets, notes_of(group.values()))
+    if not plan.committer.is_query:
+        return facts
     if is_missing(plan, found):
         gone = yield from confirm_missing(session, [plan.committer.place])
-        return Evidence(found, group, progress_topic_is_gone=bool(gone))
-    previous = yield from _previous(plan, found)
-    unexpected = unexpected_positions(plan, group, previous)
-    return Evidence(
-        found,
-        group,
-        previous=previous,
+        return replace(facts, progress_topic_is_gone=bool(gone))
+    if found is not None and is_same_plan(plan, found):
+        return facts
+    facts = yield from _with_log(plan, facts)
+    if is_committed(plan, found):
+        return facts
+    unexpected = unexpected_positions(plan, offsets, facts.last or facts.begin)
+    moved = moved_since(plan, facts)
+    return replace(
+        facts,
         log_starts=(yield from _log_starts(session, unexpected)),
         log_ends=(yield from _log_ends(session, foreign_sources(plan, found))),
         gap_is_empty=(yield from _gap_is_empty(plan, found)),
+        members=() if moved is None else (yield from _members(session, plan)),
     )
 
 
-def stable_group(session: Session, plan: CommitPlan) -> Operation[dict[TopicPartition, int]]:
-    """The committed offsets of a query's group, {} without one."""
+def stable_group(
+    session: Session, plan: CommitPlan
+) -> Operation[Mapping[TopicPartition, CommittedOffset]]:
+    """Return the committed offsets of a query's group, {} without one."""
     if plan.group_id is None or not plan.committer.is_query:
         return {}
     partitions = plan.batch.source_offsets
-    committed = yield from fetch_committed(session, plan.group_id, partitions=partitions)
-    return {p: each.committed_offset for p, each in committed.items()}
+    return (yield from fetch_committed(session, plan.group_id, partitions=partitions))
 
 
-def _previous(plan: CommitPlan, found: Progress | None) -> Operation[Mapping[TopicPartition, int]]:
-    batch_id = previous_batch(plan, found)
-    if batch_id is None:
-        return {}
-    logged = yield from read_logged_offsets(plan.committer.checkpoint, batch_id)
-    return {} if logged is None else logged.source_offsets
+def _members(session: Session, plan: CommitPlan) -> Operation[tuple[str, ...]]:
+    """Return who is in the group, for a text: a user without the right to see it learns less."""
+    group_id = present(plan.group_id, "offsets move in a group")
+    try:
+        return (yield from group_members(session, group_id))
+    except FatalError as error:
+        session.notice(f"the members of group {group_id} are not known: {error}")
+        return ()
+
+
+def _with_log(plan: CommitPlan, facts: Evidence) -> Operation[Evidence]:
+    """Return the facts with what Spark's checkpoint says of the batches before, and of state."""
+    checkpoint, batch_id = plan.committer.checkpoint, plan.batch.batch_id
+    begin = yield from read_logged_offsets(checkpoint, batch_id - 1)
+    left = left_by(plan, facts.progress)
+    number = left[0] if left is not None else batch_id - 1
+    if facts.progress is not None:
+        number = facts.progress.next_batch_id - 1
+    last = begin if number == batch_id - 1 else None
+    if last is None and number >= 0 and number != batch_id:
+        last = yield from read_logged_offsets(checkpoint, number)
+    return replace(facts, begin=begin, last=last, has_state=(yield from has_state(plan)))
+
+
+def has_state(plan: CommitPlan) -> Operation[bool]:
+    """True if the query keeps state: its tasks have written some before the commit."""
+    begun = plan.begun
+    if begun is not None and begun.run_id == plan.committer.run_id:
+        return begun.has_state
+    return bool((yield from list_folder(f"{plan.committer.checkpoint}/state", folders=True)))
 
 
 def _gap_is_empty(plan: CommitPlan, found: Progress | None) -> Operation[bool]:

@@ -2,8 +2,11 @@
 
 It names the last batch whose transaction may have begun, and is written and flushed *before* that
 begins: for which output, by which run, where the query's progress lies. Its existence says that
-progress must exist, unless a batch comes that was never begun. It never goes back to an earlier
-batch. A run that finds itself among the ended ones was overtaken, and stops.
+progress must exist, unless a batch comes that was never begun. A run that finds itself among the
+ended ones was overtaken, and stops.
+
+The plan of the batch is made durable before the record, as Spark does not flush it: the entries
+`offsets/N` and `offsets/N-1`, which say where the batch ends and begins.
 """
 
 from __future__ import annotations
@@ -15,11 +18,20 @@ from typing import Any
 from txnlog_kafka.operations.effects import Operation, RemoveOtherRuns
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.topic_partition import TopicPartition
-from txnlog_spark.commit.checkpoint_files import json_of, read_file, text_of, unreadable, write_file
+from txnlog_spark.commit.checkpoint import offsets_path
+from txnlog_spark.commit.checkpoint_files import (
+    flush_file,
+    json_of,
+    read_file,
+    text_of,
+    unreadable,
+    write_file,
+)
 from txnlog_spark.commit.output import Output
 from txnlog_spark.commit.plan import Begun, CommitPlan, Committer
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.errors import ProducerFenced, WrongCluster
+from txnlog_spark.offsets import positions_digest
 
 FORMAT_VERSION = 1
 ENDED_RUNS_MAX = 64
@@ -58,8 +70,9 @@ def write_begun(folder: str, begun: Begun) -> Operation[None]:
     yield from write_file(f"{folder}/attempt.json", data, durable=True)
 
 
-def begin(plan: CommitPlan) -> Operation[None]:
-    """Record the batch, durably, before its transaction begins: its outcome may be unknown.
+def begin(plan: CommitPlan, *, has_state: bool = False) -> Operation[None]:
+    """Record the batch and its plan, durably, before its transaction begins: from then on its
+    outcome may be unknown.
 
     Raises ProducerFenced when another run went on meanwhile.
     """
@@ -69,7 +82,8 @@ def begin(plan: CommitPlan) -> Operation[None]:
         recorded = None
     if recorded is not None:
         check_not_overtaken(committer, recorded, batch.batch_id)
-        if recorded.batch_id > batch.batch_id:
+        known = None if plan.begun is None else plan.begun.run_id
+        if recorded.batch_id > batch.batch_id and recorded.run_id != known:
             raise _overtaken(committer, recorded, batch.batch_id)
     ended: tuple[str, ...] = ()
     previous = -1
@@ -87,9 +101,13 @@ def begin(plan: CommitPlan) -> Operation[None]:
         previous_batch_id=previous,
         ended_runs=ended,
         group_digest=group_digest(plan.group_id),
+        positions="" if plan.group_id is None else positions_digest(batch.source_offsets),
+        has_state=has_state,
         host=committer.host,
         pid=committer.pid,
     )
+    for number in range(max(batch.batch_id - 1, 0), batch.batch_id + 1):
+        yield from flush_file(offsets_path(committer.checkpoint, number))
     yield from write_begun(committer.folder, begun)
     # A run that has begun since the plan was made may have fenced this one: what it staged stays.
     before = "" if plan.begun is None else plan.begun.run_id

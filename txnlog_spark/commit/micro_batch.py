@@ -55,7 +55,12 @@ from txnlog_spark.commit.attempt import (
     commit_batch_offsets,
 )
 from txnlog_spark.commit.confirmation import confirm, judge_for_certain
-from txnlog_spark.commit.facts import stable_facts, stable_group, visible_progress
+from txnlog_spark.commit.facts import (
+    facts_of,
+    stable_facts,
+    stable_group,
+    visible_progress,
+)
 from txnlog_spark.commit.former_outputs import recorded_digests
 from txnlog_spark.commit.journal import begin
 from txnlog_spark.commit.judgement import (
@@ -64,6 +69,8 @@ from txnlog_spark.commit.judgement import (
     check_output,
     is_committed,
     is_own,
+    is_same_plan,
+    is_unproved,
     judge,
 )
 from txnlog_spark.commit.placement import place_progress
@@ -151,7 +158,9 @@ def _try(session: Session, attempt: TransactionTry) -> Operation[CommitOutcome]:
     yield Milestone("look_up", "after", batch_id)
     plan = attempt.plan
     if visible is not None and is_committed(plan, visible):
-        return (yield from _skip(session, attempt, visible))
+        facts = yield from _visible_facts(session, plan, visible)
+        if judge(plan, facts) is Decision.SKIP:
+            return _skipped(attempt, facts)
     identity = yield from initialise(session, plan)
     yield Milestone("judge", "before", batch_id)
     judged = yield from stable_facts(session, plan)
@@ -165,7 +174,14 @@ def _try(session: Session, attempt: TransactionTry) -> Operation[CommitOutcome]:
         if judged.progress is None:
             identity = yield from commit_baseline(session, attempt, identity)
             judged = replace(judged, progress=baseline_of(plan))
-        yield from begin(plan)
+        yield from begin(plan, has_state=judged.has_state)
+        if is_unproved(plan, judged):
+            session.notice(
+                f"{plan.name}: whether group {plan.group_id} stands where the query left it was "
+                "not checked: its progress is of a former version of txnlog_spark, and Spark has "
+                "purged the offset log of the batch before"
+            )
+    attempt.judged = judged
     yield Milestone("judge", "after", batch_id)
     transaction = begin_transaction(session, attempt, identity)
     yield from _write(session, attempt, transaction, judged)
@@ -200,16 +216,12 @@ def _with_former(plan: CommitPlan, found: Progress | None) -> Operation[CommitPl
     return replace(plan, former=(yield from recorded_digests(plan.committer)))
 
 
-def _skip(session: Session, attempt: TransactionTry, found: Progress) -> Operation[CommitOutcome]:
-    """The outcome of a batch that visible progress has, before anybody is fenced.
-
-    Raises BatchReplanned when it is another batch.
-    """
-    is_last = found.next_batch_id == attempt.plan.batch.batch_id + 1
-    facts = Evidence(found, {} if is_last else (yield from stable_group(session, attempt.plan)))
-    decision = judge(attempt.plan, facts)
-    check(decision is Decision.SKIP, "a batch that is to be done was skipped")
-    return _skipped(attempt, facts)
+def _visible_facts(session: Session, plan: CommitPlan, found: Progress) -> Operation[Evidence]:
+    """Return what can be known of a batch that visible progress has, before anybody is fenced."""
+    if is_same_plan(plan, found):
+        return Evidence(found)
+    group = yield from stable_group(session, plan)
+    return (yield from facts_of(session, plan, found, group))
 
 
 def _skipped(attempt: TransactionTry, facts: Evidence) -> CommitOutcome:

@@ -82,6 +82,15 @@ class Committer:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadSource:
+    """One Kafka source of a batch: its names in the offset (`SourceNote`), and what it reads."""
+
+    partitions: frozenset[TopicPartition]
+    source_id: str = ""
+    group_start: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """What Spark planned and the tasks staged.
 
@@ -102,6 +111,7 @@ class Batch:
     is_pinned: bool = False
     expected: Mapping[TopicPartition, int | None] = field(default_factory=dict)
     foreign_sources: Sequence[Mapping[TopicPartition, int]] = ()
+    sources: Sequence[ReadSource] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +132,10 @@ class Begun:
     ended_runs: tuple[str, ...] = ()
     group_digest: str = ""
     """Names the group that its source offsets were to be committed for."""
+    positions: str = ""
+    """The `positions_digest` of these offsets."""
+    has_state: bool = False
+    """The query keeps state: its output depends on more than the rows of a batch."""
     host: str = ""
     pid: int = -1
 
@@ -192,7 +206,9 @@ class Progress:
 
     `source_digest`, `group_digest` and `batch_hash` are of the last batch: its source offsets, the
     group that they were committed for with it, and all that Spark logged for it; "" where there was
-    none. `output_digest` and `target` name the output that it was committed for.
+    none. `output_digest` and `target` name the output that it was committed for. `positions` is the
+    `positions_digest` of the offsets that the group was left at, "" in the progress of a version
+    before this field.
     """
 
     query_id: str
@@ -202,6 +218,7 @@ class Progress:
     batch_hash: str = ""
     output_digest: str = ""
     target: str = ""
+    positions: str = ""
 
 
 @dataclass(frozen=True, slots=True)

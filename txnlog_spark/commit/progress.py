@@ -33,6 +33,7 @@ from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.output import digest_of
 from txnlog_spark.commit.plan import CommitPlan, Progress
+from txnlog_spark.offsets import positions_digest
 
 PROGRESS_FORMAT_VERSION = 1
 """In every metadata string; an unknown version is not progress of ours."""
@@ -48,6 +49,7 @@ def format_progress(progress: Progress) -> str:
         "h": progress.batch_hash,
         "o": progress.output_digest,
         "t": progress.target,
+        "p": progress.positions,
     }
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
@@ -60,7 +62,7 @@ def parse_progress(committed: CommittedOffset) -> Progress | None:
         return None
     if not isinstance(value, dict) or value.get("v") != PROGRESS_FORMAT_VERSION:
         return None
-    fields = [value.get("q"), *(value.get(name, "") for name in "eghot")]
+    fields = [value.get("q"), *(value.get(name, "") for name in "eghotp")]
     texts = [each for each in fields if isinstance(each, str)]
     if len(texts) != len(fields):
         return None
@@ -85,19 +87,21 @@ def progress_after(plan: CommitPlan) -> Progress:
         batch.batch_hash,
         output.digest,
         output.target,
+        "" if plan.group_id is None else positions_digest(batch.source_offsets),
     )
 
 
 def baseline_of(plan: CommitPlan) -> Progress:
     """All batches before the plan's, which Spark says are done."""
-    group = "" if plan.begun is None else plan.begun.group_digest
-    output = plan.committer.output
+    output, begun = plan.committer.output, plan.begun
+    is_before = begun is not None and not plan.was_begun
     return Progress(
         output.query_id,
         plan.batch.batch_id,
-        group_digest=group,
+        group_digest="" if begun is None else begun.group_digest,
         output_digest=output.digest,
         target=output.target,
+        positions=begun.positions if is_before and begun is not None else "",
     )
 
 

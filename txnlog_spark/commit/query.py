@@ -11,7 +11,7 @@ finds in the checkpoint that a newer run than its own has begun a batch stops, a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from txnlog_kafka.operations.effects import Milestone, Operation
 from txnlog_kafka.operations.metadata import require_cluster
@@ -23,7 +23,6 @@ from txnlog_spark.commit.checkpoint import (
     is_query_at,
     offsets_path,
     read_batch_offsets,
-    read_logged_offsets,
     read_query_id,
 )
 from txnlog_spark.commit.journal import (
@@ -41,6 +40,7 @@ from txnlog_spark.commit.plan import (
     CommitOutcome,
     CommitPlan,
     Committer,
+    ReadSource,
 )
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.commit.sources import check_sources, noted_group, pins_records
@@ -151,13 +151,7 @@ def _plan(
     )
     if begun is not None:
         check_not_overtaken(committer, begun, batch.batch_id)
-    plan = CommitPlan(committer, _batch(batch, sources), begun)
-    if not plan.is_first or batch.batch_id == 0:
-        return plan
-    # What the query started from its batch 0 says, for which the sink was not called.
-    logged = yield from read_logged_offsets(batch.checkpoint, 0)
-    expected = {} if logged is None else logged.expected(options.group_id)
-    return replace(plan, batch=replace(plan.batch, expected=expected))
+    return CommitPlan(committer, _batch(batch, sources), begun)
 
 
 def _recognised(batch: QueryBatch, output: Output, begun: Begun) -> Operation[Output]:
@@ -194,6 +188,15 @@ def _batch(batch: QueryBatch, sources: BatchOffsets) -> Batch:
         is_pinned=pins_records(batch.options.group_id, sources),
         expected=sources.expected(batch.options.group_id),
         foreign_sources=tuple(foreign),
+        sources=tuple(
+            ReadSource(
+                frozenset(s.offsets),
+                "" if s.note is None else s.note.source_id,
+                "" if s.note is None else s.note.group_start,
+            )
+            for s in sources.sources
+            if s.offsets
+        ),
     )
 
 

@@ -9,9 +9,9 @@ from txnlog_kafka.operations.session import Session
 from txnlog_kafka.operations.transaction import commit_transaction, init_producer_id
 from txnlog_spark.commit.attempt import TransactionTry, add_progress, begin_transaction
 from txnlog_spark.commit.former_outputs import other_ids, record_output
-from txnlog_spark.commit.judgement import progress_topic_deleted
 from txnlog_spark.commit.plan import CommitPlan
 from txnlog_spark.commit.progress import baseline_of
+from txnlog_spark.commit.refusals import progress_topic_deleted
 from txnlog_spark.errors import FatalError, UnknownTopic
 
 

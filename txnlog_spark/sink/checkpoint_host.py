@@ -11,6 +11,7 @@ from txnlog_kafka.operations.effects import (
     FileAsk,
     FileFailed,
     FileOutcome,
+    FlushFile,
     ListFolder,
     Operation,
     Outcome,
@@ -73,10 +74,13 @@ class CheckpointHost:
                 case ReadFile(path):
                     place = self._path(path)
                     return None if place is None else self.files.read(place)
-                case ListFolder(path):
-                    return self.files.list_folder(path)
+                case ListFolder(path, folders):
+                    list_names = self.files.list_folders if folders else self.files.list_folder
+                    return list_names(path)
                 case WriteFile(path, data, durable):
                     self.files.write(path, data, durable=durable)
+                case FlushFile(path):
+                    self.files.flush(path)
                 case RemoveOtherRuns():
                     self.remove_other_runs()
                 case ReadStaged(piece):

@@ -20,6 +20,7 @@ from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import DeadlineExceeded, OptionError, RetriableError, UnknownTopic
+from txnlog_spark.group_note import GroupNote, notes_of
 from txnlog_spark.offsets import SourceOffset
 from txnlog_spark.source.positions import (
     NO_OFFSET,
@@ -203,6 +204,14 @@ class Brokers:
         )
         return {p: each.committed_offset for p, each in found.items()}
 
+    def visible_group(self) -> Operation[tuple[Offsets, list[GroupNote]]]:
+        """Return the group's committed offsets that anybody sees, and the notes beside them."""
+        group_id = self.settings.group_id
+        if group_id is None:
+            return {}, []
+        found = yield from offsets.fetch_committed(self.session, group_id, require_stable=False)
+        return {p: each.committed_offset for p, each in found.items()}, notes_of(found.values())
+
     def _decided(self, partitions: Iterable[TopicPartition]) -> Operation[Offsets]:
         """The group's stable committed offsets, or after a moment those that were decided last.
 
@@ -214,9 +223,8 @@ class Brokers:
         except DeadlineExceeded as error:
             again = "using the last stable offsets, which the sink compares again"
             self.session.notice(f"{again}: {error}")
-        group_id = present(self.settings.group_id, "offsets are decided for a group")
-        found = yield from offsets.fetch_committed(self.session, group_id, require_stable=False)
-        return {p: each.committed_offset for p, each in found.items()}
+        decided, _ = yield from self.visible_group()
+        return decided
 
     # -------------------------------------------------------------- starts and ends
 

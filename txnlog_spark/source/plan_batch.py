@@ -18,12 +18,19 @@ topic that is added. Four rules keep batches repeatable:
   has fenced an older driver that might have moved it (`commit.judgement.check_expected`): so what
   such a driver holds pending is not waited for here.
 - Replayed batch 0 may start after its logged end for that reason: it is then empty, not rewound.
-- With a group, the first batch after a restart ends where the group was committed, if that is ahead
-  (`planning.cap_at_committed`): a committed batch that the checkpoint lost is found again. A start
-  that this run took from the group is not capped: there is no batch to be found. Where other
-  sources feed the query too, that batch may be one in which this source stood still: its first poll
-  then ends where it starts (`planning.may_hide_a_lost_batch`), and the next one goes on. A trigger
-  that asks once only (once, availableNow) would end without reading; there it is not held.
+- With a group, the first batch of a run ends where the group stands, if that is ahead
+  (`planning.cap_at_committed`): a committed batch that the checkpoint lost is found again, however
+  many batches ago, and no limit splits it. A start that this run took from the group is not capped:
+  there is no batch to be found. Where other sources feed the query too, that batch may be one in
+  which this source stood still: its first poll then ends where it starts
+  (`planning.may_hide_a_lost_batch`), and the next one goes on. A trigger that asks once only (once,
+  availableNow) would end without reading; there it is not held.
+
+The rows of a committed batch are read again only where somebody needs them: the state of a stateful
+query, and whatever else a function of foreachBatch does with them. The committer says so beside the
+group's offsets (`GroupNote`). If this very source was read by a sink that needs none, a batch that
+ends at or before the group's offsets has no tasks: its input may be gone, and nothing is staged to
+be skipped.
 """
 
 from __future__ import annotations
@@ -44,6 +51,7 @@ from txnlog_spark.offsets import (
     from_json_value,
     noted_topic_ids,
     plain_offset,
+    positions_digest,
     source_note_of,
     to_json_value,
     with_committed_start,
@@ -94,6 +102,8 @@ JsonOffset = dict[str, Any]
 class SourceState:
     """What a run of the source remembers from one question to the next; plain values."""
 
+    source_id: str = ""
+    """The name of this source if the query is new; the offsets of an older one say its name."""
     initial: Positions | None = None
     """Where the run starts, if that was asked."""
     target: Offsets | None = None
@@ -115,6 +125,8 @@ class SourceState:
     """When all topics were listed for them."""
     fired_at_ms: float = -math.inf
     """When a batch was planned."""
+    is_first_batch: bool = True
+    """No batch of this run was planned yet that the group does not know."""
 
 
 T = TypeVar("T")
@@ -130,7 +142,8 @@ def initial_offset(brokers: Brokers, state: SourceState) -> Learnt[JsonOffset]:
         starting = brokers.settings.starting
         initial = yield from brokers.positions(starting, partitions, sink_compares=True)
         state = replace(state, initial=initial)
-    return _noted(brokers, to_json_value(initial.offsets), {}), state
+    value = _noted(brokers, to_json_value(initial.offsets), {}, source_id=state.source_id)
+    return value, state
 
 
 def freeze_end(brokers: Brokers, state: SourceState) -> Operation[SourceState]:
@@ -160,15 +173,16 @@ def latest_offset(
         begin, topic_ids = _without(begin, recreated), topic_ids | recreated
     starts, available = yield from _available(brokers, begin, ends)
     latest = {p: max(end, state.high.get(p, end)) for p, end in available.items()}
-    state = replace(state, latest=_noted(brokers, to_json_value(latest), topic_ids))
+    state = replace(state, latest=_follow(brokers, start, latest, topic_ids), is_first_batch=False)
     if is_first:
-        kept = _kept_start(brokers, state, start)
+        kept = _kept_start(brokers, state, start, topic_ids)
         if kept is not None:
-            return _noted(brokers, kept, topic_ids), state
+            return kept, state
         committed = yield from brokers.committed(available)
         capped = cap_at_committed(begin, available, committed)
         if capped is not None:
-            return _noted(brokers, to_json_value(capped), topic_ids), state
+            state = replace(state, is_first_batch=True)
+            return _follow(brokers, start, capped, topic_ids), state
         asks_again = state.target is None and rows_max is not None
         if asks_again and may_hide_a_lost_batch(begin, available, committed):
             return start, state  # its very text: another would be a batch
@@ -178,7 +192,7 @@ def latest_offset(
             return start, state
         end = limit_offsets(starts, available, rows_max)
     state = replace(state, fired_at_ms=brokers.session.monotonic_ms())
-    return _noted(brokers, to_json_value(end), topic_ids), state
+    return _follow(brokers, start, end, topic_ids), state
 
 
 def batch_tasks(
@@ -189,6 +203,8 @@ def batch_tasks(
     if committed_start_of(end) is not None:
         return []
     begin, until = from_json_value(start), from_json_value(end)
+    if state.is_first_batch and (yield from _needs_no_rows(brokers, end, begin, until)):
+        return []
     before, topic_ids = noted_topic_ids(start), noted_topic_ids(end)
     begin = _without(begin, {t for t, each in before.items() if topic_ids.get(t, each) != each})
     if recreated := (yield from brokers.recreated(topic_ids)):
@@ -212,17 +228,45 @@ def _is_initial(state: SourceState, start: JsonOffset) -> bool:
     return state.initial is not None and from_json_value(start) == state.initial.offsets
 
 
-def _kept_start(brokers: Brokers, state: SourceState, start: JsonOffset) -> JsonOffset | None:
-    """The end of a new query's empty first batch, which keeps where it starts; None where asking
-    again gives the same."""
+def _kept_start(
+    brokers: Brokers, state: SourceState, start: JsonOffset, topic_ids: Mapping[str, str]
+) -> JsonOffset | None:
+    """Return the end of a new query's empty first batch, which keeps where the query starts.
+
+    None where asking again gives the same start. With a group a start that names offsets is kept as
+    well: the sink compares the end of an empty first batch with the group's offsets.
+    """
     starting, initial = brokers.settings.starting, state.initial
+    group_id = brokers.settings.group_id
     is_new = _is_initial(state, start) and committed_start_of(start) is None
-    if initial is None or not is_new or is_repeatable(starting):
+    is_kept = not is_repeatable(starting) or (group_id is not None and starting.offsets is not None)
+    if initial is None or not is_new or not is_kept:
         return None
     if not starts_from_group(starting):
-        return to_json_value(initial.offsets)
-    group_id = present(brokers.settings.group_id, "a start from committed offsets has a group")
-    return with_committed_start(initial.offsets, CommittedStart(group_id, initial.committed))
+        return _follow(brokers, start, initial.offsets, topic_ids)
+    group_id = present(group_id, "a start from committed offsets has a group")
+    value = with_committed_start(initial.offsets, CommittedStart(group_id, initial.committed))
+    group_start = positions_digest(initial.committed)
+    source_id = state.source_id
+    return _noted(brokers, value, topic_ids, source_id=source_id, group_start=group_start)
+
+
+def _needs_no_rows(
+    brokers: Brokers, end: JsonOffset, begin: Offsets, until: Offsets
+) -> Operation[bool]:
+    """True if a sink has committed the batch for this very source, and needs no rows to skip it.
+
+    Without waiting for a transaction that is undecided: what is visible is committed.
+    """
+    note = source_note_of(end)
+    if note is None or not note.source_id:
+        return False
+    committed, notes = yield from brokers.visible_group()
+    positions = positions_digest({p: at for p, at in committed.items() if p in until})
+    if not any(n.source_id == note.source_id and n.positions == positions for n in notes):
+        return False
+    read = {p: at for p, at in until.items() if at != begin.get(p)}
+    return all(at <= committed.get(p, -1) for p, at in read.items())
 
 
 def _waits(brokers: Brokers, state: SourceState, begin: Offsets, available: Offsets) -> bool:
@@ -240,19 +284,38 @@ def _waits(brokers: Brokers, state: SourceState, begin: Offsets, available: Offs
     return not is_late and count_waiting(begin, available) < wanted
 
 
-def _noted(brokers: Brokers, value: JsonOffset, topic_ids: Mapping[str, str]) -> JsonOffset:
-    """The offset with its cluster, topics and group: a number alone does not say of which log.
+def _follow(
+    brokers: Brokers, before: JsonOffset, offsets: Offsets, topic_ids: Mapping[str, str]
+) -> JsonOffset:
+    """Return the JSON of a later offset of the same source, which inherits its names."""
+    note = source_note_of(before)
+    value = to_json_value(offsets)
+    if note is None:
+        return _noted(brokers, value, topic_ids)
+    return _noted(brokers, value, topic_ids, source_id=note.source_id, group_start=note.group_start)
+
+
+def _noted(
+    brokers: Brokers,
+    value: JsonOffset,
+    topic_ids: Mapping[str, str],
+    *,
+    source_id: str = "",
+    group_start: str = "",
+) -> JsonOffset:
+    """Return the offset with its cluster, topics and group: a number does not say of which log.
 
     `topic_ids` are those that are known already. The same cluster and topics give the same text:
     Spark compares texts, and two for one offset would be a batch.
     """
-    cluster_id = brokers.session.cluster.cluster_id
+    cluster_id, group_id = brokers.session.cluster.cluster_id, brokers.settings.group_id
     if cluster_id is None:
         return value
     ids = {t: each for t, each in topic_ids.items() if t in value}
     ids |= brokers.topic_ids(plain_offset(value).keys() - ids.keys())
-    note = SourceNote(cluster_id, brokers.settings.group_id, tuple(sorted(ids.items())))
-    return with_source_note(value, note)
+    topics = tuple(sorted(ids.items()))
+    name = "" if group_id is None else source_id
+    return with_source_note(value, SourceNote(cluster_id, group_id, topics, name, group_start))
 
 
 def _without(offsets: Offsets, topics: Iterable[str]) -> Offsets:

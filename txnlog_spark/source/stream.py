@@ -5,6 +5,7 @@ Spark keeps one reader per query run in a worker of its own. `read` runs in the 
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -52,7 +53,7 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         shows that error (`python_streaming_source_runner`, 4.3).
         """
         self._given = settings
-        self._state = SourceState()
+        self._state = SourceState(source_id=secrets.token_hex(4))
 
     @property
     def _settings(self) -> SourceSettings:

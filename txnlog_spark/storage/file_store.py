@@ -54,6 +54,12 @@ class Files(Protocol):
         this returns. After OSError it is not known whether the write took place.
         """
 
+    def flush(self, path: str) -> None:
+        """Make a file safe that another process has written whole; nothing without the file.
+
+        Raises OSError.
+        """
+
     def open_output(self, path: str) -> FileWriter:
         """Begin a file that nobody else writes. Raises OSError."""
 

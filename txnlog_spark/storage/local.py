@@ -55,6 +55,15 @@ class LocalFiles:
         """Replace a file; without `durable` it may hold anything after a crash of the machine."""
         write_atomically(Path(path), data, durable=durable)
 
+    def flush(self, path: str) -> None:
+        """Flush a file, the checksum file that Hadoop keeps beside it, and their folder."""
+        file = Path(path)
+        found = [each for each in (file, file.with_name(f".{file.name}.crc")) if each.exists()]
+        for each in found:
+            flush_path(each)
+        if found:
+            flush_path(file.parent)
+
     def open_output(self, path: str) -> LocalOutput:
         """Begin a file."""
         return LocalOutput(Path(path))
@@ -113,7 +122,7 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
             os.fsync(file.fileno())
     beside.replace(path)
     if durable:
-        flush_directory(path.parent)
+        flush_path(path.parent)
 
 
 def _beside(path: Path) -> Path:
@@ -127,12 +136,12 @@ def _make_directory(directory: Path) -> None:
         return
     _make_directory(directory.parent)
     directory.mkdir(exist_ok=True)
-    flush_directory(directory.parent)
+    flush_path(directory.parent)
 
 
-def flush_directory(directory: Path) -> None:
-    """Make renames in `directory` durable."""
-    descriptor = os.open(directory, os.O_RDONLY)
+def flush_path(path: Path) -> None:
+    """Make a file's bytes durable, or the names in a directory."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

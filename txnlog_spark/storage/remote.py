@@ -100,6 +100,9 @@ class RemoteFiles:
                 "query writes it as well, or the store answers with old copies"
             )
 
+    def flush(self, path: str) -> None:
+        """Do nothing: what can be read from a store is safe there."""
+
     def delete(self, path: str) -> None:
         """Delete a file, if there is one."""
         with self._place.errors("it cannot be deleted"):

@@ -29,6 +29,7 @@ from txnlog_kafka.operations.effects import (
     Call,
     Calls,
     FileFailed,
+    FlushFile,
     ListFolder,
     Milestone,
     ReadFile,
@@ -114,6 +115,7 @@ class CoreBroker(CoreContent):
         self.always: dict[ApiKey, Fault] = {}
         self.files: dict[str, bytes] = {}
         self.unreadable: set[str] = set()
+        self.on_flush: Callable[[str], None] = lambda path: None
         """Files that are there, and whose store fails."""
         self.on_reached: Callable[[str, str], None] = lambda _step, _when: None
         self.on_wait: Callable[[], None] = lambda: None
@@ -206,11 +208,19 @@ class CoreBroker(CoreContent):
                 return self._receive(tickets, within_ms)
             case ReadStaged(piece):
                 return read_back(piece)
+            case _:
+                return self._perform_on_files(ask)
+        return None
+
+    def _perform_on_files(self, ask: Any) -> Any:
+        match ask:
             case ReadFile(path):
                 failed = path in self.unreadable
                 return FileFailed("it fails") if failed else self.files.get(path)
             case WriteFile(path, data):
                 self.files[path] = data
+            case FlushFile(path):
+                self.on_flush(path)
             case ListFolder(path):
                 return names_in(path, self.files)
         return None

@@ -16,6 +16,7 @@ from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import Record, encode_batch, parse_header
 from txnlog_kafka.wire.topic_partition import TopicPartition
+from txnlog_spark.commit.checkpoint import parse_batch_offsets
 from txnlog_spark.commit.journal import check_not_overtaken, read_begun, write_begun
 from txnlog_spark.commit.micro_batch import commit_batch
 from txnlog_spark.commit.output import Output
@@ -163,6 +164,13 @@ def with_baseline(version: int = 2, **settings: Any) -> CoreBroker:
     cluster = CoreBroker(version, **settings)
     put_progress(cluster, 0)
     return cluster
+
+
+def logged(cluster: CoreBroker, batch_id: int, text: str) -> str:
+    """Put an entry of Spark's offset log, and return its `batch_hash`."""
+    path = f"{CHECKPOINT}/offsets/{batch_id}"
+    cluster.files[path] = text.encode()
+    return parse_batch_offsets(path, text).batch_hash
 
 
 def put_begun(cluster: CoreBroker, begun: Begun) -> None:

@@ -18,6 +18,7 @@ from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import UnknownTopic
+from txnlog_spark.group_note import GroupNote
 from txnlog_spark.offsets import SourceNote, with_source_note
 from txnlog_spark.source import plan_batch, stream
 from txnlog_spark.source.brokers import Brokers, Offsets
@@ -52,6 +53,8 @@ class Cluster:
         self.confirmed: dict[TopicPartition, int] = {}
         """High watermarks of the leaders that most brokers say, where another one has answered."""
         self.committed: dict[TopicPartition, int] = {}
+        self.group_notes: list[GroupNote] = []
+        """Beside these offsets."""
         self.deleted: tuple[str, ...] = ()
         self.unlisted: frozenset[str] = frozenset()
         self.cluster_id: str | None = None
@@ -120,6 +123,10 @@ class _Answers(Brokers):
     def committed(self, partitions=(), **_how: object) -> Operation[Offsets]:
         yield from ()
         return dict(self.cluster.committed)
+
+    def visible_group(self) -> Operation[tuple[Offsets, list[GroupNote]]]:
+        yield from ()
+        return dict(self.cluster.committed), self.cluster.group_notes
 
 
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> Cluster:

@@ -13,6 +13,7 @@ from support.query.commit_plans import (
     check_wire_discipline,
     commit,
     is_committed,
+    logged,
     nothing_is_written,
     put_begun,
     put_progress,
@@ -77,9 +78,9 @@ FOLLOWING_V1 = [
 def test_a_following_batch_asks_this_and_no_more_in_so_many_rounds(version, rounds):
     """Judged by progress and group, asked by name and as a whole; both are confirmed."""
     cluster = CoreBroker(version)
-    cluster.files["cp/offsets/0"] = b'v1\n{}\n{"in":{"0":5}}'
+    batch_hash = logged(cluster, 0, 'v1\n{}\n{"in":{"0":5}}')
     session = cluster.session()
-    commit(cluster, build_plan(0), session)
+    commit(cluster, build_plan(0, batch_hash=batch_hash), session)
     cluster.asked.clear()
     one = (staged("out", 0, record_batch("a")),)
     assert not commit(cluster, build_plan(1, staged=one), session).skipped

@@ -12,6 +12,7 @@ from support.query.commit_plans import (
     build_plan,
     changed,
     commit,
+    logged,
     nothing_is_written,
 )
 
@@ -104,8 +105,8 @@ def test_a_start_from_what_a_former_coordinator_says_of_the_group_is_refused(ver
 def at_batch_1(version: int) -> CoreBroker:
     """Where batch 0 has brought the group to 5."""
     cluster = CoreBroker(version)
-    cluster.files["cp/offsets/0"] = b'v1\n{}\n{"in":{"0":5}}'
-    commit(cluster, build_plan(0))
+    batch_hash = logged(cluster, 0, 'v1\n{}\n{"in":{"0":5}}')
+    commit(cluster, build_plan(0, batch_hash=batch_hash))
     return cluster
 
 

@@ -74,7 +74,7 @@ def test_new_folders_are_flushed_into_those_above_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flushed: list[Path] = []
-    monkeypatch.setattr(local, "flush_directory", flushed.append)
+    monkeypatch.setattr(local, "flush_path", flushed.append)
     record(tmp_path / "txnlog", "a")
     assert flushed == [tmp_path, tmp_path / "txnlog", tmp_path / "txnlog" / "outputs"]
     record(tmp_path / "txnlog", "b")

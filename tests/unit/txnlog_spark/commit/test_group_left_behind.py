@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.core.core_broker import CoreBroker
-from support.query.commit_plans import build_plan, changed, nothing_is_written
+from support.query.commit_plans import build_plan, changed, logged, nothing_is_written
 from support.query.commit_plans import commit as commit_plan
 
 from txnlog_kafka.operations.admin import delete_group
@@ -16,16 +16,16 @@ FIRST, SECOND = {A: 5, B: 7}, {A: 9, B: 7}
 
 
 def commit(cluster: CoreBroker, batch_id: int, **changes) -> CommitOutcome:
-    plan = build_plan(batch_id, source_offsets=(FIRST, SECOND)[batch_id], **changes)
-    return commit_plan(cluster, changed(plan, source_digest=f"digest-{batch_id}"))
+    number = min(batch_id, 1)
+    plan = build_plan(batch_id, source_offsets=(FIRST, SECOND)[number], **changes)
+    return commit_plan(cluster, changed(plan, source_digest=f"digest-{number}"))
 
 
 @pytest.fixture(params=[1, 2])
 def cluster(request) -> CoreBroker:
     """On which the query's first batch is committed."""
     made = CoreBroker(request.param)
-    made.files["cp/offsets/0"] = b'v1\n{}\n{"in":{"0":5,"1":7}}'
-    commit(made, 0)
+    commit(made, 0, batch_hash=logged(made, 0, 'v1\n{}\n{"in":{"0":5,"1":7}}'))
     return made
 
 
@@ -49,7 +49,9 @@ def test_a_checkpoint_that_its_group_left_behind_stops_before_any_write(
     before = len(cluster.asked)
     with pytest.raises(CommittedOffsetsMoved, match=told) as caught:
         commit(cluster, 1)
-    assert "newer checkpoint" in str(caught.value)
+    assert "No other query has committed them, and the group has no member now" in str(caught.value)
+    back = f"--group g --topic {told[:4].replace('-', ':')} --to-offset {told.split()[2]} --execute"
+    assert back in str(caught.value)
     assert nothing_is_written(cluster, before)
 
 

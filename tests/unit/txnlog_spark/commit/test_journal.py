@@ -29,6 +29,8 @@ BEGUN = Begun(
     previous_batch_id=5,
     ended_runs=("r1", "r2"),
     group_digest="d",
+    positions="p",
+    has_state=True,
     host="host",
     pid=12,
 )
@@ -50,9 +52,18 @@ def test_the_record_has_its_golden_form(tmp_path: Path) -> None:
         '  "target": "out",\n  "cluster_id": "c"\n },\n "batch_id": 7,\n "run_id": "r",\n'
         ' "progress_group_id": "g.progress.q",\n "progress_partition": [\n  "out",\n  2\n ],\n'
         ' "previous_batch_id": 5,\n'
-        ' "ended_runs": [\n  "r1",\n  "r2"\n ],\n "group_digest": "d",\n "host": "host",\n'
+        ' "ended_runs": [\n  "r1",\n  "r2"\n ],\n "group_digest": "d",\n'
+        ' "positions": "p",\n "has_state": true,\n "host": "host",\n'
         ' "pid": 12\n}'
     )
+
+
+def test_a_record_of_a_version_before_positions_and_state_is_read(tmp_path: Path) -> None:
+    write_begun(tmp_path, BEGUN)
+    path = tmp_path / "attempt.json"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(x for x in lines if "positions" not in x and "has_state" not in x))
+    assert read_begun(tmp_path) == replace(BEGUN, positions="", has_state=False)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "7", '{"version":1}', '{"version":2}', "\x00"])

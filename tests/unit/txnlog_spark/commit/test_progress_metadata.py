@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.query.commit_plans import build_plan
 
@@ -14,13 +16,18 @@ from txnlog_spark.commit.progress import (
     progress_after,
 )
 
-PROGRESS = Progress("q", 7, "s", group_digest="g", batch_hash="h", output_digest="o", target="t")
-GOLDEN = '{"e":"s","g":"g","h":"h","o":"o","q":"q","t":"t","v":1}'
+PROGRESS = Progress("q", 7, "s", "g", "h", output_digest="o", target="t", positions="p")
+GOLDEN = '{"e":"s","g":"g","h":"h","o":"o","p":"p","q":"q","t":"t","v":1}'
 
 
 def test_progress_has_its_golden_form_both_ways() -> None:
     assert format_progress(PROGRESS) == GOLDEN
     assert parse_progress(CommittedOffset(7, GOLDEN)) == PROGRESS
+
+
+def test_progress_of_a_version_before_positions_is_read() -> None:
+    before = GOLDEN.replace('"p":"p",', "")
+    assert parse_progress(CommittedOffset(7, before)) == replace(PROGRESS, positions="")
 
 
 def test_progress_names_its_topic_and_the_rest_of_its_output_by_16_characters() -> None:
@@ -32,7 +39,7 @@ def test_progress_names_its_topic_and_the_rest_of_its_output_by_16_characters() 
 
 
 def test_the_longest_names_fit_into_what_kafka_allows_beside_an_offset() -> None:
-    longest = Progress("q" * 36, 2**62, *["d" * 16] * 4, target="t" * 249)
+    longest = Progress("q" * 36, 2**62, *["d" * 16] * 4, target="t" * 249, positions="p" * 16)
     assert len(format_progress(longest)) < 4096  # offset.metadata.max.bytes
 
 

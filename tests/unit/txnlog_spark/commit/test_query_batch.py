@@ -15,16 +15,21 @@ from txnlog_spark.commit.plan import CommitOptions, CommitOutcome
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch
 from txnlog_spark.errors import (
     AnotherOutput,
+    BatchReplanned,
     CheckpointCopied,
     CommittedOffsetsMoved,
     GroupHasOffsets,
     ProducerFenced,
     ProgressError,
+    StatefulReplanned,
     WrongCluster,
 )
+from txnlog_spark.group_note import GroupNote, format_note
 from txnlog_spark.offsets import (
+    START_NOTE,
     CommittedStart,
     SourceNote,
+    positions_digest,
     with_committed_start,
     with_source_note,
 )
@@ -40,6 +45,12 @@ class Job:
         self.cluster = CoreBroker(2)
         self.added: dict[str, int] = {}
         """Ends of further partitions of its source."""
+        self.notes: dict[str, dict[str, int]] = {}
+        """Further notes in each of its offsets."""
+        self.ends: dict[int, int] = {}
+        """Of batches that do not end one record behind the batch before."""
+        self.planned_again = ""
+        """In the metadata of what is planned from now on."""
 
     def commit(
         self,
@@ -51,7 +62,7 @@ class Job:
         **options: object,
     ) -> CommitOutcome:
         """What Spark's driver asks for, with the checkpoint at this place."""
-        self._log(place, batch_id)
+        self.log(place, batch_id)
         batch = QueryBatch(
             checkpoint=place,
             location=place,
@@ -68,14 +79,22 @@ class Job:
         outcome: CommitOutcome = cluster.run(commit_query_batch(cluster.session(), batch))
         return outcome
 
-    def _log(self, place: str, batch_id: int) -> None:
-        source = json.dumps({"in": {"0": batch_id + 1, **self.added}, "txnlog/cluster.id/c": {}})
+    def log(self, place: str, batch_id: int) -> None:
+        """Plan the batch, as Spark does."""
+        end = self.ends.get(batch_id, batch_id + 1)
+        source = json.dumps(
+            {"in": {"0": end, **self.added}, "txnlog/cluster.id/c": {}, **self.notes}
+        )
         self.cluster.files[f"{place}/metadata"] = b'{"id":"q"}'
-        self.cluster.files[f"{place}/offsets/{batch_id}"] = f"v1\n{{}}\n{source}".encode()
+        self.cluster.files[f"{place}/offsets/{batch_id}"] = (
+            f"v1\n{json.dumps({'batch': self.planned_again})}\n{source}".encode()
+        )
 
     def start_committed(self, place: str, at: int) -> None:
-        """Batch 0 of a query with startingOffsets=committed: it is empty, and notes the start."""
+        """Batch 0 of a query with startingOffsets=committed: it is empty, and notes the start,
+        which is noted in each offset behind it."""
         offsets = {TopicPartition("in", 0): at}
+        self.notes[START_NOTE + positions_digest(offsets)] = {}
         noted = with_committed_start(offsets, CommittedStart("g", offsets))
         source = json.dumps(with_source_note(noted, SourceNote("c", "g")))
         self.cluster.files[f"{place}/metadata"] = b'{"id":"q"}'
@@ -182,7 +201,7 @@ def test_a_query_that_changes_its_group_keeps_its_progress_where_it_is(job: Job)
     assert job.commit("/cp", 1, "run-2", group_id="another").skipped
     assert not job.commit("/cp", 2, "run-2", group_id="another").skipped
     assert job.cluster.offsets("g.progress.q")["in", 0][0] == 3
-    assert job.cluster.offsets("another") == {("in", 0): (3, "")}
+    assert job.cluster.offsets("another")["in", 0][0] == 3
 
 
 def test_sinks_of_one_query_do_not_see_each_other(job: Job) -> None:
@@ -228,23 +247,128 @@ def test_another_cluster_is_refused_before_the_table_is_asked(job: Job) -> None:
 
 
 @pytest.mark.parametrize("moved_to", [1, 2])
+@pytest.mark.parametrize("is_purged", [False, True])
 def test_the_first_batch_that_a_function_writes_begins_where_the_group_stands(
-    moved_to: int,
+    moved_to: int, is_purged: bool
 ) -> None:
-    """It leaves out batch 0, which has no rows and says where the query started from. Meanwhile a
-    driver of the checkpoint that was believed to be lost may have committed another batch."""
+    """It leaves out batch 0, which has no rows and says where the query started from, and Spark
+    may have purged that since. Meanwhile a driver of the checkpoint that was believed to be lost
+    may have committed another batch."""
     job = Job()
     job.cluster.commit_offsets("g", {("in", 0): (1, "")})
     job.start_committed("/new", 1)
     job.cluster.commit_offsets("g", {("in", 0): (moved_to, "")})
+    if is_purged:
+        job.delete("/new/offsets")
     if moved_to == 1:
-        assert not job.commit("/new", 1, is_function=True, group_id="g").skipped
-        assert job.rows == ["/new.1"]
+        assert not job.commit("/new", 101, is_function=True, group_id="g").skipped
+        assert job.rows == ["/new.101"]
         return
     for run_id in ("run-1", "run-2"):
-        with pytest.raises(CommittedOffsetsMoved, match="starts from the committed offsets"):
-            job.commit("/new", 1, run_id, is_function=True, group_id="g")
+        with pytest.raises(GroupHasOffsets, match="in-0 at 2"):
+            job.commit("/new", 101, run_id, is_function=True, group_id="g")
     assert job.rows == []
+
+
+@pytest.mark.parametrize("is_purged", [False, True])
+def test_a_function_that_was_quiet_finds_that_its_group_went_on_without_it(is_purged: bool) -> None:
+    """Its checkpoint was believed to be lost, and another one went on; Spark purges the entry of
+    the last batch that the function wrote after `minBatchesToRetain` quiet ones."""
+    job = Job()
+    job.commit("/cp", 0, is_function=True, group_id="g")
+    if is_purged:
+        job.delete("/cp/offsets")
+    assert not job.commit("/cp", 102, "run-1", is_function=True, group_id="g").skipped
+    if is_purged:
+        job.delete("/cp/offsets")
+    note = format_note(GroupNote("other-query", 7, "positions"))
+    job.cluster.commit_offsets("g", {("in", 0): (104, note)})
+    for run_id in ("run-1", "run-2"):
+        with pytest.raises(CommittedOffsetsMoved, match="Query other-query has committed them"):
+            job.commit("/cp", 205, run_id, is_function=True, group_id="g")
+    assert job.rows == ["/cp.0", "/cp.102"]
+
+
+@pytest.fixture
+def stateful() -> Job:
+    """On which batches 0, 1 and 2 of a query that keeps state are committed."""
+    made = Job()
+    made.cluster.files["/cp/state/0/0/1.delta"] = b""
+    for number in range(3):
+        made.commit("/cp", number, group_id="g")
+    return made
+
+
+@pytest.mark.invariant(59)
+@pytest.mark.parametrize("batch_id", [1, 2])
+@pytest.mark.parametrize("is_function", [False, True])
+def test_a_stateful_batch_that_was_planned_anew_is_neither_skipped_nor_done(
+    stateful: Job, batch_id: int, is_function: bool
+) -> None:
+    """Equal end offsets are not equal output: it depends on the watermark and the time as well."""
+    stateful.planned_again = "another watermark"
+    for run_id in ("run-2", "run-3"):
+        with pytest.raises(StatefulReplanned, match=r"restore the folders offsets, commits"):
+            stateful.commit("/cp", batch_id, run_id, group_id="g", is_function=is_function)
+    stateful.planned_again = ""
+    assert stateful.commit("/cp", 2, "run-2", group_id="g").skipped, "restored, as the text says"
+    assert not stateful.commit("/cp", 3, "run-2", group_id="g").skipped
+    assert stateful.rows == ["/cp.0", "/cp.1", "/cp.2", "/cp.3"]
+
+
+@pytest.mark.invariant(59)
+def test_a_stateful_batch_behind_one_that_was_planned_anew_and_left_out_is_refused(
+    stateful: Job,
+) -> None:
+    """The function of foreachBatch did not call its sink for the batch that was planned anew."""
+    stateful.planned_again = "another watermark"
+    stateful.log("/cp", 2)
+    stateful.planned_again = ""
+    with pytest.raises(StatefulReplanned):
+        stateful.commit("/cp", 3, "run-2", group_id="g", is_function=True)
+
+
+@pytest.mark.parametrize("is_function", [False, True])
+def test_a_stateless_query_goes_forward_from_a_backup_of_any_age(is_function: bool) -> None:
+    """Its first batch ends where the group is, whatever its number, and the next begins there."""
+    job = Job()
+    options = {"group_id": "g", "is_function": is_function}
+    for number in range(6):
+        job.commit("/cp", number, **options)
+    job.ends = {2: 6, 3: 8, 4: 9}
+    assert job.commit("/cp", 2, "run-2", **options).skipped
+    for number in (3, 4):
+        assert not job.commit("/cp", number, "run-2", **options).skipped
+    assert job.commit("/cp", 4, "run-3", **options).skipped
+    assert job.rows == [f"/cp.{n}" for n in (0, 1, 2, 3, 4, 5, 3, 4)]
+    assert job.cluster.offsets("g")["in", 0][0] == 9
+
+
+@pytest.mark.invariant(59)
+@pytest.mark.parametrize("end", [5, 7])
+def test_a_batch_across_the_end_of_the_output_is_refused(end: int) -> None:
+    """It has rows that are in the output and rows that are not."""
+    job = Job()
+    for number in range(6):
+        job.commit("/cp", number, group_id="g")
+    job.ends = {2: end, 3: 8}
+    if end == 7:
+        with pytest.raises(BatchReplanned):
+            job.commit("/cp", 2, "run-2", group_id="g")
+    else:
+        assert job.commit("/cp", 2, "run-2", group_id="g").skipped
+    with pytest.raises(BatchReplanned):
+        job.commit("/cp", 3, "run-2", group_id="g")
+    assert len(job.rows) == 6
+
+
+def test_the_plan_of_a_batch_is_on_the_disk_before_its_transaction_begins(job: Job) -> None:
+    """Both entries that say what it reads; a loss of power takes what Spark did not flush."""
+    cluster, flushed = job.cluster, []
+    cluster.on_flush = lambda path: flushed.append((path, len(cluster.requests(K.END_TXN))))
+    ended = len(cluster.requests(K.END_TXN))
+    job.commit("/cp", 2, group_id="g")
+    assert flushed == [("/cp/offsets/1", ended), ("/cp/offsets/2", ended)]
 
 
 def test_the_first_batch_of_a_function_needs_a_group_that_nobody_has_used() -> None:

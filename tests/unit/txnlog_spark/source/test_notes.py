@@ -8,7 +8,13 @@ import pytest
 from support.query.source_cluster import ALL, P0, P1, Cluster, at, noted, reader, stand_in, taken
 
 from txnlog_spark.errors import DataLoss, WrongCluster
-from txnlog_spark.offsets import SourceNote, noted_topic_ids, plain_offset, source_note_of
+from txnlog_spark.offsets import (
+    SourceNote,
+    noted_topic_ids,
+    plain_offset,
+    positions_digest,
+    source_note_of,
+)
 
 
 @pytest.fixture
@@ -34,9 +40,17 @@ def test_every_offset_names_the_cluster_and_the_group_and_equal_ones_are_equal_t
     polls = [start]
     for _ in range(4):
         polls.append(source.latestOffset(json.loads(text(polls[-1])), ALL))
-    assert {source_note_of(offset) for offset in polls} == {SourceNote("A", "g")}
+    notes = [source_note_of(offset) for offset in polls]
+    names = {(n.cluster_id, n.group_id, n.topic_ids, n.source_id) for n in notes if n is not None}
+    source_id = notes[0].source_id if notes[0] is not None else ""
+    assert names == {("A", "g", (), source_id)}
+    assert source_id
     assert text(polls[-1]) == text(polls[-2]) == text(source.reportLatestOffset())
-    assert list(polls[1])[-2:] == ["txnlog/cluster.id/A", "txnlog/group.id/g"]
+    kept = ["txnlog/cluster.id/A", "txnlog/group.id/g", f"txnlog/source.id/{source_id}"]
+    starts = positions_digest(cluster.committed) if word == "committed" else ""
+    kept += [f"txnlog/group.start/{starts}"] if starts else []
+    assert list(polls[1])[-len(kept) :] == kept
+    assert [n.group_start for n in notes[1:] if n is not None] == [starts] * 4
     assert polls[1]["txnlog/cluster.id/A"] == {}, "no partition, for Spark's own Kafka source"
     assert plain_offset(polls[-1]) == at(100, 50)
     if word == "latest":
@@ -46,7 +60,7 @@ def test_every_offset_names_the_cluster_and_the_group_and_equal_ones_are_equal_t
 def test_without_a_group_the_offsets_name_the_cluster_alone(cluster: Cluster) -> None:
     cluster.cluster_id = "A"
     source = reader()
-    assert source_note_of(source.latestOffset(source.initialOffset(), ALL)) == ("A", None, ())
+    assert source_note_of(source.latestOffset(source.initialOffset(), ALL)) == SourceNote("A", None)
 
 
 def test_offsets_of_another_cluster_are_refused_before_anything_is_read(cluster: Cluster) -> None:

@@ -1,0 +1,121 @@
+"""The tasks of a batch that is committed: none where nobody needs its rows again."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from support.query.source_cluster import ALL, P0, P1, Cluster, reader, stand_in, taken
+
+from txnlog_spark.group_note import GroupNote, format_note, note_of
+from txnlog_spark.offsets import positions_digest, source_note_of
+
+OPTIONS = {"kafka.group.id": "g"}
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    made = stand_in(monkeypatch)
+    made.cluster_id = "A"
+    return made
+
+
+def planned(cluster: Cluster, first: int, second: int) -> tuple[dict, dict]:
+    """The offsets of a batch between these ends and those of the cluster, of a new query."""
+    source = reader(**OPTIONS)
+    ends, cluster.end = cluster.end, {P0: first, P1: second}
+    start = json.loads(json.dumps(source.latestOffset(source.initialOffset(), ALL)))
+    cluster.end = ends
+    end = source.latestOffset(start, ALL)
+    return start, end
+
+
+def commit(cluster: Cluster, end: dict, *, rows_are_needed: bool = False, **at: int) -> None:
+    """What the transaction of the batch leaves: its ends, and the note beside them."""
+    cluster.committed = {P0: at.get("first", 100), P1: at.get("second", 50)}
+    name = source_note_of(end)
+    assert name is not None
+    assert name.source_id
+    source_id = "" if rows_are_needed else name.source_id
+    note = GroupNote("q", 1, positions_digest(cluster.committed), source_id)
+    cluster.group_notes = [note]
+
+
+def test_a_note_is_read_as_it_was_written_and_texts_of_others_are_none() -> None:
+    note = GroupNote("q", 7, "p", "s")
+    assert note_of(format_note(note)) == note
+    for text in ("", "x", "[]", "7", '{"v":1}', format_note(note).replace('"v":1', '"v":2')):
+        assert note_of(text) is None
+
+
+def test_a_replayed_batch_that_is_committed_has_no_tasks_though_its_input_is_gone(
+    cluster: Cluster,
+) -> None:
+    """Killed between the brokers' commit and Spark's: `commits/N` is missing."""
+    start, end = planned(cluster, 60, 20)
+    assert taken(reader(**OPTIONS), start, end) == {P0: (60, 100), P1: (20, 50)}
+    commit(cluster, end)
+    cluster.earliest = {P0: 100, P1: 50}
+    assert reader(**OPTIONS).partitions(start, end) == []
+
+
+def test_a_lost_batch_is_planned_with_its_ends_and_without_tasks_whatever_the_limit(
+    cluster: Cluster,
+) -> None:
+    start, end = planned(cluster, 60, 20)
+    commit(cluster, end)
+    cluster.end = {P0: 130, P1: 70}
+    source = reader(**OPTIONS, maxOffsetsPerTrigger="10")
+    found = source.latestOffset(start, source.getDefaultReadLimit())
+    assert found == end
+    assert source.partitions(start, found) == []
+    following = source.latestOffset(found, source.getDefaultReadLimit())
+    tasks = source.partitions(found, following)
+    assert sum(r.end_offset - r.start_offset for task in tasks for r in task.ranges) == 10
+
+
+@pytest.mark.parametrize(
+    "case", ["state", "no note", "another source", "moved since", "not committed", "in part"]
+)
+def test_rows_are_read_where_they_are_needed_or_their_commit_is_not_certain(
+    cluster: Cluster, case: str
+) -> None:
+    start, end = planned(cluster, 60, 20)
+    commit(cluster, end, rows_are_needed=case == "state")
+    if case == "no note":
+        cluster.group_notes = []
+    elif case == "another source":
+        cluster.group_notes = [cluster.group_notes[0]._replace(source_id="other")]
+    elif case == "moved since":
+        cluster.committed[P1] = 51
+    elif case == "not committed":
+        commit(cluster, end, first=60, second=20)
+    elif case == "in part":
+        commit(cluster, end, first=100, second=20)
+    assert taken(reader(**OPTIONS), start, end) == {P0: (60, 100), P1: (20, 50)}
+
+
+def test_the_second_batch_of_a_run_is_not_asked_for(cluster: Cluster) -> None:
+    """What it reads is newer than all that is committed."""
+    start, end = planned(cluster, 60, 20)
+    source = reader(**OPTIONS)
+    source.latestOffset(start, ALL)
+    commit(cluster, end)
+    assert taken(source, start, end) == {P0: (60, 100), P1: (20, 50)}
+
+
+def test_a_start_that_names_offsets_is_kept_in_an_empty_batch_if_there_is_a_group(
+    cluster: Cluster,
+) -> None:
+    """So that the sink sees that the query begins where its group stands."""
+    named = '{"t":{"0":60,"1":20}}'
+    source = reader(**OPTIONS, startingOffsets=named)
+    start = source.initialOffset()
+    first = source.latestOffset(start, ALL)
+    assert first == start
+    assert source.partitions(start, first) == []
+    second = source.latestOffset(first, ALL)
+    assert taken(source, first, second) == {P0: (60, 100), P1: (20, 50)}
+    alone = reader(startingOffsets=named)
+    start = alone.initialOffset()
+    assert taken(alone, start, alone.latestOffset(start, ALL)) == {P0: (60, 100), P1: (20, 50)}
