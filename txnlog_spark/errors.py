@@ -137,7 +137,7 @@ class StatefulReplanned(ProgressError):
     """A committed batch of a stateful query came back with another plan.
 
     The output of a stateful batch depends on its rows, its watermark, its time and the borders of
-    the batches before it, so a batch that was planned anew is another batch.
+    the batches before it, so a batch that was planned again is another batch.
 
     Remedy: restore the folders offsets, commits, sources and state of the checkpoint from a copy
     that has the committed batch. A loss of power does not bring this about: the entry is on the

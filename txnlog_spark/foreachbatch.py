@@ -32,6 +32,7 @@ from __future__ import annotations
 import re
 import threading
 import uuid
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _NAME = re.compile(r"[A-Za-z0-9_-]*")
-_OURS = ("txnVersion", "txnAppId", "sinkName", "sinkRun", "sourceOffsets")
+_OURS = ("txnVersion", "txnAppId", "sinkName", "sinkRun", "sinkGroup", "sourceOffsets")
 
 
 @dataclass(slots=True)
@@ -57,6 +58,8 @@ class _Run:
     """The last batch that was written, or is being written, by the sink's name."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     """Several sinks may write in threads of their own."""
+    sinks: frozenset[str] = frozenset()
+    """The names of the query's sinks when the run began."""
 
     def begin(self, name: str, batch_id: int) -> None:
         """Raises OptionError for a second write of a batch under one name: it would be skipped."""
@@ -82,23 +85,115 @@ class _Run:
 
 
 class _Runs:
-    """The latest run of each query that this process writes, by where its checkpoint lies."""
+    """The queries that this process writes: their sinks, and the latest run of each query."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._latest: dict[str, _Run] = {}
+        self._sinks: weakref.WeakSet[ForeachBatchSink] = weakref.WeakSet()
+
+    def add(self, sink: ForeachBatchSink) -> None:
+        """A sink was made, before its query is started."""
+        with self._lock:
+            self._sinks.add(sink)
 
     def run_of(self, where: str, session_id: str) -> _Run:
-        """The run, which all sinks of the query share."""
+        """Return the run, which all sinks of the query share."""
         with self._lock:
             run = self._latest.get(where)
             if run is None or run.session_id != session_id:
-                run = self._latest[where] = _Run(session_id)
+                names = frozenset(sink.name for sink in self._sinks if sink.where == where)
+                run = self._latest[where] = _Run(session_id, sinks=names)
             return run
+
+    def owner(self, sink: ForeachBatchSink, run: _Run) -> ForeachBatchSink | None:
+        """Return another sink of the query that has its group, None without one.
+
+        Raises OptionError for a sink with a group that was made after others had written, and for
+        several sinks with one group: the group's offsets would be ahead of an output.
+        """
+        with self._lock:
+            sinks = [each for each in self._sinks if each.where == sink.where]
+        others = {each.name: each for each in sinks if each.name != sink.name and each.group_id}
+        if sink.group_id is None:
+            return next(iter(others.values()), None)
+        if sink.name not in run.sinks:
+            raise OptionError(
+                "group.id",
+                sink.group_id,
+                f"make the sink {sink.name!r} before the query is started, outside of the function "
+                "of foreachBatch: other sinks of the query have written already, and are to be "
+                "compared with the group before",
+            )
+        twice = [each.name for each in others.values() if each.group_id == sink.group_id]
+        if twice:
+            raise OptionError(
+                "group.id",
+                sink.group_id,
+                f"set it for the sink that is called last only, not for {sink.name!r} and "
+                f"{twice[0]!r}: the group must not be ahead of an output",
+            )
+        return None
 
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 """A local property of the thread that runs a query."""
+
+
+class ForeachBatchSink:
+    """One sink of a query: the function that `foreach_batch` returns."""
+
+    def __init__(
+        self,
+        transform: Callable[[DataFrame], DataFrame] | None,
+        name: str,
+        checkpoint: str,
+        options: dict[str, str],
+    ) -> None:
+        """Raises OptionError for a checkpoint's location that cannot be read."""
+        self._transform = transform
+        self._name = name
+        self._options = options
+        self._where = read_location("checkpointLocation", checkpoint).normal
+        lower = {key.lower(): value for key, value in options.items()}
+        self._group_id = lower.get("kafka.group.id") or lower.get("group.id")
+        process_local(_Runs).add(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy is a sink of the process that it comes to, as in Spark Connect."""
+        vars(self).update(state)
+        process_local(_Runs).add(self)
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Write the batch. Raises OptionError, and what the commit raises."""
+        rows = batch if self._transform is None else self._transform(batch)
+        runs = process_local(_Runs)
+        run = runs.run_of(self._where, _activated(rows.sparkSession))
+        owner = runs.owner(self, run)
+        run.begin(self._name, batch_id)
+        try:
+            writer = rows.write.format("txnlog").mode("append").options(**self._options)
+            if owner is not None:
+                writer = writer.option("sinkGroup", f"{owner.name}:{owner.group_id}")
+            writer.option("txnVersion", str(batch_id)).option("sinkRun", run.run_id).save()
+        except BaseException:
+            run.failed(self._name)
+            raise
+
+    @property
+    def name(self) -> str:
+        """The sink's name, "" without one."""
+        return self._name
+
+    @property
+    def group_id(self) -> str | None:
+        """The group that the sink commits the query's offsets for."""
+        return self._group_id
+
+    @property
+    def where(self) -> str:
+        """The place of the query's checkpoint."""
+        return self._where
 
 
 def foreach_batch(
@@ -107,7 +202,7 @@ def foreach_batch(
     name: str = "",
     **options: object,
 ) -> Callable[[DataFrame, int], None]:
-    """A function for `writeStream.foreachBatch` that writes each micro-batch exactly once.
+    """Return a function for `writeStream.foreachBatch` that writes each micro-batch exactly once.
 
     `transform` makes the rows to write (columns as for `format("txnlog")`) of the micro-batch's;
     without it they are written as they are. `options` are those of `writeStream.format("txnlog")`,
@@ -132,20 +227,7 @@ def foreach_batch(
         raise OptionError("name", name, "letters, digits, _ and - only")
     if name:
         given["sinkName"] = name
-
-    def write(batch: DataFrame, batch_id: int) -> None:
-        rows = batch if transform is None else transform(batch)
-        where = read_location("checkpointLocation", checkpoint).normal
-        run = process_local(_Runs).run_of(where, _activated(rows.sparkSession))
-        run.begin(name, batch_id)
-        try:
-            writer = rows.write.format("txnlog").mode("append").options(**given)
-            writer.option("txnVersion", str(batch_id)).option("sinkRun", run.run_id).save()
-        except BaseException:
-            run.failed(name)
-            raise
-
-    return write
+    return ForeachBatchSink(transform, name, checkpoint, given)
 
 
 def _activated(session: SparkSession) -> str:

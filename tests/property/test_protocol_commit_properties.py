@@ -15,12 +15,14 @@ from support.query.commit_plans import (
     changed,
     check_wire_discipline,
     commit,
+    logged,
     record_batch,
     staged,
 )
 
 from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
+from txnlog_spark.commit.checkpoint import parse_batch_offsets
 from txnlog_spark.commit.micro_batch import STEPS
 from txnlog_spark.commit.progress import fetch_progress
 from txnlog_spark.errors import TxnLogError
@@ -70,6 +72,10 @@ class Killed(BaseException):
     """The driver is gone: its generator is dropped."""
 
 
+def entry_of(number: int) -> str:
+    return 'v1\n{}\n{"in":{"0":' + f"{number + 1}" + "}}"
+
+
 def plan_of(number: int, run: int = 0):
     return build_plan(
         number,
@@ -80,6 +86,7 @@ def plan_of(number: int, run: int = 0):
         ),
         source_offsets={("in", 0): number + 1},
         source_digest=f"digest-{number}",
+        batch_hash=parse_batch_offsets("offsets", entry_of(number)).batch_hash,
         produce_request_bytes=100,
     )
 
@@ -88,7 +95,7 @@ def cluster_of(version: int) -> CoreBroker:
     """With what Spark logged for each batch."""
     cluster = CoreBroker(version)
     for number in range(BATCHES):
-        cluster.files[f"cp/offsets/{number}"] = b'v1\n{}\n{"in":{"0":%d}}' % (number + 1)
+        logged(cluster, number, entry_of(number))
     return cluster
 
 

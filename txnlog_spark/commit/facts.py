@@ -19,8 +19,13 @@ from txnlog_kafka.operations.operation_group import side_by_side
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.topic_partition import TopicPartition
-from txnlog_spark.commit.checkpoint import is_repartitioning, read_logged_offsets
+from txnlog_spark.commit.checkpoint import (
+    BatchOffsets,
+    is_repartitioning,
+    read_logged_offsets,
+)
 from txnlog_spark.commit.checkpoint_files import list_folder
+from txnlog_spark.commit.journal import journal_folder, read_begun
 from txnlog_spark.commit.judgement import (
     Evidence,
     foreign_sources,
@@ -32,7 +37,7 @@ from txnlog_spark.commit.judgement import (
     moved_since,
     unexpected_positions,
 )
-from txnlog_spark.commit.plan import CommitPlan, Progress
+from txnlog_spark.commit.plan import Begun, CommitPlan, Progress
 from txnlog_spark.commit.progress import fetch_progress, newest_progress
 from txnlog_spark.errors import FatalError
 from txnlog_spark.group_note import notes_of
@@ -83,10 +88,11 @@ def facts_of(
         return replace(facts, progress_topic_is_gone=bool(gone))
     if found is not None and is_same_plan(plan, found):
         return facts
+    facts = replace(facts, owner=(yield from _owner(session, plan)))
     facts = yield from _with_log(plan, facts)
     if is_committed(plan, found):
         return facts
-    unexpected = unexpected_positions(plan, offsets, facts.last or facts.begin)
+    unexpected = unexpected_positions(plan, facts)
     moved = moved_since(plan, facts)
     return replace(
         facts,
@@ -100,16 +106,36 @@ def facts_of(
 def stable_group(
     session: Session, plan: CommitPlan
 ) -> Operation[Mapping[TopicPartition, CommittedOffset]]:
-    """Return the committed offsets of a query's group, {} without one."""
-    if plan.group_id is None or not plan.committer.is_query:
+    """Return the committed offsets of a query's group, {} without one.
+
+    Where another sink moves the group, its transaction may be open since its driver died, and only
+    that sink ends it: those offsets are not waited for.
+    """
+    group_id, partitions = plan.watched_group_id, plan.batch.source_offsets
+    if group_id is None or not plan.committer.is_query:
         return {}
-    partitions = plan.batch.source_offsets
-    return (yield from fetch_committed(session, plan.group_id, partitions=partitions))
+    is_own = plan.committer.owner is None
+    if not is_own:
+        return (yield from fetch_committed(session, group_id, require_stable=False))
+    return (yield from fetch_committed(session, group_id, partitions=partitions))
+
+
+def _owner(session: Session, plan: CommitPlan) -> Operation[tuple[Begun | None, Progress | None]]:
+    """Return the record and the visible progress of the sink that moves the query's group."""
+    owner, query_id = plan.committer.owner, plan.committer.output.query_id
+    if owner is None:
+        return None, None
+    begun = yield from read_begun(journal_folder(plan.committer.checkpoint, owner.sink_name))
+    if begun is None or begun.output.query_id != query_id:
+        return None, None
+    group_id = begun.progress_group_id
+    committed = yield from fetch_committed(session, group_id, require_stable=False)
+    return begun, newest_progress(query_id, committed.values())
 
 
 def _members(session: Session, plan: CommitPlan) -> Operation[tuple[str, ...]]:
     """Return who is in the group, for a text: a user without the right to see it learns less."""
-    group_id = present(plan.group_id, "offsets move in a group")
+    group_id = present(plan.watched_group_id, "offsets move in a group")
     try:
         return (yield from group_members(session, group_id))
     except FatalError as error:
@@ -119,16 +145,20 @@ def _members(session: Session, plan: CommitPlan) -> Operation[tuple[str, ...]]:
 
 def _with_log(plan: CommitPlan, facts: Evidence) -> Operation[Evidence]:
     """Return the facts with what Spark's checkpoint says of the batches before, and of state."""
-    checkpoint, batch_id = plan.committer.checkpoint, plan.batch.batch_id
-    begin = yield from read_logged_offsets(checkpoint, batch_id - 1)
-    left = left_by(plan, facts.progress)
-    number = left[0] if left is not None else batch_id - 1
-    if facts.progress is not None:
-        number = facts.progress.next_batch_id - 1
-    last = begin if number == batch_id - 1 else None
-    if last is None and number >= 0 and number != batch_id:
-        last = yield from read_logged_offsets(checkpoint, number)
-    return replace(facts, begin=begin, last=last, has_state=(yield from has_state(plan)))
+    batch_id, found, left = plan.batch.batch_id, facts.progress, left_by(plan, facts)
+    numbers = (
+        batch_id - 1,
+        -1 if found is None else found.next_batch_id - 1,
+        -1 if left is None else left[0],
+    )
+    entries: dict[int, BatchOffsets | None] = {-1: None, batch_id: None}
+    for number in numbers:
+        if number not in entries:
+            logged = yield from read_logged_offsets(plan.committer.checkpoint, number)
+            entries[number] = logged
+    begin, last, left_at = (entries[number] for number in numbers)
+    state = yield from has_state(plan)
+    return replace(facts, begin=begin, last=last, left=left_at, has_state=state)
 
 
 def has_state(plan: CommitPlan) -> Operation[bool]:

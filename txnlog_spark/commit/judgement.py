@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit import refusals
 from txnlog_spark.commit.checkpoint import BatchOffsets
-from txnlog_spark.commit.plan import CommitPlan, Progress
+from txnlog_spark.commit.plan import Begun, CommitPlan, Progress
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.errors import AnotherOutput, ProgressMissing, WrongCluster
 from txnlog_spark.group_note import GroupNote
@@ -44,8 +44,9 @@ class Evidence:
     """The answers of the brokers and of Spark's offset log, as far as the case needs them.
 
     `group` has the stable committed offsets of the plan's group; a partition without one is left
-    out. `begin` is the entry of the batch before this one, and `last` the entry of the batch that
-    the progress has last: None where Spark's log has no such entry, or has purged it.
+    out. Of Spark's log `begin` is the entry of the batch before this one, `last` of the batch that
+    the progress has last, and `left` of the batch that left the group where it should be: None
+    where the log has no such entry, or has purged it.
     """
 
     progress: Progress | None
@@ -56,8 +57,11 @@ class Evidence:
     """Of the group, asked where it has moved."""
     begin: BatchOffsets | None = None
     last: BatchOffsets | None = None
+    left: BatchOffsets | None = None
     has_state: bool = False
     """The query keeps state: equal offsets are not equal output."""
+    owner: tuple[Begun | None, Progress | None] = (None, None)
+    """The record and the progress of the sink that moves the group, where that is another one."""
     log_starts: Positions = field(default_factory=dict)
     """Of `unexpected_positions`."""
     log_ends: Positions = field(default_factory=dict)
@@ -182,7 +186,7 @@ def _check_begin(plan: CommitPlan, found: Progress, facts: Evidence) -> None:
     elif has_gap(plan, found) and not facts.gap_is_empty:
         raise refusals.behind(plan, found)
     elif facts.last is not None and found.batch_hash not in ("", facts.last.batch_hash):
-        # The batch that was committed last was planned anew since, and this sink not called for it.
+        # The batch that was committed last was planned again since, and this sink not called for it.
         if facts.has_state:
             raise refusals.stateful_replanned(plan, found)
         if not plan.batch.is_pinned or facts.last.digest != found.source_digest:
@@ -245,10 +249,12 @@ def _check_of_this_cluster(plan: CommitPlan, offsets: Positions, log_ends: Posit
         raise WrongCluster(refusals.wrong_cluster_text(plan, reason))
 
 
-def left_by(plan: CommitPlan, found: Progress | None) -> tuple[int, str] | None:
+def left_by(plan: CommitPlan, facts: Evidence) -> tuple[int, str] | None:
     """Return the batch that left the group where this one has to find it, and the digest of these
     offsets ("" where a former version kept none); None if the query did not move this group."""
-    own, begun = group_digest(plan.group_id), plan.begun
+    own = group_digest(plan.watched_group_id)
+    is_own = plan.committer.owner is None
+    begun, found = (plan.begun, facts.progress) if is_own else facts.owner
     if not own:
         return None
     if found is not None:
@@ -259,29 +265,33 @@ def left_by(plan: CommitPlan, found: Progress | None) -> tuple[int, str] | None:
     return min(begun.batch_id, plan.batch.batch_id - 1), begun.positions
 
 
-def unexpected_positions(
-    plan: CommitPlan, group: Positions, before: BatchOffsets | None
-) -> dict[TopicPartition, int]:
+def begins_group(plan: CommitPlan, facts: Evidence) -> bool:
+    """True if the query has not moved its group: no batch of the sink that does was committed."""
+    return plan.is_first if plan.committer.owner is None else facts.owner == (None, None)
+
+
+def unexpected_positions(plan: CommitPlan, facts: Evidence) -> dict[TopicPartition, int]:
     """Return where the group has come to without this query: in all partitions of a new query,
-    later in those that the batches `before` did not read.
+    later in those that the batch before did not read.
 
     The query has not committed any batch of them, so what its group has is of somebody else: that
     may be a newer checkpoint, which was begun when this one was believed to be lost, or the same
     query before a topic was taken out of it. A query begins where its group is if its source says
     so, or if its empty first batch ends there.
     """
-    if plan.committer.overwrite_group or not (plan.is_first or before):
+    group, before, is_first = facts.group, facts.left or facts.begin, begins_group(plan, facts)
+    if plan.committer.overwrite_group or not (is_first or before):
         return {}
     ends = plan.batch.source_offsets
     known = set(plan.batch.expected)
-    if not plan.is_first and before is not None:
+    if not is_first and before is not None:
         known |= set(before.source_offsets)
     for source in plan.batch.sources:
         stand = {p: group[p] for p in source.partitions if p in group}
         if source.group_start and positions_digest(stand) == source.group_start:
             known |= source.partitions
     stand = {p: group[p] for p in ends if p in group and p not in known}
-    if plan.batch.staged or not plan.is_first:
+    if plan.batch.staged or not is_first:
         return stand
     return {p: offset for p, offset in stand.items() if offset != ends[p]}
 
@@ -293,10 +303,11 @@ def _check_group_is_unused(plan: CommitPlan, facts: Evidence) -> None:
     checkpoint would write all of it again; so would one that reads a topic again which it had left
     out for a while. A committed offset at the log start says that nothing was read.
     """
-    stand = unexpected_positions(plan, facts.group, facts.last or facts.begin)
+    stand = unexpected_positions(plan, facts)
     elsewhere = {p: offset for p, offset in stand.items() if offset != facts.log_starts.get(p)}
     if elsewhere:
-        raise refusals.group_has_offsets(plan, elsewhere)
+        is_first = begins_group(plan, facts)
+        raise refusals.group_has_offsets(plan, elsewhere, is_first=is_first)
 
 
 def check_expected(plan: CommitPlan, facts: Evidence) -> None:
@@ -318,14 +329,14 @@ def moved_since(plan: CommitPlan, facts: Evidence) -> dict[TopicPartition, int |
     {} says that the group moved, and that Spark has purged the entry which would say from where. A
     partition without a committed offset says nothing: its topic was deleted.
     """
-    left = left_by(plan, facts.progress)
+    left = left_by(plan, facts)
     if left is None or not facts.group:
         return None
     ends, positions = plan.batch.source_offsets, left[1]
     group = {p: at for p, at in facts.group.items() if p in ends}
     if positions and positions in (positions_digest(group), positions_digest(facts.group)):
         return None
-    entry = facts.last
+    entry = facts.left
     if entry is None and facts.begin is not None and facts.progress is not None:
         entry = facts.begin if facts.begin.digest == facts.progress.source_digest else None
     if entry is None:
@@ -337,8 +348,8 @@ def moved_since(plan: CommitPlan, facts: Evidence) -> dict[TopicPartition, int |
 def is_unproved(plan: CommitPlan, facts: Evidence) -> bool:
     """True if nothing says any more where the query left its group: the progress is of a former
     version, and Spark has purged the entry of the batch."""
-    left = left_by(plan, facts.progress)
-    return left is not None and not left[1] and facts.last is None and bool(facts.group)
+    left = left_by(plan, facts)
+    return left is not None and not left[1] and facts.left is None and bool(facts.group)
 
 
 def check_previous(plan: CommitPlan, facts: Evidence) -> None:
@@ -348,7 +359,7 @@ def check_previous(plan: CommitPlan, facts: Evidence) -> None:
     next batch holds records that are in the output already. Raises CommittedOffsetsMoved.
     """
     moved = moved_since(plan, facts)
-    left = left_by(plan, facts.progress)
+    left = left_by(plan, facts)
     if moved is not None and left is not None:
         raise refusals.group_moved(plan, left[0], moved, facts.group, facts.notes, facts.members)
 

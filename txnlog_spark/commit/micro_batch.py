@@ -177,9 +177,9 @@ def _try(session: Session, attempt: TransactionTry) -> Operation[CommitOutcome]:
         yield from begin(plan, has_state=judged.has_state)
         if is_unproved(plan, judged):
             session.notice(
-                f"{plan.name}: whether group {plan.group_id} stands where the query left it was "
-                "not checked: its progress is of a former version of txnlog_spark, and Spark has "
-                "purged the offset log of the batch before"
+                f"{plan.name}: whether group {plan.watched_group_id} stands where the query left "
+                "it was not checked: its progress is of a former version of txnlog_spark, and "
+                "Spark has purged the offset log of the batch before"
             )
     attempt.judged = judged
     yield Milestone("judge", "after", batch_id)

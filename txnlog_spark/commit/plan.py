@@ -12,6 +12,14 @@ from txnlog_spark.commit.output import Output
 
 
 @dataclass(frozen=True, slots=True)
+class GroupOwner:
+    """The sink of a query that commits the query's offsets for a group, in its transactions."""
+
+    sink_name: str
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class CommitOptions:
     """What a write's options say of its commits; the names that follow from them."""
 
@@ -20,9 +28,16 @@ class CommitOptions:
     topic: str | None = None
     sink_name: str = ""
     """Tells several sinks of one query apart (`foreach_batch`)."""
+    owner: GroupOwner | None = None
+    """The sink that has the query's group, where that is another one."""
     overwrite_group: bool = False
     transaction_timeout_ms: int = 300_000
     produce_request_bytes: int = 1024 * 1024
+
+    @property
+    def read_group_id(self) -> str | None:
+        """The group that the query may be read with."""
+        return self.group_id if self.owner is None else self.owner.group_id
 
     def transactional_id_of(self, query_id: str) -> str:
         """The option, else one made from the group id, else from the query id; with the name."""
@@ -61,6 +76,8 @@ class Committer:
     checkpoint: str = ""
     folder: str = ""
     leaves_out_batches: bool = False
+    owner: GroupOwner | None = None
+    """The sink that has the query's group, where that is another one."""
     overwrite_group: bool = False
     """A new query may start elsewhere than its group's committed offsets."""
     host: str = ""
@@ -166,6 +183,14 @@ class CommitPlan:
     def group_id(self) -> str | None:
         """The group that the batch's source offsets are committed for, if there are both."""
         return self.committer.group_id if self.batch.source_offsets else None
+
+    @property
+    def watched_group_id(self) -> str | None:
+        """The group that tells where the query's output ends: another sink of it may move it."""
+        owner = self.committer.owner
+        if owner is None or not self.batch.source_offsets:
+            return self.group_id
+        return owner.group_id
 
     @property
     def was_begun(self) -> bool:

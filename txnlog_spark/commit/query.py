@@ -95,7 +95,7 @@ def commit_query_batch(session: Session, batch: QueryBatch) -> Operation[CommitO
     yield from require_cluster(session)
     plan = yield from _plan(session, batch, query_id, sources)
     try:
-        check_sources(batch.options.group_id, sources, session.cluster.cluster_id or "")
+        check_sources(batch.options, sources, session.cluster.cluster_id or "")
     except OptionError as error:
         if plan.committer.output.copy and plan.begun is None:
             raise error.with_advice(_planned_before(batch)) from None
@@ -140,6 +140,7 @@ def _plan(
         else begun.progress_group_id,
         progress_partition=None if begun is None else begun.progress_partition,
         group_id=options.group_id,
+        owner=options.owner,
         checkpoint=batch.checkpoint,
         folder=batch.folder,
         leaves_out_batches=batch.is_function,
@@ -186,7 +187,7 @@ def _batch(batch: QueryBatch, sources: BatchOffsets) -> Batch:
         source_digest=sources.digest,
         batch_hash=sources.batch_hash,
         is_pinned=pins_records(batch.options.group_id, sources),
-        expected=sources.expected(batch.options.group_id),
+        expected=sources.expected(batch.options.read_group_id),
         foreign_sources=tuple(foreign),
         sources=tuple(
             ReadSource(
@@ -230,7 +231,7 @@ def _warn_of_options(
     if plan.begun is not None and plan.begun.run_id == plan.committer.run_id:
         return
     group_id = noted_group(sources)
-    if group_id is not None and options.group_id is None:
+    if group_id is not None and options.read_group_id is None:
         session.notice(
             f"kafka.group.id={group_id} is set on the reader only: no offsets are committed for "
             "it. Set it on the writer as well"

@@ -78,15 +78,15 @@ def stateful_replanned(plan: CommitPlan, found: Progress) -> StatefulReplanned:
     several = "is" if last == plan.batch.batch_id else f"and all batches up to {last} are"
     go_on = (
         f"a new, empty checkpoint with startingOffsets=committed and group.id="
-        f"{plan.group_id!r} on both sides begins where the output ends"
-        if plan.group_id is not None
+        f"{plan.watched_group_id!r} on both sides begins where the output ends"
+        if plan.watched_group_id is not None
         else "a new checkpoint has to begin after the rows that the output has"
     )
     return StatefulReplanned(
         f"{plan.name} {several} committed, and the query keeps state, but the offset log no longer "
         f"has the plan that was committed: its newest entries were lost, or an older copy of the "
         "checkpoint was restored. What a stateful batch writes depends on its watermark, its time "
-        "and where the batches before it ended, so the batch that was planned anew is another one: "
+        "and where the batches before it ended, so the batch that was planned again is another one: "
         "skipping it could lose rows, writing it could double them. "
         f"{nothing_written(plan)}. Stop the query and restore the folders offsets, commits, "
         f"sources and state of the checkpoint from a copy that has {path}/{last} as it was "
@@ -188,7 +188,7 @@ def progress_topic_deleted(plan: CommitPlan) -> ProgressMissing:
 def wrong_cluster_text(plan: CommitPlan, reason: str) -> str:
     """Return the text for offsets that are not positions in the sink's cluster."""
     return (
-        f"{plan.query} has group.id={plan.group_id!r}, but a source's offsets are "
+        f"{plan.query} has group.id={plan.watched_group_id!r}, but a source's offsets are "
         f"not positions in the cluster that the sink writes to ({reason}). Offsets are committed "
         f"for a group on one cluster only, in the transaction of the output. "
         f"{nothing_written(plan)}. Remove group.id from the writer: the query stays "
@@ -196,25 +196,27 @@ def wrong_cluster_text(plan: CommitPlan, reason: str) -> str:
     )
 
 
-def group_has_offsets(plan: CommitPlan, elsewhere: Mapping[TopicPartition, int]) -> GroupHasOffsets:
+def group_has_offsets(
+    plan: CommitPlan, elsewhere: Mapping[TopicPartition, int], *, is_first: bool
+) -> GroupHasOffsets:
     """Return the error for partitions that the query begins elsewhere than where its group is."""
-    if not plan.is_first:
+    if not is_first:
         return GroupHasOffsets(
             f"{plan.query} reads partitions that it did not read before, from their beginning, and "
-            f"its group {plan.group_id!r} has committed offsets there: {places(elsewhere)}. So it "
-            "may write again what is in the output already. "
+            f"its group {plan.watched_group_id!r} has committed offsets there: "
+            f"{places(elsewhere)}. So it may write again what is in the output already. "
             f"{nothing_written(plan)}. To go on from the "
             "committed offsets in all partitions, start with a new, empty checkpoint and "
             "startingOffsets=committed. To read these from the beginning on purpose, set the "
             "writer's option overwriteGroupOffsets=true until the batch is done"
         )
     return GroupHasOffsets(
-        f"{plan.query} has no committed batch, and its group {plan.group_id!r} has "
+        f"{plan.query} has no committed batch, and its group {plan.watched_group_id!r} has "
         f"committed offsets: {places(elsewhere)}. The query does not begin there, so it may write "
         "again what is in the output already, or leave records out. "
         f"{nothing_written(plan)}. To go on from the committed offsets (such as after a lost "
-        f"checkpoint), start with a new, empty checkpoint, group.id={plan.group_id!r} on the "
-        "reader as well, and startingOffsets=committed. To begin elsewhere on purpose, set the "
+        f"checkpoint), start with a new, empty checkpoint, group.id={plan.watched_group_id!r} on "
+        "the reader as well, and startingOffsets=committed. To begin elsewhere on purpose, set the "
         "writer's option overwriteGroupOffsets=true, or use another group.id"
     )
 
@@ -226,7 +228,7 @@ def start_moved(
 ) -> CommittedOffsetsMoved:
     """Return the error for a start from committed offsets that moved meanwhile."""
     return CommittedOffsetsMoved(
-        f"{plan.query} starts from the committed offsets of group {plan.group_id!r}, "
+        f"{plan.query} starts from the committed offsets of group {plan.watched_group_id!r}, "
         f"but these moved after it had read them: {_moves(moved, group)}. Another driver of this "
         "group was still at work; it is fenced now if it had this query's transactional id "
         f"{plan.committer.transactional_id!r}. {nothing_written(plan)}. Start again with a new, "
@@ -250,7 +252,7 @@ def group_moved(
     others = [note for note in notes if note.query_id != plan.committer.output.query_id]
     return CommittedOffsetsMoved(
         f"{plan.query} committed its batch {batch_id} and the offsets of group "
-        f"{plan.group_id!r} with it, but these moved since{what}. "
+        f"{plan.watched_group_id!r} with it, but these moved since{what}. "
         f"{_cause(plan, others, members, moved)}. {nothing_written(plan)}"
     )
 
@@ -287,7 +289,7 @@ def _cause(
 def _set_back(plan: CommitPlan, moved: Mapping[TopicPartition, int | None]) -> str:
     command = "python -m broker_sim groups reset-offsets --bootstrap-server HOST:PORT --group "
     lines = [
-        f"{command}{plan.group_id} --topic {topic}:{number} --to-offset {at} --execute"
+        f"{command}{plan.watched_group_id} --topic {topic}:{number} --to-offset {at} --execute"
         for (topic, number), at in sorted(moved.items())
         if at is not None
     ]

@@ -8,22 +8,24 @@ partition once; without it the checkpoint alone keeps the query exactly-once, an
 from __future__ import annotations
 
 from txnlog_spark.commit.checkpoint import BatchOffsets
+from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.errors import OptionError, WrongCluster
 
 GROUP_OPTION = "kafka.group.id"
 
 
-def check_sources(group_id: str | None, sources: BatchOffsets, cluster_id: str) -> None:
-    """Raises OptionError and WrongCluster for offsets that the group must not be moved to.
+def check_sources(options: CommitOptions, sources: BatchOffsets, cluster_id: str) -> None:
+    """Raise OptionError and WrongCluster for offsets that the group must not be moved to.
 
     `cluster_id` is the sink's, "" when its brokers do not tell.
     """
+    group_id = options.group_id
     for source in sources.sources:
         start, note = source.committed_start, source.note
         read_by = start.group_id if start is not None else None
-        if note is not None and group_id is not None:
+        if note is not None and options.read_group_id is not None:
             read_by = read_by or note.group_id
-        if read_by is not None and read_by != group_id:
+        if read_by is not None and read_by != options.read_group_id:
             why = "(startingOffsets=committed)" if start is not None else "(on the reader)"
             raise OptionError(
                 GROUP_OPTION,

@@ -493,4 +493,8 @@ OPTIONS: tuple[Option, ...] = (
         Use.WRITE_BATCH, to.text, None,
         "Inside foreachBatch: the query's run; set by txnlog_spark.foreach_batch.",
     ),
+    Option(
+        "sinkGroup", "write.sink_group", Use.WRITE_BATCH, to.text, None,
+        "Inside foreachBatch: another sink of the query and its group.id, as NAME:GROUP.",
+    ),
 )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.client_cache import ConnectionSettings
-from txnlog_spark.commit.plan import CommitOptions
+from txnlog_spark.commit.plan import CommitOptions, GroupOwner
 from txnlog_spark.errors import OptionError
 from txnlog_spark.formats.write_formats import WriteFormat, write_formats
 from txnlog_spark.options.declared import Use
@@ -30,7 +30,8 @@ class SinkSettings:
 
     A batch write has a `group_id` only with `source_offsets` to commit for it. One with a
     checkpoint is the write of a micro-batch, `txn_version`, inside foreachBatch; `sink_name` tells
-    several such sinks of one query apart, `sink_run` names the run.
+    several such sinks of one query apart, `sink_run` names the run, and `sink_group` the sink that
+    commits the query's offsets, where that is another one.
     """
 
     connection: ConnectionSettings
@@ -50,6 +51,7 @@ class SinkSettings:
     source_offsets: Mapping[TopicPartition, int]
     sink_name: str
     sink_run: str
+    sink_group: GroupOwner | None
     storage: StorageSettings
     formats: Mapping[str, WriteFormat]
     """By side, key or value; none of a side that is binary."""
@@ -67,6 +69,7 @@ class SinkSettings:
             transactional_id=self.transactional_id,
             topic=self.topic,
             sink_name=self.sink_name,
+            owner=self.sink_group,
             overwrite_group=self.overwrite_group_offsets,
             transaction_timeout_ms=self.transaction_timeout_ms,
         )
@@ -117,6 +120,7 @@ def read_sink_settings(options: Mapping[str, str], *, streaming: bool) -> SinkSe
         "source_offsets": values.get("sourceOffsets") or {},
         "sink_name": values.get("sinkName") or "",
         "sink_run": values.get("sinkRun") or "",
+        "sink_group": _owner(values.get("sinkGroup")),
     }
     return SinkSettings(
         **given,
@@ -125,6 +129,13 @@ def read_sink_settings(options: Mapping[str, str], *, streaming: bool) -> SinkSe
         storage=StorageSettings.from_values(values),
         formats=write_formats(values),
     )
+
+
+def _owner(text: str | None) -> GroupOwner | None:
+    if text is None:
+        return None
+    name, _, group_id = text.partition(":")
+    return GroupOwner(name, group_id)
 
 
 def _check_batch_write(values: Mapping[str, Any]) -> None:
