@@ -3,8 +3,8 @@
 A committed offset has a text of its committer's beside it (Kafka's `metadata`). The committer
 writes one `GroupNote` for each source of a batch, beside the offset of the source's first
 partition: the query and batch that committed the group's offsets last, and the source that read
-the rows. The source reads the note when a run begins (`source.plan_batch`); the committer reads it to
-name the query that moved its group (`commit.refusals`). A tool that resets offsets leaves no note.
+the rows. The source reads the note when a run begins (`source.plan_batch`); the committer reads it
+to name the query that moved its group (`commit.refusals`). A tool that resets offsets leaves none.
 """
 
 from __future__ import annotations

@@ -295,6 +295,38 @@ def test_the_safe_setting_works_for_two_sinks_and_the_old_checkpoint_is_refused(
     two_sinks.check(12)
 
 
+@pytest.mark.parametrize("is_function", [False, True])
+def test_an_output_topic_that_is_deleted_and_created_again_is_noticed_by_its_id(
+    one_partition: Pipe, is_function: bool
+) -> None:
+    """Such as by the broker itself, with one partition in place of three."""
+    pipe = one_partition
+
+    def run(**sink: object) -> None:
+        if not is_function:
+            pipe.copy(sink=sink)
+            return
+        run_function(pipe, alerts(pipe, **sink))
+
+    pipe.feed(["alert-0"])
+    run()
+    admin = AdminClient({"bootstrap.servers": pipe.bootstrap})
+    for each in admin.delete_topics([pipe.output]).values():
+        each.result(30)
+    create_topic(pipe.bootstrap, pipe.output, 1)
+    pipe.feed(["alert-1"])
+    for _ in range(2):
+        text = error_of(run)
+        assert "[TXNLOG_DATA_LOSS" in text
+        assert f"topic {pipe.output} was deleted and created again" in text
+        assert "with 3 partitions before" in text
+        assert "with 1 now" in text
+    run(failOnDataLoss="false")
+    pipe.feed(["alert-2"])
+    run()
+    assert pipe.output_values("read_uncommitted") == ["alert-1", "alert-2"]
+
+
 def test_a_start_that_names_the_group_s_offsets_begins_there(one_partition: Pipe) -> None:
     pipe = one_partition
     pipe.feed(range(5))

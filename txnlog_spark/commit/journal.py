@@ -12,6 +12,7 @@ The plan of the batch is made durable before the record, as Spark does not flush
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -28,7 +29,7 @@ from txnlog_spark.commit.checkpoint_files import (
     write_file,
 )
 from txnlog_spark.commit.output import Output
-from txnlog_spark.commit.plan import Begun, CommitPlan, Committer
+from txnlog_spark.commit.plan import Begun, CommitPlan, Committer, OutputTopic
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.errors import ProducerFenced, WrongCluster
 from txnlog_spark.offsets import positions_digest
@@ -57,9 +58,12 @@ def _begun_of(path: str, data: bytes) -> Begun:
             raise unreadable(path, "it is of a newer version of txnlog_spark")
         topic, number = value.pop("progress_partition")
         ended_runs = tuple(map(str, value.pop("ended_runs")))
+        topics = {name: OutputTopic(*each) for name, each in value.pop("topics", {}).items()}
         output = Output(**value.pop("output"))
         place = TopicPartition(str(topic), int(number))
-        return Begun(output=output, progress_partition=place, ended_runs=ended_runs, **value)
+        return Begun(
+            output=output, progress_partition=place, ended_runs=ended_runs, topics=topics, **value
+        )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise unreadable(path, f"unexpected content: {error}") from error
 
@@ -70,7 +74,9 @@ def write_begun(folder: str, begun: Begun) -> Operation[None]:
     yield from write_file(f"{folder}/attempt.json", data, durable=True)
 
 
-def begin(plan: CommitPlan, *, has_state: bool = False) -> Operation[None]:
+def begin(
+    plan: CommitPlan, *, has_state: bool = False, topics: Mapping[str, OutputTopic] | None = None
+) -> Operation[None]:
     """Record the batch and its plan, durably, before its transaction begins: from then on its
     outcome may be unknown.
 
@@ -103,6 +109,7 @@ def begin(plan: CommitPlan, *, has_state: bool = False) -> Operation[None]:
         group_digest=group_digest(plan.group_id),
         positions="" if plan.group_id is None else positions_digest(batch.source_offsets),
         has_state=has_state,
+        topics=topics or {},
         host=committer.host,
         pid=committer.pid,
     )

@@ -186,7 +186,7 @@ def _check_begin(plan: CommitPlan, found: Progress, facts: Evidence) -> None:
     elif has_gap(plan, found) and not facts.gap_is_empty:
         raise refusals.behind(plan, found)
     elif facts.last is not None and found.batch_hash not in ("", facts.last.batch_hash):
-        # The batch that was committed last was planned again since, and this sink not called for it.
+        # The last committed batch was planned again since, and this sink not called for it.
         if facts.has_state:
             raise refusals.stateful_replanned(plan, found)
         if not plan.batch.is_pinned or facts.last.digest != found.source_digest:

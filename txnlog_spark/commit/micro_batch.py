@@ -73,6 +73,7 @@ from txnlog_spark.commit.judgement import (
     is_unproved,
     judge,
 )
+from txnlog_spark.commit.output_topics import identify_topics
 from txnlog_spark.commit.placement import place_progress
 from txnlog_spark.commit.plan import CommitOutcome, CommitPlan, Progress
 from txnlog_spark.commit.progress import baseline_of, progress_after
@@ -174,7 +175,8 @@ def _try(session: Session, attempt: TransactionTry) -> Operation[CommitOutcome]:
         if judged.progress is None:
             identity = yield from commit_baseline(session, attempt, identity)
             judged = replace(judged, progress=baseline_of(plan))
-        yield from begin(plan, has_state=judged.has_state)
+        topics = yield from identify_topics(session, plan)
+        yield from begin(plan, has_state=judged.has_state, topics=topics)
         if is_unproved(plan, judged):
             session.notice(
                 f"{plan.name}: whether group {plan.watched_group_id} stands where the query left "

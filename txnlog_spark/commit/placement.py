@@ -7,6 +7,8 @@ is likely to stay, and never changes while it exists: of a source, which the que
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.operations.metadata import (
     KAFKA_INTERNAL_TOPICS,
@@ -28,7 +30,8 @@ def place_progress(session: Session, plan: CommitPlan) -> Operation[TopicPartiti
     """
     recorded = plan.committer.progress_partition
     if recorded is not None:
-        if plan.was_begun or not (yield from _is_gone(session, recorded)):
+        written = {piece.topic for piece in plan.batch.staged}
+        if plan.was_begun or not (yield from _is_gone(session, recorded, written)):
             return recorded
     else:
         query_id = plan.committer.output.query_id
@@ -59,9 +62,12 @@ def choose_partition(session: Session, plan: CommitPlan) -> Operation[TopicParti
     )
 
 
-def _is_gone(session: Session, partition: TopicPartition) -> Operation[bool]:
-    """Asked for each batch: what is remembered of a topic outlives it."""
-    yield from refresh_metadata(session, [partition.topic])
+def _is_gone(
+    session: Session, partition: TopicPartition, written: Iterable[str]
+) -> Operation[bool]:
+    """True if a partition does not exist; asked for each batch, with the topics that it writes to:
+    what is remembered of a topic outlives it."""
+    yield from refresh_metadata(session, [partition.topic, *written])
     if partition.partition in session.cluster.partitions(partition.topic):
         return False
     return bool((yield from confirm_missing(session, [partition])))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from txnlog_kafka.operations.producer import ProducePlan, StagedPartition
 from txnlog_kafka.wire.invariants import present
@@ -31,6 +32,7 @@ class CommitOptions:
     owner: GroupOwner | None = None
     """The sink that has the query's group, where that is another one."""
     overwrite_group: bool = False
+    fail_on_data_loss: bool = True
     transaction_timeout_ms: int = 300_000
     produce_request_bytes: int = 1024 * 1024
 
@@ -80,6 +82,8 @@ class Committer:
     """The sink that has the query's group, where that is another one."""
     overwrite_group: bool = False
     """A new query may start elsewhere than its group's committed offsets."""
+    fail_on_data_loss: bool = True
+    """A topic that was deleted and created again under the query stops it."""
     host: str = ""
     pid: int = -1
     transaction_timeout_ms: int = 300_000
@@ -131,6 +135,13 @@ class Batch:
     sources: Sequence[ReadSource] = ()
 
 
+class OutputTopic(NamedTuple):
+    """A topic that a query writes to, as it was then; the id is "" before Kafka 2.8."""
+
+    topic_id: str
+    partitions: int
+
+
 @dataclass(frozen=True, slots=True)
 class Begun:
     """What the checkpoint says was begun last: no transaction of a later batch was.
@@ -153,6 +164,8 @@ class Begun:
     """The `positions_digest` of these offsets."""
     has_state: bool = False
     """The query keeps state: its output depends on more than the rows of a batch."""
+    topics: Mapping[str, OutputTopic] = field(default_factory=dict)
+    """All that the sink has written to, as they were with the last batch that wrote to them."""
     host: str = ""
     pid: int = -1
 

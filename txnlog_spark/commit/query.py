@@ -145,6 +145,7 @@ def _plan(
         folder=batch.folder,
         leaves_out_batches=batch.is_function,
         overwrite_group=options.overwrite_group,
+        fail_on_data_loss=options.fail_on_data_loss,
         host=batch.host,
         pid=batch.pid,
         transaction_timeout_ms=options.transaction_timeout_ms,

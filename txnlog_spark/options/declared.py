@@ -289,9 +289,10 @@ OPTIONS: tuple[Option, ...] = (
     ),
     # how to read
     Option(
-        "failOnDataLoss", "read.fail_on_data_loss",
-        Use.READ, to.boolean, True,
-        "Stop when records were deleted before they were read; false: log it and go on.",
+        "failOnDataLoss", "read.fail_on_data_loss write.fail_on_data_loss",
+        Use.ALL, to.boolean, True,
+        "Stop when records were deleted before they were read, or when the output topic of a "
+        "streaming query was deleted and created again; false: log it and go on.",
     ),
     Option(
         "includeHeaders", "read.include_headers",
@@ -489,8 +490,7 @@ OPTIONS: tuple[Option, ...] = (
         "Inside foreachBatch: distinguishes several sinks of one query.",
     ),
     Option(
-        "sinkRun", "write.sink_run",
-        Use.WRITE_BATCH, to.text, None,
+        "sinkRun", "write.sink_run", Use.WRITE_BATCH, to.text, None,
         "Inside foreachBatch: the query's run; set by txnlog_spark.foreach_batch.",
     ),
     Option(

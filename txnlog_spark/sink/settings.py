@@ -46,6 +46,7 @@ class SinkSettings:
     staging: StagingSettings
     checkpoint: Location | None
     overwrite_group_offsets: bool
+    fail_on_data_loss: bool
     txn_app_id: str | None
     txn_version: int
     source_offsets: Mapping[TopicPartition, int]
@@ -71,6 +72,7 @@ class SinkSettings:
             sink_name=self.sink_name,
             owner=self.sink_group,
             overwrite_group=self.overwrite_group_offsets,
+            fail_on_data_loss=self.fail_on_data_loss,
             transaction_timeout_ms=self.transaction_timeout_ms,
         )
 

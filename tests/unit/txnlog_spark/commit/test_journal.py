@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.checkpoint_files import write_file
 from txnlog_spark.commit.journal import ENDED_RUNS_MAX, begin, check_cluster, journal_folder
 from txnlog_spark.commit.output import Output
-from txnlog_spark.commit.plan import Begun
+from txnlog_spark.commit.plan import Begun, OutputTopic
 from txnlog_spark.errors import ProducerFenced, ProgressError, WrongCluster
 from txnlog_spark.sink.checkpoint_host import CheckpointHost
 from txnlog_spark.storage.local import write_atomically
@@ -31,6 +32,7 @@ BEGUN = Begun(
     group_digest="d",
     positions="p",
     has_state=True,
+    topics={"out": OutputTopic("id", 3)},
     host="host",
     pid=12,
 )
@@ -53,17 +55,20 @@ def test_the_record_has_its_golden_form(tmp_path: Path) -> None:
         ' "progress_group_id": "g.progress.q",\n "progress_partition": [\n  "out",\n  2\n ],\n'
         ' "previous_batch_id": 5,\n'
         ' "ended_runs": [\n  "r1",\n  "r2"\n ],\n "group_digest": "d",\n'
-        ' "positions": "p",\n "has_state": true,\n "host": "host",\n'
+        ' "positions": "p",\n "has_state": true,\n'
+        ' "topics": {\n  "out": [\n   "id",\n   3\n  ]\n },\n "host": "host",\n'
         ' "pid": 12\n}'
     )
 
 
-def test_a_record_of_a_version_before_positions_and_state_is_read(tmp_path: Path) -> None:
+def test_a_record_of_a_version_before_positions_state_and_topics_is_read(tmp_path: Path) -> None:
     write_begun(tmp_path, BEGUN)
     path = tmp_path / "attempt.json"
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(x for x in lines if "positions" not in x and "has_state" not in x))
-    assert read_begun(tmp_path) == replace(BEGUN, positions="", has_state=False)
+    value = json.loads(path.read_text())
+    for name in ("positions", "has_state", "topics"):
+        del value[name]
+    path.write_text(json.dumps(value))
+    assert read_begun(tmp_path) == replace(BEGUN, positions="", has_state=False, topics={})
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "7", '{"version":1}', '{"version":2}', "\x00"])
