@@ -4,10 +4,8 @@ One shape everywhere: `{"topic": {"0": 123}}`, the *next* offset to read per par
 Spark writes into `<checkpoint>/offsets/<batchId>`, what the options `startingOffsets` and
 `endingOffsets` take, and what the sink reads back to commit a consumer group's position; the JVM's
 own Kafka source writes the same, so a checkpoint can be read whichever of them wrote it (Spark's
-`JsonUtils` and `KafkaSourceOffset`). Beside its topics an offset that our source plans holds notes,
-each under a key that no topic can have: a `SourceNote` in all of them, naming the cluster and the
-topics that the offsets belong to, and a `CommittedStart` in the first of a query that starts from
-committed offsets. Pure: text and mappings in, values out.
+`JsonUtils` and `KafkaSourceOffset`). Beside its topics an offset that our source plans holds a
+`SourceNote`, under keys that no topic can have. Pure: text and mappings in, values out.
 """
 
 from __future__ import annotations
@@ -25,10 +23,6 @@ LATEST_OFFSET = -1
 """In `startingOffsets` and `endingOffsets`: the end of the partition."""
 
 
-COMMITTED_START_KEY = "startingOffsets/committed"
-"""Beside the topics of an offset JSON; a topic's name has no slash (Kafka's `Topic.validate`)."""
-
-
 CLUSTER_NOTE = "txnlog/cluster.id/"
 GROUP_NOTE = "txnlog/group.id/"
 TOPIC_NOTE = "txnlog/topic.id/"
@@ -36,21 +30,13 @@ SOURCE_NOTE = "txnlog/source.id/"
 START_NOTE = "txnlog/group.start/"
 """Beside the topics of every offset that our source plans: keys with what they note behind these
 prefixes and no partitions below them, so that Spark's own Kafka source reads them as no partition
-and a checkpoint can go back to it."""
-_NOTES = (COMMITTED_START_KEY, CLUSTER_NOTE, GROUP_NOTE, TOPIC_NOTE, SOURCE_NOTE, START_NOTE)
+and a checkpoint can go back to it. A topic's name has no slash (Kafka's `Topic.validate`)."""
+_FORMER_START = "startingOffsets/committed"
+"""A former version's note of a start from committed offsets."""
+_NOTES = (_FORMER_START, CLUSTER_NOTE, GROUP_NOTE, TOPIC_NOTE, SOURCE_NOTE, START_NOTE)
 
 SourceOffset = Mapping[TopicPartition, int]
 """Next offset to read per partition: inclusive as a start, exclusive as an end."""
-
-
-class CommittedStart(NamedTuple):
-    """Where a query's first offset comes from: a group, and what it had committed at that moment.
-
-    `committed` lacks the partitions of the offset that the group had no position in.
-    """
-
-    group_id: str
-    committed: dict[TopicPartition, int]
 
 
 class SourceNote(NamedTuple):
@@ -85,7 +71,7 @@ def to_json_value(offsets: SourceOffset) -> dict[str, dict[str, int]]:
 def from_json_value(value: Any) -> dict[TopicPartition, int]:
     """The offsets of a JSON value. Raises OffsetFormatError naming the part that is wrong.
 
-    The notes beside the topics are left out: `committed_start_of` and `source_note_of` give them.
+    The notes beside the topics are left out: `source_note_of` gives them.
     """
     if not isinstance(value, Mapping):
         raise OffsetFormatError(f"expected an object of topics, got {_shown(value)}")
@@ -101,23 +87,6 @@ def from_json_value(value: Any) -> dict[TopicPartition, int]:
                 raise OffsetFormatError(f"{name}: offset {_shown(position)} is not an integer")
             offsets[name] = position
     return offsets
-
-
-def with_committed_start(offsets: SourceOffset, start: CommittedStart) -> dict[str, Any]:
-    """The JSON value of `offsets` with `start` beside the topics."""
-    note = {"group.id": start.group_id, "committed": to_json_value(start.committed)}
-    return {**to_json_value(offsets), COMMITTED_START_KEY: note}
-
-
-def committed_start_of(value: Any) -> CommittedStart | None:
-    """The `CommittedStart` in a JSON value, None without one. Raises OffsetFormatError."""
-    if not isinstance(value, Mapping) or COMMITTED_START_KEY not in value:
-        return None
-    note = value[COMMITTED_START_KEY]
-    group_id = note.get("group.id") if isinstance(note, Mapping) else None
-    if not isinstance(group_id, str):
-        raise OffsetFormatError(f"{COMMITTED_START_KEY}: expected a group.id, got {_shown(note)}")
-    return CommittedStart(group_id, from_json_value(note.get("committed")))
 
 
 def with_source_note(value: Mapping[str, Any], note: SourceNote) -> dict[str, Any]:

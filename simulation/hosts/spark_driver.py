@@ -78,7 +78,8 @@ def rows_of(checkpoint: Checkpoint, batch_id: int) -> list[Row]:
     """Those of a planned batch; one that starts from committed offsets has none."""
     text = checkpoint.entry("offsets", batch_id)
     planned = None if text is None else parse_batch_offsets("offsets", text)
-    if planned is None or any(each.committed_start for each in planned.sources):
+    starts = [] if planned is None else [s.note for s in planned.sources if s.note is not None]
+    if planned is None or (batch_id == 0 and any(note.group_start for note in starts)):
         return []
     before, ends = ends_of(checkpoint, batch_id - 1), planned.source_offsets
     return [(p.partition, n) for p, end in ends.items() for n in range(before.get(p, 0), end)]

@@ -151,7 +151,8 @@ def _start_compared_before_fencing(_: Any) -> Iterator[None]:
 
     def compare_first(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity]:
         early.pop(id(session), None)
-        if plan.batch.expected and plan.group_id is not None:
+        starts = any(source.group_start for source in plan.batch.sources)
+        if plan.is_first and starts and plan.group_id is not None:
             found = yield from fetch_committed(session, plan.group_id, require_stable=False)
             early[id(session)] = {p: c.committed_offset for p, c in found.items()}
         return (yield from initialise(session, plan))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from planted.commit_plants import replaced
 from simulation.hosts import spark_driver
 from simulation.world import Plant
 from txnlog_kafka.operations.effects import Operation
-from txnlog_spark.offsets import COMMITTED_START_KEY, from_json_value, to_json_value
+from txnlog_spark.offsets import START_NOTE, from_json_value, to_json_value
 from txnlog_spark.source import plan_batch
 from txnlog_spark.source.brokers import Brokers
 from txnlog_spark.source.plan_batch import JsonOffset, SourceState, batch_tasks, latest_offset
@@ -25,8 +26,10 @@ def _start_kept_with_rows(_: Any) -> contextlib.AbstractContextManager[None]:
     """Batch 0 goes on to what is available, with the start noted beside its end."""
     original = plan_batch._kept_start
 
-    def with_rows(brokers: Brokers, state: SourceState, start: JsonOffset) -> JsonOffset | None:
-        kept = original(brokers, state, start)
+    def with_rows(
+        brokers: Brokers, state: SourceState, start: JsonOffset, topic_ids: Mapping[str, str]
+    ) -> JsonOffset | None:
+        kept = original(brokers, state, start, topic_ids)
         return None if kept is None else kept | to_json_value(from_json_value(state.latest))
 
     return replaced(plan_batch, "_kept_start", with_rows)
@@ -34,7 +37,12 @@ def _start_kept_with_rows(_: Any) -> contextlib.AbstractContextManager[None]:
 
 def _start_not_noted(_: Any) -> contextlib.AbstractContextManager[None]:
     """The log does not say that batch 0's end is where the group was."""
-    return replaced(plan_batch, "with_committed_start", lambda offsets, _: to_json_value(offsets))
+    original = plan_batch._noted
+
+    def without(*given: Any, **named: Any) -> JsonOffset:
+        return original(*given, **{**named, "group_start": ""})
+
+    return replaced(plan_batch, "_noted", without)
 
 
 def _start_noted_late(_: Any) -> contextlib.AbstractContextManager[None]:
@@ -57,7 +65,7 @@ def _replayed_start_rewound(_: Any) -> contextlib.AbstractContextManager[None]:
     def as_any_other(
         brokers: Brokers, state: SourceState, start: JsonOffset, end: JsonOffset
     ) -> Operation[Any]:
-        plain = {k: v for k, v in end.items() if k != COMMITTED_START_KEY}
+        plain = {k: v for k, v in end.items() if not k.startswith(START_NOTE)}
         forgetful = dataclasses.replace(state, initial=None)
         return batch_tasks(brokers, forgetful, start, plain)
 

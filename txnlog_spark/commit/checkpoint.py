@@ -21,10 +21,8 @@ from txnlog_spark.commit.checkpoint_files import json_of, read_file, read_text, 
 from txnlog_spark.commit.output import digest_of
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.offsets import (
-    CommittedStart,
     OffsetFormatError,
     SourceNote,
-    committed_start_of,
     from_json_value,
     is_source_offset,
     plain_offset,
@@ -44,7 +42,6 @@ class SourceEnd:
     name: str
     offsets: Mapping[TopicPartition, int] | None
     note: SourceNote | None
-    committed_start: CommittedStart | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +87,6 @@ class BatchOffsets:
         """Whether `source_offsets` are all that the batch reads up to."""
         known = all(source.offsets is not None for source in self.sources)
         return known and not self.read_differently
-
-    def expected(self, group_id: str | None) -> dict[TopicPartition, int | None]:
-        """The group's offsets that the batch starts from, if it does; None where it had none."""
-        found: dict[TopicPartition, int | None] = {}
-        for source in self.sources:
-            start = source.committed_start
-            if start is not None and start.group_id == group_id:
-                found.update({p: start.committed.get(p) for p in source.offsets or {}})
-        return found
 
 
 def read_query_id(checkpoint: str) -> Operation[str]:
@@ -210,11 +198,9 @@ def _split_line(path: str, line: str, version: str) -> tuple[str, str]:
 
 def _source_end(path: str, name: str, value: Any) -> SourceEnd:
     if not is_source_offset(value):
-        return SourceEnd(name, None, None, None)
+        return SourceEnd(name, None, None)
     try:
-        return SourceEnd(
-            name, from_json_value(value), source_note_of(value), committed_start_of(value)
-        )
+        return SourceEnd(name, from_json_value(value), source_note_of(value))
     except OffsetFormatError as error:
         raise unreadable(path, str(error)) from error
 

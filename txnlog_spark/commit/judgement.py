@@ -106,7 +106,7 @@ def judge(plan: CommitPlan, facts: Evidence) -> Decision:
         if is_committed(plan, found) and _is_written(plan, found, facts):
             return Decision.SKIP
         _check_begin(plan, found, facts)
-    check_expected(plan, facts)
+    check_start(plan, facts)
     for offsets in foreign_sources(plan, found):
         _check_of_this_cluster(plan, offsets, facts.log_ends)
     _check_group_is_unused(plan, facts)
@@ -283,12 +283,9 @@ def unexpected_positions(plan: CommitPlan, facts: Evidence) -> dict[TopicPartiti
     if plan.committer.overwrite_group or not (is_first or before):
         return {}
     ends = plan.batch.source_offsets
-    known = set(plan.batch.expected)
-    if not is_first and before is not None:
-        known |= set(before.source_offsets)
+    known = set() if is_first or before is None else set(before.source_offsets)
     for source in plan.batch.sources:
-        stand = {p: group[p] for p in source.partitions if p in group}
-        if source.group_start and positions_digest(stand) == source.group_start:
+        if source.group_start and is_first:
             known |= source.partitions
     stand = {p: group[p] for p in ends if p in group and p not in known}
     if plan.batch.staged or not is_first:
@@ -310,7 +307,7 @@ def _check_group_is_unused(plan: CommitPlan, facts: Evidence) -> None:
         raise refusals.group_has_offsets(plan, elsewhere, is_first=is_first)
 
 
-def check_expected(plan: CommitPlan, facts: Evidence) -> None:
+def check_start(plan: CommitPlan, facts: Evidence) -> None:
     """Refuse a start from committed offsets that the group has left meanwhile.
 
     A driver of the lost checkpoint that still lived committed a batch after this query had read
@@ -318,9 +315,12 @@ def check_expected(plan: CommitPlan, facts: Evidence) -> None:
     InitProducerId, which ends what such a driver had open and fences it: from then on the offsets
     stay. Raises CommittedOffsetsMoved.
     """
-    moved = _moved(plan.batch.expected, facts.group)
-    if moved:
-        raise refusals.start_moved(plan, moved, facts.group)
+    if not begins_group(plan, facts):
+        return
+    for source in plan.batch.sources:
+        stand = {p: facts.group[p] for p in source.partitions if p in facts.group}
+        if source.group_start not in ("", positions_digest(stand)):
+            raise refusals.start_moved(plan, stand)
 
 
 def moved_since(plan: CommitPlan, facts: Evidence) -> dict[TopicPartition, int | None] | None:

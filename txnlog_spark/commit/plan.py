@@ -119,9 +119,8 @@ class Batch:
     group. `batch_hash` is of all that Spark logged for the batch: equal hashes are one planning of
     it. `source_digest` is of the source offsets alone; `is_pinned` says that these are Kafka's,
     each partition once, so that equal offsets are equal records however often the batch is planned.
-    `expected` are the group's committed offsets that the query started from, for the batch that
-    starts it from these, None where the group had none. `foreign_sources` are offsets, per source,
-    that do not say which cluster they belong to. A batch write's `batch_id` is its version.
+    `foreign_sources` are offsets, per source, that do not say which cluster they belong to. A batch
+    write's `batch_id` is its version.
     """
 
     batch_id: int
@@ -130,7 +129,6 @@ class Batch:
     source_digest: str = ""
     batch_hash: str = ""
     is_pinned: bool = False
-    expected: Mapping[TopicPartition, int | None] = field(default_factory=dict)
     foreign_sources: Sequence[Mapping[TopicPartition, int]] = ()
     sources: Sequence[ReadSource] = ()
 

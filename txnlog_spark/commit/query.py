@@ -188,7 +188,6 @@ def _batch(batch: QueryBatch, sources: BatchOffsets) -> Batch:
         source_digest=sources.digest,
         batch_hash=sources.batch_hash,
         is_pinned=pins_records(batch.options.group_id, sources),
-        expected=sources.expected(batch.options.read_group_id),
         foreign_sources=tuple(foreign),
         sources=tuple(
             ReadSource(

@@ -221,15 +221,15 @@ def group_has_offsets(
     )
 
 
-def start_moved(
-    plan: CommitPlan,
-    moved: Mapping[TopicPartition, int | None],
-    group: Mapping[TopicPartition, int],
-) -> CommittedOffsetsMoved:
+def start_moved(plan: CommitPlan, stand: Mapping[TopicPartition, int]) -> CommittedOffsetsMoved:
     """Return the error for a start from committed offsets that moved meanwhile."""
+    ends = plan.batch.source_offsets
+    moved = {p: ends.get(p) for p, at in stand.items() if ends.get(p) != at}
+    # The first batch is empty, and ends where the query began.
+    what = _moves(moved, stand) if plan.batch.batch_id == 0 else f"it is at {places(stand)}"
     return CommittedOffsetsMoved(
         f"{plan.query} starts from the committed offsets of group {plan.watched_group_id!r}, "
-        f"but these moved after it had read them: {_moves(moved, group)}. Another driver of this "
+        f"but these moved after it had read them: {what}. Another driver of this "
         "group was still at work; it is fenced now if it had this query's transactional id "
         f"{plan.committer.transactional_id!r}. {nothing_written(plan)}. Start again with a new, "
         "empty checkpoint and startingOffsets=committed"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from txnlog_spark.commit.checkpoint import BatchOffsets
 from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.errors import OptionError, WrongCluster
+from txnlog_spark.offsets import positions_digest
 
 GROUP_OPTION = "kafka.group.id"
 
@@ -21,12 +22,12 @@ def check_sources(options: CommitOptions, sources: BatchOffsets, cluster_id: str
     """
     group_id = options.group_id
     for source in sources.sources:
-        start, note = source.committed_start, source.note
-        read_by = start.group_id if start is not None else None
-        if note is not None and options.read_group_id is not None:
-            read_by = read_by or note.group_id
+        note = source.note
+        starts = note is not None and note.group_start != ""
+        has_group = options.read_group_id is not None
+        read_by = note.group_id if note is not None and (starts or has_group) else None
         if read_by is not None and read_by != options.read_group_id:
-            why = "(startingOffsets=committed)" if start is not None else "(on the reader)"
+            why = "(startingOffsets=committed)" if starts else "(on the reader)"
             raise OptionError(
                 GROUP_OPTION,
                 group_id,
@@ -66,7 +67,8 @@ def _check_cluster(group_id: str, sources: BatchOffsets, cluster_id: str) -> Non
 
 def _check_start(group_id: str, sources: BatchOffsets) -> None:
     """A start from committed offsets does not hold for what has none, such as a source of files."""
-    if all(at is None for at in sources.expected(group_id).values()):
+    starts = {each.note.group_start for each in sources.sources if each.note is not None}
+    if starts <= {"", positions_digest({})}:
         return
     raise OptionError(
         "startingOffsets",

@@ -13,18 +13,15 @@ topic that is added. Four rules keep batches repeatable:
 - A start that asking again could change (latest, committed, a timestamp after the last record) is
   made batch 0's *end*: batch 0 is then empty, and its log entry is the start that holds. Spark does
   not keep a Python source's initial offset, so this is where it is kept.
-- A start from a group's committed offsets is logged with a `CommittedStart` beside it, also when
+- A start from a group's committed offsets is logged with their digest beside it, also when
   the group had none. The sink commits this empty batch only if the group is still there, after it
-  has fenced an older driver that might have moved it (`commit.judgement.check_expected`): so what
+  has fenced an older driver that might have moved it (`commit.judgement.check_start`): so what
   such a driver holds pending is not waited for here.
 - Replayed batch 0 may start after its logged end for that reason: it is then empty, not rewound.
 - With a group, the first batch of a run ends where the group stands, if that is ahead
   (`planning.cap_at_committed`): a committed batch that the checkpoint lost is found again, however
   many batches ago, and no limit splits it. A start that this run took from the group is not capped:
-  there is no batch to be found. Where other sources feed the query too, that batch may be one in
-  which this source stood still: its first poll then ends where it starts
-  (`planning.may_hide_a_lost_batch`), and the next one goes on. A trigger that asks once only (once,
-  availableNow) would end without reading; there it is not held.
+  there is no batch to be found.
 
 The rows of a committed batch are read again only where somebody needs them: the state of a stateful
 query, and whatever else a function of foreachBatch does with them. The committer says so beside the
@@ -41,20 +38,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from txnlog_kafka.operations.effects import Operation
-from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import DataLoss, UnknownTopic, WrongCluster
 from txnlog_spark.offsets import (
-    CommittedStart,
     SourceNote,
-    committed_start_of,
     from_json_value,
     noted_topic_ids,
     plain_offset,
     positions_digest,
     source_note_of,
     to_json_value,
-    with_committed_start,
     with_source_note,
 )
 from txnlog_spark.source.brokers import Brokers, Offsets, Partitions, Positions
@@ -78,7 +71,6 @@ from txnlog_spark.source.planning import (
     cap_at_committed,
     count_waiting,
     limit_offsets,
-    may_hide_a_lost_batch,
     plan_ranges,
     plan_tasks,
 )
@@ -183,9 +175,6 @@ def latest_offset(
         if capped is not None:
             state = replace(state, is_first_batch=True)
             return _follow(brokers, start, capped, topic_ids), state
-        asks_again = state.target is None and rows_max is not None
-        if asks_again and may_hide_a_lost_batch(begin, available, committed):
-            return start, state  # its very text: another would be a batch
     end = available
     if rows_max is not None:
         if not recreated and _waits(brokers, state, begin, available):
@@ -200,8 +189,8 @@ def batch_tasks(
 ) -> Operation[list[tuple[OffsetRange, ...]]]:
     """The ranges of each task of a batch."""
     _check_cluster(brokers, start, end)
-    if committed_start_of(end) is not None:
-        return []
+    if _group_start(end) != _group_start(start):
+        return []  # the first batch, which keeps where the query starts
     begin, until = from_json_value(start), from_json_value(end)
     if state.is_first_batch and (yield from _needs_no_rows(brokers, end, begin, until)):
         return []
@@ -238,17 +227,20 @@ def _kept_start(
     """
     starting, initial = brokers.settings.starting, state.initial
     group_id = brokers.settings.group_id
-    is_new = _is_initial(state, start) and committed_start_of(start) is None
+    is_new = _is_initial(state, start) and not _group_start(start)
     is_kept = not is_repeatable(starting) or (group_id is not None and starting.offsets is not None)
     if initial is None or not is_new or not is_kept:
         return None
     if not starts_from_group(starting):
         return _follow(brokers, start, initial.offsets, topic_ids)
-    group_id = present(group_id, "a start from committed offsets has a group")
-    value = with_committed_start(initial.offsets, CommittedStart(group_id, initial.committed))
-    group_start = positions_digest(initial.committed)
+    value, group_start = to_json_value(initial.offsets), positions_digest(initial.committed)
     source_id = state.source_id
     return _noted(brokers, value, topic_ids, source_id=source_id, group_start=group_start)
+
+
+def _group_start(offset: JsonOffset) -> str:
+    note = source_note_of(offset)
+    return "" if note is None else note.group_start
 
 
 def _needs_no_rows(

@@ -211,16 +211,3 @@ def cap_at_committed(
         return None
     reached = {p: min(position, available[p]) for p, position in known.items()}
     return {p: max(start.get(p, 0), reached.get(p, 0)) for p in {**start, **reached}}
-
-
-def may_hide_a_lost_batch(
-    start: SourceOffset, available: SourceOffset, committed: SourceOffset
-) -> bool:
-    """Whether a lost batch may have been committed in which this source did not advance.
-
-    For a source that `cap_at_committed` finds nothing for. The group then has this source's
-    positions where it starts, and positions of other sources, of which one may be ahead. A group
-    that is behind says nothing: what this query writes does not move it.
-    """
-    known = [position >= start[p] for p, position in committed.items() if p in start]
-    return bool(known) and all(known) and any(p not in available for p in committed)

@@ -59,28 +59,23 @@ def test_the_digest_tells_plans_apart_and_not_their_spelling(tmp_path: Path) -> 
     assert len(set(digests)) == 3
 
 
-STARTED = '{"in":{"0":3,"1":7},"startingOffsets/committed":{"group.id":"g","committed":%s}}'
+STARTED = '{"in":{"0":3,"1":7},"txnlog/cluster.id/c":{},"txnlog/group.start/%s":{}}'
 
 
-def test_a_start_from_a_group_expects_its_offsets_and_has_the_digest_of_a_plain_one(
-    tmp_path: Path,
-) -> None:
+def test_a_start_from_a_group_is_noted_and_has_the_digest_of_a_plain_one(tmp_path: Path) -> None:
     write_offsets(tmp_path, f"v1\n{METADATA}\n{OURS}")
     plain = read_batch_offsets(tmp_path, 4)
-    line = STARTED % '{"in":{"0":2}}'
-    write_offsets(tmp_path, f"v1\n{METADATA}\n{line}")
+    write_offsets(tmp_path, f"v1\n{METADATA}\n{STARTED % 'digest'}")
     started = read_batch_offsets(tmp_path, 4)
-    expected = {TopicPartition("in", 0): 2, TopicPartition("in", 1): None}
-    assert started.expected("g") == expected
+    assert [each.note and each.note.group_start for each in started.sources] == ["digest"]
     assert (started.source_offsets, started.digest) == (plain.source_offsets, plain.digest)
-    assert started.expected(None) == plain.expected("g") == {}
 
 
 @pytest.mark.parametrize(
     "text",
     [
         *(None, "", "v1", "v1\n{}", "v3\n{}\n{}", 'v1\n{}\n{"in": {"0"'),
-        f"v1\n{METADATA}\n{STARTED % '[]'}",
+        f"v1\n{METADATA}\n{STARTED.replace('group.start', 'cluster.id') % 'd'}",
     ],
 )
 def test_a_torn_offset_log_is_an_error_and_never_an_empty_batch(

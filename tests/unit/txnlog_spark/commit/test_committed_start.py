@@ -6,7 +6,11 @@ import pytest
 from support.core.core_broker import CoreBroker
 from support.query.commit_plans import build_plan, commit, nothing_is_written
 
+from txnlog_kafka.wire.topic_partition import TopicPartition
+from txnlog_spark.commit.plan import ReadSource
 from txnlog_spark.errors import CommittedOffsetsMoved
+from txnlog_spark.group_note import note_of
+from txnlog_spark.offsets import positions_digest
 
 A, B = ("in", 0), ("in", 1)
 
@@ -19,8 +23,10 @@ def cluster_with(committed: dict[tuple[str, int], int], version: int = 2) -> Cor
 
 
 def commit_from(cluster: CoreBroker, expected: dict[tuple[str, int], int | None]):
-    plan = build_plan(source_offsets={A: 5, B: 0}, expected=expected)
-    return commit(cluster, plan)
+    committed = {TopicPartition(*p): at for p, at in expected.items() if at is not None}
+    partitions = frozenset(TopicPartition(*p) for p in (A, B))
+    source = ReadSource(partitions, group_start=positions_digest(committed))
+    return commit(cluster, build_plan(source_offsets={A: 5, B: 0}, sources=(source,)))
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -28,6 +34,7 @@ def test_offsets_that_still_hold_are_gone_on_from(version: int) -> None:
     cluster = cluster_with({A: 5, ("other", 0): 9}, version)
     assert not commit_from(cluster, {A: 5, B: None}).skipped
     assert cluster.offsets("g")[B] == (0, "")
+    assert note_of(cluster.offsets("g")[A][1]) is not None
 
 
 @pytest.mark.parametrize(
@@ -35,8 +42,8 @@ def test_offsets_that_still_hold_are_gone_on_from(version: int) -> None:
     [
         ({A: 8}, "in-0 from 5 to 8"),
         ({A: 4}, "in-0 from 5 to 4"),
-        ({}, "in-0 from 5 to none"),
-        ({A: 5, B: 0}, "in-1 from none to 0"),
+        ({}, "offsets of group 'g'"),
+        ({A: 5, B: 0}, "offsets of group 'g'"),
     ],
 )
 def test_offsets_that_moved_stop_the_query_before_any_write(committed, told: str) -> None:

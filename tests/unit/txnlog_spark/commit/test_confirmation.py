@@ -20,8 +20,11 @@ from txnlog_kafka.operations.admin import list_groups
 from txnlog_kafka.operations.transaction import init_producer_id
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey as K
+from txnlog_kafka.wire.topic_partition import TopicPartition
+from txnlog_spark.commit.plan import ReadSource
 from txnlog_spark.commit.set_progress import set_progress
 from txnlog_spark.errors import CommittedOffsetsMoved, ProgressError
+from txnlog_spark.offsets import positions_digest
 
 PART = ("in", 0)
 
@@ -94,7 +97,9 @@ def test_a_start_from_what_a_former_coordinator_says_of_the_group_is_refused(ver
     cluster.commit_offsets("g", {PART: (4, "")})
     former = FormerCoordinator(cluster)
     cluster.commit_offsets("g", {PART: (9, "")})
-    plan = build_plan(0, expected={PART: 4})
+    start = positions_digest({TopicPartition(*PART): 4})
+    source = ReadSource(frozenset({TopicPartition(*PART)}), group_start=start)
+    plan = build_plan(0, sources=(source,), source_offsets={PART: 4})
     with pytest.raises(CommittedOffsetsMoved, match="in-0 from 4 to 9"):
         commit(cluster, plan)
     assert not former.is_asked

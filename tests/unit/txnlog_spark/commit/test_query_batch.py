@@ -26,11 +26,11 @@ from txnlog_spark.errors import (
 )
 from txnlog_spark.group_note import GroupNote, format_note
 from txnlog_spark.offsets import (
+    GROUP_NOTE,
     START_NOTE,
-    CommittedStart,
     SourceNote,
     positions_digest,
-    with_committed_start,
+    to_json_value,
     with_source_note,
 )
 from txnlog_spark.tools.query_state import after_setting
@@ -94,9 +94,9 @@ class Job:
         """Batch 0 of a query with startingOffsets=committed: it is empty, and notes the start,
         which is noted in each offset behind it."""
         offsets = {TopicPartition("in", 0): at}
-        self.notes[START_NOTE + positions_digest(offsets)] = {}
-        noted = with_committed_start(offsets, CommittedStart("g", offsets))
-        source = json.dumps(with_source_note(noted, SourceNote("c", "g")))
+        self.notes = {GROUP_NOTE + "g": {}, START_NOTE + positions_digest(offsets): {}}
+        note = SourceNote("c", "g", group_start=positions_digest(offsets))
+        source = json.dumps(with_source_note(to_json_value(offsets), note))
         self.cluster.files[f"{place}/metadata"] = b'{"id":"q"}'
         self.cluster.files[f"{place}/offsets/0"] = f"v1\n{{}}\n{source}".encode()
 
@@ -265,7 +265,7 @@ def test_the_first_batch_that_a_function_writes_begins_where_the_group_stands(
         assert job.rows == ["/new.101"]
         return
     for run_id in ("run-1", "run-2"):
-        with pytest.raises(GroupHasOffsets, match="in-0 at 2"):
+        with pytest.raises(CommittedOffsetsMoved, match="it is at in-0 at 2"):
             job.commit("/new", 101, run_id, is_function=True, group_id="g")
     assert job.rows == []
 

@@ -10,19 +10,17 @@ from hypothesis import strategies as st
 
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.offsets import (
-    COMMITTED_START_KEY,
-    CommittedStart,
     OffsetFormatError,
     SourceNote,
-    committed_start_of,
     format_offsets,
     from_json_value,
     is_source_offset,
     parse_offsets,
     parse_partitions,
     plain_offset,
+    positions_digest,
+    source_note_of,
     to_json_value,
-    with_committed_start,
     with_source_note,
 )
 
@@ -36,14 +34,14 @@ def test_the_text_is_sparks_own() -> None:
 
 
 def test_what_is_noted_beside_the_topics_has_its_golden_form() -> None:
-    offsets = {TopicPartition("a", 0): 1}
-    start = CommittedStart("g", {TopicPartition("a", 0): 7, TopicPartition("b", 1): 0})
-    value = with_source_note(with_committed_start(offsets, start), SourceNote("cluster", "g"))
+    note = SourceNote("cluster", "g", (("a", "id"),), "5eed", positions_digest({}))
+    value = with_source_note(to_json_value({TopicPartition("a", 0): 1}), note)
     assert json.dumps(value) == (
-        '{"a": {"0": 1}, "startingOffsets/committed": {"group.id": "g", "committed": '
-        '{"a": {"0": 7}, "b": {"1": 0}}}, "txnlog/cluster.id/cluster": {}, '
-        '"txnlog/group.id/g": {}}'
+        '{"a": {"0": 1}, "txnlog/topic.id/a/id": {}, "txnlog/cluster.id/cluster": {}, '
+        '"txnlog/group.id/g": {}, "txnlog/source.id/5eed": {}, '
+        '"txnlog/group.start/44136fa355b3678a": {}}'
     )
+    assert source_note_of(value) == note
 
 
 @given(OFFSETS)
@@ -59,23 +57,29 @@ def test_any_other_json_is_refused_and_not_a_crash(value: object) -> None:
         parse_offsets(json.dumps(value))
 
 
-@given(OFFSETS, OFFSETS, st.text())
-def test_a_committed_start_survives_beside_the_topics_and_is_no_topic(
-    offsets: dict[TopicPartition, int], committed: dict[TopicPartition, int], group_id: str
-) -> None:
-    start = CommittedStart(group_id, committed)
-    value = json.loads(json.dumps(with_committed_start(offsets, start)))
+@given(OFFSETS)
+def test_a_former_versions_note_of_a_start_is_no_topic(offsets: dict[TopicPartition, int]) -> None:
+    note = {"group.id": "g", "committed": to_json_value(offsets)}
+    value = to_json_value(offsets) | {"startingOffsets/committed": note}
     assert from_json_value(value) == offsets
     assert is_source_offset(value)
-    assert committed_start_of(value) == start
     assert plain_offset(value) == to_json_value(offsets)
-    assert committed_start_of(to_json_value(offsets)) is None
 
 
-@pytest.mark.parametrize("note", [True, {}, {"group.id": 1}, {"group.id": "g"}])
-def test_a_malformed_committed_start_is_refused(note: object) -> None:
-    with pytest.raises(OffsetFormatError):
-        committed_start_of({"t": {"0": 1}, COMMITTED_START_KEY: note})
+@pytest.mark.parametrize("prefix", ["cluster.id", "group.id", "source.id", "group.start"])
+def test_several_notes_of_a_kind_are_refused(prefix: str) -> None:
+    value = {"txnlog/cluster.id/c": {}, f"txnlog/{prefix}/a": {}, f"txnlog/{prefix}/b": {}}
+    with pytest.raises(OffsetFormatError, match=prefix):
+        source_note_of(value)
+
+
+@given(OFFSETS, OFFSETS)
+def test_positions_have_one_digest_whatever_their_order(
+    offsets: dict[TopicPartition, int], others: dict[TopicPartition, int]
+) -> None:
+    backwards = dict(reversed(offsets.items()))
+    assert positions_digest(backwards) == positions_digest(offsets)
+    assert (positions_digest(others) == positions_digest(offsets)) == (others == offsets)
 
 
 @pytest.mark.parametrize(

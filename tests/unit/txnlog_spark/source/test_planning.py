@@ -23,7 +23,6 @@ from txnlog_spark.source.planning import (
     OffsetRange,
     cap_at_committed,
     limit_offsets,
-    may_hide_a_lost_batch,
     plan_ranges,
     plan_tasks,
     split_ranges,
@@ -176,23 +175,6 @@ def test_a_lost_batch_that_discovered_a_partition_is_planned_as_it_was_committed
 @pytest.mark.parametrize("committed", [{}, {P0: 10, P1: 20}, {P0: 3}, {P2: 99}])
 def test_a_group_that_is_not_ahead_caps_nothing(committed: dict[TopicPartition, int]) -> None:
     assert cap_at_committed({P0: 10, P1: 20}, {P0: 90, P1: 90}, committed) is None
-
-
-@pytest.mark.parametrize(
-    ("committed", "may"),
-    [
-        ({P0: 10, P1: 20, P2: 7}, True),
-        ({P0: 10, P2: 7}, True),
-        ({P0: 10, P1: 20}, False),
-        ({P0: 10, P1: 3, P2: 7}, False),
-        ({P2: 7}, False),
-        ({}, False),
-    ],
-)
-def test_a_lost_batch_may_be_one_of_another_source_only_if_the_group_has_both(
-    committed: dict[TopicPartition, int], may: bool
-) -> None:
-    assert may_hide_a_lost_batch({P0: 10, P1: 20}, {P0: 90, P1: 90}, committed) is may
 
 
 def test_loss_is_found_from_bounds_alone() -> None:

@@ -8,11 +8,16 @@ from dataclasses import replace
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from support.query.source_cluster import ALL, P0, P1, Cluster, at, noted, reader, stand_in, taken
+from support.query.source_cluster import ALL, P0, P1, Cluster, at, reader, stand_in, taken
 
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import DataLoss, NoCommittedOffsets, UnknownTopic
-from txnlog_spark.offsets import CommittedStart, committed_start_of, from_json_value, plain_offset
+from txnlog_spark.offsets import (
+    from_json_value,
+    plain_offset,
+    positions_digest,
+    source_note_of,
+)
 from txnlog_spark.source import plan_batch
 from txnlog_spark.source.settings import read_source_settings
 from txnlog_spark.source.stream import TxnLogStreamReader
@@ -132,34 +137,12 @@ OTHER = TopicPartition("other", 0)
 NO_LIMIT = reader(**{"kafka.group.id": "g"}).getDefaultReadLimit()
 
 
-def test_the_first_poll_beside_another_source_stays_where_the_group_is(cluster: Cluster) -> None:
-    cluster.cluster_id, cluster.committed = "A", {P0: 60, P1: 20, OTHER: 9}
-    source = reader(**{"kafka.group.id": "g"})
-    start = at(60, 20)
-    assert source.latestOffset(start, NO_LIMIT) is start
-    assert source.reportLatestOffset() == noted(at(100, 50), "A", "g")
-    assert source.latestOffset(start, NO_LIMIT) == noted(at(100, 50), "A", "g")
-
-
-@pytest.mark.parametrize(
-    "committed",
-    [{}, {P0: 60, P1: 20}, {OTHER: 9}, {P0: 5, P1: 20, OTHER: 9}],
-    ids=["no group", "its only source", "of others only", "not moved by this query"],
-)
-def test_a_source_is_not_held_where_the_group_cannot_hide_a_batch(
-    cluster: Cluster, committed: dict[TopicPartition, int]
+def test_a_source_that_stands_where_the_group_is_goes_on_at_once_beside_another_source(
+    cluster: Cluster,
 ) -> None:
-    cluster.committed = committed
-    assert reader(**{"kafka.group.id": "g"}).latestOffset(at(60, 20), NO_LIMIT) == at(100, 50)
-
-
-@pytest.mark.parametrize("available_now", [False, True])
-def test_a_trigger_that_asks_once_is_not_held(cluster: Cluster, available_now: bool) -> None:
-    cluster.committed = {P0: 60, P1: 20, OTHER: 9}
+    cluster.committed = {P0: 60, P1: 20, TopicPartition("other", 0): 3}
     source = reader(**{"kafka.group.id": "g"})
-    if available_now:
-        source.prepareForTriggerAvailableNow()
-    assert source.latestOffset(at(60, 20), NO_LIMIT if available_now else ALL) == at(100, 50)
+    assert source.latestOffset(at(60, 20), NO_LIMIT) == at(100, 50)
 
 
 def test_a_source_that_is_ahead_goes_to_the_group_beside_another_source(cluster: Cluster) -> None:
@@ -182,18 +165,26 @@ def as_spark_logs(offset: dict) -> dict:
     return json.loads(json.dumps(offset))
 
 
+def starts_at(offset: dict) -> str:
+    """The digest of the group's offsets that the query started from."""
+    note = source_note_of(offset)
+    assert note is not None
+    return note.group_start
+
+
 def test_a_start_from_the_group_is_an_empty_batch_that_says_what_was_committed(
     cluster: Cluster,
 ) -> None:
+    cluster.cluster_id = "A"
     cluster.committed = {P0: 70, TopicPartition("other", 0): 3}
     cluster.earliest[P1] = 4
     source = from_committed()
     start = source.initialOffset()
-    assert start == at(70, 4)
+    assert plain_offset(start) == at(70, 4)
     cluster.committed = {P0: 90, P1: 9}
     first = as_spark_logs(source.latestOffset(start, ALL))
     assert from_json_value(first) == {P0: 70, P1: 4}
-    assert committed_start_of(first) == CommittedStart("g", {P0: 70})
+    assert starts_at(first) == positions_digest({P0: 70})
     assert source.partitions(start, first) == []
 
 
@@ -213,14 +204,14 @@ def test_after_a_start_from_the_group_offsets_are_plain_and_not_held_at_the_grou
 
 
 def test_a_replayed_start_from_the_group_stays_empty_and_is_gone_on_from(cluster: Cluster) -> None:
-    cluster.committed = {P0: 70, P1: 20}
+    cluster.cluster_id, cluster.committed = "A", {P0: 70, P1: 20}
     source = from_committed()
     first = as_spark_logs(source.latestOffset(source.initialOffset(), ALL))
     for committed in ({P0: 70, P1: 20}, {P0: 10, P1: 20}):
         cluster.committed = committed
         replay = from_committed()
         assert replay.partitions(replay.initialOffset(), first) == []
-        assert replay.latestOffset(first, ALL) == at(100, 50)
+        assert plain_offset(replay.latestOffset(first, ALL)) == at(100, 50)
 
 
 def test_a_committed_batch_after_a_start_from_the_group_is_found_again(cluster: Cluster) -> None:
@@ -261,14 +252,14 @@ def test_a_start_from_the_group_looks_for_what_the_group_knows_and_a_broker_does
 def test_a_first_start_of_a_group_is_recorded_as_one_without_committed_offsets(
     cluster: Cluster, word: str, expected: dict
 ) -> None:
-    cluster.earliest[P1] = 4
+    cluster.cluster_id, cluster.earliest[P1] = "A", 4
     source = from_committed(startingOffsets=word)
     start = source.initialOffset()
-    assert start == expected
+    assert plain_offset(start) == expected
     cluster.committed, cluster.end = {P0: 60}, {P0: 120, P1: 50}
     first = as_spark_logs(source.latestOffset(start, ALL))
-    assert (plain_offset(first), committed_start_of(first)) == (start, CommittedStart("g", {}))
-    assert source.latestOffset(first, ALL) == at(120, 50)
+    assert (plain_offset(first), starts_at(first)) == (plain_offset(start), positions_digest({}))
+    assert plain_offset(source.latestOffset(first, ALL)) == at(120, 50)
 
 
 def test_a_start_from_a_group_that_has_no_position_is_refused(cluster: Cluster) -> None:
