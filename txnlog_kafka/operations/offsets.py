@@ -11,7 +11,6 @@ from txnlog_kafka.operations.calls import (
     GROUP,
     CoordinatorRequest,
     call_all,
-    call_coordinator,
     call_coordinators,
     partition_codes,
     refuse_if_final,
@@ -34,6 +33,11 @@ REQUIRE_STABLE_VERSION = 7
 
 TOPIC_NAME_VERSION_MAX = 9
 """Later versions of OffsetCommit and OffsetFetch name topics by id (Kafka 4.1)."""
+
+OFFSET_RECORDS_BYTES_MAX = 500_000
+"""Bytes of offset records that one request leads to: half of the default message.max.bytes."""
+OFFSET_RECORD_BYTES = 80
+"""Upper bound of an offset record's bytes besides group id, topic name and metadata."""
 
 _LISTING = "listing offsets"
 _LIST = APIS[ApiKey.LIST_OFFSETS]
@@ -65,6 +69,28 @@ def by_topic(
     for topic, number in sorted(partitions):
         topics[topic].append(number)
     return dict(topics)
+
+
+def offset_parts(
+    group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
+) -> list[dict[TopicPartition, CommittedOffset]]:
+    """Divide offsets, in their order, into parts that a coordinator can append; at least one part.
+
+    A coordinator appends the offsets of one request as one record batch, which must not exceed
+    message.max.bytes. Each record repeats the group id and the topic name.
+    """
+    parts: list[dict[TopicPartition, CommittedOffset]] = [{}]
+    left = OFFSET_RECORDS_BYTES_MAX
+    for partition in sorted(offsets):
+        topic, _ = partition
+        names = f"{group_id}{topic}{offsets[partition].metadata}"
+        size = OFFSET_RECORD_BYTES + len(names.encode())
+        if size > left and parts[-1]:
+            parts.append({})
+            left = OFFSET_RECORDS_BYTES_MAX
+        parts[-1][partition] = offsets[partition]
+        left -= size
+    return parts
 
 
 def list_offsets(
@@ -257,8 +283,17 @@ def commit_offsets(
 ) -> Operation[None]:
     """A plain OffsetCommit, outside any transaction and any group membership.
 
-    Raises FatalError (such as UNKNOWN_MEMBER_ID while the group has members), DeadlineExceeded.
+    Offsets that are too many for one record batch are sent in parts: when an error is raised, some
+    parts may be committed. Raises FatalError (such as UNKNOWN_MEMBER_ID while the group has
+    members), DeadlineExceeded.
     """
+    parts = offset_parts(group_id, offsets)
+    yield from call_coordinators(session, [_commit_request(group_id, part) for part in parts])
+
+
+def _commit_request(
+    group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
+) -> CoordinatorRequest:
     topic_type = _COMMIT.request.OffsetCommitRequestTopic
     message = _COMMIT.request(
         group_id=group_id,
@@ -280,9 +315,6 @@ def commit_offsets(
         ],
     )
     doing = f"committing offsets of group {group_id!r}"
-    yield from call_coordinator(
-        session,
-        CoordinatorRequest(
-            GROUP, group_id, message, doing, partition_codes, TOPIC_NAME_VERSION_MAX
-        ),
+    return CoordinatorRequest(
+        GROUP, group_id, message, doing, partition_codes, TOPIC_NAME_VERSION_MAX
     )

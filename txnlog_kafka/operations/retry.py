@@ -194,6 +194,23 @@ _LOWERED_HINT = (
     "after the other, and start the query"
 )
 
+_OFFSET_COMMITS = frozenset({ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT})
+_OFFSETS_TOO_LARGE = frozenset(
+    {
+        _E.UNKNOWN_SERVER_ERROR,
+        _E.INVALID_COMMIT_OFFSET_SIZE,
+        _E.MESSAGE_TOO_LARGE,
+        _E.RECORD_LIST_TOO_LARGE,
+    }
+)
+"""A coordinator could not append the offsets: Apache Kafka 4 answers the first code, 3 the second.
+"""
+_OFFSETS_HINT = (
+    "the broker could not append these offsets to __consumer_offsets, and its log says why; one "
+    "reason is their size: raise message.max.bytes of the brokers, and max.message.bytes of the "
+    "topic __consumer_offsets if it has its own, to 1048588 at least, or remove group.id"
+)
+
 _WAIT_HINTS: dict[int, str] = {
     _E.KAFKA_STORAGE_ERROR: (
         "the broker's disk is full, or its log directory is offline: see the broker's log, free "
@@ -320,6 +337,8 @@ def error_of(action: Action, code: int, doing: str, subject: Subject | None = No
     hint = authorization_hint(code, subject) or _HINTS.get(code)
     if code == _E.UNSUPPORTED_VERSION and subject and subject.api_key in _TRANSACTION_APIS:
         hint = _LOWERED_HINT
+    if code in _OFFSETS_TOO_LARGE and subject and subject.api_key in _OFFSET_COMMITS:
+        hint = _OFFSETS_HINT
     text = f"{doing} was refused" + (f" ({hint})" if hint else "")
     if action is Action.FENCED:
         return ProducerFenced(code, f"{doing} was refused: {FENCED_HINT}")

@@ -39,6 +39,7 @@ from txnlog_kafka.operations.offsets import (
     by_topic,
     committed_request,
     fetched_offsets,
+    offset_parts,
 )
 from txnlog_kafka.operations.producer import ProducerIdentity
 from txnlog_kafka.operations.retry import (
@@ -218,11 +219,12 @@ def commit_source_offsets(
     """
     deadline = deadline or session.deadline()
     remaining = dict(offsets)
-    doing = f"committing offsets of group {group_id!r} in the transaction ({transaction.who})"
+    doing = _committing(transaction, group_id)
+    transaction.begun = True
     while remaining:
-        request = _offsets_request(transaction, group_id, remaining)
-        reply = yield from _ask(session, transaction, request)
-        refused = _unknown_in(reply)
+        requests = _offsets_requests(transaction, group_id, remaining)
+        replies = yield from call_coordinators(session, requests, deadline=deadline)
+        refused = _unknown_in(replies)
         if not refused:
             break
         missing = yield from confirm_missing(session, refused, deadline=deadline)
@@ -251,40 +253,46 @@ def commit_all_offsets(
     may_be_gone: str | None,
     deadline: Deadline | None = None,
 ) -> Operation[OffsetsCommitted]:
-    """The offsets of several groups, sent at once, and right behind them OffsetFetch.
+    """Commit the offsets of several groups, sent at once, and right behind them OffsetFetch.
+
+    A group's offsets that are too many for one record batch are sent in parts. The last part of
+    each group is sent when the coordinators have taken the other parts, so that OffsetFetch is
+    behind all of them.
 
     Only partitions of the group `may_be_gone` may be left out, as `commit_source_offsets` says.
     Raises AbortableError when another group's no longer exist.
     """
     deadline = deadline or session.deadline()
-    requests = [
-        _offsets_request(transaction, group_id, offsets) for group_id, offsets in groups.items()
-    ]
+    parts = [_offsets_requests(transaction, group_id, groups[group_id]) for group_id in groups]
+    first = [request for of_group in parts for request in of_group[:-1]]
+    last = [of_group[-1] for of_group in parts]
     reads = [
         replace(committed_request(group_id, None, require_stable=False), behind=number)
         for number, group_id in enumerate(groups)
     ]
     transaction.begun = True
-    replies = yield from call_coordinators(session, requests + reads, deadline=deadline)
+    replies = yield from call_coordinators(session, first, deadline=deadline)
+    replies += yield from call_coordinators(session, last + reads, deadline=deadline)
+    requests = first + last
     behind = {
         group_id: fetched_offsets(reply)
         for group_id, reply in zip(groups, replies[len(requests) :], strict=True)
     }
     missing: frozenset[TopicPartition] = frozenset()
-    for request, reply in zip(requests, replies, strict=False):
-        refused = _unknown_in(reply)
+    for group_id, offsets in groups.items():
+        of_group = zip(requests, replies, strict=False)
+        refused = _unknown_in(reply for request, reply in of_group if request.key == group_id)
         if not refused:
             continue
-        del behind[request.key]  # of a broker that does not coordinate the group, too
-        left = {p: groups[request.key][p] for p in refused}
+        del behind[group_id]  # of a broker that does not coordinate the group, too
+        left = {p: offsets[p] for p in refused}
         gone = yield from commit_source_offsets(
-            session, transaction, request.key, left, deadline=deadline
+            session, transaction, group_id, left, deadline=deadline
         )
-        if gone and request.key != may_be_gone:
+        if gone and group_id != may_be_gone:
             names = ", ".join(f"{topic}-{number}" for topic, number in sorted(gone))
-            raise AbortableError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{request.doing} for {names}"
-            )
+            doing = _committing(transaction, group_id)
+            raise AbortableError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{doing} for {names}")
         missing |= gone
     return OffsetsCommitted(missing, behind)
 
@@ -294,13 +302,28 @@ def _codes_of_known(reply: Reply) -> tuple[int, ...]:
     return tuple(c for c in codes if c != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def _unknown_in(reply: Reply) -> frozenset[TopicPartition]:
+def _unknown_in(replies: Iterable[Reply]) -> frozenset[TopicPartition]:
     return frozenset(
         TopicPartition(topic.name, p.partition_index)
+        for reply in replies
         for topic in reply.message.topics
         for p in topic.partitions
         if p.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     )
+
+
+def _committing(transaction: Transaction, group_id: str) -> str:
+    return f"committing offsets of group {group_id!r} in the transaction ({transaction.who})"
+
+
+def _offsets_requests(
+    transaction: Transaction,
+    group_id: str,
+    offsets: Mapping[TopicPartition, CommittedOffset],
+) -> list[CoordinatorRequest]:
+    """TxnOffsetCommit of each part; parts of one transaction add up."""
+    parts = offset_parts(group_id, offsets)
+    return [_offsets_request(transaction, group_id, part) for part in parts]
 
 
 def _offsets_request(
@@ -333,17 +356,10 @@ def _offsets_request(
         GROUP,
         group_id,
         message,
-        f"committing offsets of group {group_id!r} in the transaction ({transaction.who})",
+        _committing(transaction, group_id),
         _codes_of_known,
         TXN_OFFSET_COMMIT_VERSION_MAX_V1 if transaction.version < 2 else None,
     )
-
-
-def _ask(
-    session: Session, transaction: Transaction, request: CoordinatorRequest
-) -> Operation[Reply]:
-    transaction.begun = True
-    return (yield from call_coordinator(session, request))
 
 
 def _end_request(transaction: Transaction, *, committed: bool) -> Message:
