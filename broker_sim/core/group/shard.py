@@ -39,8 +39,10 @@ from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import NO_PRODUCER_ID, NO_TIMESTAMP, Record
 from txnlog_kafka.wire.topic_partition import GROUP_METADATA_TOPIC
 
-RECORDS_PER_BATCH = 1000
-"""Of tombstones, which need not be atomic; a commit's offsets always stay in one batch."""
+TOMBSTONE_BATCH_BYTES = 500_000
+"""Bytes of tombstones in one batch; a commit's offsets always stay in one batch."""
+TOMBSTONE_BYTES = 20
+"""Upper bound of a tombstone's bytes besides its key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ def write_all(
     reply: Reply[ErrorCode],
     effects: Effects,
 ) -> None:
-    """Append records that need not be atomic, in batches of bounded size, durably."""
+    """Append tombstones, which need not be atomic, in batches of bounded size, durably."""
 
     def write(part: Sequence[GroupLogRecord], reply: Reply[ErrorCode], effects: Effects) -> None:
         result = CoordinatorResult(records=part, reply=reply, flush=True)
@@ -170,9 +172,24 @@ def write_all(
         failed = [error for error in errors.values() if error is not ErrorCode.NONE]
         reply(failed[0] if failed else ErrorCode.NONE, effects)
 
-    starts = range(0, len(records), RECORDS_PER_BATCH)
-    asks = {start: partial(write, records[start : start + RECORDS_PER_BATCH]) for start in starts}
-    gather(asks, on_written, effects)
+    parts = enumerate(_tombstone_batches(shard, records))
+    gather({number: partial(write, part) for number, part in parts}, on_written, effects)
+
+
+def _tombstone_batches(
+    shard: GroupShard, records: Sequence[GroupLogRecord]
+) -> list[list[GroupLogRecord]]:
+    """Divide by bytes: each tombstone repeats the group id and the topic name."""
+    batches: list[list[GroupLogRecord]] = []
+    left = 0
+    for record in records:
+        size = TOMBSTONE_BYTES + len(shard.encode(record, 0).key or b"")
+        if size > left:
+            batches.append([])
+            left = TOMBSTONE_BATCH_BYTES
+        batches[-1].append(record)
+        left -= size
+    return batches
 
 
 def write_group(

@@ -261,6 +261,23 @@ def test_a_deleted_group_stays_deleted_with_all_its_offsets() -> None:
         assert [row.group_id for row in life.groups.list_groups().groups] == ["kept"]
 
 
+@pytest.mark.parametrize("cause", ["group", "topics", "retention"])
+def test_tombstones_of_long_names_are_more_than_one_batch(cause: str) -> None:
+    """150 of a group id of 8,000 letters are 1.2 MB; a batch holds 1 MiB."""
+    world, group_id = World(), "g" * 8_000
+    for topic in (f"in-{number}" for number in range(150)):
+        assert world.commit_offset(1, group_id=group_id, topic=topic) is E.NONE
+    if cause == "group":
+        assert world.tell(world.groups.delete_groups, [group_id]) == {group_id: E.NONE}
+    elif cause == "topics":
+        gone = [(f"in-{number}", 0) for number in range(150)]
+        world.call(world.groups.on_partitions_deleted, gone)
+    else:
+        world.advance(7 * DAY_MS + 600_000)
+    for life in (world, world.crashed(loses_unflushed=True)):
+        assert life.offsets(group_id) == ()
+
+
 def test_offsets_of_a_deleted_topic_do_not_greet_a_new_one() -> None:
     world = World()
     world.commit_offset(1)
