@@ -14,7 +14,7 @@ import contextlib
 import errno
 import os
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from broker_sim.core.effects import (
@@ -46,6 +46,41 @@ class SlicesInUse:
         self.changed: str | None = None
 
 
+class NewEntries:
+    """Folders with an entry that was created and is not yet durable.
+
+    Every folder above one knows it: to look at all of them whenever a folder is removed made a new
+    partition take 8 ms where there were 40,000.
+    """
+
+    def __init__(self) -> None:
+        self._below: dict[str, set[str]] = {}
+        """By folder: the new ones below it, and itself."""
+
+    def __contains__(self, folder: str) -> bool:
+        return folder in self._below.get(folder, ())
+
+    def add(self, folder: str) -> None:
+        """Its entries are not durable."""
+        for each in _path_up(folder):
+            self._below.setdefault(each, set()).add(folder)
+
+    def discard(self, folder: str) -> None:
+        """Its entries are durable, or it is gone."""
+        for each in _path_up(folder):
+            below = self._below.get(each, set())
+            below.discard(folder)
+            if not below:
+                self._below.pop(each, None)
+
+    def take(self, path: str) -> set[str]:
+        """Those of a folder that is not there any more, and below it."""
+        gone = set(self._below.get(path, ()))
+        for each in gone:
+            self.discard(each)
+        return gone
+
+
 class FileStorage:
     """Files under one folder. Implements `broker_sim.core.effects.Storage`, and the writes."""
 
@@ -56,8 +91,7 @@ class FileStorage:
         self._system = system or System()
         self._descriptors: OrderedDict[str, int] = OrderedDict()
         self._flush_order = FlushOrder()
-        self._new_entries: set[str] = set()
-        """Folders with an entry that was created and is not yet durable."""
+        self._new_entries = NewEntries()
         self._in_use: set[SlicesInUse] = set()
         self.flush_count = 0
         """How many files were flushed so far."""
@@ -216,7 +250,8 @@ class FileStorage:
             self._system.forget_pages(descriptor)
             # Nor is it known whether the process before this one made its folders durable.
             folder = _folder(path)
-            self._new_entries.update((folder, _folder(folder)))
+            self._new_entries.add(folder)
+            self._new_entries.add(_folder(folder))
         self._descriptors[path] = descriptor
         if len(self._descriptors) > OPEN_FILES_MAX:
             _, oldest = self._descriptors.popitem(last=False)
@@ -309,23 +344,15 @@ class FileStorage:
         self._forget(new_path)
         with telling(f"renaming {path} to {new_path}"):
             self._system.rename(self._path(path), self._path(new_path))
-        self._new_entries |= {
-            new_path + each.removeprefix(path) for each in self._take_new_entries(path)
-        }
+        for each in self._new_entries.take(path):
+            self._new_entries.add(new_path + each.removeprefix(path))
         self._flush_folder(_folder(path))
 
     def _delete(self, path: str) -> None:
         self._forget(path)
         with telling(f"removing {path}"):
             self._system.remove(self._path(path))
-        self._take_new_entries(path)
-
-    def _take_new_entries(self, path: str) -> set[str]:
-        """Those of a folder that is not there any more, and below it."""
-        below = path + "/"
-        gone = {each for each in self._new_entries if each == path or each.startswith(below)}
-        self._new_entries -= gone
-        return gone
+        self._new_entries.take(path)
 
     def _forget(self, path: str) -> None:
         """The path and everything below it is not what it was: close its descriptors."""
@@ -337,3 +364,11 @@ class FileStorage:
 
 def _folder(path: str) -> str:
     return path.rpartition("/")[0]
+
+
+def _path_up(folder: str) -> Iterator[str]:
+    """The folder, and those above it; the last one is the root, ""."""
+    yield folder
+    while folder:
+        folder = _folder(folder)
+        yield folder
