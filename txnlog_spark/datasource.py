@@ -112,7 +112,8 @@ class TxnLogDataSource(DataSource):
                 raise OptionError("mode", "overwrite", "append: a log cannot be overwritten")
             settings = read_sink_settings(self.options, streaming=False)
             columns = check_columns(schema, settings)
-            return TxnLogBatchWriter(settings, columns, look_at_topic(settings))
+            view = look_at_topic(settings, is_function=settings.checkpoint is not None)
+            return TxnLogBatchWriter(settings, columns, view)
 
     def streamWriter(
         self,
@@ -133,7 +134,8 @@ class TxnLogDataSource(DataSource):
             if not self._is_copy:
                 from txnlog_spark.sink.columns import check_columns
 
-                columns, view = check_columns(schema, settings), look_at_topic(settings)
+                columns = check_columns(schema, settings)
+                view = look_at_topic(settings, is_function=False)
             process_local(Frozen)
             return TxnLogStreamWriter(settings, columns, view, self._run_id)
 

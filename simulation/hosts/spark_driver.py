@@ -45,6 +45,7 @@ from txnlog_spark.source.plan_batch import (
 )
 from txnlog_spark.source.planning import OffsetRange
 from txnlog_spark.source.selection import PlanSettings, PositionRequest, Selection
+from txnlog_spark.staging.frames import query_write
 from txnlog_spark.staging.staged_output import (
     StagedOutput,
     check_one_batch,
@@ -196,7 +197,9 @@ class Driver:
     def staging(self) -> Staging:
         """Where this sink's tasks stage."""
         staging = self.application.executors.staging
-        return replace(staging, write=written_as(staging.write, self.options))
+        at = self.checkpoint
+        write = query_write(at.location, at.query_id, self.options.sink_name)
+        return replace(staging, write=write)
 
     def query(self) -> Operation[None]:
         """Run micro-batches until the source is at its end. Raises what stops a query."""

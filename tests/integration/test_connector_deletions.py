@@ -40,7 +40,7 @@ class Fan(Query):
         encoded = [
             (topic, 0, encode_batch([Record(None, value.encode())])) for topic, value in rows
         ]
-        attempt = TaskAttempt(self.settings.write_name, batch_id, run, f"{run}-0-0")
+        attempt = TaskAttempt(self.settings.write_name(self.query_id), batch_id, run, f"{run}-0-0")
         counts = {topic: 1 for topic, _ in rows}
         message = stage(attempt, encoded, counts=counts, query_id=self.query_id)
         self.commit_staged(batch_id, [message], run)

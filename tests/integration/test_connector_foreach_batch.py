@@ -159,6 +159,29 @@ def test_tasks_that_are_not_told_their_query_write_exactly_once_too(pipe) -> Non
     assert pipe.output_values("read_uncommitted") == sorted(map(str, range(10)))
 
 
+def test_tasks_that_are_not_told_their_query_stage_where_the_others_of_the_query_do(
+    pipe, tmp_path
+) -> None:
+    staged = tmp_path / "staged"
+    folders: list[str] = []
+
+    def seen(function: Any) -> Any:
+        def write(batch: DataFrame, batch_id: int) -> None:
+            function(batch, batch_id)
+            folders.extend(each.name for each in staged.iterdir())
+
+        return write
+
+    function = sink(pipe, stagingLocation=str(staged))
+    for letters, write in (("abcdefgh", function), ("ijklmnop", untold(function))):
+        pipe.feed([letter * 200_000 for letter in letters])
+        run(pipe, pipe.stream(), seen(write))
+    assert len(folders) == 2
+    assert len(set(folders)) == 1
+    assert not list(staged.rglob("*.staged"))
+    assert pipe.output_values() == [letter * 200_000 for letter in "abcdefghijklmnop"]
+
+
 @pytest.mark.parametrize("are_told", [True, False])
 def test_the_checkpoint_of_another_query_is_refused_also_by_tasks_that_are_not_told_theirs(
     pipe, tmp_path, are_told: bool

@@ -58,8 +58,8 @@ class CheckpointHost:
     def of(
         cls,
         settings: SinkSettings,
-        remove_other_runs: Callable[[], None],
-        read_staged: Callable[[StagedPiece], Bytes],
+        remove_other_runs: Callable[[], None] = _nothing,
+        read_staged: Callable[[StagedPiece], Bytes] = _nothing_staged,
     ) -> CheckpointHost:
         """The checkpoint of a streaming query. Raises OptionError if it cannot be found."""
         location = settings.checkpoint_location

@@ -37,7 +37,7 @@ def commit_streaming(
     first = staged[0] if staged else None
     bootstrap_servers = resolve_bootstrap(settings.connection)
     client = client_for(settings.connection, bootstrap_servers)
-    location, write = settings.checkpoint_location, settings.write_name
+    location = settings.checkpoint_location
     with closing(staged_reader(settings)) as reader:
         batch = QueryBatch(
             checkpoint=location.text,
@@ -51,7 +51,8 @@ def commit_streaming(
             host=socket.gethostname(),
             pid=os.getpid(),
         )
-        plan_id = "" if first is None else first.run_id
+        # A batch without tasks has staged nothing, and removes nothing (`remove_other_runs`).
+        write, plan_id = ("", "") if first is None else (first.attempt.write, first.run_id)
         remove_others = partial(reader.remove_other_runs, write, batch_id, plan_id)
         disk = CheckpointHost.of(settings, remove_others, reader.read)
         commit = disk.serve(commit_query_batch(client.session, batch))

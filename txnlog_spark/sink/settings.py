@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from txnlog_spark.formats.write_formats import WriteFormat, write_formats
 from txnlog_spark.options.declared import Use
 from txnlog_spark.options.parse import parse_options, settings_of
 from txnlog_spark.staging.address import StagingSettings
+from txnlog_spark.staging.frames import query_write
 from txnlog_spark.staging.staged_files import StagedFiles
 from txnlog_spark.storage.connect import StorageSettings
 from txnlog_spark.storage.location import Location, read_location
@@ -81,14 +81,13 @@ class SinkSettings:
         location = self.staging_location
         return None if location is None else StagedFiles(location, self.storage)
 
-    @property
-    def write_name(self) -> str:
-        """What the staged batches of this sink of a query are kept under, a file's name.
+    def write_name(self, query_id: str) -> str:
+        """Name what the tasks of this sink of a query stage.
 
-        Tasks and committer make it: so it is of the text, which is the same on all machines.
+        Every task makes the name, so it has the checkpoint's text, which is the same on all
+        machines. The committer reads the name in the tasks' messages.
         """
-        text = f"{self.checkpoint_location}\n{self.sink_name}"
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        return query_write(self.checkpoint_location.text, query_id, self.sink_name)
 
 
 def read_sink_settings(options: Mapping[str, str], *, streaming: bool) -> SinkSettings:

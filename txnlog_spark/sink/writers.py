@@ -26,10 +26,12 @@ from pyspark.sql.datasource import (
 
 from txnlog_kafka.wire.invariants import present
 from txnlog_spark.client_cache import ConnectionSettings, client_for, resolve_bootstrap
+from txnlog_spark.commit.checkpoint import read_query_id
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.foreachbatch import QUERY_ID_PROPERTY
 from txnlog_spark.log_once import warn_once
 from txnlog_spark.process_local import Frozen, process_local
+from txnlog_spark.sink.checkpoint_host import CheckpointHost
 from txnlog_spark.sink.committer import (
     abort_staged,
     commit_batch_write,
@@ -60,24 +62,35 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OutputView:
-    """What all tasks of a batch go by: the brokers, partition counts, and where they stage."""
+    """What all tasks of a batch go by: the brokers, partition counts, and where they stage.
+
+    `query_id` is the checkpoint's, "" where nothing is staged under it.
+    """
 
     servers: str
     counts: dict[str, int]
     staging: ServerAddress | None
+    query_id: str = ""
 
 
-def look_at_topic(settings: SinkSettings) -> OutputView:
-    """Asks for the partition count, and starts the staging server where there is none: on the
+def look_at_topic(settings: SinkSettings, *, is_function: bool) -> OutputView:
+    """Ask for the partition count, and start the staging server where there is none: on the
     driver, as Spark makes a writer there and sends copies of it to the tasks.
 
+    `is_function` says that a function given to foreachBatch writes. Its tasks do not know their
+    query in Spark Connect, nor in a thread of the function's own, so the query's id is read here.
     Raises TxnLogError.
     """
     servers = resolve_bootstrap(settings.connection)
     topics = [] if settings.topic is None else [settings.topic]
     counts = {each: _partition_count(settings.connection, servers, each) for each in topics}
-    is_own = settings.staging_location is None
-    return OutputView(servers, counts, ensure_server(settings.staging) if is_own else None)
+    if settings.staging_location is None:
+        # The server is this application's own, and serves no two checkpoints of one path.
+        return OutputView(servers, counts, ensure_server(settings.staging))
+    if not is_function:
+        return OutputView(servers, counts, None)
+    disk, checkpoint = CheckpointHost.of(settings), settings.checkpoint_location.text
+    return OutputView(servers, counts, None, disk.run(read_query_id(checkpoint)))
 
 
 def _partition_count(connection: ConnectionSettings, servers: str, topic: str) -> int:
@@ -198,7 +211,7 @@ class TxnLogStreamWriter(_StagingSink, DataSourceStreamArrowWriter):
             batch_id = int(task.getLocalProperty(BATCH_ID_PROPERTY) or -1)
             query_id = task.getLocalProperty(QUERY_ID_PROPERTY) or ""
             message: WriterCommitMessage = self._stage(
-                iterator, self._settings.write_name, query_id, batch_id, task
+                iterator, self._settings.write_name(query_id), query_id, batch_id, task
             )
             return message
 
@@ -232,7 +245,8 @@ class TxnLogBatchWriter(_StagingSink, DataSourceArrowWriter):
             query_id = task.getLocalProperty(QUERY_ID_PROPERTY) or ""
             write, batch_id = self._write_id, 0
             if settings.checkpoint is not None:
-                write, batch_id = settings.write_name, settings.txn_version
+                view = present(self._view, "a writer whose copies are in tasks has a view")
+                write, batch_id = settings.write_name(view.query_id), settings.txn_version
             message: WriterCommitMessage = self._stage(iterator, write, query_id, batch_id, task)
             return message
 

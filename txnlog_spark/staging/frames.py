@@ -71,6 +71,17 @@ class TaskAttempt(NamedTuple):
         return json.dumps(self).encode()
 
 
+def query_write(checkpoint: str, query_id: str, sink_name: str) -> str:
+    """Name what one sink of a query stages, as a file may be called: `TaskAttempt.write`.
+
+    Drivers that share a `stagingLocation` may have checkpoints of one path, each in a container of
+    its own, so the path alone names no query; a copy of a checkpoint has the original's query id,
+    so neither does the id.
+    """
+    text = f"{checkpoint}\n{query_id}\n{sink_name}"
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
 class Forgotten(NamedTuple):
     """What may be removed of a write; every field that is not None narrows it."""
 

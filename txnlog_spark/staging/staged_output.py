@@ -73,13 +73,18 @@ def complete_messages(messages: Sequence[Message | None]) -> list[Message]:
 
 
 def check_one_batch(messages: Sequence[StagedOutput], batch_id: int) -> None:
-    """Raises InvariantViolation unless all are of one query and this batch."""
+    """Raises InvariantViolation unless all are of one sink of a query and of this batch."""
     for message in messages:
         check(message.batch_id == batch_id, "a task of another batch", message=message.batch_id)
         check(
             message.query_id == messages[0].query_id,
             "a task of another query",
             message=message.query_id,
+        )
+        check(
+            message.attempt.write == messages[0].attempt.write,
+            "a task that stages elsewhere",
+            message=message.attempt.write,
         )
 
 

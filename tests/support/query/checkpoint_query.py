@@ -55,7 +55,8 @@ class Query:
         """One task attempt of a planning of the batch: a record a value, all staged in the server,
         or in a file there."""
         number = next(self._attempts)
-        made = TaskAttempt(self.settings.write_name, batch_id, run, f"{run}-0-{number}")
+        write = self.settings.write_name(self.query_id)
+        made = TaskAttempt(write, batch_id, run, f"{run}-0-{number}")
         rows = [
             (self.output, len(value) % 2, encode_batch([Record(None, value.encode())]))
             for value in values

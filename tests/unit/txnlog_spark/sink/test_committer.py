@@ -107,7 +107,7 @@ class Stream:
         source = json.dumps({"in": {"0": 5 * (batch_id + 1)}, "txnlog/cluster.id/c": {}})
         self.offsets(batch_id).write_text(f"v1\n{{}}\n{source}")
         rows = [("out", 0, batch) for batch in batches]
-        attempt = TaskAttempt(self.settings.write_name, batch_id, "plan", "plan")
+        attempt = TaskAttempt(self.settings.write_name("q"), batch_id, "plan", "plan")
         message = stage(attempt, rows, query_id="q")
         commit_streaming(self.settings, [message], batch_id, run_id)
 

@@ -26,7 +26,8 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     """The topics that were looked at."""
     found: list[str | None] = []
 
-    def look(settings: SinkSettings) -> OutputView:
+    def look(settings: SinkSettings, *, is_function: bool) -> OutputView:
+        assert not is_function
         found.append(settings.topic)
         return OutputView(OPTIONS["kafka.bootstrap.servers"], {"out": 3}, None)
 
