@@ -12,8 +12,14 @@ from txnlog_kafka.operations.producer import StagedPartition
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.micro_batch import commit_batch
+from txnlog_spark.commit.names import (
+    app_progress_group,
+    app_transactional_id,
+    readable_app_progress_group,
+)
 from txnlog_spark.commit.output import Output
 from txnlog_spark.commit.plan import Batch, CommitOptions, CommitOutcome, CommitPlan, Committer
+from txnlog_spark.commit.progress import fetch_progress
 from txnlog_spark.errors import CommitStateUnknown, TxnLogError
 
 ANY_TOPIC = "*"
@@ -45,7 +51,7 @@ def commit_write(session: Session, write: BatchWrite) -> Operation[CommitOutcome
     refuse; CommitStateUnknown only when asking again did not help.
     """
     yield from require_cluster(session)
-    plan = _plan(session, write)
+    plan = yield from _plan(session, write)
     outcome = yield from _commit(session, plan, write.app_id)
     if write.app_id is not None:
         if outcome.skipped:
@@ -71,20 +77,23 @@ def _shown(write: BatchWrite) -> str:
     return f"topic {topic}" if topic else "the topics of its rows"
 
 
-def _plan(session: Session, write: BatchWrite) -> CommitPlan:
+def _plan(session: Session, write: BatchWrite) -> Operation[CommitPlan]:
     options, app_id = write.options, write.app_id
     target = options.topic or ""
     cluster_id = session.cluster.cluster_id or ""
     if app_id is None:
-        name, named = write.write_id, write.write_id
+        name = write.write_id
+        transactional_id = options.transactional_id_of_write(write.write_id)
         progress_group_id = options.progress_group_of(write.write_id)
     else:
-        name, named = f"txnAppId:{app_id}", f"app-{app_id}.{target or ANY_TOPIC}"
-        progress_group_id = f"{app_id}.progress.{target or ANY_TOPIC}"
+        name = f"txnAppId:{app_id}"
+        made = app_transactional_id(app_id, target or ANY_TOPIC)
+        transactional_id = options.transactional_id or made
+        progress_group_id = yield from _app_progress_group(session, write, app_id, name)
     committer = Committer(
         output=Output(query_id=name, target=target, cluster_id=cluster_id),
         run_id=write.write_id,
-        transactional_id=options.transactional_id_of_write(named),
+        transactional_id=transactional_id,
         progress_group_id=progress_group_id,
         group_id=options.group_id,
         transaction_timeout_ms=options.transaction_timeout_ms,
@@ -96,6 +105,21 @@ def _plan(session: Session, write: BatchWrite) -> CommitPlan:
         source_offsets=write.source_offsets,
     )
     return CommitPlan(committer, batch)
+
+
+def _app_progress_group(
+    session: Session, write: BatchWrite, app_id: str, name: str
+) -> Operation[str]:
+    """The group of the application's progress: that of version 0.1.0, if its progress is there."""
+    topic, target = write.options.topic, write.options.topic or ANY_TOPIC
+    made = app_progress_group(app_id, target)
+    former = readable_app_progress_group(app_id, target)
+    if made == former:
+        return made
+    # Where the progress may lie, also that of a write which is not decided yet (`placement`).
+    places = [*write.source_offsets, *([TopicPartition(topic, 0)] if topic else [])]
+    found = yield from fetch_progress(session, former, name, partitions=places)
+    return made if found is None else former
 
 
 def _commit(session: Session, plan: CommitPlan, app_id: str | None) -> Operation[CommitOutcome]:

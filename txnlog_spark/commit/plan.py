@@ -9,6 +9,7 @@ from typing import NamedTuple
 from txnlog_kafka.operations.producer import ProducePlan, StagedPartition
 from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.topic_partition import TopicPartition
+from txnlog_spark.commit.names import query_transactional_id, readable_transactional_id
 from txnlog_spark.commit.output import Output
 
 
@@ -41,18 +42,23 @@ class CommitOptions:
         """The group that the query may be read with."""
         return self.group_id if self.owner is None else self.owner.group_id
 
-    def transactional_id_of(self, query_id: str) -> str:
-        """The option, else one made from the group id, else from the query id; with the name."""
-        return self.transactional_id_of_write(self.group_id or query_id)
+    def transactional_id_of(self, query_id: str, recorded: str = "") -> str:
+        """Name the query's transactional id (`names`); `recorded` is in its checkpoint, if any.
 
-    def transactional_id_of_write(self, name: str) -> str:
-        """The option, else one made from a batch write's name: its group may be a query's too."""
-        made = self.transactional_id or f"txnlog-{name}"
-        return f"{made}-{self.sink_name}" if self.sink_name else made
+        A query that version 0.1.0 has begun keeps the id that it gave.
+        """
+        parts = (self.transactional_id, self.group_id, query_id, self.sink_name)
+        former = readable_transactional_id(*parts)
+        return former if recorded == former else query_transactional_id(*parts)
+
+    def transactional_id_of_write(self, write_id: str) -> str:
+        """The option, else one made from a batch write's id: its group may be a query's too."""
+        return self.transactional_id or f"txnlog-{write_id}"
 
     def progress_group_of(self, query_id: str, copy: str = "") -> str:
-        """The group that holds this query's progress and nothing else."""
-        owner = self.group_id or self.transactional_id_of(query_id)
+        """The group that holds this query's progress and nothing else: the query's id is in it."""
+        named = (self.transactional_id, self.group_id, query_id, self.sink_name)
+        owner = self.group_id or readable_transactional_id(*named)
         parts = (f"{owner}.progress.{query_id}", self.sink_name, copy)
         return ".".join(part for part in parts if part)
 

@@ -117,11 +117,12 @@ def _plan(
     begun = yield from read_begun(batch.folder)
     if begun is not None and begun.output.query_id != query_id:
         begun = None  # of another query: its driver may live, its progress says nothing here
+    recorded = "" if begun is None else begun.output.transactional_id
     output = Output(
         query_id=query_id,
         checkpoint=batch.location,
         sink_name=options.sink_name,
-        transactional_id=options.transactional_id_of(query_id),
+        transactional_id=options.transactional_id_of(query_id, recorded),
         target=options.topic or "",
         cluster_id=session.cluster.cluster_id or "",
     )

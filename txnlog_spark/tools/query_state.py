@@ -12,7 +12,7 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.checkpoint import read_query_id
 from txnlog_spark.commit.checkpoint_files import list_folder
 from txnlog_spark.commit.journal import ended_with, journal_folder, read_begun
-from txnlog_spark.commit.plan import Begun, Progress
+from txnlog_spark.commit.plan import Begun, CommitOptions, Progress
 from txnlog_spark.commit.progress import group_digest, locate_progress, newest_progress
 from txnlog_spark.errors import ProgressError
 from txnlog_spark.sink.checkpoint_host import CheckpointHost
@@ -98,7 +98,7 @@ def target_of(state: CheckpointState) -> Target:
             "yet: it has no progress, and none is asked for when it begins. The sinks of "
             "foreach_batch that have a name are shown with --sink NAME"
         )
-    owner, found, _ = begun.progress_group_id.partition(_PROGRESS)
+    owner, found, _ = begun.progress_group_id.rpartition(_PROGRESS)
     is_group = found and begun.group_digest == group_digest(owner)
     return Target(
         begun.output.query_id,
@@ -111,10 +111,11 @@ def target_of(state: CheckpointState) -> Target:
 
 def named_target(group_id: str, query_id: str, transactional_id: str | None) -> Target:
     """The names that the sink gives a query with this group."""
+    options = CommitOptions(group_id=group_id, transactional_id=transactional_id)
     return Target(
         query_id,
-        transactional_id or f"txnlog-{group_id}",
-        f"{group_id}{_PROGRESS}{query_id}",
+        options.transactional_id_of(query_id),
+        options.progress_group_of(query_id),
         group_id,
     )
 

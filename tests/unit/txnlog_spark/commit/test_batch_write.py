@@ -12,10 +12,11 @@ from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit import batch_write
 from txnlog_spark.commit.batch_write import BatchWrite, commit_write
+from txnlog_spark.commit.names import readable_app_progress_group
 from txnlog_spark.commit.plan import CommitOptions, CommitOutcome
 from txnlog_spark.errors import AnotherOutput
 
-IN = TopicPartition("in", 0)
+IN, OUT = TopicPartition("in", 0), TopicPartition("out", 0)
 
 
 @pytest.fixture(params=[1, 2])
@@ -89,6 +90,36 @@ def test_progress_that_another_output_has_in_the_group_of_an_application_is_refu
     with pytest.raises(AnotherOutput, match=r"\(version 3\) was committed for another output"):
         write(cluster, 3)
     assert values(cluster, "out") == ["out.3"]
+
+
+def test_applications_whose_parts_make_up_one_name_do_not_fence_each_other(
+    cluster: CoreBroker,
+) -> None:
+    cluster.create_topics(**{"eu.orders": 1, "orders": 1})
+    write(cluster, 0, "eu.orders", app_id="etl")
+    epoch = cluster.transaction("txnlog-app-etl.eu.orders").producer_epoch
+    write(cluster, 0, "orders", app_id="etl.eu")
+    assert cluster.transaction("txnlog-app-etl.eu.orders").producer_epoch == epoch
+    (made,) = [
+        r.transactional_id
+        for r in cluster.requests(K.INIT_PRODUCER_ID)
+        if r.transactional_id.startswith("txnlog-app-etl.eu.orders~")
+    ]
+    assert len(made) == len("txnlog-app-etl.eu.orders~") + 16
+
+
+def test_a_version_is_found_in_the_progress_group_that_version_0_1_0_gave_the_application(
+    cluster: CoreBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as former:
+        former.setattr(batch_write, "app_progress_group", readable_app_progress_group)
+        write(cluster, 3, app_id="etl.progress")
+    assert write(cluster, 3, app_id="etl.progress").skipped
+    assert not write(cluster, 4, app_id="etl.progress").skipped
+    assert cluster.offsets("etl.progress.progress.out")[OUT][0] == 5
+    assert write(cluster, 3, "other", app_id="etl.progress").skipped is False
+    assert not cluster.offsets("etl.progress.progress.other")
+    assert values(cluster, "out") == ["out.3", "out.4"]
 
 
 @pytest.mark.parametrize("app_id", ["app", None])

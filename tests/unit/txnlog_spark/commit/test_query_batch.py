@@ -10,6 +10,7 @@ from support.query.commit_plans import record_batch, staged
 
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_kafka.wire.topic_partition import TopicPartition
+from txnlog_spark.commit import plan
 from txnlog_spark.commit.journal import read_begun, write_begun
 from txnlog_spark.commit.plan import CommitOptions, CommitOutcome
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch
@@ -124,6 +125,34 @@ def job() -> Job:
     for number in (0, 1):
         made.commit("/cp", number, group_id="g")
     return made
+
+
+@pytest.mark.parametrize("group_id", ["orders-audit", None])
+def test_a_named_sink_and_a_query_whose_names_look_alike_do_not_fence_each_other(
+    group_id: str | None,
+) -> None:
+    job = Job()
+    owner = {"group_id": "orders"} if group_id else {"transactional_id": "txnlog-orders"}
+    plain = {"group_id": group_id} if group_id else {"transactional_id": "txnlog-orders-audit"}
+    job.commit("/cp", 0, **plain)
+    epoch = job.cluster.transaction("txnlog-orders-audit").producer_epoch
+    job.commit("/other", 0, sink_name="audit", **owner)
+    assert job.cluster.transaction("txnlog-orders-audit").producer_epoch == epoch
+
+
+def test_a_named_sink_keeps_the_transactional_id_that_version_0_1_0_gave_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job, sink = Job(), {"group_id": "g", "sink_name": "side"}
+    with monkeypatch.context() as former:
+        former.setattr(plan, "query_transactional_id", plan.readable_transactional_id)
+        job.commit("/cp", 0, **sink)
+    for batch_id, run_id in ((1, "run-1"), (2, "run-2")):
+        job.cluster.asked.clear()
+        job.commit("/cp", batch_id, run_id, **sink)
+        initialised = {r.transactional_id for r in job.cluster.requests(K.INIT_PRODUCER_ID)}
+        assert initialised == {"txnlog-g-side"}
+    assert job.commit("/cp", 2, "run-3", **sink).skipped
 
 
 def test_a_moved_checkpoint_goes_on_where_it_was(job: Job) -> None:
