@@ -102,7 +102,8 @@ class RenamedFiles(ObjectFiles):
     A file is written beside, under a hidden name of its own with the digest of its bytes, and then
     renamed, for which the old one is deleted first. A crash between these two leaves whole files
     beside, and none under the name: then the newest of them counts as the file, so that none is
-    ever taken for absent. Nobody deletes what is beside: another driver may be about to rename it.
+    ever taken for absent. Nobody deletes what another driver has beside, which may be about to
+    rename it; a driver deletes its own that it could not write to the end.
     """
 
     def open_output(self, path: str) -> ArrowOutput:
@@ -137,7 +138,13 @@ class RenamedFiles(ObjectFiles):
             return
         self._make_folder(inner)
         beside = _beside(inner, _digest(data))
-        self._put(beside, data)
+        try:
+            self._put(beside, data)
+        except BaseException:
+            # Part of a file, which nobody takes for it. The error of the write is the one to show.
+            with contextlib.suppress(OSError), self._place.errors("it cannot be given up"):
+                super()._delete(beside)
+            raise
         if old is not None:
             super()._delete(inner)
         self._file_system.move(beside, inner)

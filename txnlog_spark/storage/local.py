@@ -103,8 +103,7 @@ class LocalOutput:
         """Remove what was written. Closing writes once more, and fails again on a full disk."""
         with contextlib.suppress(OSError):
             self._file.close()
-        with contextlib.suppress(OSError):
-            self._beside.unlink(missing_ok=True)
+        _remove_quietly(self._beside)
 
 
 def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
@@ -115,12 +114,16 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
     """
     _make_directory(path.parent)
     beside = _beside(path)
-    with beside.open("wb") as file:
-        file.write(data)
-        file.flush()
-        if durable:
-            os.fsync(file.fileno())
-    beside.replace(path)
+    try:
+        with beside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        _remove_quietly(beside)
+        raise
     if durable:
         flush_path(path.parent)
 
@@ -128,6 +131,12 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
 def _beside(path: Path) -> Path:
     """Two drivers may have one process id: in two containers, on one volume."""
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
+
+
+def _remove_quietly(beside: Path) -> None:
+    """Remove what was begun. The error that ended it says what to do; one from here does not."""
+    with contextlib.suppress(OSError):
+        beside.unlink(missing_ok=True)
 
 
 def _make_directory(directory: Path) -> None:

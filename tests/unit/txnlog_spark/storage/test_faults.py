@@ -311,6 +311,31 @@ def test_a_new_file_replaces_none_that_another_driver_was_first_to_write() -> No
 
 
 @pytest.mark.usefixtures("nothing_in_memory")
+@pytest.mark.parametrize("removal_fails", [False, True])
+def test_what_could_not_be_written_to_its_end_is_not_left_beside(removal_fails: bool) -> None:
+    path, memory = "memory://x/full/attempt.json", fsspec.filesystem("memory")
+    renamed_files().write(path, b"old", durable=True)
+
+    class Full(DyingFileSystem):
+        def open_output_stream(self, path: str, metadata: Any) -> Any:
+            memory.pipe_file(path, b"n")
+            raise OSError("no quota")
+
+        def delete_file(self, path: str) -> None:
+            if removal_fails:
+                raise OSError("not now")
+            super().delete_file(path)
+
+    handler = Full(float("inf"), after=False)
+    full = RenamedFiles(PyFileSystem(handler), Place("memory://x", "/x", "Look"))
+    for _ in range(3):
+        with pytest.raises(OSError, match="it cannot be written: no quota"):
+            full.write(path, b"new", durable=True)
+    assert len(memory.ls("/x/full")) == (4 if removal_fails else 1)
+    assert renamed_files().read(path) == b"old"
+
+
+@pytest.mark.usefixtures("nothing_in_memory")
 def test_a_write_whose_rename_failed_is_not_taken_for_done() -> None:
     healthy = renamed_files()
     blocked = DyingFileSystem(float("inf"), after=False)

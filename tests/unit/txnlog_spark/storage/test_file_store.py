@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
+import resource
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -52,6 +54,46 @@ def place(request, store: ObjectStore, tmp_path: Path) -> tuple[Files, str]:
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_every_store_does_the_same(place: tuple[Files, str], check: Callable[..., None]) -> None:
     check(*place)
+
+
+@pytest.fixture
+def no_large_files() -> Iterator[None]:
+    """A file of more than 1,000 bytes is refused while it is written, as a full disk does it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("step", ["write", "fsync", "replace"])
+def test_a_write_that_fails_leaves_what_was_there_and_nothing_beside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_large_files: None, step: str
+) -> None:
+    path = tmp_path / "attempt.json"
+    path.write_bytes(b"old")
+    if step != "write":
+        monkeypatch.setattr(*((os, "fsync") if step == "fsync" else (Path, "replace")), refuse)
+    for _ in range(3):
+        with pytest.raises(OSError, match=r"File too large|No space left"):
+            write_atomically(path, bytes(2000 if step == "write" else 10))
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_bytes() == b"old"
+
+
+def test_a_write_that_fails_says_why_although_what_is_beside_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbid(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    monkeypatch.setattr(Path, "unlink", forbid)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(tmp_path / "attempt.json", b"new")
 
 
 def test_two_writers_of_one_process_id_never_share_a_file(
