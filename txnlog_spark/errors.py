@@ -214,10 +214,12 @@ class WrongCluster(TxnLogError):
 
 
 class StagingFailed(TxnLogError):
-    """The staging directory cannot be written, such as a full disk or a missing permission.
+    """The staging directory cannot be written, or the staging server does not answer.
 
     Remedy: free space or grant access where the text says. Executors must reach the driver's
-    staging server: see stagingHost and stagingPort, or set stagingLocation.
+    staging server: see stagingHost and stagingPort, or set stagingLocation. If the text names its
+    process and says that it is silent, let it go on (kill -CONT) or end it (kill -9), and start the
+    query again.
     """
 
     condition = "TXNLOG_STAGING"

@@ -29,8 +29,6 @@ from support.query.staging_home import (
 )
 
 from txnlog_spark.errors import OptionError, StagedBatchesInvalid, StagingFailed
-from txnlog_spark.log_once import Warned
-from txnlog_spark.process_local import process_local
 from txnlog_spark.staging import address as address_module
 from txnlog_spark.staging import channel, frames
 from txnlog_spark.staging.address import ServerAddress, StagingSettings, ensure_server
@@ -169,7 +167,7 @@ def test_a_server_that_does_not_know_the_token_gets_no_row(home: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=pretend, args=(listener,))
         thread.start()
-        address = ServerAddress("", "127.0.0.1", listener.getsockname()[1], "ab" * 32)
+        address = ServerAddress("", "127.0.0.1", listener.getsockname()[1], "ab" * 32, 1)
         attempt = TaskAttempt("q", 3, "r", "r-0")
         with pytest.raises(StagingFailed, match="another server answers there"):
             open_server_outlet(address, attempt, host=None, is_local=False)
@@ -267,7 +265,7 @@ def test_a_port_that_is_taken_is_named(settings: StagingSettings) -> None:
 def test_a_driver_that_cannot_be_reached_is_named_with_the_options_that_help() -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    address = ServerAddress("", "127.0.0.1", port, "ab" * 32)
+    address = ServerAddress("", "127.0.0.1", port, "ab" * 32, 1)
     with pytest.raises(StagingFailed) as caught:
         open_server_outlet(address, TaskAttempt("q", 1, "r", "n"), host=None, is_local=False)
     for text in (f"127.0.0.1:{port}", "stagingHost", "stagingPort", "stagingLocation"):
@@ -282,7 +280,7 @@ def test_a_server_that_lets_no_more_in_is_not_taken_for_one_that_cannot_be_reach
 
         thread = threading.Thread(target=close_one)
         thread.start()
-        address = ServerAddress("", "127.0.0.1", listener.getsockname()[1], "ab" * 32)
+        address = ServerAddress("", "127.0.0.1", listener.getsockname()[1], "ab" * 32, 1)
         with pytest.raises(StagingFailed) as caught:
             open_server_outlet(address, TaskAttempt("q", 1, "r", "n"), host=None, is_local=False)
         thread.join()
@@ -315,30 +313,6 @@ def test_a_directory_of_somebody_else_is_not_used(
     assert "is not removed" in caplog.text, "a batch may be committed: that is no error of it"
     shared.chmod(0o700)
     ensure_server(settings)
-
-
-def test_a_server_that_stands_still_is_named_and_found_again_when_it_goes_on(
-    settings: StagingSettings,
-    home: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    address = ensure_server(settings)
-    (server,) = servers_under(home)
-    server.suspend()
-    try:
-        with monkeypatch.context() as patched:
-            patched.setattr(channel, "TIMEOUT_S", 0.3)
-            patched.setattr(address_module, "END_WAIT_S", 0.1)
-            with pytest.raises(StagingFailed, match=rf"process {server.pid}\) neither answers"):
-                ensure_server(settings)
-            process_local(Warned).clear()
-            StagedReader(settings, None).remove_other_runs("q", 1, "run")
-            assert "what was staged for q is not removed: timed out" in caplog.text
-    finally:
-        server.resume()
-    assert ensure_server(settings) == address
-    assert len(servers_under(home)) == 1
 
 
 def test_a_server_without_descriptors_does_not_take_its_application_for_ended(

@@ -36,7 +36,13 @@ from txnlog_kafka.host.processes import (
 )
 from txnlog_kafka.wire.invariants import present
 from txnlog_spark.errors import OptionError, StagingFailed
-from txnlog_spark.staging.channel import Channel, ServerGone, connect_local
+from txnlog_spark.staging.channel import (
+    Channel,
+    ServerGone,
+    ServerSilent,
+    connect_local,
+    silence,
+)
 from txnlog_spark.staging.frames import Kind
 from txnlog_spark.staging.server_files import (
     ALIVE_FILE,
@@ -82,12 +88,13 @@ class StagingSettings:
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
     """How a task reaches the server; travels in the pickled writer. Never shown: it has the
-    token."""
+    token. `pid` is the server's process on the driver's machine, for messages."""
 
     local_path: str
     host: str
     port: int
     token: str
+    pid: int
 
     def __repr__(self) -> str:
         return f"ServerAddress({self.host}:{self.port})"
@@ -97,7 +104,7 @@ def ensure_server(settings: StagingSettings) -> ServerAddress:
     """The address of this application's server, started if there is none.
 
     Raises OptionError when `stagingPort` or `stagingBindAddress` cannot be bound, StagingFailed
-    when there is no directory for it.
+    when there is no directory for it, or one that is there does not answer.
     """
     directory = _directory(settings)
     found = _ask(directory)
@@ -150,16 +157,35 @@ def _last_line(log: Path) -> str:
 def running_server(settings: StagingSettings) -> Channel | None:
     """A connection to this application's server as its driver, None when there is none.
 
-    Raises StagingFailed where a directory of somebody else is in its place.
+    Raises ServerSilent, and StagingFailed where a directory of somebody else is in its place.
     """
     return _connect(_directory(settings))
 
 
+def silent_server(settings: StagingSettings) -> str:
+    """Say which server of this application is silent, and what to do."""
+    return silence(_server_in(_directory(settings)))
+
+
+def _server_in(directory: Path) -> str:
+    """Name a server by what was written when it was started."""
+    try:
+        alive = (directory / ALIVE_FILE).read_text()
+    except OSError:
+        alive = ""
+    return f"the staging server of this application (process {alive or '?'})"
+
+
 def _connect(directory: Path) -> Channel | None:
-    """Another user that made the directory could take its rows, so it has to be this user's."""
+    """Connect; raises ServerSilent.
+
+    Another user that made the directory could take its rows, so it has to be this user's.
+    """
     try:
         check_private(directory.parent, directory)
         return connect_local(str(directory / SOCKET_FILE))
+    except ServerSilent:
+        raise
     except (FileNotFoundError, ServerGone):
         return None
 
@@ -180,15 +206,20 @@ def _directory(settings: StagingSettings) -> Path:
 
 
 def _ask(directory: Path) -> ServerAddress | None:
-    """The address that the running server gives."""
-    channel = _connect(directory)
-    if channel is None:
-        return None
-    with channel:
-        try:
-            return ServerAddress(**json.loads(channel.ask(Kind.WHERE, None, Kind.ADDRESS)))
-        except ServerGone:
+    """The address that the running server gives. Raises StagingFailed for one that is silent: it
+    may have what tasks have staged, and is not started again."""
+    try:
+        channel = _connect(directory)
+        if channel is None:
             return None
+        with channel:
+            return ServerAddress(**json.loads(channel.ask(Kind.WHERE, None, Kind.ADDRESS)))
+    except ServerSilent as error:
+        raise StagingFailed(
+            f"{silence(_server_in(directory))}. Nothing was committed; start the query again"
+        ) from error
+    except ServerGone:
+        return None
 
 
 # ---------------------------------------------------------------------- starting it
@@ -236,7 +267,7 @@ def _start(settings: StagingSettings, directory: Path) -> None:
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
             )
         alive.truncate(0)
-        alive.write(str(process.pid))
+        alive.write(f"{process.pid} at {address['host']}:{port}")
         alive.flush()
         with present(process.stdin, "the server's standard input is a pipe") as pipe:
             pipe.write(json.dumps(start).encode() + b"\n")
@@ -331,7 +362,10 @@ def _sweep(parent: Path, *, but: Path) -> None:
                     file = stack.enter_context((directory / name).open("r+"))
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except FileNotFoundError:
-                channel = _connect(directory)
+                try:
+                    channel = _connect(directory)
+                except ServerSilent:
+                    continue
                 if channel is not None:
                     channel.close()
                     continue

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hmac
 import json
+import logging
 import os
 import select
 import socket
+import threading
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -17,15 +19,32 @@ from txnlog_spark.staging.frames import Kind, NotAFrame
 if TYPE_CHECKING:
     import ssl
 
-TIMEOUT_S = 120.0
-"""How long the server may take nothing and give nothing: it may be writing for many tasks."""
+logger = logging.getLogger(__name__)
 
-
+TIMEOUT_S = 55.0
+"""How long the server may take nothing and give nothing: it may be writing for many tasks. One that
+stands still is named within a minute."""
+TURN_TIMEOUT_S = 120.0
+"""How long a task waits for its turn to prove the token (`unproved`). A log line names the server
+after TIMEOUT_S."""
+STOOD_STILL_S = 10.0
+"""A connection that breaks off after more than this, while it is proved, is made once more: a
+server that has stood still finds that the time for the proof is over."""
 BUSY_PAUSE_S = 0.05
+
+
+WHAT_TO_DO = (
+    "look at that process on the driver's machine. If it is stopped, kill -CONT lets it go on; if "
+    "it hangs (stagingDirectory may be on a disk that does), end it with kill -9"
+)
 
 
 class ServerGone(Exception):
     """The staging server does not answer, or is not one; the text says how that showed."""
+
+
+class ServerSilent(ServerGone):
+    """The staging server takes nothing and gives nothing, and its connection is there."""
 
 
 class ServerUnreachable(ServerGone):
@@ -59,11 +78,16 @@ class Channel:
         self._socket.close()
 
     def send(self, kind: Kind, body: bytes | bytearray | memoryview = b"") -> None:
-        """Send one frame. Raises ServerGone."""
+        """Send one frame. Raises ServerGone.
+
+        The time starts again with each part that is taken: a slow server is not a silent one.
+        """
+        left = memoryview(frames.frame(kind, body))
         try:
-            self._socket.sendall(frames.frame(kind, body))
+            while left:
+                left = left[self._socket.send(left) :]
         except OSError as error:
-            raise ServerGone(_reason(error)) from error
+            raise _gone(error) from error
 
     def receive(self) -> tuple[Kind, bytearray]:
         """The next frame. Raises ServerGone."""
@@ -71,7 +95,7 @@ class Channel:
             kind, size_bytes = frames.parse_header(self._exactly(frames.HEADER_BYTES))
             return kind, self._exactly(size_bytes)
         except OSError as error:
-            raise ServerGone(_reason(error)) from error
+            raise _gone(error) from error
         except NotAFrame as error:
             raise ServerGone(str(error)) from error
 
@@ -114,11 +138,11 @@ def connect_local(path: str) -> Channel:
         except BlockingIOError as error:  # its backlog is full
             connection.close()
             if time.monotonic() > deadline:
-                raise ServerGone(_reason(error)) from error
+                raise ServerSilent(_reason(error)) from error
             time.sleep(BUSY_PAUSE_S)
         except OSError as error:
             connection.close()
-            raise ServerGone(_reason(error)) from error
+            raise _gone(error) from error
         else:
             return Channel(connection)
 
@@ -131,8 +155,39 @@ def notice_dead_peers(connection: socket.socket) -> None:
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def connect_remote(host: str, port: int, token: str) -> Channel:
-    """Over TLS, each side proving the token to the other. Raises ServerGone."""
+def connect_remote(host: str, port: int, token: str, who: str = "") -> Channel:
+    """Over TLS, each side proving the token to the other. Raises ServerGone.
+
+    `who` names the server, for the log line of a task that waits long for its turn.
+    """
+    began = time.monotonic()
+    waiting = threading.Timer(TIMEOUT_S, _say_waiting, (who or f"{host}:{port}",))
+    waiting.daemon = True
+    waiting.start()
+    try:
+        return _connect_proved(host, port, token)
+    except (ServerUnreachable, ServerSilent):
+        raise
+    except ServerGone:
+        if time.monotonic() - began < STOOD_STILL_S:
+            raise
+        return _connect_proved(host, port, token)
+    finally:
+        waiting.cancel()
+
+
+def _say_waiting(who: str) -> None:
+    logger.warning(
+        "%s has not let this task in for %g s, the task waits %g s in all: %s. If it runs, too "
+        "many connections wait for their turn",
+        who,
+        TIMEOUT_S,
+        TURN_TIMEOUT_S,
+        WHAT_TO_DO,
+    )
+
+
+def _connect_proved(host: str, port: int, token: str) -> Channel:
     # Here, because tasks and committers beside the server need no TLS.
     from txnlog_spark.staging.certificates import task_context
 
@@ -142,10 +197,11 @@ def connect_remote(host: str, port: int, token: str) -> Channel:
         raise ServerUnreachable(_reason(error)) from error
     try:
         notice_dead_peers(plain)
+        plain.settimeout(TURN_TIMEOUT_S)
         secured = task_context().wrap_socket(plain)
     except OSError as error:
         plain.close()
-        raise ServerGone(_reason(error)) from error
+        raise _gone(error) from error
     channel = Channel(secured)
     try:
         _prove(channel, secured, bytes.fromhex(token))
@@ -165,6 +221,17 @@ def _prove(channel: Channel, secured: ssl.SSLSocket, token: bytes) -> None:
     if kind is not Kind.PROOF or not hmac.compare_digest(given, wanted):
         raise ServerGone("another server answers there")
     channel.send(Kind.PROOF, frames.proof(token, "task", certificate, nonce))
+
+
+def silence(who: str) -> str:
+    """Say that a server is silent, and what to do."""
+    return f"{who} has taken nothing and answered nothing for {TIMEOUT_S:g} s: {WHAT_TO_DO}"
+
+
+def _gone(error: OSError) -> ServerGone:
+    """A socket's own timeout has no number; that of the system is of a machine that is gone."""
+    is_silent = isinstance(error, TimeoutError) and error.errno is None
+    return (ServerSilent if is_silent else ServerGone)(_reason(error))
 
 
 def _reason(error: OSError) -> str:

@@ -16,8 +16,8 @@ from txnlog_kafka.operations.producer import Bytes, StagedPartition, StagedPiece
 from txnlog_kafka.wire.invariants import present
 from txnlog_spark.errors import StagedBatchesInvalid, TxnLogError
 from txnlog_spark.log_once import warn_once
-from txnlog_spark.staging.address import StagingSettings, running_server
-from txnlog_spark.staging.channel import Channel, ServerAnswered, ServerGone
+from txnlog_spark.staging.address import StagingSettings, running_server, silent_server
+from txnlog_spark.staging.channel import Channel, ServerAnswered, ServerGone, ServerSilent
 from txnlog_spark.staging.chunks import IndexDamaged, StagedChunk, decode_index
 from txnlog_spark.staging.frames import Forgotten, Kind
 from txnlog_spark.staging.messages import StagedBatches
@@ -152,12 +152,14 @@ class StagedReader:
             self.close()
         except (ServerGone, TxnLogError, OSError) as error:
             self.close()
-            if isinstance(error, ServerGone) and not isinstance(error.__cause__, TimeoutError):
+            if isinstance(error, ServerGone) and not isinstance(error, ServerSilent):
                 return
+            is_silent = isinstance(error, ServerSilent)
+            reason = silent_server(self._settings) if is_silent else str(error)
             warn_once(
                 logger,
-                ("not forgotten", str(error)),
+                ("not forgotten", reason),
                 "what was staged for %s is not removed: %s",
                 forgotten[0].write,
-                error,
+                reason,
             )

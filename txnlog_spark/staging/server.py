@@ -345,7 +345,8 @@ async def serve(start: Start) -> None:
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     # Half of them are for those who have proved the token, and for files.
     unproved = Unproved(min(UNPROVED_MAX, descriptors // 2), proving_max)
-    server = StagingServer(spool, bytes.fromhex(start.token), start.address, secured, unproved)
+    address = {**start.address, "pid": os.getpid()}
+    server = StagingServer(spool, bytes.fromhex(start.token), address, secured, unproved)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

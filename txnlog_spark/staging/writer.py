@@ -18,9 +18,11 @@ from txnlog_spark.staging.address import ServerAddress
 from txnlog_spark.staging.channel import (
     Channel,
     ServerGone,
+    ServerSilent,
     ServerUnreachable,
     connect_local,
     connect_remote,
+    silence,
 )
 from txnlog_spark.staging.chunks import ChunkList, IndexSummary
 from txnlog_spark.staging.frames import DATA_BYTES_MAX, DATA_BYTES_WANTED, Kind, TaskAttempt
@@ -144,6 +146,8 @@ class ServerOutlet:
             raise self._gone(error) from error
 
     def _gone(self, error: ServerGone) -> StagingFailed:
+        if isinstance(error, ServerSilent):
+            return _silent(self._where)
         return StagingFailed(
             f"the connection to the driver's staging server at {self._where} is lost ({error}): "
             "nothing was committed; the task is tried again"
@@ -156,6 +160,17 @@ class ServerOutlet:
         )
 
 
+def _server_at(where: str) -> str:
+    return f"the driver's staging server at {where}"
+
+
+def _silent(where: str) -> StagingFailed:
+    return StagingFailed(
+        f"{silence(_server_at(where))}. Nothing was committed; the task is tried again, and if all "
+        "tries fail, start the query again"
+    )
+
+
 def open_server_outlet(
     address: ServerAddress, attempt: TaskAttempt, *, host: str | None, is_local: bool
 ) -> ServerOutlet:
@@ -165,12 +180,12 @@ def open_server_outlet(
     that the task runs on the driver's machine.
     """
     host = (host or address.host).strip("[]")  # Spark writes IPv6 addresses in brackets
-    where = address.local_path if is_local else f"{host}:{address.port}"
+    where = f"{host}:{address.port} (process {address.pid})"
     try:
         if is_local:
             channel = connect_local(address.local_path)
         else:
-            channel = connect_remote(host, address.port, address.token)
+            channel = connect_remote(host, address.port, address.token, _server_at(where))
     except ServerUnreachable as error:
         raise StagingFailed(
             f"the driver's staging server at {where} cannot be reached ({error}): executors must "
@@ -178,6 +193,8 @@ def open_server_outlet(
             "host, stagingPort fixes the port), or set stagingLocation to storage that executors "
             "and the driver share. Nothing was committed"
         ) from error
+    except ServerSilent as error:
+        raise _silent(where) from error
     except ServerGone as error:
         raise StagingFailed(
             f"the driver's staging server at {where} does not let the task in ({error}): it has "
