@@ -26,7 +26,7 @@ import re
 from txnlog_spark.commit.output import digest_of
 
 NAME_BYTES_MAX = 249
-"""Kafka's limit on topic names, which it does not apply to these: log lines stay short."""
+"""Kafka's limit on topic names; Kafka has none for these. It keeps log lines short."""
 _MARK = "~"
 _DIGEST_HEX = 16
 _PROGRESS = ".progress."

@@ -9,6 +9,7 @@ from typing import Any
 from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.client_cache import ConnectionSettings
+from txnlog_spark.commit.names import NAME_BYTES_MAX
 from txnlog_spark.commit.plan import CommitOptions, GroupOwner
 from txnlog_spark.errors import OptionError
 from txnlog_spark.formats.write_formats import WriteFormat, write_formats
@@ -19,9 +20,6 @@ from txnlog_spark.staging.frames import query_write
 from txnlog_spark.staging.staged_files import StagedFiles
 from txnlog_spark.storage.connect import StorageSettings
 from txnlog_spark.storage.location import Location, read_location
-
-TRANSACTIONAL_ID_BYTES_MAX = 249
-"""Kafka sets no limit of its own; this is the one on topic names, and keeps log lines short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +101,11 @@ def read_sink_settings(options: Mapping[str, str], *, streaming: bool) -> SinkSe
             "and the exactly-once commit reads Spark's offset log there",
         )
     transactional_id = values["kafka.transactional.id"]
-    if transactional_id and len(transactional_id.encode()) > TRANSACTIONAL_ID_BYTES_MAX:
+    if transactional_id and len(transactional_id.encode()) > NAME_BYTES_MAX:
         raise OptionError(
             "kafka.transactional.id",
             transactional_id,
-            f"at most {TRANSACTIONAL_ID_BYTES_MAX} bytes",
+            f"at most {NAME_BYTES_MAX} bytes",
         )
     staging = values["stagingLocation"]
     if not streaming:
