@@ -8,6 +8,7 @@
     │                              ├─ CommittedOffsetsMoved  ├─ GroupHasOffsets
     │                              └─ NoCommittedOffsets
     ├─ WrongCluster                offsets or a checkpoint of another cluster
+    ├─ SparkSettingRefused         a batch could be computed in part twice
     ├─ StagingFailed               the staging directory cannot be written or read
     ├─ MalformedValue              a key or a value is not what its format says
     └─ JsonSchemaError             a JSON Schema has no Spark type
@@ -67,6 +68,7 @@ __all__ = [
     "RemoteProtocolError",
     "RetriableError",
     "SecurityRefused",
+    "SparkSettingRefused",
     "StagedBatchesInvalid",
     "StagingFailed",
     "StatefulReplanned",
@@ -211,6 +213,30 @@ class WrongCluster(TxnLogError):
     """
 
     condition = "TXNLOG_WRONG_CLUSTER"
+
+
+class SparkSettingRefused(TxnLogError):
+    """A setting of Spark's would let the output hold parts of two computations of one batch.
+
+    If an executor is lost, Spark computes its part of a shuffle again. Rows that come out otherwise
+    the second time, such as those of a random salt, would be missing, or be there twice: some tasks
+    have staged rows of the first computation, others those of the second. With Spark's defaults
+    the batch fails instead, and the restarted query writes all of it.
+
+    Remedy: remove the setting that the text names from the session, `spark-defaults.conf` and
+    `--conf`, or set it to the value in the text. Start the query again: it goes on from its
+    checkpoint.
+    """
+
+    condition = "TXNLOG_SPARK_SETTING"
+
+    def __init__(self, name: str, value: str, right: str) -> None:
+        super().__init__(
+            f"{name}={value} is set in Spark's session or configuration: set it to {right}, and "
+            "start again. Nothing was written. With this setting, if an executor is lost, Spark "
+            "computes its part of a shuffle again and keeps the rest, so that rows of a query that "
+            "is not deterministic would be missing or doubled"
+        )
 
 
 class StagingFailed(TxnLogError):

@@ -11,7 +11,9 @@ from support.brokers.probe import free_ports
 from support.clients.librdkafka import committed_offsets
 from support.spark.connector import Pipe, error_of, finish
 
+from txnlog_spark import foreach_batch
 from txnlog_spark.client_cache import ConnectionSettings, client_for
+from txnlog_spark.sink.writers import FULL_RETRY_PROPERTY
 
 FAST = {"kafka.default.api.timeout.ms": 8000, "kafka.request.timeout.ms": 2000}
 
@@ -184,3 +186,38 @@ def test_our_line_is_the_first_that_spark_shows(pipe: Pipe, failing: str) -> Non
         FAILING[failing](pipe)
     lines = str(caught.value).splitlines()
     assert [number for number, line in enumerate(lines) if "[TXNLOG_" in line] == [0], caught.value
+
+
+def write_in_foreach_batch(pipe: Pipe) -> None:
+    """Spark writes there with a clone of the session."""
+    kafka = {"kafka.bootstrap.servers": pipe.bootstrap, "group.id": pipe.group}
+    checkpoint = str(pipe.checkpoint)
+    write = foreach_batch(topic=pipe.output, checkpointLocation=checkpoint, **kafka)
+    rows = pipe.stream().select("key", "value").writeStream.foreachBatch(write)
+    rows = rows.option("checkpointLocation", checkpoint)
+    finish(rows.trigger(availableNow=True).start())
+
+
+WRITES: dict[str, Callable[[Pipe], object]] = {
+    "a stream": lambda pipe: pipe.copy(),
+    "foreach_batch": write_in_foreach_batch,
+    "a batch write": lambda pipe: pipe.save(pipe.rows(range(3))),
+}
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("kind", WRITES)
+def test_a_write_that_spark_may_compute_in_part_twice_is_refused_until_the_setting_is_right(
+    pipe: Pipe, kind: str
+) -> None:
+    pipe.feed(range(3))
+    pipe.spark.conf.set(FULL_RETRY_PROPERTY, "false")
+    try:
+        line = error_of(lambda: WRITES[kind](pipe))
+    finally:
+        pipe.spark.conf.unset(FULL_RETRY_PROPERTY)
+    assert f"[TXNLOG_SPARK_SETTING] {FULL_RETRY_PROPERTY}=false" in line
+    assert "set it to true" in line
+    assert nothing_written(pipe)
+    WRITES[kind](pipe)
+    assert pipe.output_values() == ["0", "1", "2"]

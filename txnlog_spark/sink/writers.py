@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import socket
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 from txnlog_kafka.wire.invariants import present
 from txnlog_spark.client_cache import ConnectionSettings, client_for, resolve_bootstrap
 from txnlog_spark.commit.checkpoint import read_query_id
-from txnlog_spark.errors import TxnLogError
+from txnlog_spark.errors import SparkSettingRefused, TxnLogError
 from txnlog_spark.foreachbatch import QUERY_ID_PROPERTY
 from txnlog_spark.log_once import warn_once
 from txnlog_spark.process_local import Frozen, process_local
@@ -52,7 +52,10 @@ BATCH_ID_PROPERTY = "streaming.sql.batchId"
 """With QUERY_ID_PROPERTY the local properties that Spark sets on the tasks of a micro-batch."""
 MASTER_PROPERTY = "spark.master"
 DRIVER_HOST_PROPERTY = "spark.driver.host"
-"""Spark tells tasks its whole configuration as local properties (measured, 4.3); not documented."""
+FULL_RETRY_PROPERTY = "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch"
+PUSH_PROPERTY = "spark.shuffle.push.enabled"
+"""Spark tells tasks as local properties all that is set in the session or in its configuration,
+and no default (measured, 4.2 and 4.3); not documented."""
 
 T = TypeVar("T")
 _Messages = list[Any]
@@ -117,6 +120,7 @@ class _StagingSink:
         # Of the processes that have a writer only a task's needs numpy and pyarrow.
         from txnlog_spark.sink.task import TaskEncoder, lookup_counts
 
+        check_full_retry(task.getLocalProperty)
         process_local(Frozen)
         settings = self._settings
         view = present(self._view, "a writer whose copies are in tasks has looked at the topic")
@@ -169,6 +173,24 @@ class _StagingSink:
 def is_local_master(master: str | None) -> bool:
     """Whether tasks run in the driver's process: local and local[N], not local-cluster[...]."""
     return master is not None and (master == "local" or master.startswith("local["))
+
+
+def check_full_retry(setting_of: Callable[[str], str | None]) -> None:
+    """Raise SparkSettingRefused unless Spark computes a batch again as a whole, or not at all.
+
+    A task does not know whether the plan shuffles, so all writes are checked. The full retry
+    takes checksums by itself: `orderIndependentChecksum.enabled` alone only logs a mismatch.
+    Spark leaves the full retry out where push-based shuffle is on, which it has on YARN only.
+    """
+    if _is(setting_of(FULL_RETRY_PROPERTY), "false"):
+        raise SparkSettingRefused(FULL_RETRY_PROPERTY, "false", "true, or leave it out")
+    if _is(setting_of(PUSH_PROPERTY), "true") and setting_of(MASTER_PROPERTY) == "yarn":
+        raise SparkSettingRefused(PUSH_PROPERTY, "true", "false, or leave it out")
+
+
+def _is(value: str | None, expected: str) -> bool:
+    """Read a boolean as Spark does. None is Spark's default."""
+    return value is not None and value.strip().lower() == expected
 
 
 def _task() -> TaskContext:
