@@ -43,7 +43,12 @@ from txnlog_spark.commit.plan import (
     ReadSource,
 )
 from txnlog_spark.commit.progress import group_digest
-from txnlog_spark.commit.sources import check_sources, noted_group, pins_records
+from txnlog_spark.commit.sources import (
+    GROUP_OPTION,
+    check_sources,
+    noted_group,
+    pins_records,
+)
 from txnlog_spark.errors import CheckpointCopied, OptionError, ProducerFenced, TxnLogError
 
 
@@ -237,8 +242,31 @@ def _warn_of_options(
             f"kafka.group.id={group_id} is set on the reader only: no offsets are committed for "
             "it. Set it on the writer as well"
         )
+    elif _lacks_group(plan, options, sources):
+        session.notice(
+            f"{plan.query} has no {GROUP_OPTION}: if its checkpoint is lost, the next start writes "
+            f"all of its output a second time. Set {GROUP_OPTION} to the same name on the reader "
+            "and the writer, and startingOffsets=committedOrEarliest on the reader"
+        )
     if options.topic in {topic for topic, _ in plan.batch.source_offsets}:
         session.notice(f"the query writes to {options.topic}, which it reads: it will not end")
+
+
+def _lacks_group(plan: CommitPlan, options: CommitOptions, sources: BatchOffsets) -> bool:
+    """True if the query is new, and nothing but its checkpoint says what it has read.
+
+    False if it cannot have a group: a source that is not Kafka's, or is of another cluster. Of
+    several sinks of one query, which have names, one has the group for all.
+    """
+    cluster_id = plan.committer.output.cluster_id
+    return (
+        plan.begun is None
+        and options.group_id is None
+        and not options.sink_name
+        and plan.batch.is_pinned
+        and all(s.note is not None and s.note.cluster_id == cluster_id for s in sources.sources)
+        and bool(plan.batch.source_offsets)
+    )
 
 
 def _warn_of_missing(session: Session, plan: CommitPlan, outcome: CommitOutcome) -> None:

@@ -52,6 +52,8 @@ class Job:
         """Of batches that do not end one record behind the batch before."""
         self.planned_again = ""
         """In the metadata of what is planned from now on."""
+        self.source_cluster = "c"
+        self.notices: list[str] = []
 
     def commit(
         self,
@@ -76,16 +78,16 @@ class Job:
             host="h",
             pid=7,
         )
-        cluster = self.cluster
-        outcome: CommitOutcome = cluster.run(commit_query_batch(cluster.session(), batch))
+        cluster, session = self.cluster, self.cluster.session()
+        session.notice = self.notices.append
+        outcome: CommitOutcome = cluster.run(commit_query_batch(session, batch))
         return outcome
 
     def log(self, place: str, batch_id: int) -> None:
         """Plan the batch, as Spark does."""
         end = self.ends.get(batch_id, batch_id + 1)
-        source = json.dumps(
-            {"in": {"0": end, **self.added}, "txnlog/cluster.id/c": {}, **self.notes}
-        )
+        note = f"txnlog/cluster.id/{self.source_cluster}"
+        source = json.dumps({"in": {"0": end, **self.added}, note: {}, **self.notes})
         self.cluster.files[f"{place}/metadata"] = b'{"id":"q"}'
         self.cluster.files[f"{place}/offsets/{batch_id}"] = (
             f"v1\n{json.dumps({'batch': self.planned_again})}\n{source}".encode()
@@ -436,3 +438,36 @@ def test_an_original_that_cannot_be_read_may_be_there(job: Job) -> None:
     with pytest.raises(ProgressError, match=r"checkpoint file /cp/metadata cannot be used"):
         job.commit("/new", 2, "run-2", group_id="g")
     assert len(job.cluster.requests(K.INIT_PRODUCER_ID)) == asked
+
+
+def test_a_new_query_without_a_group_is_warned_of_once_and_the_advice_can_be_followed() -> None:
+    job = Job()
+    for number in (0, 1):
+        job.commit("/cp", number)
+    job.commit("/cp", 1, "run-2")
+    (notice,) = job.notices
+    assert "query q has no kafka.group.id: if its checkpoint is lost" in notice
+    assert "startingOffsets=committedOrEarliest" in notice
+    job.commit("/cp", 2, "run-3", group_id="g")
+    with pytest.raises(GroupHasOffsets):
+        job.commit("/after-the-loss", 0, "run-4", group_id="g")
+    assert job.rows == ["/cp.0", "/cp.1", "/cp.2"]
+    assert sum("no kafka.group.id" in text for text in job.notices) == 1
+
+
+@pytest.mark.parametrize(
+    ("source_cluster", "options"),
+    [
+        ("c", {"group_id": "g"}),
+        ("another", {}),
+        ("c", {"sink_name": "first"}),
+    ],
+)
+def test_a_query_with_a_group_or_that_can_have_none_is_not_warned_of(
+    source_cluster: str, options: dict[str, str]
+) -> None:
+    """Of several sinks of a query one alone has the group, and the others have names."""
+    job = Job()
+    job.source_cluster = source_cluster
+    job.commit("/cp", 0, **options)
+    assert job.notices == []
