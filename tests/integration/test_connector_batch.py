@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
+from support.brokers.probe import wait_until
 from support.clients.librdkafka import producer, transact, transactional
 from support.spark.connector import Pipe, error_of
 
@@ -129,4 +135,37 @@ def test_a_thread_writes_once_it_has_an_active_session(pipe: Pipe) -> None:
         with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
             first.submit(pipe.save, rows).result()
         second.submit(save_with_session).result()
+    assert pipe.output_values() == ["a"]
+
+
+def interrupt_when_waiting() -> None:
+    """What a notebook's stop button does, once the main thread waits in awaitTermination."""
+
+    def is_waiting() -> bool:
+        names: set[str] = set()
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        while frame is not None:
+            names.add(frame.f_code.co_name)
+            frame = frame.f_back
+        return {"awaitTermination", "readinto"} <= names
+
+    wait_until(is_waiting, "the main thread waits for the query")
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_after_an_interrupt_a_write_works_once_the_thread_has_an_active_session_again(
+    pipe: Pipe,
+) -> None:
+    """PySpark's next call has a new thread in the JVM; `getOrCreate()` gives it no session."""
+    rows = pipe.rows(["a"])
+    query = pipe.write(pipe.stream().select("key", "value")).start()
+    with ThreadPoolExecutor(1) as other, pytest.raises(KeyboardInterrupt):
+        other.submit(interrupt_when_waiting)
+        query.awaitTermination()
+    query.stop()
+    SparkSession.builder.getOrCreate()
+    with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
+        pipe.save(rows)
+    pipe.spark.createDataFrame([], "nothing INT")
+    pipe.save(rows)
     assert pipe.output_values() == ["a"]

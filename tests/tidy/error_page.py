@@ -37,6 +37,7 @@ What Spark refuses before it asks the connector has no such name:
 | `checkpointLocation` must be specified | set it as an option of the writer, not in Spark's conf |
 | `UNSUPPORTED_DATA_SOURCE_SAVE_MODE` | `.mode("append")` for a batch write |
 | `DATA_SOURCE_NOT_FOUND` | [What to do](deploying.md#when-the-package-is-not-found) |
+| the same, after an interrupted cell | `spark.createDataFrame([], "a INT")`, once |
 | `STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY` | [What to do](operating.md#killed-at-the-start) |
 """
 _NAME_OR_SETTING = re.compile(r"(?<![`\w.])((?:kafka|transaction)(?:\.\w+)+|\w+=\w+)")
