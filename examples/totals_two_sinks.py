@@ -21,8 +21,10 @@ args = parser.parse_args()
 
 spark = SparkSession.builder.getOrCreate()
 kafka = {"kafka.bootstrap.servers": args.bootstrap_server}
-reader = spark.readStream.format("txnlog").options(**kafka).option("subscribe", args.input)
-records = reader.option("startingOffsets", "earliest").load()
+group = {"group.id": args.group}
+reader = spark.readStream.format("txnlog").options(**kafka, **group)
+reader = reader.option("subscribe", args.input).option("startingOffsets", "committedOrEarliest")
+records = reader.load()
 order = sf.from_json(sf.col("value").cast("string"), "item STRING, count INT, cents INT")
 orders = records.select(order.alias("order")).where("order.item IS NOT NULL")
 total = sf.sum(sf.expr("order.count * order.cents")).cast("string").alias("value")
@@ -30,7 +32,7 @@ totals = orders.groupBy(sf.col("order.item").alias("key")).agg(total)
 
 sink = kafka | {"checkpointLocation": args.checkpoint}
 to_large = foreach_batch(name="large", topic=f"{args.output}-large", **sink)
-to_all = foreach_batch(name="all", topic=args.output, **sink, **{"group.id": args.group})
+to_all = foreach_batch(name="all", topic=args.output, **sink, **group)
 
 
 def write(batch: DataFrame, batch_id: int) -> None:

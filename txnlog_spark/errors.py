@@ -174,10 +174,10 @@ class CheckpointCopied(ProgressError):
 class CommittedOffsetsMoved(ProgressError):
     """The group's committed offsets are not where the query started from, or left them.
 
-    Remedy: start the query with the newer checkpoint if there is one; else set the group's offsets
-    back to the former ones. (A new, empty checkpoint with startingOffsets=committed goes on from
-    where they are now: what lies between is not read, or is written twice.) Two queries, and a
-    query and a consumer that commits, need a group each.
+    Remedy: the text names the cause. If another query moved them, it may be this job with a newer
+    checkpoint: start that one only. If a consumer or a person moved them, run the command in the
+    text, which sets them back. Two jobs, and a job and a consumer that commits, need a group.id
+    each.
     """
 
     condition = "TXNLOG_PROGRESS.COMMITTED_OFFSETS_MOVED"

@@ -103,7 +103,12 @@ def commit_query_batch(session: Session, batch: QueryBatch) -> Operation[CommitO
         check_sources(batch.options, sources, session.cluster.cluster_id or "")
     except OptionError as error:
         if plan.committer.output.copy and plan.begun is None:
-            raise error.with_advice(_planned_before(batch)) from None
+            raise CheckpointCopied(
+                f"the checkpoint {batch.location} is a copy, and its batch {batch.batch_id} was "
+                "planned before the copy was given options of its own. Nothing was written. "
+                f"{_planned_before(batch)}, and start the copy again: it plans the batch with its "
+                "own options"
+            ) from error
         raise
     _warn_of_options(session, plan, batch.options, sources)
     try:
@@ -177,12 +182,11 @@ def _recognised(batch: QueryBatch, output: Output, begun: Begun) -> Operation[Ou
 
 
 def _planned_before(batch: QueryBatch) -> str:
-    """It is noted there which group it was read with: to write it with another is refused."""
+    """Return what to delete: a planned batch notes which group it was read with, and to write it
+    with another is refused."""
     number = batch.batch_id
-    return (
-        f"Of a copy delete {offsets_path(batch.checkpoint, number)} as well, and .{number}.crc "
-        "beside it: it was planned with the options of before"
-    )
+    path = offsets_path(batch.checkpoint, number)
+    return f"In a copy, delete {path} and .{number}.crc beside it"
 
 
 def _batch(batch: QueryBatch, sources: BatchOffsets) -> Batch:
@@ -255,14 +259,12 @@ def _warn_of_options(
 def _lacks_group(plan: CommitPlan, options: CommitOptions, sources: BatchOffsets) -> bool:
     """True if the query is new, and nothing but its checkpoint says what it has read.
 
-    False if it cannot have a group: a source that is not Kafka's, or is of another cluster. Of
-    several sinks of one query, which have names, one has the group for all.
+    False if it cannot have a group: a source that is not Kafka's, or is of another cluster.
     """
     cluster_id = plan.committer.output.cluster_id
     return (
         plan.begun is None
-        and options.group_id is None
-        and not options.sink_name
+        and options.read_group_id is None
         and plan.batch.is_pinned
         and all(s.note is not None and s.note.cluster_id == cluster_id for s in sources.sources)
         and bool(plan.batch.source_offsets)

@@ -12,7 +12,7 @@ from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit import plan
 from txnlog_spark.commit.journal import read_begun, write_begun
-from txnlog_spark.commit.plan import CommitOptions, CommitOutcome
+from txnlog_spark.commit.plan import CommitOptions, CommitOutcome, GroupOwner
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch
 from txnlog_spark.errors import (
     AnotherOutput,
@@ -233,6 +233,19 @@ def test_a_query_that_changes_its_group_keeps_its_progress_where_it_is(job: Job)
     assert not job.commit("/cp", 2, "run-2", group_id="another").skipped
     assert job.cluster.offsets("g.progress.q")["in", 0][0] == 3
     assert job.cluster.offsets("another")["in", 0][0] == 3
+
+
+def test_a_copy_that_was_planned_before_it_had_a_group_is_told_what_to_delete(job: Job) -> None:
+    """And not to set the group of the original, which is the opposite of the first advice."""
+    job.notes = {GROUP_NOTE + "g": {}}
+    job.copy("/cp", "/copy")
+    for run_id in ("run-2", "run-3"):
+        with pytest.raises(
+            CheckpointCopied, match=r"delete /copy/offsets/2 and \.2\.crc beside it"
+        ):
+            job.commit("/copy", 2, run_id, group_id="own")
+    job.notes = {GROUP_NOTE + "own": {}}
+    assert not job.commit("/copy", 2, "run-2", group_id="own").skipped
 
 
 def test_sinks_of_one_query_do_not_see_each_other(job: Job) -> None:
@@ -460,7 +473,7 @@ def test_a_new_query_without_a_group_is_warned_of_once_and_the_advice_can_be_fol
     [
         ("c", {"group_id": "g"}),
         ("another", {}),
-        ("c", {"sink_name": "first"}),
+        ("c", {"sink_name": "first", "owner": GroupOwner("last", "g")}),
     ],
 )
 def test_a_query_with_a_group_or_that_can_have_none_is_not_warned_of(
