@@ -57,6 +57,11 @@ class QuerySettings:
     tries_again: float = 0.0
     """Per batch that has failed, or is committed: the function given to foreachBatch writes it
     again in the same run, its rows in another order."""
+    state: str = ""
+    """The event for which a row waits in the state of a stateful query: `windows`, the watermark is
+    past it, or `timers`, its processing-time timer ends; "" for a stateless query."""
+    retained_batches: int = 0
+    """Spark keeps the files of so many batches (`minBatchesToRetain`), of all with 0."""
 
     @property
     def has_function(self) -> bool:
@@ -185,6 +190,9 @@ class DriverChances:
     """At most."""
     power_loss: float = 0.0
     """Per killed driver: its whole machine loses power, and files that were not flushed suffer."""
+    unflushed_logs: float = 0.0
+    """The share of losses of power that take the newest files of Spark's, which it never flushes:
+    those of its offset log that the sink has flushed stay."""
     clock: float = 0.0
     """The clocks of a driver's machine go faster or slower from then on, by which it waits, or its
     wall clock jumps, by which records without a time have theirs."""
@@ -234,6 +242,12 @@ class OperatorChances:
     """A new, empty checkpoint, from the group's committed offsets."""
     tail_lost: float = 0.0
     """The newest one or two batches are missing from the checkpoint."""
+    logs_lost: float = 0.0
+    """Any number of the newest files is missing from Spark's offset log, its commit log and its
+    state, of each by itself."""
+    backup_restored: float = 0.0
+    """The whole checkpoint is as it was at an earlier moment, perhaps copied while it was written
+    to."""
     old_checkpoint: float = 0.0
     """One of all checkpoints so far, by mistake."""
     id_change: float = 0.0

@@ -22,7 +22,11 @@ RANDOM = "random"
 """The default scenario: faults of every kind, drawn from the seed."""
 THREE_BROKERS = "cluster"
 """The same with three brokers, and what can happen to them."""
-DRAWN = (RANDOM, THREE_BROKERS)
+LOSSES = "losses"
+"""`random` with what a checkpoint can lose, and with stateful queries, in every seed."""
+DRAWN = (RANDOM, THREE_BROKERS, LOSSES)
+LOSSES_SHARE = 0.0
+"""Share of the seeds of `random` that draw what `losses` draws."""
 CHAOS_MS = (10_000, 20_000, 40_000)
 """How long faults go on in a cluster."""
 Values = dict[str, Any]
@@ -32,7 +36,8 @@ Values = dict[str, Any]
 def load_scenario(name: str, seed: int) -> Scenario:
     """The scenario called `name`, or in the file `name`, for this seed. Raises ScenarioError."""
     if name in DRAWN:
-        scenario = draw_random(seed) if name == RANDOM else draw_cluster(seed)
+        draw = {RANDOM: draw_random, THREE_BROKERS: draw_cluster, LOSSES: draw_losses}
+        scenario = draw[name](seed)
     else:
         path = Path(name) if name.endswith(".toml") else SCENARIO_DIRECTORY / f"{name}.toml"
         if not path.is_file():
@@ -126,7 +131,42 @@ def draw_random(seed: int) -> Scenario:
     if changes_id and ids.random() < 0.5:
         drawn["faults.operator.id_change"] = ids.uniform(0.3, 0.8)
     drawn |= _draw_tasks(seed) | _draw_drivers(seed) | _draw_outputs(seed)
+    if random.Random(f"{seed}/losses-share").random() < LOSSES_SHARE:
+        drawn |= _draw_losses(seed)
     return Scenario(RANDOM).changed(drawn)
+
+
+def draw_losses(seed: int) -> Scenario:
+    """The scenario `losses`: `random`, with lost files of Spark's and stateful queries."""
+    return draw_random(seed).changed({"name": LOSSES} | _draw_losses(seed))
+
+
+def _draw_losses(seed: int) -> Values:
+    """What the checkpoint loses of Spark's files, of a query with one output in one place: one
+    with state, one without, or one whose function leaves batches out while Spark purges its logs.
+    """
+    rng = random.Random(f"{seed}/losses-scenario")
+    some = partial(_some, rng, 0.6)
+    state = rng.choice(("", "windows", "timers"))
+    leaves_out = not state and rng.random() < 0.4
+    drawn: Values = {
+        "query.state": state,
+        "query.sinks": 1,
+        "query.leaves_out": leaves_out,
+        "query.retained_batches": rng.choice((0, 2, 3)),
+        "faults.driver.unflushed_logs": some(0.2, 1.0),
+        "faults.operator.logs_lost": some(0.05, 0.3),
+        "faults.operator.backup_restored": some(0.05, 0.3),
+        "faults.operator.id_change": 0.0,
+        "faults.operator.copied": 0.0,
+        "faults.operator.moved": 0.0,
+        "faults.operator.topic_change": 0.0,
+    }
+    if leaves_out:
+        # A batch that was left out, and lost, does not come again as it was.
+        drawn |= {"faults.operator.logs_lost": 0.0, "faults.operator.backup_restored": 0.0}
+        drawn |= {"faults.operator.tail_lost": 0.0, "query.empty_batches": rng.uniform(0.3, 0.8)}
+    return drawn
 
 
 def _draw_outputs(seed: int) -> Values:

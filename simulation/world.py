@@ -17,7 +17,7 @@ from operator import attrgetter
 from typing import Any
 
 from simulation.checkers.client_history import ClientHistory
-from simulation.checkers.invariants import Observations, check_final
+from simulation.checkers.invariants import check_final
 from simulation.checkers.leak_check import SESSIONS_MS, check_leftovers
 from simulation.checkers.outcomes import Outcome
 from simulation.checkers.producer_history import check_in_transaction
@@ -390,7 +390,7 @@ class World:
             self._load.start(self._process)
 
     def _start(self, query: Query) -> None:
-        on_group = partial(self._on_group, query.observations)
+        on_group = partial(self._on_group, query)
         for watcher in query.watchers(self.machines.new_places, on_group):
             process = self._process(f"{query.operator.name}-observer")
             process.run(watcher, self._on_observer_end)
@@ -406,15 +406,20 @@ class World:
 
     def _on_group(
         self,
-        seen: Observations,
+        query: Query,
         node: int,
         group_id: str,
         offsets: dict[tuple[str, int], int],
         done_when_asked: int,
     ) -> None:
         # A former coordinator that has not heard of another one answers by what it knows.
-        if self.machines.coordinates(node, group_id):
-            seen.on_group(group_id, offsets, done_when_asked)
+        if not self.machines.coordinates(node, group_id):
+            return
+        if query.operator.is_rolled_back(group_id):
+            # An older backup has an older progress, from which the query goes forward again.
+            query.observations.groups.pop(group_id, None)
+            done_when_asked = 0
+        query.observations.on_group(group_id, offsets, done_when_asked)
 
     def _on_observer_end(self, _: None, error: TxnLogError | None) -> None:
         if error is not None:

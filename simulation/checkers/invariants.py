@@ -11,7 +11,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from simulation.checkers.held_rows import check_held
 from simulation.hosts.spark_driver import DriverHistory, Source
+from simulation.hosts.spark_tasks import Row
 from simulation.violation import (
     DUPLICATE,
     GARBAGE_READ,
@@ -23,6 +25,7 @@ from txnlog_kafka.wire.records import Record
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
+    from simulation.hosts.checkpoint import Checkpoint
     from simulation.load.operator import Operator
 
 INVARIANTS = {
@@ -133,7 +136,10 @@ def check_final(operator: Operator, observations: Observations, final: FinalStat
     check_observed(observations, final)
     own = _written_by(operator, final)
     for topics in operator.lineages:
-        check_exactly_once(operator.source, own, topics, operator.begins)
+        if operator.source.settings.state:
+            check_held(operator, check_once(operator.source, own, topics), final.groups)
+        else:
+            check_exactly_once(operator.source, own, topics, operator.begins)
     check_order(own)
     check_skipped(operator.history, own)
     check_taken(operator.history, own)
@@ -185,7 +191,22 @@ def check_exactly_once(
     begins: Mapping[TopicPartition, int],
 ) -> None:
     """Every row once in these topics, in the right partition, from where the query begins (35)."""
-    seen: dict[tuple[int, int], str] = {}
+    seen = check_once(source, final, topics)
+    wanted = {
+        (place.partition, n)
+        for place, end in source.ends.items()
+        for n in range(begins.get(place, 0), end)
+    }
+    missing, foreign = sorted(wanted - seen), sorted(seen - wanted)
+    if missing or foreign:
+        violated(35, "rows are missing or foreign", LOST_WRITE if missing else GARBAGE_READ,
+                 missing=missing[:10], foreign=foreign[:10],
+                 missing_count=len(missing))  # fmt: skip
+
+
+def check_once(source: Source, final: FinalState, topics: Collection[str]) -> set[Row]:
+    """Return the rows in these topics: each is there once, and in the right partition (35)."""
+    seen: dict[Row, str] = {}
     for (topic, partition), records in final.committed.items():
         for record in records if topic in topics else ():
             row = _coordinates(record)
@@ -196,16 +217,7 @@ def check_exactly_once(
             seen[row] = place
             if source.output_partition(record.key or b"") != partition:
                 violated(35, "a row is in the wrong partition", row=row, place=place)
-    wanted = {
-        (place.partition, n)
-        for place, end in source.ends.items()
-        for n in range(begins.get(place, 0), end)
-    }
-    missing, foreign = sorted(wanted - set(seen)), sorted(set(seen) - wanted)
-    if missing or foreign:
-        violated(35, "rows are missing or foreign", LOST_WRITE if missing else GARBAGE_READ,
-                 missing=missing[:10], foreign=foreign[:10],
-                 missing_count=len(missing))  # fmt: skip
+    return {*seen}
 
 
 def check_skipped(history: DriverHistory, final: FinalState) -> None:
@@ -271,17 +283,28 @@ def check_groups(operator: Operator, final: FinalState) -> None:
     for group_id in operator.progress_groups().values():
         if len(places := final.groups[group_id]) > 1:
             violated(37, "progress lies in several partitions", group_id=group_id, places=places)
-    planned, noted = checkpoint.batches("offsets"), checkpoint.batches("commits")
     for sink in operator.sinks:
-        if last < 0:
-            continue
         progress = list(final.groups[operator.progress_group_at(checkpoint, sink)].values())
-        # An empty batch that was lost with the checkpoint's tail does not come again: nothing is
-        # ahead.
-        is_behind = checkpoint.tail_losses == 0 and progress != [last + 1]
-        if is_behind or len(progress) != 1 or progress[0] <= last or noted != planned:
+        if last >= 0 and not _is_whole(operator, checkpoint, progress):
             violated(37, "progress is not that of the last batch", progress=progress,
-                     planned=planned, noted=noted)  # fmt: skip
+                     planned=checkpoint.batches("offsets"),
+                     noted=checkpoint.batches("commits"))  # fmt: skip
+
+
+def _is_whole(operator: Operator, checkpoint: Checkpoint, progress: list[int]) -> bool:
+    """True if the progress is that of the last batch, and both logs have that batch."""
+    planned, noted = checkpoint.batches("offsets"), checkpoint.batches("commits")
+    last = operator.last_written(checkpoint)
+    if operator.source.settings.state:
+        # A driver that was left behind at the end may plan one more batch without data.
+        return len(progress) == 1 and progress[0] > noted[-1] >= planned[-1] - 1
+    # An empty batch that was lost with the checkpoint's tail does not come again: nothing is ahead.
+    if checkpoint.tail_losses == 0 and progress != [last + 1]:
+        return False
+    # A driver that was left behind may write again what another one has purged since.
+    if not checkpoint.is_whole:
+        planned, noted = planned[-1:], noted[-1:]
+    return len(progress) == 1 and progress[0] > last and noted == planned
 
 
 def check_decided_batches(history: DriverHistory) -> None:

@@ -24,6 +24,7 @@ from simulation.hosts.checkpoint import Checkpoint
 from simulation.hosts.clock import MachineClock
 from simulation.hosts.spark_tasks import Executors, Job, Row, TasksFailed
 from simulation.hosts.staging import Staging
+from simulation.hosts.stateful import StatefulQuery
 from simulation.scenario import QuerySettings, WorkerChances
 from txnlog_kafka.operations.effects import Milestone, Operation, Sleep
 from txnlog_kafka.operations.metadata import refresh_metadata
@@ -58,6 +59,8 @@ KEYS = 5
 PRODUCE_REQUEST_BYTES = 600
 TRIGGER_MS = 100
 WORKERS = 2
+WITHOUT_DATA = 0.5
+"""Share of a stateful query's triggers that find no new input, where it can do without."""
 TRIES_MAX = 4
 """How often a function that tries again writes a batch in one run."""
 
@@ -71,13 +74,13 @@ def written_as(query_id: str, sink: CommitOptions) -> str:
 
 def ends_of(checkpoint: Checkpoint, batch_id: int) -> Offsets:
     """The end offsets of a planned batch; {} before the first."""
-    text = checkpoint.entry("offsets", batch_id)
+    text = checkpoint.recalled("offsets", batch_id)
     return {} if text is None else parse_batch_offsets("offsets", text).source_offsets
 
 
 def rows_of(checkpoint: Checkpoint, batch_id: int) -> list[Row]:
     """Those of a planned batch; one that starts from committed offsets has none."""
-    text = checkpoint.entry("offsets", batch_id)
+    text = checkpoint.recalled("offsets", batch_id)
     planned = None if text is None else parse_batch_offsets("offsets", text)
     starts = [] if planned is None else [s.note for s in planned.sources if s.note is not None]
     if planned is None or (batch_id == 0 and any(note.group_start for note in starts)):
@@ -187,6 +190,7 @@ class Driver:
     _plannings: int = 0
     """How often it has planned the tasks of a batch."""
     _sink_number: int = 0
+    _stateful: StatefulQuery | None = None
 
     @property
     def options(self) -> CommitOptions:
@@ -209,14 +213,22 @@ class Driver:
             self.application.workers.append(self.new_session())
         brokers = Brokers(session, self._read_settings)
         batch_id, start, planned = self._begin()
+        settings = self.source.settings
+        if settings.state:
+            partitions = settings.source_partitions
+            self._stateful = StatefulQuery(settings.state, self.checkpoint, partitions)
+            self._stateful.begin(batch_id)
         while True:
             end = yield from self._plan(brokers, batch_id, start, planned)
             if end is None:
                 return
-            if self._tasks or not self.source.settings.leaves_out:
+            if self._tasks or not settings.leaves_out:
                 yield from self._run_function(batch_id)
             yield Milestone("commit_log", "before", batch_id)
-            self.checkpoint.create("commits", batch_id, b"v1\n{}")
+            done = b"v1\n{}" if self._stateful is None else self._stateful.committed()
+            self.checkpoint.create("commits", batch_id, done)
+            if settings.retained_batches:
+                self.checkpoint.purge(batch_id + 1 - settings.retained_batches)
             yield Milestone("commit_log", "after", batch_id)
             yield Sleep(TRIGGER_MS)
             batch_id, start, planned = batch_id + 1, end, None
@@ -369,15 +381,26 @@ class Driver:
         if start is None:
             start, self._state = yield from initial_offset(brokers, self._state)
         if end is None:
-            rows_max = self.source.rows_max(self.rng)
+            rows_max = self._rows_max()
             end, self._state = yield from latest_offset(brokers, self._state, start, rows_max)
-            if batch_id and end == start and from_json_value(end) == self.source.ends:
+            is_at_end = end == start and from_json_value(end) == self.source.ends
+            stateful = self._stateful
+            if batch_id and is_at_end and not (stateful and stateful.may_drain(batch_id)):
                 return None
             yield Milestone("offset_log", "before", batch_id)
             self.checkpoint.create("offsets", batch_id, self._log_entry(end))
             yield Milestone("offset_log", "after", batch_id)
         self._tasks = yield from batch_tasks(brokers, self._state, start, end)
         return end
+
+    def _rows_max(self) -> int:
+        """A stateful query plans a batch without data only to emit what is due since the last."""
+        stateful = self._stateful
+        if stateful is None:
+            return self.source.rows_max(self.rng)
+        if stateful.wants_another_batch and self.rng.random() < WITHOUT_DATA:
+            return 0
+        return max(1, self.source.rows_max(self.rng))
 
     def _logged(self, batch_id: int) -> JsonOffset | None:
         """The end of a planned batch, as the source gave it."""
@@ -386,6 +409,8 @@ class Driver:
 
     def _log_entry(self, end: JsonOffset) -> bytes:
         planned = {"batchTimestampMs": self.application.clock.wall_ms, "run": self.run_id}
+        if self._stateful is not None:
+            planned["batchWatermarkMs"] = self._stateful.watermark
         return f"v1\n{json.dumps(planned)}\n{json.dumps(end)}".encode()
 
     # ------------------------------------------------------------------ its rows
@@ -397,14 +422,7 @@ class Driver:
             query_id=self.checkpoint.query_id,
             run_id=self._plan_id,
             batch_id=batch_id,
-            tasks=[
-                [
-                    (each.topic_partition.partition, position)
-                    for each in task
-                    for position in range(each.start_offset, each.end_offset)
-                ]
-                for task in self._tasks
-            ],
+            tasks=self._rows_of_tasks(batch_id),
             topic=str(self.options.topic),
             partition_count=self.source.settings.output_partitions,
             record_of=partial(self._record, batch_id),
@@ -413,6 +431,26 @@ class Driver:
         messages = yield from self.application.executors.run(job)
         self.history.taken.update((self.run_id, message.task_attempt_id) for message in messages)
         return messages
+
+    def _rows_of_tasks(self, batch_id: int) -> list[list[Row]]:
+        """What each task writes: what it reads, or of a stateful query what is due of its keys.
+
+        Raises StateMissing.
+        """
+        read = [
+            [
+                (each.topic_partition.partition, position)
+                for each in task
+                for position in range(each.start_offset, each.end_offset)
+            ]
+            for task in self._tasks
+        ]
+        if self._stateful is None:
+            return read
+        tasks: list[list[Row]] = [[] for _ in range(self.source.settings.tasks)]
+        for row in self._stateful.compute(batch_id, (row for task in read for row in task)):
+            tasks[zlib.crc32(self.source.key(*row)) % len(tasks)].append(row)
+        return tasks
 
     def _record(self, batch_id: int, row: Row, attempt: int) -> tuple[int, Record]:
         """The output partition and the record of a row."""
@@ -428,9 +466,13 @@ class Driver:
         done[query] = max(batch_id + 1, done.get(query, 0))
         # Of a batch that is far behind the rows may be in a topic of before.
         if outcome.skipped and outcome.progress.next_batch_id == batch_id + 1:
-            rows = rows_of(self.checkpoint, batch_id)
+            stateful = self._stateful
+            rows = rows_of(self.checkpoint, batch_id) if stateful is None else stateful.emitted
             self.history.skipped_rows[str(self.options.topic)].update(rows)
         if not outcome.skipped:
-            self.history.committed.append((query, self.run_id, batch_id))
+            losses = self.checkpoint.tail_losses if self.checkpoint.is_rolled_back else 0
+            # After an older backup was restored the query goes forward with ids that it had before.
+            name = f"{query} after {losses} losses" if losses else query
+            self.history.committed.append((name, self.run_id, batch_id))
         elif outcome.attempts == 1 and not is_again:
             self.history.skipped.append((self.run_id, batch_id))

@@ -21,6 +21,8 @@ from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.scripted_faults import ScriptedFaults
 from simulation.hosts.spark_tasks import Executors
 from simulation.hosts.staging import Staging, StagingFiles, StagingServer, read_with_a_fault
+from simulation.hosts.stateful import StateMissing
+from simulation.load.mishaps import Mishaps
 from simulation.load.running import Running, copy_at, is_explained, is_other_topic, is_sink_behind
 from simulation.scenario import Chances, Fault, WorkerChances
 from simulation.trace import Trace
@@ -96,16 +98,14 @@ class Operator:
     """The one in which the query has stopped, and may be started again."""
     _driver_clocks: list[MachineClock] = field(default_factory=list)
     _driver_count: int = 0
-    _id_count: int = 0
-    _move_count: int = 0
-    _was_copied: bool = False
+    was_copied: bool = False
     _noted_by_original: int = -1  # a copy does not do it again
-    _old_deployment: tuple[Checkpoint, Sequence[CommitOptions]] | None = None
-    """What starts a driver of its own beside the next one."""
+    _mishaps: Mishaps = field(init=False)
 
     def __post_init__(self) -> None:
+        self._mishaps = Mishaps(self)
         if not self.checkpoints:
-            self._new_checkpoint(starts_committed=False)
+            self.new_checkpoint(starts_committed=False)
         elif self.original is not None:
             self._noted_by_original = max(self.checkpoints[0].batches("commits"), default=-1)
             self.begins = spark.ends_of(self.checkpoints[0], self._noted_by_original)
@@ -115,11 +115,12 @@ class Operator:
         """Of two that a function writes to, only the last one commits the group's offsets."""
         if self.source.settings.sinks == 1:
             return (self.options,)
-        first = replace(self.options, sink_name="first", group_id=None, topic=self._second_topic)
+        first = replace(self.options, sink_name="first", group_id=None, topic=self.second_topic)
         return first, replace(self.options, sink_name="last")
 
     @property
-    def _second_topic(self) -> str:
+    def second_topic(self) -> str:
+        """The topic of a second sink, or the one that the query changes to."""
         return f"{self.source.output_topic}-2"
 
     @property
@@ -127,8 +128,8 @@ class Operator:
         """Topics that have each row once, together."""
         topics = [self.source.output_topic]
         if self.chances.operator.topic_change:
-            return [[*topics, self._second_topic]]
-        return [topics] if len(self.sinks) == 1 else [topics, [self._second_topic]]
+            return [[*topics, self.second_topic]]
+        return [topics] if len(self.sinks) == 1 else [topics, [self.second_topic]]
 
     def progress_groups(self) -> dict[str, str]:
         """The group that holds progress, by query and sink."""
@@ -143,11 +144,11 @@ class Operator:
         """Another query that may write to the same topic: a copy, and what it was copied from."""
         if self.original is not None:
             return self.original.name
-        return f"copy-{self.name}" if self._was_copied else None
+        return f"copy-{self.name}" if self.was_copied else None
 
     def last_written(self, checkpoint: Checkpoint) -> int:
         """The last batch that it has to write itself, and its function leaves in; -1 for none."""
-        own = (n for n in checkpoint.batches("offsets") if n > self._noted_by_original)
+        own = (n for n in checkpoint.planned if n > self._noted_by_original)
         leaves_out = self.source.settings.leaves_out
         return max((n for n in own if not leaves_out or spark.rows_of(checkpoint, n)), default=-1)
 
@@ -159,7 +160,18 @@ class Operator:
     def done_batches(self) -> dict[str, int]:
         """By group that holds progress: the batch after the last one that is reported as done."""
         done = self.history.done
-        return {group: done.get(query, 0) for query, group in self.progress_groups().items()}
+        return {
+            group: 0 if self.is_rolled_back(group) else done.get(query, 0)
+            for query, group in self.progress_groups().items()
+        }
+
+    def is_rolled_back(self, group_id: str) -> bool:
+        """True if the group has the progress of a checkpoint whose batch ids have begun again."""
+        return any(
+            each.is_rolled_back and self.progress_group_at(each, sink) == group_id
+            for each in self.checkpoints
+            for sink in self.sinks
+        )
 
     def progress_group(self) -> str:
         """The group that holds the newest checkpoint's progress."""
@@ -183,7 +195,8 @@ class Operator:
         if self.options.transactional_id is not None:
             self.options = replace(self.options, transactional_id=f"{self.name}-own")
 
-    def _new_checkpoint(self, *, starts_committed: bool) -> Checkpoint:
+    def new_checkpoint(self, *, starts_committed: bool) -> Checkpoint:
+        """Begin another checkpoint: the newest from now on."""
         number = len(self.checkpoints) + 1
         made = Checkpoint(
             f"{self.name}-checkpoint-{number}",
@@ -263,84 +276,25 @@ class Operator:
         self._current = None
         self.trace.count("driver restarts")
         if self.chaos and checkpoint is None:
-            checkpoint = self._mishap()
+            checkpoint = self._mishaps.happen()
         delay_us = self.faults.randint(OLD_START_US, 2 * RESTART_MS * 1000)
         self.scheduler.after(
             delay_us, lambda: self.start(checkpoint) if self._current is None else None
         )
-        if self._old_deployment is not None:
-            old, self._old_deployment = self._old_deployment, None
+        if self._mishaps.old_deployment is not None:
+            old, self._mishaps.old_deployment = self._mishaps.old_deployment, None
             delay_us += self.faults.randint(-OLD_START_US, OLD_START_US)
             self.scheduler.after(
                 delay_us, lambda: self.zombies.append(self._launch(*old)) if self.chaos else None
             )
 
-    def _mishap(self) -> Checkpoint | None:
-        """What a restart may do to the checkpoint and the options, by the scenario's chances."""
-        newest, chance, chances = self.checkpoints[-1], self.faults.random(), self.chances.operator
-        limits = (
-            (chances.checkpoint_lost, self._lose_checkpoint),
-            (chances.tail_lost, self._lose_tail),
-            (chances.old_checkpoint, self._old_checkpoint),
-            (chances.id_change, self._change_id),
-            (chances.topic_change, self._change_topic),
-            (chances.moved, self._move),
-        )
-        for limit, happen in limits:
-            if chance < limit:
-                return happen(newest)
-            chance -= limit
-        return None
-
-    def _lose_checkpoint(self, _: Checkpoint) -> Checkpoint:
-        self.trace.count("checkpoint lost")
-        return self._new_checkpoint(starts_committed=True)
-
-    def _lose_tail(self, newest: Checkpoint) -> None:
-        """With the machine that wrote it: a driver that lives does not lose its plan."""
-        batches = len(newest.batches("offsets"))
-        if batches > 1:
-            self.trace.count("checkpoint tail lost")
-            self._end_zombies(newest)
-            newest.lose_tail(min(self.faults.randint(1, 2), batches - 1), self.faults)
-
-    def _old_checkpoint(self, _: Checkpoint) -> Checkpoint:
-        found = self.faults.choice(self.checkpoints)
-        if found is not self.checkpoints[-1]:
-            self.trace.count("old checkpoint started")
-        return found
-
-    def _change_id(self, newest: Checkpoint) -> None:
-        """Perhaps while the old deployment starts a driver once more, with the old id."""
-        self.trace.count("transactional id changed")
-        self._id_count += 1
-        if self.faults.random() < 0.7:
-            self._old_deployment = (newest, self.sinks)
-        name = f"{self.name}-id-{self._id_count}"
-        self.options = replace(self.options, transactional_id=name)
-
-    def _change_topic(self, newest: Checkpoint) -> None:
-        """To the other one, once the record says which one it was."""
-        if newest.is_begun:
-            self.trace.count("topic changed")
-            topics = {self.source.output_topic, self._second_topic} - {self.options.topic}
-            self.options = replace(self.options, topic=topics.pop())
-
-    def _move(self, newest: Checkpoint) -> None:
-        """To another place; one that was copied not, as nobody could see what the original is."""
-        if newest.is_begun and not self._was_copied:
-            self.trace.count("checkpoint moved")
-            self._end_zombies(newest)
-            self._move_count += 1
-            self.checkpoints[-1] = newest.moved_to(f"{self.name}-moved-{self._move_count}")
-
     def _may_copy(self, running: Running) -> bool:
-        may = self.chances.operator.copied > 0.0 and not self._was_copied
+        may = self.chances.operator.copied > 0.0 and not self.was_copied
         return may and running is self._current and running.driver.checkpoint.is_begun
 
     def _copy(self, checkpoint: Checkpoint) -> None:
         """While it is written to: for a query of its own, and once as if it were the original."""
-        self._was_copied = True
+        self.was_copied = True
         self.trace.count("checkpoint copied")
         self.on_copied(checkpoint.copied_to(f"{checkpoint.location}-copy"))
         same = checkpoint.copied_to(f"{checkpoint.location}-mistake")
@@ -371,19 +325,31 @@ class Operator:
 
         A query that stops for a contradiction which nothing explains is a violation (41).
         """
+        if isinstance(error, StateMissing):
+            return self._replace(checkpoint)
         if not isinstance(error, ProgressError) or STORE_FAILED.reason in str(error):
             return None
         if is_other_topic(error, str(self.options.topic)):
-            self._change_topic(checkpoint)
+            self._mishaps.change_topic(checkpoint)
             return None
-        if is_sink_behind(error, len(self.sinks)):
-            return None
+        is_purged = self.source.settings.retained_batches > 0 and "there is no such" in str(error)
+        if is_purged or is_sink_behind(error, len(self.sinks)):
+            return None  # what another driver did since is known to the next one
         if not is_explained(error, checkpoint, is_only=len(self.checkpoints) == 1):
             violated(41, "the query stopped for a contradiction", error=str(error))
+        return self._replace(checkpoint)
+
+    def _replace(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Restore what the query was refused without, or begin where the output ends."""
         if checkpoint is not self.checkpoints[-1]:
             return self.checkpoints[-1]
+        if checkpoint.is_rolled_back:
+            self.end_zombies(checkpoint)
+            if checkpoint.restore_kept():
+                self.trace.count("lost files restored on advice")
+                return checkpoint
         self.trace.count("checkpoint replaced on advice")
-        return self._new_checkpoint(starts_committed=True)
+        return self.new_checkpoint(starts_committed=True)
 
     # ------------------------------------------------------------------ faults
 
@@ -475,13 +441,21 @@ class Operator:
             self.zombies.remove(running)
         if self.chaos and self.faults.random() < self.chances.driver.power_loss:
             self.trace.fault("driver's machine lost power")
+            takes_logs = self._takes_logs(running)
             for checkpoint in self.checkpoints:
-                self._end_zombies(checkpoint)
-                checkpoint.lose_power(self.faults)
+                self.end_zombies(checkpoint)
+                checkpoint.lose_power(self.faults, takes_logs=takes_logs)
         if running is self._current:
             self._restart()
 
-    def _end_zombies(self, checkpoint: Checkpoint) -> None:
+    def _takes_logs(self, killed: Running) -> bool:
+        """True if a loss of power takes files of Spark's: no driver lives that knows them."""
+        share = self.chances.driver.unflushed_logs
+        nobody_lives = killed is self._current and self.finished is None
+        return share > 0.0 and nobody_lives and self.faults.random() < share
+
+    def end_zombies(self, checkpoint: Checkpoint) -> None:
+        """End the drivers that were left on a checkpoint whose machine is gone."""
         for zombie in [z for z in self.zombies if z.driver.checkpoint is checkpoint]:
             zombie.process.kill()
             self.zombies.remove(zombie)

@@ -25,6 +25,8 @@ from txnlog_spark.errors import (
 )
 
 PRODUCE = "Produce"
+STATEFUL_REPLANNED = "TXNLOG_PROGRESS.STATEFUL_REPLANNED"
+"""The batch of a stateful query is committed, and its checkpoint has another plan of it."""
 
 
 @dataclass(slots=True)
@@ -78,5 +80,7 @@ def is_explained(error: ProgressError, checkpoint: Checkpoint, *, is_only: bool)
         return False  # it begins where the group is
     if isinstance(error, CommittedOffsetsMoved | GroupHasOffsets):
         return not is_only or checkpoint.tail_losses > 0
+    if error.condition == STATEFUL_REPLANNED:
+        return checkpoint.tail_losses > 0
     # A batch that was begun may be planned again without rows, and its sink not be called for it.
     return isinstance(error, BatchReplanned | ProgressBehind) and checkpoint.tail_losses > 0

@@ -31,6 +31,7 @@ from simulation.checkers.producer_history import ProducerHistory
 from simulation.cli import run_seed
 from simulation.hosts.disk import SimDisk
 from simulation.load import running
+from simulation.scenario import QuerySettings
 from simulation.violation import Violation
 from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_kafka.wire.records import (
@@ -70,10 +71,10 @@ def operator(*commits: int, done: int = 0) -> SimpleNamespace:
         progress_group_at=lambda checkpoint, sink: "g.progress",
         original=None,
         last_written=lambda checkpoint: 0,
-        source=SimpleNamespace(ends={("in", 0): 2}),
+        source=SimpleNamespace(ends={("in", 0): 2}, settings=QuerySettings()),
         progress_groups=lambda: {"q": "g.progress"},
         done_batches=lambda: {"g.progress": done},
-        finished=SimpleNamespace(tail_losses=0, query_id="q", batches=noted.get),
+        finished=SimpleNamespace(tail_losses=0, is_whole=True, query_id="q", batches=noted.get),
     )
 
 
