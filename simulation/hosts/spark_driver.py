@@ -181,12 +181,12 @@ class Driver:
     on_worker_lost: Callable[[], None] = lambda: None
     on_worker_killed: Callable[[], None] = lambda: None
     """Its connections close."""
+    batch_id: int = -1
+    """The batch that it is about to commit."""
     _state: SourceState = field(default_factory=SourceState)
     """What its reader remembers."""
     _tasks: Sequence[Sequence[OffsetRange]] = ()
     """Of the batch that was planned last."""
-    _batch_id: int = -1
-    """What it is about to commit."""
     _plannings: int = 0
     """How often it has planned the tasks of a batch."""
     _sink_number: int = 0
@@ -258,7 +258,7 @@ class Driver:
     def _write_batch(self, batch_id: int, *, is_again: bool) -> Operation[None]:
         """Its tasks and its commit; where either fails, Spark has the writer abort the batch."""
         executors = self.application.executors
-        self._batch_id = batch_id
+        self.batch_id = batch_id
         messages: Sequence[StagedOutput | None] = ()
         try:
             messages = yield from self._stage(batch_id, is_again=is_again)
@@ -275,7 +275,7 @@ class Driver:
     def remove_other_runs(self) -> None:
         """This run has fenced all others: what they have staged is of no use."""
         self.application.executors.advance()
-        self.staging.remove_other_runs(self._batch_id, self._plan_id)
+        self.staging.remove_other_runs(self.batch_id, self._plan_id)
 
     def _commit(
         self, batch_id: int, messages: Sequence[StagedOutput | None]

@@ -23,7 +23,15 @@ from simulation.hosts.spark_tasks import Executors
 from simulation.hosts.staging import Staging, StagingFiles, StagingServer, read_with_a_fault
 from simulation.hosts.stateful import StateMissing
 from simulation.load.mishaps import Mishaps
-from simulation.load.running import Running, copy_at, is_explained, is_other_topic, is_sink_behind
+from simulation.load.running import (
+    Running,
+    copy_at,
+    is_explained,
+    is_left_behind,
+    is_other_topic,
+    is_purged,
+    is_sink_behind,
+)
 from simulation.scenario import Chances, Fault, WorkerChances
 from simulation.trace import Trace
 from simulation.violation import violated
@@ -318,13 +326,16 @@ class Operator:
         if is_current:
             if self.tasks.random() < SAME_APPLICATION:
                 self._application = running.driver.application
-            self._restart(self._advised(checkpoint, error))
+            self._restart(self._advised(running.driver, error))
 
-    def _advised(self, checkpoint: Checkpoint, error: TxnLogError) -> Checkpoint | None:
+    def _advised(self, driver: spark.Driver, error: TxnLogError) -> Checkpoint | None:
         """The checkpoint to go on with, as the error's text says; None for the newest.
 
         A query that stops for a contradiction which nothing explains is a violation (41).
         """
+        checkpoint = driver.checkpoint
+        if is_left_behind(error, driver):
+            return None
         if isinstance(error, StateMissing):
             return self._replace(checkpoint)
         if not isinstance(error, ProgressError) or STORE_FAILED.reason in str(error):
@@ -332,9 +343,8 @@ class Operator:
         if is_other_topic(error, str(self.options.topic)):
             self._mishaps.change_topic(checkpoint)
             return None
-        is_purged = self.source.settings.retained_batches > 0 and "there is no such" in str(error)
-        if is_purged or is_sink_behind(error, len(self.sinks)):
-            return None  # what another driver did since is known to the next one
+        if is_sink_behind(error, len(self.sinks)) or is_purged(error, driver):
+            return None
         if not is_explained(error, checkpoint, is_only=len(self.checkpoints) == 1):
             violated(41, "the query stopped for a contradiction", error=str(error))
         return self._replace(checkpoint)

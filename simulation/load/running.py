@@ -8,6 +8,7 @@ from simulation.checkers.output_witness import OutputWitness
 from simulation.hosts.checkpoint import Checkpoint
 from simulation.hosts.client import ClientProcess
 from simulation.hosts.spark_driver import Driver
+from simulation.hosts.stateful import StateMissing
 from simulation.trace import Trace
 from simulation.violation import violated
 from txnlog_kafka.operations.effects import Milestone
@@ -72,6 +73,21 @@ def is_sink_behind(error: ProgressError, sinks: int) -> bool:
     """Whether it may be that another driver is ahead by several batches: of a sink without a group
     nobody can tell. Started again it knows what is planned."""
     return isinstance(error, BatchReplanned) and sinks > 1
+
+
+def is_left_behind(error: TxnLogError, driver: Driver) -> bool:
+    """True if another driver went on with the checkpoint while this one had its batch planned.
+
+    Started again, the query knows what is planned.
+    """
+    newest = max(driver.checkpoint.batches("offsets"), default=-1)
+    is_of_state = isinstance(error, StateMissing) or error.condition == STATEFUL_REPLANNED
+    return is_of_state and driver.batch_id < newest
+
+
+def is_purged(error: ProgressError, driver: Driver) -> bool:
+    """True if another driver has purged the entry of the batch that this one had planned."""
+    return driver.source.settings.retained_batches > 0 and "there is no such file" in str(error)
 
 
 def is_explained(error: ProgressError, checkpoint: Checkpoint, *, is_only: bool) -> bool:
