@@ -11,7 +11,6 @@ state that the last committed batch of an abandoned checkpoint had left.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,6 @@ from simulation.hosts.checkpoint import STATE
 from simulation.hosts.spark_tasks import Row
 from simulation.hosts.stateful import held_in
 from simulation.violation import DUPLICATE, GARBAGE_READ, LOST_WRITE, violated
-from txnlog_spark.offsets import from_json_value
 
 if TYPE_CHECKING:
     from simulation.hosts.checkpoint import Checkpoint
@@ -47,7 +45,7 @@ def check_held(operator: Operator, seen: Collection[Row], groups: Groups) -> Non
     for checkpoint in operator.checkpoints:
         if checkpoint is not finished:
             abandoned |= _held(checkpoint, _progress(operator, checkpoint, groups))
-    starts = _starts(finished)
+    starts = finished.starts()
     excused = {row for row in abandoned if row[1] < starts.get(row[0], 0)}
     wanted = {(p, n) for p, end in ends.items() for n in range(end)}
     if missing := sorted(wanted - {*seen} - waiting - excused):
@@ -65,12 +63,3 @@ def _held(checkpoint: Checkpoint, version: int) -> set[Row]:
     """Return all rows that ever waited in this version of the state, also where it is gone."""
     written = checkpoint.written.get(f"{STATE}/{version}", [])
     return {row for data in written for row in held_in(data.decode())}
-
-
-def _starts(checkpoint: Checkpoint) -> dict[int, int]:
-    """Return where a query began that was started from the group's committed offsets."""
-    starts: dict[int, int] = {}
-    for data in checkpoint.written.get("offsets/0", []) if checkpoint.starts_committed else ():
-        for place, at in from_json_value(json.loads(data.decode().splitlines()[2])).items():
-            starts[place.partition] = max(at, starts.get(place.partition, 0))
-    return starts

@@ -10,6 +10,7 @@ written to. A store may say that it failed, and have carried out a write all the
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from txnlog_kafka.operations.effects import (
     WriteFile,
 )
 from txnlog_spark.errors import TxnLogError
+from txnlog_spark.offsets import from_json_value
 
 STORE_FAILED = FileFailed("the store says that it failed")
 STATE = "state/0"
@@ -192,6 +194,14 @@ class Checkpoint:
         written = self.written.get(f"{log}/{batch_id}")
         text = self.entry(log, batch_id)
         return written[-1].decode() if text is None and written else text
+
+    def starts(self) -> dict[int, int]:
+        """Return where the query began in each partition, if at the group's committed offsets."""
+        found: dict[int, int] = {}
+        for data in self.written.get("offsets/0", []) if self.starts_committed else ():
+            for place, at in from_json_value(json.loads(data.decode().splitlines()[2])).items():
+                found[place.partition] = max(at, found.get(place.partition, 0))
+        return found
 
     # ------------------------------------------------------------------ losses
 

@@ -212,6 +212,7 @@ class Driver:
         while len(self.application.workers) < WORKERS:
             self.application.workers.append(self.new_session())
         brokers = Brokers(session, self._read_settings)
+        self._state = SourceState(source_id=f"source-of-{self.run_id}")
         batch_id, start, planned = self._begin()
         settings = self.source.settings
         if settings.state:

@@ -345,7 +345,7 @@ class Operator:
             return None
         if is_sink_behind(error, len(self.sinks)) or is_purged(error, driver):
             return None
-        if not is_explained(error, checkpoint, is_only=len(self.checkpoints) == 1):
+        if not is_explained(error, driver, is_only=len(self.checkpoints) == 1):
             violated(41, "the query stopped for a contradiction", error=str(error))
         return self._replace(checkpoint)
 

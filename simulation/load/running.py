@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from simulation.checkers.output_witness import OutputWitness
-from simulation.hosts.checkpoint import Checkpoint
 from simulation.hosts.client import ClientProcess
 from simulation.hosts.spark_driver import Driver
 from simulation.hosts.stateful import StateMissing
@@ -21,13 +21,12 @@ from txnlog_spark.errors import (
     GroupHasOffsets,
     ProgressBehind,
     ProgressError,
+    StatefulReplanned,
     TxnLogError,
     UnknownTopic,
 )
 
 PRODUCE = "Produce"
-STATEFUL_REPLANNED = "TXNLOG_PROGRESS.STATEFUL_REPLANNED"
-"""The batch of a stateful query is committed, and its checkpoint has another plan of it."""
 
 
 @dataclass(slots=True)
@@ -81,8 +80,7 @@ def is_left_behind(error: TxnLogError, driver: Driver) -> bool:
     Started again, the query knows what is planned.
     """
     newest = max(driver.checkpoint.batches("offsets"), default=-1)
-    is_of_state = isinstance(error, StateMissing) or error.condition == STATEFUL_REPLANNED
-    return is_of_state and driver.batch_id < newest
+    return isinstance(error, StateMissing | StatefulReplanned) and driver.batch_id < newest
 
 
 def is_purged(error: ProgressError, driver: Driver) -> bool:
@@ -90,13 +88,26 @@ def is_purged(error: ProgressError, driver: Driver) -> bool:
     return driver.source.settings.retained_batches > 0 and "there is no such file" in str(error)
 
 
-def is_explained(error: ProgressError, checkpoint: Checkpoint, *, is_only: bool) -> bool:
-    """Whether what was done to the checkpoints explains that a person has to look."""
+def is_explained(error: ProgressError, driver: Driver, *, is_only: bool) -> bool:
+    """True if what was done to the checkpoints explains that a person has to look.
+
+    A loss of power explains nothing: the sink has flushed what it needs of Spark's files.
+    """
+    checkpoint = driver.checkpoint
     if isinstance(error, GroupHasOffsets) and checkpoint.starts_committed:
-        return False  # it begins where the group is
+        return _has_moved(error, driver)
     if isinstance(error, CommittedOffsetsMoved | GroupHasOffsets):
         return not is_only or checkpoint.tail_losses > 0
-    if error.condition == STATEFUL_REPLANNED:
-        return checkpoint.tail_losses > 0
+    if isinstance(error, BatchReplanned):
+        # No entry of the log says where the first batch begins.
+        return driver.batch_id == 0 and checkpoint.tail_losses > 0
     # A batch that was begun may be planned again without rows, and its sink not be called for it.
-    return isinstance(error, BatchReplanned | ProgressBehind) and checkpoint.tail_losses > 0
+    is_of_a_loss = isinstance(error, StatefulReplanned | ProgressBehind)
+    return is_of_a_loss and checkpoint.tail_losses > 0
+
+
+def _has_moved(error: ProgressError, driver: Driver) -> bool:
+    """True if the group is elsewhere than where its query began, by the text of the error."""
+    starts = driver.checkpoint.starts()
+    found = re.findall(rf"{driver.source.topic}-(\d+) at (\d+)", str(error))
+    return any(starts.get(int(partition)) != int(at) for partition, at in found)
