@@ -309,9 +309,9 @@ def _is_whole(operator: Operator, checkpoint: Checkpoint, progress: list[int]) -
 
 def check_decided_batches(history: DriverHistory) -> None:
     """No batch was committed by two runs (35, from the drivers' side)."""
-    by_batch: dict[tuple[str, int], str] = {}
-    for query, run_id, batch_id in history.committed:
-        first = by_batch.setdefault((query, batch_id), run_id)
+    by_batch: dict[tuple[str, str], str] = {}
+    for query, run_id, plan in history.committed:
+        first = by_batch.setdefault((query, plan), run_id)
         if first != run_id:
             violated(35, "two runs committed one batch", DUPLICATE, query=query,
-                     batch_id=batch_id, second=run_id, first=first)  # fmt: skip
+                     plan=plan, second=run_id, first=first)  # fmt: skip

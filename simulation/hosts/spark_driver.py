@@ -139,8 +139,8 @@ class Source:
 class DriverHistory:
     """What all drivers of a run report, for the invariants."""
 
-    committed: list[tuple[str, str, int]] = field(default_factory=list)
-    """(query and sink, run id, batch id) whose commit returned."""
+    committed: list[tuple[str, str, str]] = field(default_factory=list)
+    """(query and sink, run id, number and plan of the batch) whose commit returned."""
     skipped: list[tuple[str, int]] = field(default_factory=list)
     """(run id, batch id) that was found committed at the first try: nothing may be produced."""
     skipped_rows: dict[str, set[Row]] = field(default_factory=lambda: defaultdict(set))
@@ -471,9 +471,8 @@ class Driver:
             rows = rows_of(self.checkpoint, batch_id) if stateful is None else stateful.emitted
             self.history.skipped_rows[str(self.options.topic)].update(rows)
         if not outcome.skipped:
-            losses = self.checkpoint.tail_losses if self.checkpoint.is_rolled_back else 0
-            # After an older backup was restored the query goes forward with ids that it had before.
-            name = f"{query} after {losses} losses" if losses else query
-            self.history.committed.append((name, self.run_id, batch_id))
+            # After a backup was restored the query goes forward with numbers that it had before.
+            plan = f"{batch_id} {self.checkpoint.entry('offsets', batch_id)}"
+            self.history.committed.append((query, self.run_id, plan))
         elif outcome.attempts == 1 and not is_again:
             self.history.skipped.append((self.run_id, batch_id))

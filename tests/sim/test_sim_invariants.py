@@ -131,7 +131,7 @@ def test_a_copy_of_a_finished_checkpoint_has_no_offsets() -> None:
         (
             35,
             lambda: check_decided_batches(
-                SimpleNamespace(committed=[("q", "a", 0), ("q", "b", 0)])
+                SimpleNamespace(committed=[("q", "a", "0 plan"), ("q", "b", "0 plan")])
             ),
         ),
         (37, lambda: check_groups(operator(0), final(group=1))),
