@@ -90,19 +90,20 @@ class _Runs:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._latest: dict[str, _Run] = {}
-        self._sinks: weakref.WeakSet[ForeachBatchSink] = weakref.WeakSet()
+        self._sinks: weakref.WeakValueDictionary[tuple[str, str], ForeachBatchSink]
+        self._sinks = weakref.WeakValueDictionary()
 
     def add(self, sink: ForeachBatchSink) -> None:
-        """A sink was made, before its query is started."""
+        """Take a sink that was made; it replaces the former one of its name, as in a notebook."""
         with self._lock:
-            self._sinks.add(sink)
+            self._sinks[sink.where, sink.name] = sink
 
     def run_of(self, where: str, session_id: str) -> _Run:
         """Return the run, which all sinks of the query share."""
         with self._lock:
             run = self._latest.get(where)
             if run is None or run.session_id != session_id:
-                names = frozenset(sink.name for sink in self._sinks if sink.where == where)
+                names = frozenset(name for place, name in self._sinks if place == where)
                 run = self._latest[where] = _Run(session_id, sinks=names)
             return run
 
@@ -113,7 +114,7 @@ class _Runs:
         several sinks with one group: the group's offsets would be ahead of an output.
         """
         with self._lock:
-            sinks = [each for each in self._sinks if each.where == sink.where]
+            sinks = [each for each in self._sinks.values() if each.where == sink.where]
         others = {each.name: each for each in sinks if each.name != sink.name and each.group_id}
         if sink.group_id is None:
             return next(iter(others.values()), None)

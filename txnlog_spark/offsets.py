@@ -45,8 +45,8 @@ class SourceNote(NamedTuple):
     `topic_ids` has (topic, id) of the topics whose id the brokers tell (Kafka 2.8 and newer), in
     order, each id as Kafka's tools show it: a topic that is deleted and created again gets another.
     `source_id` names this source of this checkpoint, and `group_start` is the `positions_digest` of
-    the group's offsets that the query started from; a later offset inherits both from the offset
-    before it. "" without one.
+    the group's offsets that the source went to without reading: at its start, or for a batch that
+    its checkpoint had lost. A later offset inherits both from the offset before it. "" without one.
     """
 
     cluster_id: str

@@ -158,7 +158,8 @@ def test_available_now_from_the_committed_offsets_copies_every_row_once(pipe: Pi
         pipe.feed(range(first, first + 20))
         pipe.copy(committed)
         assert pipe.output_values("read_committed") == sorted(map(str, range(first + 20)))
-        noted = [START_NOTE in line for line in source_lines(pipe)]
+        lines = source_lines(pipe)
+        noted = [any(key.startswith(START_NOTE) for key in line) for line in lines]
         assert all(noted)
         assert len(noted) > 2
 
@@ -212,7 +213,7 @@ def test_a_first_start_beside_a_driver_that_commits_first_is_refused(
     assert from_json_value(start) == {(query.input, 0): 0}
     first = new.plan(0, start)
     other.commit_transaction(30)
-    with pytest.raises(CommittedOffsetsMoved, match=f"{query.input}-0 from none to 10"):
+    with pytest.raises(CommittedOffsetsMoved, match=f"{query.input}-0 from 0 to 10"):
         new.run(0, start, first)
     assert query.values("read_uncommitted") == ["never seen"]
 

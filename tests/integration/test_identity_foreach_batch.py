@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 from support.clients.librdkafka import create_topic, read_topic, values_of
-from support.spark.connector import Pipe, finish, shown_error
+from support.spark.connector import Pipe, finish
 
 from txnlog_spark import foreach_batch
 
@@ -172,18 +172,23 @@ def test_named_sinks_with_one_transactional_id_do_not_fence_each_other(sinks: Si
     sinks.check()
 
 
-def test_a_lost_checkpoint_is_not_gone_on_from_where_a_sink_is_without_the_group(
+def test_a_group_for_two_sinks_or_for_one_made_inside_of_the_function_is_refused(
     sinks: Sinks,
 ) -> None:
-    """That sink has nothing that tells a new checkpoint what it has written."""
+    """The group's offsets would be ahead of an output, or an output would not be compared."""
     group = sinks.pipe.group
     first, second = sinks.topics
-    both = after_each_other(sinks.sink(first, "first"), sinks.sink(second, "second", group))
     sinks.feed()
-    sinks.run(both)
-    sinks.pipe.checkpoint.rename(sinks.pipe.checkpoint.with_name("lost"))
-    sinks.feed()
-    with pytest.raises(Exception, match="the query reads with that group") as refused:
-        sinks.run(both, startingOffsets="committed", **{"kafka.group.id": group})
-    assert "option kafka.group.id" in shown_error(refused.value)
-    assert sinks.written() == [[f"{number:02}" for number in range(4)]] * 2
+    twice = after_each_other(sinks.sink(first, "first", group), sinks.sink(second, "second", group))
+    with pytest.raises(Exception, match="set it for the sink that is called last only"):
+        sinks.run(twice)
+
+    def late(batch: DataFrame, batch_id: int) -> None:
+        sinks.sink(first, "first")(batch, batch_id)
+        sinks.sink(second, "second", group)(batch, batch_id)
+
+    sinks.run(after_each_other(sinks.sink(first, "first"), sinks.sink(second, "second", group)))
+    sinks.check()
+    sinks.pipe.checkpoint = sinks.pipe.checkpoint.with_name("another")
+    with pytest.raises(Exception, match="make the sink 'second' before the query is started"):
+        sinks.run(late)

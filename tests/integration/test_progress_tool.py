@@ -178,10 +178,10 @@ def test_a_driver_that_lives_is_fenced(query: Query, tool: Tool, monkeypatch) ->
     query.log(2, 30)
     begin = micro_batch.begin
 
-    def overtaken(*arguments: Any) -> Any:
+    def overtaken(*arguments: Any, **named: Any) -> Any:
         """It stands still between InitProducerId and its transaction."""
         tool.run("set", "--next-batch-id", "2", "--execute")
-        return (yield from begin(*arguments))
+        return (yield from begin(*arguments, **named))
 
     monkeypatch.setattr(micro_batch, "begin", overtaken)
     with pytest.raises(ProducerFenced):

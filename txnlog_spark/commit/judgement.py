@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit import refusals
 from txnlog_spark.commit.checkpoint import BatchOffsets
-from txnlog_spark.commit.plan import Begun, CommitPlan, Progress
+from txnlog_spark.commit.plan import Begun, CommitPlan, Progress, ReadSource
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.errors import AnotherOutput, ProgressMissing, WrongCluster
 from txnlog_spark.group_note import GroupNote
@@ -199,14 +199,34 @@ def _begins_at_end(plan: CommitPlan, found: Progress, facts: Evidence) -> bool:
     A function of foreachBatch may have left out batches since: then the batch begins behind it, and
     `check_previous` finds the group where the output ends.
     """
-    begin, group = facts.begin, facts.group
+    begin = facts.begin
     if begin is None or not plan.batch.is_pinned or facts.has_state:
         return False
     if begin.digest == found.source_digest:
         return True
-    is_behind = plan.committer.leaves_out_batches and plan.group_id is not None
-    starts, ends = begin.source_offsets, plan.batch.source_offsets
-    return is_behind and all(starts.get(p, -1) >= group[p] for p in ends if p in group)
+    if plan.group_id is None:
+        return False
+    before = {s.note.source_id: s.note.group_start for s in begin.sources if s.note is not None}
+    return all(
+        _begins_at_group(plan, source, begin, facts.group, before.get(source.source_id))
+        for source in plan.batch.sources
+    )
+
+
+def _begins_at_group(
+    plan: CommitPlan,
+    source: ReadSource,
+    begin: BatchOffsets,
+    group: Positions,
+    start_before: str | None,
+) -> bool:
+    """True if the rows of one source begin where the group is, or behind it (`_begins_at_end`)."""
+    stand = {p: group[p] for p in source.partitions if p in group}
+    if source.source_id and start_before not in (None, source.group_start):
+        return positions_digest(stand) == source.group_start  # it went there without reading
+    starts, leaves_out = begin.source_offsets, plan.committer.leaves_out_batches
+    begins = {p: starts.get(p, -1) for p in stand}
+    return all(at == stand[p] or (leaves_out and at > stand[p]) for p, at in begins.items())
 
 
 def has_gap(plan: CommitPlan, found: Progress) -> bool:
@@ -217,7 +237,9 @@ def has_gap(plan: CommitPlan, found: Progress) -> bool:
     if found.next_batch_id >= plan.batch.batch_id:
         return False
     last = plan.last_begun_below
-    is_whole = last is not None and last < found.next_batch_id
+    # Before the first batch is begun, its baseline is committed.
+    is_new = plan.begun is None and _is_baseline(found)
+    is_whole = is_new or (last is not None and last < found.next_batch_id)
     return not (plan.committer.leaves_out_batches and is_whole)
 
 

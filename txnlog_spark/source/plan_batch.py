@@ -27,7 +27,8 @@ The rows of a committed batch are read again only where somebody needs them: the
 query, and whatever else a function of foreachBatch does with them. The committer says so beside the
 group's offsets (`GroupNote`). If this very source was read by a sink that needs none, a batch that
 ends at or before the group's offsets has no tasks: its input may be gone, and nothing is staged to
-be skipped.
+be skipped. One that is planned again says so in its offset, as a start from the group does, so that
+another source of the query may go on in the same batch.
 """
 
 from __future__ import annotations
@@ -117,8 +118,6 @@ class SourceState:
     """When all topics were listed for them."""
     fired_at_ms: float = -math.inf
     """When a batch was planned."""
-    is_first_batch: bool = True
-    """No batch of this run was planned yet that the group does not know."""
 
 
 T = TypeVar("T")
@@ -165,7 +164,7 @@ def latest_offset(
         begin, topic_ids = _without(begin, recreated), topic_ids | recreated
     starts, available = yield from _available(brokers, begin, ends)
     latest = {p: max(end, state.high.get(p, end)) for p, end in available.items()}
-    state = replace(state, latest=_follow(brokers, start, latest, topic_ids), is_first_batch=False)
+    state = replace(state, latest=_follow(brokers, start, latest, topic_ids))
     if is_first:
         kept = _kept_start(brokers, state, start, topic_ids)
         if kept is not None:
@@ -173,8 +172,11 @@ def latest_offset(
         committed = yield from brokers.committed(available)
         capped = cap_at_committed(begin, available, committed)
         if capped is not None:
-            state = replace(state, is_first_batch=True)
-            return _follow(brokers, start, capped, topic_ids), state
+            again = _follow(brokers, start, capped, topic_ids)
+            if (yield from _needs_no_rows(brokers, again, begin, capped)):
+                at = positions_digest({p: at for p, at in committed.items() if p in capped})
+                again = _follow(brokers, start, capped, topic_ids, group_start=at)
+            return again, state
     end = available
     if rows_max is not None:
         if not recreated and _waits(brokers, state, begin, available):
@@ -190,9 +192,9 @@ def batch_tasks(
     """The ranges of each task of a batch."""
     _check_cluster(brokers, start, end)
     if _group_start(end) != _group_start(start):
-        return []  # the first batch, which keeps where the query starts
+        return []  # it goes to where the group is, and has no rows
     begin, until = from_json_value(start), from_json_value(end)
-    if state.is_first_batch and (yield from _needs_no_rows(brokers, end, begin, until)):
+    if state.latest is None and (yield from _needs_no_rows(brokers, end, begin, until)):
         return []
     before, topic_ids = noted_topic_ids(start), noted_topic_ids(end)
     begin = _without(begin, {t for t, each in before.items() if topic_ids.get(t, each) != each})
@@ -277,14 +279,21 @@ def _waits(brokers: Brokers, state: SourceState, begin: Offsets, available: Offs
 
 
 def _follow(
-    brokers: Brokers, before: JsonOffset, offsets: Offsets, topic_ids: Mapping[str, str]
+    brokers: Brokers,
+    before: JsonOffset,
+    offsets: Offsets,
+    topic_ids: Mapping[str, str],
+    group_start: str = "",
 ) -> JsonOffset:
-    """Return the JSON of a later offset of the same source, which inherits its names."""
+    """Return the JSON of a later offset of the same source, which inherits its names; unless it
+    goes to where the group is, `group_start`."""
     note = source_note_of(before)
     value = to_json_value(offsets)
     if note is None:
         return _noted(brokers, value, topic_ids)
-    return _noted(brokers, value, topic_ids, source_id=note.source_id, group_start=note.group_start)
+    group_start = group_start or note.group_start
+    source_id = note.source_id
+    return _noted(brokers, value, topic_ids, source_id=source_id, group_start=group_start)
 
 
 def _noted(

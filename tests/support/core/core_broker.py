@@ -221,8 +221,8 @@ class CoreBroker(CoreContent):
                 self.files[path] = data
             case FlushFile(path):
                 self.on_flush(path)
-            case ListFolder(path):
-                return names_in(path, self.files)
+            case ListFolder(path, folders):
+                return names_in(path, self.files, folders=folders)
         return None
 
     def _send(self, asked: Asked) -> Ticket:

@@ -333,6 +333,30 @@ def test_a_function_that_was_quiet_finds_that_its_group_went_on_without_it(is_pu
     assert job.rows == ["/cp.0", "/cp.102"]
 
 
+def test_a_function_whose_first_batch_was_lost_after_its_baseline_goes_on_with_a_later_one() -> (
+    None
+):
+    """Killed before the batch was begun; planned again, the function leaves that batch out."""
+    job = Job()
+    job.cluster.on_reached = _kill_at
+    with pytest.raises(_Killed):
+        job.commit("/cp", 2, is_function=True, group_id="g")
+    job.cluster.on_reached = lambda step, when: None
+    assert job.cluster.offsets("g.progress.q")["in", 0][0] == 2
+    job.delete("/cp/txnlog")
+    assert not job.commit("/cp", 4, "run-2", is_function=True, group_id="g").skipped
+    assert job.rows == ["/cp.4"]
+
+
+class _Killed(BaseException):
+    """The driver is gone."""
+
+
+def _kill_at(step: str, when: str) -> None:
+    if (step, when) == ("judge", "after"):
+        raise _Killed
+
+
 @pytest.fixture
 def stateful() -> Job:
     """On which batches 0, 1 and 2 of a query that keeps state are committed."""
