@@ -87,10 +87,7 @@ def begin(
     if recorded is not None and recorded.output.query_id != committer.output.query_id:
         recorded = None
     if recorded is not None:
-        check_not_overtaken(committer, recorded, batch.batch_id)
-        known = None if plan.begun is None else plan.begun.run_id
-        if recorded.batch_id > batch.batch_id and recorded.run_id != known:
-            raise _overtaken(committer, recorded, batch.batch_id)
+        yield from check_not_overtaken(committer, recorded, batch.batch_id)
     ended: tuple[str, ...] = ()
     previous = -1
     if recorded is not None:
@@ -129,8 +126,15 @@ def ended_with(begun: Begun) -> tuple[str, ...]:
     return tuple(run for run in runs if run)[-ENDED_RUNS_MAX:]
 
 
-def check_not_overtaken(committer: Committer, begun: Begun, batch_id: int) -> None:
-    """Raises ProducerFenced when a newer run than this one has begun a batch."""
+def check_not_overtaken(committer: Committer, begun: Begun, batch_id: int) -> Operation[None]:
+    """Raise ProducerFenced when a newer run than this one has begun a batch.
+
+    The newer run has planned a later batch. If Spark's log has no such plan, it has lost its newest
+    entries, and this run begins again before them.
+    """
+    is_later = begun.batch_id > batch_id
+    if is_later and (yield from read_file(offsets_path(committer.checkpoint, begun.batch_id))):
+        raise _overtaken(committer, begun, batch_id)
     if committer.run_id in begun.ended_runs:
         raise _overtaken(committer, begun, batch_id)
 

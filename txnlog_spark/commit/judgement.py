@@ -103,9 +103,10 @@ def judge(plan: CommitPlan, facts: Evidence) -> Decision:
             raise refusals.progress_topic_deleted(plan)
         raise ProgressMissing(refusals.missing_text(plan))
     if found is not None:
-        if is_committed(plan, found) and _is_written(plan, found, facts):
+        if is_same_plan(plan, found) or _is_written(plan, found, facts):
             return Decision.SKIP
-        _check_begin(plan, found, facts)
+        if has_gap(plan, found) and not facts.gap_is_empty:
+            raise refusals.behind(plan, found)
     check_start(plan, facts)
     for offsets in foreign_sources(plan, found):
         _check_of_this_cluster(plan, offsets, facts.log_ends)
@@ -154,43 +155,38 @@ def _says_which_rows(plan: CommitPlan, found: Progress) -> bool:
 
 
 def _is_written(plan: CommitPlan, found: Progress, facts: Evidence) -> bool:
-    """True if all that the batch read is in the committed output, and may be skipped.
+    """True if all that the batch reads is in the output; False if it begins where that ends.
 
-    Raises StatefulReplanned, and AnotherOutput where equal offsets do not say which rows.
+    Spark's numbers tell, as long as its log is whole. After a loss the same number, or that of the
+    last committed batch, has another plan. Raises StatefulReplanned, BatchReplanned, and
+    AnotherOutput where equal offsets do not say which rows.
     """
-    if is_same_plan(plan, found):
-        return True
+    is_number_used, last = is_committed(plan, found), facts.last
+    is_last_replanned = last is not None and found.batch_hash not in ("", last.batch_hash)
+    if not is_number_used and not is_last_replanned:
+        return False
     if facts.has_state:
         raise refusals.stateful_replanned(plan, found)
     if not _says_which_rows(plan, found):
         raise AnotherOutput(refusals.another_text(plan, found))
-    batch = plan.batch
+    # A sink that is called for each batch has to do the next number, be it without rows.
+    may_skip = is_number_used or plan.committer.leaves_out_batches
+    if may_skip and _ends_at_end(plan, found, facts):
+        return True
+    if not _begins_at_end(plan, found, facts):
+        raise refusals.replanned(plan, found)
+    return False
+
+
+def _ends_at_end(plan: CommitPlan, found: Progress, facts: Evidence) -> bool:
+    """True if the rows of a stateless batch end where the committed output ends, or before."""
+    batch, group = plan.batch, facts.group
     if not batch.is_pinned:
         return False
     if found.next_batch_id == batch.batch_id + 1 and found.source_digest == batch.source_digest:
         return True
-    group, ends = facts.group, batch.source_offsets
-    return plan.group_id is not None and all(end <= group.get(p, -1) for p, end in ends.items())
-
-
-def _check_begin(plan: CommitPlan, found: Progress, facts: Evidence) -> None:
-    """Refuse a batch that does not begin where the committed output ends.
-
-    Spark's numbers say so as long as its log is whole. Where the newest entries of the log were
-    lost, or a backup was restored, the batch begins there if the entry before it has the offsets
-    that were committed last. Raises BatchReplanned, StatefulReplanned, ProgressBehind.
-    """
-    if is_committed(plan, found):
-        if not _begins_at_end(plan, found, facts):
-            raise refusals.replanned(plan, found)
-    elif has_gap(plan, found) and not facts.gap_is_empty:
-        raise refusals.behind(plan, found)
-    elif facts.last is not None and found.batch_hash not in ("", facts.last.batch_hash):
-        # The last committed batch was planned again since, and this sink not called for it.
-        if facts.has_state:
-            raise refusals.stateful_replanned(plan, found)
-        if not plan.batch.is_pinned or facts.last.digest != found.source_digest:
-            raise refusals.replanned(plan, found)
+    ends = batch.source_offsets.items()
+    return plan.group_id is not None and all(end <= group.get(p, -1) for p, end in ends)
 
 
 def _begins_at_end(plan: CommitPlan, found: Progress, facts: Evidence) -> bool:
@@ -199,10 +195,11 @@ def _begins_at_end(plan: CommitPlan, found: Progress, facts: Evidence) -> bool:
     A function of foreachBatch may have left out batches since: then the batch begins behind it, and
     `check_previous` finds the group where the output ends.
     """
-    begin = facts.begin
-    if begin is None or not plan.batch.is_pinned or facts.has_state:
+    begin, last = facts.begin, facts.last
+    if begin is None or not plan.batch.is_pinned:
         return False
-    if begin.digest == found.source_digest:
+    left_out = plan.committer.leaves_out_batches and last is not None
+    if found.source_digest in (begin.digest, last.digest if left_out and last else ""):
         return True
     if plan.group_id is None:
         return False

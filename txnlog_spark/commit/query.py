@@ -163,7 +163,7 @@ def _plan(
         produce_request_bytes=options.produce_request_bytes,
     )
     if begun is not None:
-        check_not_overtaken(committer, begun, batch.batch_id)
+        yield from check_not_overtaken(committer, begun, batch.batch_id)
     return CommitPlan(committer, _batch(batch, sources), begun)
 
 

@@ -108,7 +108,7 @@ def commit_recorded(session: Session, plan: CommitPlan) -> Operation[CommitOutco
     """`commit_batch` as a query calls it: with what its checkpoint says was begun before."""
     begun = yield from read_begun(plan.committer.folder)
     if begun is not None:
-        check_not_overtaken(plan.committer, begun, plan.batch.batch_id)
+        yield from check_not_overtaken(plan.committer, begun, plan.batch.batch_id)
         committer = replace(
             plan.committer,
             progress_group_id=begun.progress_group_id,

@@ -86,7 +86,7 @@ def test_named_sinks_lie_beside_each_other_and_not_in_the_way_of_the_ids() -> No
 def begin_on(folder: Path, batch_id: int, run_id: str = "own", before: str | None = None) -> int:
     """A driver that read the record when it said `before`; how often it removed other runs."""
     plan = build_plan(batch_id, folder=str(folder), run_id=run_id, host="h", pid=7)
-    plan = changed(plan, progress_partition=("out", 0))
+    plan = changed(plan, progress_partition=("out", 0), checkpoint=str(folder))
     if before is not None:
         plan = changed(plan, begun=replace(BEGUN, run_id=before))
     asked: list[int] = []
@@ -101,6 +101,7 @@ def test_a_batch_is_begun_again_and_the_one_before_it_is_not(tmp_path: Path) -> 
     assert found is not None
     assert (found.batch_id, found.previous_batch_id, found.pid) == (1, 0, 7)
     assert found.ended_runs == ()
+    write_atomically(tmp_path / "offsets" / "1", b"v1")
     with pytest.raises(ProducerFenced, match="has begun batch 1, this one was about to begin"):
         begin_on(tmp_path, 0, "another")
     assert read_begun(tmp_path) == found

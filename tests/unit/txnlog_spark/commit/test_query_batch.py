@@ -103,6 +103,11 @@ class Job:
         self.cluster.files[f"{place}/metadata"] = b'{"id":"q"}'
         self.cluster.files[f"{place}/offsets/0"] = f"v1\n{{}}\n{source}".encode()
 
+    def lose_tail(self, place: str, batch_id: int) -> None:
+        """Spark's log has no plan of this batch and of those behind it any more."""
+        for number in range(batch_id, batch_id + 10):
+            self.cluster.files.pop(f"{place}/offsets/{number}", None)
+
     def copy(self, place: str, to: str) -> None:
         """All files of a checkpoint."""
         files = self.cluster.files
@@ -374,11 +379,14 @@ def test_a_stateful_batch_that_was_planned_anew_is_neither_skipped_nor_done(
     stateful: Job, batch_id: int, is_function: bool
 ) -> None:
     """Equal end offsets are not equal output: it depends on the watermark and the time as well."""
+    files = dict(stateful.cluster.files)
+    stateful.lose_tail("/cp", batch_id)
     stateful.planned_again = "another watermark"
     for run_id in ("run-2", "run-3"):
         with pytest.raises(StatefulReplanned, match=r"restore the folders offsets, commits"):
             stateful.commit("/cp", batch_id, run_id, group_id="g", is_function=is_function)
     stateful.planned_again = ""
+    stateful.cluster.files = files
     assert stateful.commit("/cp", 2, "run-2", group_id="g").skipped, "restored, as the text says"
     assert not stateful.commit("/cp", 3, "run-2", group_id="g").skipped
     assert stateful.rows == ["/cp.0", "/cp.1", "/cp.2", "/cp.3"]
@@ -403,6 +411,7 @@ def test_a_stateless_query_goes_forward_from_a_backup_of_any_age(is_function: bo
     options = {"group_id": "g", "is_function": is_function}
     for number in range(6):
         job.commit("/cp", number, **options)
+    job.lose_tail("/cp", 2)
     job.ends = {2: 6, 3: 8, 4: 9}
     assert job.commit("/cp", 2, "run-2", **options).skipped
     for number in (3, 4):
@@ -412,6 +421,18 @@ def test_a_stateless_query_goes_forward_from_a_backup_of_any_age(is_function: bo
     assert job.cluster.offsets("g")["in", 0][0] == 9
 
 
+def test_a_driver_of_before_that_has_begun_no_batch_stops_at_a_later_plan(job: Job) -> None:
+    """Spark has purged the entries that would have stopped it."""
+    job.commit("/cp", 2, "run-2", group_id="g")
+    asked = len(job.cluster.requests(K.INIT_PRODUCER_ID))
+    job.ends = {1: 3}
+    with pytest.raises(
+        ProducerFenced, match="has begun batch 2, this one was about to begin batch 1"
+    ):
+        job.commit("/cp", 1, "paused", group_id="g")
+    assert len(job.cluster.requests(K.INIT_PRODUCER_ID)) == asked, "nobody was fenced"
+
+
 @pytest.mark.invariant(59)
 @pytest.mark.parametrize("end", [5, 7])
 def test_a_batch_across_the_end_of_the_output_is_refused(end: int) -> None:
@@ -419,6 +440,7 @@ def test_a_batch_across_the_end_of_the_output_is_refused(end: int) -> None:
     job = Job()
     for number in range(6):
         job.commit("/cp", number, group_id="g")
+    job.lose_tail("/cp", 2)
     job.ends = {2: end, 3: 8}
     if end == 7:
         with pytest.raises(BatchReplanned):
