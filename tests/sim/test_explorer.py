@@ -99,6 +99,12 @@ def test_two_drivers_with_two_new_transactional_ids(
     see(explore(frozenset({fault} - {None}), programs=TWO_IDS), states_min)
 
 
+@pytest.mark.chaos
+@pytest.mark.invariant(35, 36, 37, 39, 41)
+def test_two_drivers_of_a_stateful_query(see: Callable[[Explored, int], None]) -> None:
+    see(explore(frozenset({CRASH}), is_stateful=True), 40_000)
+
+
 @pytest.mark.invariant(35)
 @pytest.mark.parametrize(
     ("fault", "states_min"),
@@ -118,6 +124,14 @@ def test_one_driver_with_any_fault_on_either_transaction_version(
 ) -> None:
     faults = frozenset({CRASH, REQUEST_LOST, ANSWER_LOST, FILE_FAILED, WRITE_DONE, WRITE_LATE})
     see(explore(faults, programs=[driver("run-1")], transaction_version=version), 500)
+
+
+@pytest.mark.invariant(35, 41)
+def test_one_driver_of_a_stateful_query_with_any_fault(
+    see: Callable[[Explored, int], None],
+) -> None:
+    faults = frozenset({CRASH, REQUEST_LOST, ANSWER_LOST, FILE_FAILED, WRITE_DONE, WRITE_LATE})
+    see(explore(faults, programs=[driver("run-1")], is_stateful=True), 500)
 
 
 @pytest.mark.invariant(49)

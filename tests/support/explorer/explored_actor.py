@@ -20,9 +20,11 @@ from support.explorer.explored_answers import version_of
 from support.explorer.generator_state import state_of
 from support.query.staged_pieces import read_back
 
+from simulation.hosts.checkpoint import names_in
 from txnlog_kafka.operations.effects import (
     Call,
     Calls,
+    FlushFile,
     ListFolder,
     Milestone,
     ReadFile,
@@ -42,7 +44,13 @@ from txnlog_kafka.wire.framing import encode_request
 from txnlog_kafka.wire.messages import ApiKey, api_of
 
 LOCAL_APIS = frozenset(
-    {ApiKey.METADATA, ApiKey.FIND_COORDINATOR, ApiKey.API_VERSIONS, ApiKey.LIST_OFFSETS}
+    {
+        ApiKey.METADATA,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.API_VERSIONS,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.DESCRIBE_GROUPS,
+    }
 )
 """Their answers are the same in every state that is explored."""
 ROUNDS_MAX = 1000
@@ -158,7 +166,7 @@ class Host:
                     self._ask = self._operation.send(asked)
                 case ReadFile(path) if not path.startswith(self._constant_paths):
                     return self._ask
-                case ListFolder() | WriteFile() | CreateFile() | ListFiles():
+                case ListFolder(folders=False) | WriteFile() | CreateFile() | ListFiles():
                     return self._ask
                 case _:
                     self._ask = self._operation.send(self._perform(self._ask))
@@ -202,7 +210,9 @@ class Host:
                 return read_back(piece)
             case ReadFile(path):
                 return self._constants.get(path)
-            case Milestone() | RemoveOtherRuns():
+            case ListFolder(path, folders=True):  # of the state, which is there or is not
+                return names_in(path, self._constants, folders=True)
+            case Milestone() | RemoveOtherRuns() | FlushFile():
                 pass
             case _:
                 raise AssertionError(f"nobody performs {ask}")

@@ -62,6 +62,11 @@ def _list_offsets(_broker: Reference, message: Any, _version: int) -> dict[str, 
     return {"topics": _by_partition(message.topics, {"offset": 0, "timestamp": -1})}
 
 
+def _describe_groups(_broker: Reference, message: Any, _version: int) -> dict[str, Any]:
+    """Groups that hold offsets, and have no members."""
+    return {"groups": [{"group_id": group_id} for group_id in message.groups]}
+
+
 def _init_producer_id(broker: Reference, message: Any, _version: int) -> dict[str, Any]:
     held = (message.producer_id, message.producer_epoch) if message.producer_id >= 0 else None
     name, timeout_ms = message.transactional_id, message.transaction_timeout_ms
@@ -193,6 +198,7 @@ _ANSWERS: dict[ApiKey, Callable[[Reference, Any, int], dict[str, Any]]] = {
     ApiKey.METADATA: _metadata,
     ApiKey.FIND_COORDINATOR: _find_coordinator,
     ApiKey.LIST_OFFSETS: _list_offsets,
+    ApiKey.DESCRIBE_GROUPS: _describe_groups,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.ADD_PARTITIONS_TO_TXN: _add_partitions,
     ApiKey.ADD_OFFSETS_TO_TXN: _add_offsets,

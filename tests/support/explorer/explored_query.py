@@ -43,6 +43,8 @@ def entry(batch_id: int) -> bytes:
     return f"v1\n{{}}\n{json.dumps(with_source_note(ends, SourceNote('c', GROUP)))}".encode()
 
 
+STATE = {f"{PLACE}/state/0/0": b""}
+"""A file of the state of a stateful query."""
 CONSTANTS = METADATA | {f"{PLACE}/offsets/{n}": entry(n) for n in range(len(ENDS))}
 """Files that are read after they were written, and never changed."""
 
@@ -128,6 +130,7 @@ def explore(
     programs: Sequence[Program] = (driver("run-1"), driver("run-2")),
     may_fail: int = 1,
     transaction_version: int = 2,
+    is_stateful: bool = False,
     switches_max: int = 1,
 ) -> Explored:
     """All interleavings of these programs with so many switches, and a fault in one of the first
@@ -137,10 +140,11 @@ def explore(
     """
     broker = BrokerAutomaton(transaction_version, (GROUP, PROGRESS_GROUP))
     in_order = len(programs) > 1
+    constants = CONSTANTS | STATE if is_stateful else CONSTANTS
     last_programs = [driver(f"last-{n}") for n in range(1, 3)]
     drivers, last = (
         [
-            Actor(f"{name} {n}", program, broker.answer, CONSTANTS, in_order=in_order)
+            Actor(f"{name} {n}", program, broker.answer, constants, in_order=in_order)
             for n, program in enumerate(each, 1)
         ]
         for name, each in (("driver", programs), ("last", last_programs))
