@@ -60,6 +60,8 @@ class QuerySettings:
     state: str = ""
     """The event for which a row waits in the state of a stateful query: `windows`, the watermark is
     past it, or `timers`, its processing-time timer ends; "" for a stateless query."""
+    reads_without_group: bool = False
+    """Only the writer has the group: the source cannot know where the committed output ends."""
     retained_batches: int = 0
     """Spark keeps the files of so many batches (`minBatchesToRetain`), of all with 0."""
 

@@ -154,6 +154,7 @@ def _draw_losses(seed: int) -> Values:
         "query.sinks": 1,
         "query.leaves_out": leaves_out,
         "query.retained_batches": rng.choice((0, 2, 3)),
+        "query.reads_without_group": not leaves_out and rng.random() < 0.5,
         "faults.driver.unflushed_logs": some(0.2, 1.0),
         "faults.operator.logs_lost": some(0.05, 0.3),
         "faults.operator.backup_restored": some(0.05, 0.3),
@@ -166,6 +167,8 @@ def _draw_losses(seed: int) -> Values:
         # A batch that was left out, and lost, does not come again as it was.
         drawn |= {"faults.operator.logs_lost": 0.0, "faults.operator.backup_restored": 0.0}
         drawn |= {"faults.operator.tail_lost": 0.0, "query.empty_batches": rng.uniform(0.3, 0.8)}
+        drawn |= {"faults.operator.checkpoint_lost": rng.uniform(0.1, 0.4)}
+        drawn |= {"faults.operator.old_checkpoint": rng.uniform(0.1, 0.5)}
     return drawn
 
 

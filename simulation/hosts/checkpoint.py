@@ -251,6 +251,7 @@ class Checkpoint:
         """The newest `count` batches are missing, the last of them perhaps as a commit only."""
         planned = self.batches("offsets")
         self.tail_losses += 1
+        self.is_rolled_back = True
         for batch_id in planned[len(planned) - count :]:
             self._change(self.path("commits", batch_id), None)
             if batch_id != planned[-count] or rng.random() < 0.5:

@@ -239,7 +239,7 @@ class Operator:
             new_session=partial(self.new_session, application.clock),
             application=application,
             chances=self.chances.worker if self.chaos else WorkerChances(),
-            notes_group=not self.may_be_copied and self.original is None,
+            notes_group=self._notes_group(checkpoint),
             on_worker_lost=lambda: self.trace.fault("worker lost"),
             on_worker_killed=lambda: self._on_worker_killed(process),
         )
@@ -252,6 +252,11 @@ class Operator:
         process.file_delay_us = lambda: self.faults.randint(FILE_DELAY_US_MIN, longest_us)
         process.run(driver.query(), lambda _, error: self._on_end(running, error))
         return running
+
+    def _notes_group(self, checkpoint: Checkpoint) -> bool:
+        if self.source.settings.reads_without_group and not checkpoint.starts_committed:
+            return False
+        return not self.may_be_copied and self.original is None
 
     def _on_worker_killed(self, process: ClientProcess) -> None:
         self.trace.fault("committing worker killed")

@@ -80,7 +80,7 @@ def is_left_behind(error: TxnLogError, driver: Driver) -> bool:
     Started again, the query knows what is planned.
     """
     newest = max(driver.checkpoint.batches("offsets"), default=-1)
-    return isinstance(error, StateMissing | StatefulReplanned) and driver.batch_id < newest
+    return isinstance(error, StateMissing) and driver.batch_id < newest
 
 
 def is_purged(error: ProgressError, driver: Driver) -> bool:
@@ -99,8 +99,9 @@ def is_explained(error: ProgressError, driver: Driver, *, is_only: bool) -> bool
     if isinstance(error, CommittedOffsetsMoved | GroupHasOffsets):
         return not is_only or checkpoint.tail_losses > 0
     if isinstance(error, BatchReplanned):
-        # No entry of the log says where the first batch begins.
-        return driver.batch_id == 0 and checkpoint.tail_losses > 0
+        # No entry of the log says where the first batch begins; or the source knows no group.
+        may_differ = driver.batch_id == 0 or driver.source.settings.reads_without_group
+        return may_differ and checkpoint.tail_losses > 0
     # A batch that was begun may be planned again without rows, and its sink not be called for it.
     is_of_a_loss = isinstance(error, StatefulReplanned | ProgressBehind)
     return is_of_a_loss and checkpoint.tail_losses > 0

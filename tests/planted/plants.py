@@ -15,6 +15,7 @@ from broker_sim.core.log import producer_state
 from broker_sim.core.log.partition_log import PartitionLog
 from broker_sim.core.transaction.coordinator import TransactionCoordinator
 from broker_sim.core.transaction.markers import MarkerManager
+from planted.checkpoint_plants import CHECKPOINT_PLANTS
 from planted.commit_plants import COMMIT_PLANTS, replaced
 from planted.output_plants import OUTPUT_PLANTS
 from planted.source_plants import SOURCE_PLANTS
@@ -160,6 +161,7 @@ ONE_BROKER_PLANTS: dict[str, Plant] = {
     "torn-not-aborted": _torn_not_aborted,
     "fenced-is-success": _fenced_is_success,
     **COMMIT_PLANTS,
+    **CHECKPOINT_PLANTS,
     **OUTPUT_PLANTS,
     **SOURCE_PLANTS,
 }
