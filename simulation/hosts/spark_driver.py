@@ -24,7 +24,7 @@ from simulation.hosts.checkpoint import Checkpoint
 from simulation.hosts.clock import MachineClock
 from simulation.hosts.spark_tasks import Executors, Job, Row, TasksFailed
 from simulation.hosts.staging import Staging
-from simulation.hosts.stateful import StatefulQuery
+from simulation.hosts.stateful import StatefulQuery, StateMissing
 from simulation.scenario import QuerySettings, WorkerChances
 from txnlog_kafka.operations.effects import Milestone, Operation, Sleep
 from txnlog_kafka.operations.metadata import refresh_metadata
@@ -361,12 +361,16 @@ class Driver:
         """Of the first batch the id, where it starts, and its end if an earlier run has planned it.
 
         A run looks into the checkpoint once, as Spark does: where another one goes on with the same
-        checkpoint later, it does not follow, but finds the next entry written.
+        checkpoint later, it does not follow, but finds the next entry written. Raises StateMissing
+        where the batch before has no entry, as Spark does then ("batch N doesn't exist").
         """
         last = max(self.checkpoint.batches("offsets"), default=-1)
         is_done = last < 0 or self.checkpoint.entry("commits", last) is not None
         batch_id = last + 1 if is_done else last
-        return batch_id, self._logged(batch_id - 1), self._logged(batch_id)
+        start = self._logged(batch_id - 1)
+        if start is None and batch_id > 0:
+            raise StateMissing(f"batch {batch_id - 1} of {self.checkpoint.location} doesn't exist")
+        return batch_id, start, self._logged(batch_id)
 
     def _plan(
         self,

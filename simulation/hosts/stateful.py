@@ -32,7 +32,7 @@ DRAINING_BATCHES_MAX = 3
 
 
 class StateMissing(TxnLogError):
-    """The state's version that a batch needs is not in the checkpoint: Spark stops the query."""
+    """A file of Spark's that a batch begins with is missing: Spark stops the query."""
 
     condition = "SIM_STATE_MISSING"
 

@@ -98,9 +98,12 @@ def is_explained(error: ProgressError, driver: Driver, *, is_only: bool) -> bool
         return _has_moved(error, driver)
     if isinstance(error, CommittedOffsetsMoved | GroupHasOffsets):
         return not is_only or checkpoint.tail_losses > 0
+    settings = driver.source.settings
+    if isinstance(error, BatchReplanned) and settings.leaves_out and settings.retained_batches:
+        return True  # what would have stopped one of two drivers is purged, and both have planned
     if isinstance(error, BatchReplanned):
         # No entry of the log says where the first batch begins; or the source knows no group.
-        may_differ = driver.batch_id == 0 or driver.source.settings.reads_without_group
+        may_differ = driver.batch_id == 0 or settings.reads_without_group
         return may_differ and checkpoint.tail_losses > 0
     # A batch that was begun may be planned again without rows, and its sink not be called for it.
     is_of_a_loss = isinstance(error, StatefulReplanned | ProgressBehind)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit import refusals
 from txnlog_spark.commit.checkpoint import BatchOffsets
-from txnlog_spark.commit.plan import Begun, CommitPlan, Progress, ReadSource
+from txnlog_spark.commit.plan import Begun, CommitPlan, Progress
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.errors import AnotherOutput, ProgressMissing, WrongCluster
 from txnlog_spark.group_note import GroupNote
@@ -88,7 +88,7 @@ def is_missing(plan: CommitPlan, found: Progress | None) -> bool:
 
 
 def judge(plan: CommitPlan, facts: Evidence) -> Decision:
-    """Return SKIP or DO.
+    """Return the decision.
 
     Raises ProgressMissing, ProgressBehind, BatchReplanned, StatefulReplanned, AnotherOutput,
     CommittedOffsetsMoved, WrongCluster, GroupHasOffsets: each says what was found and what to do.
@@ -112,6 +112,8 @@ def judge(plan: CommitPlan, facts: Evidence) -> Decision:
         _check_of_this_cluster(plan, offsets, facts.log_ends)
     _check_group_is_unused(plan, facts)
     check_previous(plan, facts)
+    if found is not None and _begins_early(plan, found, facts):
+        raise refusals.replanned(plan, found)
     return Decision.DO
 
 
@@ -169,13 +171,22 @@ def _is_written(plan: CommitPlan, found: Progress, facts: Evidence) -> bool:
         raise refusals.stateful_replanned(plan, found)
     if not _says_which_rows(plan, found):
         raise AnotherOutput(refusals.another_text(plan, found))
-    # A sink that is called for each batch has to do the next number, be it without rows.
-    may_skip = is_number_used or plan.committer.leaves_out_batches
-    if may_skip and _ends_at_end(plan, found, facts):
+    if is_number_used and _ends_at_end(plan, found, facts):
         return True
     if not _begins_at_end(plan, found, facts):
         raise refusals.replanned(plan, found)
     return False
+
+
+def _begins_early(plan: CommitPlan, found: Progress, facts: Evidence) -> bool:
+    """True if a function's batch begins before the group: two drivers planned, each its batches.
+
+    The numbers of a sink that is not called for each batch do not tell.
+    """
+    may = plan.committer.leaves_out_batches and not plan.committer.overwrite_group
+    if not may or plan.group_id is None or facts.begin is None or _is_baseline(found):
+        return False
+    return not _begins_at_group(plan, facts.begin, facts.group)
 
 
 def _ends_at_end(plan: CommitPlan, found: Progress, facts: Evidence) -> bool:
@@ -198,32 +209,26 @@ def _begins_at_end(plan: CommitPlan, found: Progress, facts: Evidence) -> bool:
     begin, last = facts.begin, facts.last
     if begin is None or not plan.batch.is_pinned:
         return False
-    left_out = plan.committer.leaves_out_batches and last is not None
-    if found.source_digest in (begin.digest, last.digest if left_out and last else ""):
-        return True
-    if plan.group_id is None:
-        return False
-    before = {s.note.source_id: s.note.group_start for s in begin.sources if s.note is not None}
-    return all(
-        _begins_at_group(plan, source, begin, facts.group, before.get(source.source_id))
-        for source in plan.batch.sources
-    )
+    if plan.group_id is not None and any(p in facts.group for p in plan.batch.source_offsets):
+        return _begins_at_group(plan, begin, facts.group)
+    left_out = last if plan.committer.leaves_out_batches else None
+    return found.source_digest in (begin.digest, "" if left_out is None else left_out.digest)
 
 
-def _begins_at_group(
-    plan: CommitPlan,
-    source: ReadSource,
-    begin: BatchOffsets,
-    group: Positions,
-    start_before: str | None,
-) -> bool:
-    """True if the rows of one source begin where the group is, or behind it (`_begins_at_end`)."""
-    stand = {p: group[p] for p in source.partitions if p in group}
-    if source.source_id and start_before not in (None, source.group_start):
-        return positions_digest(stand) == source.group_start  # it went there without reading
+def _begins_at_group(plan: CommitPlan, begin: BatchOffsets, group: Positions) -> bool:
+    """True if the rows of each source begin where the group is, or behind it (`_begins_at_end`)."""
     starts, leaves_out = begin.source_offsets, plan.committer.leaves_out_batches
-    begins = {p: starts.get(p, -1) for p in stand}
-    return all(at == stand[p] or (leaves_out and at > stand[p]) for p, at in begins.items())
+    before = {s.note.source_id: s.note.group_start for s in begin.sources if s.note is not None}
+    for source in plan.batch.sources:
+        stand = {p: group[p] for p in source.partitions if p in group}
+        if source.source_id and before.get(source.source_id) not in (None, source.group_start):
+            begins = positions_digest(stand) == source.group_start  # it went there without reading
+        else:
+            at = {p: starts.get(p, -1) - stand[p] for p in stand}
+            begins = all(gap == 0 or (leaves_out and gap > 0) for gap in at.values())
+        if not begins:
+            return False
+    return True
 
 
 def has_gap(plan: CommitPlan, found: Progress) -> bool:
