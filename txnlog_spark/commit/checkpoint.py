@@ -17,7 +17,14 @@ from typing import Any
 
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.wire.topic_partition import TopicPartition
-from txnlog_spark.commit.checkpoint_files import json_of, read_file, read_text, text_of, unreadable
+from txnlog_spark.commit.checkpoint_files import (
+    json_of,
+    list_folder,
+    read_file,
+    read_text,
+    text_of,
+    unreadable,
+)
 from txnlog_spark.commit.output import digest_of
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.offsets import (
@@ -139,6 +146,12 @@ def read_logged_offsets(checkpoint: str, batch_id: int) -> Operation[BatchOffset
     path = offsets_path(checkpoint, batch_id)
     data = yield from read_file(path)
     return None if data is None else parse_batch_offsets(path, text_of(path, data))
+
+
+def newest_plan(checkpoint: str) -> Operation[int]:
+    """Return the newest batch that Spark has logged, -1 for none. Raises ProgressError."""
+    names = yield from list_folder(f"{checkpoint}/offsets")
+    return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
 def is_repartitioning(checkpoint: str, batch_id: int) -> Operation[bool]:

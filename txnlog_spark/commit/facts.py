@@ -22,6 +22,7 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.checkpoint import (
     BatchOffsets,
     is_repartitioning,
+    newest_plan,
     read_logged_offsets,
 )
 from txnlog_spark.commit.checkpoint_files import list_folder
@@ -91,7 +92,7 @@ def facts_of(
     facts = replace(facts, owner=(yield from _owner(session, plan)))
     facts = yield from _with_log(plan, facts)
     if is_committed(plan, found):
-        return facts
+        return replace(facts, newest_plan=(yield from newest_plan(plan.committer.checkpoint)))
     unexpected = unexpected_positions(plan, facts)
     moved = moved_since(plan, facts)
     return replace(

@@ -58,6 +58,8 @@ class Evidence:
     begin: BatchOffsets | None = None
     last: BatchOffsets | None = None
     left: BatchOffsets | None = None
+    newest_plan: int = -1
+    """The newest batch in Spark's offset log, asked where the number of this one is committed."""
     has_state: bool = False
     """The query keeps state: equal offsets are not equal output."""
     owner: tuple[Begun | None, Progress | None] = (None, None)
@@ -91,7 +93,8 @@ def judge(plan: CommitPlan, facts: Evidence) -> Decision:
     """Return the decision.
 
     Raises ProgressMissing, ProgressBehind, BatchReplanned, StatefulReplanned, AnotherOutput,
-    CommittedOffsetsMoved, WrongCluster, GroupHasOffsets: each says what was found and what to do.
+    CommittedOffsetsMoved, WrongCluster, GroupHasOffsets: each says what was found and what to do;
+    and ProducerFenced for a driver that another one has left behind.
     """
     found = facts.progress
     if found is not None:
@@ -160,9 +163,13 @@ def _is_written(plan: CommitPlan, found: Progress, facts: Evidence) -> bool:
     """True if all that the batch reads is in the output; False if it begins where that ends.
 
     Spark's numbers tell, as long as its log is whole. After a loss the same number, or that of the
-    last committed batch, has another plan. Raises StatefulReplanned, BatchReplanned, and
-    AnotherOutput where equal offsets do not say which rows.
+    last committed batch, has another plan. Raises StatefulReplanned, BatchReplanned,
+    ProducerFenced for a driver that another one has left behind, and AnotherOutput where equal
+    offsets do not say which rows.
     """
+    if facts.newest_plan > plan.batch.batch_id:
+        # No entry was lost: the driver stood still, and Spark may have purged its entry since.
+        raise refusals.left_behind(plan, facts.newest_plan)
     is_number_used, last = is_committed(plan, found), facts.last
     is_last_replanned = last is not None and found.batch_hash not in ("", last.batch_hash)
     if not is_number_used and not is_last_replanned:

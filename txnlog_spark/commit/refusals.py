@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.checkpoint import offsets_path
 from txnlog_spark.commit.plan import CommitPlan, Progress
@@ -15,6 +16,7 @@ from txnlog_spark.errors import (
     BatchReplanned,
     CommittedOffsetsMoved,
     GroupHasOffsets,
+    ProducerFenced,
     ProgressBehind,
     ProgressMissing,
     StatefulReplanned,
@@ -70,6 +72,16 @@ def shown_target(target: str) -> str:
 
 
 # ------------------------------------------------------------------ the batch
+
+
+def left_behind(plan: CommitPlan, newest: int) -> ProducerFenced:
+    """Return the error of a driver whose checkpoint another driver went on with."""
+    return ProducerFenced(
+        ErrorCode.PRODUCER_FENCED,
+        f"another driver of {plan.query} went on: the offset log has a plan of batch {newest}, and "
+        f"this one was about to commit batch {plan.batch.batch_id}. {nothing_written(plan)}, and "
+        "the other one was not fenced. Stop one of the two",
+    )
 
 
 def stateful_replanned(plan: CommitPlan, found: Progress) -> StatefulReplanned:

@@ -433,6 +433,28 @@ def test_a_driver_of_before_that_has_begun_no_batch_stops_at_a_later_plan(job: J
     assert len(job.cluster.requests(K.INIT_PRODUCER_ID)) == asked, "nobody was fenced"
 
 
+@pytest.mark.invariant(39)
+@pytest.mark.parametrize("has_state", [False, True])
+def test_a_driver_of_before_stops_where_spark_has_purged_all_that_was_begun_since(
+    has_state: bool,
+) -> None:
+    """Batches that a function left out came since: the log goes on behind what was begun."""
+    job = Job()
+    if has_state:
+        job.cluster.files["/cp/state/0/0/1.delta"] = b""
+    for number in range(4):
+        job.commit("/cp", number, "run-2", group_id="g", is_function=True)
+    job.lose_tail("/cp", 1)
+    job.log("/cp", 5)
+    asked = len(job.cluster.requests(K.INIT_PRODUCER_ID))
+    job.planned_again, job.ends = "by the driver that stood still", {1: 4, 2: 9}
+    for number in (1, 2):
+        with pytest.raises(ProducerFenced, match="has a plan of batch 5, and this one"):
+            job.commit("/cp", number, "paused", group_id="g", is_function=True)
+    assert len(job.cluster.requests(K.INIT_PRODUCER_ID)) == asked, "nobody was fenced"
+    assert job.rows == ["/cp.0", "/cp.1", "/cp.2", "/cp.3"]
+
+
 @pytest.mark.invariant(59)
 @pytest.mark.parametrize("end", [5, 7])
 def test_a_batch_across_the_end_of_the_output_is_refused(end: int) -> None:
