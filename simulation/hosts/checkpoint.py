@@ -80,6 +80,9 @@ class Checkpoint:
         self._files, self._flushed = files.now, files.flushed
         self._changes: list[tuple[str, bytes | None]] = []
         """Each change of a file, None for one that was deleted: any earlier moment is a prefix."""
+        self._losses: list[tuple[int, int]] = []
+        """The changes of each loss, by the first one and the one behind it: no backup is made
+        then."""
         self._last_commit = 0
         self._kept: int | None = None
         """The moment of the full copy that the operator has, None without one."""
@@ -249,45 +252,51 @@ class Checkpoint:
 
     def lose_tail(self, count: int, rng: random.Random) -> None:
         """The newest `count` batches are missing, the last of them perhaps as a commit only."""
-        planned = self.batches("offsets")
+        planned, first = self.batches("offsets"), len(self._changes)
         self.tail_losses += 1
         self.is_rolled_back = True
         for batch_id in planned[len(planned) - count :]:
             self._change(self.path("commits", batch_id), None)
             if batch_id != planned[-count] or rng.random() < 0.5:
                 self._change(self.path("offsets", batch_id), None)
+        self._losses.append((first, len(self._changes)))
         self._flush()
 
     def lose_logs(self, rng: random.Random) -> None:
         """Any number of Spark's newest files are missing, of each log by itself."""
         self._keep_a_copy(rng)
+        first = len(self._changes)
         for log in LOGS:
             paths = self._own_of(log)
             # Half of the logs lose nothing, and of others each loss is as likely.
             count = rng.randint(1, len(paths)) if paths and rng.random() < 0.5 else 0
             for path in paths[len(paths) - count :]:
                 self._change(path, None)
-        self._roll_back()
+        self._roll_back(first)
 
     def restore_backup(self, rng: random.Random) -> None:
         """The folder is as it was at an earlier moment, perhaps copied while it was written to."""
         self._keep_a_copy(rng)
-        moment, now = rng.randint(1, len(self._changes)), len(self._changes)
+        first = len(self._changes)
+        moment = rng.randint(1, len(self._changes))
+        moment = max((end for start, end in self._losses if start < moment < end), default=moment)
         spread = COPYING_WRITES_MAX if rng.random() < 0.5 else 0
+        last = min([start for start, _ in self._losses if start >= moment] or [len(self._changes)])
         moments = {
-            folder: min(now, moment + rng.randint(0, spread))
+            folder: min(last, moment + rng.randint(0, spread))
             for folder in ("metadata", "offsets", "commits", "state", "txnlog")
         }
         self._set_back(moments)
-        self._roll_back()
+        self._roll_back(first)
 
     def restore_kept(self) -> bool:
         """The folder as it was before the last loss; False without such a copy."""
         kept, self._kept = self._kept, None
         if kept is None or self._last_commit > kept:
             return False
-        folders = ("metadata", "offsets", "commits", "state", "txnlog")
+        folders, first = ("metadata", "offsets", "commits", "state", "txnlog"), len(self._changes)
         self._set_back(dict.fromkeys(folders, kept))
+        self._losses.append((first, len(self._changes)))
         self._flush()
         return True
 
@@ -307,8 +316,9 @@ class Checkpoint:
             if wanted.get(path) != self._files.get(path):
                 self._change(path, wanted.get(path))
 
-    def _roll_back(self) -> None:
+    def _roll_back(self, first: int) -> None:
         self._delete_orphans()
+        self._losses.append((first, len(self._changes)))
         self.tail_losses += 1
         self.is_rolled_back, self.is_whole = True, False
         self._flush()

@@ -102,9 +102,10 @@ def is_explained(error: ProgressError, driver: Driver, *, is_only: bool) -> bool
     if isinstance(error, BatchReplanned) and settings.leaves_out and settings.retained_batches:
         return True  # what would have stopped one of two drivers is purged, and both have planned
     if isinstance(error, BatchReplanned):
-        # No entry of the log says where the first batch begins; or the source knows no group.
+        # No entry of the log says where the first batch begins; or the source knows no group; or
+        # a backup is older than a loss after which the query gave its numbers a second time.
         may_differ = driver.batch_id == 0 or settings.reads_without_group
-        return may_differ and checkpoint.tail_losses > 0
+        return checkpoint.tail_losses > (0 if may_differ else 1)
     # A batch that was begun may be planned again without rows, and its sink not be called for it.
     is_of_a_loss = isinstance(error, StatefulReplanned | ProgressBehind)
     return is_of_a_loss and checkpoint.tail_losses > 0

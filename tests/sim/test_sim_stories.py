@@ -49,6 +49,9 @@ KNOWN = {
     "start-noted-late": 148,
     "replayed-start-rewound": 2,
     "lost-batch-not-found": 2,
+    "plan-not-flushed": 4,
+    "gone-forward-anywhere": 144,
+    "purged-entry-taken-for-nothing": 37,
 }
 """A seed that catches a planted bug, where it is not the first."""
 CAUGHT_BY = {
@@ -91,6 +94,10 @@ CAUGHT_BY = {
     "start-noted-late": {35},
     "replayed-start-rewound": {75},
     "lost-batch-not-found": {51},
+    "state-not-asked-for": {35},
+    "plan-not-flushed": {41},
+    "gone-forward-anywhere": {35},
+    "purged-entry-taken-for-nothing": {31, 35},
 }
 """The invariants that the bug breaks: 46, that the query does not finish, only where it is what
 the bug does."""
@@ -108,6 +115,10 @@ CAUGHT_IN = {
     "moved-taken-for-a-copy": "checkpoint_moved",
     "one-folder-for-all-sinks": "two_sinks",
     "lost-batch-not-found": "checkpoint_tail_lost",
+    "state-not-asked-for": "losses",
+    "plan-not-flushed": "losses",
+    "gone-forward-anywhere": "losses",
+    "purged-entry-taken-for-nothing": "losses",
 }
 """The story of a bug that the faults of `random` seldom meet."""
 
