@@ -28,8 +28,8 @@ def _start_kept_with_rows(_: Any) -> contextlib.AbstractContextManager[None]:
 
     def with_rows(
         brokers: Brokers, state: SourceState, start: JsonOffset, topic_ids: Mapping[str, str]
-    ) -> JsonOffset | None:
-        kept = original(brokers, state, start, topic_ids)
+    ) -> Operation[JsonOffset | None]:
+        kept = yield from original(brokers, state, start, topic_ids)
         return None if kept is None else kept | to_json_value(from_json_value(state.latest))
 
     return replaced(plan_batch, "_kept_start", with_rows)

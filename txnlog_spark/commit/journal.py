@@ -19,7 +19,7 @@ from typing import Any
 from txnlog_kafka.operations.effects import Operation, RemoveOtherRuns
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.topic_partition import TopicPartition
-from txnlog_spark.commit.checkpoint import offsets_path
+from txnlog_spark.commit.checkpoint import newest_plan, offsets_path
 from txnlog_spark.commit.checkpoint_files import (
     flush_file,
     json_of,
@@ -129,11 +129,10 @@ def ended_with(begun: Begun) -> tuple[str, ...]:
 def check_not_overtaken(committer: Committer, begun: Begun, batch_id: int) -> Operation[None]:
     """Raise ProducerFenced when a newer run than this one has begun a batch.
 
-    The newer run has planned a later batch. If Spark's log has no such plan, it has lost its newest
-    entries, and this run begins again before them.
+    Then Spark's log has a later plan. Without one it has lost its newest entries, and this run
+    begins again before them.
     """
-    is_later = begun.batch_id > batch_id
-    if is_later and (yield from read_file(offsets_path(committer.checkpoint, begun.batch_id))):
+    if begun.batch_id > batch_id and (yield from newest_plan(committer.checkpoint)) > batch_id:
         raise _overtaken(committer, begun, batch_id)
     if committer.run_id in begun.ended_runs:
         raise _overtaken(committer, begun, batch_id)

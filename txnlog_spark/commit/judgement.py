@@ -35,6 +35,8 @@ class Decision(enum.Enum):
 
     SKIP = "skip"
     """It is committed."""
+    PASS = "pass"
+    """Its rows are committed under another number: its own is committed without them."""
     DO = "do"
     """It is not committed, and may be."""
 
@@ -105,19 +107,19 @@ def judge(plan: CommitPlan, facts: Evidence) -> Decision:
         if facts.progress_topic_is_gone:
             raise refusals.progress_topic_deleted(plan)
         raise ProgressMissing(refusals.missing_text(plan))
-    if found is not None:
-        if is_same_plan(plan, found) or _is_written(plan, found, facts):
-            return Decision.SKIP
-        if has_gap(plan, found) and not facts.gap_is_empty:
-            raise refusals.behind(plan, found)
+    decision = Decision.DO if found is None else _by_plan(plan, found, facts)
+    if decision is Decision.SKIP:
+        return decision
+    if found is not None and has_gap(plan, found) and not facts.gap_is_empty:
+        raise refusals.behind(plan, found)
     check_start(plan, facts)
     for offsets in foreign_sources(plan, found):
         _check_of_this_cluster(plan, offsets, facts.log_ends)
     _check_group_is_unused(plan, facts)
     check_previous(plan, facts)
-    if found is not None and _begins_early(plan, found, facts):
+    if found is not None and decision is Decision.DO and _begins_early(plan, found, facts):
         raise refusals.replanned(plan, found)
-    return Decision.DO
+    return decision
 
 
 # ------------------------------------------------------------------ the same output
@@ -159,30 +161,35 @@ def _says_which_rows(plan: CommitPlan, found: Progress) -> bool:
 # ------------------------------------------------------------------ the same batch
 
 
-def _is_written(plan: CommitPlan, found: Progress, facts: Evidence) -> bool:
-    """True if all that the batch reads is in the output; False if it begins where that ends.
+def _by_plan(plan: CommitPlan, found: Progress, facts: Evidence) -> Decision:
+    """Compare the batch with the one that was committed last, by its number and by its rows.
 
     Spark's numbers tell, as long as its log is whole. After a loss the same number, or that of the
     last committed batch, has another plan. Raises StatefulReplanned, BatchReplanned,
     ProducerFenced for a driver that another one has left behind, and AnotherOutput where equal
     offsets do not say which rows.
     """
+    if is_same_plan(plan, found):
+        return Decision.SKIP
     if facts.newest_plan > plan.batch.batch_id:
         # No entry was lost: the driver stood still, and Spark may have purged its entry since.
         raise refusals.left_behind(plan, facts.newest_plan)
     is_number_used, last = is_committed(plan, found), facts.last
     is_last_replanned = last is not None and found.batch_hash not in ("", last.batch_hash)
     if not is_number_used and not is_last_replanned:
-        return False
+        return Decision.DO
     if facts.has_state:
         raise refusals.stateful_replanned(plan, found)
     if not _says_which_rows(plan, found):
         raise AnotherOutput(refusals.another_text(plan, found))
     if is_number_used and _ends_at_end(plan, found, facts):
-        return True
-    if not _begins_at_end(plan, found, facts):
-        raise refusals.replanned(plan, found)
-    return False
+        return Decision.SKIP
+    if _begins_at_end(plan, found, facts):
+        return Decision.DO
+    is_equal = plan.batch.is_pinned and found.source_digest == plan.batch.source_digest
+    if is_equal and not is_number_used:
+        return Decision.PASS
+    raise refusals.replanned(plan, found)
 
 
 def _begins_early(plan: CommitPlan, found: Progress, facts: Evidence) -> bool:
@@ -319,8 +326,8 @@ def unexpected_positions(plan: CommitPlan, facts: Evidence) -> dict[TopicPartiti
         if source.group_start and is_first:
             known |= source.partitions
     stand = {p: group[p] for p in ends if p in group and p not in known}
-    if plan.batch.staged or not is_first:
-        return stand
+    if plan.batch.staged or facts.has_state or not is_first:
+        return stand  # with state, a batch that wrote nothing may have read rows
     return {p: offset for p, offset in stand.items() if offset != ends[p]}
 
 

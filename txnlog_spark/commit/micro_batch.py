@@ -170,6 +170,8 @@ def _try(session: Session, attempt: TransactionTry) -> Operation[CommitOutcome]:
     if decision is Decision.SKIP:
         yield Milestone("judge", "after", batch_id)
         return _skipped(attempt, judged)
+    if decision is Decision.PASS:
+        plan = attempt.plan = replace(plan, batch=replace(plan.batch, staged=()))
     attempt.is_to_be_done = True
     if plan.committer.is_query:
         if judged.progress is None:

@@ -166,7 +166,7 @@ def latest_offset(
     latest = {p: max(end, state.high.get(p, end)) for p, end in available.items()}
     state = replace(state, latest=_follow(brokers, start, latest, topic_ids))
     if is_first:
-        kept = _kept_start(brokers, state, start, topic_ids)
+        kept = yield from _kept_start(brokers, state, start, topic_ids)
         if kept is not None:
             return kept, state
         committed = yield from brokers.committed(available)
@@ -221,11 +221,11 @@ def _is_initial(state: SourceState, start: JsonOffset) -> bool:
 
 def _kept_start(
     brokers: Brokers, state: SourceState, start: JsonOffset, topic_ids: Mapping[str, str]
-) -> JsonOffset | None:
+) -> Operation[JsonOffset | None]:
     """Return the end of a new query's empty first batch, which keeps where the query starts.
 
     None where asking again gives the same start. With a group a start that names offsets is kept as
-    well: the sink compares the end of an empty first batch with the group's offsets.
+    well, and noted as one from the group if it is where the group is.
     """
     starting, initial = brokers.settings.starting, state.initial
     group_id = brokers.settings.group_id
@@ -233,9 +233,13 @@ def _kept_start(
     is_kept = not is_repeatable(starting) or (group_id is not None and starting.offsets is not None)
     if initial is None or not is_new or not is_kept:
         return None
+    committed = initial.committed
     if not starts_from_group(starting):
-        return _follow(brokers, start, initial.offsets, topic_ids)
-    value, group_start = to_json_value(initial.offsets), positions_digest(initial.committed)
+        visible, _ = yield from brokers.visible_group()
+        committed = {p: at for p, at in visible.items() if p in initial.offsets}
+        if not committed or any(initial.offsets[p] != at for p, at in committed.items()):
+            return _follow(brokers, start, initial.offsets, topic_ids)
+    value, group_start = to_json_value(initial.offsets), positions_digest(committed)
     source_id = state.source_id
     return _noted(brokers, value, topic_ids, source_id=source_id, group_start=group_start)
 
