@@ -2,15 +2,21 @@
 
 Six of them run in `make test` (`test_exactly_once_driver_kills.py`); this is all of them, once on
 each broker and once with the transactions of Kafka 3 (transaction version 1), and the rows of the
-fault matrix, which also die inside a recovery.
+fault matrix, which also die inside a recovery. Then all of them for a query with windows and
+timers, and for one with two sinks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
+from support.clients.librdkafka import create_topic, produce_values, read_topic, values_of
+from support.spark import windows_job
 from support.spark.driver_rows import DRIVER_ROWS, KILL, ON_SEND, Row
 from support.spark.kill_story import play
-from support.spark.spark_copy import CopyQuery
+from support.spark.spark_copy import KILLED, CopyQuery
 
 from txnlog_spark.commit.micro_batch import STEPS
 
@@ -64,3 +70,54 @@ def test_every_row_of_the_fault_matrix_killed(broker, tmp_path, unique):
 def test_every_step_killed_with_transaction_version_1(new_broker, tmp_path, unique):
     broker = new_broker(transaction_version=1)
     play(CopyQuery(tmp_path, broker.bootstrap_servers, unique("matrix")), matrix())
+
+
+def failpoints() -> list[str]:
+    """All of the matrix that a run with new input reaches."""
+    return [row.failpoint for row in matrix() if not row.pending]
+
+
+def killed_at_each(query: CopyQuery, feed: Callable[[], None]) -> None:
+    """One life of a query that is killed in each run at another failpoint, and then ends."""
+    for failpoint in failpoints():
+        feed()
+        aimed = f"{failpoint}@{query.next_batch() + 1}"
+        run = query.run(aimed)
+        assert run.code == KILLED, (failpoint, run.stderr[-3000:])
+        assert run.fired == (aimed,)
+    ended = query.run()
+    assert ended.code == 0, ended.stderr[-3000:]
+
+
+@pytest.mark.timeout(3600)
+def test_every_step_killed_of_a_query_with_windows_and_timers(
+    broker, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
+    query = CopyQuery(tmp_path, broker.bootstrap_servers, unique("windows"))
+    query.source = create_topic(query.bootstrap, unique("numbers"), 1)
+    query.program, query.has_warm_python = "windows_job.py", True
+    query.read_options["maxOffsetsPerTrigger"] = "20"
+    fed = 0
+
+    def feed() -> None:
+        nonlocal fed
+        produce_values(query.bootstrap, query.source, map(str, range(fed, fed + 60)))
+        fed += 60
+
+    killed_at_each(query, feed)
+    values = values_of(read_topic(query.bootstrap, query.target))
+    assert values == windows_job.expected(fed)
+
+
+@pytest.mark.timeout(3600)
+def test_every_step_killed_of_a_query_with_two_sinks(
+    broker, tmp_path: Path, unique: Callable[[str], str]
+) -> None:
+    query = CopyQuery(tmp_path, broker.bootstrap_servers, unique("sinks"))
+    query.program, query.has_warm_python = "two_sinks_job.py", True
+    second = create_topic(query.bootstrap, unique("second"), 1)
+    query.job_arguments = [f"second={second}"]
+    killed_at_each(query, lambda: query.feed(3 * query.batch_size))
+    query.check_exactly_once()
+    query.target = second
+    query.check_exactly_once()

@@ -1,0 +1,84 @@
+"""A Spark job with windows and timers that tests kill; arguments as of `copy_job`.
+
+The input is numbers in their order, each its event time in seconds. Each ten of them are a window,
+and a group whose timer closes it: both write one row for it, in the order of the watermark.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WINDOW = 10
+EPOCH = 1_000
+"""The time of the number 0."""
+
+
+def closed(
+    key: tuple[Any, ...], parts: Iterator[pd.DataFrame], state: GroupState
+) -> Iterator[pd.DataFrame]:
+    """Count the rows of a group, and write the count when its timer fires."""
+    import pandas
+
+    if state.hasTimedOut:
+        (count,) = state.get
+        state.remove()
+        yield pandas.DataFrame({"value": [f"closed {key[0]} {count}"]})
+        return
+    count = sum(map(len, parts)) + (state.get[0] if state.exists else 0)
+    state.update((count,))
+    state.setTimeoutTimestamp((EPOCH + (key[0] + 1) * WINDOW) * 1000)
+
+
+def windows_and_timers(rows: DataFrame) -> DataFrame:
+    """Both kinds of state of one source, as records."""
+    numbers = rows.selectExpr("CAST(CAST(value AS STRING) AS BIGINT) AS n")
+    numbers = numbers.withColumn("time", sf.timestamp_seconds(sf.expr(f"n + {EPOCH}")))
+    numbers = numbers.withWatermark("time", "0 seconds")
+    windows = numbers.groupBy(sf.window("time", f"{WINDOW} seconds")).count()
+    start = f"(unix_seconds(window.start) - {EPOCH}) div {WINDOW}"
+    windows = windows.selectExpr(f"concat('window ', {start}, ' ', count) value")
+    tens = numbers.withColumn("ten", sf.expr(f"n div {WINDOW}")).groupBy("ten")
+    timers = tens.applyInPandasWithState(
+        closed, "value string", "count long", "append", GroupStateTimeout.EventTimeTimeout
+    )
+    return windows.unionByName(timers)
+
+
+def expected(count: int) -> list[str]:
+    """The rows for so many numbers, the last ten of which are not passed by the watermark."""
+    tens = range(count // WINDOW - 1)
+    return sorted(f"{kind} {ten} {WINDOW}" for ten in tens for kind in ("window", "closed"))
+
+
+def main(arguments: list[str]) -> int:
+    """Run to the input's present end."""
+    settings = dict(argument.split("=", 1) for argument in arguments)
+    spark = SparkSession.builder.appName("windows and timers").getOrCreate()
+    options = {
+        side: {n.removeprefix(side): v for n, v in settings.items() if n.startswith(side)}
+        for side in ("read.", "write.")
+    }
+    rows = spark.readStream.format("txnlog").options(**options["read."]).load()
+    writer = windows_and_timers(rows).writeStream.format("txnlog").options(**options["write."])
+    try:
+        writer.trigger(availableNow=True).start().awaitTermination()
+    except PySparkException as error:
+        print(f"the query failed: {error}", file=sys.stderr)
+        return 1
+    finally:
+        spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
