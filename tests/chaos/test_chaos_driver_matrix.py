@@ -83,7 +83,7 @@ def killed_at_each(query: CopyQuery, feed: Callable[[], None]) -> None:
         feed()
         aimed = f"{failpoint}@{query.next_batch() + 1}"
         run = query.run(aimed)
-        assert run.code == KILLED, (failpoint, run.stderr[-3000:])
+        assert run.code == KILLED, (failpoint, run.last_error)
         assert run.fired == (aimed,)
     ended = query.run()
     assert ended.code == 0, ended.stderr[-3000:]

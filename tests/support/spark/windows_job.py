@@ -34,9 +34,9 @@ def closed(
         state.remove()
         yield pandas.DataFrame({"value": [f"closed {key[0]} {count}"]})
         return
-    count = sum(map(len, parts)) + (state.get[0] if state.exists else 0)
+    count = sum(map(len, parts)) + (int(state.get[0]) if state.exists else 0)
     state.update((count,))
-    state.setTimeoutTimestamp((EPOCH + (key[0] + 1) * WINDOW) * 1000)
+    state.setTimeoutTimestamp((EPOCH + (int(key[0]) + 1) * WINDOW) * 1000)
 
 
 def windows_and_timers(rows: DataFrame) -> DataFrame:
