@@ -51,7 +51,7 @@ KNOWN = {
     "lost-batch-not-found": 2,
     "plan-not-flushed": 4,
     "gone-forward-anywhere": 144,
-    "purged-entry-taken-for-nothing": 37,
+    "purged-entry-taken-for-nothing": 62,
 }
 """A seed that catches a planted bug, where it is not the first."""
 CAUGHT_BY = {
