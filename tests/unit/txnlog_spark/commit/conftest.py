@@ -1,0 +1,15 @@
+"""What tests of a commit begin with."""
+
+from __future__ import annotations
+
+import pytest
+from support.query.query_job import QueryJob
+
+
+@pytest.fixture
+def job() -> QueryJob:
+    """On which batches 0 and 1 of /cp are committed, with group g."""
+    made = QueryJob()
+    for number in (0, 1):
+        made.commit("/cp", number, group_id="g")
+    return made
