@@ -20,11 +20,9 @@ parser.add_argument("--group", default="totals")
 args = parser.parse_args()
 
 spark = SparkSession.builder.getOrCreate()
-kafka = {"kafka.bootstrap.servers": args.bootstrap_server}
-group = {"group.id": args.group}
-reader = spark.readStream.format("txnlog").options(**kafka, **group)
-reader = reader.option("subscribe", args.input).option("startingOffsets", "committedOrEarliest")
-records = reader.load()
+kafka, group = {"kafka.bootstrap.servers": args.bootstrap_server}, {"group.id": args.group}
+reader = spark.readStream.format("txnlog").options(**kafka, **group, subscribe=args.input)
+records = reader.option("startingOffsets", "committedOrEarliest").load()
 order = sf.from_json(sf.col("value").cast("string"), "item STRING, count INT, cents INT")
 orders = records.select(order.alias("order")).where("order.item IS NOT NULL")
 total = sf.sum(sf.expr("order.count * order.cents")).cast("string").alias("value")
