@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support.clients.librdkafka import create_topic, produce_values, read_topic, values_of
 from support.spark import windows_job
-from support.spark.driver_rows import DRIVER_ROWS, KILL, ON_SEND, Row
+from support.spark.driver_rows import DRIVER_ROWS, KILL, ON_SEND, Row, aimed_at
 from support.spark.kill_story import play
 from support.spark.spark_copy import KILLED, CopyQuery
 
@@ -81,7 +81,7 @@ def killed_at_each(query: CopyQuery, feed: Callable[[], None]) -> None:
     """One life of a query that is killed in each run at another failpoint, and then ends."""
     for failpoint in failpoints():
         feed()
-        aimed = f"{failpoint}@{query.next_batch() + 1}"
+        aimed = aimed_at(failpoint, query.next_batch())
         run = query.run(aimed)
         assert run.code == KILLED, (failpoint, run.last_error)
         assert run.fired == (aimed,)
@@ -95,7 +95,7 @@ def test_every_step_killed_of_a_query_with_windows_and_timers(
 ) -> None:
     query = CopyQuery(tmp_path, broker.bootstrap_servers, unique("windows"))
     query.source = create_topic(query.bootstrap, unique("numbers"), 1)
-    query.program, query.has_warm_python = "windows_job.py", True
+    query.program = "windows_job.py"
     query.read_options["maxOffsetsPerTrigger"] = "20"
     fed = 0
 
@@ -114,7 +114,7 @@ def test_every_step_killed_of_a_query_with_two_sinks(
     broker, tmp_path: Path, unique: Callable[[str], str]
 ) -> None:
     query = CopyQuery(tmp_path, broker.bootstrap_servers, unique("sinks"))
-    query.program, query.has_warm_python = "two_sinks_job.py", True
+    query.program = "two_sinks_job.py"
     second = create_topic(query.bootstrap, unique("second"), 1)
     query.job_arguments = [f"second={second}"]
     killed_at_each(query, lambda: query.feed(3 * query.batch_size))

@@ -380,11 +380,14 @@ def test_a_cluster_that_is_not_healed_is_noticed():
 def test_of_a_group_s_progress_only_what_its_coordinator_answers_counts():
     world, place = World(1, load_scenario("three_brokers_calm", 1)), ("input", 0)
     seen = Observations(groups={"g": {place: 5}})
+    query = SimpleNamespace(
+        observations=seen, operator=SimpleNamespace(is_rolled_back=lambda _group: False)
+    )
     world.machines.coordinates = lambda node, _group: node == 1
-    world._on_group(seen, 0, "g", {place: 3}, 5)
-    world._on_group(seen, 0, "g", {place: 9}, 5)
+    world._on_group(query, 0, "g", {place: 3}, 5)
+    world._on_group(query, 0, "g", {place: 9}, 5)
     assert seen.groups["g"] == {place: 5}
     with pytest.raises(Violation, match="invariant 31"):
-        world._on_group(seen, 1, "g", {place: 4}, 4)
+        world._on_group(query, 1, "g", {place: 4}, 4)
     with pytest.raises(Violation, match="invariant 40"):
-        world._on_group(seen, 1, "g", {place: 5}, 6)
+        world._on_group(query, 1, "g", {place: 5}, 6)

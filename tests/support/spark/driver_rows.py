@@ -80,6 +80,12 @@ produced, being decided, decided, and committed but not noted. Where the broker'
 it is Apache Kafka's. The simulator plays them all from seeds, `make chaos` as processes."""
 
 
+def aimed_at(failpoint: str, batch_id: int) -> str:
+    """The failpoint for one batch, where a batch can be named."""
+    names_batch = not failpoint.startswith(("offset_log", "source_commit"))
+    return f"{failpoint}@{batch_id}" if names_batch else failpoint
+
+
 @dataclass
 class Story:
     query: CopyQuery
@@ -100,8 +106,7 @@ class Story:
         target = query.next_batch()
         if row.pending and set(query.logged("offsets")) != set(query.logged("commits")):
             target -= 1
-        names_batch = not row.failpoint.startswith(("offset_log", "source_commit"))
-        failpoint = f"{row.failpoint}@{target}" if names_batch else row.failpoint
+        failpoint = aimed_at(row.failpoint, target)
         # One more batch than the row needs, and one to finish.
         query.feed(2 * query.batch_size)
         run = query.run(failpoint)
