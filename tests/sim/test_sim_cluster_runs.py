@@ -25,7 +25,7 @@ CANARY_SEEDS = range(200)
 STORIES = {
     "high-watermark-of-one-that-left": "three_brokers_late_requests",
     "producers-forgotten": "three_brokers_late_requests",
-    "marker-to-an-old-leader": "three_brokers_leader_restarts",
+    "marker-to-an-old-leader": "three_brokers_damaged",
 }
 """Where a planted bug is seen soon; else in SCENARIO."""
 KNOWN = {
