@@ -18,6 +18,7 @@ from txnlog_kafka.operations.metadata import require_leaders
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.plan import CommitPlan, OutputTopic
+from txnlog_spark.commit.refusals import nothing_written
 from txnlog_spark.errors import DataLoss
 
 
@@ -64,7 +65,7 @@ def _report(
         session.notice(f"{text}; failOnDataLoss=false: the query goes on")
         return
     raise DataLoss(
-        f"{text}. Nothing was written. Look whether the broker created it by itself "
+        f"{text}. {nothing_written(plan)}. Look whether the broker created it by itself "
         "(auto.create.topics.enable) with other partitions or another configuration than it had. "
         "To go on with the topic as it is now, start the query with the writer's option "
         "failOnDataLoss=false until the batch is done. To write all rows again, start a new "
