@@ -167,7 +167,7 @@ def forget_planned(copy: Job, text: str) -> None:
     """As the refusal says."""
     planned = max((copy.checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
     digest = planned.with_name(f".{planned.name}.crc")
-    assert f"delete {planned} as well, and {digest.name} beside it" in text
+    assert f"delete {planned} and {digest.name} beside it" in text
     planned.unlink()
     digest.unlink()
 
