@@ -80,7 +80,7 @@ def is_left_behind(error: TxnLogError, driver: Driver) -> bool:
     Started again, the query knows what is planned.
     """
     newest = max(driver.checkpoint.batches("offsets"), default=-1)
-    return isinstance(error, StateMissing) and driver.batch_id < newest
+    return isinstance(error, StateMissing) and 0 <= driver.batch_id < newest
 
 
 def is_purged(error: ProgressError, driver: Driver) -> bool:
