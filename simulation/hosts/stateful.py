@@ -28,7 +28,7 @@ WINDOWS, TIMERS = "windows", "timers"
 TIMEOUT_MS = 250
 """The length of a timer: two batches or three."""
 DRAINING_BATCHES_MAX = 3
-"""How many batches without data a run of timers has at the end of its input."""
+"""Batches without data that a run of timers has at most at the end of its input."""
 
 
 class StateMissing(TxnLogError):

@@ -73,12 +73,12 @@ def test_every_step_killed_with_transaction_version_1(new_broker, tmp_path, uniq
 
 
 def failpoints() -> list[str]:
-    """All of the matrix that a run with new input reaches."""
+    """Return the failpoints of the matrix that a run with new input reaches."""
     return [row.failpoint for row in matrix() if not row.pending]
 
 
 def killed_at_each(query: CopyQuery, feed: Callable[[], None]) -> None:
-    """One life of a query that is killed in each run at another failpoint, and then ends."""
+    """Kill a query in each run at another failpoint, then let it end."""
     for failpoint in failpoints():
         feed()
         aimed = aimed_at(failpoint, query.next_batch())
