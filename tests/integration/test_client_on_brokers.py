@@ -66,7 +66,6 @@ def plan_for(names, batch_id=0, parts=None, **changes):
         "transactional_id": names["t"],
         "group_id": names["g"],
         "progress_group_id": names["progress"],
-        "progress_partition": (out, 0),
         "source_offsets": {(names["in"], 0): batch_id + 1},
         "source_digest": f"digest-{batch_id}",
     }
@@ -282,5 +281,5 @@ def test_transactions_are_listed_and_described(client, names):
     plan = plan_for(names)
     commit_on(client, plan)
     found = client.describe_transaction(names["t"])
-    assert found.timeout_ms == plan.committer.transaction_timeout_ms
+    assert found.timeout_ms == plan.committer.options.transaction_timeout_ms
     assert names["t"] in {t.transactional_id for t in client.list_transactions()}

@@ -19,7 +19,6 @@ from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Receive, Repl
 from txnlog_kafka.operations.metadata import refresh_metadata
 from txnlog_kafka.operations.session import SessionConfig
 from txnlog_kafka.wire.messages import APIS, ApiKey
-from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import DeadlineExceeded, SecurityRefused, TxnLogError
 
 SHORT = SessionConfig(bootstrap_timeout_ms=3_000, request_timeout_ms=2_500)
@@ -72,7 +71,6 @@ def commit_and_read(client, kafka, unique):
         transactional_id=unique("t"),
         group_id=unique("g"),
         progress_group_id=unique("progress"),
-        progress_partition=TopicPartition(topic, 0),
         source_offsets={(source, 0): 7},
         source_digest="digest",
     )

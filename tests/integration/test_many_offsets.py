@@ -31,7 +31,6 @@ def plan_of(client, unique) -> CommitPlan:
         transactional_id=unique("t"),
         group_id=group,
         progress_group_id=unique("progress"),
-        progress_partition=(out, 0),
         source_offsets={(source, number): number + 1 for number in range(COUNT)},
     )
 
@@ -48,7 +47,7 @@ def test_a_batch_commits_the_offsets_of_many_partitions(broker, unique, requests
         for each in (plan, next_batch(plan)):
             requests.clear()
             assert not commit_on(client, each, files).skipped
-            group, ends = plan.committer.group_id, each.batch.source_offsets
+            group, ends = plan.committer.options.group_id, each.batch.source_offsets
             assert client.committed_offsets(group, partitions=ends) == ends
         # Three parts of the group, and the progress.
         assert requests["TXN_OFFSET_COMMIT"] == 4
@@ -60,7 +59,7 @@ def test_record_batches_are_no_larger_than_said_and_a_lower_limit_is_named(new_b
     running = new_broker(transaction_version=1)
     with Client(running.bootstrap_servers) as client:
         plan, files = plan_of(client, unique), new_checkpoint()
-        group, ends = plan.committer.group_id, plan.batch.source_offsets
+        group, ends = plan.committer.options.group_id, plan.batch.source_offsets
         client.commit_offsets(group, dict.fromkeys(ends, 0))
 
         def limit(size: int) -> None:

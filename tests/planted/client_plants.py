@@ -36,7 +36,7 @@ from txnlog_spark.commit.attempt import (
     commit_batch_offsets,
 )
 from txnlog_spark.commit.facts import stable_progress
-from txnlog_spark.commit.plan import CommitPlan, Progress
+from txnlog_spark.commit.plan import CommitPlan, LocatedPlan, Progress
 from txnlog_spark.commit.progress import progress_after
 from txnlog_spark.commit.takeover import initialise
 from txnlog_spark.staging.staged_output import StagedOutput
@@ -94,7 +94,7 @@ def _progress_in_a_second_transaction(_: Any) -> Iterator[None]:
         yield from commit_transaction(session, transaction, batch_id=batch_id)
         attempt = attempts.pop(id(transaction))
         committer = attempt.plan.committer
-        name, timeout_ms = committer.transactional_id, committer.transaction_timeout_ms
+        name, timeout_ms = committer.transactional_id, committer.options.transaction_timeout_ms
         identity = yield from init_producer_id(session, name, timeout_ms)
         second = begin_transaction(session, attempt, identity)
         yield from add_progress(session, attempt.plan, second, progress_after(attempt.plan))
@@ -115,11 +115,11 @@ def _judged_before_initialising(_: Any) -> Iterator[None]:
     early: dict[int, Progress | None] = {}
     """By session."""
 
-    def read_first(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity]:
+    def read_first(session: Session, plan: LocatedPlan) -> Operation[ProducerIdentity]:
         early[id(session)] = yield from stable_progress(session, plan)
         return (yield from initialise(session, plan))
 
-    def read_already(session: Session, plan: CommitPlan) -> Operation[Progress | None]:
+    def read_already(session: Session, plan: LocatedPlan) -> Operation[Progress | None]:
         del plan
         yield from ()
         return early[id(session)]

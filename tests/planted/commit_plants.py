@@ -27,7 +27,7 @@ from txnlog_spark.commit.former_outputs import record_output
 from txnlog_spark.commit.journal import begin, write_begun
 from txnlog_spark.commit.judgement import Evidence
 from txnlog_spark.commit.placement import place_progress
-from txnlog_spark.commit.plan import Begun, CommitPlan, Progress
+from txnlog_spark.commit.plan import Begun, CommitPlan, LocatedPlan, Progress
 from txnlog_spark.commit.progress import baseline_of, progress_offset
 from txnlog_spark.commit.query import QueryBatch
 from txnlog_spark.commit.takeover import commit_baseline, fence_other_ids, initialise
@@ -68,7 +68,7 @@ def _baseline_not_transactional(_: Any) -> contextlib.AbstractContextManager[Non
         session: Session, attempt: TransactionTry, identity: ProducerIdentity
     ) -> Operation[ProducerIdentity]:
         plan = attempt.plan
-        progress = {plan.committer.place: progress_offset(baseline_of(plan))}
+        progress = {plan.place: progress_offset(baseline_of(plan))}
         yield from commit_offsets(session, plan.committer.progress_group_id, progress)
         return identity
 
@@ -81,8 +81,8 @@ def _id_changed_without_fencing(_: Any) -> contextlib.AbstractContextManager[Non
 
 
 def _own_id(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity]:
-    committer = plan.committer
-    return init_producer_id(session, committer.transactional_id, committer.transaction_timeout_ms)
+    timeout_ms = plan.committer.options.transaction_timeout_ms
+    return init_producer_id(session, plan.committer.transactional_id, timeout_ms)
 
 
 @contextlib.contextmanager
@@ -128,7 +128,7 @@ def _only_the_last_id_fenced(_: Any) -> contextlib.AbstractContextManager[None]:
         committer = plan.committer
         last = None if plan.begun is None else plan.begun.output.transactional_id
         if last is not None and last != committer.transactional_id:
-            yield from init_producer_id(session, last, committer.transaction_timeout_ms)
+            yield from init_producer_id(session, last, committer.options.transaction_timeout_ms)
 
     return replaced(takeover, "fence_other_ids", last_only)
 
@@ -157,7 +157,7 @@ def _start_compared_before_fencing(_: Any) -> Iterator[None]:
             early[id(session)] = {p: c.committed_offset for p, c in found.items()}
         return (yield from initialise(session, plan))
 
-    def facts(session: Session, plan: CommitPlan) -> Operation[Evidence]:
+    def facts(session: Session, plan: LocatedPlan) -> Operation[Evidence]:
         known = yield from stable_facts(session, plan)
         group = early.get(id(session), known.group)
         return dataclasses.replace(known, group=group)

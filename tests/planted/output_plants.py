@@ -10,14 +10,14 @@ from typing import Any
 from planted.commit_plants import replaced
 from simulation.world import Plant
 from txnlog_spark.commit import former_outputs, judgement, micro_batch, query
-from txnlog_spark.commit.judgement import check_output
+from txnlog_spark.commit.judgement import Evidence, check_output
 from txnlog_spark.commit.output import Output, moved_or_copied
-from txnlog_spark.commit.plan import CommitPlan, Committer, Progress
+from txnlog_spark.commit.plan import CommitPlan, Committer
 from txnlog_spark.errors import CheckpointCopied
 
 
 @contextlib.contextmanager
-def _checked_by(check: Callable[[CommitPlan, Progress], None]) -> Iterator[None]:
+def _checked_by(check: Callable[[CommitPlan, Evidence], None]) -> Iterator[None]:
     """In place of `check_output`, wherever it is called."""
     with (
         replaced(judgement, "check_output", check),
@@ -39,8 +39,11 @@ def _topic_not_compared(_: Any) -> contextlib.AbstractContextManager[None]:
     """An output is the same whatever its topic is."""
     original = check_output
 
-    def of_any_topic(plan: CommitPlan, found: Progress) -> None:
-        original(plan, dataclasses.replace(found, target=plan.committer.output.target))
+    def of_any_topic(plan: CommitPlan, facts: Evidence) -> None:
+        found = facts.progress
+        if found is not None:
+            found = dataclasses.replace(found, target=plan.committer.output.target)
+        original(plan, dataclasses.replace(facts, progress=found))
 
     return _checked_by(of_any_topic)
 

@@ -104,7 +104,7 @@ def happen(cluster, plan, what):
     if what == "kill":
         raise Killed
     if what == "time out":
-        cluster.stand_still(plan.committer.transaction_timeout_ms + TIMEOUTS_CHECKED_MS)
+        cluster.stand_still(plan.committer.options.transaction_timeout_ms + TIMEOUTS_CHECKED_MS)
     if what == "rival":
         asleep, cluster.on_reached = cluster.on_reached, lambda _step, _when: None
         with contextlib.suppress(TxnLogError):

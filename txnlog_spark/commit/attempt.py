@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from txnlog_kafka.operations.effects import Milestone, Operation
 from txnlog_kafka.operations.offsets import CommittedOffset
 from txnlog_kafka.operations.produce import Produced
-from txnlog_kafka.operations.producer import ProducerIdentity
+from txnlog_kafka.operations.producer import ProducerIdentity, StagedPartition
 from txnlog_kafka.operations.session import Deadline, Session
 from txnlog_kafka.operations.transaction import (
     OffsetsCommitted,
@@ -19,7 +19,7 @@ from txnlog_kafka.operations.transaction import (
 from txnlog_kafka.wire.invariants import check
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.judgement import Evidence
-from txnlog_spark.commit.plan import CommitPlan, Progress
+from txnlog_spark.commit.plan import LocatedPlan, Progress
 from txnlog_spark.commit.progress import progress_after, progress_offset
 from txnlog_spark.group_note import GroupNote, format_note
 from txnlog_spark.offsets import positions_digest
@@ -31,16 +31,14 @@ Groups = dict[str, dict[TopicPartition, CommittedOffset]]
 class TransactionTry:
     """One try of the whole batch."""
 
-    plan: CommitPlan
-    number: int
+    plan: LocatedPlan
+    number: int = 1
     judged: Evidence | None = None
-    """What the batch was judged by, once it was."""
-    version: int = 0
-    """Of the transactions of the coordinator that was asked for this try."""
+    """What the batch was judged by, once it is to be done."""
+    staged: Sequence[StagedPartition] = ()
+    """What it has to produce then."""
     transaction: Transaction | None = None
     began_ms: int = 0
-    is_to_be_done: bool = False
-    """The batch was judged, and was not committed."""
     commit_sent: bool = False
     """EndTxn(commit) may have left: from here on nothing is aborted."""
     produced: Produced = field(default_factory=Produced)
@@ -55,13 +53,13 @@ def begin_transaction(
         identity.transactional_id,
         identity.producer_id,
         identity.producer_epoch,
-        attempt.version,
+        attempt.plan.version,
     )
     attempt.began_ms = session.monotonic_ms()
     return attempt.transaction
 
 
-def offsets_of(plan: CommitPlan, judged: Evidence | None) -> Groups:
+def offsets_of(plan: LocatedPlan, judged: Evidence | None) -> Groups:
     """Return what the batch's transaction commits: offsets of the source group, and the progress.
 
     Offsets that stand where the batch ends are left out, but for the first of each source, which
@@ -81,7 +79,7 @@ def offsets_of(plan: CommitPlan, judged: Evidence | None) -> Groups:
     return groups
 
 
-def _notes(plan: CommitPlan, judged: Evidence | None) -> dict[TopicPartition, str]:
+def _notes(plan: LocatedPlan, judged: Evidence | None) -> dict[TopicPartition, str]:
     """Return the text beside the first partition of each source (`GroupNote`).
 
     Rows are needed again by the state of a query, and by a function of foreachBatch, whose other
@@ -138,7 +136,7 @@ def commit_batch_offsets(
 
 
 def add_progress(
-    session: Session, plan: CommitPlan, transaction: Transaction, progress: Progress
+    session: Session, plan: LocatedPlan, transaction: Transaction, progress: Progress
 ) -> Operation[None]:
     """The progress alone becomes part of the transaction."""
     group_id = plan.committer.progress_group_id
@@ -148,5 +146,5 @@ def add_progress(
     yield from commit_all_offsets(session, transaction, groups, may_be_gone=None)
 
 
-def _placed(plan: CommitPlan, progress: Progress) -> dict[TopicPartition, CommittedOffset]:
-    return {plan.committer.place: progress_offset(progress)}
+def _placed(plan: LocatedPlan, progress: Progress) -> dict[TopicPartition, CommittedOffset]:
+    return {plan.place: progress_offset(progress)}

@@ -95,9 +95,7 @@ def _plan(session: Session, write: BatchWrite) -> Operation[CommitPlan]:
         run_id=write.write_id,
         transactional_id=transactional_id,
         progress_group_id=progress_group_id,
-        group_id=options.group_id,
-        transaction_timeout_ms=options.transaction_timeout_ms,
-        produce_request_bytes=options.produce_request_bytes,
+        options=options,
     )
     batch = Batch(
         batch_id=write.version if app_id is not None else 0,
@@ -152,7 +150,7 @@ def _advice(plan: CommitPlan, app_id: str | None) -> str:
         )
     return (
         "When no transaction of that id is open any more (at the latest after its timeout of "
-        f"{plan.committer.transaction_timeout_ms} ms), look at group "
+        f"{plan.committer.options.transaction_timeout_ms} ms), look at group "
         f"{plan.committer.progress_group_id!r}: "
         "with a committed offset the rows are in the output; without one they are not, and the "
         "write is to be run again"

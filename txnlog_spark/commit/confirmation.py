@@ -92,7 +92,7 @@ def judge_for_certain(
     try:
         return judge(plan, facts)
     except ProgressError:
-        if (yield from confirm_missing(session, [plan.committer.place])):
+        if (yield from confirm_missing(session, [plan.place])):
             raise  # nothing can be committed for it
         transaction = begin_transaction(session, attempt, identity)
         yield from add_groups(session, attempt, transaction)

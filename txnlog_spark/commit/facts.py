@@ -26,6 +26,7 @@ from txnlog_spark.commit.checkpoint import (
     read_logged_offsets,
 )
 from txnlog_spark.commit.checkpoint_files import list_folder
+from txnlog_spark.commit.former_outputs import recorded_digests
 from txnlog_spark.commit.journal import journal_folder, read_begun
 from txnlog_spark.commit.judgement import (
     Evidence,
@@ -33,12 +34,13 @@ from txnlog_spark.commit.judgement import (
     has_gap,
     is_committed,
     is_missing,
+    is_own,
     is_same_plan,
     left_by,
     moved_since,
     unexpected_positions,
 )
-from txnlog_spark.commit.plan import Begun, CommitPlan, Progress
+from txnlog_spark.commit.plan import Begun, CommitPlan, LocatedPlan, Progress
 from txnlog_spark.commit.progress import fetch_progress, newest_progress
 from txnlog_spark.errors import FatalError
 from txnlog_spark.group_note import notes_of
@@ -57,15 +59,13 @@ def visible_progress(session: Session, plan: CommitPlan) -> Operation[Progress |
     return newest_progress(committer.output.query_id, committed.values())
 
 
-def stable_progress(session: Session, plan: CommitPlan) -> Operation[Progress | None]:
+def stable_progress(session: Session, plan: LocatedPlan) -> Operation[Progress | None]:
     """The query's progress after a takeover, when nothing under the transactional id is open."""
     group_id, query_id = plan.committer.progress_group_id, plan.committer.output.query_id
-    return (
-        yield from fetch_progress(session, group_id, query_id, partitions=[plan.committer.place])
-    )
+    return (yield from fetch_progress(session, group_id, query_id, partitions=[plan.place]))
 
 
-def stable_facts(session: Session, plan: CommitPlan) -> Operation[Evidence]:
+def stable_facts(session: Session, plan: LocatedPlan) -> Operation[Evidence]:
     """Return what `judge` needs, after InitProducerId; one round where nothing is special."""
     found, group = yield from side_by_side(
         session.monotonic_ms, stable_progress(session, plan), stable_group(session, plan)
@@ -75,17 +75,18 @@ def stable_facts(session: Session, plan: CommitPlan) -> Operation[Evidence]:
 
 def facts_of(
     session: Session,
-    plan: CommitPlan,
+    plan: LocatedPlan,
     found: Progress | None,
     group: Mapping[TopicPartition, CommittedOffset],
 ) -> Operation[Evidence]:
     """Return the evidence with this progress and these offsets of the plan's group."""
     offsets = {p: each.committed_offset for p, each in group.items()}
-    facts = Evidence(found, offsets, notes_of(group.values()))
+    former = yield from former_outputs(plan, found)
+    facts = Evidence(found, former, offsets, notes_of(group.values()))
     if not plan.committer.is_query:
         return facts
     if is_missing(plan, found):
-        gone = yield from confirm_missing(session, [plan.committer.place])
+        gone = yield from confirm_missing(session, [plan.place])
         return replace(facts, progress_topic_is_gone=bool(gone))
     if found is not None and is_same_plan(plan, found):
         return facts
@@ -115,15 +116,22 @@ def stable_group(
     group_id, partitions = plan.watched_group_id, plan.batch.source_offsets
     if group_id is None or not plan.committer.is_query:
         return {}
-    is_own = plan.committer.owner is None
+    is_own = plan.committer.options.owner is None
     if not is_own:
         return (yield from fetch_committed(session, group_id, require_stable=False))
     return (yield from fetch_committed(session, group_id, partitions=partitions))
 
 
+def former_outputs(plan: CommitPlan, found: Progress | None) -> Operation[frozenset[str]]:
+    """Return the digests of the query's former outputs, if the progress is not of the present."""
+    if found is None or not plan.committer.is_query or is_own(plan, found):
+        return frozenset()
+    return (yield from recorded_digests(plan.committer))
+
+
 def _owner(session: Session, plan: CommitPlan) -> Operation[tuple[Begun | None, Progress | None]]:
     """Return the record and the visible progress of the sink that moves the query's group."""
-    owner, query_id = plan.committer.owner, plan.committer.output.query_id
+    owner, query_id = plan.committer.options.owner, plan.committer.output.query_id
     if owner is None:
         return None, None
     begun = yield from read_begun(journal_folder(plan.committer.checkpoint, owner.sink_name))

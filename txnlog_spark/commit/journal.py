@@ -29,7 +29,7 @@ from txnlog_spark.commit.checkpoint_files import (
     write_file,
 )
 from txnlog_spark.commit.output import Output
-from txnlog_spark.commit.plan import Begun, CommitPlan, Committer, OutputTopic
+from txnlog_spark.commit.plan import Begun, Committer, LocatedPlan, OutputTopic
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.errors import ProducerFenced, WrongCluster
 from txnlog_spark.offsets import positions_digest
@@ -75,7 +75,7 @@ def write_begun(folder: str, begun: Begun) -> Operation[None]:
 
 
 def begin(
-    plan: CommitPlan, *, has_state: bool = False, topics: Mapping[str, OutputTopic] | None = None
+    plan: LocatedPlan, *, has_state: bool = False, topics: Mapping[str, OutputTopic] | None = None
 ) -> Operation[None]:
     """Record the batch and its plan, durably, before its transaction begins: from then on its
     outcome may be unknown.
@@ -100,7 +100,7 @@ def begin(
         batch_id=batch.batch_id,
         run_id=committer.run_id,
         progress_group_id=committer.progress_group_id,
-        progress_partition=committer.place,
+        progress_partition=plan.place,
         previous_batch_id=previous,
         ended_runs=ended,
         group_digest=group_digest(plan.group_id),

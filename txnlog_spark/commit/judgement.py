@@ -1,15 +1,9 @@
 """Skip the batch, do it, or refuse it: the one judgement of a commit. Pure.
 
-`judge` gets the plan and what the brokers and Spark's offset log say (`Evidence`, which `facts.py`
-asks), and says SKIP or DO, or raises why a person has to look (`refusals.py`). All facts but a
-visible progress that has the batch are taken after InitProducerId, when nobody else can move the
-query's progress or its group under the query's transactional id.
-
-One rule decides: a batch is its plan, the entry `offsets/N` of Spark's offset log, and the progress
-says which plan was committed last. The batch is skipped if its plan was committed, and done if it
-begins where the committed output ends. Where Kafka's offsets pin the rows of a stateless query, the
-offsets of the two plans are compared; the output of a stateful query depends on its watermark, its
-time and the borders of the batches before as well, so there the plan itself has to be the same.
+The rule that decides, and the table of the decisions that follow from it, are "The rule" in
+docs/internals/commit-protocol.md. `judge` gets the plan and the `Evidence` (which `facts.py` asks).
+All facts but a visible progress that has the batch are taken after InitProducerId, when nobody else
+can move the query's progress or its group under the query's transactional id.
 """
 
 from __future__ import annotations
@@ -21,7 +15,7 @@ from dataclasses import dataclass, field
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit import refusals
 from txnlog_spark.commit.checkpoint import BatchOffsets
-from txnlog_spark.commit.plan import Begun, CommitPlan, Progress
+from txnlog_spark.commit.plan import Begun, CommitPlan, LocatedPlan, Progress
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.errors import AnotherOutput, ProgressMissing, WrongCluster
 from txnlog_spark.group_note import GroupNote
@@ -43,16 +37,18 @@ class Decision(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The answers of the brokers and of Spark's offset log, as far as the case needs them.
+    """The answers of the brokers and of the checkpoint, as far as the case needs them.
 
-    `group` has the stable committed offsets of the plan's group; a partition without one is left
-    out. Of Spark's log `begin` is the entry of the batch before this one, `last` of the batch that
-    the progress has last, and `left` of the batch that left the group where it should be: None
-    where the log has no such entry, or has purged it.
+    Of Spark's log `begin` is the entry of the batch before this one, `last` of the batch that the
+    progress has last, and `left` of the batch that left the group where it should be: None where
+    the log has no such entry, or has purged it.
     """
 
     progress: Progress | None
+    former: frozenset[str] = frozenset()
+    """Digests of the outputs that the query has had, if the progress is not of the present one."""
     group: Positions = field(default_factory=dict)
+    """Its stable committed offsets."""
     notes: Sequence[GroupNote] = ()
     """Beside these offsets."""
     members: Sequence[str] = ()
@@ -91,16 +87,15 @@ def is_missing(plan: CommitPlan, found: Progress | None) -> bool:
     return found is None and plan.was_begun
 
 
-def judge(plan: CommitPlan, facts: Evidence) -> Decision:
+def judge(plan: LocatedPlan, facts: Evidence) -> Decision:
     """Return the decision.
 
     Raises ProgressMissing, ProgressBehind, BatchReplanned, StatefulReplanned, AnotherOutput,
     CommittedOffsetsMoved, WrongCluster, GroupHasOffsets: each says what was found and what to do;
     and ProducerFenced for a driver that another one has left behind.
     """
+    check_output(plan, facts)
     found = facts.progress
-    if found is not None:
-        check_output(plan, found)
     if not plan.committer.is_query:
         return Decision.SKIP if is_committed(plan, found) else Decision.DO
     if is_missing(plan, found):
@@ -125,18 +120,21 @@ def judge(plan: CommitPlan, facts: Evidence) -> Decision:
 # ------------------------------------------------------------------ the same output
 
 
-def is_own(plan: CommitPlan, found: Progress) -> bool:
+def is_own(plan: CommitPlan, found: Progress, former: frozenset[str] = frozenset()) -> bool:
     """True if this checkpoint committed the progress, with this transactional id or another."""
     begun = set() if plan.begun is None else {plan.begun.output.digest}
-    return found.output_digest in {plan.committer.output.digest} | begun | plan.former
+    return found.output_digest in {plan.committer.output.digest} | begun | former
 
 
-def check_output(plan: CommitPlan, found: Progress) -> None:
+def check_output(plan: CommitPlan, facts: Evidence) -> None:
     """Refuse progress that another output has committed, before it makes a batch be skipped.
 
     Raises AnotherOutput.
     """
-    if not is_own(plan, found):
+    found = facts.progress
+    if found is None:
+        return
+    if not is_own(plan, found, facts.former):
         if _is_baseline(found) and not is_committed(plan, found):
             return  # nobody has committed a batch
         raise AnotherOutput(refusals.another_text(plan, found))
@@ -197,7 +195,7 @@ def _begins_early(plan: CommitPlan, found: Progress, facts: Evidence) -> bool:
 
     The numbers of a sink that is not called for each batch do not tell.
     """
-    may = plan.committer.leaves_out_batches and not plan.committer.overwrite_group
+    may = plan.committer.leaves_out_batches and not plan.committer.options.overwrite_group
     if not may or plan.group_id is None or facts.begin is None or _is_baseline(found):
         return False
     return not _begins_at_group(plan, facts.begin, facts.group)
@@ -291,7 +289,7 @@ def left_by(plan: CommitPlan, facts: Evidence) -> tuple[int, str] | None:
     """Return the batch that left the group where this one has to find it, and the digest of these
     offsets ("" where a former version kept none); None if the query did not move this group."""
     own = group_digest(plan.watched_group_id)
-    is_own = plan.committer.owner is None
+    is_own = plan.committer.options.owner is None
     begun, found = (plan.begun, facts.progress) if is_own else facts.owner
     if not own:
         return None
@@ -305,7 +303,7 @@ def left_by(plan: CommitPlan, facts: Evidence) -> tuple[int, str] | None:
 
 def begins_group(plan: CommitPlan, facts: Evidence) -> bool:
     """True if the query has not moved its group: no batch of the sink that does was committed."""
-    return plan.is_first if plan.committer.owner is None else facts.owner == (None, None)
+    return plan.is_first if plan.committer.options.owner is None else facts.owner == (None, None)
 
 
 def unexpected_positions(plan: CommitPlan, facts: Evidence) -> dict[TopicPartition, int]:
@@ -318,7 +316,7 @@ def unexpected_positions(plan: CommitPlan, facts: Evidence) -> dict[TopicPartiti
     so, or if its empty first batch ends there.
     """
     group, before, is_first = facts.group, facts.left or facts.begin, begins_group(plan, facts)
-    if plan.committer.overwrite_group or not (is_first or before):
+    if plan.committer.options.overwrite_group or not (is_first or before):
         return {}
     ends = plan.batch.source_offsets
     known = set() if is_first or before is None else set(before.source_offsets)

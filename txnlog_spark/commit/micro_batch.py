@@ -1,27 +1,9 @@
 """The commit of one batch: the heart of exactly-once. There is one way, for batches of all kinds.
 
-Theory of operation, with the steps' names of the failpoints:
-
-    look_up             the progress that is visible, the coordinator's transaction version, and
-                        whether the topic of the progress exists; if the progress has this batch,
-                        stop here: skipped, and nobody is fenced
-    init_producer_id    InitProducerId: fences, and ends what was open
-    judge               read the query's progress with require_stable: skip, do, or refuse; the
-                        group must still stand where the query started, or where its batch before
-                        left it. Before a query's first transaction its progress is made to exist,
-                        in a transaction of its own (the baseline), so that a driver which was
-                        overtaken cannot set progress back; then it is recorded that the batch is
-                        begun (`journal`)
-    add_partitions      AddPartitionsToTxn (transaction version 1; implicit on version 2)
-    add_offsets         at the same time AddOffsetsToTxn (version 1; implicit on version 2)
-    txn_offset_commit   TxnOffsetCommit: the source group's offsets and the progress. Behind it what
-                        was judged by is read again (`confirmation`): a former coordinator may have
-                        answered
-    produce             at the same time Produce the staged batches, pipelined; .first, .middle,
-                        .last are inside it. A transaction takes one addition at a time, and on
-                        version 2 leaders wait for that by themselves, group coordinators refuse:
-                        so the offsets go first
-    end_txn             EndTxn(commit) is sent, and answered
+docs/internals/commit-protocol.md has the steps ("One way to commit"), by the names of the
+failpoints. TxnOffsetCommit goes before Produce, and both are under way at the same time: on
+transaction version 2 a transaction takes one addition at a time, and leaders wait for that by
+themselves, group coordinators refuse.
 
 The broker's state decides, never ours: a batch counts as committed when the progress says so or
 EndTxn(commit) was answered with success, and as not committed when the progress says so after an
@@ -32,13 +14,14 @@ aborted.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 from txnlog_kafka.operations.effects import Ask, Milestone, Operation, Outcome
 from txnlog_kafka.operations.metadata import require_cluster, require_leaders
 from txnlog_kafka.operations.operation_group import OperationGroup, side_by_side
 from txnlog_kafka.operations.produce import Produced, produce_staged, staged_totals
+from txnlog_kafka.operations.producer import ProducePlan, StagedPartition
 from txnlog_kafka.operations.session import Deadline, Session
 from txnlog_kafka.operations.transaction import (
     Transaction,
@@ -57,25 +40,24 @@ from txnlog_spark.commit.attempt import (
 from txnlog_spark.commit.confirmation import confirm, judge_for_certain
 from txnlog_spark.commit.facts import (
     facts_of,
+    former_outputs,
     stable_facts,
     stable_group,
     visible_progress,
 )
-from txnlog_spark.commit.former_outputs import recorded_digests
 from txnlog_spark.commit.journal import begin
 from txnlog_spark.commit.judgement import (
     Decision,
     Evidence,
     check_output,
     is_committed,
-    is_own,
     is_same_plan,
     is_unproved,
     judge,
 )
 from txnlog_spark.commit.output_topics import identify_topics
 from txnlog_spark.commit.placement import place_progress
-from txnlog_spark.commit.plan import CommitOutcome, CommitPlan, Progress
+from txnlog_spark.commit.plan import CommitOutcome, CommitPlan, LocatedPlan, Progress
 from txnlog_spark.commit.progress import baseline_of, progress_after
 from txnlog_spark.commit.takeover import commit_baseline, initialise
 from txnlog_spark.commit.timeout import is_timeout, timeout_error
@@ -108,9 +90,10 @@ def commit_batch(session: Session, plan: CommitPlan) -> Operation[CommitOutcome]
     check(plan.batch.batch_id >= 0, "batch ids start at 0", batch_id=plan.batch.batch_id)
     number = 1
     while True:
-        attempt = TransactionTry(plan, number)
+        located, seen = yield from _look_up(session, plan)
+        attempt = TransactionTry(located, number)
         try:
-            return (yield from _try(session, attempt))
+            return (yield from _try(session, attempt, seen))
         except TxnLogError as error:
             failure: TxnLogError = error
         is_aborted = False
@@ -127,8 +110,8 @@ def commit_batch(session: Session, plan: CommitPlan) -> Operation[CommitOutcome]
         redo = isinstance(failure, AbortableError) and number < plan.committer.attempts_max
         if not is_aborted or not redo:
             raise failure
-        if attempt.is_to_be_done:
-            plan = _known_aborted(attempt.plan)
+        if attempt.judged is not None:
+            plan = _known_aborted(plan)
         number += 1
 
 
@@ -152,32 +135,49 @@ def _known_aborted(plan: CommitPlan) -> CommitPlan:
     return replace(plan, begun=replace(begun, batch_id=before))
 
 
-def _try(session: Session, attempt: TransactionTry) -> Operation[CommitOutcome]:
-    batch_id = attempt.plan.batch.batch_id
+def _look_up(session: Session, plan: CommitPlan) -> Operation[tuple[LocatedPlan, Evidence]]:
+    """Return what can be known before anybody is fenced: where progress lies, and what is visible.
+
+    Raises AnotherOutput, when the progress that is visible is not of this output.
+    """
+    batch_id = plan.batch.batch_id
     yield Milestone("look_up", "before", batch_id)
-    visible = yield from _look_up(session, attempt)
+    yield from require_cluster(session)
+    visible: Progress | None
+    visible, version, place = yield from side_by_side(
+        session.monotonic_ms,
+        visible_progress(session, plan),
+        transaction_version(session, plan.committer.transactional_id),
+        place_progress(session, plan),
+    )
+    seen = Evidence(visible, (yield from former_outputs(plan, visible)))
+    check_output(plan, seen)
+    located = plan.located(place, version)
+    if is_committed(plan, visible) and not is_same_plan(plan, visible):
+        group = yield from stable_group(session, plan)
+        seen = yield from facts_of(session, located, visible, group)
     yield Milestone("look_up", "after", batch_id)
-    plan = attempt.plan
-    if visible is not None and is_committed(plan, visible):
-        facts = yield from _visible_facts(session, plan, visible)
-        if judge(plan, facts) is Decision.SKIP:
-            return _skipped(attempt, facts)
+    return located, seen
+
+
+def _try(session: Session, attempt: TransactionTry, seen: Evidence) -> Operation[CommitOutcome]:
+    plan, batch_id = attempt.plan, attempt.plan.batch.batch_id
+    if is_committed(plan, seen.progress) and judge(plan, seen) is Decision.SKIP:
+        return _skipped(attempt, seen)
     identity = yield from initialise(session, plan)
     yield Milestone("judge", "before", batch_id)
     judged = yield from stable_facts(session, plan)
-    plan = attempt.plan = yield from _with_former(plan, judged.progress)
     decision = yield from judge_for_certain(session, attempt, judged, identity)
     if decision is Decision.SKIP:
         yield Milestone("judge", "after", batch_id)
         return _skipped(attempt, judged)
-    if decision is Decision.PASS:
-        plan = attempt.plan = replace(plan, batch=replace(plan.batch, staged=()))
-    attempt.is_to_be_done = True
+    attempt.staged = () if decision is Decision.PASS else plan.batch.staged
+    attempt.judged = judged
     if plan.committer.is_query:
         if judged.progress is None:
             identity = yield from commit_baseline(session, attempt, identity)
-            judged = replace(judged, progress=baseline_of(plan))
-        topics = yield from identify_topics(session, plan)
+            attempt.judged = replace(judged, progress=baseline_of(plan))
+        topics = yield from identify_topics(session, attempt)
         yield from begin(plan, has_state=judged.has_state, topics=topics)
         if is_unproved(plan, judged):
             session.notice(
@@ -185,47 +185,10 @@ def _try(session: Session, attempt: TransactionTry) -> Operation[CommitOutcome]:
                 "it was not checked: its progress is of a former version of txnlog_spark, and "
                 "Spark has purged the offset log of the batch before"
             )
-    attempt.judged = judged
     yield Milestone("judge", "after", batch_id)
     transaction = begin_transaction(session, attempt, identity)
-    yield from _write(session, attempt, transaction, judged)
+    yield from _write(session, attempt, transaction)
     return (yield from _commit(session, attempt, transaction))
-
-
-def _look_up(session: Session, attempt: TransactionTry) -> Operation[Progress | None]:
-    """What can be known before anybody is fenced; decides where progress lies.
-
-    Raises AnotherOutput, when the progress that is visible is not of this output.
-    """
-    plan = attempt.plan
-    yield from require_cluster(session)
-    visible: Progress | None
-    visible, attempt.version, place = yield from side_by_side(
-        session.monotonic_ms,
-        visible_progress(session, plan),
-        transaction_version(session, plan.committer.transactional_id),
-        place_progress(session, plan),
-    )
-    plan = replace(plan, committer=replace(plan.committer, progress_partition=place))
-    attempt.plan = plan = yield from _with_former(plan, visible)
-    if visible is not None:
-        check_output(plan, visible)
-    return visible
-
-
-def _with_former(plan: CommitPlan, found: Progress | None) -> Operation[CommitPlan]:
-    """A plan that knows the query's former outputs, if the progress is not of the present one."""
-    if found is None or not plan.committer.is_query or is_own(plan, found):
-        return plan
-    return replace(plan, former=(yield from recorded_digests(plan.committer)))
-
-
-def _visible_facts(session: Session, plan: CommitPlan, found: Progress) -> Operation[Evidence]:
-    """Return what can be known of a batch that visible progress has, before anybody is fenced."""
-    if is_same_plan(plan, found):
-        return Evidence(found)
-    group = yield from stable_group(session, plan)
-    return (yield from facts_of(session, plan, found, group))
 
 
 def _skipped(attempt: TransactionTry, facts: Evidence) -> CommitOutcome:
@@ -233,12 +196,10 @@ def _skipped(attempt: TransactionTry, facts: Evidence) -> CommitOutcome:
     return CommitOutcome(True, progress, attempts=attempt.number)
 
 
-def _write(
-    session: Session, attempt: TransactionTry, transaction: Transaction, judged: Evidence
-) -> Operation[None]:
+def _write(session: Session, attempt: TransactionTry, transaction: Transaction) -> Operation[None]:
     """Everything that belongs to the transaction: records and offsets, at the same time."""
     batch = attempt.plan.batch
-    partitions = sorted({TopicPartition(part.topic, part.partition) for part in batch.staged})
+    partitions = sorted({TopicPartition(part.topic, part.partition) for part in attempt.staged})
     yield from require_leaders(session, partitions, allow_auto_create=True)
     yield Milestone("add_partitions", "before", batch.batch_id)
     yield from add_groups(session, attempt, transaction, partitions)
@@ -246,7 +207,7 @@ def _write(
     deadline = session.deadline()
     parts: OperationGroup[str, TxnLogError | None] = OperationGroup(session.monotonic_ms)
     records = _produce(session, attempt, transaction)
-    offsets = _commit_offsets(session, attempt, transaction, judged, deadline)
+    offsets = _commit_offsets(session, attempt, transaction, deadline)
     yield from parts.start("offsets", _caught(offsets))
     yield from parts.start("records", _caught(records))
     failure: TxnLogError | None = None
@@ -263,22 +224,22 @@ def _write(
 def _produce(
     session: Session, attempt: TransactionTry, transaction: Transaction
 ) -> Operation[None]:
-    batch = attempt.plan.batch
-    yield Milestone("produce", "before", batch.batch_id)
-    yield from produce_staged(session, transaction, attempt.plan.to_produce, attempt.produced)
-    yield Milestone("produce", "after", batch.batch_id)
+    options, batch_id = attempt.plan.committer.options, attempt.plan.batch.batch_id
+    yield Milestone("produce", "before", batch_id)
+    to_produce = ProducePlan(
+        batch_id, attempt.staged, options.transaction_timeout_ms, options.produce_request_bytes
+    )
+    yield from produce_staged(session, transaction, to_produce, attempt.produced)
+    yield Milestone("produce", "after", batch_id)
     if not attempt.produced.is_stopped:
-        _check_all_produced(attempt.plan, attempt.produced)
+        _check_all_produced(attempt.staged, attempt.produced)
 
 
 def _commit_offsets(
-    session: Session,
-    attempt: TransactionTry,
-    transaction: Transaction,
-    judged: Evidence,
-    deadline: Deadline,
+    session: Session, attempt: TransactionTry, transaction: Transaction, deadline: Deadline
 ) -> Operation[None]:
     done = yield from commit_batch_offsets(session, attempt, transaction, deadline=deadline)
+    judged = present(attempt.judged, "a batch is judged before it is committed")
     yield from confirm(session, attempt.plan, judged, done)
 
 
@@ -291,14 +252,14 @@ def _caught(operation: Operation[None]) -> Generator[Ask, Outcome, TxnLogError |
     return None
 
 
-def _check_all_produced(plan: CommitPlan, produced: Produced) -> None:
+def _check_all_produced(staged: Sequence[StagedPartition], produced: Produced) -> None:
     """Two sums that a slip in queues, rounds or sequences could not both keep: else no EndTxn."""
-    staged = staged_totals(plan.batch.staged)
+    total = staged_totals(staged)
     check(
-        (produced.bytes, produced.records) == (staged.bytes, staged.records),
+        (produced.bytes, produced.records) == (total.bytes, total.records),
         "what was acknowledged is not what was staged",
         produced=(produced.records, produced.bytes),
-        staged=(staged.records, staged.bytes),
+        staged=(total.records, total.bytes),
     )
 
 

@@ -17,18 +17,20 @@ from txnlog_kafka.operations.majority import find_topic_ids
 from txnlog_kafka.operations.metadata import require_leaders
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.topic_partition import TopicPartition
+from txnlog_spark.commit.attempt import TransactionTry
 from txnlog_spark.commit.plan import CommitPlan, OutputTopic
 from txnlog_spark.commit.refusals import nothing_written
 from txnlog_spark.errors import DataLoss
 
 
-def identify_topics(session: Session, plan: CommitPlan) -> Operation[dict[str, OutputTopic]]:
+def identify_topics(session: Session, attempt: TransactionTry) -> Operation[dict[str, OutputTopic]]:
     """Return all topics that the query has written to, with those of this batch.
 
     Raises DataLoss for a topic that was created again since the query wrote to it, unless the
     writer has failOnDataLoss=false; UnknownTopic.
     """
-    staged = sorted({TopicPartition(part.topic, part.partition) for part in plan.batch.staged})
+    plan = attempt.plan
+    staged = sorted({TopicPartition(part.topic, part.partition) for part in attempt.staged})
     yield from require_leaders(session, staged, allow_auto_create=True)
     known = {} if plan.begun is None else dict(plan.begun.topics)
     now = {topic: _identity(session, topic) for topic in {p.topic for p in staged}}
@@ -61,7 +63,7 @@ def _report(
         for topic, (was, now) in sorted(recreated.items())
     )
     text = f"{text}: the rows that {plan.query} had committed in it are gone for its readers"
-    if not plan.committer.fail_on_data_loss:
+    if not plan.committer.options.fail_on_data_loss:
         session.notice(f"{text}; failOnDataLoss=false: the query goes on")
         return
     raise DataLoss(

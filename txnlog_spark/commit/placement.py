@@ -28,9 +28,8 @@ def place_progress(session: Session, plan: CommitPlan) -> Operation[TopicPartiti
     Progress that went with its topic is placed again only for a batch that was never begun; else it
     has to be missed where it was. Raises TxnLogError without any topic.
     """
-    recorded = plan.committer.progress_partition
-    if recorded is not None:
-        written = {piece.topic for piece in plan.batch.staged}
+    if plan.begun is not None:
+        recorded, written = plan.begun.progress_partition, {p.topic for p in plan.batch.staged}
         if plan.was_begun or not (yield from _is_gone(session, recorded, written)):
             return recorded
     else:

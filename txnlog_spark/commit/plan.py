@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from txnlog_kafka.operations.producer import ProducePlan, StagedPartition
-from txnlog_kafka.wire.invariants import present
+from txnlog_kafka.operations.producer import StagedPartition
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.names import query_transactional_id, readable_transactional_id
 from txnlog_spark.commit.output import Output
@@ -33,7 +32,9 @@ class CommitOptions:
     owner: GroupOwner | None = None
     """The sink that has the query's group, where that is another one."""
     overwrite_group: bool = False
+    """A query may begin elsewhere than at its group's committed offsets."""
     fail_on_data_loss: bool = True
+    """A topic that was deleted and created again under the query stops it."""
     transaction_timeout_ms: int = 300_000
     produce_request_bytes: int = 1024 * 1024
 
@@ -68,32 +69,21 @@ class Committer:
     """The committer: the same for all batches of a run.
 
     `run_id` is random, of what a driver process began: a start of the query, or a batch write.
-    `progress_partition` is where its progress is committed, None until that is decided; with a
-    topic Kafka deletes the offsets that were committed for it. `checkpoint` and `folder` are where
-    Spark's files and this sink's lie, "" for a batch write, which has none. `leaves_out_batches`
-    says that batches may come which this sink is not called for (`foreach_batch`). `host` and
-    `pid` are for messages.
+    `checkpoint` and `folder` are where Spark's files and this sink's lie, "" for a batch write.
+    `leaves_out_batches` says that batches may come which this sink is not called for
+    (`foreach_batch`). `host` and `pid` are for messages.
     """
 
     output: Output
     run_id: str
     transactional_id: str
     progress_group_id: str
-    progress_partition: TopicPartition | None = None
-    group_id: str | None = None
+    options: CommitOptions = CommitOptions()
     checkpoint: str = ""
     folder: str = ""
     leaves_out_batches: bool = False
-    owner: GroupOwner | None = None
-    """The sink that has the query's group, where that is another one."""
-    overwrite_group: bool = False
-    """A new query may start elsewhere than its group's committed offsets."""
-    fail_on_data_loss: bool = True
-    """A topic that was deleted and created again under the query stops it."""
     host: str = ""
     pid: int = -1
-    transaction_timeout_ms: int = 300_000
-    produce_request_bytes: int = 1024 * 1024
     attempts_max: int = 2
     """Whole transactions tried when one turns out to be abortable before EndTxn(commit)."""
 
@@ -101,11 +91,6 @@ class Committer:
     def is_query(self) -> bool:
         """Whether it is a streaming query's, which has a checkpoint."""
         return bool(self.folder)
-
-    @property
-    def place(self) -> TopicPartition:
-        """`progress_partition`, once it is decided."""
-        return present(self.progress_partition, "where progress lies is decided")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +106,11 @@ class ReadSource:
 class Batch:
     """What Spark planned and the tasks staged.
 
-    `source_offsets` are the next offsets to read (exclusive ends), committed for the committer's
-    group. `batch_hash` is of all that Spark logged for the batch: equal hashes are one planning of
-    it. `source_digest` is of the source offsets alone; `is_pinned` says that these are Kafka's,
-    each partition once, so that equal offsets are equal records however often the batch is planned.
-    `foreign_sources` are offsets, per source, that do not say which cluster they belong to. A batch
-    write's `batch_id` is its version.
+    `source_offsets` are the next offsets to read (exclusive ends). `batch_hash` is of all that
+    Spark logged for the batch: equal hashes are one plan. `source_digest` is of the source offsets
+    alone; `is_pinned` says that these are Kafka's, each partition once, so that equal offsets are
+    equal rows. `foreign_sources` are offsets, per source, that do not say which cluster they belong
+    to. A batch write's `batch_id` is its version.
     """
 
     batch_id: int
@@ -150,9 +134,8 @@ class OutputTopic(NamedTuple):
 class Begun:
     """What the checkpoint says was begun last: no transaction of a later batch was.
 
-    `previous_batch_id` is the batch that was begun before it, -1 for none: a sink that is not
-    called for each batch has nothing of those in between. `ended_runs` are the runs before
-    `run_id`, the oldest first, as far back as they are kept.
+    `previous_batch_id` is the batch that was begun before it, -1 for none. `ended_runs` are the
+    runs before `run_id`, the oldest first, as far back as they are kept.
     """
 
     output: Output
@@ -176,15 +159,12 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class CommitPlan:
-    """One batch as it is to be committed; `begun` is None for a new query and for a batch write.
-
-    `former` are digests of the outputs that the query has had, where they had to be read.
-    """
+    """One batch as options and checkpoint say it; `begun` is None for a new query and for a batch
+    write."""
 
     committer: Committer
     batch: Batch
     begun: Begun | None = None
-    former: frozenset[str] = frozenset()
 
     @property
     def query(self) -> str:
@@ -199,15 +179,12 @@ class CommitPlan:
     @property
     def group_id(self) -> str | None:
         """The group that the batch's source offsets are committed for, if there are both."""
-        return self.committer.group_id if self.batch.source_offsets else None
+        return self.committer.options.group_id if self.batch.source_offsets else None
 
     @property
     def watched_group_id(self) -> str | None:
         """The group that tells where the query's output ends: another sink of it may move it."""
-        owner = self.committer.owner
-        if owner is None or not self.batch.source_offsets:
-            return self.group_id
-        return owner.group_id
+        return self.committer.options.read_group_id if self.batch.source_offsets else None
 
     @property
     def was_begun(self) -> bool:
@@ -230,16 +207,21 @@ class CommitPlan:
             return self.batch.batch_id == 0
         return self.begun is None or self.last_begun_below == -1
 
-    @property
-    def to_produce(self) -> ProducePlan:
-        """What the transaction has to produce."""
-        committer, batch = self.committer, self.batch
-        return ProducePlan(
-            batch.batch_id,
-            batch.staged,
-            committer.transaction_timeout_ms,
-            committer.produce_request_bytes,
-        )
+    def located(self, place: TopicPartition, version: int) -> LocatedPlan:
+        """The plan with what the brokers said."""
+        return LocatedPlan(self.committer, self.batch, self.begun, place=place, version=version)
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedPlan(CommitPlan):
+    """A plan with what the brokers said before anybody was fenced.
+
+    `place` is the partition that the query's progress is committed for: Kafka deletes a topic's
+    committed offsets with the topic. `version` is the coordinator's transaction version.
+    """
+
+    place: TopicPartition = field(kw_only=True)
+    version: int = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,18 +149,12 @@ def _plan(
         progress_group_id=options.progress_group_of(query_id, output.copy)
         if begun is None
         else begun.progress_group_id,
-        progress_partition=None if begun is None else begun.progress_partition,
-        group_id=options.group_id,
-        owner=options.owner,
+        options=options,
         checkpoint=batch.checkpoint,
         folder=batch.folder,
         leaves_out_batches=batch.is_function,
-        overwrite_group=options.overwrite_group,
-        fail_on_data_loss=options.fail_on_data_loss,
         host=batch.host,
         pid=batch.pid,
-        transaction_timeout_ms=options.transaction_timeout_ms,
-        produce_request_bytes=options.produce_request_bytes,
     )
     if begun is not None:
         yield from check_not_overtaken(committer, begun, batch.batch_id)

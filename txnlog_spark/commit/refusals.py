@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.checkpoint import offsets_path
-from txnlog_spark.commit.plan import CommitPlan, Progress
+from txnlog_spark.commit.plan import CommitPlan, LocatedPlan, Progress
 from txnlog_spark.errors import (
     BatchReplanned,
     CommittedOffsetsMoved,
@@ -169,9 +169,9 @@ def _sink_option(plan: CommitPlan) -> str:
     return f" --sink {name}" if name else ""
 
 
-def missing_text(plan: CommitPlan) -> str:
+def missing_text(plan: LocatedPlan) -> str:
     """Return the text for progress that must exist and does not."""
-    topic, number = plan.committer.place
+    topic, number = plan.place
     return (
         f"{plan.query} has committed before, but its progress is gone: group "
         f"offsets of {plan.committer.progress_group_id!r} expired (offsets.retention.minutes, 7 "
@@ -183,9 +183,9 @@ def missing_text(plan: CommitPlan) -> str:
     )
 
 
-def progress_topic_deleted(plan: CommitPlan) -> ProgressMissing:
+def progress_topic_deleted(plan: LocatedPlan) -> ProgressMissing:
     """Return the error for a query whose progress went with the topic that it lay on."""
-    topic, number = plan.committer.place
+    topic, number = plan.place
     return ProgressMissing(
         f"topic {topic!r} was deleted, and with it the progress of {plan.query}, "
         f"which was committed for {topic}-{number} (group {plan.committer.progress_group_id!r}). "

@@ -31,17 +31,21 @@ from txnlog_spark.commit.takeover import initialise
 from txnlog_spark.errors import ProgressError, TxnLogError
 
 
-def set_progress(session: Session, plan: CommitPlan) -> Operation[frozenset[TopicPartition]]:
-    """Commit progress and group offsets as after the plan's batch; what no longer exists is left.
+def set_progress(
+    session: Session, planned: CommitPlan, place: TopicPartition
+) -> Operation[frozenset[TopicPartition]]:
+    """Commit progress, at `place`, and group offsets as after the plan's batch; what no longer
+    exists is left.
 
     Raises ProgressError when the brokers have more, and what a commit raises.
     """
     yield from require_cluster(session)
-    attempt = TransactionTry(plan, 1)
-    attempt.version = yield from transaction_version(session, plan.committer.transactional_id)
+    version = yield from transaction_version(session, planned.committer.transactional_id)
+    plan = planned.located(place, version)
+    attempt = TransactionTry(plan)
     identity = yield from initialise(session, plan)
     check_forward(plan, (yield from stable_progress(session, plan)))
-    yield from require_leaders(session, [plan.committer.place])
+    yield from require_leaders(session, [plan.place])
     transaction = begin_transaction(session, attempt, identity)
     try:
         yield from add_groups(session, attempt, transaction)

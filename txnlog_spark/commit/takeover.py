@@ -9,7 +9,7 @@ from txnlog_kafka.operations.session import Session
 from txnlog_kafka.operations.transaction import commit_transaction, init_producer_id
 from txnlog_spark.commit.attempt import TransactionTry, add_progress, begin_transaction
 from txnlog_spark.commit.former_outputs import other_ids, record_output
-from txnlog_spark.commit.plan import CommitPlan
+from txnlog_spark.commit.plan import CommitPlan, LocatedPlan
 from txnlog_spark.commit.progress import baseline_of
 from txnlog_spark.commit.refusals import progress_topic_deleted
 from txnlog_spark.errors import FatalError, UnknownTopic
@@ -22,7 +22,7 @@ def initialise(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity
     yield Milestone("init_producer_id", "before", batch_id)
     if committer.is_query and not _is_recorded(plan):
         yield from record_output(committer)
-    timeout_ms = committer.transaction_timeout_ms
+    timeout_ms = committer.options.transaction_timeout_ms
     identity = yield from init_producer_id(session, committer.transactional_id, timeout_ms)
     if committer.is_query:
         yield from fence_other_ids(session, plan)
@@ -47,7 +47,7 @@ def fence_other_ids(session: Session, plan: CommitPlan) -> Operation[None]:
     others = yield from other_ids(committer)
     for name, paths in others.items():
         try:
-            yield from init_producer_id(session, name, committer.transaction_timeout_ms)
+            yield from init_producer_id(session, name, committer.options.transaction_timeout_ms)
         except FatalError as error:
             raise error.with_advice(
                 f"Query {committer.output.query_id} had transactional id {name!r} before "
@@ -80,12 +80,12 @@ def commit_baseline(
     return (yield from initialise(session, plan))
 
 
-def require_progress_topic(session: Session, plan: CommitPlan) -> Operation[None]:
+def require_progress_topic(session: Session, plan: LocatedPlan) -> Operation[None]:
     """Creates it for a query's first transaction only: in a new one there is no progress.
 
     Raises ProgressMissing when it was deleted.
     """
-    place = [plan.committer.place]
+    place = [plan.place]
     is_new = plan.begun is None
     try:
         yield from require_leaders(session, place, allow_auto_create=is_new)

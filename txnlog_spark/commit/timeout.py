@@ -40,7 +40,7 @@ def is_timeout(plan: CommitPlan, error: TxnLogError, elapsed_ms: int) -> bool:
     return (
         isinstance(error, BrokerError)
         and error.code in _CODES
-        and elapsed_ms >= plan.committer.transaction_timeout_ms
+        and elapsed_ms >= plan.committer.options.transaction_timeout_ms
     )
 
 
@@ -63,7 +63,7 @@ def timeout_error(
     allowed = f"{maximum} here" if maximum is not None else "900000 by default"
     return TransactionTimedOut(
         f"{plan.name}: its transaction was open for {elapsed_ms} ms, longer than "
-        f"{OPTION}={plan.committer.transaction_timeout_ms}, and the coordinator aborted it "
+        f"{OPTION}={plan.committer.options.transaction_timeout_ms}, and the coordinator aborted it "
         f"(transactional id {plan.committer.transactional_id!r}); {done_bytes} of {staged_bytes} "
         f"staged bytes were produced. Nothing of the batch is visible. Set {OPTION} to at least "
         f"{needed_ms} (the brokers allow up to {BROKER_CONFIG}, {allowed}) and start the query "

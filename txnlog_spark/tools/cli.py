@@ -20,7 +20,7 @@ from txnlog_spark.client_cache import ConnectionSettings, client_for
 from txnlog_spark.commit.checkpoint import offsets_path, read_batch_offsets
 from txnlog_spark.commit.checkpoint_files import read_file
 from txnlog_spark.commit.journal import check_cluster, write_begun
-from txnlog_spark.commit.plan import Batch, CommitPlan, Committer
+from txnlog_spark.commit.plan import Batch, CommitOptions, CommitPlan, Committer
 from txnlog_spark.commit.set_progress import check_forward, set_progress
 from txnlog_spark.errors import ProgressError, TxnLogError
 from txnlog_spark.options.kafka_configs import PREFIX
@@ -221,14 +221,15 @@ def set_(client: Client, options: argparse.Namespace, config: CommandConfig) -> 
             f"checkpoint's folder offsets is {checkpoint.last_planned}; later ones cannot be in "
             "the output"
         )
-    plan = _plan(client, checkpoint, target, next_batch_id)
+    plan = _plan(checkpoint, target, next_batch_id)
+    place = _place(client, target, plan.batch.source_offsets)
     check_forward(plan, brokers.progress)
     found = {
         "query_id": target.query_id,
         "next_batch_id": None if brokers.progress is None else brokers.progress.next_batch_id,
         "new_next_batch_id": next_batch_id,
         "progress_group_id": target.progress_group_id,
-        "progress_partition": str(plan.committer.place),
+        "progress_partition": str(place),
         "group_id": plan.group_id,
         "new_group_offsets": {
             f"{t}-{n}": at for (t, n), at in sorted(plan.batch.source_offsets.items())
@@ -239,8 +240,8 @@ def set_(client: Client, options: argparse.Namespace, config: CommandConfig) -> 
         "executed": options.execute,
     }
     if options.execute:
-        missing = client.run(set_progress(client.session, plan))
-        _record(checkpoint, next_batch_id, plan.committer.place)
+        missing = client.run(set_progress(client.session, plan, place))
+        _record(checkpoint, next_batch_id, place)
         found["deleted_partitions"] = sorted(f"{topic}-{number}" for topic, number in missing)
     return found
 
@@ -270,9 +271,7 @@ def _refuse_open(target: Target, brokers: BrokerState) -> None:
         )
 
 
-def _plan(
-    client: Client, checkpoint: CheckpointState, target: Target, next_batch_id: int
-) -> CommitPlan:
+def _plan(checkpoint: CheckpointState, target: Target, next_batch_id: int) -> CommitPlan:
     """The last batch that is in the output, as the sink would have committed it."""
     last = next_batch_id - 1
     sources, disk = None, CheckpointHost(checkpoint.files)
@@ -285,9 +284,10 @@ def _plan(
         run_id="",
         transactional_id=target.transactional_id,
         progress_group_id=target.progress_group_id,
-        progress_partition=_place(client, target, ends),
-        group_id=None if sources is None else target.group_id,
-        transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+        options=CommitOptions(
+            group_id=None if sources is None else target.group_id,
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+        ),
     )
     batch = Batch(
         batch_id=last,

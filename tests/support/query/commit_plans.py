@@ -20,7 +20,15 @@ from txnlog_spark.commit.checkpoint import parse_batch_offsets
 from txnlog_spark.commit.journal import check_not_overtaken, read_begun, write_begun
 from txnlog_spark.commit.micro_batch import commit_batch
 from txnlog_spark.commit.output import Output
-from txnlog_spark.commit.plan import Batch, Begun, CommitOutcome, CommitPlan, Committer, Progress
+from txnlog_spark.commit.plan import (
+    Batch,
+    Begun,
+    CommitOptions,
+    CommitOutcome,
+    CommitPlan,
+    Committer,
+    Progress,
+)
 from txnlog_spark.commit.progress import newest_progress, progress_offset
 from txnlog_spark.errors import TxnLogError
 
@@ -42,7 +50,7 @@ def staged(topic: str, partition: int, *pieces: bytes) -> StagedPartition:
 def build_plan(batch_id: int = 0, **changes: Any) -> CommitPlan:
     """Five records in two partitions, a source group, and the progress; of a query that is new.
 
-    `changes` are fields of the plan, of its committer, batch or output, by their names alone;
+    `changes` are fields of the plan, of its committer, options, batch or output, by their names;
     `folder=""` makes it a batch write's.
     """
     output = Output(QUERY, CHECKPOINT, transactional_id="t", target="out", cluster_id="c")
@@ -51,7 +59,7 @@ def build_plan(batch_id: int = 0, **changes: Any) -> CommitPlan:
         run_id="run-1",
         transactional_id="t",
         progress_group_id=PROGRESS_GROUP,
-        group_id="g",
+        options=CommitOptions(group_id="g"),
         checkpoint=CHECKPOINT,
         folder=FOLDER,
     )
@@ -75,28 +83,31 @@ def changed(plan: CommitPlan, **changes: Any) -> CommitPlan:
     if "source_offsets" in changes:
         ends = changes["source_offsets"].items()
         changes["source_offsets"] = {TopicPartition(*p): end for p, end in ends}
-    if changes.get("progress_partition") is not None:
-        changes["progress_partition"] = TopicPartition(*changes["progress_partition"])
 
     def apply(value: Any) -> Any:
         mine = {f.name for f in fields(value)} & changes.keys()
         left.difference_update(mine)
         return replace(value, **{name: changes[name] for name in mine})
 
-    committer = apply(replace(plan.committer, output=apply(plan.committer.output)))
+    committer = replace(
+        plan.committer,
+        output=apply(plan.committer.output),
+        options=apply(plan.committer.options),
+    )
+    committer = apply(committer)
     made: CommitPlan = apply(replace(plan, committer=committer, batch=apply(plan.batch)))
     assert not left, f"no such fields: {left}"
     return made
 
 
 def recorded(plan: CommitPlan, **changes: Any) -> Begun:
-    """What the checkpoint says after the plan's batch was begun."""
+    """What the checkpoint says after the plan's batch was begun, with progress on out-0."""
     begun = Begun(
         output=plan.committer.output,
         batch_id=plan.batch.batch_id,
         run_id=plan.committer.run_id,
         progress_group_id=plan.committer.progress_group_id,
-        progress_partition=plan.committer.progress_partition or TopicPartition("out", 0),
+        progress_partition=TopicPartition("out", 0),
     )
     return replace(begun, **changes)
 
@@ -109,11 +120,7 @@ def commit_recorded(session: Session, plan: CommitPlan) -> Operation[CommitOutco
     begun = yield from read_begun(plan.committer.folder)
     if begun is not None:
         yield from check_not_overtaken(plan.committer, begun, plan.batch.batch_id)
-        committer = replace(
-            plan.committer,
-            progress_group_id=begun.progress_group_id,
-            progress_partition=begun.progress_partition,
-        )
+        committer = replace(plan.committer, progress_group_id=begun.progress_group_id)
         plan = replace(plan, committer=committer, begun=begun)
     return (yield from commit_batch(session, plan))
 

@@ -96,7 +96,7 @@ def test_the_coordinator_timing_out_the_transaction_is_fenced_and_redone_by_the_
 
     def pause(step, when):
         if (step, when) == ("end_txn", "before"):
-            cluster.stand_still(plan.committer.transaction_timeout_ms + TIMEOUTS_CHECKED_MS)
+            cluster.stand_still(plan.committer.options.transaction_timeout_ms + TIMEOUTS_CHECKED_MS)
 
     cluster.on_reached = pause
     # Version 2 before KAFKA-20785 answers INVALID_TXN_STATE to a commit that came too late.

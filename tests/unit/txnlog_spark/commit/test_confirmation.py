@@ -10,7 +10,6 @@ from support.core.scripted_faults import refused
 from support.query.commit_plans import (
     EXPECTED,
     build_plan,
-    changed,
     commit,
     logged,
     nothing_is_written,
@@ -156,7 +155,5 @@ def test_progress_is_not_set_back_by_what_a_former_coordinator_says() -> None:
     former.is_asked = True
     before = all_offsets(cluster)
     with pytest.raises(ProgressError, match=r"the next batch of query .* is 2"):
-        cluster.run(
-            set_progress(cluster.session(), changed(build_plan(0), progress_partition=PART))
-        )
+        cluster.run(set_progress(cluster.session(), build_plan(0), TopicPartition(*PART)))
     assert all_offsets(cluster) == before

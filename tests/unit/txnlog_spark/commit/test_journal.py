@@ -86,11 +86,12 @@ def test_named_sinks_lie_beside_each_other_and_not_in_the_way_of_the_ids() -> No
 def begin_on(folder: Path, batch_id: int, run_id: str = "own", before: str | None = None) -> int:
     """A driver that read the record when it said `before`; how often it removed other runs."""
     plan = build_plan(batch_id, folder=str(folder), run_id=run_id, host="h", pid=7)
-    plan = changed(plan, progress_partition=("out", 0), checkpoint=str(folder))
+    plan = changed(plan, checkpoint=str(folder))
     if before is not None:
         plan = changed(plan, begun=replace(BEGUN, run_id=before))
     asked: list[int] = []
-    CheckpointHost(remove_other_runs=lambda: asked.append(1)).run(begin(plan))
+    located = plan.located(TopicPartition("out", 0), 2)
+    CheckpointHost(remove_other_runs=lambda: asked.append(1)).run(begin(located))
     return len(asked)
 
 

@@ -79,7 +79,7 @@ def test_a_progress_topic_that_is_deleted_while_a_batch_is_written_costs_an_abor
     for number in range(batch_id):
         commit(cluster, plan_of(number))
     if before == "begun by an earlier run":
-        put_begun(cluster, recorded(plan_of(1, run_id="earlier", progress_partition=DELETED)))
+        put_begun(cluster, recorded(plan_of(1, run_id="earlier"), progress_partition=DELETED))
 
     def delete(at, when):
         if (at, when) == (step, "before" if step == "txn_offset_commit" else "after"):
@@ -101,7 +101,7 @@ def test_a_progress_topic_that_is_deleted_while_a_batch_is_written_costs_an_abor
 
 def test_a_deleted_progress_topic_of_a_batch_that_was_begun_is_named_and_not_created_again():
     cluster = CoreBroker(2)
-    put_begun(cluster, recorded(build_plan(7, progress_partition=DELETED)))
+    put_begun(cluster, recorded(build_plan(7), progress_partition=DELETED))
     with pytest.raises(ProgressMissing, match="topic 'deleted' was deleted"):
         commit(cluster, build_plan(7))
     assert not any(r.allow_auto_topic_creation for r in cluster.requests(K.METADATA))
