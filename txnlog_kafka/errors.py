@@ -9,6 +9,7 @@
     │                              └─ FatalError       asking again cannot help
     │                                 └─ ProducerFenced, UnknownTopic, RecordRefused
     ├─ CommitStateUnknown          EndTxn sent and no answer: ask the coordinator, never guess
+    ├─ TransactionTimedOut         the broker aborted it: transaction.timeout.ms is too short
     ├─ StagedBatchesInvalid        staged bytes are not what was staged
     ├─ DataLoss                    ├─ OffsetOutOfRange  └─ CorruptData
     ├─ OldMessageFormat            records of before Kafka 0.11
@@ -199,6 +200,18 @@ class RecordRefused(FatalError):
     """
 
     condition = "TXNLOG_RECORD_REFUSED"
+
+
+class TransactionTimedOut(TxnLogError):
+    """The coordinator aborted the transaction: it was open longer than transaction.timeout.ms.
+
+    Nothing of it is visible. The same batch with the same timeout would end in the same way.
+
+    Remedy: raise kafka.transaction.timeout.ms to what the text says and start the query: the same
+    batch is then committed once. maxOffsetsPerTrigger makes later ones smaller.
+    """
+
+    condition = "TXNLOG_TRANSACTION_TIMED_OUT"
 
 
 class CommitStateUnknown(TxnLogError):

@@ -1,7 +1,6 @@
 """What can go wrong in the connector: Kafka's errors (`txnlog_kafka.errors`), and its own.
 
     TxnLogError
-    ├─ TransactionTimedOut         the broker aborted it: transaction.timeout.ms is too short
     ├─ ProgressError               ├─ ProgressMissing  ├─ ProgressBehind  ├─ BatchReplanned
     │                              ├─ StatefulReplanned
     │                              ├─ AnotherOutput  ├─ CheckpointCopied
@@ -34,6 +33,7 @@ from txnlog_kafka.errors import (
     RetriableError,
     SecurityRefused,
     StagedBatchesInvalid,
+    TransactionTimedOut,
     TxnLogError,
     UnknownTopic,
     is_secret,
@@ -78,18 +78,6 @@ __all__ = [
     "WrongCluster",
     "is_secret",
 ]
-
-
-class TransactionTimedOut(TxnLogError):
-    """The coordinator aborted the transaction: it was open longer than transaction.timeout.ms.
-
-    Nothing of it is visible. The same batch with the same timeout would end in the same way.
-
-    Remedy: raise kafka.transaction.timeout.ms to what the text says and start the query: the same
-    batch is then committed once. maxOffsetsPerTrigger makes later ones smaller.
-    """
-
-    condition = "TXNLOG_TRANSACTION_TIMED_OUT"
 
 
 class ProgressError(TxnLogError):

@@ -15,8 +15,8 @@ from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit import facts as facts_module
 from txnlog_spark.commit import journal, judgement
-from txnlog_spark.commit.judgement import Evidence, moved_since
-from txnlog_spark.commit.plan import CommitPlan, Progress
+from txnlog_spark.commit.judgement import moved_since
+from txnlog_spark.commit.plan import CommitPlan, Evidence, Progress
 
 
 def _state_not_asked_for(_: Any) -> contextlib.AbstractContextManager[None]:

@@ -23,12 +23,9 @@ from txnlog_spark.commit import confirmation, journal, judgement, micro_batch, q
 from txnlog_spark.commit import facts as facts_module
 from txnlog_spark.commit.attempt import TransactionTry
 from txnlog_spark.commit.facts import stable_facts, visible_progress
-from txnlog_spark.commit.former_outputs import record_output
-from txnlog_spark.commit.journal import begin, write_begun
-from txnlog_spark.commit.judgement import Evidence
-from txnlog_spark.commit.placement import place_progress
-from txnlog_spark.commit.plan import Begun, CommitPlan, LocatedPlan, Progress
-from txnlog_spark.commit.progress import baseline_of, progress_offset
+from txnlog_spark.commit.journal import begin, record_output, write_begun
+from txnlog_spark.commit.plan import Begun, CommitPlan, Evidence, LocatedPlan, Progress
+from txnlog_spark.commit.progress import baseline_of, place_progress, progress_offset
 from txnlog_spark.commit.query import QueryBatch
 from txnlog_spark.commit.takeover import commit_baseline, fence_other_ids, initialise
 from txnlog_spark.errors import TxnLogError

@@ -9,10 +9,10 @@ from typing import Any
 
 from planted.commit_plants import replaced
 from simulation.world import Plant
-from txnlog_spark.commit import former_outputs, judgement, micro_batch, query
-from txnlog_spark.commit.judgement import Evidence, check_output
+from txnlog_spark.commit import journal, judgement, micro_batch, query
+from txnlog_spark.commit.judgement import check_output
 from txnlog_spark.commit.output import Output, moved_or_copied
-from txnlog_spark.commit.plan import CommitPlan, Committer
+from txnlog_spark.commit.plan import CommitPlan, Committer, Evidence
 from txnlog_spark.errors import CheckpointCopied
 
 
@@ -98,7 +98,7 @@ def _ids_of_the_original_fenced(_: Any) -> contextlib.AbstractContextManager[Non
     def shared(committer: Committer) -> str:
         return f"{committer.folder}/outputs"
 
-    return replaced(former_outputs, "outputs_folder", shared)
+    return replaced(journal, "outputs_folder", shared)
 
 
 def _one_folder_for_all_sinks(_: Any) -> contextlib.AbstractContextManager[None]:

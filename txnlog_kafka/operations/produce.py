@@ -65,8 +65,8 @@ from txnlog_kafka.operations.retry import (
     error_of,
 )
 from txnlog_kafka.operations.session import Deadline, Session
-from txnlog_kafka.operations.timeout_forecast import TimeoutForecast
 from txnlog_kafka.operations.transaction import PRODUCE_VERSION_MAX_V1, Transaction
+from txnlog_kafka.operations.transaction_timeout import TimeoutForecast
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.invariants import InvariantViolation, check
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message

@@ -18,8 +18,7 @@ from txnlog_kafka.operations.transaction import (
 )
 from txnlog_kafka.wire.invariants import check
 from txnlog_kafka.wire.topic_partition import TopicPartition
-from txnlog_spark.commit.judgement import Evidence
-from txnlog_spark.commit.plan import LocatedPlan, Progress
+from txnlog_spark.commit.plan import Evidence, LocatedPlan, Progress
 from txnlog_spark.commit.progress import progress_after, progress_offset
 from txnlog_spark.group_note import GroupNote, format_note
 from txnlog_spark.offsets import positions_digest
@@ -89,11 +88,11 @@ def _notes(plan: LocatedPlan, judged: Evidence | None) -> dict[TopicPartition, s
     are_needed = committer.leaves_out_batches or judged is None or judged.has_state
     notes = {}
     for source in batch.sources:
-        positions = positions_digest({p: batch.source_offsets[p] for p in source.partitions})
+        positions = positions_digest(source.offsets)
         source_id = "" if are_needed else source.source_id
         query_id = committer.output.query_id
         note = GroupNote(query_id, batch.batch_id, positions, source_id)
-        notes[min(source.partitions)] = format_note(note)
+        notes[min(source.offsets)] = format_note(note)
     return notes
 
 

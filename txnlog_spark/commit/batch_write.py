@@ -45,10 +45,9 @@ class BatchWrite:
 def commit_write(session: Session, write: BatchWrite) -> Operation[CommitOutcome]:
     """Commit the write as one transaction.
 
-    With a txnAppId a write whose version is at or below the last committed one of the application
-    is skipped, so that it can be run again. Without one, running the job again writes the rows
-    again, and the progress that tells what became of it goes at the end. Raises what the brokers
-    refuse; CommitStateUnknown only when asking again did not help.
+    With a txnAppId a write whose version is at or below the last committed one is skipped. Without
+    one the progress that tells what became of it goes at the end. Raises what the brokers refuse;
+    CommitStateUnknown only when asking again did not help.
     """
     yield from require_cluster(session)
     plan = yield from _plan(session, write)
@@ -114,16 +113,15 @@ def _app_progress_group(
     former = readable_app_progress_group(app_id, target)
     if made == former:
         return made
-    # Where the progress may lie, also that of a write which is not decided yet (`placement`).
+    # Where the progress may lie, also that of a write which is not decided yet (`place_progress`).
     places = [*write.source_offsets, *([TopicPartition(topic, 0)] if topic else [])]
     found = yield from fetch_progress(session, former, name, partitions=places)
     return made if found is None else former
 
 
 def _commit(session: Session, plan: CommitPlan, app_id: str | None) -> Operation[CommitOutcome]:
-    """Commit, and find out at once what became of a commit without an answer.
-
-    A later job could not: the progress that tells lies under the write's own name, which ends here.
+    """Commit, and find out at once what became of a commit without an answer: no later job could,
+    as the progress lies under the write's own name.
     """
     try:
         return (yield from commit_batch(session, plan))
@@ -142,16 +140,15 @@ def _commit(session: Session, plan: CommitPlan, app_id: str | None) -> Operation
 
 
 def _advice(plan: CommitPlan, app_id: str | None) -> str:
-    """How a person finds out; an application's group has the offset of an earlier write, too."""
     if app_id is not None:
         return (
             f"Run the write again with txnAppId={app_id} and txnVersion={plan.batch.batch_id}: if "
             "its rows are in the output it is skipped"
         )
+    committer = plan.committer
     return (
         "When no transaction of that id is open any more (at the latest after its timeout of "
-        f"{plan.committer.options.transaction_timeout_ms} ms), look at group "
-        f"{plan.committer.progress_group_id!r}: "
-        "with a committed offset the rows are in the output; without one they are not, and the "
-        "write is to be run again"
+        f"{committer.options.transaction_timeout_ms} ms), look at group "
+        f"{committer.progress_group_id!r}: with a committed offset the rows are in the output; "
+        "without one they are not, and the write is to be run again"
     )

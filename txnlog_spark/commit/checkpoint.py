@@ -1,11 +1,9 @@
-"""What the sink reads from Spark's checkpoint.
+"""What the sink reads from Spark's checkpoint: `metadata` (the query id) and `offsets/<batchId>`.
 
-`metadata` (the query id) and `offsets/<batchId>`, Spark's write-ahead log of the batch's source
-offsets (`OffsetSeqLog`): a line with the version, a line of JSON metadata, then one line per
-source; in version 2 (`spark.sql.streaming.offsetLog.formatVersion`, named sources) each of these
-begins with the source's name and a colon. The file is written before the batch runs and never
-changed, so it holds for any plan and for any Kafka-like source, ours or the JVM's. Its metadata has
-the time at which the batch was planned: the same bytes are the same planning.
+An entry of Spark's offset log (`OffsetSeqLog`) is a line with the version, a line of JSON metadata,
+then one line per source; in version 2 (`spark.sql.streaming.offsetLog.formatVersion`, named
+sources) each of these begins with the source's name and a colon. It is written before the batch
+runs and never changed. Its metadata has the time of planning: the same bytes are the same plan.
 """
 
 from __future__ import annotations
@@ -44,11 +42,22 @@ _DIGEST_HEX = 16
 
 @dataclass(frozen=True, slots=True)
 class SourceEnd:
-    """One source's end of a batch; `offsets` is None for a source that is not Kafka-like."""
+    """One source's end of a batch: `offsets` are next offsets to read, {} of what is not Kafka's."""
 
     name: str
-    offsets: Mapping[TopicPartition, int] | None
+    offsets: Mapping[TopicPartition, int]
     note: SourceNote | None
+    is_kafka_like: bool = True
+
+    @property
+    def source_id(self) -> str:
+        """The name of the source, "" where it noted none (`SourceNote`)."""
+        return "" if self.note is None else self.note.source_id
+
+    @property
+    def group_start(self) -> str:
+        """The digest of the group's offsets that it went to without reading, "" for none."""
+        return "" if self.note is None else self.note.group_start
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,30 +78,23 @@ class BatchOffsets:
         """The Kafka-like sources' next offsets to read, in one."""
         merged: dict[TopicPartition, int] = {}
         for source in self.sources:
-            merged.update(source.offsets or {})
+            merged.update(source.offsets)
         return merged
 
     @property
     def read_differently(self) -> list[TopicPartition]:
         """Partitions that sources read up to different offsets.
 
-        Spark logs a source as often as a plan has it, such as a union of two selections of its
-        rows: those entries are equal.
+        Spark logs a source as often as a plan has it, with equal entries.
         """
         merged = self.source_offsets
-        return sorted(
-            {
-                name
-                for source in self.sources
-                for name, offset in (source.offsets or {}).items()
-                if merged[name] != offset
-            }
-        )
+        read = (each for source in self.sources for each in source.offsets.items())
+        return sorted({name for name, offset in read if merged[name] != offset})
 
     @property
     def is_whole(self) -> bool:
         """Whether `source_offsets` are all that the batch reads up to."""
-        known = all(source.offsets is not None for source in self.sources)
+        known = all(source.is_kafka_like for source in self.sources)
         return known and not self.read_differently
 
 
@@ -106,10 +108,7 @@ def read_query_id(checkpoint: str) -> Operation[str]:
 
 
 def is_query_at(checkpoint: str, query_id: str) -> Operation[bool]:
-    """Whether the query's checkpoint is there; a host finds none in a store of others.
-
-    Raises ProgressError when it cannot be read: it may be there.
-    """
+    """Whether the query's checkpoint is there. Raises ProgressError when it cannot be read."""
     found = yield from read_file(f"{checkpoint}/metadata")
     try:
         return found is not None and json.loads(found).get("id") == query_id
@@ -118,10 +117,9 @@ def is_query_at(checkpoint: str, query_id: str) -> Operation[bool]:
 
 
 def check_uncommitted(checkpoint: str, batch_id: int) -> Operation[None]:
-    """Fail when the commit log has the batch: Spark writes that entry after the sink's commit.
+    """Raise TxnLogError when the commit log has the batch: it is another query's checkpoint.
 
-    For tasks that do not know their query: else the checkpoint of another query, whose batch of
-    this number is committed, would make this one's be skipped. Raises TxnLogError.
+    For tasks that do not know their query. Spark writes that entry after the sink's commit.
     """
     path = f"{checkpoint}/commits/{batch_id}"
     if (yield from read_file(path)) is not None:
@@ -138,10 +136,8 @@ def read_batch_offsets(checkpoint: str, batch_id: int) -> Operation[BatchOffsets
 
 
 def read_logged_offsets(checkpoint: str, batch_id: int) -> Operation[BatchOffsets | None]:
-    """The sources' end offsets of an earlier batch; None before the first, or where it was purged.
-
-    Spark keeps `spark.sql.streaming.minBatchesToRetain` batches. Raises ProgressError for a file
-    that is not whole.
+    """The sources' end offsets of an earlier batch; None where Spark has purged it
+    (`spark.sql.streaming.minBatchesToRetain`). Raises ProgressError for a file that is not whole.
     """
     path = offsets_path(checkpoint, batch_id)
     data = yield from read_file(path)
@@ -155,10 +151,8 @@ def newest_plan(checkpoint: str) -> Operation[int]:
 
 
 def is_repartitioning(checkpoint: str, batch_id: int) -> Operation[bool]:
-    """Whether the batch is one that Spark's tool for repartitioning state made, which no sink saw.
-
-    It is in the commit log, reads what the batch before has read, and changes the number of
-    partitions of the state. Raises ProgressError for a file that is not whole.
+    """Whether Spark's tool for repartitioning state made the batch, which no sink saw: it reads
+    what the batch before has read, and changes the number of the state's partitions.
     """
     logged = yield from read_logged_offsets(checkpoint, batch_id)
     before = yield from read_logged_offsets(checkpoint, batch_id - 1)
@@ -211,7 +205,7 @@ def _split_line(path: str, line: str, version: str) -> tuple[str, str]:
 
 def _source_end(path: str, name: str, value: Any) -> SourceEnd:
     if not is_source_offset(value):
-        return SourceEnd(name, None, None)
+        return SourceEnd(name, {}, None, is_kafka_like=False)
     try:
         return SourceEnd(name, from_json_value(value), source_note_of(value))
     except OffsetFormatError as error:

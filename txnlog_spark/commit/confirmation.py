@@ -1,19 +1,11 @@
 """Whether the offsets that a batch is judged by are those that are committed.
 
-Theory of operation. A group coordinator that was paused, or that other brokers cannot reach,
-answers OffsetFetch from its memory until it learns that there is another one: a read needs no
-quorum. What it says may be behind. TxnOffsetCommit is answered when it is replicated: the broker
-that answers it is the coordinator, and has all that was committed before. So what a judgement rests
-on is read again behind TxnOffsetCommit, not stable, which leaves out the transaction's own offsets;
-when it is not the same, the transaction is aborted and the batch is judged again, by what the
-coordinator says. Behind it is on the same connection: brokers take its requests in their order, so
-that this costs no round trip.
-
-A batch that is to be done has its TxnOffsetCommit, and is confirmed before EndTxn. A batch that is
-refused has none: a person would be asked to look for what never happened. So its transaction is
-begun and aborted, without records.
-
-Where a batch is skipped nothing is confirmed: progress that is visible is committed.
+A group coordinator that was paused answers OffsetFetch from its memory, TxnOffsetCommit only when
+it does coordinate the group. So what a judgement rests on is read again behind it, not stable,
+which leaves out the transaction's own offsets ("A former group coordinator" in
+docs/internals/commit-protocol.md). A batch that is refused has no TxnOffsetCommit, so its
+transaction is begun and aborted, without records. Where a batch is skipped nothing is confirmed:
+progress that is visible is committed.
 """
 
 from __future__ import annotations
@@ -32,8 +24,8 @@ from txnlog_spark.commit.attempt import (
     begin_transaction,
     commit_batch_offsets,
 )
-from txnlog_spark.commit.judgement import Decision, Evidence, judge
-from txnlog_spark.commit.plan import CommitPlan, Progress
+from txnlog_spark.commit.judgement import Decision, judge
+from txnlog_spark.commit.plan import CommitPlan, Evidence, Progress
 from txnlog_spark.commit.progress import newest_progress
 from txnlog_spark.errors import AbortableError, ProgressError
 

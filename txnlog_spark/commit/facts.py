@@ -26,10 +26,8 @@ from txnlog_spark.commit.checkpoint import (
     read_logged_offsets,
 )
 from txnlog_spark.commit.checkpoint_files import list_folder
-from txnlog_spark.commit.former_outputs import recorded_digests
-from txnlog_spark.commit.journal import journal_folder, read_begun
+from txnlog_spark.commit.journal import journal_folder, read_begun, recorded_digests
 from txnlog_spark.commit.judgement import (
-    Evidence,
     foreign_sources,
     has_gap,
     is_committed,
@@ -40,7 +38,7 @@ from txnlog_spark.commit.judgement import (
     moved_since,
     unexpected_positions,
 )
-from txnlog_spark.commit.plan import Begun, CommitPlan, LocatedPlan, Progress
+from txnlog_spark.commit.plan import Begun, CommitPlan, Evidence, LocatedPlan, Progress
 from txnlog_spark.commit.progress import fetch_progress, newest_progress
 from txnlog_spark.errors import FatalError
 from txnlog_spark.group_note import notes_of

@@ -1,17 +1,20 @@
-"""The record of what was begun, which the sink keeps in the checkpoint: `txnlog/attempt.json`.
+"""What a sink keeps in the checkpoint: `txnlog/attempt.json`, and the folder `txnlog/outputs/`.
 
-It names the last batch whose transaction may have begun, and is written and flushed *before* that
-begins: for which output, by which run, where the query's progress lies. Its existence says that
+The record `attempt.json` names the last batch whose transaction may have begun, and is flushed
+*before* that begins, with the batch's plan, which Spark does not flush. Its existence says that
 progress must exist, unless a batch comes that was never begun. A run that finds itself among the
-ended ones was overtaken, and stops.
+ended ones was overtaken.
 
-The plan of the batch is made durable before the record, as Spark does not flush it: the entries
-`offsets/N` and `offsets/N-1`, which say where the batch ends and begins.
+The folder has a file for each output that the query has had. "Another transactional id" in
+docs/internals/commit-protocol.md says why a driver records its output first, then initialises its
+id, and then lists and fences the others. The same files say which progress is the query's own. One
+is never replaced by other content and never removed: a driver that wrote it may be paused anywhere.
 """
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -23,12 +26,14 @@ from txnlog_spark.commit.checkpoint import newest_plan, offsets_path
 from txnlog_spark.commit.checkpoint_files import (
     flush_file,
     json_of,
+    list_folder,
     read_file,
+    read_text,
     text_of,
     unreadable,
     write_file,
 )
-from txnlog_spark.commit.output import Output
+from txnlog_spark.commit.output import Output, digest_of
 from txnlog_spark.commit.plan import Begun, Committer, LocatedPlan, OutputTopic
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.errors import ProducerFenced, WrongCluster
@@ -158,3 +163,56 @@ def check_cluster(output: Output, cluster_id: str) -> None:
         "written. Set it back; or, to write to the new cluster from here on, start the query with "
         "a new checkpoint"
     )
+
+
+# ------------------------------------------------------------------ the outputs it has had
+
+
+def outputs_folder(committer: Committer) -> str:
+    """Where the outputs of this query, or of this copy of it, are recorded."""
+    copy = committer.output.copy
+    return f"{committer.folder}/outputs-{copy}" if copy else f"{committer.folder}/outputs"
+
+
+def record_path(committer: Committer) -> str:
+    """Where the output is recorded: its name tells the own id's records without reading them."""
+    return f"{outputs_folder(committer)}/{_id_digest(committer)}-{committer.output.digest}.json"
+
+
+def _id_digest(committer: Committer) -> str:
+    """Ids may have any length and characters, names of files not."""
+    return digest_of(committer.transactional_id)[:32]
+
+
+def record_output(committer: Committer) -> Operation[None]:
+    """Record the committer's output, durably. Raises ProgressError."""
+    value = {"version": FORMAT_VERSION, "transactional_id": committer.transactional_id}
+    data = json.dumps(value, indent=1).encode()
+    yield from write_file(record_path(committer), data, durable=True)
+
+
+def recorded_digests(committer: Committer) -> Operation[frozenset[str]]:
+    """Those of all recorded outputs. Raises ProgressError."""
+    names = yield from list_folder(outputs_folder(committer))
+    return frozenset(name.removesuffix(".json").rpartition("-")[2] for name in names)
+
+
+def other_ids(committer: Committer) -> Operation[dict[str, list[str]]]:
+    """All recorded ids but the committer's, each with its files. Raises ProgressError."""
+    folder, own = outputs_folder(committer), f"{_id_digest(committer)}-"
+    found: dict[str, list[str]] = defaultdict(list)
+    for name in (yield from list_folder(folder)):
+        path = f"{folder}/{name}"
+        if not name.startswith(own):
+            found[_id_of(path, (yield from read_text(path)))].append(path)
+    return found
+
+
+def _id_of(path: str, text: str) -> str:
+    value = json_of(path, text)
+    if not isinstance(value, dict) or value.get("version") != FORMAT_VERSION:
+        raise unreadable(path, "it is not an output as this version records it")
+    name = value.get("transactional_id")
+    if not isinstance(name, str) or not name:
+        raise unreadable(path, "it has no transactional_id")
+    return name

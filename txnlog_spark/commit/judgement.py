@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit import refusals
 from txnlog_spark.commit.checkpoint import BatchOffsets
-from txnlog_spark.commit.plan import Begun, CommitPlan, LocatedPlan, Progress
+from txnlog_spark.commit.plan import CommitPlan, Evidence, LocatedPlan, Progress
 from txnlog_spark.commit.progress import group_digest
-from txnlog_spark.errors import AnotherOutput, ProgressMissing, WrongCluster
-from txnlog_spark.group_note import GroupNote
 from txnlog_spark.offsets import positions_digest
 
 Positions = Mapping[TopicPartition, int]
@@ -33,42 +30,6 @@ class Decision(enum.Enum):
     """Its rows are committed under another number: its own is committed without them."""
     DO = "do"
     """It is not committed, and may be."""
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """The answers of the brokers and of the checkpoint, as far as the case needs them.
-
-    Of Spark's log `begin` is the entry of the batch before this one, `last` of the batch that the
-    progress has last, and `left` of the batch that left the group where it should be: None where
-    the log has no such entry, or has purged it.
-    """
-
-    progress: Progress | None
-    former: frozenset[str] = frozenset()
-    """Digests of the outputs that the query has had, if the progress is not of the present one."""
-    group: Positions = field(default_factory=dict)
-    """Its stable committed offsets."""
-    notes: Sequence[GroupNote] = ()
-    """Beside these offsets."""
-    members: Sequence[str] = ()
-    """Of the group, asked where it has moved."""
-    begin: BatchOffsets | None = None
-    last: BatchOffsets | None = None
-    left: BatchOffsets | None = None
-    newest_plan: int = -1
-    """The newest batch in Spark's offset log, asked where the number of this one is committed."""
-    has_state: bool = False
-    """The query keeps state: equal offsets are not equal output."""
-    owner: tuple[Begun | None, Progress | None] = (None, None)
-    """The record and the progress of the sink that moves the group, where that is another one."""
-    log_starts: Positions = field(default_factory=dict)
-    """Of `unexpected_positions`."""
-    log_ends: Positions = field(default_factory=dict)
-    """Of `foreign_sources`, those that exist."""
-    progress_topic_is_gone: bool = False
-    gap_is_empty: bool = False
-    """No sink was to see the batches that the progress lacks."""
 
 
 def is_committed(plan: CommitPlan, found: Progress | None) -> bool:
@@ -99,17 +60,14 @@ def judge(plan: LocatedPlan, facts: Evidence) -> Decision:
     if not plan.committer.is_query:
         return Decision.SKIP if is_committed(plan, found) else Decision.DO
     if is_missing(plan, found):
-        if facts.progress_topic_is_gone:
-            raise refusals.progress_topic_deleted(plan)
-        raise ProgressMissing(refusals.missing_text(plan))
+        raise refusals.missing(plan, topic_is_gone=facts.progress_topic_is_gone)
     decision = Decision.DO if found is None else _by_plan(plan, found, facts)
     if decision is Decision.SKIP:
         return decision
     if found is not None and has_gap(plan, found) and not facts.gap_is_empty:
         raise refusals.behind(plan, found)
     check_start(plan, facts)
-    for offsets in foreign_sources(plan, found):
-        _check_of_this_cluster(plan, offsets, facts.log_ends)
+    _check_of_this_cluster(plan, facts)
     _check_group_is_unused(plan, facts)
     check_previous(plan, facts)
     if found is not None and decision is Decision.DO and _begins_early(plan, found, facts):
@@ -137,9 +95,9 @@ def check_output(plan: CommitPlan, facts: Evidence) -> None:
     if not is_own(plan, found, facts.former):
         if _is_baseline(found) and not is_committed(plan, found):
             return  # nobody has committed a batch
-        raise AnotherOutput(refusals.another_text(plan, found))
+        raise refusals.another_output(plan, found)
     if is_committed(plan, found) and found.target != plan.committer.output.target:
-        raise AnotherOutput(refusals.another_target_text(plan, found))
+        raise refusals.another_target(plan, found)
 
 
 def _is_baseline(found: Progress) -> bool:
@@ -179,7 +137,7 @@ def _by_plan(plan: CommitPlan, found: Progress, facts: Evidence) -> Decision:
     if facts.has_state:
         raise refusals.stateful_replanned(plan, found)
     if not _says_which_rows(plan, found):
-        raise AnotherOutput(refusals.another_text(plan, found))
+        raise refusals.another_output(plan, found)
     if is_number_used and _ends_at_end(plan, found, facts):
         return Decision.SKIP
     if _begins_at_end(plan, found, facts):
@@ -230,9 +188,9 @@ def _begins_at_end(plan: CommitPlan, found: Progress, facts: Evidence) -> bool:
 def _begins_at_group(plan: CommitPlan, begin: BatchOffsets, group: Positions) -> bool:
     """True if the rows of each source begin where the group is, or behind it (`_begins_at_end`)."""
     starts, leaves_out = begin.source_offsets, plan.committer.leaves_out_batches
-    before = {s.note.source_id: s.note.group_start for s in begin.sources if s.note is not None}
+    before = {s.source_id: s.group_start for s in begin.sources if s.note is not None}
     for source in plan.batch.sources:
-        stand = {p: group[p] for p in source.partitions if p in group}
+        stand = {p: group[p] for p in source.offsets if p in group}
         if source.source_id and before.get(source.source_id) not in (None, source.group_start):
             begins = positions_digest(stand) == source.group_start  # it went there without reading
         else:
@@ -266,23 +224,23 @@ def foreign_sources(plan: CommitPlan, found: Progress | None) -> Sequence[Positi
     if plan.group_id is None:
         return ()
     is_known = found is not None and found.group_digest == group_digest(plan.group_id)
-    return () if is_known else plan.batch.foreign_sources
+    return () if is_known else [s.offsets for s in plan.batch.sources if s.note is None]
 
 
-def _check_of_this_cluster(plan: CommitPlan, offsets: Positions, log_ends: Positions) -> None:
+def _check_of_this_cluster(plan: CommitPlan, facts: Evidence) -> None:
     """Refuse offsets that look like Kafka's and cannot be positions in this cluster's logs.
 
     Spark's own Kafka source does not say which cluster it reads, and other systems' connectors
     write offsets of the same shape (Azure Event Hubs).
     """
-    ends = {p: log_ends[p] for p in offsets if p in log_ends}
-    if offsets and not ends:
-        reason = f"{refusals.places(offsets)} do not exist there"
-        raise WrongCluster(refusals.wrong_cluster_text(plan, reason))
-    beyond = {p: offsets[p] for p, end in ends.items() if offsets[p] > end}
-    if beyond:
-        reason = f"its logs end before {refusals.places(beyond)}"
-        raise WrongCluster(refusals.wrong_cluster_text(plan, reason))
+    for offsets in foreign_sources(plan, facts.progress):
+        ends = {p: facts.log_ends[p] for p in offsets if p in facts.log_ends}
+        if not ends:
+            raise refusals.wrong_cluster(plan, f"{refusals.places(offsets)} do not exist there")
+        beyond = {p: offsets[p] for p, end in ends.items() if offsets[p] > end}
+        if beyond:
+            reason = f"its logs end before {refusals.places(beyond)}"
+            raise refusals.wrong_cluster(plan, reason)
 
 
 def left_by(plan: CommitPlan, facts: Evidence) -> tuple[int, str] | None:
@@ -322,7 +280,7 @@ def unexpected_positions(plan: CommitPlan, facts: Evidence) -> dict[TopicPartiti
     known = set() if is_first or before is None else set(before.source_offsets)
     for source in plan.batch.sources:
         if source.group_start and is_first:
-            known |= source.partitions
+            known |= source.offsets.keys()
     stand = {p: group[p] for p in ends if p in group and p not in known}
     if plan.batch.staged or facts.has_state or not is_first:
         return stand  # with state, a batch that wrote nothing may have read rows
@@ -354,7 +312,7 @@ def check_start(plan: CommitPlan, facts: Evidence) -> None:
     if not begins_group(plan, facts):
         return
     for source in plan.batch.sources:
-        stand = {p: facts.group[p] for p in source.partitions if p in facts.group}
+        stand = {p: facts.group[p] for p in source.offsets if p in facts.group}
         if source.group_start not in ("", positions_digest(stand)):
             raise refusals.start_moved(plan, stand)
 
@@ -377,8 +335,8 @@ def moved_since(plan: CommitPlan, facts: Evidence) -> dict[TopicPartition, int |
         entry = facts.begin if facts.begin.digest == facts.progress.source_digest else None
     if entry is None:
         return {} if positions and group else None
-    left_at = {p: at for p, at in entry.source_offsets.items() if p in facts.group}
-    return _moved(left_at, facts.group) or None
+    stand = facts.group
+    return {p: at for p, at in entry.source_offsets.items() if stand.get(p, at) != at} or None
 
 
 def is_unproved(plan: CommitPlan, facts: Evidence) -> bool:
@@ -394,13 +352,6 @@ def check_previous(plan: CommitPlan, facts: Evidence) -> None:
     After a lost checkpoint was replaced by a new one, or was believed to be lost, the old one's
     next batch holds records that are in the output already. Raises CommittedOffsetsMoved.
     """
-    moved = moved_since(plan, facts)
-    left = left_by(plan, facts)
+    moved, left = moved_since(plan, facts), left_by(plan, facts)
     if moved is not None and left is not None:
-        raise refusals.group_moved(plan, left[0], moved, facts.group, facts.notes, facts.members)
-
-
-def _moved(
-    before: Mapping[TopicPartition, int | None], now: Positions
-) -> dict[TopicPartition, int | None]:
-    return {p: at for p, at in before.items() if now.get(p) != at}
+        raise refusals.group_moved(plan, left[0], moved, facts)

@@ -29,6 +29,7 @@ from txnlog_kafka.operations.transaction import (
     commit_transaction,
     transaction_version,
 )
+from txnlog_kafka.operations.transaction_timeout import is_timeout, timeout_error
 from txnlog_kafka.wire.invariants import check, present
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.attempt import (
@@ -48,7 +49,6 @@ from txnlog_spark.commit.facts import (
 from txnlog_spark.commit.journal import begin
 from txnlog_spark.commit.judgement import (
     Decision,
-    Evidence,
     check_output,
     is_committed,
     is_same_plan,
@@ -56,11 +56,9 @@ from txnlog_spark.commit.judgement import (
     judge,
 )
 from txnlog_spark.commit.output_topics import identify_topics
-from txnlog_spark.commit.placement import place_progress
-from txnlog_spark.commit.plan import CommitOutcome, CommitPlan, LocatedPlan, Progress
-from txnlog_spark.commit.progress import baseline_of, progress_after
+from txnlog_spark.commit.plan import CommitOutcome, CommitPlan, Evidence, LocatedPlan, Progress
+from txnlog_spark.commit.progress import baseline_of, place_progress, progress_after
 from txnlog_spark.commit.takeover import commit_baseline, initialise
-from txnlog_spark.commit.timeout import is_timeout, timeout_error
 from txnlog_spark.errors import AbortableError, ProducerFenced, TxnLogError
 
 STEPS = (
@@ -103,10 +101,8 @@ def commit_batch(session: Session, plan: CommitPlan) -> Operation[CommitOutcome]
         except ProducerFenced as fenced:
             failure = fenced
         # Only now: the abort may have come when the coordinator had aborted it for its timeout.
-        elapsed_ms = session.monotonic_ms() - attempt.began_ms
-        if attempt.transaction is not None and is_timeout(plan, failure, elapsed_ms):
-            done_bytes = attempt.produced.bytes
-            raise (yield from timeout_error(session, plan, elapsed_ms, done_bytes)) from failure
+        if (too_late := (yield from _timed_out(session, attempt, failure))) is not None:
+            raise too_late from failure
         redo = isinstance(failure, AbortableError) and number < plan.committer.attempts_max
         if not is_aborted or not redo:
             raise failure
@@ -123,6 +119,27 @@ def _give_up(session: Session, attempt: TransactionTry) -> Operation[bool]:
     if transaction is None or not transaction.begun:
         return True
     return (yield from abort_transaction(session, transaction))
+
+
+def _timed_out(
+    session: Session, attempt: TransactionTry, failure: TxnLogError
+) -> Operation[TxnLogError | None]:
+    """Return the transaction timeout as an error, if that is what `failure` comes from."""
+    plan, transaction = attempt.plan, attempt.transaction
+    elapsed_ms = session.monotonic_ms() - attempt.began_ms
+    timeout_ms = plan.committer.options.transaction_timeout_ms
+    if transaction is None or not is_timeout(failure, elapsed_ms, timeout_ms):
+        return None
+    error = yield from timeout_error(
+        session,
+        transaction,
+        plan.name,
+        timeout_ms=timeout_ms,
+        elapsed_ms=elapsed_ms,
+        done_bytes=attempt.produced.bytes,
+        staged_bytes=staged_totals(attempt.staged).bytes,
+    )
+    return error
 
 
 def _known_aborted(plan: CommitPlan) -> CommitPlan:

@@ -1,21 +1,16 @@
 """Transactional ids and progress groups that are made from other names, each from one only.
 
-Theory of operation. Kafka allows every character in a group id, and so do we in a txnAppId: no
-separator separates two parts for certain. A name is the readable one if only these parts make it
-up. Else it is the readable one with `~` and a digest of the parts behind it. The readable names are
+Kafka allows every character in a group id, and so do we in a txnAppId: no separator separates two
+parts for certain. A name is the readable one if only these parts make it up, else the readable one
+with `~` and a digest of the parts behind it. The readable names are
 
     query                 txnlog-GROUP, txnlog-QUERY       GROUP.progress.QUERY[.SINK]
     batch write           txnlog-write-RANDOM              GROUP.progress.write-RANDOM
     its txnAppId          txnlog-app-APP.TARGET            APP.progress.TARGET
 
-A query's id and RANDOM are UUIDs, SINK has no dot, and no readable name has a `~`. So the readable
-transactional id of a group is that of another kind only if the group looks like a query's id, or
-begins with `app-` or `write-`. A sink with a name always has the digest. A progress group of a
-query or a batch write has the query's id or RANDOM behind its last `.progress.`. So a txnAppId's is
-readable unless its parts make up such a name, or are not those around the first `.progress.`.
-
-Version 0.1.0 had the readable names alone. A query keeps the id that its checkpoint has recorded,
-and a txnAppId the progress group that has its progress.
+QUERY and RANDOM are UUIDs, SINK has no dot, no readable name has a `~`. Version 0.1.0 had the
+readable names alone: a query keeps the id that its checkpoint has recorded, a txnAppId the progress
+group that has its progress.
 """
 
 from __future__ import annotations

@@ -1,24 +1,9 @@
 """Which output a commit belongs to: the one value that says who is who.
 
-Theory of operation. "This batch is committed, skip it" may only be believed of the very output that
-the batch is for. A query id does not say that: a checkpoint can be copied, and a sink can be given
-another topic. So everything that makes an output another one is in one value. It is recorded in the
-checkpoint with each batch that is begun, and is in the progress that the batch's transaction
-commits: the target in clear, all else as a digest.
-
-When the recorded value and the present one differ, the table says what that is
-(docs/internals/commit-protocol.md has the same one, with examples):
-
-    checkpoint's place   the original   transactional id   target       it is
-    same                                any                any          the same query
-    another              is there       another            any          a copy (with its own group)
-    another              is there       same               any          refused: moved or copied?
-    another              is not there   same               same         the same query, moved
-    another              is not there   same               another      refused: moved or copied?
-    another              is not there   another            any          refused: moved or copied?
-
-Another cluster is refused before that (`journal.check_cluster`). A copy has progress and recorded
-transactional ids of its own (`Output.copy`), and neither reads nor fences the original's.
+"This batch is committed, skip it" may only be believed of the very output that the batch is for.
+The value is recorded in the checkpoint with each batch that is begun, and is in the progress that
+the batch's transaction commits: the target in clear, all else as a digest. What it is when the two
+differ is the table of "Which output" in docs/internals/commit-protocol.md.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """The identity of the topics that a query writes to.
 
 A topic that is deleted and created again under its name is another topic, with another id: what the
-query committed in the former one is gone for its readers. Brokers that create topics by themselves
-do so within a moment of the deletion, with the partitions and the configuration of their defaults.
-So the id of each topic that a query has written to is recorded with the batch that is begun
-(`journal`), and compared before the next transaction begins.
+query committed in the former one is gone for its readers. So the ids are recorded with the batch
+that is begun (`journal`), and compared before the next transaction begins.
 """
 
 from __future__ import annotations

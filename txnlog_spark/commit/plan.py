@@ -1,4 +1,4 @@
-"""The values of a commit: its committer, the batch, what was begun before; and the outcome."""
+"""The values of a commit: committer, batch, what was begun before, evidence and outcome."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 from txnlog_kafka.operations.producer import StagedPartition
 from txnlog_kafka.wire.topic_partition import TopicPartition
+from txnlog_spark.commit.checkpoint import BatchOffsets, SourceEnd
 from txnlog_spark.commit.names import query_transactional_id, readable_transactional_id
 from txnlog_spark.commit.output import Output
+from txnlog_spark.group_note import GroupNote
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,23 +96,13 @@ class Committer:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadSource:
-    """One Kafka source of a batch: its names in the offset (`SourceNote`), and what it reads."""
-
-    partitions: frozenset[TopicPartition]
-    source_id: str = ""
-    group_start: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Batch:
     """What Spark planned and the tasks staged.
 
     `source_offsets` are the next offsets to read (exclusive ends). `batch_hash` is of all that
     Spark logged for the batch: equal hashes are one plan. `source_digest` is of the source offsets
     alone; `is_pinned` says that these are Kafka's, each partition once, so that equal offsets are
-    equal rows. `foreign_sources` are offsets, per source, that do not say which cluster they belong
-    to. A batch write's `batch_id` is its version.
+    equal rows. `sources` are the Kafka-like ones. A batch write's `batch_id` is its version.
     """
 
     batch_id: int
@@ -119,8 +111,7 @@ class Batch:
     source_digest: str = ""
     batch_hash: str = ""
     is_pinned: bool = False
-    foreign_sources: Sequence[Mapping[TopicPartition, int]] = ()
-    sources: Sequence[ReadSource] = ()
+    sources: Sequence[SourceEnd] = ()
 
 
 class OutputTopic(NamedTuple):
@@ -243,6 +234,42 @@ class Progress:
     output_digest: str = ""
     target: str = ""
     positions: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The answers of the brokers and of the checkpoint, as far as the judgement needs them.
+
+    Of Spark's log `begin` is the entry of the batch before this one, `last` of the batch that the
+    progress has last, and `left` of the batch that left the group where it should be: None where
+    the log has no such entry, or has purged it.
+    """
+
+    progress: Progress | None
+    former: frozenset[str] = frozenset()
+    """Digests of the outputs that the query has had, if the progress is not of the present one."""
+    group: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Its stable committed offsets."""
+    notes: Sequence[GroupNote] = ()
+    """Beside these offsets."""
+    members: Sequence[str] = ()
+    """Of the group, asked where it has moved."""
+    begin: BatchOffsets | None = None
+    last: BatchOffsets | None = None
+    left: BatchOffsets | None = None
+    newest_plan: int = -1
+    """The newest batch in Spark's offset log, asked where the number of this one is committed."""
+    has_state: bool = False
+    """The query keeps state: equal offsets are not equal output."""
+    owner: tuple[Begun | None, Progress | None] = (None, None)
+    """The record and the progress of the sink that moves the group, where that is another one."""
+    log_starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Of `judgement.unexpected_positions`."""
+    log_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """Of `judgement.foreign_sources`, those that exist."""
+    progress_topic_is_gone: bool = False
+    gap_is_empty: bool = False
+    """No sink was to see the batches that the progress lacks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,25 +1,13 @@
-"""Progress: how far a query has committed, and what that says about a batch that comes (again).
+"""Progress: the committed offset that says how far a query has come.
 
-Theory of operation. Every micro-batch's transaction also commits one offset for the query's
-progress group: the value is batch_id + 1, the metadata a small JSON object with the query's id and
-the output that it is of (`output.Output`: its topic, and a digest of the rest), and digests of the
-batch's source offsets, of the group that they were committed for, and of all that Spark logged for
-the batch (`<checkpoint>/offsets/<batchId>`, which holds the time of its planning).
-It becomes visible with the batch's records or not at all, and never goes back.
+Every micro-batch's transaction also commits one offset for the query's progress group: the value is
+batch_id + 1, the metadata a small JSON object (`Progress`). It becomes visible with the batch's
+records or not at all, and never goes back. Kafka deletes a topic's committed offsets with the
+topic, so all batches commit it for one partition, of a topic that is likely to stay: of a source,
+which the query may read anyway (committing an offset takes READ on its topic), else of the output.
 
-What pins a batch: equal digests of the whole log entry are one planning, and Spark then reads the
-same input again. After the entry was lost, the batch is planned again. Then equal source offsets
-are equal input only where an offset pins the records, as Kafka's does; the counter of a file source
-(`{"logOffset":1}`) names whatever files are there by now.
-
-It is looked up by fetching the whole group with require_stable and taking this query's newest.
-All of a query's batches commit it for one partition, because Kafka deletes a topic's committed
-offsets with the topic: what lay on another topic than the batch before would uncover that batch's
-progress, and the last one would be done twice.
-
-What it does not do: guess. Where progress must exist and does not (offsets expire after
-`offsets.retention.minutes`, 7 days by default), or contradicts the checkpoint, a person must look.
-Where no transaction of the batch was ever begun there is nothing to guess: it is done.
+Where it must exist and does not (offsets expire after `offsets.retention.minutes`, 7 days by
+default), or contradicts the checkpoint, a person must look.
 """
 
 from __future__ import annotations
@@ -28,11 +16,17 @@ import json
 from collections.abc import Iterable
 
 from txnlog_kafka.operations.effects import Operation
+from txnlog_kafka.operations.metadata import (
+    KAFKA_INTERNAL_TOPICS,
+    confirm_missing,
+    refresh_metadata,
+)
 from txnlog_kafka.operations.offsets import CommittedOffset, fetch_committed
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.output import digest_of
 from txnlog_spark.commit.plan import CommitPlan, Progress
+from txnlog_spark.errors import TxnLogError
 from txnlog_spark.offsets import positions_digest
 
 PROGRESS_FORMAT_VERSION = 1
@@ -115,19 +109,6 @@ def progress_offset(progress: Progress) -> CommittedOffset:
     return CommittedOffset(progress.next_batch_id, format_progress(progress))
 
 
-def locate_progress(
-    session: Session, progress_group_id: str, query_id: str
-) -> Operation[TopicPartition | None]:
-    """The partition that the query's newest decided progress is committed for, None without one.
-
-    Nothing may be concluded from it about a batch: an undecided progress is not waited for.
-    """
-    committed = yield from fetch_committed(session, progress_group_id, require_stable=False)
-    newest = newest_progress(query_id, committed.values())
-    found = [p for p, c in sorted(committed.items()) if parse_progress(c) == newest]
-    return found[0] if newest is not None else None
-
-
 def fetch_progress(
     session: Session,
     progress_group_id: str,
@@ -142,3 +123,69 @@ def fetch_progress(
     """
     committed = yield from fetch_committed(session, progress_group_id, partitions=partitions)
     return newest_progress(query_id, committed.values())
+
+
+# ------------------------------------------------------------------ where it lies
+
+
+def locate_progress(
+    session: Session, progress_group_id: str, query_id: str
+) -> Operation[TopicPartition | None]:
+    """The partition that the query's newest decided progress is committed for, None without one.
+
+    Nothing may be concluded from it about a batch: an undecided progress is not waited for.
+    """
+    committed = yield from fetch_committed(session, progress_group_id, require_stable=False)
+    newest = newest_progress(query_id, committed.values())
+    found = [p for p, c in sorted(committed.items()) if parse_progress(c) == newest]
+    return found[0] if newest is not None else None
+
+
+def place_progress(session: Session, plan: CommitPlan) -> Operation[TopicPartition]:
+    """Where the query's progress is, else (the first batch) where it is going to be.
+
+    Progress that went with its topic is placed again only for a batch that was never begun; else it
+    has to be missed where it was. Raises TxnLogError without any topic.
+    """
+    if plan.begun is not None:
+        recorded, written = plan.begun.progress_partition, {p.topic for p in plan.batch.staged}
+        if plan.was_begun or not (yield from _is_gone(session, recorded, written)):
+            return recorded
+    else:
+        query_id = plan.committer.output.query_id
+        located = yield from locate_progress(session, plan.committer.progress_group_id, query_id)
+        if located is not None:
+            return located
+    return (yield from choose_partition(session, plan))
+
+
+def choose_partition(session: Session, plan: CommitPlan) -> Operation[TopicPartition]:
+    """A partition that exists, to commit progress for. Raises TxnLogError without any topic."""
+    sources, target = plan.batch.source_offsets, plan.committer.output.target
+    if sources:
+        missing = yield from confirm_missing(session, sources)
+        for partition in sorted(sources):
+            if partition not in missing:
+                return partition
+    if target:
+        return TopicPartition(target, 0)
+    for piece in plan.batch.staged:
+        return TopicPartition(piece.topic, piece.partition)
+    yield from refresh_metadata(session, None)
+    for name in sorted(set(session.cluster.topics) - KAFKA_INTERNAL_TOPICS):
+        return TopicPartition(name, session.cluster.partitions(name)[0])
+    raise TxnLogError(
+        "an empty batch cannot be recorded on a cluster without topics: create the output topic, "
+        "or set the option topic"
+    )
+
+
+def _is_gone(
+    session: Session, partition: TopicPartition, written: Iterable[str]
+) -> Operation[bool]:
+    """True if a partition does not exist; asked for each batch, with the topics that it writes to:
+    what is remembered of a topic outlives it."""
+    yield from refresh_metadata(session, [partition.topic, *written])
+    if partition.partition in session.cluster.partitions(partition.topic):
+        return False
+    return bool((yield from confirm_missing(session, [partition])))

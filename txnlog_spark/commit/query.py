@@ -1,11 +1,7 @@
 """The commit of one micro-batch of a streaming query, from its checkpoint on.
 
-Theory of operation. Spark builds a new writer in a reused worker process for every commit, and the
-workers are one pool for all queries of a session: batch n may be committed in one, n + 1 in
-another. So nothing is remembered between two commits but what lies in the checkpoint, and each one
-begins with InitProducerId, which fences whatever an older driver still does, but only when it has
-something to write: a batch that is committed is skipped without fencing anybody. A driver that
-finds in the checkpoint that a newer run than its own has begun a batch stops, and fences nobody.
+Spark builds a new writer in a reused worker process for every commit: batch n may be committed in
+one, n + 1 in another. So nothing is remembered between two commits but what lies in the checkpoint.
 """
 
 from __future__ import annotations
@@ -40,7 +36,6 @@ from txnlog_spark.commit.plan import (
     CommitOutcome,
     CommitPlan,
     Committer,
-    ReadSource,
 )
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.commit.sources import (
@@ -184,7 +179,6 @@ def _planned_before(batch: QueryBatch) -> str:
 
 
 def _batch(batch: QueryBatch, sources: BatchOffsets) -> Batch:
-    foreign = [s.offsets for s in sources.sources if s.offsets and s.note is None]
     return Batch(
         batch_id=batch.batch_id,
         staged=batch.staged,
@@ -192,16 +186,7 @@ def _batch(batch: QueryBatch, sources: BatchOffsets) -> Batch:
         source_digest=sources.digest,
         batch_hash=sources.batch_hash,
         is_pinned=pins_records(batch.options.group_id, sources),
-        foreign_sources=tuple(foreign),
-        sources=tuple(
-            ReadSource(
-                frozenset(s.offsets),
-                "" if s.note is None else s.note.source_id,
-                "" if s.note is None else s.note.group_start,
-            )
-            for s in sources.sources
-            if s.offsets
-        ),
+        sources=tuple(source for source in sources.sources if source.offsets),
     )
 
 

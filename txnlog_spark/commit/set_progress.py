@@ -1,11 +1,8 @@
 """Setting a query's progress: one transaction without records, under the query's own id.
 
-Theory of operation. What the brokers know of a query may be less than what is in its output:
-another sink wrote batches in between, or the progress expired. A person who knows says so here: all
-batches up to the plan's are in the output. It is committed as a batch of that id would be, so that
-the next start finds what it would have found then: InitProducerId fences a driver that lives, and
-progress and group offsets are committed together. It never goes back: batches that the brokers know
-to be in the output would be written again.
+A person says here what the brokers do not know: all batches up to the plan's are in the output. It
+is committed as a batch of that id would be: InitProducerId fences a driver that lives, and progress
+and group offsets are committed together. It never goes back.
 """
 
 from __future__ import annotations
@@ -65,10 +62,8 @@ def check_forward(plan: CommitPlan, found: Progress | None) -> None:
     wanted = plan.batch.batch_id + 1
     if found is not None and found.next_batch_id > wanted:
         raise ProgressError(
-            f"the next batch of query {plan.committer.output.query_id} is {found.next_batch_id} by "
-            "its "
-            f"progress in group {plan.committer.progress_group_id!r}: set to {wanted}, it would "
-            "write "
-            "again what is in the output. Nothing was changed. Start the query as it is: it skips "
-            "what is committed"
+            f"the next batch of {plan.query} is {found.next_batch_id} by its progress in group "
+            f"{plan.committer.progress_group_id!r}: set to {wanted}, it would write again what is "
+            "in the output. Nothing was changed. Start the query as it is: it skips what is "
+            "committed"
         )

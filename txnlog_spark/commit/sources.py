@@ -1,7 +1,6 @@
-"""What the sink demands of a batch's source offsets before it commits them for a group: pure rules.
+"""Rules for a batch's source offsets before they are committed for a group. Pure.
 
-A group's offsets are positions in one cluster's logs, moved in the transaction of the output. So
-with `kafka.group.id` every Kafka source has to read the cluster that the sink writes to, each
+With `kafka.group.id` every Kafka source has to read the cluster that the sink writes to, each
 partition once; without it the checkpoint alone keeps the query exactly-once, and all is allowed.
 """
 

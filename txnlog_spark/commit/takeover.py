@@ -8,10 +8,10 @@ from txnlog_kafka.operations.producer import ProducerIdentity
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.operations.transaction import commit_transaction, init_producer_id
 from txnlog_spark.commit.attempt import TransactionTry, add_progress, begin_transaction
-from txnlog_spark.commit.former_outputs import other_ids, record_output
+from txnlog_spark.commit.journal import other_ids, record_output
 from txnlog_spark.commit.plan import CommitPlan, LocatedPlan
 from txnlog_spark.commit.progress import baseline_of
-from txnlog_spark.commit.refusals import progress_topic_deleted
+from txnlog_spark.commit.refusals import missing
 from txnlog_spark.errors import FatalError, UnknownTopic
 
 
@@ -32,17 +32,13 @@ def initialise(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity
 
 def _is_recorded(plan: CommitPlan) -> bool:
     """Whether this run has recorded its output: that comes before its first batch."""
-    begun = plan.begun
-    if begun is None or begun.run_id != plan.committer.run_id:
-        return False
-    return begun.output == plan.committer.output
+    begun, own = plan.begun, plan.committer
+    return begun is not None and (begun.run_id, begun.output) == (own.run_id, own.output)
 
 
 def fence_other_ids(session: Session, plan: CommitPlan) -> Operation[None]:
-    """Nobody may commit under another id of the query any more (`former_outputs` says why).
-
-    Raises FatalError when the user may not write with one of them.
-    """
+    """Nobody may commit under another id of the query any more. Raises FatalError when the user may
+    not write with one of them."""
     committer = plan.committer
     others = yield from other_ids(committer)
     for name, paths in others.items():
@@ -68,7 +64,7 @@ def commit_baseline(
     """Make the query's progress exist: all batches before this one, which Spark says are done.
 
     In a transaction of its own, so that a driver which was overtaken cannot set progress back.
-    Returns the identity for the batch itself.
+    Returns the identity for the batch.
     """
     plan = attempt.plan
     yield from require_progress_topic(session, plan)
@@ -91,5 +87,5 @@ def require_progress_topic(session: Session, plan: LocatedPlan) -> Operation[Non
         yield from require_leaders(session, place, allow_auto_create=is_new)
     except UnknownTopic:
         if not is_new and (yield from confirm_missing(session, place)):
-            raise progress_topic_deleted(plan) from None
+            raise missing(plan, topic_is_gone=True) from None
         raise

@@ -7,10 +7,10 @@ from support.core.core_broker import CoreBroker
 from support.query.commit_plans import build_plan, commit, nothing_is_written
 
 from txnlog_kafka.wire.topic_partition import TopicPartition
-from txnlog_spark.commit.plan import ReadSource
+from txnlog_spark.commit.checkpoint import SourceEnd
 from txnlog_spark.errors import CommittedOffsetsMoved
 from txnlog_spark.group_note import note_of
-from txnlog_spark.offsets import positions_digest
+from txnlog_spark.offsets import SourceNote, positions_digest
 
 A, B = ("in", 0), ("in", 1)
 
@@ -24,8 +24,9 @@ def cluster_with(committed: dict[tuple[str, int], int], version: int = 2) -> Cor
 
 def commit_from(cluster: CoreBroker, expected: dict[tuple[str, int], int | None]):
     committed = {TopicPartition(*p): at for p, at in expected.items() if at is not None}
-    partitions = frozenset(TopicPartition(*p) for p in (A, B))
-    source = ReadSource(partitions, group_start=positions_digest(committed))
+    ends = {TopicPartition(*A): 5, TopicPartition(*B): 0}
+    note = SourceNote("c", "g", group_start=positions_digest(committed))
+    source = SourceEnd("", ends, note)
     return commit(cluster, build_plan(source_offsets={A: 5, B: 0}, sources=(source,)))
 
 

@@ -20,10 +20,10 @@ from txnlog_kafka.operations.transaction import init_producer_id
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_kafka.wire.topic_partition import TopicPartition
-from txnlog_spark.commit.plan import ReadSource
+from txnlog_spark.commit.checkpoint import SourceEnd
 from txnlog_spark.commit.set_progress import set_progress
 from txnlog_spark.errors import CommittedOffsetsMoved, ProgressError
-from txnlog_spark.offsets import positions_digest
+from txnlog_spark.offsets import SourceNote, positions_digest
 
 PART = ("in", 0)
 
@@ -97,7 +97,7 @@ def test_a_start_from_what_a_former_coordinator_says_of_the_group_is_refused(ver
     former = FormerCoordinator(cluster)
     cluster.commit_offsets("g", {PART: (9, "")})
     start = positions_digest({TopicPartition(*PART): 4})
-    source = ReadSource(frozenset({TopicPartition(*PART)}), group_start=start)
+    source = SourceEnd("", {TopicPartition(*PART): 4}, SourceNote("c", "g", group_start=start))
     plan = build_plan(0, sources=(source,), source_offsets={PART: 4})
     with pytest.raises(CommittedOffsetsMoved, match="in-0 from 4 to 9"):
         commit(cluster, plan)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.query.commit_plans import build_plan
 
-from txnlog_spark.commit.former_outputs import (
+from txnlog_spark.commit.journal import (
     other_ids,
     record_output,
     record_path,

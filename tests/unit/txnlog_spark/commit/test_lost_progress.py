@@ -21,8 +21,8 @@ from support.query.commit_plans import (
 
 from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
-from txnlog_spark.commit.judgement import Evidence, judge
-from txnlog_spark.commit.plan import Progress
+from txnlog_spark.commit.judgement import judge
+from txnlog_spark.commit.plan import Evidence, Progress
 from txnlog_spark.commit.progress import locate_progress
 from txnlog_spark.errors import BatchReplanned, ProgressBehind, ProgressMissing, RecordRefused
 

@@ -1,0 +1,113 @@
+"""A transaction that is open longer than transaction.timeout.ms: foreseen, recognised, explained.
+
+The coordinator aborts it and raises the producer epoch, so the next request is refused with an
+epoch's error code, which says nothing of time: such a refusal after the timeout has passed, by our
+own clock, is the timeout. The same batch would end in the same way, so it is not tried again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from txnlog_kafka.errors import BrokerError, TransactionTimedOut, TxnLogError
+from txnlog_kafka.operations.broker_config import fetch_broker_config
+from txnlog_kafka.operations.effects import Operation
+from txnlog_kafka.operations.session import Session
+from txnlog_kafka.operations.transaction import Transaction
+from txnlog_kafka.wire.error_codes import ErrorCode
+
+OPTION = "kafka.transaction.timeout.ms"
+BROKER_CONFIG = "transaction.max.timeout.ms"
+FORECAST_AFTER_MS = 5_000
+"""Producing for so long shows how long all will take; less when the transaction times out soon."""
+FORECAST_SPARE = 0.1
+"""Of the transaction timeout, for what comes after the last batch."""
+_MARGIN = 1.5
+"""Of the time that the whole batch would have taken at the rate that was seen."""
+_ROUND_MS = 60_000
+_CODES = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+    }
+)
+
+
+@dataclass(slots=True)
+class TimeoutForecast:
+    """Says once, while there is time, that at this pace the transaction times out.
+
+    The broker will abort it, and so it will every replay of the same batch: better to hear it from
+    us, with the option to change, than from a refused request.
+    """
+
+    session: Session
+    staged_bytes: int
+    timeout_ms: int
+    started_ms: int = -1
+    is_reported: bool = False
+
+    def __post_init__(self) -> None:
+        self.started_ms = self.session.monotonic_ms()
+
+    def look(self, transaction: Transaction, done: int) -> None:
+        """Estimate the whole from the bytes that are done."""
+        elapsed_ms = self.session.monotonic_ms() - self.started_ms
+        if self.is_reported or elapsed_ms < min(FORECAST_AFTER_MS, self.timeout_ms // 4):
+            return
+        total = self.staged_bytes
+        if not 0 < done < total or not elapsed_ms:
+            return
+        whole_ms = elapsed_ms * total // done
+        if whole_ms <= self.timeout_ms * (1 - FORECAST_SPARE):
+            return
+        self.is_reported = True
+        self.session.notice(
+            f"this batch will not be done within its transaction timeout: after "
+            f"{elapsed_ms / 1000:.1f} s {done / 1e6:.1f} of {total / 1e6:.1f} MB are produced "
+            f"({done / 1e3 / elapsed_ms:.1f} MB/s), which makes {whole_ms / 1000:.0f} s in all, "
+            f"and the broker aborts the transaction ({transaction.who}) after "
+            f"{self.timeout_ms / 1000:.0f} s. Set {OPTION} to "
+            f"{needed_timeout_ms(elapsed_ms, done, total)} or more (the broker's {BROKER_CONFIG} "
+            "is its limit), or make batches smaller"
+        )
+
+
+def needed_timeout_ms(elapsed_ms: int, done_bytes: int, staged_bytes: int) -> int:
+    """The transaction timeout that the batch needs at this rate, in whole minutes."""
+    whole_ms = elapsed_ms * max(1.0, staged_bytes / done_bytes if done_bytes else 1.0)
+    return -(-int(_MARGIN * whole_ms) // _ROUND_MS) * _ROUND_MS
+
+
+def is_timeout(error: TxnLogError, elapsed_ms: int, timeout_ms: int) -> bool:
+    """Whether `error`, `elapsed_ms` after the transaction's begin, is the transaction timeout."""
+    is_refusal = isinstance(error, BrokerError) and error.code in _CODES
+    return is_refusal and elapsed_ms >= timeout_ms
+
+
+def timeout_error(
+    session: Session,
+    transaction: Transaction,
+    name: str,
+    *,
+    timeout_ms: int,
+    elapsed_ms: int,
+    done_bytes: int,
+    staged_bytes: int,
+) -> Operation[TransactionTimedOut]:
+    """What happened to the batch `name`, how long it would have needed, what the broker allows."""
+    needed_ms = needed_timeout_ms(elapsed_ms, done_bytes, staged_bytes)
+    maximum = yield from fetch_broker_config(session, BROKER_CONFIG)
+    allowed = f"{maximum} here" if maximum is not None else "900000 by default"
+    return TransactionTimedOut(
+        f"{name}: its transaction was open for {elapsed_ms} ms, longer than {OPTION}={timeout_ms}, "
+        f"and the coordinator aborted it (transactional id {transaction.transactional_id!r}); "
+        f"{done_bytes} of {staged_bytes} staged bytes were produced. Nothing of the batch is "
+        f"visible. Set {OPTION} to at least {needed_ms} (the brokers allow up to {BROKER_CONFIG}, "
+        f"{allowed}) and start the query again: the same batch is then committed once. Smaller "
+        "batches (maxOffsetsPerTrigger) help from the next one on"
+    )
