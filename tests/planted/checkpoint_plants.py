@@ -13,8 +13,8 @@ from planted.commit_plants import replaced
 from simulation.world import Plant
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.wire.topic_partition import TopicPartition
+from txnlog_spark.commit import checkpoint_files, judgement
 from txnlog_spark.commit import facts as facts_module
-from txnlog_spark.commit import journal, judgement
 from txnlog_spark.commit.judgement import moved_since
 from txnlog_spark.commit.plan import CommitPlan, Evidence, Progress
 
@@ -35,7 +35,7 @@ def _plan_not_flushed(_: Any) -> contextlib.AbstractContextManager[None]:
     def unflushed(_: str) -> Operation[None]:
         yield from ()
 
-    return replaced(journal, "flush_file", unflushed)
+    return replaced(checkpoint_files, "flush_file", unflushed)
 
 
 def _gone_forward_anywhere(_: Any) -> contextlib.AbstractContextManager[None]:
@@ -60,7 +60,6 @@ def _purged_entry_taken_for_nothing(_: Any) -> Iterator[None]:
 
     with (
         replaced(judgement, "moved_since", by_the_log),
-        replaced(facts_module, "moved_since", by_the_log),
         replaced(judgement, "_begins_early", lambda *_: False),
     ):
         yield

@@ -34,11 +34,11 @@ from txnlog_spark.commit.attempt import (
     add_progress,
     begin_transaction,
     commit_batch_offsets,
+    initialise,
 )
 from txnlog_spark.commit.facts import stable_progress
 from txnlog_spark.commit.plan import CommitPlan, LocatedPlan, Progress
 from txnlog_spark.commit.progress import progress_after
-from txnlog_spark.commit.takeover import initialise
 from txnlog_spark.staging.staged_output import StagedOutput
 
 _BASE_TIMESTAMP_AT = 27

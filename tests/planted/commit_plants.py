@@ -19,15 +19,14 @@ from txnlog_kafka.operations.producer import Bytes, ProducerIdentity, StagedPiec
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.operations.transaction import init_producer_id
 from txnlog_kafka.wire.topic_partition import TopicPartition
-from txnlog_spark.commit import confirmation, journal, judgement, micro_batch, query, takeover
+from txnlog_spark.commit import attempt, journal, judgement, micro_batch
 from txnlog_spark.commit import facts as facts_module
-from txnlog_spark.commit.attempt import TransactionTry
+from txnlog_spark.commit.attempt import TransactionTry, commit_baseline, fence_other_ids, initialise
 from txnlog_spark.commit.facts import stable_facts, visible_progress
 from txnlog_spark.commit.journal import begin, record_output, write_begun
 from txnlog_spark.commit.plan import Begun, CommitPlan, Evidence, LocatedPlan, Progress
 from txnlog_spark.commit.progress import baseline_of, place_progress, progress_offset
 from txnlog_spark.commit.query import QueryBatch
-from txnlog_spark.commit.takeover import commit_baseline, fence_other_ids, initialise
 from txnlog_spark.errors import TxnLogError
 
 
@@ -53,7 +52,7 @@ def unread() -> Iterator[None]:
     """What a batch was judged by is not read again: that would show the bug, or heal it."""
     with (
         replaced(micro_batch, "confirm", _nothing_asked),
-        replaced(confirmation, "confirm", _nothing_asked),
+        replaced(attempt, "confirm", _nothing_asked),
     ):
         yield
 
@@ -74,7 +73,7 @@ def _baseline_not_transactional(_: Any) -> contextlib.AbstractContextManager[Non
 
 def _id_changed_without_fencing(_: Any) -> contextlib.AbstractContextManager[None]:
     """The holders of the query's other transactional ids are left alone."""
-    return replaced(takeover, "fence_other_ids", _nothing_asked)
+    return replaced(attempt, "fence_other_ids", _nothing_asked)
 
 
 def _own_id(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity]:
@@ -89,7 +88,7 @@ def _initialised_by(
     """And nobody reads the progress again, which would show what the other one has committed."""
     with (
         replaced(micro_batch, "initialise", initialise),
-        replaced(takeover, "initialise", initialise),
+        replaced(attempt, "initialise", initialise),
         unread(),
     ):
         yield
@@ -127,7 +126,7 @@ def _only_the_last_id_fenced(_: Any) -> contextlib.AbstractContextManager[None]:
         if last is not None and last != committer.transactional_id:
             yield from init_producer_id(session, last, committer.options.transaction_timeout_ms)
 
-    return replaced(takeover, "fence_other_ids", last_only)
+    return replaced(attempt, "fence_other_ids", last_only)
 
 
 def _nothing(*_: object) -> None:
@@ -213,14 +212,9 @@ def _recorded_before_the_baseline(_: Any) -> contextlib.AbstractContextManager[N
     return replaced(micro_batch, "commit_baseline", late)
 
 
-@contextlib.contextmanager
-def _newer_run_not_noticed(_: Any) -> Iterator[None]:
+def _newer_run_not_noticed(_: Any) -> contextlib.AbstractContextManager[None]:
     """A driver that finds itself overtaken goes on, and fences who has overtaken it."""
-    with (
-        replaced(journal, "check_not_overtaken", _nothing_asked),
-        replaced(query, "check_not_overtaken", _nothing_asked),
-    ):
-        yield
+    return replaced(journal, "check_not_overtaken", _nothing_asked)
 
 
 def _ended_runs_forgotten(_: Any) -> contextlib.AbstractContextManager[None]:

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from planted.commit_plants import replaced
 from simulation.world import Plant
-from txnlog_spark.commit import journal, judgement, micro_batch, query
+from txnlog_spark.commit import journal, judgement, query
 from txnlog_spark.commit.judgement import check_output
 from txnlog_spark.commit.output import Output, moved_or_copied
 from txnlog_spark.commit.plan import CommitPlan, Committer, Evidence
 from txnlog_spark.errors import CheckpointCopied
-
-
-@contextlib.contextmanager
-def _checked_by(check: Callable[[CommitPlan, Evidence], None]) -> Iterator[None]:
-    """In place of `check_output`, wherever it is called."""
-    with (
-        replaced(judgement, "check_output", check),
-        replaced(micro_batch, "check_output", check),
-    ):
-        yield
 
 
 def _output_not_compared(_: Any) -> contextlib.AbstractContextManager[None]:
@@ -32,7 +22,7 @@ def _output_not_compared(_: Any) -> contextlib.AbstractContextManager[None]:
     def anything(*_: object) -> None:
         """In place of the check."""
 
-    return _checked_by(anything)
+    return replaced(judgement, "check_output", anything)
 
 
 def _topic_not_compared(_: Any) -> contextlib.AbstractContextManager[None]:
@@ -45,7 +35,7 @@ def _topic_not_compared(_: Any) -> contextlib.AbstractContextManager[None]:
             found = dataclasses.replace(found, target=plan.committer.output.target)
         original(plan, dataclasses.replace(facts, progress=found))
 
-    return _checked_by(of_any_topic)
+    return replaced(judgement, "check_output", of_any_topic)
 
 
 def _recognised_as(
@@ -108,7 +98,7 @@ def _one_folder_for_all_sinks(_: Any) -> contextlib.AbstractContextManager[None]
         del sink_name
         return f"{checkpoint}/txnlog"
 
-    return replaced(query, "journal_folder", shared)
+    return replaced(journal, "journal_folder", shared)
 
 
 OUTPUT_PLANTS: dict[str, Plant] = {

@@ -24,7 +24,7 @@ from simulation.hosts.checkpoint import Checkpoint
 from simulation.hosts.spark_driver import Driver
 from simulation.world import Plant
 from txnlog_kafka.operations.effects import Operation
-from txnlog_spark.commit import confirmation, micro_batch
+from txnlog_spark.commit import attempt, judgement
 from txnlog_spark.commit.judgement import Decision
 from txnlog_spark.commit.plan import CommitOutcome, Progress
 from txnlog_spark.commit.query import commit_query_batch
@@ -53,9 +53,9 @@ def _progress_outside(world: Any) -> Iterator[None]:
     """The driver relies on its commit log alone: a batch that comes again is written again."""
     del world
     with (
-        replaced(micro_batch, "is_committed", lambda *_: False),
-        replaced(confirmation, "judge", lambda *_: Decision.DO),
-        replaced(micro_batch, "check_output", _nothing),
+        replaced(judgement, "is_committed", lambda *_: False),
+        replaced(attempt, "judge", lambda *_: Decision.DO),
+        replaced(judgement, "check_output", _nothing),
     ):
         yield
 

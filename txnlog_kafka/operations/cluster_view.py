@@ -47,6 +47,11 @@ class ClusterView:
         view = self.topics.get(topic)
         return NO_TOPIC_ID if view is None else view.topic_id
 
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """The ids of these topics, as Kafka's tools show them, of those that have one."""
+        known = {topic: self.topic_id(topic) for topic in topics}
+        return {t: topic_id_text(each) for t, each in known.items() if each != NO_TOPIC_ID}
+
     def partitions(self, topic: str) -> tuple[int, ...]:
         """The partition numbers of a topic, ascending; () when it is not known."""
         view = self.topics.get(topic)

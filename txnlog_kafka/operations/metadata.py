@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from txnlog_kafka.errors import UnknownTopic
 from txnlog_kafka.operations.calls import call_any
-from txnlog_kafka.operations.cluster_view import NO_LEADER
+from txnlog_kafka.operations.cluster_view import NO_LEADER, topic_id_text
 from txnlog_kafka.operations.effects import Operation
-from txnlog_kafka.operations.majority import find_missing
+from txnlog_kafka.operations.majority import find_missing, find_topic_ids
 from txnlog_kafka.operations.retry import Subject, decide, error_of
 from txnlog_kafka.operations.session import Deadline, Session
 from txnlog_kafka.version import __version__
@@ -232,3 +232,20 @@ def api_versions_request() -> Message:
     return _API_VERSIONS.request(
         client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=__version__
     )
+
+
+def recreated_topics(session: Session, noted: Mapping[str, str]) -> Operation[dict[str, str]]:
+    """The new ids of topics that were deleted and created again since they had these ids, as text.
+
+    One broker is not believed: it may not know the topic of today yet. Raises DeadlineExceeded.
+    """
+    unknown = [topic for topic in noted if not session.cluster.partitions(topic)]
+    if unknown:
+        yield from refresh_metadata(session, unknown)
+    now = session.cluster.topic_ids(noted)
+    suspects = {topic for topic, each in now.items() if each != noted[topic]}
+    if not suspects:
+        return {}
+    most = yield from find_topic_ids(session, suspects, deadline=session.deadline())
+    ids = {topic: topic_id_text(each) for topic, each in most.items()}
+    return {topic: each for topic, each in ids.items() if each != noted[topic]}

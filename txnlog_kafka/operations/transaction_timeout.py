@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from txnlog_kafka.errors import BrokerError, TransactionTimedOut, TxnLogError
 from txnlog_kafka.operations.broker_config import fetch_broker_config
 from txnlog_kafka.operations.effects import Operation
+from txnlog_kafka.operations.producer import ProducePlan
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.operations.transaction import Transaction
 from txnlog_kafka.wire.error_codes import ErrorCode
@@ -90,22 +91,16 @@ def is_timeout(error: TxnLogError, elapsed_ms: int, timeout_ms: int) -> bool:
 
 
 def timeout_error(
-    session: Session,
-    transaction: Transaction,
-    name: str,
-    *,
-    timeout_ms: int,
-    elapsed_ms: int,
-    done_bytes: int,
-    staged_bytes: int,
+    session: Session, transaction: Transaction, plan: ProducePlan, elapsed_ms: int, done_bytes: int
 ) -> Operation[TransactionTimedOut]:
-    """What happened to the batch `name`, how long it would have needed, what the broker allows."""
+    """What happened to the batch, how long it would have needed, and what the broker allows."""
+    timeout_ms, staged_bytes = plan.transaction_timeout_ms, sum(p.size_bytes for p in plan.staged)
     needed_ms = needed_timeout_ms(elapsed_ms, done_bytes, staged_bytes)
     maximum = yield from fetch_broker_config(session, BROKER_CONFIG)
     allowed = f"{maximum} here" if maximum is not None else "900000 by default"
     return TransactionTimedOut(
-        f"{name}: its transaction was open for {elapsed_ms} ms, longer than {OPTION}={timeout_ms}, "
-        f"and the coordinator aborted it (transactional id {transaction.transactional_id!r}); "
+        f"the transaction of batch {plan.batch_id} was open for {elapsed_ms} ms, longer than "
+        f"{OPTION}={timeout_ms}, and the coordinator aborted it ({transaction.who}); "
         f"{done_bytes} of {staged_bytes} staged bytes were produced. Nothing of the batch is "
         f"visible. Set {OPTION} to at least {needed_ms} (the brokers allow up to {BROKER_CONFIG}, "
         f"{allowed}) and start the query again: the same batch is then committed once. Smaller "

@@ -15,14 +15,7 @@ from typing import Any
 
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.wire.topic_partition import TopicPartition
-from txnlog_spark.commit.checkpoint_files import (
-    json_of,
-    list_folder,
-    read_file,
-    read_text,
-    text_of,
-    unreadable,
-)
+from txnlog_spark.commit import checkpoint_files as files
 from txnlog_spark.commit.output import digest_of
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.offsets import (
@@ -42,7 +35,7 @@ _DIGEST_HEX = 16
 
 @dataclass(frozen=True, slots=True)
 class SourceEnd:
-    """One source's end of a batch: `offsets` are next offsets to read, {} of what is not Kafka's."""
+    """One source's end of a batch: `offsets` are the next to read, {} of what is not Kafka's."""
 
     name: str
     offsets: Mapping[TopicPartition, int]
@@ -101,15 +94,15 @@ class BatchOffsets:
 def read_query_id(checkpoint: str) -> Operation[str]:
     """The id in `<checkpoint>/metadata`. Raises ProgressError."""
     path = f"{checkpoint}/metadata"
-    value = json_of(path, (yield from read_text(path)))
+    value = files.json_of(path, (yield from files.read_text(path)))
     if not isinstance(value, dict) or not isinstance(value.get("id"), str):
-        raise unreadable(path, "it has no query id")
+        raise files.unreadable(path, "it has no query id")
     return str(value["id"])
 
 
 def is_query_at(checkpoint: str, query_id: str) -> Operation[bool]:
     """Whether the query's checkpoint is there. Raises ProgressError when it cannot be read."""
-    found = yield from read_file(f"{checkpoint}/metadata")
+    found = yield from files.read_file(f"{checkpoint}/metadata")
     try:
         return found is not None and json.loads(found).get("id") == query_id
     except (ValueError, AttributeError):
@@ -122,7 +115,7 @@ def check_uncommitted(checkpoint: str, batch_id: int) -> Operation[None]:
     For tasks that do not know their query. Spark writes that entry after the sink's commit.
     """
     path = f"{checkpoint}/commits/{batch_id}"
-    if (yield from read_file(path)) is not None:
+    if (yield from files.read_file(path)) is not None:
         raise TxnLogError(
             f"batch {batch_id} is to be committed, and {path} is there already: set "
             "checkpointLocation to this query's own checkpoint"
@@ -132,7 +125,7 @@ def check_uncommitted(checkpoint: str, batch_id: int) -> Operation[None]:
 def read_batch_offsets(checkpoint: str, batch_id: int) -> Operation[BatchOffsets]:
     """The sources' end offsets of one batch. Raises ProgressError for a file that is not whole."""
     path = offsets_path(checkpoint, batch_id)
-    return parse_batch_offsets(path, (yield from read_text(path)))
+    return parse_batch_offsets(path, (yield from files.read_text(path)))
 
 
 def read_logged_offsets(checkpoint: str, batch_id: int) -> Operation[BatchOffsets | None]:
@@ -140,13 +133,13 @@ def read_logged_offsets(checkpoint: str, batch_id: int) -> Operation[BatchOffset
     (`spark.sql.streaming.minBatchesToRetain`). Raises ProgressError for a file that is not whole.
     """
     path = offsets_path(checkpoint, batch_id)
-    data = yield from read_file(path)
-    return None if data is None else parse_batch_offsets(path, text_of(path, data))
+    data = yield from files.read_file(path)
+    return None if data is None else parse_batch_offsets(path, files.text_of(path, data))
 
 
 def newest_plan(checkpoint: str) -> Operation[int]:
     """Return the newest batch that Spark has logged, -1 for none. Raises ProgressError."""
-    names = yield from list_folder(f"{checkpoint}/offsets")
+    names = yield from files.list_folder(f"{checkpoint}/offsets")
     return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
@@ -156,7 +149,7 @@ def is_repartitioning(checkpoint: str, batch_id: int) -> Operation[bool]:
     """
     logged = yield from read_logged_offsets(checkpoint, batch_id)
     before = yield from read_logged_offsets(checkpoint, batch_id - 1)
-    done = yield from read_file(f"{checkpoint}/commits/{batch_id}")
+    done = yield from files.read_file(f"{checkpoint}/commits/{batch_id}")
     if logged is None or before is None or done is None:
         return False
     changed = logged.state_partitions != before.state_partitions
@@ -173,11 +166,11 @@ def parse_batch_offsets(path: str, text: str) -> BatchOffsets:
     lines = text.splitlines()
     version = lines[0].strip() if lines else "nothing"
     if version not in ("v1", "v2"):
-        raise unreadable(path, f"it begins with {version[:20]!r} instead of 'v1' or 'v2'")
+        raise files.unreadable(path, f"it begins with {version[:20]!r} instead of 'v1' or 'v2'")
     if len(lines) < 3:
-        raise unreadable(path, "it ends before the first source's offset")
+        raise files.unreadable(path, "it ends before the first source's offset")
     pairs = [_split_line(path, line, version) for line in lines[2:] if line.strip()]
-    values = [(name, json_of(path, part)) for name, part in pairs if part != NO_OFFSET]
+    values = [(name, files.json_of(path, part)) for name, part in pairs if part != NO_OFFSET]
     if version == "v1":
         digest = _digest([plain_offset(value) for _, value in values])
     else:
@@ -189,7 +182,7 @@ def parse_batch_offsets(path: str, text: str) -> BatchOffsets:
 
 def _state_partitions(path: str, metadata: str) -> str:
     """As Spark logs it for each batch; it stays for a query, but for its repartitioning."""
-    value = json_of(path, metadata)
+    value = files.json_of(path, metadata)
     conf = value.get("conf") if isinstance(value, dict) else None
     return str(conf.get(STATE_PARTITIONS, "")) if isinstance(conf, dict) else ""
 
@@ -199,7 +192,7 @@ def _split_line(path: str, line: str, version: str) -> tuple[str, str]:
         return "", line.strip()
     name, colon, value = line.strip().partition(":")
     if not colon:
-        raise unreadable(path, f"a source's line has no name: {line[:20]!r}")
+        raise files.unreadable(path, f"a source's line has no name: {line[:20]!r}")
     return name, value
 
 
@@ -209,7 +202,7 @@ def _source_end(path: str, name: str, value: Any) -> SourceEnd:
     try:
         return SourceEnd(name, from_json_value(value), source_note_of(value))
     except OffsetFormatError as error:
-        raise unreadable(path, str(error)) from error
+        raise files.unreadable(path, str(error)) from error
 
 
 def _digest(sources: list[Any]) -> str:

@@ -19,6 +19,7 @@ from txnlog_kafka.operations.operation_group import side_by_side
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.topic_partition import TopicPartition
+from txnlog_spark.commit import judgement
 from txnlog_spark.commit.checkpoint import (
     BatchOffsets,
     is_repartitioning,
@@ -27,17 +28,6 @@ from txnlog_spark.commit.checkpoint import (
 )
 from txnlog_spark.commit.checkpoint_files import list_folder
 from txnlog_spark.commit.journal import journal_folder, read_begun, recorded_digests
-from txnlog_spark.commit.judgement import (
-    foreign_sources,
-    has_gap,
-    is_committed,
-    is_missing,
-    is_own,
-    is_same_plan,
-    left_by,
-    moved_since,
-    unexpected_positions,
-)
 from txnlog_spark.commit.plan import Begun, CommitPlan, Evidence, LocatedPlan, Progress
 from txnlog_spark.commit.progress import fetch_progress, newest_progress
 from txnlog_spark.errors import FatalError
@@ -47,8 +37,7 @@ from txnlog_spark.group_note import notes_of
 def visible_progress(session: Session, plan: CommitPlan) -> Operation[Progress | None]:
     """The progress that anybody sees, without waiting for what is undecided.
 
-    It may be old, and never too new: what is visible is committed, and progress does not go back.
-    So it can tell that a batch is done, before anybody is fenced, and nothing else.
+    It may be old, and never too new: it can tell that a batch is done, and nothing else.
     """
     committer = plan.committer
     committed = yield from fetch_committed(
@@ -83,21 +72,23 @@ def facts_of(
     facts = Evidence(found, former, offsets, notes_of(group.values()))
     if not plan.committer.is_query:
         return facts
-    if is_missing(plan, found):
+    if judgement.is_missing(plan, found):
         gone = yield from confirm_missing(session, [plan.place])
         return replace(facts, progress_topic_is_gone=bool(gone))
-    if found is not None and is_same_plan(plan, found):
+    if found is not None and judgement.is_same_plan(plan, found):
         return facts
     facts = replace(facts, owner=(yield from _owner(session, plan)))
     facts = yield from _with_log(plan, facts)
-    if is_committed(plan, found):
+    if judgement.is_committed(plan, found):
         return replace(facts, newest_plan=(yield from newest_plan(plan.committer.checkpoint)))
-    unexpected = unexpected_positions(plan, facts)
-    moved = moved_since(plan, facts)
+    unexpected = judgement.unexpected_positions(plan, facts)
+    foreign = {p for source in judgement.foreign_sources(plan, found) for p in source}
+    missing = yield from confirm_missing(session, foreign)
+    moved = judgement.moved_since(plan, facts)
     return replace(
         facts,
-        log_starts=(yield from _log_starts(session, unexpected)),
-        log_ends=(yield from _log_ends(session, foreign_sources(plan, found))),
+        log_starts=(yield from _listed(session, unexpected, EARLIEST_TIMESTAMP)),
+        log_ends=(yield from _listed(session, foreign - missing, LATEST_TIMESTAMP)),
         gap_is_empty=(yield from _gap_is_empty(plan, found)),
         members=() if moved is None else (yield from _members(session, plan)),
     )
@@ -114,15 +105,14 @@ def stable_group(
     group_id, partitions = plan.watched_group_id, plan.batch.source_offsets
     if group_id is None or not plan.committer.is_query:
         return {}
-    is_own = plan.committer.options.owner is None
-    if not is_own:
+    if plan.committer.options.owner is not None:
         return (yield from fetch_committed(session, group_id, require_stable=False))
     return (yield from fetch_committed(session, group_id, partitions=partitions))
 
 
 def former_outputs(plan: CommitPlan, found: Progress | None) -> Operation[frozenset[str]]:
     """Return the digests of the query's former outputs, if the progress is not of the present."""
-    if found is None or not plan.committer.is_query or is_own(plan, found):
+    if found is None or not plan.committer.is_query or judgement.is_own(plan, found):
         return frozenset()
     return (yield from recorded_digests(plan.committer))
 
@@ -132,8 +122,8 @@ def _owner(session: Session, plan: CommitPlan) -> Operation[tuple[Begun | None, 
     owner, query_id = plan.committer.options.owner, plan.committer.output.query_id
     if owner is None:
         return None, None
-    begun = yield from read_begun(journal_folder(plan.committer.checkpoint, owner.sink_name))
-    if begun is None or begun.output.query_id != query_id:
+    folder = journal_folder(plan.committer.checkpoint, owner.sink_name)
+    if (begun := (yield from read_begun(folder, query_id))) is None:
         return None, None
     group_id = begun.progress_group_id
     committed = yield from fetch_committed(session, group_id, require_stable=False)
@@ -152,7 +142,7 @@ def _members(session: Session, plan: CommitPlan) -> Operation[tuple[str, ...]]:
 
 def _with_log(plan: CommitPlan, facts: Evidence) -> Operation[Evidence]:
     """Return the facts with what Spark's checkpoint says of the batches before, and of state."""
-    batch_id, found, left = plan.batch.batch_id, facts.progress, left_by(plan, facts)
+    batch_id, found, left = plan.batch.batch_id, facts.progress, judgement.left_by(plan, facts)
     numbers = (
         batch_id - 1,
         -1 if found is None else found.next_batch_id - 1,
@@ -178,7 +168,7 @@ def has_state(plan: CommitPlan) -> Operation[bool]:
 
 def _gap_is_empty(plan: CommitPlan, found: Progress | None) -> Operation[bool]:
     """Whether all batches that the progress lacks are Spark's own, without any input."""
-    if found is None or not has_gap(plan, found):
+    if found is None or not judgement.has_gap(plan, found):
         return True
     for batch_id in range(found.next_batch_id, plan.batch.batch_id):
         if not (yield from is_repartitioning(plan.committer.checkpoint, batch_id)):
@@ -186,19 +176,9 @@ def _gap_is_empty(plan: CommitPlan, found: Progress | None) -> Operation[bool]:
     return True
 
 
-def _log_starts(
-    session: Session, partitions: Iterable[TopicPartition]
+def _listed(
+    session: Session, partitions: Iterable[TopicPartition], timestamp: int
 ) -> Operation[dict[TopicPartition, int]]:
-    specs = dict.fromkeys(partitions, EARLIEST_TIMESTAMP)
-    starts = yield from list_offsets(session, specs, read_committed=False)
-    return {p: each.offset for p, each in starts.items()}
-
-
-def _log_ends(
-    session: Session, sources: Iterable[Mapping[TopicPartition, int]]
-) -> Operation[dict[TopicPartition, int]]:
-    offsets = [p for source in sources for p in source]
-    missing = yield from confirm_missing(session, offsets)
-    specs = {p: LATEST_TIMESTAMP for p in offsets if p not in missing}
-    ends = yield from list_offsets(session, specs, read_committed=False)
-    return {p: each.offset for p, each in ends.items()}
+    specs = dict.fromkeys(partitions, timestamp)
+    found = yield from list_offsets(session, specs, read_committed=False)
+    return {p: each.offset for p, each in found.items()}

@@ -20,23 +20,14 @@ from dataclasses import asdict
 from typing import Any
 
 from txnlog_kafka.operations.effects import Operation, RemoveOtherRuns
-from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.topic_partition import TopicPartition
+from txnlog_spark.commit import checkpoint_files as files
 from txnlog_spark.commit.checkpoint import newest_plan, offsets_path
-from txnlog_spark.commit.checkpoint_files import (
-    flush_file,
-    json_of,
-    list_folder,
-    read_file,
-    read_text,
-    text_of,
-    unreadable,
-    write_file,
-)
 from txnlog_spark.commit.output import Output, digest_of
 from txnlog_spark.commit.plan import Begun, Committer, LocatedPlan, OutputTopic
 from txnlog_spark.commit.progress import group_digest
-from txnlog_spark.errors import ProducerFenced, WrongCluster
+from txnlog_spark.commit.refusals import left_behind
+from txnlog_spark.errors import WrongCluster
 from txnlog_spark.offsets import positions_digest
 
 FORMAT_VERSION = 1
@@ -49,18 +40,21 @@ def journal_folder(checkpoint: str, sink_name: str = "") -> str:
     return f"{checkpoint}/txnlog/sinks/{sink_name}" if sink_name else f"{checkpoint}/txnlog"
 
 
-def read_begun(folder: str) -> Operation[Begun | None]:
-    """What was begun last, None before the first batch. Raises ProgressError if unreadable."""
+def read_begun(folder: str, query_id: str = "") -> Operation[Begun | None]:
+    """What was begun last, None before the first batch, and for a record of another query: its
+    driver may live, its progress says nothing here. Raises ProgressError if unreadable."""
     path = f"{folder}/attempt.json"
-    data = yield from read_file(path)
-    return None if data is None else _begun_of(path, data)
+    data = yield from files.read_file(path)
+    begun = None if data is None else _begun_of(path, data)
+    is_other = begun is not None and query_id not in ("", begun.output.query_id)
+    return None if is_other else begun
 
 
 def _begun_of(path: str, data: bytes) -> Begun:
-    value: Any = json_of(path, text_of(path, data))
+    value: Any = files.json_of(path, files.text_of(path, data))
     try:
         if value.pop("version") != FORMAT_VERSION:
-            raise unreadable(path, "it is of a newer version of txnlog_spark")
+            raise files.unreadable(path, "it is of a newer version of txnlog_spark")
         topic, number = value.pop("progress_partition")
         ended_runs = tuple(map(str, value.pop("ended_runs")))
         topics = {name: OutputTopic(*each) for name, each in value.pop("topics", {}).items()}
@@ -70,13 +64,13 @@ def _begun_of(path: str, data: bytes) -> Begun:
             output=output, progress_partition=place, ended_runs=ended_runs, topics=topics, **value
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise unreadable(path, f"unexpected content: {error}") from error
+        raise files.unreadable(path, f"unexpected content: {error}") from error
 
 
 def write_begun(folder: str, begun: Begun) -> Operation[None]:
     """Replace the record, durably. Raises ProgressError."""
     data = json.dumps({"version": FORMAT_VERSION, **asdict(begun)}, indent=1).encode()
-    yield from write_file(f"{folder}/attempt.json", data, durable=True)
+    yield from files.write_file(f"{folder}/attempt.json", data, durable=True)
 
 
 def begin(
@@ -88,14 +82,11 @@ def begin(
     Raises ProducerFenced when another run went on meanwhile.
     """
     committer, batch = plan.committer, plan.batch
-    recorded = yield from read_begun(committer.folder)
-    if recorded is not None and recorded.output.query_id != committer.output.query_id:
-        recorded = None
-    if recorded is not None:
-        yield from check_not_overtaken(committer, recorded, batch.batch_id)
+    recorded = yield from read_begun(committer.folder, committer.output.query_id)
     ended: tuple[str, ...] = ()
     previous = -1
     if recorded is not None:
+        yield from check_not_overtaken(committer, recorded, batch.batch_id)
         is_again = recorded.batch_id == batch.batch_id
         previous = recorded.previous_batch_id if is_again else recorded.batch_id
         is_ours = recorded.run_id == committer.run_id
@@ -116,7 +107,7 @@ def begin(
         pid=committer.pid,
     )
     for number in range(max(batch.batch_id - 1, 0), batch.batch_id + 1):
-        yield from flush_file(offsets_path(committer.checkpoint, number))
+        yield from files.flush_file(offsets_path(committer.checkpoint, number))
     yield from write_begun(committer.folder, begun)
     # A run that has begun since the plan was made may have fenced this one: what it staged stays.
     before = "" if plan.begun is None else plan.begun.run_id
@@ -137,20 +128,12 @@ def check_not_overtaken(committer: Committer, begun: Begun, batch_id: int) -> Op
     Then Spark's log has a later plan. Without one it has lost its newest entries, and this run
     begins again before them.
     """
-    if begun.batch_id > batch_id and (yield from newest_plan(committer.checkpoint)) > batch_id:
-        raise _overtaken(committer, begun, batch_id)
-    if committer.run_id in begun.ended_runs:
-        raise _overtaken(committer, begun, batch_id)
-
-
-def _overtaken(committer: Committer, begun: Begun, batch_id: int) -> ProducerFenced:
-    return ProducerFenced(
-        ErrorCode.PRODUCER_FENCED,
-        f"another driver of query {committer.output.query_id} went on: process {begun.pid} on host "
-        f"{begun.host or '(unknown)'} has begun batch {begun.batch_id}, this one was about to "
-        f"begin batch {batch_id}. Nothing was written, and the other one was not fenced. Stop one "
-        "of the two",
-    )
+    is_over = committer.run_id in begun.ended_runs
+    if begun.batch_id > batch_id and not is_over:
+        is_over = (yield from newest_plan(committer.checkpoint)) > batch_id
+    if is_over:
+        sign = f"process {begun.pid} on host {begun.host or '(unknown)'} has begun batch "
+        raise left_behind(committer, batch_id, f"{sign}{begun.batch_id}")
 
 
 def check_cluster(output: Output, cluster_id: str) -> None:
@@ -188,12 +171,12 @@ def record_output(committer: Committer) -> Operation[None]:
     """Record the committer's output, durably. Raises ProgressError."""
     value = {"version": FORMAT_VERSION, "transactional_id": committer.transactional_id}
     data = json.dumps(value, indent=1).encode()
-    yield from write_file(record_path(committer), data, durable=True)
+    yield from files.write_file(record_path(committer), data, durable=True)
 
 
 def recorded_digests(committer: Committer) -> Operation[frozenset[str]]:
     """Those of all recorded outputs. Raises ProgressError."""
-    names = yield from list_folder(outputs_folder(committer))
+    names = yield from files.list_folder(outputs_folder(committer))
     return frozenset(name.removesuffix(".json").rpartition("-")[2] for name in names)
 
 
@@ -201,18 +184,18 @@ def other_ids(committer: Committer) -> Operation[dict[str, list[str]]]:
     """All recorded ids but the committer's, each with its files. Raises ProgressError."""
     folder, own = outputs_folder(committer), f"{_id_digest(committer)}-"
     found: dict[str, list[str]] = defaultdict(list)
-    for name in (yield from list_folder(folder)):
+    for name in (yield from files.list_folder(folder)):
         path = f"{folder}/{name}"
         if not name.startswith(own):
-            found[_id_of(path, (yield from read_text(path)))].append(path)
+            found[_id_of(path, (yield from files.read_text(path)))].append(path)
     return found
 
 
 def _id_of(path: str, text: str) -> str:
-    value = json_of(path, text)
+    value = files.json_of(path, text)
     if not isinstance(value, dict) or value.get("version") != FORMAT_VERSION:
-        raise unreadable(path, "it is not an output as this version records it")
+        raise files.unreadable(path, "it is not an output as this version records it")
     name = value.get("transactional_id")
     if not isinstance(name, str) or not name:
-        raise unreadable(path, "it has no transactional_id")
+        raise files.unreadable(path, "it has no transactional_id")
     return name

@@ -52,8 +52,8 @@ def judge(plan: LocatedPlan, facts: Evidence) -> Decision:
     """Return the decision.
 
     Raises ProgressMissing, ProgressBehind, BatchReplanned, StatefulReplanned, AnotherOutput,
-    CommittedOffsetsMoved, WrongCluster, GroupHasOffsets: each says what was found and what to do;
-    and ProducerFenced for a driver that another one has left behind.
+    CommittedOffsetsMoved, WrongCluster, GroupHasOffsets, and ProducerFenced for a driver that
+    another one has left behind.
     """
     check_output(plan, facts)
     found = facts.progress
@@ -85,10 +85,7 @@ def is_own(plan: CommitPlan, found: Progress, former: frozenset[str] = frozenset
 
 
 def check_output(plan: CommitPlan, facts: Evidence) -> None:
-    """Refuse progress that another output has committed, before it makes a batch be skipped.
-
-    Raises AnotherOutput.
-    """
+    """Raise AnotherOutput for progress of another output, before it makes a batch be skipped."""
     found = facts.progress
     if found is None:
         return
@@ -107,8 +104,8 @@ def _is_baseline(found: Progress) -> bool:
 def _says_which_rows(plan: CommitPlan, found: Progress) -> bool:
     """True if equal offsets are equal rows in the output, whichever driver has committed them.
 
-    With another transactional id of this checkpoint it may have been a copy of its volume, which
-    lies at the same place: what that has written is known where all goes to one topic.
+    With another transactional id it may have been a cloned volume's, which lies at the same place:
+    what that has written is known where all goes to one topic.
     """
     output = plan.committer.output
     return found.output_digest == output.digest or bool(output.target)
@@ -121,15 +118,14 @@ def _by_plan(plan: CommitPlan, found: Progress, facts: Evidence) -> Decision:
     """Compare the batch with the one that was committed last, by its number and by its rows.
 
     Spark's numbers tell, as long as its log is whole. After a loss the same number, or that of the
-    last committed batch, has another plan. Raises StatefulReplanned, BatchReplanned,
-    ProducerFenced for a driver that another one has left behind, and AnotherOutput where equal
-    offsets do not say which rows.
+    last committed batch, has another plan.
     """
     if is_same_plan(plan, found):
         return Decision.SKIP
     if facts.newest_plan > plan.batch.batch_id:
         # No entry was lost: the driver stood still, and Spark may have purged its entry since.
-        raise refusals.left_behind(plan, facts.newest_plan)
+        sign = f"the offset log has a plan of batch {facts.newest_plan}"
+        raise refusals.left_behind(plan.committer, plan.batch.batch_id, sign)
     is_number_used, last = is_committed(plan, found), facts.last
     is_last_replanned = last is not None and found.batch_hash not in ("", last.batch_hash)
     if not is_number_used and not is_last_replanned:
@@ -149,10 +145,8 @@ def _by_plan(plan: CommitPlan, found: Progress, facts: Evidence) -> Decision:
 
 
 def _begins_early(plan: CommitPlan, found: Progress, facts: Evidence) -> bool:
-    """True if a function's batch begins before the group: two drivers planned, each its batches.
-
-    The numbers of a sink that is not called for each batch do not tell.
-    """
+    """True if a function's batch begins before the group: two drivers planned, each its batches,
+    and the numbers of a sink that is not called for each batch do not tell."""
     may = plan.committer.leaves_out_batches and not plan.committer.options.overwrite_group
     if not may or plan.group_id is None or facts.begin is None or _is_baseline(found):
         return False
@@ -173,8 +167,8 @@ def _ends_at_end(plan: CommitPlan, found: Progress, facts: Evidence) -> bool:
 def _begins_at_end(plan: CommitPlan, found: Progress, facts: Evidence) -> bool:
     """True if the rows of a stateless batch begin where the committed output ends.
 
-    A function of foreachBatch may have left out batches since: then the batch begins behind it, and
-    `check_previous` finds the group where the output ends.
+    Behind it, if a function of foreachBatch has left out batches since: then `check_previous` finds
+    the group where the output ends.
     """
     begin, last = facts.begin, facts.last
     if begin is None or not plan.batch.is_pinned:
@@ -202,10 +196,8 @@ def _begins_at_group(plan: CommitPlan, begin: BatchOffsets, group: Positions) ->
 
 
 def has_gap(plan: CommitPlan, found: Progress) -> bool:
-    """True if the progress lacks batches before this one that may have been written.
-
-    A sink that is not called for each batch lacks none when it has all that was begun.
-    """
+    """True if the progress lacks batches before this one that may have been written: a sink that is
+    not called for each batch lacks none when it has all that was begun."""
     if found.next_batch_id >= plan.batch.batch_id:
         return False
     last = plan.last_begun_below
@@ -219,8 +211,9 @@ def has_gap(plan: CommitPlan, found: Progress) -> bool:
 
 
 def foreign_sources(plan: CommitPlan, found: Progress | None) -> Sequence[Positions]:
-    """Return offsets that have to be positions in this cluster's logs: no batch of the query has
-    been committed for this group on this cluster."""
+    """Return offsets that do not say which cluster they belong to, if no batch of the query has
+    been committed for this group on this one.
+    """
     if plan.group_id is None:
         return ()
     is_known = found is not None and found.group_digest == group_digest(plan.group_id)
@@ -245,7 +238,7 @@ def _check_of_this_cluster(plan: CommitPlan, facts: Evidence) -> None:
 
 def left_by(plan: CommitPlan, facts: Evidence) -> tuple[int, str] | None:
     """Return the batch that left the group where this one has to find it, and the digest of these
-    offsets ("" where a former version kept none); None if the query did not move this group."""
+    offsets ("" in a former version); None if the query did not move this group."""
     own = group_digest(plan.watched_group_id)
     is_own = plan.committer.options.owner is None
     begun, found = (plan.begun, facts.progress) if is_own else facts.owner
@@ -268,10 +261,9 @@ def unexpected_positions(plan: CommitPlan, facts: Evidence) -> dict[TopicPartiti
     """Return where the group has come to without this query: in all partitions of a new query,
     later in those that the batch before did not read.
 
-    The query has not committed any batch of them, so what its group has is of somebody else: that
-    may be a newer checkpoint, which was begun when this one was believed to be lost, or the same
-    query before a topic was taken out of it. A query begins where its group is if its source says
-    so, or if its empty first batch ends there.
+    Somebody else was there: a newer checkpoint, which was begun when this one was believed to be
+    lost, or the same query before a topic was taken out of it. A query begins where its group is if
+    its source says so, or if its empty first batch ends there.
     """
     group, before, is_first = facts.group, facts.left or facts.begin, begins_group(plan, facts)
     if plan.committer.options.overwrite_group or not (is_first or before):
@@ -288,11 +280,8 @@ def unexpected_positions(plan: CommitPlan, facts: Evidence) -> dict[TopicPartiti
 
 
 def _check_group_is_unused(plan: CommitPlan, facts: Evidence) -> None:
-    """Refuse a batch that begins partitions elsewhere than where its group has come to.
-
-    A query that has read a topic to its end with a group and starts with `earliest` and an empty
-    checkpoint would write all of it again; so would one that reads a topic again which it had left
-    out for a while. A committed offset at the log start says that nothing was read.
+    """Refuse a batch that begins partitions elsewhere than where its group has come to: it would
+    write again what is in the output. A committed offset at the log start says nothing was read.
     """
     stand = unexpected_positions(plan, facts)
     elsewhere = {p: offset for p, offset in stand.items() if offset != facts.log_starts.get(p)}
@@ -305,9 +294,8 @@ def check_start(plan: CommitPlan, facts: Evidence) -> None:
     """Refuse a start from committed offsets that the group has left meanwhile.
 
     A driver of the lost checkpoint that still lived committed a batch after this query had read
-    where to start: read again from there, that batch would be doubled. To be called after
-    InitProducerId, which ends what such a driver had open and fences it: from then on the offsets
-    stay. Raises CommittedOffsetsMoved.
+    where to start. To be called after InitProducerId, which ends what such a driver had open and
+    fences it: from then on the offsets stay. Raises CommittedOffsetsMoved.
     """
     if not begins_group(plan, facts):
         return
@@ -320,8 +308,8 @@ def check_start(plan: CommitPlan, facts: Evidence) -> None:
 def moved_since(plan: CommitPlan, facts: Evidence) -> dict[TopicPartition, int | None] | None:
     """Return where the query left its group, of the partitions that moved since; None if it stands.
 
-    {} says that the group moved, and that Spark has purged the entry which would say from where. A
-    partition without a committed offset says nothing: its topic was deleted.
+    {} if Spark has purged the entry that would say from where. A partition without a committed
+    offset says nothing: its topic was deleted.
     """
     left = left_by(plan, facts)
     if left is None or not facts.group:
@@ -347,11 +335,8 @@ def is_unproved(plan: CommitPlan, facts: Evidence) -> bool:
 
 
 def check_previous(plan: CommitPlan, facts: Evidence) -> None:
-    """Refuse to go on from a checkpoint that its group has left behind.
-
-    After a lost checkpoint was replaced by a new one, or was believed to be lost, the old one's
-    next batch holds records that are in the output already. Raises CommittedOffsetsMoved.
-    """
+    """Refuse to go on from a checkpoint that its group has left behind: what it has next may be in
+    the output already. Raises CommittedOffsetsMoved."""
     moved, left = moved_since(plan, facts), left_by(plan, facts)
     if moved is not None and left is not None:
         raise refusals.group_moved(plan, left[0], moved, facts)

@@ -14,14 +14,13 @@ aborted.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from dataclasses import replace
 
 from txnlog_kafka.operations.effects import Ask, Milestone, Operation, Outcome
 from txnlog_kafka.operations.metadata import require_cluster, require_leaders
 from txnlog_kafka.operations.operation_group import OperationGroup, side_by_side
-from txnlog_kafka.operations.produce import Produced, produce_staged, staged_totals
-from txnlog_kafka.operations.producer import ProducePlan, StagedPartition
+from txnlog_kafka.operations.produce import produce_staged, staged_totals
 from txnlog_kafka.operations.session import Deadline, Session
 from txnlog_kafka.operations.transaction import (
     Transaction,
@@ -31,14 +30,17 @@ from txnlog_kafka.operations.transaction import (
 )
 from txnlog_kafka.operations.transaction_timeout import is_timeout, timeout_error
 from txnlog_kafka.wire.invariants import check, present
-from txnlog_kafka.wire.topic_partition import TopicPartition
+from txnlog_spark.commit import judgement
 from txnlog_spark.commit.attempt import (
     TransactionTry,
     add_groups,
     begin_transaction,
+    commit_baseline,
     commit_batch_offsets,
+    confirm,
+    initialise,
+    judge_for_certain,
 )
-from txnlog_spark.commit.confirmation import confirm, judge_for_certain
 from txnlog_spark.commit.facts import (
     facts_of,
     former_outputs,
@@ -47,18 +49,10 @@ from txnlog_spark.commit.facts import (
     visible_progress,
 )
 from txnlog_spark.commit.journal import begin
-from txnlog_spark.commit.judgement import (
-    Decision,
-    check_output,
-    is_committed,
-    is_same_plan,
-    is_unproved,
-    judge,
-)
+from txnlog_spark.commit.judgement import Decision, judge
 from txnlog_spark.commit.output_topics import identify_topics
 from txnlog_spark.commit.plan import CommitOutcome, CommitPlan, Evidence, LocatedPlan, Progress
 from txnlog_spark.commit.progress import baseline_of, place_progress, progress_after
-from txnlog_spark.commit.takeover import commit_baseline, initialise
 from txnlog_spark.errors import AbortableError, ProducerFenced, TxnLogError
 
 STEPS = (
@@ -125,21 +119,12 @@ def _timed_out(
     session: Session, attempt: TransactionTry, failure: TxnLogError
 ) -> Operation[TxnLogError | None]:
     """Return the transaction timeout as an error, if that is what `failure` comes from."""
-    plan, transaction = attempt.plan, attempt.transaction
+    plan, transaction = attempt.to_produce, attempt.transaction
     elapsed_ms = session.monotonic_ms() - attempt.began_ms
-    timeout_ms = plan.committer.options.transaction_timeout_ms
-    if transaction is None or not is_timeout(failure, elapsed_ms, timeout_ms):
+    if transaction is None or not is_timeout(failure, elapsed_ms, plan.transaction_timeout_ms):
         return None
-    error = yield from timeout_error(
-        session,
-        transaction,
-        plan.name,
-        timeout_ms=timeout_ms,
-        elapsed_ms=elapsed_ms,
-        done_bytes=attempt.produced.bytes,
-        staged_bytes=staged_totals(attempt.staged).bytes,
-    )
-    return error
+    done = attempt.produced.bytes
+    return (yield from timeout_error(session, transaction, plan, elapsed_ms, done))
 
 
 def _known_aborted(plan: CommitPlan) -> CommitPlan:
@@ -168,9 +153,9 @@ def _look_up(session: Session, plan: CommitPlan) -> Operation[tuple[LocatedPlan,
         place_progress(session, plan),
     )
     seen = Evidence(visible, (yield from former_outputs(plan, visible)))
-    check_output(plan, seen)
+    judgement.check_output(plan, seen)
     located = plan.located(place, version)
-    if is_committed(plan, visible) and not is_same_plan(plan, visible):
+    if judgement.is_committed(plan, visible) and not judgement.is_same_plan(plan, visible):
         group = yield from stable_group(session, plan)
         seen = yield from facts_of(session, located, visible, group)
     yield Milestone("look_up", "after", batch_id)
@@ -179,7 +164,7 @@ def _look_up(session: Session, plan: CommitPlan) -> Operation[tuple[LocatedPlan,
 
 def _try(session: Session, attempt: TransactionTry, seen: Evidence) -> Operation[CommitOutcome]:
     plan, batch_id = attempt.plan, attempt.plan.batch.batch_id
-    if is_committed(plan, seen.progress) and judge(plan, seen) is Decision.SKIP:
+    if judgement.is_committed(plan, seen.progress) and judge(plan, seen) is Decision.SKIP:
         return _skipped(attempt, seen)
     identity = yield from initialise(session, plan)
     yield Milestone("judge", "before", batch_id)
@@ -188,15 +173,14 @@ def _try(session: Session, attempt: TransactionTry, seen: Evidence) -> Operation
     if decision is Decision.SKIP:
         yield Milestone("judge", "after", batch_id)
         return _skipped(attempt, judged)
-    attempt.staged = () if decision is Decision.PASS else plan.batch.staged
-    attempt.judged = judged
+    attempt.judged, attempt.is_empty = judged, decision is Decision.PASS
     if plan.committer.is_query:
         if judged.progress is None:
             identity = yield from commit_baseline(session, attempt, identity)
             attempt.judged = replace(judged, progress=baseline_of(plan))
         topics = yield from identify_topics(session, attempt)
         yield from begin(plan, has_state=judged.has_state, topics=topics)
-        if is_unproved(plan, judged):
+        if judgement.is_unproved(plan, judged):
             session.notice(
                 f"{plan.name}: whether group {plan.watched_group_id} stands where the query left "
                 "it was not checked: its progress is of a former version of txnlog_spark, and "
@@ -216,7 +200,7 @@ def _skipped(attempt: TransactionTry, facts: Evidence) -> CommitOutcome:
 def _write(session: Session, attempt: TransactionTry, transaction: Transaction) -> Operation[None]:
     """Everything that belongs to the transaction: records and offsets, at the same time."""
     batch = attempt.plan.batch
-    partitions = sorted({TopicPartition(part.topic, part.partition) for part in attempt.staged})
+    partitions = attempt.written
     yield from require_leaders(session, partitions, allow_auto_create=True)
     yield Milestone("add_partitions", "before", batch.batch_id)
     yield from add_groups(session, attempt, transaction, partitions)
@@ -241,15 +225,18 @@ def _write(session: Session, attempt: TransactionTry, transaction: Transaction) 
 def _produce(
     session: Session, attempt: TransactionTry, transaction: Transaction
 ) -> Operation[None]:
-    options, batch_id = attempt.plan.committer.options, attempt.plan.batch.batch_id
-    yield Milestone("produce", "before", batch_id)
-    to_produce = ProducePlan(
-        batch_id, attempt.staged, options.transaction_timeout_ms, options.produce_request_bytes
+    plan, produced = attempt.to_produce, attempt.produced
+    yield Milestone("produce", "before", plan.batch_id)
+    yield from produce_staged(session, transaction, plan, produced)
+    yield Milestone("produce", "after", plan.batch_id)
+    total = staged_totals(plan.staged)
+    # Two sums that a slip in queues, rounds or sequences could not both keep: else no EndTxn.
+    check(
+        produced.is_stopped or (produced.bytes, produced.records) == (total.bytes, total.records),
+        "what was acknowledged is not what was staged",
+        produced=(produced.records, produced.bytes),
+        staged=(total.records, total.bytes),
     )
-    yield from produce_staged(session, transaction, to_produce, attempt.produced)
-    yield Milestone("produce", "after", batch_id)
-    if not attempt.produced.is_stopped:
-        _check_all_produced(attempt.staged, attempt.produced)
 
 
 def _commit_offsets(
@@ -267,17 +254,6 @@ def _caught(operation: Operation[None]) -> Generator[Ask, Outcome, TxnLogError |
     except TxnLogError as error:
         return error
     return None
-
-
-def _check_all_produced(staged: Sequence[StagedPartition], produced: Produced) -> None:
-    """Two sums that a slip in queues, rounds or sequences could not both keep: else no EndTxn."""
-    total = staged_totals(staged)
-    check(
-        (produced.bytes, produced.records) == (total.bytes, total.records),
-        "what was acknowledged is not what was staged",
-        produced=(produced.records, produced.bytes),
-        staged=(total.records, total.bytes),
-    )
 
 
 def _commit(

@@ -94,6 +94,12 @@ class Committer:
         """Whether it is a streaming query's, which has a checkpoint."""
         return bool(self.folder)
 
+    @property
+    def wrote_nothing(self) -> str:
+        """The sentence about a refusal's effect: other sinks of the query may have written."""
+        name = self.output.sink_name
+        return f"Sink {name!r} wrote nothing" if name else "Nothing was written"
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -166,6 +172,11 @@ class CommitPlan:
     def name(self) -> str:
         """The batch and its query, for messages."""
         return f"batch {self.batch.batch_id} of {self.query}"
+
+    @property
+    def wrote_nothing(self) -> str:
+        """The sentence about a refusal's effect."""
+        return self.committer.wrote_nothing
 
     @property
     def group_id(self) -> str | None:

@@ -13,20 +13,9 @@ from txnlog_kafka.operations.effects import Milestone, Operation
 from txnlog_kafka.operations.metadata import require_cluster
 from txnlog_kafka.operations.producer import StagedPartition
 from txnlog_kafka.operations.session import Session
-from txnlog_spark.commit.checkpoint import (
-    BatchOffsets,
-    check_uncommitted,
-    is_query_at,
-    offsets_path,
-    read_batch_offsets,
-    read_query_id,
-)
-from txnlog_spark.commit.journal import (
-    check_cluster,
-    check_not_overtaken,
-    journal_folder,
-    read_begun,
-)
+from txnlog_spark.commit import checkpoint, journal
+from txnlog_spark.commit import sources as rules
+from txnlog_spark.commit.checkpoint import BatchOffsets
 from txnlog_spark.commit.micro_batch import commit_batch
 from txnlog_spark.commit.output import Output, moved_or_copied
 from txnlog_spark.commit.plan import (
@@ -38,12 +27,7 @@ from txnlog_spark.commit.plan import (
     Committer,
 )
 from txnlog_spark.commit.progress import group_digest
-from txnlog_spark.commit.sources import (
-    GROUP_OPTION,
-    check_sources,
-    noted_group,
-    pins_records,
-)
+from txnlog_spark.commit.sources import GROUP_OPTION
 from txnlog_spark.errors import CheckpointCopied, OptionError, ProducerFenced, TxnLogError
 
 
@@ -71,21 +55,20 @@ class QueryBatch:
     @property
     def folder(self) -> str:
         """Where this sink keeps its files."""
-        return journal_folder(self.checkpoint, self.options.sink_name)
+        return journal.journal_folder(self.checkpoint, self.options.sink_name)
 
 
 def commit_query_batch(session: Session, batch: QueryBatch) -> Operation[CommitOutcome]:
     """Commit the batch exactly once, also when several drivers try it, or one tries it again.
 
     Raises ProducerFenced, CommitStateUnknown, ProgressError, TransactionTimedOut, WrongCluster,
-    OptionError and what the brokers refuse; each time Spark stops the query, and its restart
-    replays the batch.
+    OptionError and what the brokers refuse: Spark stops the query, and its restart replays it.
     """
     yield Milestone("collect", "before", batch.batch_id)
-    query_id = yield from read_query_id(batch.checkpoint)
-    sources = yield from read_batch_offsets(batch.checkpoint, batch.batch_id)
+    query_id = yield from checkpoint.read_query_id(batch.checkpoint)
+    sources = yield from checkpoint.read_batch_offsets(batch.checkpoint, batch.batch_id)
     if batch.query_id is None:
-        yield from check_uncommitted(batch.checkpoint, batch.batch_id)
+        yield from checkpoint.check_uncommitted(batch.checkpoint, batch.batch_id)
     elif batch.query_id != query_id:
         raise TxnLogError(
             f"the tasks belong to query {batch.query_id}, the checkpoint to {query_id}: "
@@ -95,7 +78,7 @@ def commit_query_batch(session: Session, batch: QueryBatch) -> Operation[CommitO
     yield from require_cluster(session)
     plan = yield from _plan(session, batch, query_id, sources)
     try:
-        check_sources(batch.options, sources, session.cluster.cluster_id or "")
+        rules.check_sources(batch.options, sources, session.cluster.cluster_id or "")
     except OptionError as error:
         if plan.committer.output.copy and plan.begun is None:
             raise CheckpointCopied(
@@ -119,9 +102,7 @@ def _plan(
 ) -> Operation[CommitPlan]:
     """The commit as a value, with what the checkpoint tells of the batches before."""
     options = batch.options
-    begun = yield from read_begun(batch.folder)
-    if begun is not None and begun.output.query_id != query_id:
-        begun = None  # of another query: its driver may live, its progress says nothing here
+    begun = yield from journal.read_begun(batch.folder, query_id)
     recorded = "" if begun is None else begun.output.transactional_id
     output = Output(
         query_id=query_id,
@@ -132,10 +113,13 @@ def _plan(
         cluster_id=session.cluster.cluster_id or "",
     )
     if begun is not None:
-        check_cluster(begun.output, output.cluster_id)
+        journal.check_cluster(begun.output, output.cluster_id)
         output = yield from _recognised(batch, output, begun)
         if output.copy != begun.output.copy:
-            _say_copied(session, output, begun)
+            session.notice(
+                f"the checkpoint {output.checkpoint} is a copy of {begun.output.checkpoint}: it "
+                f"goes on with transactional id {output.transactional_id} and progress of its own"
+            )
             begun = None
     committer = Committer(
         output=output,
@@ -152,7 +136,7 @@ def _plan(
         pid=batch.pid,
     )
     if begun is not None:
-        yield from check_not_overtaken(committer, begun, batch.batch_id)
+        yield from journal.check_not_overtaken(committer, begun, batch.batch_id)
     return CommitPlan(committer, _batch(batch, sources), begun)
 
 
@@ -160,7 +144,7 @@ def _recognised(batch: QueryBatch, output: Output, begun: Begun) -> Operation[Ou
     """The output as the same query's, or as that of a copy. Raises CheckpointCopied."""
     group_id, original = batch.options.group_id, False
     if begun.output.checkpoint != output.checkpoint:
-        original = yield from is_query_at(begun.output.checkpoint, output.query_id)
+        original = yield from checkpoint.is_query_at(begun.output.checkpoint, output.query_id)
     is_same_group = begun.group_digest != "" and begun.group_digest == group_digest(group_id)
     try:
         return moved_or_copied(
@@ -171,11 +155,9 @@ def _recognised(batch: QueryBatch, output: Output, begun: Begun) -> Operation[Ou
 
 
 def _planned_before(batch: QueryBatch) -> str:
-    """Return what to delete: a planned batch notes which group it was read with, and to write it
-    with another is refused."""
-    number = batch.batch_id
-    path = offsets_path(batch.checkpoint, number)
-    return f"In a copy, delete {path} and .{number}.crc beside it"
+    # A planned batch notes which group it was read with, and to write it with another is refused.
+    path = checkpoint.offsets_path(batch.checkpoint, batch.batch_id)
+    return f"In a copy, delete {path} and .{batch.batch_id}.crc beside it"
 
 
 def _batch(batch: QueryBatch, sources: BatchOffsets) -> Batch:
@@ -185,15 +167,8 @@ def _batch(batch: QueryBatch, sources: BatchOffsets) -> Batch:
         source_offsets=sources.source_offsets,
         source_digest=sources.digest,
         batch_hash=sources.batch_hash,
-        is_pinned=pins_records(batch.options.group_id, sources),
+        is_pinned=rules.pins_records(batch.options.group_id, sources),
         sources=tuple(source for source in sources.sources if source.offsets),
-    )
-
-
-def _say_copied(session: Session, output: Output, begun: Begun) -> None:
-    session.notice(
-        f"the checkpoint {output.checkpoint} is a copy of {begun.output.checkpoint}: it goes on "
-        f"with transactional id {output.transactional_id} and progress of its own"
     )
 
 
@@ -219,7 +194,7 @@ def _warn_of_options(
     """What is allowed and seldom meant, once in a run."""
     if plan.begun is not None and plan.begun.run_id == plan.committer.run_id:
         return
-    group_id = noted_group(sources)
+    group_id = rules.noted_group(sources)
     if group_id is not None and options.read_group_id is None:
         session.notice(
             f"kafka.group.id={group_id} is set on the reader only: no offsets are committed for "
@@ -236,10 +211,8 @@ def _warn_of_options(
 
 
 def _lacks_group(plan: CommitPlan, options: CommitOptions, sources: BatchOffsets) -> bool:
-    """True if the query is new, and nothing but its checkpoint says what it has read.
-
-    False if it cannot have a group: a source that is not Kafka's, or is of another cluster.
-    """
+    """True if the query is new, and nothing but its checkpoint says what it has read; False if it
+    cannot have a group: a source that is not Kafka's, or is of another cluster."""
     cluster_id = plan.committer.output.cluster_id
     return (
         plan.begun is None

@@ -10,44 +10,28 @@ from collections.abc import Iterable, Mapping
 
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.topic_partition import TopicPartition
+from txnlog_spark import errors
 from txnlog_spark.commit.checkpoint import offsets_path
-from txnlog_spark.commit.plan import CommitPlan, Evidence, LocatedPlan, Progress
-from txnlog_spark.errors import (
-    AnotherOutput,
-    BatchReplanned,
-    CommittedOffsetsMoved,
-    GroupHasOffsets,
-    ProducerFenced,
-    ProgressBehind,
-    ProgressMissing,
-    StatefulReplanned,
-    WrongCluster,
-)
+from txnlog_spark.commit.plan import CommitPlan, Committer, Evidence, LocatedPlan, Progress
 
 _SHOWN_MAX = 5
-
-
-def nothing_written(plan: CommitPlan) -> str:
-    """Return the sentence about this refusal's effect: other sinks of a query may have written."""
-    name = plan.committer.output.sink_name
-    return f"Sink {name!r} wrote nothing" if name else "Nothing was written"
 
 
 # ------------------------------------------------------------------ the output
 
 
-def another_output(plan: CommitPlan, found: Progress) -> AnotherOutput:
+def another_output(plan: CommitPlan, found: Progress) -> errors.AnotherOutput:
     """Return the error for progress that another copy of the checkpoint has committed."""
     committer = plan.committer
     group_id = committer.progress_group_id
     if not committer.is_query:
-        return AnotherOutput(
+        return errors.AnotherOutput(
             f"the progress in group {group_id!r} (version {found.next_batch_id - 1}) was committed "
             f"for another output than topic {shown_target(committer.output.target)}. Nothing was "
             "written. Use another txnAppId"
         )
     planned = offsets_path(committer.checkpoint, plan.batch.batch_id)
-    return AnotherOutput(
+    return errors.AnotherOutput(
         f"the progress of {plan.query} in group {group_id!r} (all batches below "
         f"{found.next_batch_id}) was not committed by this checkpoint and transactional id "
         f"{committer.transactional_id!r}: another copy of the checkpoint is at work. Nothing was "
@@ -58,12 +42,12 @@ def another_output(plan: CommitPlan, found: Progress) -> AnotherOutput:
     )
 
 
-def another_target(plan: CommitPlan, found: Progress) -> AnotherOutput:
+def another_target(plan: CommitPlan, found: Progress) -> errors.AnotherOutput:
     """Return the error for a batch that is committed in another topic."""
     there, wanted = shown_target(found.target), shown_target(plan.committer.output.target)
-    return AnotherOutput(
+    return errors.AnotherOutput(
         f"{plan.name} is in topic {there} already, and the query was started with topic "
-        f"{wanted}: skipped, its rows would be missing there. {nothing_written(plan)}. Start the "
+        f"{wanted}: skipped, its rows would be missing there. {plan.wrote_nothing}. Start the "
         f"query with topic {there} until the batch is done (trigger availableNow does that and "
         "ends), and then with the other one. If these are two sinks of one query, give the one "
         f"of topic {wanted} a name: foreach_batch(..., name=...)"
@@ -78,17 +62,17 @@ def shown_target(target: str) -> str:
 # ------------------------------------------------------------------ the batch
 
 
-def left_behind(plan: CommitPlan, newest: int) -> ProducerFenced:
-    """Return the error of a driver whose checkpoint another driver went on with."""
-    return ProducerFenced(
+def left_behind(committer: Committer, batch_id: int, sign: str) -> errors.ProducerFenced:
+    """Return the error of a driver whose checkpoint another driver went on with, by this sign."""
+    return errors.ProducerFenced(
         ErrorCode.PRODUCER_FENCED,
-        f"another driver of {plan.query} went on: the offset log has a plan of batch {newest}, and "
-        f"this one was about to commit batch {plan.batch.batch_id}. {nothing_written(plan)}, and "
-        "the other one was not fenced. Stop one of the two",
+        f"another driver of query {committer.output.query_id} went on: {sign}, this one was about "
+        f"to begin batch {batch_id}. {committer.wrote_nothing}, and the other one was not "
+        "fenced. Stop one of the two",
     )
 
 
-def stateful_replanned(plan: CommitPlan, found: Progress) -> StatefulReplanned:
+def stateful_replanned(plan: CommitPlan, found: Progress) -> errors.StatefulReplanned:
     """Return the error for a stateful batch whose committed plan is not in the checkpoint."""
     last = found.next_batch_id - 1
     several = "is" if last == plan.batch.batch_id else f"and all batches up to {last} are"
@@ -96,12 +80,12 @@ def stateful_replanned(plan: CommitPlan, found: Progress) -> StatefulReplanned:
     if plan.watched_group_id is not None:
         go_on = "a new, empty checkpoint with startingOffsets=committed and "
         go_on += f"group.id={plan.watched_group_id!r} on both sides begins where the output ends"
-    return StatefulReplanned(
+    return errors.StatefulReplanned(
         f"{plan.name} {several} committed, and the query keeps state, but the offset log no longer "
         "has the plan that was committed: its newest entries were lost, or an older copy of the "
         "checkpoint was restored. What a stateful batch writes depends on its watermark, its time "
         "and where the batches before it ended, so a batch that was planned again is another one: "
-        f"skipping it could lose rows, writing it could double them. {nothing_written(plan)}. Stop "
+        f"skipping it could lose rows, writing it could double them. {plan.wrote_nothing}. Stop "
         "the query and restore the folders offsets, commits, sources and state of the checkpoint "
         f"from a copy that has {offsets_path(plan.committer.checkpoint, last)} as it was "
         f"committed, then start it again. Without such a copy the state is lost: {go_on}, with "
@@ -109,7 +93,7 @@ def stateful_replanned(plan: CommitPlan, found: Progress) -> StatefulReplanned:
     )
 
 
-def replanned(plan: CommitPlan, found: Progress) -> BatchReplanned:
+def replanned(plan: CommitPlan, found: Progress) -> errors.BatchReplanned:
     """Return the error for a committed batch that was planned again with other rows."""
     last = found.next_batch_id - 1
     is_equal = last == plan.batch.batch_id and found.source_digest == plan.batch.source_digest
@@ -117,10 +101,10 @@ def replanned(plan: CommitPlan, found: Progress) -> BatchReplanned:
     if is_equal:
         differs = "its source offsets do not show whether it holds the same records"
     name = plan.name if last >= plan.batch.batch_id else f"batch {last} of {plan.query}"
-    return BatchReplanned(
+    return errors.BatchReplanned(
         f"{name} is already committed (progress {found.next_batch_id}), but was planned again "
         f"since, and {differs}: the checkpoint's offsets log was lost or rolled back. To go on "
-        f"could lose records or write them twice. {nothing_written(plan)}. Restore the folders "
+        f"could lose records or write them twice. {plan.wrote_nothing}. Restore the folders "
         "offsets and sources of the checkpoint as they were when the batch was committed. "
         "If all its sources are Kafka topics and the query has a group.id, a new checkpoint "
         "with startingOffsets=committed goes on exactly where the output ends. A source of files "
@@ -128,16 +112,16 @@ def replanned(plan: CommitPlan, found: Progress) -> BatchReplanned:
     )
 
 
-def behind(plan: CommitPlan, found: Progress) -> ProgressBehind:
+def behind(plan: CommitPlan, found: Progress) -> errors.ProgressBehind:
     """Return the error for a batch before which the brokers lack batches."""
     committer, first = plan.committer, found.next_batch_id
     cause = "batches between were written by another sink (such as kafka), which moves no progress"
     if committer.leaves_out_batches:
         cause = f"the function of foreachBatch went on although writing batch {first} had failed"
-    return ProgressBehind(
+    return errors.ProgressBehind(
         f"{plan.query} is about to commit batch {plan.batch.batch_id}, but the brokers have its "
         f"batches below {first} only (group {committer.progress_group_id!r}). Either the brokers "
-        f"lost committed data, or {cause}. {nothing_written(plan)}. If the output has all batches "
+        f"lost committed data, or {cause}. {plan.wrote_nothing}. If the output has all batches "
         f"below {plan.batch.batch_id}, say so: python -m txnlog_spark progress set "
         f"--bootstrap-server HOST:PORT --checkpoint DIR{_sink_option(plan)} --to-checkpoint "
         "--execute. If it has not, start a new checkpoint with startingOffsets=committed: that "
@@ -145,7 +129,7 @@ def behind(plan: CommitPlan, found: Progress) -> ProgressBehind:
     )
 
 
-def missing(plan: LocatedPlan, *, topic_is_gone: bool) -> ProgressMissing:
+def missing(plan: LocatedPlan, *, topic_is_gone: bool) -> errors.ProgressMissing:
     """Return the error for progress that must exist and does not."""
     (topic, number), this = plan.place, plan.batch.batch_id
     group_id = plan.committer.progress_group_id
@@ -158,8 +142,8 @@ def missing(plan: LocatedPlan, *, topic_is_gone: bool) -> ProgressMissing:
         "last batch on: while a query is stopped, and while it has no input), or were deleted, by "
         f"themselves or with topic {topic!r}, as they lie on {topic}-{number}"
     )
-    return ProgressMissing(
-        f"{what}. Whether batch {this} is in the output is not known. {nothing_written(plan)}. "
+    return errors.ProgressMissing(
+        f"{what}. Whether batch {this} is in the output is not known. {plan.wrote_nothing}. "
         "Look whether the output ends with the records of this batch. Then say how far it is: "
         "python -m txnlog_spark progress set --bootstrap-server HOST:PORT --checkpoint "
         f"DIR{_sink_option(plan)} --next-batch-id N --execute, with N = {this + 1} if they are in "
@@ -175,24 +159,24 @@ def _sink_option(plan: CommitPlan) -> str:
 # ------------------------------------------------------------------ the group
 
 
-def wrong_cluster(plan: CommitPlan, reason: str) -> WrongCluster:
+def wrong_cluster(plan: CommitPlan, reason: str) -> errors.WrongCluster:
     """Return the error for offsets that are not positions in the sink's cluster."""
-    return WrongCluster(
+    return errors.WrongCluster(
         f"{plan.query} has group.id={plan.watched_group_id!r}, but a source's offsets are "
         f"not positions in the cluster that the sink writes to ({reason}). Offsets are committed "
         "for a group on one cluster only, in the transaction of the output. "
-        f"{nothing_written(plan)}. Remove group.id from the writer: the query stays "
+        f"{plan.wrote_nothing}. Remove group.id from the writer: the query stays "
         "exactly-once by its checkpoint"
     )
 
 
 def group_has_offsets(
     plan: CommitPlan, elsewhere: Mapping[TopicPartition, int], *, is_first: bool
-) -> GroupHasOffsets:
+) -> errors.GroupHasOffsets:
     """Return the error for partitions that the query begins elsewhere than where its group is."""
-    group_id, nothing = plan.watched_group_id, nothing_written(plan)
+    group_id, nothing = plan.watched_group_id, plan.wrote_nothing
     if not is_first:
-        return GroupHasOffsets(
+        return errors.GroupHasOffsets(
             f"{plan.query} reads partitions that it did not read before, from their beginning, and "
             f"its group {group_id!r} has committed offsets there: {places(elsewhere)}. So it may "
             f"write again what is in the output already. {nothing}. To go on from the committed "
@@ -200,7 +184,7 @@ def group_has_offsets(
             "startingOffsets=committed. To read these from the beginning on purpose, set the "
             "writer's option overwriteGroupOffsets=true until the batch is done"
         )
-    return GroupHasOffsets(
+    return errors.GroupHasOffsets(
         f"{plan.query} has no committed batch, and its group {group_id!r} has committed offsets: "
         f"{places(elsewhere)}. The query does not begin there, so it may write again what is in "
         f"the output already, or leave records out. {nothing}. To go on from the committed offsets "
@@ -211,17 +195,19 @@ def group_has_offsets(
     )
 
 
-def start_moved(plan: CommitPlan, stand: Mapping[TopicPartition, int]) -> CommittedOffsetsMoved:
+def start_moved(
+    plan: CommitPlan, stand: Mapping[TopicPartition, int]
+) -> errors.CommittedOffsetsMoved:
     """Return the error for a start from committed offsets that moved meanwhile."""
     ends = plan.batch.source_offsets
     moved = {p: ends.get(p) for p, at in stand.items() if ends.get(p) != at}
     # The first batch is empty, and ends where the query began.
     what = _moves(moved, stand) if plan.batch.batch_id == 0 else f"it is at {places(stand)}"
-    return CommittedOffsetsMoved(
+    return errors.CommittedOffsetsMoved(
         f"{plan.query} starts from the committed offsets of group {plan.watched_group_id!r}, "
         f"but these moved after it had read them: {what}. Another driver of this group was still "
         "at work; it is fenced now if it had this query's transactional id "
-        f"{plan.committer.transactional_id!r}. {nothing_written(plan)}. Start again with a new, "
+        f"{plan.committer.transactional_id!r}. {plan.wrote_nothing}. Start again with a new, "
         "empty checkpoint and startingOffsets=committed"
     )
 
@@ -231,17 +217,17 @@ def group_moved(
     batch_id: int,
     moved: Mapping[TopicPartition, int | None],
     facts: Evidence,
-) -> CommittedOffsetsMoved:
+) -> errors.CommittedOffsetsMoved:
     """Return the error for a group that somebody moved since the query's last batch.
 
     The brokers say who: the note of another query, a member of the group, or neither.
     """
     group = facts.group
     what = f": {_moves(moved, group)}" if moved else f"; it is now at {places(group)}"
-    return CommittedOffsetsMoved(
+    return errors.CommittedOffsetsMoved(
         f"{plan.query} committed its batch {batch_id} and the offsets of group "
         f"{plan.watched_group_id!r} with it, but these moved since{what}. "
-        f"{_cause(plan, moved, facts)}. {nothing_written(plan)}"
+        f"{_cause(plan, moved, facts)}. {plan.wrote_nothing}"
     )
 
 

@@ -21,10 +21,10 @@ from txnlog_spark.commit.attempt import (
     add_groups,
     begin_transaction,
     commit_batch_offsets,
+    initialise,
 )
 from txnlog_spark.commit.facts import stable_progress, visible_progress
 from txnlog_spark.commit.plan import CommitPlan, Progress
-from txnlog_spark.commit.takeover import initialise
 from txnlog_spark.errors import ProgressError, TxnLogError
 
 

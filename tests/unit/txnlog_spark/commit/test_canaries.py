@@ -23,8 +23,8 @@ from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_kafka.wire.records import refresh_crc
 from txnlog_spark.commit import attempt, micro_batch
+from txnlog_spark.commit.attempt import initialise
 from txnlog_spark.commit.judgement import Decision
-from txnlog_spark.commit.takeover import initialise
 from txnlog_spark.errors import CommitStateUnknown, TxnLogError
 
 

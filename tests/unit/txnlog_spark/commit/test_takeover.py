@@ -29,9 +29,9 @@ from txnlog_kafka.operations.effects import ListFolder, Operation, WriteFile
 from txnlog_kafka.operations.transaction import init_producer_id
 from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
+from txnlog_spark.commit.attempt import initialise
 from txnlog_spark.commit.journal import record_output, record_path
 from txnlog_spark.commit.progress import group_digest
-from txnlog_spark.commit.takeover import initialise
 from txnlog_spark.errors import (
     AnotherOutput,
     BatchReplanned,
