@@ -5,11 +5,11 @@ How far it came decides what may follow an error.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from txnlog_kafka.operations.effects import Milestone, Operation
-from txnlog_kafka.operations.metadata import confirm_missing, require_leaders
+from txnlog_kafka.operations.metadata import confirm_missing, recreated_topics, require_leaders
 from txnlog_kafka.operations.offsets import CommittedOffset, fetch_committed
 from txnlog_kafka.operations.operation_group import side_by_side
 from txnlog_kafka.operations.produce import Produced
@@ -28,7 +28,7 @@ from txnlog_kafka.wire.invariants import check
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.journal import other_ids, record_output
 from txnlog_spark.commit.judgement import Decision, judge
-from txnlog_spark.commit.plan import CommitPlan, Evidence, LocatedPlan, Progress
+from txnlog_spark.commit.plan import CommitPlan, Evidence, LocatedPlan, OutputTopic, Progress
 from txnlog_spark.commit.progress import (
     baseline_of,
     newest_progress,
@@ -36,7 +36,7 @@ from txnlog_spark.commit.progress import (
     progress_offset,
 )
 from txnlog_spark.commit.refusals import missing
-from txnlog_spark.errors import AbortableError, FatalError, ProgressError, UnknownTopic
+from txnlog_spark.errors import AbortableError, DataLoss, FatalError, ProgressError, UnknownTopic
 from txnlog_spark.group_note import GroupNote, format_note
 from txnlog_spark.offsets import positions_digest
 
@@ -157,6 +157,53 @@ def require_progress_topic(session: Session, plan: LocatedPlan) -> Operation[Non
         raise
 
 
+# ------------------------------------------------------------------ the topics it writes to
+#
+# A topic that is deleted and created again under its name is another topic: what the query wrote to
+# the former one is gone for its readers.
+
+
+def identify_topics(session: Session, attempt: TransactionTry) -> Operation[dict[str, OutputTopic]]:
+    """Return all topics that the query has written to, with those of this batch.
+
+    Raises DataLoss for a topic that was created again since the query wrote to it, unless the
+    writer has failOnDataLoss=false; UnknownTopic.
+    """
+    plan = attempt.plan
+    yield from require_leaders(session, attempt.written, allow_auto_create=True)
+    known = {} if plan.begun is None else dict(plan.begun.topics)
+    written = {partition.topic for partition in attempt.written}
+    noted = {t: known[t].topic_id for t in written if t in known and known[t].topic_id}
+    recreated = yield from recreated_topics(session, noted)
+    cluster = session.cluster
+    ids = cluster.topic_ids(written) | noted | recreated
+    now = {t: OutputTopic(each, len(cluster.partitions(t))) for t, each in ids.items()}
+    if recreated:
+        _report(session, plan, {t: (known[t], now[t]) for t in recreated})
+    return known | now
+
+
+def _report(
+    session: Session, plan: CommitPlan, changed: Mapping[str, tuple[OutputTopic, OutputTopic]]
+) -> None:
+    text = "; ".join(
+        f"topic {topic} was deleted and created again (topic id {was.topic_id} with "
+        f"{was.partitions} partitions before, {now.topic_id} with {now.partitions} now)"
+        for topic, (was, now) in sorted(changed.items())
+    )
+    text = f"{text}: the rows that {plan.query} had committed in it are gone for its readers"
+    if not plan.committer.options.fail_on_data_loss:
+        session.notice(f"{text}; failOnDataLoss=false: the query goes on")
+        return
+    raise DataLoss(
+        f"{text}. {plan.wrote_nothing}. Look whether the broker created it by itself "
+        "(auto.create.topics.enable) with other partitions or another configuration than it had. "
+        "To go on with the topic as it is now, start the query with the writer's option "
+        "failOnDataLoss=false until the batch is done. To write all rows again, start a new "
+        "checkpoint with another group.id and startingOffsets=earliest"
+    )
+
+
 # ------------------------------------------------------------------ what joins the transaction
 
 
@@ -263,12 +310,10 @@ def _placed(plan: LocatedPlan, progress: Progress) -> dict[TopicPartition, Commi
 
 # ------------------------------------------------------------------ the confirmation
 #
-# A group coordinator that was paused answers OffsetFetch from its memory, TxnOffsetCommit only when
-# it does coordinate the group. So what a judgement rests on is read again behind it, not stable,
-# which leaves out the transaction's own offsets ("A former group coordinator" in
-# docs/internals/commit-protocol.md). A batch that is refused has no TxnOffsetCommit, so its
-# transaction is begun and aborted, without records. Where a batch is skipped nothing is confirmed:
-# progress that is visible is committed.
+# Why what a batch is judged by is read again: "A former group coordinator" in
+# docs/internals/commit-protocol.md. A batch that is refused has no TxnOffsetCommit, so its
+# transaction is begun and aborted, without records. A skipped one needs no confirmation: progress
+# that is visible is committed.
 
 
 def confirm(

@@ -38,6 +38,7 @@ from txnlog_spark.commit.attempt import (
     commit_baseline,
     commit_batch_offsets,
     confirm,
+    identify_topics,
     initialise,
     judge_for_certain,
 )
@@ -50,7 +51,6 @@ from txnlog_spark.commit.facts import (
 )
 from txnlog_spark.commit.journal import begin
 from txnlog_spark.commit.judgement import Decision, judge
-from txnlog_spark.commit.output_topics import identify_topics
 from txnlog_spark.commit.plan import CommitOutcome, CommitPlan, Evidence, LocatedPlan, Progress
 from txnlog_spark.commit.progress import baseline_of, place_progress, progress_after
 from txnlog_spark.errors import AbortableError, ProducerFenced, TxnLogError

@@ -14,7 +14,6 @@ from txnlog_kafka.operations.metadata import require_cluster
 from txnlog_kafka.operations.producer import StagedPartition
 from txnlog_kafka.operations.session import Session
 from txnlog_spark.commit import checkpoint, journal
-from txnlog_spark.commit import sources as rules
 from txnlog_spark.commit.checkpoint import BatchOffsets
 from txnlog_spark.commit.micro_batch import commit_batch
 from txnlog_spark.commit.output import Output, moved_or_copied
@@ -27,8 +26,16 @@ from txnlog_spark.commit.plan import (
     Committer,
 )
 from txnlog_spark.commit.progress import group_digest
-from txnlog_spark.commit.sources import GROUP_OPTION
-from txnlog_spark.errors import CheckpointCopied, OptionError, ProducerFenced, TxnLogError
+from txnlog_spark.errors import (
+    CheckpointCopied,
+    OptionError,
+    ProducerFenced,
+    TxnLogError,
+    WrongCluster,
+)
+from txnlog_spark.offsets import positions_digest
+
+GROUP_OPTION = "kafka.group.id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +85,7 @@ def commit_query_batch(session: Session, batch: QueryBatch) -> Operation[CommitO
     yield from require_cluster(session)
     plan = yield from _plan(session, batch, query_id, sources)
     try:
-        rules.check_sources(batch.options, sources, session.cluster.cluster_id or "")
+        check_sources(batch.options, sources, session.cluster.cluster_id or "")
     except OptionError as error:
         if plan.committer.output.copy and plan.begun is None:
             raise CheckpointCopied(
@@ -167,7 +174,7 @@ def _batch(batch: QueryBatch, sources: BatchOffsets) -> Batch:
         source_offsets=sources.source_offsets,
         source_digest=sources.digest,
         batch_hash=sources.batch_hash,
-        is_pinned=rules.pins_records(batch.options.group_id, sources),
+        is_pinned=pins_records(batch.options.group_id, sources),
         sources=tuple(source for source in sources.sources if source.offsets),
     )
 
@@ -194,7 +201,7 @@ def _warn_of_options(
     """What is allowed and seldom meant, once in a run."""
     if plan.begun is not None and plan.begun.run_id == plan.committer.run_id:
         return
-    group_id = rules.noted_group(sources)
+    group_id = noted_group(sources)
     if group_id is not None and options.read_group_id is None:
         session.notice(
             f"kafka.group.id={group_id} is set on the reader only: no offsets are committed for "
@@ -230,3 +237,89 @@ def _warn_of_missing(session: Session, plan: CommitPlan, outcome: CommitOutcome)
             f"{plan.name} is committed without offsets for {names} in group {plan.group_id}: the "
             "topics were deleted"
         )
+
+
+# ------------------------------------------------------------------ which sources a group may have
+#
+# With `kafka.group.id` every Kafka source has to read the cluster that the sink writes to, each
+# partition once; without it the checkpoint alone keeps the query exactly-once, and all is allowed.
+
+
+def check_sources(options: CommitOptions, sources: BatchOffsets, cluster_id: str) -> None:
+    """Raise OptionError and WrongCluster for offsets that the group must not be moved to.
+
+    `cluster_id` is the sink's, "" when its brokers do not tell.
+    """
+    group_id = options.group_id
+    for source in sources.sources:
+        note = source.note
+        starts = note is not None and note.group_start != ""
+        has_group = options.read_group_id is not None
+        read_by = note.group_id if note is not None and (starts or has_group) else None
+        if read_by is not None and read_by != options.read_group_id:
+            why = "(startingOffsets=committed)" if starts else "(on the reader)"
+            raise OptionError(
+                GROUP_OPTION,
+                group_id,
+                f"set it to {read_by!r} for the writer as well: the query reads with that group "
+                f"{why}, and the sink has to commit its offsets",
+            )
+    if group_id is None:
+        return
+    _check_cluster(group_id, sources, cluster_id)
+    if twice := sources.read_differently:
+        raise OptionError(
+            GROUP_OPTION,
+            group_id,
+            f"remove it from the writer: two sources of the query read {twice[0]} up to different "
+            "offsets, and a group has one position in a partition. A union of two selections of "
+            "one load() reads both up to the same offsets; a join of it with itself does not. The "
+            "query stays exactly-once by its checkpoint",
+        )
+    if not sources.is_whole:
+        _check_start(group_id, sources)
+
+
+def _check_cluster(group_id: str, sources: BatchOffsets, cluster_id: str) -> None:
+    for source in sources.sources:
+        if source.note is None or not source.offsets or not cluster_id:
+            continue
+        if source.note.cluster_id != cluster_id:
+            topics = ", ".join(sorted({p.topic for p in source.offsets}))
+            raise WrongCluster(
+                f"{GROUP_OPTION}={group_id!r} works on one cluster only: the source of {topics} "
+                f"reads cluster {source.note.cluster_id}, the sink writes to cluster {cluster_id}, "
+                "and the offsets of one mean nothing on the other. Nothing was written. Remove "
+                f"{GROUP_OPTION} from the writer and the reader: the query stays exactly-once by "
+                "its checkpoint"
+            )
+
+
+def _check_start(group_id: str, sources: BatchOffsets) -> None:
+    """A start from committed offsets does not hold for what has none, such as a source of files."""
+    starts = {each.note.group_start for each in sources.sources if each.note is not None}
+    if starts <= {"", positions_digest({})}:
+        return
+    raise OptionError(
+        "startingOffsets",
+        "committed",
+        f"the query has a source besides that is not a Kafka topic: with a new checkpoint it is "
+        f"read from its beginning again, while group {group_id!r} goes on where it was, so its "
+        "records would be in the output twice. Restore the checkpoint; or remove what that source "
+        "has delivered before",
+    )
+
+
+def pins_records(group_id: str | None, sources: BatchOffsets) -> bool:
+    """Whether equal source offsets are equal records: Kafka's offsets, each partition once.
+
+    Offsets of another source's connector may have the same shape; they count as Kafka's when our
+    source noted its cluster, or when they are committed for a group, which checks them.
+    """
+    known = all(s.note is not None or group_id is not None for s in sources.sources)
+    return sources.is_whole and known
+
+
+def noted_group(sources: BatchOffsets) -> str | None:
+    """The reader's group, None when it has none or did not note it."""
+    return next((s.note.group_id for s in sources.sources if s.note and s.note.group_id), None)
