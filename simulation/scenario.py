@@ -39,7 +39,7 @@ class QuerySettings:
     batches: int = 6
     rows_per_batch: int = 12
     empty_batches: float = 0.0
-    """The share of batches without rows; with 0 every batch has some."""
+    """Probability per batch that it has no rows; with 0 every batch has some."""
     source_partitions: int = 2
     output_partitions: int = 3
     transaction_timeout_ms: int = 15_000
@@ -50,20 +50,21 @@ class QuerySettings:
     inline_bytes: int = 0
     """An attempt that stages at most so many bytes sends them in its commit message."""
     sinks: int = 1
-    """Two that a function given to foreachBatch writes to one after the other, each with a topic of
-    its own."""
+    """Number of sinks per batch, 1 or 2: a function given to foreachBatch writes to two one after
+    the other, each with a topic of its own."""
     leaves_out: bool = False
-    """The function given to foreachBatch writes nothing of a batch without rows."""
+    """True if the function given to foreachBatch writes nothing in a batch without rows."""
     tries_again: float = 0.0
     """Per batch that has failed, or is committed: the function given to foreachBatch writes it
     again in the same run, its rows in another order."""
     state: str = ""
-    """The event for which a row waits in the state of a stateful query: `windows`, the watermark is
+    """Event for which a row waits in the state of a stateful query: `windows`, the watermark is
     past it, or `timers`, its processing-time timer ends; "" for a stateless query."""
     reads_without_group: bool = False
-    """Only the writer has the group: the source cannot know where the committed output ends."""
+    """True if only the writer has the group: the source then cannot know where the committed output
+    ends."""
     retained_batches: int = 0
-    """Spark keeps the files of so many batches (`minBatchesToRetain`), of all with 0."""
+    """Number of batches whose files Spark keeps (`minBatchesToRetain`); 0 for all batches."""
 
     @property
     def has_function(self) -> bool:
@@ -193,8 +194,8 @@ class DriverChances:
     power_loss: float = 0.0
     """Per killed driver: its whole machine loses power, and files that were not flushed suffer."""
     unflushed_logs: float = 0.0
-    """The share of losses of power that take the newest files of Spark's, which it never flushes:
-    those of its offset log that the sink has flushed stay."""
+    """Probability per loss of power that it takes the newest files of Spark's logs, which Spark
+    never flushes; entries of the offset log that the sink has flushed stay."""
     clock: float = 0.0
     """The clocks of a driver's machine go faster or slower from then on, by which it waits, or its
     wall clock jumps, by which records without a time have theirs."""
@@ -238,29 +239,31 @@ class TaskChances:
 
 @dataclass(frozen=True, slots=True)
 class OperatorChances:
-    """The table `faults.operator`: per restart of the query, if nothing else is said."""
+    """The table `faults.operator`: what the operator of the query does to it."""
 
     checkpoint_lost: float = 0.0
-    """A new, empty checkpoint, from the group's committed offsets."""
+    """Probability per restart that the checkpoint is a new, empty one, which starts from the
+    group's committed offsets."""
     tail_lost: float = 0.0
-    """The newest one or two batches are missing from the checkpoint."""
+    """Probability per restart that the newest one or two batches are missing from the
+    checkpoint."""
     logs_lost: float = 0.0
-    """Any number of the newest files is missing from Spark's offset log, its commit log and its
-    state, of each by itself."""
+    """Probability per restart that any number of the newest files is missing from Spark's offset
+    log, its commit log and its state, from each log by itself."""
     backup_restored: float = 0.0
-    """The whole checkpoint is as it was at an earlier moment, perhaps copied while it was written
-    to."""
+    """Probability per restart that the whole checkpoint is as it was at an earlier moment, perhaps
+    copied while it was written to."""
     old_checkpoint: float = 0.0
-    """One of all checkpoints so far, by mistake."""
+    """Probability per restart that the query runs on any checkpoint so far, by mistake."""
     id_change: float = 0.0
-    """The query gets another transactional id."""
+    """Probability per restart that the query gets another transactional id."""
     topic_change: float = 0.0
-    """The query writes to its other topic from now on."""
+    """Probability per restart that the query writes to its other topic from now on."""
     moved: float = 0.0
-    """The checkpoint was moved to another place."""
+    """Probability per restart that the checkpoint was moved to another place."""
     copied: float = 0.0
-    """Per step, once in a run: a copy of the checkpoint becomes a query of its own, with a group
-    and a transactional id of its own."""
+    """Probability per step, until it happens once in a run, that a copy of the checkpoint becomes a
+    query with a group and a transactional id of its own."""
     second_query: bool = False
     """Another query has the same transactional id by mistake, while faults happen."""
 

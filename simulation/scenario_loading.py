@@ -26,7 +26,7 @@ LOSSES = "losses"
 """`random` with what a checkpoint can lose, and with stateful queries, in every seed."""
 DRAWN = (RANDOM, THREE_BROKERS, LOSSES)
 LOSSES_SHARE = 0.0
-"""Share of the seeds of `random` that draw what `losses` draws."""
+"""Probability per seed of `random` that it draws what `losses` draws."""
 CHAOS_MS = (10_000, 20_000, 40_000)
 """How long faults go on in a cluster."""
 Values = dict[str, Any]
@@ -142,8 +142,9 @@ def draw_losses(seed: int) -> Scenario:
 
 
 def _draw_losses(seed: int) -> Values:
-    """What the checkpoint loses of Spark's files, of a query with one output in one place: one
-    with state, one without, or one whose function leaves batches out while Spark purges its logs.
+    """Draw losses of Spark's files from the checkpoint of a query with one output in one place.
+
+    The query has state, has none, or its function leaves batches out while Spark purges its logs.
     """
     rng = random.Random(f"{seed}/losses-scenario")
     some = partial(_some, rng, 0.6)
@@ -215,7 +216,7 @@ def _draw_drivers(seed: int) -> Values:
 
 
 def _draw_tasks(seed: int) -> Values:
-    """What happens to tasks, of a stream of its own."""
+    """Draw what happens to tasks, from a stream of its own."""
     rng = random.Random(f"{seed}/tasks-scenario")
     # Tasks that take no time are for half of the seeds: their drivers meet more often.
     some = partial(_some, rng, rng.choice((0.0, 0.7)))
@@ -292,7 +293,7 @@ def draw_cluster(seed: int) -> Scenario:
 
 
 def _draw_load(seed: int) -> Values:
-    """What others do in a cluster: each kind in some of the seeds, as it takes its time."""
+    """Draw what others do in a cluster: each kind in some of the seeds, as it takes its time."""
     rng, twice = random.Random(f"{seed}/cluster-load"), random.Random(f"{seed}/cluster-twice")
     members = rng.choice((0, 0, 0, 2, 3))
     return {

@@ -35,7 +35,7 @@ LOGS = ("offsets", "commits", STATE)
 COPYING_WRITES_MAX = 8
 """A backup that is copied while it is written to has folders at most so many writes apart."""
 KEEPS_A_COPY = 0.5
-"""Share of the losses of which the operator finds the lost files again."""
+"""Probability per loss that the operator finds the lost files again."""
 
 
 class ConcurrentQuery(TxnLogError):

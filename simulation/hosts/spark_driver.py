@@ -438,7 +438,8 @@ class Driver:
         return messages
 
     def _rows_of_tasks(self, batch_id: int) -> list[list[Row]]:
-        """What each task writes: what it reads, or of a stateful query what is due of its keys.
+        """Return the rows that each task writes: the rows that it reads, or in a stateful query
+        the rows that are due for its keys.
 
         Raises StateMissing.
         """
