@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +24,6 @@ from simulation.scenario_loading import RANDOM, THREE_BROKERS, load_scenario, sc
 from simulation.world import Plant, SeedResult, World
 
 FAILURES_SHOWN_MAX = 20
-OBJECTS_BETWEEN_COLLECTIONS = 20_000
 JOBS_AT_A_TIME = 4
 """How many runs a process takes at a time: enough that it does not wait for the next."""
 PROGRESS_SECONDS = 10.0
@@ -127,10 +126,20 @@ def run_seed(
     save_logs: Path | None = None,
 ) -> SeedResult:
     """One simulation; the brokers' files at its end go to `save_logs`. Raises ScenarioError."""
+    with _one_collection():
+        return _run_world(seed, scenario, plant, _say if trace else None, save_logs)
+
+
+def _run_world(
+    seed: int,
+    scenario: str,
+    plant: Plant | None,
+    echo: Callable[[str], None] | None,
+    save_logs: Path | None,
+) -> SeedResult:
     chosen = load_scenario(scenario, seed)
-    world = World(seed, chosen, _say if trace else None, plant)
-    with _few_collections():
-        result = world.run()
+    world = World(seed, chosen, echo, plant)
+    result = world.run()
     if save_logs is not None:
         folder = save_logs / f"seed-{seed}-{chosen.name}"
         for host in world.machines.hosts.values():
@@ -155,15 +164,18 @@ def plant_of(words: str) -> Plant | None:
 
 
 @contextmanager
-def _few_collections() -> Iterator[None]:
-    """A run makes objects by the million and few cycles of them; to look for those as often as
-    Python does takes a twentieth of its time."""
-    before = gc.get_threshold()
-    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS, *before[1:])
+def _one_collection() -> Iterator[None]:
+    """Collect cycles once, when the world of a run is gone: to look for cycles while the world is
+    there takes a twentieth of the run's time and finds few."""
+    was_enabled = gc.isenabled()
+    gc.disable()
     try:
         yield
     finally:
-        gc.set_threshold(*before)
+        # The youngest generation is all that the run has made.
+        gc.collect(0)
+        if was_enabled:
+            gc.enable()
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:

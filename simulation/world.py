@@ -67,8 +67,8 @@ FLUSHED = {"flush.messages": "1"}
 INPUT_TOPIC = "input"
 OUTPUT_TOPIC = "output"
 GROUP_ID = "job"
-FINISHED = attrgetter("finished")
-"""Asked after each event."""
+FINISHED, IS_OVER = attrgetter("operator.finished"), attrgetter("operator.is_over")
+"""Asked of each query after each event."""
 SECOND = "second-"
 """Before the names of the query that has the transactional id of the first by mistake."""
 COPY = "copy-"
@@ -315,7 +315,7 @@ class World:
         self._begin_chaos()
         # Of the unsafe topic nothing is lost soon: it takes replicas that have left the ISR.
         lasts = self.scenario.load.unsafe_topic
-        self._run(lambda: not lasts and all(map(FINISHED, self._operators)), self.scenario.chaos_ms)
+        self._run(lambda: not lasts and all(map(FINISHED, self.queries)), self.scenario.chaos_ms)
         self._end_chaos()
         if not self._run(self._is_over, CALM_MS):
             newest = [o.checkpoints[-1] for o in self._operators]
@@ -347,7 +347,7 @@ class World:
         return [query.operator for query in self.queries]
 
     def _is_over(self) -> bool:
-        return all(o.is_over for o in self._operators) and not self._neighbours.running
+        return all(map(IS_OVER, self.queries)) and not self._neighbours.running
 
     def _run(self, done: Callable[[], bool], for_ms: int) -> bool:
         return self.scheduler.run_until(done, limit_us=self.scheduler.now_us + for_ms * 1000)

@@ -34,6 +34,9 @@ class Bounds(NamedTuple):
     high_watermark: int
 
 
+NOTHING_SAID = Bounds(NOT_SAID, NOT_SAID, NOT_SAID)
+
+
 class _Reign(NamedTuple):
     """A partition, known by its topic's id, in one leader epoch."""
 
@@ -57,7 +60,7 @@ class BoundsOracle:
             self._highest.clear()
         # In a step that brings another epoch it is not seen here in which one was answered.
         parts = core.opened
-        if parts is None or any(t.kind == METADATA_TRACE for t in step.traces):
+        if parts is None or (step.traces and any(t.kind == METADATA_TRACE for t in step.traces)):
             return
         for directory, bounds in _said(parts, step):
             reign = _reign(parts, directory)
@@ -69,7 +72,9 @@ class BoundsOracle:
 
     def on_bounds(self, reign: _Reign, now: Bounds) -> None:
         """The broker says so in this leader epoch."""
-        before = self._highest.get(reign, Bounds(NOT_SAID, NOT_SAID, NOT_SAID))
+        before = self._highest.get(reign, NOTHING_SAID)
+        if now == before:
+            return  # looked at when it was said first
         said = [(a, b) for a, b in zip(before, now, strict=True) if b != NOT_SAID]
         in_order = [bound for bound in now if bound != NOT_SAID]
         if any(b < a for a, b in said) or in_order != sorted(in_order):

@@ -64,15 +64,18 @@ class Scheduler:
 
     def run_until(self, done: Callable[[], bool], *, limit_us: int) -> bool:
         """Run events until `done()` or virtual time `limit_us`; says whether it was done."""
-        heap = self._heap
+        heap, pop = self._heap, heapq.heappop
         while not done():
-            if not heap or heap[0][0] > limit_us:
-                self.now_us = max(self.now_us, limit_us)
-                return done()
-            self.now_us, _, event = heapq.heappop(heap)
-            self.event_count += 1
-            if self.event_count >= EVENTS_MAX:
-                raise InvariantViolation(f"the run does not end after {EVENTS_MAX} events")
-            if event.action is not None:
-                event.action()
+            # Nothing but an action makes `done` true: cancelled events are passed over.
+            action = None
+            while action is None:
+                if not heap or heap[0][0] > limit_us:
+                    self.now_us = max(self.now_us, limit_us)
+                    return done()
+                self.now_us, _, event = pop(heap)
+                self.event_count += 1
+                if self.event_count >= EVENTS_MAX:
+                    raise InvariantViolation(f"the run does not end after {EVENTS_MAX} events")
+                action = event.action
+            action()
         return True
