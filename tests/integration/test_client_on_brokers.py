@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from planted.failpoints import STEPS
 from support.brokers.probe import wait_for, wait_until
 from support.query.commit_plans import (
     build_plan,
@@ -24,7 +25,6 @@ from txnlog_kafka.operations.effects import Milestone
 from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from txnlog_kafka.operations.producer import StagedPartition
 from txnlog_spark.codec.decode import decode_batches
-from txnlog_spark.commit.micro_batch import STEPS
 from txnlog_spark.errors import (
     FatalError,
     OffsetOutOfRange,

@@ -49,6 +49,21 @@ _ACTIONS = (
     "kill-driver-on-send",
 )
 
+STEPS = (
+    "look_up",
+    "init_producer_id",
+    "judge",
+    "add_partitions",
+    "add_offsets",
+    "txn_offset_commit",
+    "produce",
+    "produce.first",
+    "produce.middle",
+    "produce.last",
+    "end_txn",
+)
+"""The failpoints that a commit reaches; txn_offset_commit and produce at the same time."""
+
 
 ANY_BATCH = -1
 """Spark does not tell a source which batch it plans: a failpoint there cannot name one."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from txnlog_spark.commit.names import (
+from txnlog_spark.commit.output import (
     NAME_BYTES_MAX,
     app_progress_group,
     app_transactional_id,

@@ -7,6 +7,7 @@ import contextlib
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from planted.failpoints import STEPS
 from support.core.core_broker import TIMEOUTS_CHECKED_MS, CoreBroker
 from support.core.scripted_faults import ANSWER_LOST, LOST, NOT_SENT, applied_but, refused
 from support.query.commit_plans import (
@@ -23,7 +24,6 @@ from support.query.commit_plans import (
 from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_spark.commit.checkpoint import parse_batch_offsets
-from txnlog_spark.commit.micro_batch import STEPS
 from txnlog_spark.commit.progress import fetch_progress
 from txnlog_spark.errors import TxnLogError
 

@@ -46,7 +46,6 @@ PUBLIC_NAMES = {
     "broker_sim.local_cluster.LocalCluster.resume": "as above",
     "broker_sim.local_cluster.LocalCluster.broker_dir": "as above",
     "simulation.checkers.invariants.INVARIANTS": "the legend of the numbers that a violation names",
-    "txnlog_spark.commit.micro_batch.STEPS": "the failpoints that tests go through one by one",
 }
 """Names that the product does not use itself, and who does."""
 

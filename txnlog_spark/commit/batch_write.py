@@ -12,12 +12,12 @@ from txnlog_kafka.operations.producer import StagedPartition
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.micro_batch import commit_batch
-from txnlog_spark.commit.names import (
+from txnlog_spark.commit.output import (
+    Output,
     app_progress_group,
     app_transactional_id,
     readable_app_progress_group,
 )
-from txnlog_spark.commit.output import Output
 from txnlog_spark.commit.plan import Batch, CommitOptions, CommitOutcome, CommitPlan, Committer
 from txnlog_spark.commit.progress import fetch_progress
 from txnlog_spark.errors import CommitStateUnknown, TxnLogError

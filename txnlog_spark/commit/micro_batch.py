@@ -1,15 +1,10 @@
 """The commit of one batch: the heart of exactly-once. There is one way, for batches of all kinds.
 
-docs/internals/commit-protocol.md has the steps ("One way to commit"), by the names of the
-failpoints. TxnOffsetCommit goes before Produce, and both are under way at the same time: on
-transaction version 2 a transaction takes one addition at a time, and leaders wait for that by
-themselves, group coordinators refuse.
-
-The broker's state decides, never ours: a batch counts as committed when the progress says so or
-EndTxn(commit) was answered with success, and as not committed when the progress says so after an
-InitProducerId, when EndTxn(abort) was answered with success, or when the record says that no
-transaction of it was begun. An error before EndTxn(commit) aborts; from there on nothing is ever
-aborted.
+"One way to commit" in docs/internals/commit-protocol.md has the steps. The broker's state decides,
+never ours: a batch counts as committed when the progress says so or EndTxn(commit) was answered
+with success, and as not committed when the progress says so after an InitProducerId, when
+EndTxn(abort) was answered with success, or when the record says that no transaction of it was
+begun. An error before EndTxn(commit) aborts; from there on nothing is ever aborted.
 """
 
 from __future__ import annotations
@@ -54,21 +49,6 @@ from txnlog_spark.commit.judgement import Decision, judge
 from txnlog_spark.commit.plan import CommitOutcome, CommitPlan, Evidence, LocatedPlan, Progress
 from txnlog_spark.commit.progress import baseline_of, place_progress, progress_after
 from txnlog_spark.errors import AbortableError, ProducerFenced, TxnLogError
-
-STEPS = (
-    "look_up",
-    "init_producer_id",
-    "judge",
-    "add_partitions",
-    "add_offsets",
-    "txn_offset_commit",
-    "produce",
-    "produce.first",
-    "produce.middle",
-    "produce.last",
-    "end_txn",
-)
-"""The failpoints that this operation reaches; txn_offset_commit and produce at the same time."""
 
 
 def commit_batch(session: Session, plan: CommitPlan) -> Operation[CommitOutcome]:
@@ -207,6 +187,8 @@ def _write(session: Session, attempt: TransactionTry, transaction: Transaction) 
     yield Milestone("add_partitions", "after", batch.batch_id)
     deadline = session.deadline()
     parts: OperationGroup[str, TxnLogError | None] = OperationGroup(session.monotonic_ms)
+    # Offsets first: on version 2 a transaction takes one addition at a time, and leaders wait for
+    # that by themselves, group coordinators refuse.
     records = _produce(session, attempt, transaction)
     offsets = _commit_offsets(session, attempt, transaction, deadline)
     yield from parts.start("offsets", _caught(offsets))

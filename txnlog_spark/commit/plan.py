@@ -9,8 +9,7 @@ from typing import NamedTuple
 from txnlog_kafka.operations.producer import StagedPartition
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.checkpoint import BatchOffsets, SourceEnd
-from txnlog_spark.commit.names import query_transactional_id, readable_transactional_id
-from txnlog_spark.commit.output import Output
+from txnlog_spark.commit.output import Output, query_transactional_id, readable_transactional_id
 from txnlog_spark.group_note import GroupNote
 
 
@@ -46,7 +45,7 @@ class CommitOptions:
         return self.group_id if self.owner is None else self.owner.group_id
 
     def transactional_id_of(self, query_id: str, recorded: str = "") -> str:
-        """Name the query's transactional id (`names`); `recorded` is in its checkpoint, if any.
+        """Name the query's transactional id; `recorded` is in its checkpoint, if any.
 
         A query that version 0.1.0 has begun keeps the id that it gave.
         """

@@ -174,24 +174,16 @@ def group_has_offsets(
     plan: CommitPlan, elsewhere: Mapping[TopicPartition, int], *, is_first: bool
 ) -> errors.GroupHasOffsets:
     """Return the error for partitions that the query begins elsewhere than where its group is."""
-    group_id, nothing = plan.watched_group_id, plan.wrote_nothing
-    if not is_first:
-        return errors.GroupHasOffsets(
-            f"{plan.query} reads partitions that it did not read before, from their beginning, and "
-            f"its group {group_id!r} has committed offsets there: {places(elsewhere)}. So it may "
-            f"write again what is in the output already. {nothing}. To go on from the committed "
-            "offsets in all partitions, start with a new, empty checkpoint and "
-            "startingOffsets=committed. To read these from the beginning on purpose, set the "
-            "writer's option overwriteGroupOffsets=true until the batch is done"
-        )
+    group_id = plan.watched_group_id
+    what = "has no committed batch" if is_first else "reads partitions that it did not read before"
     return errors.GroupHasOffsets(
-        f"{plan.query} has no committed batch, and its group {group_id!r} has committed offsets: "
-        f"{places(elsewhere)}. The query does not begin there, so it may write again what is in "
-        f"the output already, or leave records out. {nothing}. To go on from the committed offsets "
-        "(such as after a lost checkpoint), start with a new, empty checkpoint, "
+        f"{plan.query} {what}, and its group {group_id!r} has committed offsets there: "
+        f"{places(elsewhere)}. The query does not begin at these, so it may write again what is in "
+        f"the output already, or leave records out. {plan.wrote_nothing}. To go on from the "
+        "committed offsets (such as after a lost checkpoint), start with a new, empty checkpoint, "
         f"group.id={group_id!r} on the reader as well, and startingOffsets=committed. To begin "
-        "elsewhere on purpose, set the writer's option overwriteGroupOffsets=true, or use another "
-        "group.id"
+        "elsewhere on purpose, set the writer's option overwriteGroupOffsets=true until the batch "
+        "is done, or use another group.id"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.client_cache import ConnectionSettings
-from txnlog_spark.commit.names import NAME_BYTES_MAX
+from txnlog_spark.commit.output import NAME_BYTES_MAX
 from txnlog_spark.commit.plan import CommitOptions, GroupOwner
 from txnlog_spark.errors import OptionError
 from txnlog_spark.formats.write_formats import WriteFormat, write_formats

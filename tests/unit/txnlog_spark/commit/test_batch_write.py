@@ -12,7 +12,7 @@ from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit import batch_write
 from txnlog_spark.commit.batch_write import BatchWrite, commit_write
-from txnlog_spark.commit.names import readable_app_progress_group
+from txnlog_spark.commit.output import readable_app_progress_group
 from txnlog_spark.commit.plan import CommitOptions, CommitOutcome
 from txnlog_spark.errors import AnotherOutput
 

@@ -7,7 +7,7 @@ starts drivers anew until the batch is done: it must be there exactly once.
 from __future__ import annotations
 
 import pytest
-from planted.failpoints import FailpointRaised
+from planted.failpoints import STEPS, FailpointRaised
 from support.core.core_broker import CoreBroker
 from support.core.scripted_faults import (
     ANSWER_LOST,
@@ -28,7 +28,6 @@ from support.query.commit_plans import (
 
 from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
-from txnlog_spark.commit.micro_batch import STEPS
 from txnlog_spark.errors import (
     AbortableError,
     CommitStateUnknown,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from planted.failpoints import STEPS
 from support.core.core_broker import CoreBroker
 from support.core.scripted_faults import LOST, refused
 from support.query.commit_plans import (
@@ -25,7 +26,6 @@ from support.query.commit_plans import (
 
 from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
-from txnlog_spark.commit.micro_batch import STEPS
 from txnlog_spark.commit.progress import fetch_progress
 from txnlog_spark.errors import (
     BatchReplanned,
