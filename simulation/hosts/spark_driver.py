@@ -36,14 +36,9 @@ from txnlog_spark.commit.plan import CommitOptions, CommitOutcome
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.offsets import from_json_value
+from txnlog_spark.source.available import JsonOffset, SourceState
 from txnlog_spark.source.brokers import Brokers
-from txnlog_spark.source.plan_batch import (
-    JsonOffset,
-    SourceState,
-    batch_tasks,
-    initial_offset,
-    latest_offset,
-)
+from txnlog_spark.source.plan_batch import batch_tasks, initial_offset, latest_offset
 from txnlog_spark.source.planning import OffsetRange
 from txnlog_spark.source.selection import PlanSettings, PositionRequest, Selection
 from txnlog_spark.staging.frames import query_write

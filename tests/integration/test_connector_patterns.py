@@ -13,7 +13,7 @@ from support.clients.librdkafka import create_topic
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.wire.messages import ApiKey, api_of
 from txnlog_spark.offsets import from_json_value
-from txnlog_spark.source import plan_batch
+from txnlog_spark.source import available
 from txnlog_spark.source.settings import read_source_settings
 from txnlog_spark.source.stream import TxnLogStreamReader
 
@@ -31,7 +31,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...] | None]:
         return original(client, call, requests)
 
     monkeypatch.setattr(Client, "_send", send)
-    monkeypatch.setattr(plan_batch, "DISCOVERY_MS", 0)
+    monkeypatch.setattr(available, "DISCOVERY_MS", 0)
     return found
 
 

@@ -1,20 +1,20 @@
-"""Bugs planted in a source's planning: each breaks one of the four rules of `plan_batch`."""
+"""Bugs planted in a source's planning: each breaks one of the four rules of commit-protocol.md."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 from planted.commit_plants import replaced
 from simulation.hosts import spark_driver
 from simulation.world import Plant
 from txnlog_kafka.operations.effects import Operation
-from txnlog_spark.offsets import START_NOTE, from_json_value, to_json_value
-from txnlog_spark.source import plan_batch
-from txnlog_spark.source.brokers import Brokers
-from txnlog_spark.source.plan_batch import JsonOffset, SourceState, batch_tasks, latest_offset
+from txnlog_spark.offsets import START_NOTE, SourceNote, from_json_value, to_json_value
+from txnlog_spark.source import plan_batch, planning
+from txnlog_spark.source.available import JsonOffset, SourceState
+from txnlog_spark.source.brokers import Brokers, Offsets
+from txnlog_spark.source.plan_batch import batch_tasks, latest_offset
 
 
 def _start_not_kept(_: Any) -> contextlib.AbstractContextManager[None]:
@@ -27,9 +27,9 @@ def _start_kept_with_rows(_: Any) -> contextlib.AbstractContextManager[None]:
     original = plan_batch._kept_start
 
     def with_rows(
-        brokers: Brokers, state: SourceState, start: JsonOffset, topic_ids: Mapping[str, str]
+        brokers: Brokers, state: SourceState, start: JsonOffset, note: SourceNote
     ) -> Operation[JsonOffset | None]:
-        kept = yield from original(brokers, state, start, topic_ids)
+        kept = yield from original(brokers, state, start, note)
         return None if kept is None else kept | to_json_value(from_json_value(state.latest))
 
     return replaced(plan_batch, "_kept_start", with_rows)
@@ -39,8 +39,8 @@ def _start_not_noted(_: Any) -> contextlib.AbstractContextManager[None]:
     """The log does not say that batch 0's end is where the group was."""
     original = plan_batch._noted
 
-    def without(*given: Any, **named: Any) -> JsonOffset:
-        return original(*given, **{**named, "group_start": ""})
+    def without(brokers: Brokers, offsets: Offsets, note: SourceNote) -> JsonOffset:
+        return original(brokers, offsets, note._replace(group_start=""))
 
     return replaced(plan_batch, "_noted", without)
 
@@ -74,7 +74,7 @@ def _replayed_start_rewound(_: Any) -> contextlib.AbstractContextManager[None]:
 
 def _lost_batch_not_found(_: Any) -> contextlib.AbstractContextManager[None]:
     """The first batch after a restart ends where it likes."""
-    return replaced(plan_batch, "cap_at_committed", lambda *_: None)
+    return replaced(planning, "cap_at_committed", lambda *_: None)
 
 
 SOURCE_PLANTS: dict[str, Plant] = {

@@ -1,4 +1,4 @@
-"""The streaming source as Spark calls it: the host of `plan_batch`, and what the tasks read.
+"""Spark's streaming source: the host of `plan_batch`, and the tasks' reads.
 
 Spark keeps one reader per query run in a worker of its own. `read` runs in the tasks on a copy.
 """
@@ -23,17 +23,11 @@ from txnlog_kafka.wire.invariants import check
 from txnlog_spark.client_cache import resolve_bootstrap
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.offsets import noted_topic_ids
+from txnlog_spark.source.available import JsonOffset, SourceState, freeze_end
 from txnlog_spark.source.brokers import Brokers
 from txnlog_spark.source.host import ask
 from txnlog_spark.source.partition import RangePartition, read_ranges
-from txnlog_spark.source.plan_batch import (
-    JsonOffset,
-    SourceState,
-    batch_tasks,
-    freeze_end,
-    initial_offset,
-    latest_offset,
-)
+from txnlog_spark.source.plan_batch import batch_tasks, initial_offset, latest_offset
 from txnlog_spark.source.settings import SourceSettings
 from txnlog_spark.spark_errors import readable_errors
 

@@ -20,7 +20,7 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import UnknownTopic
 from txnlog_spark.group_note import GroupNote
 from txnlog_spark.offsets import SourceNote, with_source_note
-from txnlog_spark.source import plan_batch, stream
+from txnlog_spark.source import available, stream
 from txnlog_spark.source.brokers import Brokers, Offsets
 from txnlog_spark.source.selection import PlanSettings
 from txnlog_spark.source.settings import read_source_settings
@@ -137,7 +137,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> Cluster:
         return run(operation(made.brokers(settings)))
 
     monkeypatch.setattr(stream, "ask", ask)
-    monkeypatch.setattr(plan_batch, "DISCOVERY_MS", 0)
+    monkeypatch.setattr(available, "DISCOVERY_MS", 0)
     return made
 
 

@@ -11,8 +11,9 @@ from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.operations.session import Session
 from txnlog_spark.errors import DataLoss, DeadlineExceeded
 from txnlog_spark.source import host
+from txnlog_spark.source.available import SourceState
 from txnlog_spark.source.brokers import Brokers
-from txnlog_spark.source.plan_batch import SourceState, latest_offset
+from txnlog_spark.source.plan_batch import latest_offset
 from txnlog_spark.source.settings import read_source_settings
 
 UNREACHABLE = DeadlineExceeded("reaching a broker", 5, "refused")

@@ -18,7 +18,7 @@ from txnlog_spark.offsets import (
     positions_digest,
     source_note_of,
 )
-from txnlog_spark.source import plan_batch
+from txnlog_spark.source import available
 from txnlog_spark.source.settings import read_source_settings
 from txnlog_spark.source.stream import TxnLogStreamReader
 
@@ -341,7 +341,7 @@ def test_new_partitions_are_found_though_another_topic_was_deleted(cluster: Clus
 def test_a_topic_deleted_right_after_it_was_discovered_is_loss_or_is_left_out(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan_batch, "DISCOVERY_MS", 3_600_000)
+    monkeypatch.setattr(available, "DISCOVERY_MS", 3_600_000)
     other = TopicPartition("old", 0)
     cluster.end[other] = cluster.earliest[other] = 7
     start = at(100, 50) | {"old": {"0": 7}}

@@ -1,0 +1,218 @@
+"""Partitions that exist, and where they start and end when a batch is planned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from txnlog_kafka.operations.effects import Operation
+from txnlog_kafka.wire.topic_partition import TopicPartition
+from txnlog_spark.errors import DataLoss, UnknownTopic
+from txnlog_spark.source import data_loss, hanging_transactions
+from txnlog_spark.source.brokers import Brokers, Offsets, Partitions, Positions
+
+DISCOVERY_MS = 1_000
+"""An idle query asks for its end a hundred times a second; for new partitions once a second.
+
+Of a pattern only the topics that it matched are asked for so often. To find others all topics are
+listed with all their partitions, seconds of work on a large cluster: once in
+`kafka.metadata.max.age.ms`, as Kafka's consumer does, and when a matched topic is gone.
+`partition.metadata.cache.ttl.ms`, if set, replaces both times, as in Spark's own source.
+"""
+HIGH_WATERMARK_MS = 1_000
+"""Time between two requests for the high watermarks."""
+
+JsonOffset = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """A run's memory from one question of Spark to the next; plain values."""
+
+    source_id: str = ""
+    """The name of this source if the query is new; the offsets of an older one say its name."""
+    initial: Positions | None = None
+    """Where the run starts, if that was asked."""
+    target: Offsets | None = None
+    """Where it ends with the trigger availableNow."""
+    latest: JsonOffset | None = None
+    """How far the log went when the last batch was asked for; None before the first.
+
+    Records behind an open transaction are counted, though no batch can have them yet: a query that
+    waits for one is not up to date.
+    """
+    high: Offsets = field(default_factory=dict)
+    high_at_ms: float = -math.inf
+    """When high watermarks were asked for."""
+    hanging: hanging_transactions.Since = field(default_factory=dict)
+    partitions: Partitions | None = None
+    found_at_ms: float = -math.inf
+    """When these were asked for with those that are read."""
+    listed_at_ms: float = -math.inf
+    """When all topics were listed for them."""
+    fired_at_ms: float = -math.inf
+    """When a batch was planned."""
+
+
+T = TypeVar("T")
+Learnt = Operation[tuple[T, SourceState]]
+"""Gives an answer, and what the run remembers after it."""
+
+
+def list_partitions(brokers: Brokers, state: SourceState) -> Learnt[Partitions]:
+    """List what exists before it is known which partitions are read; not yet the last word."""
+    found = yield from brokers.discover()
+    return found, replace(state, partitions=found, listed_at_ms=brokers.session.monotonic_ms())
+
+
+def freeze_end(brokers: Brokers, state: SourceState) -> Operation[SourceState]:
+    """End the query at what is in the log now, and log which records that leaves out."""
+    partitions, state = yield from list_partitions(brokers, state)
+    target = yield from brokers.latest(partitions)
+    held_up, state = yield from _held_up(brokers, state, target)
+    left_out = "this query reads what is there now, and ends before an open transaction in"
+    _warn(brokers, left_out, held_up)
+    return replace(state, target=target)
+
+
+def find_ends(brokers: Brokers, state: SourceState, begin: Offsets) -> Learnt[Offsets]:
+    """Return where every partition ends now, or the target of AvailableNow."""
+    ends = state.target
+    if ends is None:
+        return (yield from _ends_now(brokers, state, begin))
+    if lost := [p for p in begin if p not in ends]:
+        # Frozen before it was known what the query reads; asked for by name some may be there.
+        found, state = yield from _ends_now(brokers, state, begin)
+        ends = ends | {p: found[p] for p in lost if p in found}
+        state = replace(state, target=ends)
+    return ends, state
+
+
+def find_bounds(
+    brokers: Brokers, begin: Offsets, ends: Offsets
+) -> Operation[tuple[Offsets, Offsets]]:
+    """Return where every partition starts and ends. Raises DataLoss."""
+    report(brokers, data_loss.find_deleted(begin, ends, brokers.settings.selection.reads))
+    if suspects := data_loss.find_rewound(begin, ends):
+        names = [loss.topic_partition for loss in suspects]
+        ends = yield from _after_rewind(brokers, begin, ends, names)
+    starts = begin
+    if added := [p for p in ends if p not in begin]:
+        starts = begin | (yield from starts_of_added(brokers, added))
+        brokers.session.notice(f"new partitions: {', '.join(map(str, added))}")
+    return starts, {p: end for p, end in ends.items() if p in starts}
+
+
+def starts_of_added(brokers: Brokers, added: list[TopicPartition]) -> Operation[Offsets]:
+    """Return where newly discovered partitions start, without deleted ones. Raises DataLoss.
+
+    Spark does not keep these starts, so they are asked for again when the batch is replayed:
+    records that were deleted in between are lost, as in any other partition.
+    """
+    while True:
+        try:
+            earliest = yield from brokers.earliest(added)
+            break
+        except UnknownTopic as error:
+            deleted = _deleted(brokers, added, error)
+            added = [p for p in added if p.topic not in deleted]
+    report(brokers, data_loss.find_late_additions(earliest))
+    return earliest
+
+
+def report(brokers: Brokers, losses: list[data_loss.Loss]) -> None:
+    """Raise DataLoss for losses; with failOnDataLoss=false log them."""
+    text = "; ".join(map(str, losses))
+    if losses and brokers.settings.fail_on_data_loss:
+        raise DataLoss(f"{text}: {data_loss.REMEDY}")
+    if losses:
+        brokers.session.notice(f"records are gone, going on with what is left: {text}")
+
+
+def _ends_now(brokers: Brokers, state: SourceState, begin: Offsets) -> Learnt[Offsets]:
+    try:
+        return (yield from _ask_ends(brokers, state, begin))
+    except UnknownTopic:
+        # Deleted since it was discovered: to be found missing, as any other deleted topic is.
+        return (yield from _ask_ends(brokers, replace(state, partitions=None), begin))
+
+
+def _ask_ends(brokers: Brokers, state: SourceState, begin: Offsets) -> Learnt[Offsets]:
+    partitions, state = yield from _existing(brokers, state, begin)
+    ends = yield from brokers.latest(partitions)
+    now_ms = brokers.session.monotonic_ms()
+    if now_ms >= state.high_at_ms + HIGH_WATERMARK_MS:
+        held_up, state = yield from _held_up(brokers, state, ends)
+        lasting, hanging = hanging_transactions.find_lasting(state.hanging, held_up, now_ms)
+        state = replace(state, high_at_ms=now_ms, hanging=hanging)
+        _warn(brokers, "for a minute nothing could be read behind an open transaction in", lasting)
+    return ends, state
+
+
+def _held_up(
+    brokers: Brokers, state: SourceState, ends: Offsets
+) -> Learnt[list[hanging_transactions.HangingTransaction]]:
+    """Find the partitions with records after these last stable offsets."""
+    if not brokers.settings.read_committed:
+        return [], state
+    high = yield from brokers.high_watermarks(ends)
+    return hanging_transactions.find_hanging(ends, high), replace(state, high=high)
+
+
+def _warn(
+    brokers: Brokers, problem: str, found: list[hanging_transactions.HangingTransaction]
+) -> None:
+    if found:
+        where = hanging_transactions.explain(found, brokers.session.bootstrap_servers)
+        brokers.session.notice(f"{problem} {where}")
+
+
+def _existing(brokers: Brokers, state: SourceState, begin: Offsets) -> Learnt[Partitions]:
+    """Return the partitions that exist; a deleted topic is left out, not an error yet."""
+    now_ms, cache_ms = brokers.session.monotonic_ms(), brokers.settings.partition_cache_ms
+    found, matching = state.partitions, None
+    if found is not None:
+        if now_ms < state.found_at_ms + (cache_ms if cache_ms > 0 else DISCOVERY_MS):
+            return found, state
+        # The topics that a pattern matched, unless all are to be listed again.
+        if cache_ms <= 0 and now_ms < state.listed_at_ms + brokers.settings.metadata_max_age_ms:
+            matching = frozenset(p.topic for p in found)
+    without: frozenset[str] = frozenset()
+    while True:
+        try:
+            found = yield from brokers.discover(known=begin, without=without, matching=matching)
+            break
+        except UnknownTopic as error:
+            without |= _deleted(brokers, [p for p in begin if p.topic not in without], error)
+    now_ms = brokers.session.monotonic_ms()
+    state = replace(state, partitions=found, found_at_ms=now_ms)
+    return found, state if matching is not None else replace(state, listed_at_ms=now_ms)
+
+
+def _after_rewind(
+    brokers: Brokers, begin: Offsets, ends: Offsets, suspects: list[TopicPartition]
+) -> Operation[Offsets]:
+    """Return the ends, after looking again at partitions that seem to have lost their tail.
+
+    The last stable offset lies before the position also when the query read uncommitted records
+    before: the position then holds until the transactions there are decided.
+    """
+    latest = yield from brokers.high_watermarks(suspects)
+    if short := {p: begin[p] for p in suspects if latest[p] < begin[p]}:
+        latest |= yield from brokers.confirm_log_ends(short, latest)
+    report(brokers, data_loss.find_rewound(begin, latest))
+    return ends | {p: begin[p] if latest[p] >= begin[p] else ends[p] for p in suspects}
+
+
+def _deleted(
+    brokers: Brokers, read: Iterable[TopicPartition], error: UnknownTopic
+) -> frozenset[str]:
+    """Report the topics that were deleted while they are read. Raises `error` for others."""
+    topics = frozenset(error.topics)
+    if not topics or not topics <= {p.topic for p in read}:
+        raise error
+    lost = [data_loss.Loss(p, "its topic was deleted") for p in read if p.topic in topics]
+    report(brokers, lost)
+    return topics
