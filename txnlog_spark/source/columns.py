@@ -20,7 +20,7 @@ from txnlog_spark.formats.read_formats import BINARY, ReadFormats
 from txnlog_spark.source.schema import source_schema
 
 TIMESTAMP_MS_MAX = (2**63 - 1) // 1000
-"""What Spark's timestamp type can hold, in ms."""
+"""Latest time of Spark's timestamp type, in ms."""
 
 
 @lru_cache(maxsize=16)
@@ -32,19 +32,23 @@ def _arrow_schema(formats: ReadFormats, include_headers: bool) -> pa.Schema:
 def to_arrow(
     columns: DecodedColumns, partitions: Sequence[TopicPartition], formats: ReadFormats = BINARY
 ) -> pa.RecordBatch:
-    """One Arrow batch of decoded records; `partitions` are those of the ranges.
+    """Make an Arrow batch of decoded records; `partitions` are those of the ranges.
 
-    A record without a timestamp has a null one, as has one whose timestamp Spark's microseconds
-    cannot hold (a producer that counted in nanoseconds). Raises MalformedValue.
+    A timestamp is null if the record has none, or one that Spark's microseconds cannot hold (of a
+    producer that counted in nanoseconds). Raises MalformedValue.
     """
-    count = len(columns.offsets)
     missing = (columns.timestamps < 0) | (columns.timestamps > TIMESTAMP_MS_MAX)
     timestamps_us = pa.array(
         np.where(missing, 0, columns.timestamps) * 1000, pa.timestamp("us", tz="UTC"), mask=missing
     )
     sides = {"key": columns.keys, "value": columns.values}
     decoded = {each.side: each.decode(sides[each.side]) for each in formats.given}
-    _refuse_malformed(columns, partitions, formats, decoded)
+    for each in formats.given:
+        problem = decoded[each.side].first_problem
+        if problem is not None and not each.permissive:
+            row, text = problem
+            partition = partitions[columns.ranges[row]]
+            raise MalformedValue(each.side, partition, int(columns.offsets[row]), text)
     topics = list(dict.fromkeys(each.topic for each in partitions))
     topic_codes = np.array([topics.index(each.topic) for each in partitions], np.int32)
     numbers = np.array([each.partition for each in partitions], np.int32)
@@ -66,29 +70,15 @@ def to_arrow(
             mask=pc.equal(pc.list_value_length(columns.headers), 0),
         )
         arrays.append(headers)
-    arrays += _more_arrays(formats, sides, decoded, count)
+    arrays += _more_arrays(formats, sides, decoded, len(columns.offsets))
     schema = _arrow_schema(formats, columns.headers is not None)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _refuse_malformed(
-    columns: DecodedColumns,
-    partitions: Sequence[TopicPartition],
-    formats: ReadFormats,
-    decoded: dict[str, Decoded],
-) -> None:
-    for each in formats.given:
-        found = decoded[each.side].first_problem
-        if found is not None and not each.permissive:
-            row, problem = found
-            partition = partitions[columns.ranges[row]]
-            raise MalformedValue(each.side, partition, int(columns.offsets[row]), problem)
 
 
 def _more_arrays(
     formats: ReadFormats, sides: dict[str, Any], decoded: dict[str, Decoded], count: int
 ) -> list[Any]:
-    """The columns of `ReadFormats.more_columns`."""
+    """Make the columns of `ReadFormats.more_columns`."""
     if not formats.with_bytes:
         return []
     problems = {

@@ -26,7 +26,7 @@ def ask(settings: SourceSettings, operation: Callable[[Brokers], Operation[T]]) 
 
 
 def _reach(settings: SourceSettings) -> Client:
-    """The client; brokers are tried to be reached as often as they are asked for offsets."""
+    """Return the client; brokers are tried as often as they are asked for offsets."""
     for attempt in range(1, settings.offset_attempts):
         try:
             return client_for(settings.connection)

@@ -1,43 +1,33 @@
-"""The rows of a read: Spark's Kafka source schema.
+"""Schema of a read's rows, that of Spark's Kafka source.
 
 Without headers: key binary, value binary, topic string, partition int, offset long, timestamp
 timestamp, timestampType int (0 CreateTime, 1 LogAppendTime); with includeHeaders also headers,
-array<struct<key: string, value: binary>>, null for a record that has none. With key.format and
-value.format these columns have the type of the format, and where one is PERMISSIVE there follow the
-columns of `ReadFormats.more_columns`.
+array<struct<key: string, value: binary>>, null for a record without them. With key.format and
+value.format key and value have the format's type; `ReadFormats.more_columns` follow.
 """
 
 from __future__ import annotations
 
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql import types as spark
 
 from txnlog_spark.formats.read_formats import BINARY, ReadFormats
 
-_HEADER_STRUCT = StructType(
-    [StructField("key", StringType()), StructField("value", BinaryType())]
+_HEADER_STRUCT = spark.StructType(
+    [spark.StructField("key", spark.StringType()), spark.StructField("value", spark.BinaryType())]
 )  # fmt: skip
 
 
-def source_schema(*, include_headers: bool, formats: ReadFormats = BINARY) -> StructType:
-    """The schema of a read, as Spark's Kafka source has it."""
+def source_schema(*, include_headers: bool, formats: ReadFormats = BINARY) -> spark.StructType:
+    """Return the schema of a read."""
     fields = [
-        StructField("key", formats.type_of("key")),
-        StructField("value", formats.type_of("value")),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
+        spark.StructField("key", formats.type_of("key")),
+        spark.StructField("value", formats.type_of("value")),
+        spark.StructField("topic", spark.StringType()),
+        spark.StructField("partition", spark.IntegerType()),
+        spark.StructField("offset", spark.LongType()),
+        spark.StructField("timestamp", spark.TimestampType()),
+        spark.StructField("timestampType", spark.IntegerType()),
     ]
     if include_headers:
-        fields.append(StructField("headers", ArrayType(_HEADER_STRUCT)))
-    return StructType(fields + formats.more_columns())
+        fields.append(spark.StructField("headers", spark.ArrayType(_HEADER_STRUCT)))
+    return spark.StructType(fields + formats.more_columns())

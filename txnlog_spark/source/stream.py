@@ -32,19 +32,19 @@ from txnlog_spark.source.settings import SourceSettings
 from txnlog_spark.spark_errors import readable_errors
 
 ALL_ROWS = 2**63 - 1
-"""A limit that limits nothing, of a trigger that asks again."""
+"""No limit, for a trigger that asks again."""
 
 T = TypeVar("T")
 
 
 class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One query's source. Holds plain values only: copies of it are pickled to the tasks."""
+    """Source of one query. Holds plain values only: copies of it are pickled to the tasks."""
 
     def __init__(self, settings: SourceSettings | TxnLogError) -> None:
-        """An error in place of settings is raised when Spark first asks for something.
+        """Keep an error in place of settings until Spark first asks for something.
 
-        Where there is no reader, PySpark's worker for streams fails once more when it stops it, and
-        shows that error (`python_streaming_source_runner`, 4.3).
+        Without a reader PySpark's worker would fail again when it stops the reader, and show that
+        error (`python_streaming_source_runner`, 4.3).
         """
         self._given = settings
         self._state = SourceState(source_id=secrets.token_hex(4))
@@ -57,16 +57,15 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._given
 
     def initialOffset(self) -> JsonOffset:
-        """Where a new query starts; the same for the whole run. Raises UnknownTopic."""
+        """Return where a new query starts; the same for the whole run. Raises UnknownTopic."""
         offset, self._state = self._ask(lambda brokers: initial_offset(brokers, self._state))
         return offset
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """maxOffsetsPerTrigger, as rows.
+        """Return maxOffsetsPerTrigger, as rows.
 
-        With a group or minOffsetsPerTrigger never "all available": Spark says that for a trigger
-        that asks once, whatever is given here, and `latestOffset` has to know one. (A Python source
-        can give one limit alone: the minimum is not among what it gives.)
+        With a group or minOffsetsPerTrigger never "all available": by that `latestOffset` knows a
+        trigger that asks once. (A Python source can give one limit alone, so not the minimum.)
         """
         settings = self._settings
         if settings.max_offsets_per_trigger is not None:
@@ -76,11 +75,11 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(ALL_ROWS)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Freeze the end of the query: what is in the log now."""
+        """Freeze the end of the query at what is in the log now."""
         self._state = self._ask(lambda brokers: freeze_end(brokers, self._state))
 
     def latestOffset(self, start: JsonOffset, limit: ReadLimit) -> JsonOffset:
-        """The end of the next batch."""
+        """Return the end of the next batch."""
         rows_max = None
         if not isinstance(limit, ReadAllAvailable):
             check(isinstance(limit, ReadMaxRows), "a read limit that was asked for", limit=limit)
@@ -91,24 +90,24 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def reportLatestOffset(self) -> JsonOffset | None:
-        """How far the log went at the last `latestOffset`, for the query's progress report."""
+        """Return the log's end at the last `latestOffset`, for the query's progress report."""
         return self._state.latest
 
     def partitions(self, start: JsonOffset, end: JsonOffset) -> Sequence[InputPartition]:
-        """The tasks of a batch."""
+        """Plan the tasks of a batch."""
         tasks = self._ask(lambda brokers: batch_tasks(brokers, self._state, start, end))
         bootstrap_servers = resolve_bootstrap(self._settings.connection)
         topic_ids = {t: parse_topic_id(text) for t, text in noted_topic_ids(end).items()}
         return [RangePartition(ranges, bootstrap_servers, topic_ids) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The records of one task as Arrow batches."""
+        """Read one task's records as Arrow batches."""
         check(isinstance(partition, RangePartition), "a partition of another source")
         with readable_errors():
             yield from read_ranges(self._settings, partition)  # type: ignore[arg-type]
 
     def commit(self, end: JsonOffset) -> None:
-        """Only a hint: the group's offsets are committed by the sink, with the output."""
+        """Do nothing: the group's offsets are committed by the sink, with the output."""
 
     def _ask(self, operation: Callable[[Brokers], Operation[T]]) -> T:
         with readable_errors():
