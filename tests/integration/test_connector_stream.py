@@ -164,7 +164,7 @@ def test_a_recreated_topic_is_loss_and_where_that_is_allowed_it_is_read_from_its
     line = pipe.copy_error()
     assert "TXNLOG_DATA_LOSS" in line
     assert "-0: its topic was deleted and created again" in line
-    assert "the one before was read up to offset 10" in line
+    assert "the former was read up to offset 10" in line
     pipe.copy(source={"failOnDataLoss": "false"})
     pipe.feed(range(50, 56), partition=0)
     pipe.copy()

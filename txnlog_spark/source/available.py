@@ -12,14 +12,14 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import DataLoss, UnknownTopic
 from txnlog_spark.source import data_loss, hanging_transactions
 from txnlog_spark.source.brokers import Brokers, Offsets, Partitions, Positions
+from txnlog_spark.source.hanging_transactions import HangingTransaction
 
 DISCOVERY_MS = 1_000
 """An idle query asks for its end a hundred times a second; for new partitions once a second.
 
-Of a pattern only the topics that it matched are asked for so often. To find others all topics are
-listed with all their partitions, seconds of work on a large cluster: once in
-`kafka.metadata.max.age.ms`, as Kafka's consumer does, and when a matched topic is gone.
-`partition.metadata.cache.ttl.ms`, if set, replaces both times, as in Spark's own source.
+With a pattern only the topics that it matched are asked for so often. Listing all topics is seconds
+of work on a large cluster: it is done once in `kafka.metadata.max.age.ms`, as in Kafka's consumer,
+and when a matched topic is gone. `partition.metadata.cache.ttl.ms` replaces both times.
 """
 HIGH_WATERMARK_MS = 1_000
 """Time between two requests for the high watermarks."""
@@ -32,33 +32,30 @@ class SourceState:
     """A run's memory from one question of Spark to the next; plain values."""
 
     source_id: str = ""
-    """The name of this source if the query is new; the offsets of an older one say its name."""
+    """The name of a new query's source; the offsets of an older query have its name."""
     initial: Positions | None = None
-    """Where the run starts, if that was asked."""
+    """The run's start, once it was asked for."""
     target: Offsets | None = None
-    """Where it ends with the trigger availableNow."""
+    """The run's end with the trigger availableNow."""
     latest: JsonOffset | None = None
-    """How far the log went when the last batch was asked for; None before the first.
-
-    Records behind an open transaction are counted, though no batch can have them yet: a query that
-    waits for one is not up to date.
-    """
+    """The log's end when the last batch was asked for, records behind an open transaction
+    included, as a query that waits for one is not up to date; None before the first batch."""
     high: Offsets = field(default_factory=dict)
     high_at_ms: float = -math.inf
-    """When high watermarks were asked for."""
+    """When these were asked for."""
     hanging: hanging_transactions.Since = field(default_factory=dict)
     partitions: Partitions | None = None
     found_at_ms: float = -math.inf
-    """When these were asked for with those that are read."""
+    """When these were found."""
     listed_at_ms: float = -math.inf
-    """When all topics were listed for them."""
+    """When all topics were last listed."""
     fired_at_ms: float = -math.inf
     """When a batch was planned."""
 
 
 T = TypeVar("T")
 Learnt = Operation[tuple[T, SourceState]]
-"""Gives an answer, and what the run remembers after it."""
+"""An operation that gives an answer, and the run's state after it."""
 
 
 def list_partitions(brokers: Brokers, state: SourceState) -> Learnt[Partitions]:
@@ -72,8 +69,7 @@ def freeze_end(brokers: Brokers, state: SourceState) -> Operation[SourceState]:
     partitions, state = yield from list_partitions(brokers, state)
     target = yield from brokers.latest(partitions)
     held_up, state = yield from _held_up(brokers, state, target)
-    left_out = "this query reads what is there now, and ends before an open transaction in"
-    _warn(brokers, left_out, held_up)
+    _warn(brokers, "with availableNow this query ends before an open transaction in", held_up)
     return replace(state, target=target)
 
 
@@ -108,8 +104,8 @@ def find_bounds(
 def starts_of_added(brokers: Brokers, added: list[TopicPartition]) -> Operation[Offsets]:
     """Return where newly discovered partitions start, without deleted ones. Raises DataLoss.
 
-    Spark does not keep these starts, so they are asked for again when the batch is replayed:
-    records that were deleted in between are lost, as in any other partition.
+    Asked again when the batch is replayed, as Spark does not keep these starts: records that were
+    deleted in between are lost.
     """
     while True:
         try:
@@ -126,7 +122,10 @@ def report(brokers: Brokers, losses: list[data_loss.Loss]) -> None:
     """Raise DataLoss for losses; with failOnDataLoss=false log them."""
     text = "; ".join(map(str, losses))
     if losses and brokers.settings.fail_on_data_loss:
-        raise DataLoss(f"{text}: {data_loss.REMEDY}")
+        raise DataLoss(
+            f"{text}: set failOnDataLoss=false to go on with what is left, a recreated topic from "
+            "its beginning, or start a new checkpoint"
+        )
     if losses:
         brokers.session.notice(f"records are gone, going on with what is left: {text}")
 
@@ -153,17 +152,16 @@ def _ask_ends(brokers: Brokers, state: SourceState, begin: Offsets) -> Learnt[Of
 
 def _held_up(
     brokers: Brokers, state: SourceState, ends: Offsets
-) -> Learnt[list[hanging_transactions.HangingTransaction]]:
+) -> Learnt[list[HangingTransaction]]:
     """Find the partitions with records after these last stable offsets."""
     if not brokers.settings.read_committed:
         return [], state
     high = yield from brokers.high_watermarks(ends)
-    return hanging_transactions.find_hanging(ends, high), replace(state, high=high)
+    found = [HangingTransaction(p, at, high[p]) for p, at in sorted(ends.items()) if high[p] > at]
+    return found, replace(state, high=high)
 
 
-def _warn(
-    brokers: Brokers, problem: str, found: list[hanging_transactions.HangingTransaction]
-) -> None:
+def _warn(brokers: Brokers, problem: str, found: list[HangingTransaction]) -> None:
     if found:
         where = hanging_transactions.explain(found, brokers.session.bootstrap_servers)
         brokers.session.notice(f"{problem} {where}")
@@ -213,6 +211,6 @@ def _deleted(
     topics = frozenset(error.topics)
     if not topics or not topics <= {p.topic for p in read}:
         raise error
-    lost = [data_loss.Loss(p, "its topic was deleted") for p in read if p.topic in topics]
-    report(brokers, lost)
+    text = "its topic was deleted"
+    report(brokers, [data_loss.Loss(p, text) for p in read if p.topic in topics])
     return topics

@@ -1,7 +1,6 @@
 """Records that a read_committed query cannot read yet, because a transaction before them is open.
 
-It reads up to the last stable offset, so that one transaction which never ends holds up a query for
-ever, and by that offset it is not even behind. What shows it is the high watermark.
+By the last stable offset such a query is not even behind: the high watermark shows them.
 """
 
 from __future__ import annotations
@@ -13,9 +12,7 @@ from typing import NamedTuple
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
 HANGING_MS = 60_000
-"""What is held up for longer is warned of: of Java's producers no transaction is open for longer,
-unless their transaction.timeout.ms is set."""
-
+"""A longer wait is warned of: by default a transaction of Java's producers takes no longer."""
 PARTITIONS_SHOWN_MAX = 5
 
 
@@ -27,15 +24,6 @@ class HangingTransaction(NamedTuple):
     high_watermark: int
 
 
-def find_hanging(
-    stable: Mapping[TopicPartition, int], high: Mapping[TopicPartition, int]
-) -> list[HangingTransaction]:
-    """The partitions in which records wait for the end of a transaction."""
-    return [
-        HangingTransaction(p, end, high[p]) for p, end in sorted(stable.items()) if high[p] > end
-    ]
-
-
 Since = Mapping[tuple[TopicPartition, int], float]
 """When each partition was first seen to be held up at one offset, in ms."""
 
@@ -43,15 +31,14 @@ Since = Mapping[tuple[TopicPartition, int], float]
 def find_lasting(
     since: Since, found: Sequence[HangingTransaction], now_ms: float
 ) -> tuple[list[HangingTransaction], Since]:
-    """Of those that are held up now, the ones that have been for too long, each once; and since
-    when each is."""
+    """Return the partitions that are held up for too long, each once; and since when each is."""
     held_up = {each[:2]: since.get(each[:2], now_ms) for each in found}
     lasting = [each for each in found if now_ms - held_up[each[:2]] >= HANGING_MS]
     return lasting, held_up | {each[:2]: math.inf for each in lasting}
 
 
 def explain(found: Sequence[HangingTransaction], bootstrap_servers: str) -> str:
-    """Where records are held up, and how to find the transaction; one line."""
+    """Say where records are held up, and how to find the transaction; one line."""
     shown = ", ".join(
         f"{p} (last stable offset {stable}, high watermark {high})"
         for p, stable, high in found[:PARTITIONS_SHOWN_MAX]

@@ -1,10 +1,9 @@
-"""One task's share of a read: fetch ranges of partitions and give them as Arrow batches."""
+"""Fetch of one task's ranges of partitions, as Arrow batches."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from pyspark.sql.datasource import InputPartition
@@ -12,7 +11,6 @@ from pyspark.sql.datasource import InputPartition
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.cluster_view import NO_TOPIC_ID
 from txnlog_kafka.operations.fetch import FetchCursor, FetchedBatches, fetch_together
-from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.codec.decode import CorruptRange, FetchedRange, iter_decoded
@@ -27,17 +25,15 @@ TOGETHER_MIN, TOGETHER_MAX = 2, 500
 """Ranges that begin with one common Fetch; the answer's bytes are limited by `max_bytes`."""
 SMALL_BYTES = 256 * 1024
 SMALL_TOGETHER_MAX = 128
-"""So many answers of at most SMALL_BYTES are decoded together: by itself each would cost half a
-millisecond, and an Arrow batch."""
+"""Small answers that are decoded together: each costs half a millisecond and an Arrow batch."""
 
 logger = logging.getLogger(__name__)
 
 
 class RangePartition(InputPartition):
-    """What Spark hands to a task: its ranges, and the address that the driver resolved.
+    """Spark's hand-over to a task: its ranges, and the address that the driver resolved.
 
-    `topic_ids` are those of the topics that the ranges are of, where they are known: another topic
-    of the same name is not read for them.
+    `topic_ids` has the known ids of the topics: another topic of the same name is not read.
     """
 
     def __init__(
@@ -50,46 +46,42 @@ class RangePartition(InputPartition):
         self.bootstrap_servers = bootstrap_servers
         self.topic_ids = topic_ids or {}
 
-    def topic_id(self, wanted: OffsetRange) -> bytes:
-        """Of the topic of one of the ranges; 16 zero bytes when it is not known."""
-        return self.topic_ids.get(wanted.topic_partition.topic, NO_TOPIC_ID)
-
 
 def read_ranges(settings: SourceSettings, share: RangePartition) -> Iterator[Any]:
-    """The records of the ranges as `pyarrow.RecordBatch`es: range by range, in offset order.
+    """Read the ranges as `pyarrow.RecordBatch`es: range by range, in offset order.
 
-    Raises DataLoss when a part of a range is gone and failOnDataLoss is set; else it reads what
-    is left. Raises CorruptData for bytes that fail their checks.
+    Raises OffsetOutOfRange when a part of a range is gone, UnknownTopic when its topic is (with
+    failOnDataLoss=false it reads what is left), CorruptData for bytes that fail their checks.
     """
     process_local(Frozen)
     connection = settings.connection
     if settings.poll_timeout_ms is not None:
         connection = connection.with_timeouts(settings.poll_timeout_ms)
     client = client_for(connection, share.bootstrap_servers)
-    cursors = [_cursor(settings, each, share.topic_id(each)) for each in share.ranges]
+    ids = [share.topic_ids.get(each.topic_partition.topic, NO_TOPIC_ID) for each in share.ranges]
+    cursors = [_cursor(settings, *each) for each in zip(share.ranges, ids, strict=True)]
     first = FirstAnswers(client, cursors)
     small: list[tuple[OffsetRange, FetchedBatches]] = []
     for index, (wanted, cursor) in enumerate(zip(share.ranges, cursors, strict=True)):
         answer = first.take(index)
-        is_small = answer is not None and cursor.is_done and len(answer.data) <= SMALL_BYTES
-        if is_small:
-            small.append((wanted, present(answer, "an answer that is small")))
-        if small and (not is_small or len(small) == SMALL_TOGETHER_MAX):
+        if answer is not None and cursor.is_done and len(answer.data) <= SMALL_BYTES:
+            small.append((wanted, answer))
+            if len(small) < SMALL_TOGETHER_MAX:
+                continue
             yield from _decoded(settings, small)
-            small = []
-        if not is_small:
+        else:
+            yield from _decoded(settings, small)
             yield from _read_range(settings, client, wanted, cursor, answer)
-    if small:
-        yield from _decoded(settings, small)
+        small = []
+    yield from _decoded(settings, small)
 
 
 class FirstAnswers:
-    """The beginnings of ranges that are read in this order, fetched many at a time: one round trip
-    for each would be most of the time of many small ranges.
+    """Beginnings of ranges that are read in this order, fetched many at a time: a round trip for
+    each would be most of the time of small ranges.
 
-    In memory are those of one common Fetch to each leader. It asks for twice as many as the one
-    before has brought: what does not fit into an answer is asked for again, and where batches are
-    large that would be most of the ranges each time.
+    In memory are those of one common Fetch to each leader, which asks for twice as many as the one
+    before has brought: batches that do not fit into an answer are asked for again.
     """
 
     def __init__(self, client: Client, cursors: Sequence[FetchCursor]) -> None:
@@ -99,7 +91,7 @@ class FirstAnswers:
         self._together = TOGETHER_MAX
 
     def take(self, index: int) -> FetchedBatches | None:
-        """The first answer for the range with this index; None where no common Fetch brought it."""
+        """Return the first answer for the range; None where no common Fetch brought it."""
         cursor = self._cursors[index]
         if cursor.partition not in self._found:
             window = self._cursors[index : index + self._together]
@@ -112,14 +104,8 @@ class FirstAnswers:
 
 
 def _cursor(settings: SourceSettings, wanted: OffsetRange, topic_id: bytes) -> FetchCursor:
-    return FetchCursor(
-        wanted.topic_partition,
-        wanted.start_offset,
-        wanted.end_offset,
-        settings.read_committed,
-        min(settings.partition_fetch_bytes_max, settings.fetch_bytes_max),
-        topic_id,
-    )
+    max_bytes = min(settings.partition_fetch_bytes_max, settings.fetch_bytes_max)
+    return FetchCursor(*wanted, settings.read_committed, max_bytes, topic_id)
 
 
 def _read_range(
@@ -127,15 +113,15 @@ def _read_range(
     client: Client,
     wanted: OffsetRange,
     cursor: FetchCursor,
-    answer: FetchedBatches | None = None,
+    answer: FetchedBatches | None,
 ) -> Iterator[Any]:
-    """One range, from the cursor's last answer on, if it had one."""
+    """Read one range, from the cursor's last answer on, if it had one."""
     left: OffsetRange | None = wanted
     while left is not None:
         position = left.start_offset
         try:
             for each in client.fetch_rest(cursor, answer):
-                part = replace(left, start_offset=position)
+                part = left._replace(start_offset=position)
                 yield from _decoded(settings, [(part, each)])
                 position = max(position, each.next_offset)
             return
@@ -153,10 +139,10 @@ def _read_range(
 def _after_loss(
     settings: SourceSettings, wanted: OffsetRange, error: OffsetOutOfRange
 ) -> OffsetRange | None:
-    """The readable rest of a range after an out-of-range answer, None when nothing is left."""
+    """Return the rest of a range after an out-of-range answer, None when nothing is left."""
     if settings.fail_on_data_loss:
         raise error
-    unread = replace(wanted, start_offset=max(wanted.start_offset, error.start_offset))
+    unread = wanted._replace(start_offset=max(wanted.start_offset, error.start_offset))
     clipped, loss = clip_to_log(unread, error.log_start_offset, error.log_end_offset)
     logger.warning("records are gone, going on with what is left: %s", loss or error)
     return None if clipped.offset_count == 0 or clipped == unread else clipped
@@ -165,7 +151,9 @@ def _after_loss(
 def _decoded(
     settings: SourceSettings, answers: Sequence[tuple[OffsetRange, FetchedBatches]]
 ) -> Iterator[Any]:
-    """What is wanted of these answers, together: small ones cost little more than one does."""
+    """Decode the answers together: small ones cost little more than one does."""
+    if not answers:
+        return
     ranges = [
         FetchedRange(answer.data, wanted.start_offset, wanted.end_offset, answer.aborted)
         for wanted, answer in answers
@@ -177,11 +165,8 @@ def _decoded(
                 yield to_arrow(columns, partitions, settings.formats)
     except CorruptRange as error:
         wanted, _ = answers[error.range_index]
-        raise _corrupt(wanted.topic_partition, wanted.start_offset, error) from error
-
-
-def _corrupt(partition: TopicPartition, position: int, error: CorruptRange) -> CorruptData:
-    return CorruptData(
-        f"{partition} at offset {position}: {error}. The broker's copy of the log is damaged: "
-        "restore the partition from a replica, or start after it with startingOffsets"
-    )
+        raise CorruptData(
+            f"{wanted.topic_partition} at offset {wanted.start_offset}: {error}. The broker's copy "
+            "of the log is damaged: restore the partition from a replica, or start after it with "
+            "startingOffsets"
+        ) from error

@@ -52,12 +52,11 @@ def latest_offset(
     _check_cluster(brokers, start)
     begin, note, is_first = from_json_value(start), _note_of(start), state.latest is None
     ends, state = yield from available.find_ends(brokers, state, begin)
-    topic_ids = dict(note.topic_ids)
-    recreated = yield from brokers.recreated(topic_ids)
+    recreated = yield from brokers.recreated(dict(note.topic_ids))
     if recreated:
         available.report(brokers, data_loss.find_recreated(begin, recreated))
         begin = _without(begin, recreated)
-        note = note._replace(topic_ids=tuple((topic_ids | recreated).items()))
+        note = note._replace(topic_ids=tuple((dict(note.topic_ids) | recreated).items()))
     starts, end = yield from available.find_bounds(brokers, begin, ends)
     latest = {p: max(at, state.high.get(p, at)) for p, at in end.items()}
     state = replace(state, latest=_noted(brokers, latest, note))
@@ -114,10 +113,10 @@ def _is_initial(state: SourceState, start: JsonOffset) -> bool:
 def _kept_start(
     brokers: Brokers, state: SourceState, start: JsonOffset, note: SourceNote
 ) -> Operation[JsonOffset | None]:
-    """Return the end of a new query's empty first batch, which keeps where the query starts.
+    """Return the end of a new query's empty first batch, or None if the start is repeatable.
 
-    None where asking again gives the same start. With a group a start that names offsets is kept as
-    well, and noted as one from the group if it is where the group is.
+    With a group a start that names offsets is kept as well, and noted as one from the group if it
+    is where the group is.
     """
     starting, initial = brokers.settings.starting, state.initial
     group_id = brokers.settings.group_id
@@ -139,10 +138,7 @@ def _kept_start(
 def _needs_no_rows(
     brokers: Brokers, source_id: str, begin: Offsets, until: Offsets
 ) -> Operation[bool]:
-    """True if a sink has committed the batch for this very source, and needs no rows to skip it.
-
-    Without waiting for a transaction that is undecided: what is visible is committed.
-    """
+    """True if a sink has committed the batch for this very source, and needs no rows to skip it."""
     if not source_id:
         return False
     committed, notes = yield from brokers.visible_group()
@@ -155,16 +151,16 @@ def _needs_no_rows(
 def _waits(brokers: Brokers, state: SourceState, begin: Offsets, end: Offsets) -> bool:
     """True if the batch waits for minOffsetsPerTrigger, as Spark's Kafka source decides it.
 
-    The first of a run does not wait, and none longer than maxTriggerDelay after the one before. Nor
-    does any under AvailableNow: what is waited for would not come, and the query would end without
-    the rest.
+    The first of a run does not wait, nor any longer than maxTriggerDelay after the one before, nor
+    any under AvailableNow: the query would end without the rest.
     """
     wanted = brokers.settings.min_offsets_per_trigger
     if wanted is None or state.target is not None:
         return False
     waited_ms = brokers.session.monotonic_ms() - state.fired_at_ms
     is_late = waited_ms >= brokers.settings.trigger_delay_ms_max
-    return not is_late and planning.count_waiting(begin, end) < wanted
+    waiting = sum(at - begin.get(p, 0) for p, at in end.items())
+    return waiting < wanted and not is_late
 
 
 def _without(offsets: Offsets, topics: Iterable[str]) -> Offsets:
@@ -179,8 +175,7 @@ def _note_of(offset: JsonOffset) -> SourceNote:
 def _noted(brokers: Brokers, offsets: Offsets, note: SourceNote) -> JsonOffset:
     """Return the JSON of offsets with `note`, as one of the cluster and group of today.
 
-    Topic ids of `note` are kept. The same cluster and topics give the same text: Spark compares
-    texts, and two for one offset would be a batch.
+    Topic ids of `note` are kept: Spark compares texts, and two for one offset would be a batch.
     """
     cluster_id, group_id = brokers.session.cluster.cluster_id, brokers.settings.group_id
     value = to_json_value(offsets)

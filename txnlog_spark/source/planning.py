@@ -1,28 +1,21 @@
-"""Which offsets a micro-batch takes and how they are divided into tasks: pure decisions.
-
-Everything here is a function of offsets. The facades (`stream.py`, `batch.py`) ask the brokers and
-hand the answers in, so that each rule can be tested without one.
-"""
+"""Offsets that a micro-batch takes, and their division into tasks: pure functions of offsets."""
 
 from __future__ import annotations
 
 import heapq
-import itertools
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.offsets import SourceOffset
 
 OFFSETS_PER_TASK = 50_000
-"""Small ranges share a task up to here. A Spark task with Python workers costs about 40 ms of CPU,
-whatever it reads; 50,000 records of some hundred bytes are read and written in a few times that, so
-its own cost no longer matters. A query with large records asks for more tasks with
-minPartitions."""
+"""Small ranges share a task up to here: a task with Python workers costs about 40 ms of CPU, some
+times less than 50,000 records of some hundred bytes. For large records set minPartitions."""
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetRange:
+class OffsetRange(NamedTuple):
     """Offsets of one partition for one task: start inclusive, end exclusive."""
 
     topic_partition: TopicPartition
@@ -31,53 +24,34 @@ class OffsetRange:
 
     @property
     def offset_count(self) -> int:
-        """How many offsets; records can be fewer, markers and compaction leave gaps."""
+        """Number of offsets; records can be fewer, as markers and compaction leave gaps."""
         return self.end_offset - self.start_offset
 
 
 def limit_offsets(
     start: SourceOffset, available: SourceOffset, offset_count_max: int
 ) -> dict[TopicPartition, int]:
-    """An end that takes at most `offset_count_max` offsets, shared by how much each has waiting.
+    """Return an end within `offset_count_max` offsets, shared by how much each has waiting.
 
-    Every partition with something waiting advances within a few calls: what rounding leaves over
-    goes first to partitions that got nothing, beginning at another one each time. A partition that
-    is not in `start` does not count and keeps its available end.
+    The rest of rounding goes first to partitions without a share, another one each time, so that
+    all advance soon. A partition that is not in `start` keeps its available end.
     """
-    waiting = {p: available[p] - start[p] for p in available if p in start}
-    waiting = {p: count for p, count in sorted(waiting.items()) if count > 0}
+    waiting = {p: end - start[p] for p, end in sorted(available.items()) if end > start.get(p, end)}
     total = sum(waiting.values())
     if total <= offset_count_max:
         return dict(available)
     shares = {p: offset_count_max * count // total for p, count in waiting.items()}
     left = offset_count_max - sum(shares.values())
-    for partition in _by_need(shares, sum(start.values())):
-        if left == 0:
-            break
-        shares[partition] += 1
-        left -= 1
+    turn = sum(start.values()) % len(shares)
+    names = [*shares][turn:] + [*shares][:turn]
+    for p in sorted(names, key=lambda p: shares[p] > 0)[:left]:
+        shares[p] += 1
     return {p: start[p] + shares[p] if p in shares else end for p, end in available.items()}
 
 
-def count_waiting(start: SourceOffset, available: SourceOffset) -> int:
-    """How many offsets are there to be read; a partition that is new has all of its own waiting."""
-    return sum(end - start.get(partition, 0) for partition, end in available.items())
-
-
-def _by_need(shares: Mapping[TopicPartition, int], turn: int) -> list[TopicPartition]:
-    """Partitions without a share first; among equals, rotated by `turn`."""
-    names = list(shares)
-    cut = turn % len(names)
-    return sorted(names[cut:] + names[:cut], key=lambda partition: shares[partition] > 0)
-
-
 def plan_ranges(start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
-    """One range per partition that has offsets to read; a partition without a start is left out."""
-    return [
-        OffsetRange(partition, start[partition], end_offset)
-        for partition, end_offset in sorted(end.items())
-        if partition in start and end_offset > start[partition]
-    ]
+    """Return a range for each partition that has offsets to read, and a start."""
+    return [OffsetRange(p, start[p], at) for p, at in sorted(end.items()) if at > start.get(p, at)]
 
 
 def plan_tasks(
@@ -86,14 +60,14 @@ def plan_tasks(
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
 ) -> list[tuple[OffsetRange, ...]]:
-    """The ranges of each task: few tasks for few records, as many as needed for many.
+    """Return the ranges of each task: few tasks for few records, as many as needed for many.
 
-    Ranges of whole partitions share tasks of about OFFSETS_PER_TASK offsets; one that is larger is
-    not split, so its order is kept. What the options split (`split_ranges`) has tasks of its own,
-    in the order of the offsets. No task takes more than `max_records_per_partition` in all, and
-    there are at least `min_partitions` tasks, if there are so many offsets.
+    Ranges of whole partitions share tasks of about OFFSETS_PER_TASK offsets; a larger one is not
+    split, so its order is kept. Pieces of `split_ranges` have tasks of their own, in the order of
+    the offsets. No task takes more than `max_records_per_partition` in all, and there are at least
+    `min_partitions` tasks, if there are so many offsets.
     """
-    whole = sorted((r for r in ranges if r.offset_count > 0), key=lambda r: r.topic_partition)
+    whole = sorted(ranges)
     pieces = split_ranges(
         whole,
         min_partitions=min_partitions,
@@ -106,13 +80,13 @@ def plan_tasks(
         tasks_min=(min_partitions or 1) - len(tasks),
         limit=max_records_per_partition,
     )
-    return sorted([*tasks, *shared], key=_by_place)
+    return sorted(tasks + shared)
 
 
 def _pack(
     ranges: list[OffsetRange], *, tasks_min: int, limit: int | None
 ) -> list[tuple[OffsetRange, ...]]:
-    """Shares of about equal size: the largest range first, each to the least loaded task."""
+    """Give the largest range first, each to the least loaded task."""
     full = min(OFFSETS_PER_TASK, limit or OFFSETS_PER_TASK)
     small = [r.offset_count for r in ranges if r.offset_count < full]
     needed = len(ranges) - len(small) - (-sum(small) // full)
@@ -127,11 +101,7 @@ def _pack(
         else:
             heapq.heapreplace(loads, (load + each.offset_count, index))
             shares[index].append(each)
-    return [tuple(sorted(share, key=lambda r: r.topic_partition)) for share in shares]
-
-
-def _by_place(task: tuple[OffsetRange, ...]) -> tuple[TopicPartition, int]:
-    return task[0].topic_partition, task[0].start_offset
+    return [tuple(sorted(share)) for share in shares]
 
 
 def split_ranges(
@@ -142,69 +112,52 @@ def split_ranges(
 ) -> list[OffsetRange]:
     """Split ranges so that none is over the maximum and, if offsets suffice, the minimum is met.
 
-    First the maximum splits; if that gives fewer than `min_partitions`, large ranges are split
-    further, in proportion to their size (Spark's `KafkaOffsetRangeCalculator`). The pieces of one
-    partition are in order and cover exactly its range.
+    If the maximum gives fewer than `min_partitions`, large ranges are split further, in proportion
+    to their size (Spark's `KafkaOffsetRangeCalculator`). The pieces cover exactly the ranges.
     """
     pieces = [r for r in ranges if r.offset_count > 0]
     if max_records_per_partition is not None:
-        pieces = [
-            piece
-            for r in pieces
-            for piece in _cut(r, -(-r.offset_count // max_records_per_partition))
-        ]
-    if min_partitions is None or len(pieces) >= min_partitions:
-        return pieces
-    counts = _piece_counts([piece.offset_count for piece in pieces], min_partitions)
-    return [
-        piece
-        for r, count in zip(pieces, counts, strict=True)
-        for piece in _cut(r, count)
-    ]  # fmt: skip
+        counts = [-(-piece.offset_count // max_records_per_partition) for piece in pieces]
+        pieces = _cut(pieces, counts)
+    if min_partitions is not None and len(pieces) < min_partitions:
+        counts = _piece_counts([piece.offset_count for piece in pieces], min_partitions)
+        pieces = _cut(pieces, counts)
+    return pieces
 
 
 def _piece_counts(sizes: list[int], wanted: int) -> list[int]:
-    """How many pieces each range becomes: at least one, at most its size, `wanted` in all."""
-    counts = [1] * len(sizes)
-    missing = min(wanted, sum(sizes)) - len(sizes)
-    if missing <= 0:
-        return counts
+    """Count the pieces of each range: at least one, at most its size, `wanted` in all."""
     total = sum(sizes)
-    for index, size in enumerate(sizes):
-        counts[index] += min(missing * size // total, size - 1)
-    missing = min(wanted, total) - sum(counts)
+    wanted = min(wanted, total)
+    missing = wanted - len(sizes)
+    counts = [1 + min(missing * size // total, size - 1) for size in sizes]
     by_piece = [(-sizes[i] / counts[i], i) for i in range(len(sizes))]
     heapq.heapify(by_piece)
-    for _ in range(missing):
+    for _ in range(wanted - sum(counts)):
         _, largest = by_piece[0]
         counts[largest] += 1
         heapq.heapreplace(by_piece, (-sizes[largest] / counts[largest], largest))
     return counts
 
 
-def _cut(whole: OffsetRange, piece_count: int) -> list[OffsetRange]:
-    """`piece_count` ranges of sizes that differ by at most one."""
-    bounds = [
-        whole.start_offset + whole.offset_count * i // piece_count for i in range(piece_count + 1)
-    ]
-    return [
-        replace(whole, start_offset=low, end_offset=high)
-        for low, high in itertools.pairwise(bounds)
-        if high > low
-    ]
+def _cut(ranges: Sequence[OffsetRange], counts: Sequence[int]) -> list[OffsetRange]:
+    """Cut each range into so many pieces, of sizes that differ by at most one."""
+    pieces: list[OffsetRange] = []
+    for whole, count in zip(ranges, counts, strict=True):
+        start, size = whole.start_offset, whole.offset_count
+        bounds = [start + size * i // count for i in range(count + 1)]
+        pieces += [OffsetRange(whole.topic_partition, *each) for each in pairwise(bounds)]
+    return pieces
 
 
 def cap_at_committed(
     start: SourceOffset, available: SourceOffset, committed: SourceOffset
 ) -> dict[TopicPartition, int] | None:
-    """The end of a batch that was committed but is missing from the checkpoint, or None.
+    """Return the end of a batch that was committed but is missing from the checkpoint, or None.
 
-    The sink commits a batch's end offsets to the consumer group in the batch's own transaction. If
-    the group is ahead of where Spark starts, `offsets/N` and `commits/N` were lost after batch N
-    was committed: planned again with exactly that end, it is recognised and skipped. So the end is
-    whole: no limit may split it. A partition that the group does not know stays where it starts.
-    One that the group knows and the start does not was discovered by the lost batch, and read up to
-    there.
+    A group ahead of Spark's start shows such a batch: planned with exactly the group's end, it is
+    recognised and skipped. A partition that the group does not know stays where it starts; one that
+    the start does not know was discovered by the lost batch, and read up to the group's offset.
     """
     known = {p: committed[p] for p in available if p in committed}
     if not any(position > start.get(p, -1) for p, position in known.items()):
