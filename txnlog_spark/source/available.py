@@ -156,7 +156,7 @@ def _held_up(
     """Find the partitions with records after these last stable offsets."""
     if not brokers.settings.read_committed:
         return [], state
-    high = yield from brokers.high_watermarks(ends)
+    high = yield from brokers.latest(ends, read_committed=False)
     found = [HangingTransaction(p, at, high[p]) for p, at in sorted(ends.items()) if high[p] > at]
     return found, replace(state, high=high)
 
@@ -197,7 +197,7 @@ def _after_rewind(
     The last stable offset lies before the position also when the query read uncommitted records
     before: the position then holds until the transactions there are decided.
     """
-    latest = yield from brokers.high_watermarks(suspects)
+    latest = yield from brokers.latest(suspects, read_committed=False)
     if short := {p: begin[p] for p in suspects if latest[p] < begin[p]}:
         latest |= yield from brokers.confirm_log_ends(short, latest)
     report(brokers, data_loss.find_rewound(begin, latest))

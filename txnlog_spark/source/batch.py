@@ -47,8 +47,8 @@ class TxnLogBatchReader(DataSourceReader):
     def _ranges(self, brokers: Brokers) -> Operation[list[OffsetRange]]:
         """Find the ranges without what the filters exclude."""
         existing = yield from brokers.discover()
-        start, _ = yield from brokers.positions(self._settings.starting, existing)
-        end, _ = yield from brokers.positions(self._settings.ending, existing)
+        start, _ = yield from brokers.find_positions(self._settings.starting, existing)
+        end, _ = yield from brokers.find_positions(self._settings.ending, existing)
         ranges = self._pushed.clip(plan_ranges(start, end))
         timestamp_ms = self._pushed.timestamp_ms_min
         if timestamp_ms is None:

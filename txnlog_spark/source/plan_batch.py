@@ -37,7 +37,7 @@ def initial_offset(brokers: Brokers, state: SourceState) -> Learnt[JsonOffset]:
     if initial is None:
         partitions, state = yield from available.list_partitions(brokers, state)
         starting = brokers.settings.starting
-        initial = yield from brokers.positions(starting, partitions, sink_compares=True)
+        initial = yield from brokers.find_positions(starting, partitions, sink_compares=True)
         state = replace(state, initial=initial)
     return _noted(brokers, initial.offsets, UNNAMED._replace(source_id=state.source_id)), state
 

@@ -1,7 +1,4 @@
-"""What a read's options say to who plans it: which partitions, from where, and what a batch takes.
-
-Nothing of how brokers are reached: the simulator plans by it too.
-"""
+"""A read's options as far as planning needs them, which the simulator does too: no connection."""
 
 from __future__ import annotations
 
@@ -22,41 +19,40 @@ COMMITTED_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which partitions a query reads: exactly one of the three is set."""
+    """The partitions that a query reads: exactly one of the three is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     assigned: tuple[TopicPartition, ...] = ()
 
     def selects(self, topic: str) -> bool:
-        """Whether `topic` is read; a pattern is for the whole name, as Java's `matches` does."""
+        """True if `topic` is read; a pattern is for the whole name, as Java's `matches` does."""
         if self.pattern is not None:
             return re.fullmatch(self.pattern, topic) is not None
         return topic in self.topics or any(topic == p.topic for p in self.assigned)
 
     def reads(self, partition: TopicPartition) -> bool:
-        """Whether `partition` is read, if it exists."""
+        """True if `partition` is read, if it exists."""
         return partition in self.assigned if self.assigned else self.selects(partition.topic)
 
 
 @dataclass(frozen=True, slots=True)
 class PositionRequest:
-    """Where to start or end: `word`, or `offsets`, or timestamps in ms; the last that is set wins.
+    """A place to start or end: `word`, `offsets`, or timestamps in ms; the last that is set wins.
 
     `latest_if_none` says what a timestamp after the last record means: the end, or an error.
     """
 
     word: str | None = None
     offsets: Mapping[TopicPartition, int] | None = None
-    timestamps_ms: Mapping[TopicPartition, int] | None = None
-    timestamp_ms: int | None = None
+    timestamps_ms: Mapping[TopicPartition, int] | int | None = None
     latest_if_none: bool = False
     option: str = "startingOffsets"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSettings:
-    """What a read's offsets are planned by."""
+    """The settings that plan a read's offsets."""
 
     selection: Selection
     starting: PositionRequest
@@ -66,17 +62,17 @@ class PlanSettings:
     max_records_per_partition: int | None
     isolation_level: str
     metadata_max_age_ms: int
-    """How old the list of all topics may be that a pattern was matched with."""
+    """Age at which all topics are listed again for a pattern."""
     partition_cache_ms: int
-    """How long a stream takes the partitions that it found as they are; -1: for a second."""
+    """Age at which a stream looks for partitions again; -1: a second."""
     min_offsets_per_trigger: int | None
     trigger_delay_ms_max: int
-    """How long a batch may wait for `min_offsets_per_trigger`."""
+    """Longest wait of a batch for `min_offsets_per_trigger`."""
     offset_attempts: int
-    """How often partitions and offsets are asked for, each time until the API timeout."""
+    """Times that partitions and offsets are asked for, each until the API timeout."""
     offset_retry_ms: int
 
     @property
     def read_committed(self) -> bool:
-        """Whether records of open and aborted transactions are left out."""
+        """True if records of open and aborted transactions are left out."""
         return self.isolation_level == "read_committed"

@@ -1,4 +1,4 @@
-"""What the options of a read say, as one typed value, with the rules between options checked."""
+"""Options of a read as one typed value, with the rules between options checked."""
 
 from __future__ import annotations
 
@@ -13,12 +13,7 @@ from txnlog_spark.formats.read_formats import ReadFormats, read_formats
 from txnlog_spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET
 from txnlog_spark.options.declared import Use
 from txnlog_spark.options.parse import parse_options, settings_of
-from txnlog_spark.source.selection import (
-    COMMITTED_WORDS,
-    PlanSettings,
-    PositionRequest,
-    Selection,
-)
+from txnlog_spark.source.selection import COMMITTED_WORDS, PlanSettings, PositionRequest, Selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +27,7 @@ class SourceSettings(PlanSettings):
     fetch_bytes_max: int
     partition_fetch_bytes_max: int
     poll_timeout_ms: int | None
-    """How long a task waits for records; None: the API timeout."""
+    """Time that a task waits for records; None: the API timeout."""
     filter_pushdown: bool
     formats: ReadFormats
 
@@ -40,20 +35,17 @@ class SourceSettings(PlanSettings):
 def read_source_settings(
     options: Mapping[str, str], *, streaming: bool, formats: ReadFormats | None = None
 ) -> SourceSettings:
-    """The settings of a `readStream` or a `read`. Raises OptionError.
+    """Read the settings of a `readStream` or a `read`. Raises OptionError.
 
     `formats` are those that `load()` found for these options: a registry is not asked twice.
     """
     values = parse_options(options, Use.READ_STREAM if streaming else Use.READ_BATCH)
-    starting = _starting(values, "latest" if streaming else "earliest")
-    if not streaming and starting.word == "latest":
-        raise OptionError("startingOffsets", "latest", "earliest: a batch from the end is empty")
-    if not streaming and LATEST_OFFSET in (starting.offsets or {}).values():
-        raise OptionError(
-            "startingOffsets",
-            None,
-            f"offsets or {EARLIEST_OFFSET} (earliest): a batch cannot start at {LATEST_OFFSET}",
-        )
+    is_latest = values["startingOffsetsByTimestampStrategy"] == "latest"
+    starting = _request(values, "starting", "latest" if streaming else "earliest", is_latest)
+    ending = PositionRequest(word="latest")
+    if not streaming:
+        ending = _request(values, "ending", "latest", latest_if_none=True)
+        _check_batch(starting, ending)
     if starting.word in COMMITTED_WORDS and values["kafka.group.id"] is None:
         needed = f"set it: startingOffsets={starting.word} needs a group"
         raise OptionError("kafka.group.id", None, needed)
@@ -62,27 +54,54 @@ def read_source_settings(
         connection=ConnectionSettings.from_values(values),
         selection=_selection(values),
         starting=starting,
-        ending=PositionRequest(word="latest") if streaming else _ending(values),
+        ending=ending,
         formats=read_formats(values) if formats is None else formats,
         **settings_of(values, "read"),
     )
 
 
+def _request(
+    values: Mapping[str, Any], side: str, default: str, latest_if_none: bool
+) -> PositionRequest:
+    """Read the options of one side, `starting` or `ending`."""
+    given = values[f"{side}Offsets"]
+    if given is None:
+        given = default
+    timestamp_ms = values[f"{side}Timestamp"]
+    by_partition = values[f"{side}OffsetsByTimestamp"]
+    return PositionRequest(
+        word=given if isinstance(given, str) else None,
+        offsets=None if isinstance(given, str) else given,
+        timestamps_ms=by_partition if timestamp_ms is None else timestamp_ms,
+        latest_if_none=latest_if_none,
+        option=f"{side}Offsets",
+    )
+
+
+def _check_batch(starting: PositionRequest, ending: PositionRequest) -> None:
+    if starting.word == "latest":
+        raise OptionError("startingOffsets", "latest", "earliest: a batch from the end is empty")
+    if LATEST_OFFSET in (starting.offsets or {}).values():
+        allowed = "offsets or -2 (earliest): a batch cannot start at -1"
+        raise OptionError("startingOffsets", None, allowed)
+    if EARLIEST_OFFSET in (ending.offsets or {}).values():
+        allowed = "offsets or -1 (latest): a batch cannot end at -2"
+        raise OptionError("endingOffsets", None, allowed)
+
+
 def _check_trigger_limits(values: Mapping[str, Any]) -> None:
     low, high = values.get("minOffsetsPerTrigger"), values.get("maxOffsetsPerTrigger")
     if low is not None and high is not None and low > high:
-        raise OptionError(
-            "minOffsetsPerTrigger", low, f"at most maxOffsetsPerTrigger, which is {high}"
-        )
+        allowed = f"at most maxOffsetsPerTrigger, which is {high}"
+        raise OptionError("minOffsetsPerTrigger", low, allowed)
 
 
 def _selection(values: Mapping[str, Any]) -> Selection:
     names = ("subscribe", "subscribePattern", "assign")
     given = [name for name in names if values[name] is not None]
     if not given:
-        raise OptionError(
-            "subscribe", None, "set it to the topic to read (or subscribePattern, or assign)"
-        )
+        needed = "set it to the topic to read (or subscribePattern, or assign)"
+        raise OptionError("subscribe", None, needed)
     if len(given) > 1:
         raise OptionError(given[1], None, f"remove it or {given[0]}: only one of them can be set")
     pattern = values["subscribePattern"]
@@ -90,35 +109,6 @@ def _selection(values: Mapping[str, Any]) -> Selection:
         try:
             re.compile(pattern)
         except re.error as error:
-            raise OptionError(
-                "subscribePattern", pattern, f"a regular expression ({error})"
-            ) from None
+            allowed = f"a regular expression ({error})"
+            raise OptionError("subscribePattern", pattern, allowed) from None
     return Selection(values["subscribe"] or (), pattern, values["assign"] or ())
-
-
-def _starting(values: Mapping[str, Any], default: str) -> PositionRequest:
-    given = values["startingOffsets"]
-    return PositionRequest(
-        word=default if given is None else given if isinstance(given, str) else None,
-        offsets=None if isinstance(given, str) else given,
-        timestamps_ms=values["startingOffsetsByTimestamp"],
-        timestamp_ms=values["startingTimestamp"],
-        latest_if_none=values["startingOffsetsByTimestampStrategy"] == "latest",
-    )
-
-
-def _ending(values: Mapping[str, Any]) -> PositionRequest:
-    given = values["endingOffsets"]
-    offsets = None if isinstance(given, str) else given
-    if offsets is not None and EARLIEST_OFFSET in offsets.values():
-        raise OptionError(
-            "endingOffsets", None, f"offsets or {LATEST_OFFSET} (latest): a batch cannot end at -2"
-        )
-    return PositionRequest(
-        word=given if isinstance(given, str) else None,
-        offsets=offsets,
-        timestamps_ms=values["endingOffsetsByTimestamp"],
-        timestamp_ms=values["endingTimestamp"],
-        latest_if_none=True,
-        option="endingOffsets",
-    )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import pytest
 from support.query.source_cluster import run
 
-from txnlog_kafka.operations import offsets
+from txnlog_kafka.operations import metadata, offsets
 from txnlog_kafka.operations.cluster_view import (
     NO_TOPIC_ID,
     ClusterView,
@@ -67,7 +67,7 @@ class Topics:
 def topics(monkeypatch: pytest.MonkeyPatch) -> Topics:
     made = Topics(a1=2, a2=1, b=1)
     for name in ("matching_topics", "topic_partitions", "confirm_missing"):
-        monkeypatch.setattr(brokers, name, getattr(made, name))
+        monkeypatch.setattr(metadata, name, getattr(made, name))
     return made
 
 

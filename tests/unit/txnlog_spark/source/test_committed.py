@@ -72,7 +72,7 @@ def settings(word: str, **options: str) -> SourceSettings:
 def start(word: str, *, sink_compares: bool = True) -> brokers.Positions:
     made = settings(word)
     asked = Brokers(Session(lambda: 0), made)
-    return run(asked.positions(made.starting, (P0, P1), sink_compares=sink_compares))
+    return run(asked.find_positions(made.starting, (P0, P1), sink_compares=sink_compares))
 
 
 WORDS = ("committed", "committedOrEarliest", "committedOrLatest")

@@ -215,7 +215,7 @@ BOTH = (P0, P1)
         (PositionRequest(word="committed"), {P0: 33, P1: 0}),
         (PositionRequest(offsets={P0: EARLIEST_OFFSET, P1: LATEST_OFFSET}), {P0: 5, P1: 60}),
         (PositionRequest(offsets={P0: 9, P1: 8}), {P0: 9, P1: 8}),
-        (PositionRequest(timestamp_ms=1, latest_if_none=True), {P0: 7, P1: 60}),
+        (PositionRequest(timestamps_ms=1, latest_if_none=True), {P0: 7, P1: 60}),
     ],
 )
 def test_positions_are_what_was_asked_for(
@@ -234,7 +234,7 @@ def test_named_offsets_must_name_exactly_what_is_read() -> None:
 
 def test_a_timestamp_after_the_last_record_is_an_error_unless_latest_is_meant() -> None:
     with pytest.raises(OptionError, match="startingOffsetsByTimestampStrategy=latest"):
-        resolve_positions(PositionRequest(timestamp_ms=1), BOTH, BOUNDS)
+        resolve_positions(PositionRequest(timestamps_ms=1), BOTH, BOUNDS)
 
 
 def test_a_position_outside_the_log_is_loss_or_is_moved_into_it() -> None:
@@ -264,12 +264,12 @@ def test_a_position_between_the_stable_offset_and_the_high_watermark_is_kept(
         (PositionRequest(word="committed"), False),
         (PositionRequest(word="committedOrEarliest"), False),
         (PositionRequest(word="committedOrLatest"), False),
-        (PositionRequest(word="committed", timestamp_ms=1), True),
-        (PositionRequest(word="committedOrEarliest", timestamp_ms=1), True),
+        (PositionRequest(word="committed", timestamps_ms=1), True),
+        (PositionRequest(word="committedOrEarliest", timestamps_ms=1), True),
         (PositionRequest(offsets={P0: 1}), True),
         (PositionRequest(offsets={P0: LATEST_OFFSET}), False),
-        (PositionRequest(word="latest", timestamp_ms=1), True),
-        (PositionRequest(word="latest", timestamp_ms=1, latest_if_none=True), False),
+        (PositionRequest(word="latest", timestamps_ms=1), True),
+        (PositionRequest(word="latest", timestamps_ms=1, latest_if_none=True), False),
     ],
 )
 def test_only_a_moving_start_is_not_repeatable(request_: PositionRequest, repeatable: bool) -> None:
