@@ -143,10 +143,7 @@ def commit_baseline(
 
 
 def require_progress_topic(session: Session, plan: LocatedPlan) -> Operation[None]:
-    """Creates it for a query's first transaction only: in a new one there is no progress.
-
-    Raises ProgressMissing when it was deleted.
-    """
+    """Create it for a query's first transaction only. Raises ProgressMissing if it was deleted."""
     place = [plan.place]
     is_new = plan.begun is None
     try:
@@ -241,9 +238,8 @@ def offsets_of(plan: LocatedPlan, judged: Evidence | None) -> Groups:
 
 
 def _notes(plan: LocatedPlan, judged: Evidence | None) -> dict[TopicPartition, str]:
-    """Return the text beside the first partition of each source (`GroupNote`): rows are needed
-    again by the state of a query, and by a function of foreachBatch.
-    """
+    """Return the text beside the first partition of each source (`GroupNote`): state and a function
+    of foreachBatch need rows again."""
     committer, batch = plan.committer, plan.batch
     are_needed = committer.leaves_out_batches or judged is None or judged.has_state
     notes = {}
@@ -319,10 +315,8 @@ def _placed(plan: LocatedPlan, progress: Progress) -> dict[TopicPartition, Commi
 def confirm(
     session: Session, plan: CommitPlan, judged: Evidence, done: OffsetsCommitted
 ) -> Operation[None]:
-    """After TxnOffsetCommit: progress and offsets are what the batch was judged by.
-
-    Raises AbortableError: the batch has to be judged again.
-    """
+    """After TxnOffsetCommit, raise AbortableError if progress or offsets are not what the batch was
+    judged by: it has to be judged again."""
     progress_group_id, group_id = plan.committer.progress_group_id, plan.group_id
     names = [progress_group_id]
     if group_id is not None and plan.committer.is_query:
@@ -361,10 +355,8 @@ def judge_for_certain(
     session: Session, attempt: TransactionTry, facts: Evidence, identity: ProducerIdentity
 ) -> Operation[Decision]:
     """What was asked one after the other may contradict itself when another driver took over, or a
-    former coordinator has answered.
-
-    Then the truth is ProducerFenced, or AbortableError, and not that a person has to look
-    (ProgressError).
+    former coordinator has answered: the truth is ProducerFenced then, or AbortableError, and not
+    that a person has to look (ProgressError).
     """
     plan = attempt.plan
     try:

@@ -54,10 +54,11 @@ def commit_write(session: Session, write: BatchWrite) -> Operation[CommitOutcome
     outcome = yield from _commit(session, plan, write.app_id)
     if write.app_id is not None:
         if outcome.skipped:
+            topic, last = write.options.topic, outcome.progress.next_batch_id - 1
             session.notice(
                 f"the write with txnAppId={write.app_id} and txnVersion={write.version} to "
-                f"{_shown(write)} was skipped: version {outcome.progress.next_batch_id - 1} is "
-                "committed"
+                f"{f'topic {topic}' if topic else 'the topics of its rows'} was skipped: version "
+                f"{last} is committed"
             )
         return outcome
     try:
@@ -69,11 +70,6 @@ def commit_write(session: Session, write: BatchWrite) -> Operation[CommitOutcome
             f"be deleted, and expires by itself (offsets.retention.minutes): {error}"
         )
     return outcome
-
-
-def _shown(write: BatchWrite) -> str:
-    topic = write.options.topic
-    return f"topic {topic}" if topic else "the topics of its rows"
 
 
 def _plan(session: Session, write: BatchWrite) -> Operation[CommitPlan]:
@@ -120,9 +116,7 @@ def _app_progress_group(
 
 
 def _commit(session: Session, plan: CommitPlan, app_id: str | None) -> Operation[CommitOutcome]:
-    """Commit, and find out at once what became of a commit without an answer: no later job could,
-    as the progress lies under the write's own name.
-    """
+    """Commit, and find out at once what became of a commit without an answer: no later job can."""
     try:
         return (yield from commit_batch(session, plan))
     except CommitStateUnknown as error:

@@ -1,14 +1,10 @@
 """What a sink keeps in the checkpoint: `txnlog/attempt.json`, and the folder `txnlog/outputs/`.
 
-The record `attempt.json` names the last batch whose transaction may have begun, and is flushed
-*before* that begins, with the batch's plan, which Spark does not flush. Its existence says that
-progress must exist, unless a batch comes that was never begun. A run that finds itself among the
-ended ones was overtaken.
-
-The folder has a file for each output that the query has had. "Another transactional id" in
-docs/internals/commit-protocol.md says why a driver records its output first, then initialises its
-id, and then lists and fences the others. The same files say which progress is the query's own. One
-is never replaced by other content and never removed: a driver that wrote it may be paused anywhere.
+The record names the last batch whose transaction may have begun, and is flushed *before* that
+begins, with the batch's plan, which Spark does not flush. Its existence says that progress must
+exist, unless a batch comes that was never begun. The folder has a file for each output that the
+query has had, which is never replaced and never removed: a driver that wrote it may be paused
+anywhere ("Another transactional id" in docs/internals/commit-protocol.md).
 """
 
 from __future__ import annotations

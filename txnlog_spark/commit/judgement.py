@@ -280,9 +280,8 @@ def unexpected_positions(plan: CommitPlan, facts: Evidence) -> dict[TopicPartiti
 
 
 def _check_group_is_unused(plan: CommitPlan, facts: Evidence) -> None:
-    """Refuse a batch that begins partitions elsewhere than where its group has come to: it would
-    write again what is in the output. A committed offset at the log start says nothing was read.
-    """
+    """Refuse a batch that begins elsewhere than where its group has come to: it would write again
+    what is in the output. A committed offset at the log start says nothing was read."""
     stand = unexpected_positions(plan, facts)
     elsewhere = {p: offset for p, offset in stand.items() if offset != facts.log_starts.get(p)}
     if elsewhere:

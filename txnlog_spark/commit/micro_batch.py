@@ -54,10 +54,10 @@ from txnlog_spark.errors import AbortableError, ProducerFenced, TxnLogError
 def commit_batch(session: Session, plan: CommitPlan) -> Operation[CommitOutcome]:
     """Commit the batch once and only once, or find that it is committed.
 
-    Raises ProducerFenced (another driver has the transactional id: write nothing), AbortableError
-    (after `attempts_max` tries), RecordRefused, UnknownTopic and other FatalErrors (the batch is
-    aborted), ProgressError (a person must look), CommitStateUnknown (only asking again after a new
-    InitProducerId tells), StagedBatchesInvalid, DeadlineExceeded, RemoteProtocolError.
+    Raises ProducerFenced (another driver has the transactional id), AbortableError (after
+    `attempts_max` tries), RecordRefused, UnknownTopic and other FatalErrors (the batch is aborted),
+    ProgressError (a person must look), CommitStateUnknown (asking again after InitProducerId
+    tells), StagedBatchesInvalid, DeadlineExceeded, RemoteProtocolError.
     """
     check(plan.batch.batch_id >= 0, "batch ids start at 0", batch_id=plan.batch.batch_id)
     number = 1

@@ -70,9 +70,9 @@ class Committer:
     """The committer: the same for all batches of a run.
 
     `run_id` is random, of what a driver process began: a start of the query, or a batch write.
-    `checkpoint` and `folder` are where Spark's files and this sink's lie, "" for a batch write.
-    `leaves_out_batches` says that batches may come which this sink is not called for
-    (`foreach_batch`). `host` and `pid` are for messages.
+    `checkpoint` and `folder` are where Spark's files and this sink's lie, "" for a batch write. A
+    sink of `foreach_batch` `leaves_out_batches`: it is not called for each. `host` and `pid` are
+    for messages.
     """
 
     output: Output
@@ -230,10 +230,9 @@ class Progress:
     """How far a query has committed: all batches below `next_batch_id` (exclusive).
 
     `source_digest`, `group_digest` and `batch_hash` are of the last batch: its source offsets, the
-    group that they were committed for with it, and all that Spark logged for it; "" where there was
-    none. `output_digest` and `target` name the output that it was committed for. `positions` is the
-    `positions_digest` of the offsets that the group was left at, "" in the progress of a version
-    before this field.
+    group that they were committed for, and all that Spark logged for it; "" where there was none.
+    `output_digest` and `target` name the output. `positions` is the `positions_digest` of the
+    offsets that the group was left at, "" in the progress of version 0.1.0.
     """
 
     query_id: str

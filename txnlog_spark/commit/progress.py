@@ -5,9 +5,6 @@ batch_id + 1, the metadata a small JSON object (`Progress`). It becomes visible 
 records or not at all, and never goes back. Kafka deletes a topic's committed offsets with the
 topic, so all batches commit it for one partition, of a topic that is likely to stay: of a source,
 which the query may read anyway (committing an offset takes READ on its topic), else of the output.
-
-Where it must exist and does not (offsets expire after `offsets.retention.minutes`, 7 days by
-default), or contradicts the checkpoint, a person must look.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Setting a query's progress: one transaction without records, under the query's own id.
 
-A person says here what the brokers do not know: all batches up to the plan's are in the output. It
-is committed as a batch of that id would be: InitProducerId fences a driver that lives, and progress
-and group offsets are committed together. It never goes back.
+All batches up to the plan's are in the output, says a person. It is committed as a batch of that id
+would be, and never goes back.
 """
 
 from __future__ import annotations

@@ -7,9 +7,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from txnlog_kafka.operations import log_ends, metadata, offsets
-from txnlog_kafka.operations.cluster_view import NO_TOPIC_ID, topic_id_text
 from txnlog_kafka.operations.effects import Operation, Sleep
-from txnlog_kafka.operations.majority import find_topic_ids
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.topic_partition import TopicPartition
@@ -90,28 +88,9 @@ class Brokers:
 
     # -------------------------------------------------------------- which topics these are
 
-    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """Return the topics' ids of the broker that was asked last, where it has one."""
-        known = {topic: self.session.cluster.topic_id(topic) for topic in topics}
-        return {t: topic_id_text(each) for t, each in known.items() if each != NO_TOPIC_ID}
-
     def recreated(self, noted: Mapping[str, str]) -> Operation[dict[str, str]]:
-        """Return the new ids of topics that were deleted and created again since they had these.
-
-        One broker is not believed: it may not know the topic of today yet.
-        """
-        session = self.session
-        unknown = [topic for topic in noted if not session.cluster.partitions(topic)]
-        if unknown:
-            yield from self._attempted(lambda: metadata.refresh_metadata(session, unknown))
-        now = self.topic_ids(noted)
-        suspects = {topic for topic, each in now.items() if each != noted[topic]}
-        if not suspects:
-            return {}
-        most = yield from self._attempted(
-            lambda: find_topic_ids(session, suspects, deadline=session.deadline())
-        )
-        return {t: new for t, each in most.items() if (new := topic_id_text(each)) != noted[t]}
+        """Return the new ids of topics that were deleted and created again since they had these."""
+        return self._attempted(lambda: metadata.recreated_topics(self.session, noted))
 
     # -------------------------------------------------------------- offsets of partitions
 

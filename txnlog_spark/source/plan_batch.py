@@ -182,7 +182,7 @@ def _noted(brokers: Brokers, offsets: Offsets, note: SourceNote) -> JsonOffset:
     if cluster_id is None:
         return value
     ids = {t: each for t, each in note.topic_ids if t in value}
-    ids |= brokers.topic_ids(value.keys() - ids.keys())
+    ids |= brokers.session.cluster.topic_ids(value.keys() - ids.keys())
     topics = tuple(sorted(ids.items()))
     name = "" if group_id is None else note.source_id
     return with_source_note(value, SourceNote(cluster_id, group_id, topics, name, note.group_start))

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from txnlog_kafka.operations.cluster_view import ClusterView
+from txnlog_kafka.operations.cluster_view import ClusterView, TopicView, parse_topic_id
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP
 from txnlog_kafka.operations.session import Session
@@ -66,9 +66,10 @@ class Cluster:
 
     def brokers(self, settings: PlanSettings) -> Brokers:
         """As a client that is connected to it has them."""
+        topics = {t: TopicView(parse_topic_id(each), {}) for t, each in self.ids.items()}
         session = Session(
             lambda: self.clock() * 1000,
-            cluster=ClusterView(cluster_id=self.cluster_id),
+            cluster=ClusterView(cluster_id=self.cluster_id, topics=topics),
             notice=logging.getLogger("session").warning,
             bootstrap_servers="h:1",
         )
@@ -103,13 +104,10 @@ class _Answers(Brokers):
         yield from ()
         return self.cluster.discover(known, without, matching)
 
-    def topic_ids(self, topics) -> dict[str, str]:
-        return {topic: self.cluster.ids[topic] for topic in topics if topic in self.cluster.ids}
-
     def recreated(self, noted) -> Operation[dict[str, str]]:
         yield from ()
-        now = self.topic_ids(noted)
-        return {topic: each for topic, each in now.items() if each != noted[topic]}
+        now = self.cluster.ids
+        return {t: now[t] for t, before in noted.items() if now.get(t, before) != before}
 
     def offsets_at(self, specs, *, read_committed: bool | None = None) -> Operation[Offsets]:
         yield from ()

@@ -20,7 +20,6 @@ from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import DeadlineExceeded, OptionError, UnknownTopic
-from txnlog_spark.source import brokers
 from txnlog_spark.source.brokers import Brokers
 from txnlog_spark.source.settings import SourceSettings, read_source_settings
 
@@ -196,7 +195,7 @@ def test_a_topic_is_recreated_when_most_brokers_say_so_and_they_are_asked_only_i
         asked.append(sorted(topics))
         return {} if most is None else {"t": most}
 
-    monkeypatch.setattr(brokers, "find_topic_ids", find_topic_ids)
+    monkeypatch.setattr(metadata, "find_topic_ids", find_topic_ids)
     session = Session(lambda: 0, cluster=ClusterView(topics={"t": TopicView(said, {0: 1})}))
     settings = read_source_settings({"path": "p", "subscribe": "t"}, streaming=True)
     noted = {"t": topic_id_text(FIRST)}

@@ -97,7 +97,7 @@ FIRST, SECOND = "first" + "A" * 17, "second" + "A" * 16
 def test_every_offset_names_the_topics_by_their_ids_and_equal_ones_are_equal_text(
     cluster: Cluster,
 ) -> None:
-    cluster.cluster_id, cluster.ids = "A", {"t": FIRST, "other": "o"}
+    cluster.cluster_id, cluster.ids = "A", {"t": FIRST, "other": SECOND}
     source = reader()
     polls = [source.initialOffset()]
     for _ in range(3):
