@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import resource
@@ -26,8 +27,11 @@ from support.query.staging_home import (
     remote,
     rows,
     servers_under,
+    staging_home,
+    wait_for_no_server,
 )
 
+from txnlog_kafka.host.processes import has_ended, start_time
 from txnlog_spark.errors import OptionError, StagedBatchesInvalid, StagingFailed
 from txnlog_spark.staging import address as address_module
 from txnlog_spark.staging import channel, frames
@@ -229,18 +233,32 @@ def test_all_of_an_application_find_one_server(settings: StagingSettings, home: 
     assert len(servers_under(home)) == 1
 
 
-def test_the_server_ends_with_its_application_and_takes_its_files_along(home: Path) -> None:
+def start_by_another_process() -> ServerAddress:
+    """Start a staging server of an application that ends at once."""
     script = (
-        "from support.query.staging_home import *; "
-        "print(ensure_server(staging_settings(bind_address='127.0.0.1')).local_path)"
+        "from support.query.staging_home import *; import dataclasses, json; "
+        "address = ensure_server(staging_settings(bind_address='127.0.0.1')); "
+        "print(json.dumps(dataclasses.asdict(address)))"
     )
     run = subprocess.run(
         [sys.executable, "-c", script],
         capture_output=True, text=True, check=True,
-        env=os.environ | {"TMPDIR": str(home), "PYTHONPATH": os.pathsep.join(sys.path)},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
-    directory = Path(run.stdout.strip()).parent
-    wait_until(lambda: not directory.exists(), "the server to end with its application")
+    return ServerAddress(**json.loads(run.stdout))
+
+
+def test_the_server_ends_with_its_application_and_takes_its_files_along(home: Path) -> None:
+    directory = Path(start_by_another_process().local_path).parent
+    wait_for_no_server(home)
+    assert list(directory.parent.iterdir()) == []
+
+
+def test_the_home_of_a_test_waits_for_a_server_that_another_process_started() -> None:
+    with pytest.MonkeyPatch.context() as monkeypatch, staging_home(monkeypatch):
+        pid = start_by_another_process().pid
+        started = start_time(pid)
+    assert has_ended(pid, started)
 
 
 def test_a_server_that_starts_after_its_application_was_killed_ends_too(
@@ -252,7 +270,7 @@ def test_a_server_that_starts_after_its_application_was_killed_ends_too(
     monkeypatch.setattr(address_module, "application_pid", lambda: killed.pid)
     with contextlib.suppress(StagingFailed):  # it may have ended before it was asked
         ensure_server(settings)
-    wait_until(lambda: not servers_under(home), "the server to end")
+    wait_for_no_server(home)
 
 
 def test_a_port_that_is_taken_is_named(settings: StagingSettings) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from support.brokers.probe import wait_until
 from support.query.staged_messages import stage
 
 from txnlog_kafka.wire.records import Record, encode_batch
@@ -25,26 +27,42 @@ STAGED_BYTES = 50 * MIB
 ATTEMPTS = 8
 
 
+SERVER = "txnlog_spark.staging.server"
+
+
 @contextmanager
 def staging_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A temporary directory with a name that is short enough for a Unix socket."""
+    """A temporary directory with a name that is short enough for a Unix socket.
+
+    Every staging server in it ends before it is removed: a server removes files there, too.
+    """
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="txn") as name:
         monkeypatch.setenv("TMPDIR", name)
         monkeypatch.setattr("tempfile.tempdir", name)
         yield Path(name)
         for process in servers_under(Path(name)):
-            process.kill()
-            process.wait()
+            with suppress(psutil.NoSuchProcess):  # its application has ended, and so has it
+                process.kill()
+        wait_for_no_server(Path(name))
+
+
+def wait_for_no_server(folder: Path) -> None:
+    """Return when no staging server has its directory there any more."""
+    wait_until(lambda: not servers_under(folder), f"the staging servers in {folder} to end")
 
 
 def servers_under(folder: Path) -> list[psutil.Process]:
-    """The staging servers whose directory is there."""
+    """List the staging servers whose temporary directory is `folder`.
+
+    The process that started a server may have ended, so all processes of this user are looked at.
+    A server has its environment to its end, but closes and removes its files before.
+    """
     return [
-        child
-        for child in psutil.Process().children(recursive=True)
-        if child.status() != psutil.STATUS_ZOMBIE
-        and "txnlog_spark.staging.server" in child.cmdline()
-        and any(file.path.startswith(str(folder)) for file in child.open_files())
+        process
+        for process in psutil.process_iter(["uids", "cmdline", "environ"])
+        if process.info["uids"].real == os.getuid()
+        and SERVER in (process.info["cmdline"] or ())
+        and (process.info["environ"] or {}).get("TMPDIR") == str(folder)
     ]
 
 

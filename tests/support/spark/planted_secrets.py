@@ -14,6 +14,7 @@ from pathlib import Path
 
 from support.brokers.probe import wait_until
 from support.brokers.processes import started
+from support.query.staging_home import wait_for_no_server
 from support.spark.planted_world import AZURE, CLIENT, GIVEN_BY_SERVERS, SECRETS, USER, World, marks
 from support.spark.spark_copy import REPOSITORY, SMALL, java_options, spark_environment
 
@@ -69,6 +70,7 @@ def run_planted(folder: Path, *, has_azure: bool, s3a: list[Path]) -> Seen:
             _look_at_files(seen, world)  # what a process removes at its end is still there
         finally:
             process.communicate()
+            wait_for_no_server(job / "tmp")  # it removes files at its end
             _look_at_files(seen, world)
     return seen
 
