@@ -1,6 +1,6 @@
 """Writes to a topic by a plain foreachBatch, by two exactly-once ones, and by no query at all.
 
-Arguments as of `copy_job`. Prints the id of the first query.
+Arguments as of `job`. Prints the id of the first query.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ import sys
 from collections.abc import Callable
 
 from pyspark.sql import DataFrame, SparkSession
+from support.spark.job import options_of, settings_of
 
 from txnlog_spark import foreach_batch
 
 
 def main(arguments: list[str]) -> int:
     """Run one after the other, each to the input's present end."""
-    settings = dict(argument.split("=", 1) for argument in arguments)
-    read = {k.removeprefix("read."): v for k, v in settings.items() if k.startswith("read.")}
-    write = {k.removeprefix("write."): v for k, v in settings.items() if k.startswith("write.")}
+    settings = settings_of(arguments)
+    read, write = (options_of(settings, side) for side in ("read", "write"))
     checkpoint, group = write.pop("checkpointLocation"), write.pop("group.id")
     spark = SparkSession.builder.appName("foreach").getOrCreate()
 

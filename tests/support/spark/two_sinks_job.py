@@ -1,6 +1,6 @@
 """The Spark job with two sinks that tests kill: each record goes to two topics by foreachBatch.
 
-Run under spark-submit with the arguments of `copy_job.py`, and `second=TOPIC`: the topic of the
+Run under spark-submit with the arguments of `job`, and `second=TOPIC`: the topic of the
 sink that is written first, which has no group. All runs of the query set one job group.
 """
 
@@ -10,17 +10,15 @@ import sys
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from support.spark.job import options_of, run_to_end, settings_of
 
 from txnlog_spark import foreach_batch
 
 
 def main(arguments: list[str]) -> int:
-    """Copy with AvailableNow. Exit code 1 when the query failed, its error on stderr."""
-    settings = dict(argument.split("=", 1) for argument in arguments)
-    read, write = (
-        {n.removeprefix(word): v for n, v in settings.items() if n.startswith(word)}
-        for word in ("read.", "write.")
-    )
+    """Copy with AvailableNow."""
+    settings = settings_of(arguments)
+    read, write = (options_of(settings, side) for side in ("read", "write"))
     spark = SparkSession.builder.appName("two sinks").getOrCreate()
     place = sf.struct("topic", "partition", "offset")
     value = sf.to_json(sf.struct(place.alias("source")))
@@ -35,15 +33,7 @@ def main(arguments: list[str]) -> int:
 
     writer = rows.select("key", value.alias("value")).writeStream.foreachBatch(both)
     writer = writer.option("checkpointLocation", write["checkpointLocation"])
-    query = writer.trigger(availableNow=True).start()
-    try:
-        query.awaitTermination()
-    except Exception as error:
-        print(f"the query failed: {error}", file=sys.stderr)
-        return 1
-    finally:
-        spark.stop()
-    return 0
+    return run_to_end(spark, writer.trigger(availableNow=True))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A Spark job with windows and timers that tests kill; arguments as of `copy_job`.
+"""A Spark job with windows and timers that tests kill; arguments as of `job`.
 
 The input is numbers in their order, each its event time in seconds. Each ten of them are a window,
 and a group whose timer closes it: both write one row for it, in the order of the watermark.
@@ -10,10 +10,10 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+from support.spark.job import options_of, run_to_end, settings_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,22 +62,12 @@ def expected(count: int) -> list[str]:
 
 def main(arguments: list[str]) -> int:
     """Run to the input's present end."""
-    settings = dict(argument.split("=", 1) for argument in arguments)
+    settings = settings_of(arguments)
     spark = SparkSession.builder.appName("windows and timers").getOrCreate()
-    options = {
-        side: {n.removeprefix(side): v for n, v in settings.items() if n.startswith(side)}
-        for side in ("read.", "write.")
-    }
-    rows = spark.readStream.format("txnlog").options(**options["read."]).load()
-    writer = windows_and_timers(rows).writeStream.format("txnlog").options(**options["write."])
-    try:
-        writer.trigger(availableNow=True).start().awaitTermination()
-    except PySparkException as error:
-        print(f"the query failed: {error}", file=sys.stderr)
-        return 1
-    finally:
-        spark.stop()
-    return 0
+    rows = spark.readStream.format("txnlog").options(**options_of(settings, "read")).load()
+    writer = windows_and_timers(rows).writeStream.format("txnlog")
+    writer = writer.options(**options_of(settings, "write"))
+    return run_to_end(spark, writer.trigger(availableNow=True))
 
 
 if __name__ == "__main__":
