@@ -35,10 +35,8 @@ from txnlog_spark.group_note import notes_of
 
 
 def visible_progress(session: Session, plan: CommitPlan) -> Operation[Progress | None]:
-    """The progress that anybody sees, without waiting for what is undecided.
-
-    It may be old, and never too new: it can tell that a batch is done, and nothing else.
-    """
+    """The progress that anybody sees. It may be old, and never too new: it can tell that a batch is
+    done, and nothing else."""
     committer = plan.committer
     committed = yield from fetch_committed(
         session, committer.progress_group_id, require_stable=False
@@ -89,7 +87,7 @@ def facts_of(
         facts,
         log_starts=(yield from _listed(session, unexpected, EARLIEST_TIMESTAMP)),
         log_ends=(yield from _listed(session, foreign - missing, LATEST_TIMESTAMP)),
-        gap_is_empty=(yield from _gap_is_empty(plan, found)),
+        gap_is_empty=(yield from _gap_is_empty(plan, facts)),
         members=() if moved is None else (yield from _members(session, plan)),
     )
 
@@ -166,9 +164,10 @@ def has_state(plan: CommitPlan) -> Operation[bool]:
     return bool((yield from list_folder(f"{plan.committer.checkpoint}/state", folders=True)))
 
 
-def _gap_is_empty(plan: CommitPlan, found: Progress | None) -> Operation[bool]:
+def _gap_is_empty(plan: CommitPlan, facts: Evidence) -> Operation[bool]:
     """Whether all batches that the progress lacks are Spark's own, without any input."""
-    if found is None or not judgement.has_gap(plan, found):
+    found = facts.progress
+    if found is None or not judgement.has_gap(plan, found, facts):
         return True
     for batch_id in range(found.next_batch_id, plan.batch.batch_id):
         if not (yield from is_repartitioning(plan.committer.checkpoint, batch_id)):

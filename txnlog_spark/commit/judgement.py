@@ -52,8 +52,8 @@ def judge(plan: LocatedPlan, facts: Evidence) -> Decision:
     """Return the decision.
 
     Raises ProgressMissing, ProgressBehind, BatchReplanned, StatefulReplanned, AnotherOutput,
-    CommittedOffsetsMoved, WrongCluster, GroupHasOffsets, and ProducerFenced for a driver that
-    another one has left behind.
+    CommittedOffsetsMoved, WrongCluster, GroupHasOffsets, and ProducerFenced for a driver left
+    behind.
     """
     check_output(plan, facts)
     found = facts.progress
@@ -64,7 +64,7 @@ def judge(plan: LocatedPlan, facts: Evidence) -> Decision:
     decision = Decision.DO if found is None else _by_plan(plan, found, facts)
     if decision is Decision.SKIP:
         return decision
-    if found is not None and has_gap(plan, found) and not facts.gap_is_empty:
+    if found is not None and has_gap(plan, found, facts) and not facts.gap_is_empty:
         raise refusals.behind(plan, found)
     check_start(plan, facts)
     _check_of_this_cluster(plan, facts)
@@ -195,15 +195,20 @@ def _begins_at_group(plan: CommitPlan, begin: BatchOffsets, group: Positions) ->
     return True
 
 
-def has_gap(plan: CommitPlan, found: Progress) -> bool:
-    """True if the progress lacks batches before this one that may have been written: a sink that is
-    not called for each batch lacks none when it has all that was begun."""
+def has_gap(plan: CommitPlan, found: Progress, facts: Evidence) -> bool:
+    """True if the progress lacks batches before this one that may have been written.
+
+    A sink that is not called for each batch lacks none when it has all that was begun, or all rows
+    before this batch: what was begun then was lost, and planned again under this number.
+    """
     if found.next_batch_id >= plan.batch.batch_id:
         return False
-    last = plan.last_begun_below
+    last, begin = plan.last_begun_below, facts.begin
     # Before the first batch is begun, its baseline is committed.
     is_new = plan.begun is None and _is_baseline(found)
     is_whole = is_new or (last is not None and last < found.next_batch_id)
+    if begin is not None and plan.batch.is_pinned and not facts.has_state:
+        is_whole = is_whole or begin.digest == found.source_digest
     return not (plan.committer.leaves_out_batches and is_whole)
 
 
@@ -221,11 +226,8 @@ def foreign_sources(plan: CommitPlan, found: Progress | None) -> Sequence[Positi
 
 
 def _check_of_this_cluster(plan: CommitPlan, facts: Evidence) -> None:
-    """Refuse offsets that look like Kafka's and cannot be positions in this cluster's logs.
-
-    Spark's own Kafka source does not say which cluster it reads, and other systems' connectors
-    write offsets of the same shape (Azure Event Hubs).
-    """
+    """Refuse offsets that look like Kafka's and cannot be positions in this cluster's logs, as of
+    Spark's own Kafka source, which names no cluster, or of Azure Event Hubs."""
     for offsets in foreign_sources(plan, facts.progress):
         ends = {p: facts.log_ends[p] for p in offsets if p in facts.log_ends}
         if not ends:

@@ -10,6 +10,7 @@ from txnlog_spark.errors import (
     BatchReplanned,
     CommittedOffsetsMoved,
     ProducerFenced,
+    ProgressBehind,
     StatefulReplanned,
 )
 from txnlog_spark.group_note import GroupNote, format_note
@@ -73,12 +74,42 @@ def test_a_function_whose_first_batch_was_lost_after_its_baseline_goes_on_with_a
     assert job.rows == ["/cp.4"]
 
 
+def test_a_function_whose_begun_batch_was_lost_goes_on_with_a_later_one_of_the_same_rows() -> None:
+    """Killed in its transaction; planned again, the rows have a later number, and none is between.
+
+    If the function had read rows since, and had left them out, nobody could tell.
+    """
+    job = QueryJob()
+    options = {"group_id": "g", "is_function": True}
+    job.commit("/cp", 0, **options)
+    job.cluster.on_reached = _kill_in_the_transaction
+    with pytest.raises(_Killed):
+        job.commit("/cp", 3, **options)
+    job.cluster.on_reached = lambda step, when: None
+    job.lose_tail("/cp", 1)
+    job.ends = {4: 1, 5: 2, 6: 3, 7: 4}
+    job.log("/cp", 4)
+    assert not job.commit("/cp", 5, "run-2", **options).skipped
+    assert job.rows == ["/cp.0", "/cp.5"]
+    job.cluster.on_reached = _kill_in_the_transaction
+    with pytest.raises(_Killed):
+        job.commit("/cp", 6, "run-2", **options)
+    job.cluster.on_reached = lambda step, when: None
+    with pytest.raises(ProgressBehind, match="although writing batch 6 had failed"):
+        job.commit("/cp", 7, "run-2", **options)
+
+
 class _Killed(BaseException):
     """The driver is gone."""
 
 
 def _kill_at(step: str, when: str) -> None:
     if (step, when) == ("judge", "after"):
+        raise _Killed
+
+
+def _kill_in_the_transaction(step: str, when: str) -> None:
+    if (step, when) == ("end_txn", "before"):
         raise _Killed
 
 
