@@ -22,7 +22,7 @@ from txnlog_spark.avro.errors import AvroSchemaError, UnencodableValue
 from txnlog_spark.avro.raw import raw_members
 from txnlog_spark.avro.schema import Avro, parse_avro
 from txnlog_spark.avro.types import field_named
-from txnlog_spark.codec.binary import binary_parts
+from txnlog_spark.codec.binary import binary_parts, decimal_rows, list_offsets
 from txnlog_spark.codec.decoded import spread
 
 Encode = Callable[[pa.Array], pa.Array]
@@ -156,9 +156,9 @@ def _record(node: Avro, type_: pa.DataType, path: str) -> Encode:
 
 def _blocks(encoded: pa.Array, offsets: np.ndarray[Any, Any]) -> pa.Array:
     """Lists as one block of items each, and the empty block that ends them."""
-    bounds, _ = binary_parts(encoded)
+    bounds, data = binary_parts(encoded)
     at = bounds[offsets].astype(np.int32)
-    buffers = [None, pa.py_buffer(at.tobytes()), encoded.buffers()[2]]
+    buffers = [None, pa.py_buffer(at.tobytes()), pa.py_buffer(data)]
     items = pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
     counts = np.diff(offsets)
     full = join(varints(counts), items, pa.scalar(b"\0", pa.binary()))
@@ -166,7 +166,7 @@ def _blocks(encoded: pa.Array, offsets: np.ndarray[Any, Any]) -> pa.Array:
 
 
 def _offsets(array: pa.Array) -> tuple[np.ndarray[Any, Any], int]:
-    offsets = array.offsets.to_numpy()
+    offsets = list_offsets(array)
     return offsets - offsets[0], int(offsets[0])
 
 
@@ -238,7 +238,7 @@ def _leaf(node: Avro, type_: pa.DataType, path: str) -> Encode | None:
         return _whole(node, type_)
     if node.kind in _SAME_KIND:
         return _fixed_width if _SAME_KIND[node.kind](type_) else None
-    if pa.types.is_decimal(type_):
+    if pa.types.is_decimal128(type_):
         fits = node.logical == "decimal" and (node.precision, node.scale) == (
             type_.precision,
             type_.scale,
@@ -360,10 +360,7 @@ def _decimal(node: Avro) -> Encode:
     """Two's complement, big-endian: of the size of the fixed, or of as few bytes as it takes."""
 
     def encode(array: pa.Array) -> pa.Array:
-        if pa.types.is_decimal32(array.type) or pa.types.is_decimal64(array.type):
-            array = array.cast(pa.decimal128(array.type.precision, array.type.scale))
-        little = np.frombuffer(array.buffers()[1], np.uint8).reshape(-1, 16)
-        big = little[array.offset : array.offset + len(array), ::-1]
+        big = decimal_rows(array)[:, ::-1]
         sign = np.where(big[:, :1] & 0x80, 0xFF, 0).astype(np.uint8)
         if node.kind == "fixed":
             wide = np.concatenate([np.repeat(sign, max(node.size - 16, 0), axis=1), big], axis=1)

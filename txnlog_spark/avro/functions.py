@@ -20,6 +20,7 @@ from txnlog_spark.avro.errors import AvroSchemaError, MalformedAvro
 from txnlog_spark.avro.options import AvroOptions, read_options
 from txnlog_spark.avro.schema import parse_avro
 from txnlog_spark.avro.types import TypeOptions, avro_json, spark_type
+from txnlog_spark.codec.arrow_types import narrow_array
 from txnlog_spark.codec.decoded import Decode, Decoded, decode_present, on_present
 from txnlog_spark.codec.schema_ids import decode_by_schema, header_of, with_header
 from txnlog_spark.codec.types import all_nullable, arrow_type
@@ -140,9 +141,10 @@ def _decoder(writer: str, reader: str, permissive: bool, types: TypeOptions) -> 
 
 
 def _decode_column(values: pa.Array, writer: str, reader: str, given: AvroOptions) -> pa.Array:
-    if not (pa.types.is_binary(values.type) or pa.types.is_large_binary(values.type)):
+    values = narrow_array(values, "of from_avro")
+    if not pa.types.is_binary(values.type):
         raise AvroSchemaError(f"from_avro takes a binary column, not one of {values.type}")
-    found = decode_present(values.cast(pa.binary()), partial(_decode, writer, reader, given))
+    found = decode_present(values, partial(_decode, writer, reader, given))
     if not given.permissive:
         if found.first_problem is not None:
             raise MalformedAvro(*found.first_problem)
@@ -164,7 +166,6 @@ def _decode(writer: str, reader: str, given: AvroOptions, values: pa.Array) -> D
 
 
 def _encode_column(values: pa.Array, schema: str, header: bytes) -> pa.Array:
-    if "large_" in str(values.type):  # spark.sql.execution.arrow.useLargeVarTypes
-        values = values.cast(arrow_type(from_arrow_type(values.type)))
+    values = narrow_array(values, "of to_avro")
     encode = schema_encoder(schema, values.type)
     return on_present(lambda present: with_header(header, encode(present)))(values)

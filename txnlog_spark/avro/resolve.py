@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from txnlog_spark.avro.errors import AvroSchemaError
 from txnlog_spark.avro.raw import raw_default, raw_members, raw_type
 from txnlog_spark.avro.schema import NO_DEFAULT, Avro, AvroField
-from txnlog_spark.codec.binary import binary_parts
+from txnlog_spark.codec.binary import binary_parts, validity
 from txnlog_spark.codec.decoded import on_present
 
 Convert = Callable[[pa.Array], pa.Array]
@@ -355,7 +355,7 @@ def _decimal(array: pa.Array, type_: pa.DataType) -> pa.Array:
             out[has, place] = digits
         elif (digits != np.where(out[has, 15] & 0x80, 0xFF, 0)).any():
             raise Unresolvable("a decimal of more than 16 bytes")
-    validity = pa.py_buffer(np.packbits(valid, bitorder="little").tobytes())
-    made = pa.Array.from_buffers(type_, len(rows), [validity, pa.py_buffer(out.tobytes())])
+    buffers = [validity(valid), pa.py_buffer(out.tobytes())]
+    made = pa.Array.from_buffers(type_, len(rows), buffers)
     made.validate(full=True)
     return made

@@ -199,8 +199,8 @@ def _floats(dtype: np.dtype[np.float32] | np.dtype[np.float64]) -> Read:
 
 
 def _fixed_bytes(cursors: _Cursors, size: int) -> npt.NDArray[np.uint8]:
-    data = cursors.slices(np.full(len(cursors.at), size)).buffers()[2]
-    return np.frombuffer(data, np.uint8)[: size * len(cursors.at)]
+    _, data = binary_parts(cursors.slices(np.full(len(cursors.at), size)))
+    return data[: size * len(cursors.at)]
 
 
 def _fixed(cursors: _Cursors, size: int) -> pa.Array:

@@ -1,4 +1,8 @@
-"""What Arrow's binary and string arrays are made of, for numpy: offsets and bytes."""
+"""Buffers of Arrow arrays for numpy. No other module reads one by hand.
+
+Each function says which Arrow types it reads, and refuses all others: the bytes of an array of
+another type, read as these are, would be other bytes of the process.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from txnlog_kafka.wire.invariants import check
 from txnlog_spark.codec import compute as pc
 from txnlog_spark.codec.varints import Int64Array
 
@@ -19,9 +24,34 @@ def binary_parts(array: Any) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint
 
     The first offset need not be 0, nor the last one the end of the bytes.
     """
+    _check_type(array, pa.lib.Type_BINARY, pa.lib.Type_STRING)
     _, offsets, data = array.buffers()
-    at = np.frombuffer(offsets, np.int32)[array.offset :][: len(array) + 1]
+    # An array without elements may have no offsets.
+    at = np.frombuffer(offsets or bytes(4), np.int32)[array.offset :][: len(array) + 1]
     return at, np.frombuffer(data or b"", np.uint8)
+
+
+def list_offsets(array: Any) -> npt.NDArray[np.int32]:
+    """Offsets of a list or map array: element i has the items `[at[i]:at[i+1]]` of its values."""
+    _check_type(array, pa.lib.Type_LIST, pa.lib.Type_MAP)
+    at: npt.NDArray[np.int32] = array.offsets.to_numpy()
+    return at
+
+
+def decimal_rows(array: Any) -> npt.NDArray[np.uint8]:
+    """The 16 bytes of each decimal of a decimal128 array, little-endian, a row each."""
+    _check_type(array, pa.lib.Type_DECIMAL128)
+    data = np.frombuffer(array.buffers()[1] or b"", np.uint8).reshape(-1, 16)
+    return data[array.offset : array.offset + len(array)]
+
+
+def _check_type(array: Any, *types: int) -> None:
+    check(array.type.id in types, "this buffer is not read", type=str(array.type))
+
+
+def validity(valid: npt.NDArray[np.bool_]) -> Any:
+    """A buffer of bits that says which elements are there, from booleans."""
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def cut_out(data: Any, starts: npt.NDArray[Any], stops: npt.NDArray[Any], rows: Any = None) -> Any:

@@ -41,6 +41,7 @@ from txnlog_kafka.wire.records import (
     refresh_crc,
 )
 from txnlog_spark.codec import compute as pc
+from txnlog_spark.codec.binary import binary_parts
 from txnlog_spark.codec.varints import (
     Int64Array,
     UInt64Array,
@@ -247,12 +248,12 @@ def _prepare_headers(headers: Any) -> tuple[Int64Array | None, Any]:
     content_prefix = _varint_array([zigzag(_lengths(contents))], len(names))
     joined = _join([name_prefix, names, content_prefix, contents])
     # The items of a row lie side by side: the row's bytes are a slice, so offsets say it all.
-    item_ends = np.frombuffer(joined.buffers()[1], np.int32, len(joined) + 1)
+    item_ends, data = binary_parts(joined)
     row_items = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=row_items[1:])
     offsets = pa.py_buffer(item_ends[row_items])
     return counts, pa.Array.from_buffers(
-        pa.binary(), len(counts), [None, offsets, joined.buffers()[2]]
+        pa.binary(), len(counts), [None, offsets, pa.py_buffer(data)]
     )
 
 
@@ -342,7 +343,7 @@ def _encode_group(rows: _Rows, cuts: Int64Array) -> Iterator[memoryview]:
     heads["base_sequence"] = NO_SEQUENCE
     heads["record_count"] = counts
     joined = _join(_parts(rows, first, end, [zigzag(sizes), 0, times, deltas], (starts, heads)))
-    data = memoryview(joined.buffers()[2]).cast("B")
+    data = binary_parts(joined)[1].data
     ends = np.cumsum(batch_bytes).tolist()
     return (data[start:stop] for start, stop in itertools.pairwise([0, *ends]))
 

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from txnlog_spark.codec.binary import binary_parts
+
 Int32Array = npt.NDArray[np.int32]
 
 _SEED = 0x9747B28C
@@ -47,16 +49,12 @@ def murmur2(keys: Any) -> npt.NDArray[np.uint32]:
         keys = keys.combine_chunks()
     if not pa.types.is_binary(keys.type):
         keys = keys.cast(pa.binary())
-    _, offsets_buffer, data_buffer = keys.buffers()
-    count = len(keys)
-    offsets = np.zeros(count + 1, np.int64)
-    if offsets_buffer is not None:
-        offsets[:] = np.frombuffer(offsets_buffer, np.int32)[keys.offset : keys.offset + count + 1]
+    bounds, bytes_ = binary_parts(keys)
+    offsets = bounds.astype(np.int64)
     # Four bytes more than any key: a word is read whole even where only its tail counts.
     end = int(offsets[-1])
     data = np.zeros(end + 4, np.uint8)
-    if data_buffer is not None:
-        data[:end] = np.frombuffer(data_buffer, np.uint8)[:end]
+    data[:end] = bytes_[:end]
     starts = offsets[:-1]
     lengths = offsets[1:] - starts
     hashes = np.uint32(_SEED) ^ lengths.astype(np.uint32)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 
 from txnlog_spark.codec import compute as pc
-from txnlog_spark.codec.binary import binary_parts
+from txnlog_spark.codec.binary import binary_parts, list_offsets
 from txnlog_spark.codec.decoded import on_present
 from txnlog_spark.errors import OptionError
 from txnlog_spark.json.number_texts import float_texts
@@ -195,7 +195,7 @@ def _list(element: _Write, array: pa.Array) -> pa.Array:
 
 
 def _map(keys: _Write, items: _Write, array: pa.Array) -> pa.Array:
-    offsets = array.offsets.to_numpy()
+    offsets = list_offsets(array)
     first, count = int(offsets[0]), int(offsets[-1] - offsets[0])
     names = keys.texts(array.keys.slice(first, count))
     present = items.checked(array.items.slice(first, count))

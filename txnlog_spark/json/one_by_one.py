@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import types as spark
 
+from txnlog_spark.codec.binary import validity
 from txnlog_spark.codec.decoded import Decode, Decoded
 from txnlog_spark.codec.types import arrow_type
 from txnlog_spark.json.numbers import base64_of, float32_of, unscaled
@@ -304,17 +305,14 @@ def _maps(
     offsets: pa.Array, keys: pa.Array, items: pa.Array, arrow: pa.DataType, mask: pa.Array | None
 ) -> pa.Array:
     entries = pa.StructArray.from_arrays([keys, items], fields=[arrow.key_field, arrow.item_field])
-    valid = None
-    if mask is not None:
-        valid = pa.array([not each for each in mask.to_pylist()]).buffers()[1]
-    return pa.Array.from_buffers(
-        arrow, len(offsets) - 1, [valid, offsets.buffers()[1]], children=[entries]
-    )
+    buffers = [_validity(mask), pa.py_buffer(offsets.to_numpy())]
+    return pa.Array.from_buffers(arrow, len(offsets) - 1, buffers, children=[entries])
 
 
 def _decimals(values: list[Any], arrow: pa.DataType, mask: pa.Array | None) -> pa.Array:
     data = b"".join((value or 0).to_bytes(16, "little", signed=True) for value in values)
-    valid = None
-    if mask is not None:
-        valid = pa.array([not each for each in mask.to_pylist()]).buffers()[1]
-    return pa.Array.from_buffers(arrow, len(values), [valid, pa.py_buffer(data)])
+    return pa.Array.from_buffers(arrow, len(values), [_validity(mask), pa.py_buffer(data)])
+
+
+def _validity(mask: pa.Array | None) -> Any:
+    return None if mask is None else validity(~mask.to_numpy(zero_copy_only=False))

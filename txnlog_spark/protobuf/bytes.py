@@ -79,10 +79,10 @@ def sized(tag: bytes, values: pa.Array, present: Flags | None = None) -> list[pa
 
 def gathered(values: pa.Array, counts: npt.NDArray[np.int64]) -> pa.Array:
     """So many values after each other as one, for each row."""
-    bounds, _ = binary_parts(values)
+    bounds, data = binary_parts(values)
     at = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=at[1:])
-    buffers = [None, pa.py_buffer(np.ascontiguousarray(bounds[at])), values.buffers()[2]]
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(bounds[at])), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary(), len(counts), buffers)
 
 

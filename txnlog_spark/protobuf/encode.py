@@ -21,6 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from txnlog_kafka.wire.varint import encode_unsigned
 from txnlog_spark.codec import compute as pc
+from txnlog_spark.codec.binary import list_offsets
 from txnlog_spark.protobuf.bytes import gathered, join, sized, spread_bytes
 from txnlog_spark.protobuf.errors import ProtobufSchemaError, UnencodableMessage
 from txnlog_spark.protobuf.types import (
@@ -235,13 +236,13 @@ def _counts(array: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
     valid = array.is_valid().to_numpy(zero_copy_only=False)
     if array.null_count:
         array = array.drop_null()
-    counts[valid] = np.diff(array.offsets.to_numpy())
+    counts[valid] = np.diff(list_offsets(array))
     return array, counts
 
 
 def _inside(array: pa.Array, values: pa.Array) -> pa.Array:
     """Of the values of a list array those that it shows."""
-    offsets = array.offsets.to_numpy()
+    offsets = list_offsets(array)
     return values.slice(int(offsets[0]), int(offsets[-1] - offsets[0]))
 
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import shown_key
 from txnlog_spark.codec import compute as pc
+from txnlog_spark.codec.arrow_types import narrow_rows
 from txnlog_spark.codec.decoded import spread
 from txnlog_spark.codec.encode import RecordTooLarge, encode_partitioned
 from txnlog_spark.codec.partitioner import partition_rows
@@ -319,7 +320,7 @@ def _slices(batch: Any) -> Iterator[Any]:
     piece_count = max(1, -(-batch.nbytes // GATHER_BYTES_MAX))
     rows_each = max(1, -(-batch.num_rows // piece_count))
     for start in range(0, batch.num_rows, rows_each):
-        yield batch.slice(start, rows_each)
+        yield narrow_rows(batch.slice(start, rows_each))
 
 
 def lookup_counts(snapshot: Mapping[str, int], fetch: PartitionCounts) -> PartitionCounts:
