@@ -169,7 +169,7 @@ _KINDS: dict[str, type[StructType] | type[ArrayType] | type[MapType]] = {
 """What the JSON of a Spark type has, and a JSON Schema has not."""
 
 
-def json_type(option: str, schema: str) -> DataType:
+def json_type(option: str, schema: str, *, of_write: bool = False) -> DataType:
     """The Spark type of a DDL, of the JSON of a struct, array or map type, or of a JSON Schema."""
     if not schema.lstrip().startswith("{"):
         from txnlog_spark.formats.ddl import parse_ddl
@@ -189,7 +189,7 @@ def json_type(option: str, schema: str) -> DataType:
         raise OptionError(option, None, f"a schema in JSON: {error}") from None
     from txnlog_spark.json.schema import json_schema_type
 
-    return json_schema_type(schema)
+    return json_schema_type(schema, of_write=of_write)
 
 
 def _avro(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> Reader:

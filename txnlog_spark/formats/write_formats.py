@@ -155,7 +155,8 @@ def _json(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
         raise OptionError(
             given.option("schema"), None, f"set it to a JSON Schema: {URL} needs one to write with"
         )
-    type_ = fitted(type_, json_type(given.option("schema"), schema), where)
+    wanted = json_type(given.option("schema"), schema, of_write=True)
+    type_ = fitted(type_, wanted, where)
     if client is not None and not given.use_latest:
         header = header_of(_id_of(given, client, topic, schema, "JSON", ""))
     return JsonWriter(type_, zone, header, where)

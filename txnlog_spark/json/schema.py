@@ -6,13 +6,13 @@ A schema says what a value may be, a Spark type what it is; so a schema has to s
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
-from typing import Any, NamedTuple
-from urllib.parse import unquote
+from typing import Any
 
 from pyspark.sql import types as spark
 
 from txnlog_spark.errors import JsonSchemaError
+from txnlog_spark.json.schema_parts import Part, referenced
+from txnlog_spark.json.schema_words import check_fields
 
 _INTEGERS: dict[str, type[spark.DataType]] = {
     "int8": spark.ByteType,
@@ -31,36 +31,22 @@ Found = tuple[spark.DataType | None, bool]
 """A type, none where only null is allowed, and whether null is allowed too."""
 
 
-def json_schema_type(text: str) -> spark.DataType:
-    """The Spark type of a JSON Schema. JsonSchemaError says where in it there is none."""
+def json_schema_type(text: str, *, of_write: bool = False) -> spark.DataType:
+    """The Spark type of a JSON Schema. JsonSchemaError says where in it there is none.
+
+    The type has all fields that the schema names. For a write it need not: a column without a field
+    in the type is refused there by its name, and no value is lost.
+    """
     try:
         schema = json.loads(text)
     except ValueError as error:
         raise JsonSchemaError("#", f"the schema is not JSON: {error}") from None
-    made, _ = _Schema(schema).type_of(_Part(schema, "#"))
+    made, _ = _Schema(schema).type_of(Part(schema, "#"))
     if made is None:
         raise JsonSchemaError("#", "only null is allowed")
+    if not of_write:
+        check_fields(schema, made)
     return made
-
-
-class _Part(NamedTuple):
-    """A part of a schema, where it is, and the references that led to it."""
-
-    node: Any
-    pointer: str
-    references: tuple[str, ...] = ()
-
-    def below(self, node: Any, *path: str | int) -> _Part:
-        """A part of this one."""
-        names = (str(each).replace("~", "~0").replace("/", "~1") for each in path)
-        return _Part(node, "/".join((self.pointer, *names)), self.references)
-
-    def listed(self, word: str) -> list[_Part]:
-        """The schemas of a word that has a list of them; [] without the word."""
-        nodes = self.node.get(word, [])
-        if not isinstance(nodes, list):
-            raise JsonSchemaError(f"{self.pointer}/{word}", "a list of schemas is wanted")
-        return [self.below(node, word, at) for at, node in enumerate(nodes)]
 
 
 class _Schema:
@@ -69,7 +55,7 @@ class _Schema:
     def __init__(self, root: Any) -> None:
         self._root = root
 
-    def type_of(self, *parts: _Part) -> Found:
+    def type_of(self, *parts: Part) -> Found:
         """The type of a value that is of each of these parts of the schema."""
         whole = [each for part in parts for each in self._together(part)]
         typed = [each for each in whole if _names(each)]
@@ -81,16 +67,16 @@ class _Schema:
         is_nullable = all(_allows_null(each) for each in typed)
         return self._of_kind(kinds[0], whole) if kinds[0] else None, is_nullable
 
-    def _together(self, part: _Part) -> list[_Part]:
+    def _together(self, part: Part) -> list[Part]:
         """The part, what it refers to and its allOf: a value is of each of them."""
         if not isinstance(part.node, dict):
             raise JsonSchemaError(part.pointer, "any value is allowed, or none")
         others = part.listed("allOf")
         if "$ref" in part.node:
-            others.insert(0, self._referenced(part))
+            others.insert(0, referenced(self._root, part))
         return [part, *(each for other in others for each in self._together(other))]
 
-    def _of_kind(self, kind: str, whole: list[_Part]) -> spark.DataType:
+    def _of_kind(self, kind: str, whole: list[Part]) -> spark.DataType:
         if kind == "object":
             return self._object(whole)
         if kind == "array":
@@ -102,21 +88,18 @@ class _Schema:
             raise _several(whole, [each.simpleString() for each in narrow])
         return narrow[0] if narrow else plain
 
-    def _object(self, whole: list[_Part]) -> spark.DataType:
+    def _object(self, whole: list[Part]) -> spark.DataType:
         """A struct where properties are named, else a map of the others."""
-        properties: dict[str, list[_Part]] = {}
+        properties: dict[str, list[Part]] = {}
         for part in whole:
-            for name, node in (part.node.get("properties") or {}).items():
-                properties.setdefault(name, []).append(part.below(node, "properties", name))
-        others = [(each, each.node.get("additionalProperties")) for each in whole]
-        typed = [each.below(o, "additionalProperties") for each, o in others if isinstance(o, dict)]
-        if not properties and typed:
-            made, is_nullable = self._present(*typed)
-            return spark.MapType(spark.StringType(), made, is_nullable)
-        if not properties and not any(each is False for _, each in others):
+            for name, each in part.named("properties").items():
+                properties.setdefault(name, []).append(each)
+        others = [named for named in map(_others, whole) if named]
+        if not properties and others:
+            return spark.MapType(spark.StringType(), *self._one_for_all(others))
+        if not properties and not any(e.node.get("additionalProperties") is False for e in whole):
             problem = "an object with neither properties nor a type of others"
             raise JsonSchemaError(whole[0].pointer, problem)
-        self._refuse_more(whole, properties)
         # In draft 3 it was a word of each property.
         lists = [each.node.get("required") for each in whole]
         required = [name for each in lists if isinstance(each, list) for name in each]
@@ -126,18 +109,18 @@ class _Schema:
             struct.add(name, made, is_nullable or name not in required)
         return struct
 
-    def _refuse_more(self, whole: list[_Part], properties: Collection[str]) -> None:
-        """oneOf and anyOf beside a type say more of its values, and may not give them fields."""
-        for part in whole:
-            for word in _ONE_OF:
-                branches = [low for each in part.listed(word) for low in self._together(each)]
-                names = [n for each in branches for n in each.node.get("properties") or {}]
-                more = [name for name in dict.fromkeys(names) if name not in properties]
-                if more:
-                    problem = f"properties of some values alone: {', '.join(more)}"
-                    raise JsonSchemaError(f"{part.pointer}/{word}", problem)
+    def _one_for_all(self, others: list[list[Part]]) -> tuple[spark.DataType, bool]:
+        """The one type of fields of any name: each is of one schema of each list of them."""
+        if all(len(each) == 1 for each in others):
+            return self._present(*(part for [part] in others))
+        made = [[self._present(part) for part in each] for each in others]
+        types = [type_ for each in made for type_, _ in each]
+        if any(type_ != types[0] for type_ in types):
+            shown = ", ".join(dict.fromkeys(each.simpleString() for each in types))
+            raise JsonSchemaError(others[0][0].pointer, f"others have several types: {shown}")
+        return types[0], all(any(is_nullable for _, is_nullable in each) for each in made)
 
-    def _array(self, whole: list[_Part]) -> spark.DataType:
+    def _array(self, whole: list[Part]) -> spark.DataType:
         items = [(each, each.node["items"]) for each in whole if "items" in each.node]
         by_place = any("prefixItems" in each.node for each in whole)
         if by_place or any(isinstance(node, list) for _, node in items):
@@ -148,13 +131,13 @@ class _Schema:
             raise JsonSchemaError(whole[0].pointer, "an array whose items have no type")
         return spark.ArrayType(*self._present(*(each.below(node, "items") for each, node in items)))
 
-    def _present(self, *parts: _Part) -> tuple[spark.DataType, bool]:
+    def _present(self, *parts: Part) -> tuple[spark.DataType, bool]:
         made, is_nullable = self.type_of(*parts)
         if made is None:
             raise JsonSchemaError(parts[0].pointer, "only null is allowed")
         return made, is_nullable
 
-    def _one_of(self, whole: list[_Part]) -> Found:
+    def _one_of(self, whole: list[Part]) -> Found:
         """One type, and null or not, where nothing but oneOf or anyOf says it."""
         choices = [(part, word) for part in whole for word in _ONE_OF if word in part.node]
         if not choices:
@@ -167,7 +150,7 @@ class _Schema:
             )
         return types[0], all(is_nullable for _, is_nullable in made)
 
-    def _chosen(self, part: _Part, word: str) -> Found:
+    def _chosen(self, part: Part, word: str) -> Found:
         found = [self.type_of(each) for each in part.listed(word)]
         types = [made for made, _ in found if made is not None]
         if len(types) > 1:
@@ -176,29 +159,25 @@ class _Schema:
             raise JsonSchemaError(f"{part.pointer}/{word}", problem)
         return types[0] if types else None, any(is_nullable for _, is_nullable in found)
 
-    def _referenced(self, part: _Part) -> _Part:
-        reference, pointer = part.node["$ref"], part.pointer
-        if not isinstance(reference, str) or not (reference == "#" or reference[:2] == "#/"):
-            raise JsonSchemaError(pointer, f"{reference!r} is not a reference into this schema")
-        if reference in part.references or reference == "#":
-            raise JsonSchemaError(pointer, f"{reference} contains itself, which no Spark type does")
-        node = self._root
-        for each in unquote(reference[2:]).split("/"):
-            name = each.replace("~1", "/").replace("~0", "~")
-            node = _below(node, name)
-            if node is None:
-                raise JsonSchemaError(pointer, f"{reference} leads nowhere")
-        return _Part(node, reference, (*part.references, reference))
 
-
-def _several(whole: list[_Part], types: list[str]) -> JsonSchemaError:
+def _several(whole: list[Part], types: list[str]) -> JsonSchemaError:
     shown = ", ".join(types)
     return JsonSchemaError(
         whole[0].pointer, f"allOf, or what is beside $ref, has several types: {shown}"
     )
 
 
-def _names(part: _Part) -> list[str]:
+def _others(part: Part) -> list[Part]:
+    """Schemas of fields without a name, by patterns and for all others."""
+    made = [each for each in part.named("patternProperties").values() if each.node is not False]
+    others = part.node.get("additionalProperties")
+    # Beside patterns {} is what is true without the word: nothing is said of others.
+    if isinstance(others, dict) and (others or not made):
+        made.append(part.below(others, "additionalProperties"))
+    return made
+
+
+def _names(part: Part) -> list[str]:
     """The names of the types that are allowed; [] where the part itself says none."""
     names = part.node.get("type")
     if names is None:
@@ -213,11 +192,11 @@ def _names(part: _Part) -> list[str]:
     return [str(name) for name in names]
 
 
-def _allows_null(part: _Part) -> bool:
+def _allows_null(part: Part) -> bool:
     return "null" in _names(part) or None in part.node.get("enum", ())
 
 
-def _kind(part: _Part) -> str:
+def _kind(part: Part) -> str:
     """The one type that is allowed beside null, "" where there is none."""
     present = [name for name in _names(part) if name != "null"]
     if set(present) == {"integer", "number"}:
@@ -227,7 +206,7 @@ def _kind(part: _Part) -> str:
     return present[0] if present else ""
 
 
-def _scalar(kind: str, part: _Part) -> spark.DataType:
+def _scalar(kind: str, part: Part) -> spark.DataType:
     """The type that the part gives a value of this kind."""
     node, hint = part.node, part.node.get("connect.type")
     if kind == "boolean":
@@ -243,14 +222,6 @@ def _scalar(kind: str, part: _Part) -> spark.DataType:
     if hint == "bytes" or node.get("contentEncoding") == "base64":
         return spark.BinaryType()
     return _STRINGS.get(str(node.get("format")), spark.StringType)()
-
-
-def _below(node: Any, name: str) -> Any:
-    if isinstance(node, dict):
-        return node.get(name)
-    if isinstance(node, list) and name.isdecimal() and int(name) < len(node):
-        return node[int(name)]
-    return None
 
 
 def _name_of(value: Any) -> str:

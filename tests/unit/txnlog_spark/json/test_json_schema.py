@@ -54,6 +54,25 @@ def field(schema: Any) -> str:
         ({"type": "array", "items": {"type": "integer"}}, "array<bigint>"),
         ({"type": "object", "additionalProperties": {"type": "number"}}, "map<string,double>"),
         ({"type": "object", "additionalProperties": False}, "struct<>"),
+        ({"type": "object", "patternProperties": {"^x": {"type": "number"}}}, "map<string,double>"),
+        (
+            {
+                "type": "object",
+                "patternProperties": {"^x": {"type": "string"}, "^_": False},
+                "additionalProperties": False,
+            },
+            "map<string,string>",
+        ),
+        (
+            {
+                "type": "object",
+                "patternProperties": {"^x": {"type": "string"}, "^y": {"enum": ["a", None]}},
+                "additionalProperties": {"type": "string", "maxLength": 3},
+                "propertyNames": {"enum": ["x", "y"]},
+                "required": ["x"],
+            },
+            "map<string,string>",
+        ),
         ({"properties": {"x": {"type": "string"}}}, "struct<x:string>"),
     ],
 )
@@ -176,10 +195,13 @@ def test_what_is_required_or_null_in_any_part_is_so_together():
         ({"allOf": [NULL, A]}, "#/properties/x", "has several types: null, object"),
         ({"allOf": A}, "#/properties/x/allOf", "a list of schemas is wanted"),
         ({"allOf": [{"required": ["a"]}]}, "#/properties/x", "no type is given"),
-        (A | {"oneOf": [B, ref("A")]}, "#/properties/x/oneOf", "of some values alone: b"),
+        (
+            A | {"oneOf": [B, ref("A")]},
+            "#/properties/x/oneOf/0/properties/b", "the field b is not in the properties of all",
+        ),
         (
             {"properties": {"a": INTEGER}, "anyOf": [ref("B")]},
-            "#/properties/x/anyOf", "properties of some values alone: b",
+            "#/definitions/B/properties/b", "the field b is not in the properties of all",
         ),
         ({"type": {"a": 1}}, "#/properties/x", "a type is a name or a list of names"),
     ],
@@ -202,6 +224,20 @@ def test_what_does_not_go_together_is_refused_and_no_field_is_lost(schema, point
         ({"type": ["string", "integer"]}, "#/properties/a", "string, integer"),
         ({"type": "null"}, "#/properties/a", "only null"),
         ({"type": "any"}, "#/properties/a", "no type 'any'"),
+        (
+            {"type": "object", "patternProperties": {"x": {}}},
+            "#/properties/a/patternProperties/x",
+            "no type is given",
+        ),
+        (
+            {
+                "type": "object",
+                "patternProperties": {"^x": {"type": "string"}, "^y": {"type": "number"}},
+            },
+            "#/properties/a/patternProperties/^x",
+            "others have several types: string, double",
+        ),
+        ({"properties": ["a"]}, "#/properties/a/properties", "an object of schemas is wanted"),
         (
             {"oneOf": [{"type": "string"}, {"type": "integer"}]},
             "#/properties/a/oneOf",
