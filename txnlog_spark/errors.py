@@ -10,6 +10,7 @@
     ├─ SparkSettingRefused         a batch could be computed in part twice
     ├─ StagingFailed               the staging directory cannot be written or read
     ├─ MalformedValue              a key or a value is not what its format says
+    ├─ MalformedTimestamp          a record's time is none that Spark holds
     └─ JsonSchemaError             a JSON Schema has no Spark type
 
 `InvariantViolation` is not a TxnLogError: it says that the connector itself is wrong.
@@ -55,6 +56,7 @@ __all__ = [
     "FatalError",
     "GroupHasOffsets",
     "JsonSchemaError",
+    "MalformedTimestamp",
     "MalformedValue",
     "NoCommittedOffsets",
     "OffsetOutOfRange",
@@ -254,6 +256,26 @@ class MalformedValue(TxnLogError):
             f"the {side} of {partition} at offset {offset} is malformed: {problem}. With "
             f"{side}.mode=PERMISSIVE it is null, and the columns {side}_bytes and {side}_error say "
             "what and why"
+        )
+
+
+class MalformedTimestamp(TxnLogError):
+    """The time of a record is not one that Spark's TIMESTAMP holds: its producer counts in
+    microseconds or nanoseconds, where Kafka counts in milliseconds.
+
+    Remedy: mend the producer, and let the brokers refuse such records (the topic's
+    message.timestamp.after.max.ms). The query goes on behind the record with a new checkpoint whose
+    startingOffsets name the next offset.
+    """
+
+    condition = "TXNLOG_MALFORMED_TIMESTAMP"
+
+    def __init__(self, partition: TopicPartition, offset: int, timestamp_ms: int) -> None:
+        super().__init__(
+            f"the record of {partition} at offset {offset} has the timestamp {timestamp_ms} ms, "
+            "which Spark's TIMESTAMP cannot hold: its producer does not count in milliseconds. To "
+            "go on behind it, start a new checkpoint whose startingOffsets name offset "
+            f"{offset + 1} there"
         )
 
 

@@ -15,7 +15,7 @@ from txnlog_spark.codec import compute as pc
 from txnlog_spark.codec.decode import DecodedColumns
 from txnlog_spark.codec.decoded import Decoded
 from txnlog_spark.codec.record_headers import HEADERS_TYPE
-from txnlog_spark.errors import MalformedValue
+from txnlog_spark.errors import MalformedTimestamp, MalformedValue
 from txnlog_spark.formats.read_formats import BINARY, ReadFormats
 from txnlog_spark.source.schema import source_schema
 
@@ -34,13 +34,14 @@ def to_arrow(
 ) -> pa.RecordBatch:
     """Make an Arrow batch of decoded records; `partitions` are those of the ranges.
 
-    A timestamp is null if the record has none, or one that Spark's microseconds cannot hold (of a
-    producer that counted in nanoseconds). Raises MalformedValue.
+    No timestamp is -1 ms, as in Spark's own source. Raises MalformedValue, MalformedTimestamp.
     """
-    missing = (columns.timestamps < 0) | (columns.timestamps > TIMESTAMP_MS_MAX)
-    timestamps_us = pa.array(
-        np.where(missing, 0, columns.timestamps) * 1000, pa.timestamp("us", tz="UTC"), mask=missing
-    )
+    ms = columns.timestamps
+    if len(wrong := np.flatnonzero((ms > TIMESTAMP_MS_MAX) | (ms < -TIMESTAMP_MS_MAX))):
+        row = int(wrong[0])
+        partition, offset = partitions[columns.ranges[row]], int(columns.offsets[row])
+        raise MalformedTimestamp(partition, offset, int(ms[row]))
+    timestamps_us = pa.array(ms * 1000, pa.timestamp("us", tz="UTC"))
     sides = {"key": columns.keys, "value": columns.values}
     decoded = {each.side: each.decode(sides[each.side]) for each in formats.given}
     for each in formats.given:

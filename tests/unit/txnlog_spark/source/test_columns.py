@@ -6,10 +6,12 @@ import datetime
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.codec.decode import DecodedColumns, FetchedRange, decode_batches, iter_decoded
+from txnlog_spark.errors import MalformedTimestamp
 from txnlog_spark.source.columns import to_arrow
 
 
@@ -28,15 +30,27 @@ def rows_at(*timestamps_ms: int) -> pa.RecordBatch:
     return to_arrow(columns, [TopicPartition("t", 0)])
 
 
-def test_a_timestamp_that_spark_cannot_hold_is_null_and_never_another_time() -> None:
-    # A producer that counts nanoseconds: brokers before Kafka 4 take it as it comes.
-    nanoseconds = 1_718_000_000_000_000_000
-    last_ms = (2**63 - 1) // 1000
-    batch = rows_at(-1, 1_718_000_000_000, nanoseconds, last_ms, last_ms + 1)
-    micros = batch["timestamp"].cast(pa.int64()).to_pylist()
-    assert micros == [None, 1_718_000_000_000_000, None, last_ms * 1000, None]
-    shown = batch["timestamp"][1].as_py()
+LAST_MS = (2**63 - 1) // 1000
+
+
+def test_a_timestamp_is_the_one_that_sparks_own_source_has() -> None:
+    """Kafka's -1, no timestamp, is a time in it too; microseconds are of a later year."""
+    given = [-1, 0, 1_718_000_000_000, 1_718_000_000_000_000, LAST_MS, -LAST_MS]
+    batch = rows_at(*given)
+    assert batch["timestamp"].cast(pa.int64()).to_pylist() == [ms * 1000 for ms in given]
+    shown = batch["timestamp"][2].as_py()
     assert shown == datetime.datetime(2024, 6, 10, 6, 13, 20, tzinfo=datetime.UTC)
+
+
+@pytest.mark.parametrize(
+    "timestamp_ms",
+    [1_718_000_000_000_000_000, LAST_MS + 1, 2**63 - 1, -LAST_MS - 1, -(2**63)],
+)
+def test_a_timestamp_that_spark_cannot_hold_is_refused_with_its_offset(timestamp_ms: int) -> None:
+    """Of a producer that counts nanoseconds: brokers before Kafka 4 take it as it comes."""
+    with pytest.raises(MalformedTimestamp, match=f"t-0 at offset 2 .* {timestamp_ms} ms") as caught:
+        rows_at(0, -1, timestamp_ms, timestamp_ms)
+    assert "startingOffsets name offset 3 there" in str(caught.value)
 
 
 def test_a_record_without_headers_has_null_and_no_empty_list_as_in_sparks_own_source() -> None:
