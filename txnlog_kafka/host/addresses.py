@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from txnlog_kafka.errors import OptionError
 
 BOOTSTRAP_OPTION = "kafka.bootstrap.servers"
+_HOST = re.compile(r"[0-9A-Za-z._%:-]+")
+"""As Kafka's Java client has it (`org.apache.kafka.common.utils.Utils.HOST_PORT_PATTERN`)."""
 
 
 def parse_bootstrap_servers(text: str) -> tuple[tuple[str, int], ...]:
@@ -29,7 +33,10 @@ def _parse_address(part: str, text: str) -> tuple[str, int]:
         )
     host = host.strip("[]")
     try:
-        host.encode("idna")
+        known = _HOST.fullmatch(host.encode("idna").decode())
     except UnicodeError as error:
         raise OptionError(BOOTSTRAP_OPTION, text, f"{host!r} is not a valid host name") from error
+    if known is None:
+        problem = f"{host!r} is not a host name; several addresses are separated by commas"
+        raise OptionError(BOOTSTRAP_OPTION, text, problem)
     return host, int(port)

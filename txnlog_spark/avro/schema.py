@@ -93,11 +93,15 @@ class AvroField:
     aliases: tuple[str, ...] = ()
 
 
+_COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|/\*.*?\*/|//[^\n]*', re.DOTALL)
+"""A string, as it is, or a comment."""
+
+
 @lru_cache(maxsize=256)
 def parse_avro(text: str) -> Avro:
     """The schema of this JSON. AvroSchemaError says what is wrong."""
     try:
-        return _Parser().parse(json.loads(text), "")
+        return _Parser().parse(_json_of(text), "")
     except json.JSONDecodeError as error:
         # A bare type name is what Avro's Java library takes too.
         if text.strip() in PRIMITIVES:
@@ -105,6 +109,13 @@ def parse_avro(text: str) -> Avro:
         raise AvroSchemaError(f"an Avro schema is not valid JSON: {error}") from None
     except RecursionError:
         raise AvroSchemaError("an Avro schema is nested too deeply") from None
+
+
+def _json_of(text: str) -> Any:
+    """The JSON, which may have comments before and in it, as Avro's Java library takes them."""
+    bare = _COMMENT.sub(lambda found: found[1] or " " * len(found[0]), text)
+    bare = bare if bare == text else bare[: len(bare.rstrip())] + text[len(bare.rstrip()) :]
+    return json.loads(bare)
 
 
 class _Parser:

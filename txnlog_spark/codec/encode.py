@@ -42,6 +42,7 @@ from txnlog_kafka.wire.records import (
 )
 from txnlog_spark.codec import compute as pc
 from txnlog_spark.codec.binary import binary_parts
+from txnlog_spark.codec.record_headers import key_texts
 from txnlog_spark.codec.varints import (
     Int64Array,
     UInt64Array,
@@ -243,7 +244,7 @@ def _prepare_headers(headers: Any) -> tuple[Int64Array | None, Any]:
     names, contents = items.flatten()
     if names.null_count:
         raise ValueError("a header's key is null: Kafka allows a null header value only")
-    names, contents = _as_binary(names), _as_binary(contents)
+    names, contents = _as_binary(key_texts(_as_binary(names))), _as_binary(contents)
     name_prefix = _varint_array([zigzag(_lengths(names))], len(names))
     content_prefix = _varint_array([zigzag(_lengths(contents))], len(names))
     joined = _join([name_prefix, names, content_prefix, contents])

@@ -87,13 +87,13 @@ def _header_items(body: bytes | bytearray, rounds: list[_Round]) -> Any:
     columns = [np.concatenate(parts) for parts in zip(*rounds, strict=True)]
     order = np.argsort(columns[0], kind="stable")
     _, name_starts, name_ends, starts, ends, lengths = (column[order] for column in columns)
-    names = _as_text(cut_out_fields(body, name_starts, name_ends, np.zeros(len(order), np.bool_)))
+    names = key_texts(cut_out_fields(body, name_starts, name_ends, np.zeros(len(order), np.bool_)))
     contents = cut_out_fields(body, starts, ends, lengths < 0)
     return pa.StructArray.from_arrays([names, contents], fields=list(HEADERS_TYPE.value_type))
 
 
-def _as_text(names: Any) -> Any:
-    """Header keys as strings. Bytes that are not UTF-8 become U+FFFD, as Java's consumer has it."""
+def key_texts(names: Any) -> Any:
+    """Header keys as strings. Bytes that are not UTF-8 become U+FFFD, as in Java's clients."""
     try:
         return names.cast(pa.string())
     except pa.ArrowInvalid:

@@ -9,7 +9,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from txnlog_spark.errors import OptionError
 
 
-def part_of(type_: DataType, paths: Sequence[str], option: str) -> DataType:
+def part_of(type_: DataType, paths: Sequence[tuple[str, ...]], option: str) -> DataType:
     """The type with the fields of these paths alone, in its own order; all without paths.
 
     A path goes through arrays, and through the values of maps, to the structs in them. OptionError
@@ -17,11 +17,11 @@ def part_of(type_: DataType, paths: Sequence[str], option: str) -> DataType:
     """
     if not paths:
         return type_
-    wanted = [path.split(".") for path in paths]
-    for path in wanted:
+    for path in paths:
         if not _leads_somewhere(type_, path):
-            raise OptionError(option, ".".join(path), f"a field of {_shown(type_)}")
-    return _part(type_, wanted)
+            hint = "; a name with a dot is in backticks" if len(path) > 1 else ""
+            raise OptionError(option, ".".join(path), f"a field of {_shown(type_)}{hint}")
+    return _part(type_, [list(path) for path in paths])
 
 
 def _shown(type_: DataType) -> str:

@@ -102,9 +102,9 @@ def _one_way_options(side: str) -> tuple[Option, ...]:
             f"{side}.fields",
             "read.formats",
             Use.READ,
-            to.topics,
+            to.field_paths,
             None,
-            "Fields to decode, separated by commas, such as `id,customer.name`; without it: all.",
+            "Fields to decode, such as `id,customer.name`, dots in backticks; without it: all.",
         ),
         Option(
             f"{side}.mode",

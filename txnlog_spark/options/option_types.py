@@ -132,6 +132,28 @@ def topics(text: str) -> tuple[str, ...]:
     return topics
 
 
+_NAME = r"(?:`(?:[^`]|``)+`|[^.,`\s](?:[^.,`]*[^.,`\s])?)"
+_FIELD_PATH = re.compile(rf"\s*({_NAME}(?:\.{_NAME})*)\s*(?:,|\Z)")
+
+
+def field_paths(text: str) -> tuple[tuple[str, ...], ...]:
+    """Paths of fields: names with dots between them, in Spark's backticks where a name has one."""
+    paths: list[tuple[str, ...]] = []
+    at = 0
+    while at < len(text) or not paths:
+        found = _FIELD_PATH.match(text, at)
+        if found is None:
+            raise ValueError("fields such as id,customer.name,`a.b`.c")
+        names = re.findall(_NAME, found[1].strip())
+        paths.append(tuple(_without_backticks(name) for name in names))
+        at = found.end()
+    return tuple(dict.fromkeys(paths))
+
+
+def _without_backticks(name: str) -> str:
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
+
+
 def json_value(read: Callable[[str], Any], example: str) -> Callable[[str], Any]:
     """JSON that `read` understands; it raises OffsetFormatError."""
 

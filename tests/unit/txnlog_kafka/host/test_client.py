@@ -413,6 +413,8 @@ def test_a_stream_goes_on_when_the_next_item_is_asked_for(broker):
         ("a:1, b:2,", (("a", 1), ("b", 2))),
         ("PLAINTEXT://a:1", (("a", 1),)),
         ("[::1]:9092", (("::1", 9092),)),
+        ("fe80::1%eth0:9", (("fe80::1%eth0", 9),)),
+        ("_a.b-c:9,größe:9", (("_a.b-c", 9), ("größe", 9))),
     ],
 )
 def test_bootstrap_addresses_are_read(text, expected):
@@ -420,6 +422,12 @@ def test_bootstrap_addresses_are_read(text, expected):
 
 
 NO_ADDRESSES = ("", ",", "a", "a:", ":1", "a:b", "a:0", "a:65536", "a:-1", "a:²", "a..b:1")
+
+
+@pytest.mark.parametrize("between", [";", " ", "\n", "\t", "|", "/", "\0"])
+def test_addresses_with_another_sign_between_them_are_refused_at_once(between: str) -> None:
+    with pytest.raises(OptionError, match=r"separated by commas|not a valid host name"):
+        parse_bootstrap_servers(f"h:9092{between}g:9092")
 
 
 @pytest.mark.parametrize("text", [*NO_ADDRESSES, "x" * 64 + ":1"])

@@ -36,6 +36,37 @@ def read_as(writer: Any, reader: Any, values: list[Any]) -> list[Any]:
     return found.values.to_pylist()
 
 
+BARE = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"/* licence\n * of it */\n{BARE}",
+        f"// one line\n{BARE}",
+        BARE.replace('"name"', '/* "x": */ "name"'),
+        BARE.replace(', "fields"', ', // the rest\n "fields"'),
+        f"/**/{BARE}  \n",
+    ],
+)
+def test_comments_are_taken_where_avros_java_library_takes_them(text: str) -> None:
+    assert parse_avro(text).name == "R"
+    assert [field.name for field in parse_avro(text).fields] == ["a"]
+
+
+def test_what_looks_like_a_comment_in_a_string_is_none() -> None:
+    enum = {"type": "enum", "name": "E", "doc": 'http://x /* y */ \\" // z', "symbols": ["A"]}
+    assert parse_avro(json.dumps(record(("a", enum)))).fields[0].type.symbols == ("A",)
+
+
+@pytest.mark.parametrize(
+    "text", [f"{BARE} // x", f"{BARE} /* x */", f"/* x {BARE}", f"# x\n{BARE}"]
+)
+def test_a_comment_behind_a_schema_is_refused_as_in_java(text: str) -> None:
+    with pytest.raises(AvroSchemaError, match="not valid JSON"):
+        parse_avro(text)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

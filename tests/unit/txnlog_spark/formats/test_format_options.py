@@ -325,3 +325,34 @@ def test_a_package_that_is_missing_is_said_with_the_python_that_lacks_it(
     with pytest.raises(OptionError) as caught:
         formats(value__format=name, value__schema="x")
     assert f"which {sys.executable} does not have" in caught.value.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "type_"),
+    [
+        ("`service.name`", "struct<service.name:string>"),
+        ("a.`x.y`.z", "struct<a:struct<x.y:struct<z:int>>>"),
+        ("items.`b.c`, `service.name`", "struct<service.name:string,items:array<struct<b.c:int>>>"),
+        ("`a`.`plain`", "struct<a:struct<plain:int>>"),
+        ("`tick``ed`", "struct<tick`ed:int>"),
+    ],
+)
+def test_fields_with_dots_in_their_names_are_in_backticks(fields: str, type_: str) -> None:
+    schema = (
+        "`service.name` string, a struct<`x.y`: struct<z: int, w: int>, plain: int>, "
+        "items array<struct<`b.c`: int, d: int>>, `tick``ed` int"
+    )
+    found = formats(value__format="json", value__schema=schema, value__fields=fields)
+    assert found.type_of("value").simpleString() == type_
+
+
+@pytest.mark.parametrize("fields", ["", " ", "`a", "a..b", ".a", "a.", "`a`b", "``"])
+def test_fields_that_are_no_paths_are_refused(fields: str) -> None:
+    with pytest.raises(OptionError, match=r"value\.fields"):
+        formats(value__format="json", value__schema="a int", value__fields=fields)
+
+
+def test_a_path_that_leads_nowhere_is_told_of_backticks() -> None:
+    schema = "`a.b` int"
+    with pytest.raises(OptionError, match="a name with a dot is in backticks"):
+        formats(value__format="json", value__schema=schema, value__fields="a.b")

@@ -67,6 +67,16 @@ def settings(**options: str) -> SinkSettings:
 def encode(
     tmp_path: Path, columns: dict[str, list[Any]], batches: int = 1, **options: str
 ) -> tuple[dict[tuple[str, int], list[Record]], TaskEncoder]:
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array(values, ARROW_TYPES[name]) for name, values in columns.items()], list(columns)
+    )
+    return encode_batches(tmp_path, [rows] * batches, list(columns), **options)
+
+
+def encode_batches(
+    tmp_path: Path, batches: list[pa.RecordBatch], columns: list[str], **options: str
+) -> tuple[dict[tuple[str, int], list[Record]], TaskEncoder]:
+    del tmp_path
     schema = StructType()
     for name in columns:
         schema = schema.add(name, SPARK_TYPES[name])
@@ -75,10 +85,7 @@ def encode(
     encoder = TaskEncoder(
         chosen, check_columns(schema, chosen), lookup_counts({}, COUNTS.__getitem__), staging, 5
     )
-    rows = pa.RecordBatch.from_arrays(
-        [pa.array(values, ARROW_TYPES[name]) for name, values in columns.items()], list(columns)
-    )
-    encoder.encode_all(iter([rows] * batches))
+    encoder.encode_all(iter(batches))
     message = message_of(TaskAttempt("q", 0, "r", "0-0"), staging, encoder.partition_counts)
     reader = StagedReader(chosen.staging, None)
     found = {}
@@ -172,6 +179,23 @@ def test_headers_and_timestamps_are_carried(tmp_path: Path) -> None:
     assert records[1].headers == ()
     assert records[0].timestamp == 1_234_567
     assert records[1].timestamp > 1_700_000_000_000
+
+
+@pytest.mark.parametrize(
+    "key", [b"\xff", b"gr\xfc\xdfe", b"cut\xe2\x82", b"\xed\xa0\x80", b"\xc0\xaf"]
+)
+def test_a_header_key_that_is_not_utf8_is_written_as_java_reads_it(
+    tmp_path: Path, key: bytes
+) -> None:
+    """`CAST(bytes AS STRING)` checks nothing; a client in Python cannot read such a key."""
+    text = pa.Array.from_buffers(pa.string(), 1, pa.array([key]).buffers())
+    header = pa.StructArray.from_arrays([text, pa.array([b"1"])], names=["key", "value"])
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array(["a"]), pa.ListArray.from_arrays([0, 1], header).cast(HEADERS_TYPE)],
+        ["value", "headers"],
+    )
+    (records,) = encode_batches(tmp_path, [rows], ["value", "headers"])[0].values()
+    assert records[0].headers == ((key.decode("utf-8", "replace"), b"1"),)
 
 
 def test_a_time_before_1970_is_refused_since_kafka_has_no_such_timestamp(tmp_path: Path) -> None:
