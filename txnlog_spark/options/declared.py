@@ -237,7 +237,7 @@ OPTIONS: tuple[Option, ...] = (
     ),
     Option(
         "subscribePattern", "read.selection",
-        Use.READ, to.text, None,
+        Use.READ, to.pattern, None,
         "Regular expression (Python's `re`) for the whole names of topics to read.",
     ),
     Option(

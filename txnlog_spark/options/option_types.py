@@ -124,6 +124,27 @@ def duration_ms(text: str) -> int:
     return int(int(found[1]) * _MS_BY_UNIT[found[2] or "ms"])
 
 
+def pattern(given: str) -> str:
+    """A regular expression that Python and Java, as which Spark reads it, understand alike.
+
+    In a class of characters Java has other classes and `&&`, which to Python are plain characters;
+    what else differs is an error in Python.
+    """
+    expression = text(given)
+    classes = re.findall(r"\\.|\[(\^?\]?(?:\\.|[^\]\\])*)", expression, re.DOTALL)
+    inside = re.sub(r"\\.", "", " ".join(classes), flags=re.DOTALL)
+    if "[" in inside or "&&" in inside:
+        raise ValueError(
+            "no class in a class and no && of Java's, which match nothing here: write the "
+            "characters out, such as [abc], or (a|b) for two classes"
+        )
+    try:
+        re.compile(expression)
+    except re.error as error:
+        raise ValueError(f"a regular expression ({error})") from None
+    return expression
+
+
 def topics(text: str) -> tuple[str, ...]:
     """Topic names."""
     topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))

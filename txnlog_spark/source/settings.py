@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -104,11 +103,4 @@ def _selection(values: Mapping[str, Any]) -> Selection:
         raise OptionError("subscribe", None, needed)
     if len(given) > 1:
         raise OptionError(given[1], None, f"remove it or {given[0]}: only one of them can be set")
-    pattern = values["subscribePattern"]
-    if pattern is not None:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            allowed = f"a regular expression ({error})"
-            raise OptionError("subscribePattern", pattern, allowed) from None
-    return Selection(values["subscribe"] or (), pattern, values["assign"] or ())
+    return Selection(values["subscribe"] or (), values["subscribePattern"], values["assign"] or ())
