@@ -27,10 +27,12 @@ MODULES: dict[str, frozenset[str]] = {
 
 _FLAGS = ("required", "requisite", "sufficient", "optional")
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<double>"(?:\\.|[^"\\])*")|(?P<single>'(?:\\.|[^'\\])*')"""
+    r"""(?:(?P<double>"(?:\\.|[^"\\])*")|(?P<single>'(?:\\.|[^'\\])*')"""
     r"""|(?P<sign>[=;])|(?P<word>[^\s=;"']+))""",
     re.DOTALL,
 )
+_BETWEEN = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
+"""Space and comments, as Kafka's `JaasConfig` skips them."""
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r"}
 
@@ -71,11 +73,16 @@ def parse_jaas(text: str) -> LoginModule:
     return LoginModule(name.rpartition(".")[2], options)
 
 
+def _end_of(skipped: re.Pattern[str], text: str, position: int) -> int:
+    found = skipped.match(text, position)
+    return position if found is None else found.end()
+
+
 def _tokens(text: str) -> list[tuple[str, str]]:
     """(kind, text) of each; quotes and escapes are taken off."""
     found: list[tuple[str, str]] = []
-    position, text = 0, text.strip()
-    while position < len(text):
+    position = 0
+    while (position := _end_of(_BETWEEN, text, position)) < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
             raise JaasError("a quote is not closed")

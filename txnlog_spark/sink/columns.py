@@ -116,6 +116,7 @@ def check_columns(schema: StructType, settings: SinkSettings) -> SinkColumns:
         raise OptionError(
             "column value", None, f"a string or binary column; the rows have {_named(types)}"
         )
+    _refuse_other_cases(schema, {*value.columns, *(() if key is None else key.columns), timestamp})
     return SinkColumns(
         key=key,
         value=value,
@@ -126,6 +127,15 @@ def check_columns(schema: StructType, settings: SinkSettings) -> SinkColumns:
         timestamp=timestamp,
         errors=tuple(each for side in SIDES for each in _errors(side, schema, settings)),
     )
+
+
+def _refuse_other_cases(schema: StructType, taken: set[str | None]) -> None:
+    """Refuse a column such as `Key` that would be left out, as Spark's sink leaves it out."""
+    for name in schema.names:
+        exact = name.lower()
+        if exact in (*SIDES, *_MEANINGS) and exact not in schema.names and name not in taken:
+            problem = f"rename it to {exact}, or drop it: the names of columns are exact"
+            raise OptionError(f"column {name}", None, problem)
 
 
 def _side(name: str, schema: StructType, settings: SinkSettings) -> Side | None:

@@ -21,6 +21,8 @@ USER = {"username": "u", "password": "p"}
         ("a.B required username=u name='k f';", "B", {"username": "u", "name": "k f"}),
         ("software.amazon.msk.auth.iam.IAMLoginModule required;", "IAMLoginModule", {}),
         ('a.B required extension_pool="";', "B", {"extension_pool": ""}),
+        ("// ours\na.B /* c */ required // x=y;\n k=v /*;*/; // end", "B", {"k": "v"}),
+        ('a.B required url="https://h/x" k=a//b;/**/', "B", {"url": "https://h/x", "k": "a//b"}),
     ],
 )
 def test_a_login_module_is_a_name_and_options(text, name, options):

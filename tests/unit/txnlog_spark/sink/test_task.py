@@ -399,6 +399,9 @@ def test_an_oversized_record_is_named_by_its_key(tmp_path: Path) -> None:
         ({"value": StringType(), "partition": LongType()}, "column partition", "int: cast it"),
         ({"value": StringType(), "headers": StringType()}, "column headers", "array<struct"),
         ({"value": StringType(), "topic": BinaryType()}, "column topic", "string: cast it"),
+        ({"value": StringType(), "Key": BinaryType()}, "column Key", "rename it to key"),
+        ({"value": StringType(), "TOPIC": StringType()}, "column TOPIC", "rename it to topic"),
+        ({"value": StringType(), "Headers": LongType()}, "column Headers", "names of columns are"),
     ],
 )
 def test_a_wrong_column_is_named_with_what_is_allowed(
@@ -411,6 +414,14 @@ def test_a_wrong_column_is_named_with_what_is_allowed(
         check_columns(schema, settings(topic="out"))
     assert caught.value.name == named
     assert allowed in str(caught.value)
+
+
+def test_a_column_in_another_case_may_be_a_field_or_beside_the_exact_one() -> None:
+    schema = StructType().add("value", StringType()).add("Value", LongType()).add("Key", LongType())
+    exact = schema.add("key", StringType())
+    assert check_columns(exact, settings(topic="out")).key is not None
+    given = settings(topic="out", **{"value.format": "json", "value.columns": "*"})
+    assert "Key" in check_columns(schema, given).value.fields
 
 
 def test_a_write_without_any_topic_is_refused() -> None:
