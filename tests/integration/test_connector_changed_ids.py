@@ -10,7 +10,7 @@ import pytest
 from support.query.checkpoint_query import Query
 
 from txnlog_kafka.operations.effects import Operation
-from txnlog_spark.commit import micro_batch, takeover
+from txnlog_spark.commit import attempt, micro_batch
 from txnlog_spark.commit import query as query_module
 from txnlog_spark.commit.micro_batch import commit_batch
 from txnlog_spark.commit.plan import Committer
@@ -79,7 +79,7 @@ def test_a_driver_that_dies_when_it_has_its_new_id_has_begun_nothing(
 ) -> None:
     name = unique("other")
     with monkeypatch.context() as patched:
-        patched.setattr(takeover, "fence_other_ids", dying)
+        patched.setattr(attempt, "fence_other_ids", dying)
         with pytest.raises(RuntimeError, match="dies here"):
             commit_streaming(renamed(query, name), [query.stage(1, ["b"])], 1, "run-2")
     assert query.begun().batch_id == 0
@@ -114,14 +114,14 @@ def test_of_two_drivers_with_two_new_ids_one_goes_on(
 ) -> None:
     """The first is stopped before it asks for its id, between which the second does the batch."""
     first, second = renamed(query, unique("first")), renamed(query, unique("second"))
-    record = takeover.record_output
+    record = attempt.record_output
 
     def overtaken(committer: Committer) -> Operation[None]:
-        monkeypatch.setattr(takeover, "record_output", record)
+        monkeypatch.setattr(attempt, "record_output", record)
         yield from record(committer)
         commit_streaming(second, [query.stage(1, ["b"])], 1, "run-2")
 
-    monkeypatch.setattr(takeover, "record_output", overtaken)
+    monkeypatch.setattr(attempt, "record_output", overtaken)
     commit_streaming(first, [query.stage(1, ["b"], "first")], 1, "run-3")
     query.log(2, 30)
     commit_streaming(first, [query.stage(2, ["c"], "first")], 2, "run-3")
