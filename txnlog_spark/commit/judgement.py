@@ -175,8 +175,9 @@ def _begins_at_end(plan: CommitPlan, found: Progress, facts: Evidence) -> bool:
         return False
     if plan.group_id is not None and any(p in facts.group for p in plan.batch.source_offsets):
         return _begins_at_group(plan, begin, facts.group)
-    left_out = last if plan.committer.leaves_out_batches else None
-    return found.source_digest in (begin.digest, "" if left_out is None else left_out.digest)
+    left_out = plan.committer.leaves_out_batches and last is not None
+    ends = {begin.digest, last.digest} if left_out and last is not None else {begin.digest}
+    return found.source_digest in ends  # never of a baseline, which has none
 
 
 def _begins_at_group(plan: CommitPlan, begin: BatchOffsets, group: Positions) -> bool:
@@ -208,7 +209,9 @@ def has_gap(plan: CommitPlan, found: Progress, facts: Evidence) -> bool:
     is_new = plan.begun is None and _is_baseline(found)
     is_whole = is_new or (last is not None and last < found.next_batch_id)
     if begin is not None and plan.batch.is_pinned and not facts.has_state:
-        is_whole = is_whole or begin.digest == found.source_digest
+        starts = begin.source_offsets.items() if plan.group_id is not None else ()
+        is_whole |= begin.digest == found.source_digest
+        is_whole |= bool(starts) and all(facts.group.get(p) == at for p, at in starts)
     return not (plan.committer.leaves_out_batches and is_whole)
 
 
