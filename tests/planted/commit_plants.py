@@ -169,8 +169,8 @@ def _start_compared_before_fencing(_: Any) -> Iterator[None]:
 def _progress_on_a_second_partition(_: Any) -> contextlib.AbstractContextManager[None]:
     """Each batch commits its progress where it likes."""
 
-    def place(session: Session, plan: CommitPlan) -> Operation[Any]:
-        found = yield from place_progress(session, plan)
+    def place(session: Session, plan: CommitPlan, *before: Any) -> Operation[Any]:
+        found = yield from place_progress(session, plan, *before)
         partitions = sorted(plan.batch.source_offsets)
         return partitions[session.monotonic_ms() % len(partitions)] if partitions else found
 

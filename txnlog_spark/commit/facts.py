@@ -86,7 +86,7 @@ def facts_of(
     return replace(
         facts,
         log_starts=(yield from _listed(session, unexpected, EARLIEST_TIMESTAMP)),
-        log_ends=(yield from _listed(session, foreign - missing, LATEST_TIMESTAMP)),
+        log_ends=(yield from _listed(session, sorted(foreign - missing), LATEST_TIMESTAMP)),
         gap_is_empty=(yield from _gap_is_empty(plan, facts)),
         members=() if moved is None else (yield from _members(session, plan)),
     )

@@ -25,6 +25,7 @@ from txnlog_kafka.operations.transaction import (
 )
 from txnlog_kafka.operations.transaction_timeout import is_timeout, timeout_error
 from txnlog_kafka.wire.invariants import check, present
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit import judgement
 from txnlog_spark.commit.attempt import (
     TransactionTry,
@@ -60,9 +61,9 @@ def commit_batch(session: Session, plan: CommitPlan) -> Operation[CommitOutcome]
     tells), StagedBatchesInvalid, DeadlineExceeded, RemoteProtocolError.
     """
     check(plan.batch.batch_id >= 0, "batch ids start at 0", batch_id=plan.batch.batch_id)
-    number = 1
+    number, place = 1, None
     while True:
-        located, seen = yield from _look_up(session, plan)
+        located, seen = yield from _look_up(session, plan, place)
         attempt = TransactionTry(located, number)
         try:
             return (yield from _try(session, attempt, seen))
@@ -81,7 +82,7 @@ def commit_batch(session: Session, plan: CommitPlan) -> Operation[CommitOutcome]
         if not is_aborted or not redo:
             raise failure
         if attempt.judged is not None:
-            plan = _known_aborted(plan)
+            plan, place = _known_aborted(plan), located.place
         number += 1
 
 
@@ -117,7 +118,9 @@ def _known_aborted(plan: CommitPlan) -> CommitPlan:
     return replace(plan, begun=replace(begun, batch_id=before))
 
 
-def _look_up(session: Session, plan: CommitPlan) -> Operation[tuple[LocatedPlan, Evidence]]:
+def _look_up(
+    session: Session, plan: CommitPlan, before: TopicPartition | None
+) -> Operation[tuple[LocatedPlan, Evidence]]:
     """Return what can be known before anybody is fenced: where progress lies, and what is visible.
 
     Raises AnotherOutput, when the progress that is visible is not of this output.
@@ -130,7 +133,7 @@ def _look_up(session: Session, plan: CommitPlan) -> Operation[tuple[LocatedPlan,
         session.monotonic_ms,
         visible_progress(session, plan),
         transaction_version(session, plan.committer.transactional_id),
-        place_progress(session, plan),
+        place_progress(session, plan, before),
     )
     seen = Evidence(visible, (yield from former_outputs(plan, visible)))
     judgement.check_output(plan, seen)

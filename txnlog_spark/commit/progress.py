@@ -138,14 +138,18 @@ def locate_progress(
     return found[0] if newest is not None else None
 
 
-def place_progress(session: Session, plan: CommitPlan) -> Operation[TopicPartition]:
+def place_progress(
+    session: Session, plan: CommitPlan, before: TopicPartition | None = None
+) -> Operation[TopicPartition]:
     """Where the query's progress is, else (the first batch) where it is going to be.
 
     Progress that went with its topic is placed again only for a batch that was never begun; else it
     has to be missed where it was. Raises TxnLogError without any topic.
     """
-    if plan.begun is not None:
-        recorded, written = plan.begun.progress_partition, {p.topic for p in plan.batch.staged}
+    recorded = plan.begun.progress_partition if plan.begun is not None else None
+    recorded = before or recorded  # of the try before: its baseline lies there
+    if recorded is not None:
+        written = {piece.topic for piece in plan.batch.staged}
         if plan.was_begun or not (yield from _is_gone(session, recorded, written)):
             return recorded
     else:

@@ -173,7 +173,14 @@ def _earliest_ms(each: spark.Filter) -> int | None:
 
     A column's time is a whole number of ms, a filter's one of microseconds.
     """
-    if isinstance(each, spark.Not | spark.LessThan | spark.LessThanOrEqual):
+    bounds = (
+        spark.EqualTo,
+        spark.EqualNullSafe,
+        spark.GreaterThan,
+        spark.GreaterThanOrEqual,
+        spark.In,
+    )
+    if type(each) not in bounds:
         return None
     values = [v for v in _values(each) if v is not None]
     if not values or not all(isinstance(v, datetime) and v.tzinfo is not None for v in values):

@@ -234,3 +234,24 @@ def test_a_source_topic_that_is_known_after_a_while_is_not_left_out():
     outcome = commit(cluster, build_plan())
     assert not outcome.missing_sources
     assert cluster.offsets("g") == {("in", 0): (5, "")}
+
+
+def test_a_batch_that_is_tried_again_keeps_the_place_of_its_first_try() -> None:
+    """Its baseline lies there; on a topic that came back, deleting that would uncover it."""
+    cluster = CoreBroker(2)
+    plan = build_plan(1, group_id=None)
+    put_begun(cluster, recorded(build_plan(0, group_id=None), progress_partition=DELETED))
+
+    def come_back(step: str, when: str) -> None:
+        if (step, when) == ("produce", "before"):
+            cluster.on_reached = lambda _step, _when: None
+            cluster.create_topics(deleted=1)
+            cluster.script(K.PRODUCE, refused(E.INVALID_TXN_STATE))
+
+    cluster.on_reached = come_back
+    assert commit(cluster, plan).attempts == 2
+    assert recorded_on(cluster).progress_partition != DELETED
+    assert DELETED not in cluster.offsets(PROGRESS_GROUP)
+    cluster.delete_topic("deleted")
+    assert commit(cluster, changed(plan, run_id="run-2")).skipped
+    assert rows(cluster) == [b"a0", b"a1", b"a2"]
