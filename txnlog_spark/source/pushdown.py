@@ -188,4 +188,4 @@ def _earliest_ms(each: spark.Filter) -> int | None:
     earliest_us: int = min((v - _EPOCH) // timedelta(microseconds=1) for v in values)
     if isinstance(each, spark.GreaterThan):
         earliest_us += 1
-    return max(0, -(-earliest_us // 1000))
+    return -(-earliest_us // 1000) if earliest_us > -1000 else None
