@@ -22,7 +22,7 @@ from broker_sim.cli.printing import (
 )
 from txnlog_kafka.errors import OptionError, TxnLogError
 from txnlog_kafka.host.addresses import BOOTSTRAP_OPTION
-from txnlog_kafka.host.command_config import read_command_config
+from txnlog_kafka.host.command_config import explain_name, read_command_config
 from txnlog_kafka.host.embedded import ensure_broker
 from txnlog_kafka.host.security import PLAINTEXT, Security
 
@@ -98,6 +98,9 @@ def _run(options: argparse.Namespace) -> int:
         else:
             write_error(str(error))
         return EXIT_USAGE
+    except UnicodeEncodeError as error:
+        write_error(explain_name(error))
+        return EXIT_REFUSED
     except (Refused, TxnLogError) as error:
         write_error(str(error))
         return EXIT_REFUSED

@@ -21,6 +21,14 @@ class FileOption(Protocol):
         """Checks a value; raises ValueError with what is allowed."""
 
 
+def explain_name(error: UnicodeEncodeError) -> str:
+    """Say that a name of the command line is not text: Python keeps its bytes as surrogates."""
+    return (
+        f"the name {error.object!r} is not UTF-8, as Kafka's names are: correct it; if it looks "
+        "right, the locale is not UTF-8: set PYTHONUTF8=1"
+    )
+
+
 def read_command_config(path: Path) -> Security:
     """The security of the file. Raises OptionError for any other option, and OSError."""
     return read_security(read_options(path))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from txnlog_kafka.host.client import Client
+from txnlog_kafka.host.command_config import explain_name
 from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.client_cache import ConnectionSettings, client_for
@@ -44,12 +45,16 @@ EXIT_REFUSED = 1
 TIMEOUT_MS = 30_000
 MESSAGES_MAX = 20
 TRANSACTION_TIMEOUT_MS = 60_000
+NAMES = ("group", "query_id", "transactional_id", "sink", "topic", "to")
+"""Options that are names on a cluster: UTF-8, as those of paths need not be."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. Wrong options leave through argparse with code 2."""
     options = build_parser().parse_args(argv)
     try:
+        for name in NAMES:
+            str(getattr(options, name, "")).encode()
         config = CommandConfig()
         if options.command_config is not None:
             config = read_command_config(options.command_config, is_embedded=bool(options.path))
@@ -59,10 +64,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         ).with_timeouts(options.timeout_ms, options.timeout_ms)
         with client_for(connection) as client:
             shown = options.act(client, options, config)
+    except UnicodeEncodeError as error:
+        sys.stderr.write(f"txnlog_spark: {explain_name(error)}\n")
+        return EXIT_REFUSED
     except (TxnLogError, OSError) as error:
         sys.stderr.write(f"txnlog_spark: {error}\n")
         return EXIT_REFUSED
-    sys.stdout.write(json.dumps(shown, indent=2) + "\n" if options.json else _text(shown))
+    text = json.dumps(shown, indent=2) + "\n" if options.json else _text(shown)
+    encoding = sys.stdout.encoding or "utf-8"  # of a C locale: what it lacks is escaped
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
     return EXIT_OK
 
 
