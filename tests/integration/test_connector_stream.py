@@ -6,10 +6,11 @@ import contextlib
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 from support.brokers.probe import wait_until
 from support.clients.librdkafka import committed_offsets, create_topic
 from support.clients.librdkafka_client import LibrdkafkaAdmin
-from support.spark.connector import Pipe, finish
+from support.spark.connector import Pipe, error_of, finish
 
 
 def texts(numbers: range) -> list[str]:
@@ -173,6 +174,34 @@ def test_a_recreated_topic_is_loss_and_where_that_is_allowed_it_is_read_from_its
     )
     ends = committed_offsets(pipe.bootstrap, pipe.group, pipe.input, 3)
     assert sum(end for end in ends.values() if end > 0) == count + 6
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_topic_that_is_recreated_before_its_batch_is_read_is_loss_or_left_out_at_once(
+    pipe: Pipe, fails: bool
+) -> None:
+    pipe.feed(range(10), partition=0)
+    read = []
+
+    def batch(rows: DataFrame, batch_id: int) -> None:
+        if not batch_id:
+            LibrdkafkaAdmin(pipe.bootstrap).delete_topic(pipe.input)
+            create_topic(pipe.bootstrap, pipe.input, 3)
+        read.append([row.value for row in rows.collect()])
+        if not batch_id:
+            pipe.feed(range(10, 12), partition=0)
+
+    rows = pipe.stream(**{"kafka.group.id": None, "failOnDataLoss": str(fails).lower()})
+    query = rows.selectExpr("cast(value as string) value").writeStream.foreachBatch(batch)
+    query = query.option("checkpointLocation", str(pipe.checkpoint)).start()
+    if fails:
+        line = error_of(lambda: finish(query))
+        assert "[TXNLOG_DATA_LOSS]" in line
+        assert "-0 from offset 0 to 10: its topic was deleted and created again" in line
+        return
+    wait_until(lambda: any(read) or not query.isActive, "the new records", timeout_s=60)
+    query.stop()
+    assert [value for values in read for value in values] == ["10", "11"]
 
 
 def test_a_job_that_splits_partitions_gets_each_record_once(pipe: Pipe) -> None:

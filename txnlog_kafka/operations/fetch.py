@@ -16,16 +16,21 @@ from dataclasses import dataclass
 
 from txnlog_kafka.errors import (
     CorruptData,
+    DataLoss,
     DeadlineExceeded,
     OffsetOutOfRange,
     OldMessageFormat,
     RemoteProtocolError,
 )
 from txnlog_kafka.operations.calls import call_all, receive, refuse_if_final, send
-from txnlog_kafka.operations.cluster_view import NO_LEADER, NO_TOPIC_ID
+from txnlog_kafka.operations.cluster_view import NO_LEADER, NO_TOPIC_ID, topic_id_text
 from txnlog_kafka.operations.effects import Call, Give, Operation, Reply, Stream, Unanswered
 from txnlog_kafka.operations.log_ends import confirm_log_ends
-from txnlog_kafka.operations.metadata import refresh_metadata, require_leaders
+from txnlog_kafka.operations.metadata import (
+    recreated_topics,
+    refresh_metadata,
+    require_leaders,
+)
 from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
 from txnlog_kafka.operations.preferred_replicas import NO_REPLICA
 from txnlog_kafka.operations.producer import Bytes
@@ -77,6 +82,8 @@ class FetchCursor:
     """The last answer said that the log ends here, though the range does not."""
     is_sent_on: bool = False
     """The last answer named a replica to read from."""
+    is_unknown_id: bool = False
+    """The last answer was that no topic has the id."""
     is_throttled: bool = False
     """The last answer was empty, since this client is over a quota; the host waits as it says."""
 
@@ -100,7 +107,7 @@ class FetchCursor:
         Raises OffsetRefused for an offset out of range, CorruptData, OldMessageFormat, FatalError,
         UnknownTopic.
         """
-        self.is_sent_on = self.is_throttled = False
+        self.is_sent_on = self.is_throttled = self.is_unknown_id = False
         if isinstance(outcome, Unanswered):
             refuse_if_final(outcome, self._doing)
             self.last_error = outcome.reason
@@ -128,6 +135,10 @@ class FetchCursor:
                 "log is damaged: restore the partition from a replica, or skip the offset"
             )
         if action in (Action.RETRY, Action.REFRESH):
+            self.is_unknown_id = code in (
+                ErrorCode.UNKNOWN_TOPIC_ID,
+                ErrorCode.INCONSISTENT_TOPIC_ID,
+            )
             self.last_error = describe_code(code)
             self._forget_node(session)
             return None
@@ -439,9 +450,22 @@ def fetch_ahead(
 def _settle(
     session: Session, cursor: FetchCursor, outcome: Reply | Unanswered
 ) -> Operation[FetchedBatches | None]:
-    """Take one answer; turns an offset out of range into its explanation."""
+    """Take one answer, and explain an offset out of range. Raises DataLoss for a recreated topic.
+
+    A broker may not know the id yet, so it is final when most brokers say another one.
+    """
     try:
-        return cursor.take(session, outcome)
+        fetched = cursor.take(session, outcome)
+        if cursor.is_unknown_id and cursor.topic_id != NO_TOPIC_ID:
+            topic = cursor.partition[0]
+            again = yield from recreated_topics(session, {topic: topic_id_text(cursor.topic_id)})
+            if again:
+                raise DataLoss(
+                    f"{_reading(cursor)}: its topic was deleted and created again (topic id "
+                    f"{again[topic]} now). Set failOnDataLoss=false to go on with what is left, a "
+                    "recreated topic from its beginning, or start a new checkpoint"
+                )
+        return fetched
     except OffsetRefused as refused:
         explained = yield from explain_out_of_range(session, cursor, cursor.next_offset)
         if explained.log_start_offset <= cursor.next_offset <= explained.log_end_offset:

@@ -14,7 +14,7 @@ from txnlog_kafka.operations.fetch import FetchCursor, FetchedBatches, fetch_tog
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.codec.decode import CorruptRange, FetchedRange, iter_decoded
-from txnlog_spark.errors import CorruptData, OffsetOutOfRange, UnknownTopic
+from txnlog_spark.errors import CorruptData, DataLoss, OffsetOutOfRange, UnknownTopic
 from txnlog_spark.process_local import Frozen, process_local
 from txnlog_spark.source.columns import to_arrow
 from txnlog_spark.source.data_loss import clip_to_log
@@ -50,8 +50,8 @@ class RangePartition(InputPartition):
 def read_ranges(settings: SourceSettings, share: RangePartition) -> Iterator[Any]:
     """Read the ranges as `pyarrow.RecordBatch`es: range by range, in offset order.
 
-    Raises OffsetOutOfRange when a part of a range is gone, UnknownTopic when its topic is (with
-    failOnDataLoss=false it reads what is left), CorruptData for bytes that fail their checks.
+    Raises DataLoss when a part of a range or its topic of before is gone, UnknownTopic for no topic
+    (with failOnDataLoss=false it reads what is left), CorruptData for bytes that fail their checks.
     """
     process_local(Frozen)
     connection = settings.connection
@@ -129,7 +129,7 @@ def _read_range(
             left, answer = _after_loss(settings, left, error), None
             if left is not None:
                 cursor = _cursor(settings, left, cursor.topic_id)
-        except UnknownTopic as error:
+        except (UnknownTopic, DataLoss) as error:
             if settings.fail_on_data_loss:
                 raise
             logger.warning("skipped %s: %s", left, error)

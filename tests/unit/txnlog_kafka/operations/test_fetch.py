@@ -8,6 +8,7 @@ from support.core.core_broker import CoreBroker
 
 from txnlog_kafka.errors import (
     CorruptData,
+    DataLoss,
     DeadlineExceeded,
     FatalError,
     OffsetOutOfRange,
@@ -15,6 +16,7 @@ from txnlog_kafka.errors import (
     RemoteProtocolError,
     UnknownTopic,
 )
+from txnlog_kafka.operations import metadata
 from txnlog_kafka.operations.cluster_view import ClusterView, TopicView
 from txnlog_kafka.operations.effects import Calls, Give, Receive, Reply, Send, Sleep, Unanswered
 from txnlog_kafka.operations.fetch import FetchCursor, fetch_ahead, fetch_next
@@ -27,6 +29,7 @@ from txnlog_kafka.wire.records import Record, encode_batch
 FETCH = APIS[ApiKey.FETCH].response
 LIST = APIS[ApiKey.LIST_OFFSETS].response
 P = ("out", 0)
+FIRST, SECOND = bytes([1] * 16), bytes([2] * 16)
 
 
 def batch(base_offset: int, count: int = 2) -> bytes:
@@ -460,3 +463,34 @@ def test_a_stream_goes_on_from_the_replica():
     answers.run(fetch_ahead(answers.session, cursor(end=4)))
     assert [offset for offset, _ in answers.given] == [2, 4]
     assert nodes(answers) == [1, 2, 2]
+
+
+# ------------------------------------------------------------------ recreated topics
+
+
+@pytest.mark.parametrize("code", [E.UNKNOWN_TOPIC_ID, E.INCONSISTENT_TOPIC_ID])
+@pytest.mark.parametrize("most", [SECOND, FIRST, None])
+def test_a_topic_of_another_id_is_data_loss_at_once_if_most_brokers_say_so(
+    monkeypatch: pytest.MonkeyPatch, code: int, most: bytes | None
+) -> None:
+    def find_topic_ids(session, topics, *, deadline):
+        yield from ()
+        return {} if most is None else {"out": most}
+
+    monkeypatch.setattr(metadata, "find_topic_ids", find_topic_ids)
+    answers = Answers(fetched(code=code), fetched(code=code), fetched(batch(0)))
+    session = answers.session
+    session.cluster = ClusterView(topics={"out": TopicView(SECOND, {0: 1})})
+    asked = FetchCursor(P, 0, 2, read_committed=True, max_bytes=1000, topic_id=FIRST)
+    if most == SECOND:
+        with pytest.raises(DataLoss, match=r"out-0 from offset 0 to 2.*deleted and created again"):
+            answers.run(fetch_next(session, asked))
+        assert len(answers.asked) == 1
+    else:
+        assert answers.run(fetch_next(session, asked)).next_offset == 2
+        assert len(answers.asked) == 3
+
+
+def test_an_id_that_a_broker_does_not_know_yet_is_asked_for_again() -> None:
+    answers = Answers(fetched(code=E.UNKNOWN_TOPIC_ID), fetched(batch(0)))
+    assert answers.run(fetch_next(answers.session, cursor(0, 2))).next_offset == 2
