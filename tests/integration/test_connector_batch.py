@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -92,6 +93,14 @@ def test_offsets_and_timestamps_bound_a_read(pipe: Pipe) -> None:
     by_time = {"startingTimestamp": 5000, "startingOffsetsByTimestampStrategy": latest}
     assert values(**by_time, endingTimestamp=9000) == [4, 5, 6, 7]
     assert "no record" in error_of(lambda: values(startingTimestamp=5000))
+    ends = json.dumps({pipe.input: {"0": 3, "1": -1, "2": -1}})
+    assert values(startingOffsets=of_input(3), endingOffsets=ends) == []
+    for start in ({"startingOffsets": of_input(5)}, by_time):
+        reversed_ = error_of(lambda start=start: values(**start, endingOffsets=ends))
+        assert re.search(r"startingOffsets.*at most 3, where the read of .*-0 ends", reversed_)
+    assert "at most 3" in error_of(
+        lambda: values(startingOffsets=of_input(5), endingTimestamp=4000)
+    )
 
 
 def test_a_read_of_empty_topics_is_empty(pipe: Pipe) -> None:

@@ -107,13 +107,11 @@ def starts_of_added(brokers: Brokers, added: list[TopicPartition]) -> Operation[
     Asked again when the batch is replayed, as Spark does not keep these starts: records that were
     deleted in between are lost.
     """
-    while True:
-        try:
-            earliest = yield from brokers.earliest(added)
-            break
-        except UnknownTopic as error:
-            deleted = _deleted(brokers, added, error)
-            added = [p for p in added if p.topic not in deleted]
+    try:
+        earliest = yield from brokers.earliest(added)
+    except UnknownTopic as error:
+        deleted = _deleted(brokers, added, error)
+        return (yield from starts_of_added(brokers, [p for p in added if p.topic not in deleted]))
     report(brokers, data_loss.find_late_additions(earliest))
     return earliest
 
@@ -211,6 +209,5 @@ def _deleted(
     topics = frozenset(error.topics)
     if not topics or not topics <= {p.topic for p in read}:
         raise error
-    text = "its topic was deleted"
-    report(brokers, [data_loss.Loss(p, text) for p in read if p.topic in topics])
+    report(brokers, [data_loss.Loss(p, "its topic was deleted") for p in read if p.topic in topics])
     return topics

@@ -13,7 +13,7 @@ from txnlog_spark.source.brokers import Brokers
 from txnlog_spark.source.host import ask
 from txnlog_spark.source.partition import RangePartition, read_ranges
 from txnlog_spark.source.planning import OffsetRange, plan_ranges, plan_tasks
-from txnlog_spark.source.positions import NO_OFFSET
+from txnlog_spark.source.positions import NO_OFFSET, check_order, named_ends, starts_from_group
 from txnlog_spark.source.pushdown import Pushed, push
 from txnlog_spark.source.settings import SourceSettings
 from txnlog_spark.spark_errors import readable_errors
@@ -46,12 +46,14 @@ class TxnLogBatchReader(DataSourceReader):
 
     def _ranges(self, brokers: Brokers) -> Operation[list[OffsetRange]]:
         """Find the ranges without what the filters exclude."""
+        starting, ending = self._settings.starting, self._settings.ending
         existing = yield from brokers.discover()
-        start, _ = yield from brokers.find_positions(self._settings.starting, existing)
-        end, _ = yield from brokers.find_positions(self._settings.ending, existing)
+        start, _ = yield from brokers.find_positions(starting, existing)
+        end, _ = yield from brokers.find_positions(ending, existing)
+        if not starts_from_group(starting):
+            check_order(start, named_ends(ending, end), starting.option)
         ranges = self._pushed.clip(plan_ranges(start, end))
-        timestamp_ms = self._pushed.timestamp_ms_min
-        if timestamp_ms is None:
+        if (timestamp_ms := self._pushed.timestamp_ms_min) is None:
             return ranges
         # Looked up last: a record that comes meanwhile lies behind the ends.
         first = yield from brokers.offsets_at({p: timestamp_ms for p, _, _ in ranges})

@@ -86,13 +86,9 @@ class Brokers:
         selects = lambda topic: selection.selects(topic) and topic not in without  # noqa: E731
         return (yield from metadata.matching_topics(session, selects))
 
-    # -------------------------------------------------------------- which topics these are
-
     def recreated(self, noted: Mapping[str, str]) -> Operation[dict[str, str]]:
         """Return the new ids of topics that were deleted and created again since they had these."""
         return self._attempted(lambda: metadata.recreated_topics(self.session, noted))
-
-    # -------------------------------------------------------------- offsets of partitions
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Operation[Offsets]:
         """Return where the logs start."""
@@ -132,8 +128,6 @@ class Brokers:
                 yield Sleep(self.settings.offset_retry_ms)
         return (yield from ask())
 
-    # -------------------------------------------------------------- offsets of the group
-
     def committed(
         self, partitions: Iterable[TopicPartition], *, stable_within_ms: int | None = None
     ) -> Operation[Offsets]:
@@ -159,8 +153,6 @@ class Brokers:
             return {}, []
         found = yield from offsets.fetch_committed(self.session, group_id, require_stable=False)
         return {p: each.committed_offset for p, each in found.items()}, notes_of(found.values())
-
-    # -------------------------------------------------------------- starts and ends
 
     def find_positions(
         self, request: PositionRequest, partitions: Partitions, *, sink_compares: bool = False

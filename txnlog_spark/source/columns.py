@@ -41,7 +41,6 @@ def to_arrow(
         row = int(wrong[0])
         partition, offset = partitions[columns.ranges[row]], int(columns.offsets[row])
         raise MalformedTimestamp(partition, offset, int(ms[row]))
-    timestamps_us = pa.array(ms * 1000, pa.timestamp("us", tz="UTC"))
     sides = {"key": columns.keys, "value": columns.values}
     decoded = {each.side: each.decode(sides[each.side]) for each in formats.given}
     for each in formats.given:
@@ -60,7 +59,7 @@ def to_arrow(
         ).dictionary_decode(),
         pa.array(numbers[columns.ranges]),
         pa.array(columns.offsets),
-        timestamps_us,
+        pa.array(ms * 1000, pa.timestamp("us", tz="UTC")),
         pa.array(columns.timestamp_types),
     ]
     if columns.headers is not None:

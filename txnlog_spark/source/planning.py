@@ -75,16 +75,12 @@ def plan_tasks(
     )
     uncut = set(whole)
     tasks = [(piece,) for piece in pieces if piece not in uncut]
-    shared = _pack(
-        [piece for piece in pieces if piece in uncut],
-        tasks_min=(min_partitions or 1) - len(tasks),
-        limit=max_records_per_partition,
-    )
-    return sorted(tasks + shared)
+    rest, tasks_min = [piece for piece in pieces if piece in uncut], min_partitions or 1
+    return sorted(tasks + _pack(rest, tasks_min - len(tasks), max_records_per_partition))
 
 
 def _pack(
-    ranges: list[OffsetRange], *, tasks_min: int, limit: int | None
+    ranges: list[OffsetRange], tasks_min: int, limit: int | None
 ) -> list[tuple[OffsetRange, ...]]:
     """Give the largest range first, each to the least loaded task."""
     full = min(OFFSETS_PER_TASK, limit or OFFSETS_PER_TASK)
@@ -128,12 +124,11 @@ def split_ranges(
 def _piece_counts(sizes: list[int], wanted: int) -> list[int]:
     """Count the pieces of each range: at least one, at most its size, `wanted` in all."""
     total = sum(sizes)
-    wanted = min(wanted, total)
-    missing = wanted - len(sizes)
+    missing = min(wanted, total) - len(sizes)
     counts = [1 + min(missing * size // total, size - 1) for size in sizes]
     by_piece = [(-sizes[i] / counts[i], i) for i in range(len(sizes))]
     heapq.heapify(by_piece)
-    for _ in range(wanted - sum(counts)):
+    for _ in range(missing + len(sizes) - sum(counts)):
         _, largest = by_piece[0]
         counts[largest] += 1
         heapq.heapreplace(by_piece, (-sizes[largest] / counts[largest], largest))

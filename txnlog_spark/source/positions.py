@@ -122,6 +122,21 @@ def starts_from_group(request: PositionRequest) -> bool:
     return request.word in COMMITTED_WORDS and request.timestamps_ms is None
 
 
+def check_order(start: SourceOffset, end: SourceOffset, option: str) -> None:
+    """Raise OptionError for a partition that ends before it starts; a negative end is a word."""
+    for partition, until in sorted(end.items()):
+        if start.get(partition, 0) > until >= 0:
+            text = f"at most {until}, where the read of {partition} ends"
+            raise OptionError(option, start[partition], text)
+
+
+def named_ends(request: PositionRequest, end: SourceOffset) -> SourceOffset:
+    """Return the ends without the latest: a start behind that waits for open transactions."""
+    if request.timestamps_ms is not None:
+        return end
+    return {p: end[p] for p, at in (request.offsets or {}).items() if at != LATEST_OFFSET}
+
+
 def check_in_log(
     positions: SourceOffset, bounds: Bounds, *, fail_on_data_loss: bool, option: str
 ) -> dict[TopicPartition, int]:

@@ -31,14 +31,15 @@ _COMPARISONS: dict[type[spark.Filter], Callable[[Any, Any], bool]] = {
     spark.LessThan: operator.lt,
     spark.LessThanOrEqual: operator.le,
 }
-_NEGATED: dict[type[spark.Filter], type[Any]] = {
+_OPPOSITES: dict[type[Any], type[Any]] = {
     spark.GreaterThan: spark.LessThanOrEqual,
-    spark.GreaterThanOrEqual: spark.LessThan,
     spark.LessThan: spark.GreaterThanOrEqual,
-    spark.LessThanOrEqual: spark.GreaterThan,
     spark.IsNull: spark.IsNotNull,
-    spark.IsNotNull: spark.IsNull,
 }
+_NEGATED = _OPPOSITES | {right: left for left, right in _OPPOSITES.items()}
+_LOWER_BOUNDS = {
+    spark.EqualTo, spark.EqualNullSafe, spark.GreaterThan, spark.GreaterThanOrEqual, spark.In
+}  # fmt: skip
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TYPES = {"topic": str, "partition": int, "offset": int}
 
@@ -150,8 +151,8 @@ def _interval(each: spark.Filter) -> tuple[int, int] | None:
             return 0, OFFSET_END
         case spark.IsNull():
             return 0, 0
-        case spark.In(_, wanted):
-            known = [v for v in wanted if v is not None]
+        case spark.In() | spark.EqualTo() | spark.EqualNullSafe():
+            known = [v for v in _values(each) if v is not None]
             return (min(known), max(known) + 1) if known else (0, 0)
         case spark.Not():
             return None
@@ -159,8 +160,6 @@ def _interval(each: spark.Filter) -> tuple[int, int] | None:
     if wanted is None:
         return 0, 0
     return {
-        spark.EqualTo: (wanted, wanted + 1),
-        spark.EqualNullSafe: (wanted, wanted + 1),
         spark.GreaterThan: (wanted + 1, OFFSET_END),
         spark.GreaterThanOrEqual: (wanted, OFFSET_END),
         spark.LessThan: (0, wanted),
@@ -173,14 +172,7 @@ def _earliest_ms(each: spark.Filter) -> int | None:
 
     A column's time is a whole number of ms, a filter's one of microseconds.
     """
-    bounds = (
-        spark.EqualTo,
-        spark.EqualNullSafe,
-        spark.GreaterThan,
-        spark.GreaterThanOrEqual,
-        spark.In,
-    )
-    if type(each) not in bounds:
+    if type(each) not in _LOWER_BOUNDS:
         return None
     values = [v for v in _values(each) if v is not None]
     if not values or not all(isinstance(v, datetime) and v.tzinfo is not None for v in values):

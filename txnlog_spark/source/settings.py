@@ -12,6 +12,7 @@ from txnlog_spark.formats.read_formats import ReadFormats, read_formats
 from txnlog_spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET
 from txnlog_spark.options.declared import Use
 from txnlog_spark.options.parse import parse_options, settings_of
+from txnlog_spark.source.positions import check_order
 from txnlog_spark.source.selection import COMMITTED_WORDS, PlanSettings, PositionRequest, Selection
 
 
@@ -63,9 +64,7 @@ def _request(
     values: Mapping[str, Any], side: str, default: str, latest_if_none: bool
 ) -> PositionRequest:
     """Read the options of one side, `starting` or `ending`."""
-    given = values[f"{side}Offsets"]
-    if given is None:
-        given = default
+    given = default if (offsets := values[f"{side}Offsets"]) is None else offsets
     timestamp_ms = values[f"{side}Timestamp"]
     by_partition = values[f"{side}OffsetsByTimestamp"]
     return PositionRequest(
@@ -81,26 +80,26 @@ def _check_batch(starting: PositionRequest, ending: PositionRequest) -> None:
     if starting.word == "latest":
         raise OptionError("startingOffsets", "latest", "earliest: a batch from the end is empty")
     if LATEST_OFFSET in (starting.offsets or {}).values():
-        allowed = "offsets or -2 (earliest): a batch cannot start at -1"
-        raise OptionError("startingOffsets", None, allowed)
+        raise OptionError("startingOffsets", None, "offsets or -2: a batch cannot start at -1")
     if EARLIEST_OFFSET in (ending.offsets or {}).values():
-        allowed = "offsets or -1 (latest): a batch cannot end at -2"
-        raise OptionError("endingOffsets", None, allowed)
+        raise OptionError("endingOffsets", None, "offsets or -1: a batch cannot end at -2")
+    timed = starting.timestamps_ms is not None or ending.timestamps_ms is not None
+    start, end = (each.timestamps_ms if timed else each.offsets for each in (starting, ending))
+    if isinstance(start, Mapping) and isinstance(end, Mapping):
+        check_order(start, end, f"startingOffsets{'ByTimestamp' * timed}")
 
 
 def _check_trigger_limits(values: Mapping[str, Any]) -> None:
     low, high = values.get("minOffsetsPerTrigger"), values.get("maxOffsetsPerTrigger")
     if low is not None and high is not None and low > high:
-        allowed = f"at most maxOffsetsPerTrigger, which is {high}"
-        raise OptionError("minOffsetsPerTrigger", low, allowed)
+        raise OptionError("minOffsetsPerTrigger", low, f"at most maxOffsetsPerTrigger={high}")
 
 
 def _selection(values: Mapping[str, Any]) -> Selection:
     names = ("subscribe", "subscribePattern", "assign")
     given = [name for name in names if values[name] is not None]
     if not given:
-        needed = "set it to the topic to read (or subscribePattern, or assign)"
-        raise OptionError("subscribe", None, needed)
+        raise OptionError("subscribe", None, "set it to a topic (or subscribePattern, assign)")
     if len(given) > 1:
         raise OptionError(given[1], None, f"remove it or {given[0]}: only one of them can be set")
     return Selection(values["subscribe"] or (), values["subscribePattern"], values["assign"] or ())

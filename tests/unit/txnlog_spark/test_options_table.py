@@ -416,7 +416,7 @@ def test_a_delay_is_a_time_as_spark_has_it(text: str, delay_ms: int) -> None:
 
 
 def test_a_minimum_above_the_maximum_is_refused() -> None:
-    with pytest.raises(OptionError, match="at most maxOffsetsPerTrigger, which is 5"):
+    with pytest.raises(OptionError, match="at most maxOffsetsPerTrigger=5"):
         read_source_settings(
             {**READ, "minOffsetsPerTrigger": "6", "maxOffsetsPerTrigger": "5"}, streaming=True
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 
@@ -30,12 +31,15 @@ from txnlog_spark.source.planning import (
 from txnlog_spark.source.positions import (
     Bounds,
     check_in_log,
+    check_order,
     explain_group_start,
     is_repeatable,
+    named_ends,
     resolve_positions,
     timestamps_wanted,
 )
 from txnlog_spark.source.selection import PositionRequest
+from txnlog_spark.source.settings import read_source_settings
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 STARTS = st.dictionaries(st.sampled_from([P0, P1, P2]), st.integers(0, 1000), min_size=1)
@@ -242,6 +246,43 @@ def test_a_position_outside_the_log_is_loss_or_is_moved_into_it() -> None:
         check_in_log({P0: 3}, BOUNDS, fail_on_data_loss=True, option="startingOffsets")
     moved = check_in_log({P0: 3, P1: 99}, BOUNDS, fail_on_data_loss=False, option="x")
     assert moved == {P0: 5, P1: 60}
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "is_refused"),
+    [
+        ({"startingOffsets": 5}, {"endingOffsets": 3}, True),
+        ({"startingOffsets": 5}, {"endingOffsets": 5}, False),
+        ({"startingOffsets": 5}, {"endingOffsets": -1}, False),
+        ({"startingOffsets": -2}, {"endingOffsets": 0}, False),
+        ({"startingOffsetsByTimestamp": 5}, {"endingOffsetsByTimestamp": 3}, True),
+        ({"startingOffsetsByTimestamp": 5}, {"endingOffsets": 3}, False),
+        ({"startingOffsets": 5}, {"endingOffsetsByTimestamp": 3}, False),
+        ({"startingOffsets": 5, "startingOffsetsByTimestamp": 2},
+         {"endingOffsets": 3, "endingOffsetsByTimestamp": 2}, False),
+    ],
+)  # fmt: skip
+def test_a_range_that_is_reversed_in_its_options_is_refused_as_spark_does(
+    start: dict[str, int], end: dict[str, int], is_refused: bool
+) -> None:
+    text = {name: json.dumps({"t": {"0": at}}) for name, at in (start | end).items()}
+    options = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", **text}
+    if not is_refused:
+        read_source_settings(options, streaming=False)
+        return
+    with pytest.raises(OptionError, match="5: at most 3, where the read of t-0 ends") as refused:
+        read_source_settings(options, streaming=False)
+    assert refused.value.name == next(iter(start))
+
+
+def test_a_range_that_is_reversed_in_the_log_is_refused_but_before_the_latest_end() -> None:
+    named = PositionRequest(offsets={P0: 3, P1: LATEST_OFFSET})
+    assert named_ends(named, {P0: 3, P1: 9}) == {P0: 3}
+    assert named_ends(PositionRequest(word="latest"), {P0: 3}) == {}
+    assert named_ends(PositionRequest(timestamps_ms=5), {P0: 3}) == {P0: 3}
+    check_order({P0: 3, P1: 10}, {P0: 3}, "startingOffsets")
+    with pytest.raises(OptionError, match="startingOffsets=4: at most 3"):
+        check_order({P0: 4}, {P0: 3}, "startingOffsets")
 
 
 @pytest.mark.parametrize("fail_on_data_loss", [True, False])
