@@ -170,7 +170,9 @@ class Brokers:
         if from_group:
             partitions, committed = yield from self._group_start(request, partitions, sink_compares)
         is_named = from_group or request.offsets is not None
-        may_wait = partitions if is_named and request is self.settings.starting else ()
+        may_wait = (
+            partitions if is_named and request.option == self.settings.starting.option else ()
+        )
         wanted = positions.timestamps_wanted(request, partitions)
         bounds = Bounds(
             earliest=(yield from self.earliest(partitions)),

@@ -47,17 +47,22 @@ class RangePartition(InputPartition):
         self.topic_ids = topic_ids or {}
 
 
+def task_client(settings: SourceSettings, bootstrap_servers: str) -> Client:
+    """Return the client of a task's process."""
+    process_local(Frozen)
+    connection = settings.connection
+    if settings.poll_timeout_ms is not None:
+        connection = connection.with_timeouts(settings.poll_timeout_ms)
+    return client_for(connection, bootstrap_servers)
+
+
 def read_ranges(settings: SourceSettings, share: RangePartition) -> Iterator[Any]:
     """Read the ranges as `pyarrow.RecordBatch`es: range by range, in offset order.
 
     Raises DataLoss when a part of a range or its topic of before is gone, UnknownTopic for no topic
     (with failOnDataLoss=false it reads what is left), CorruptData for bytes that fail their checks.
     """
-    process_local(Frozen)
-    connection = settings.connection
-    if settings.poll_timeout_ms is not None:
-        connection = connection.with_timeouts(settings.poll_timeout_ms)
-    client = client_for(connection, share.bootstrap_servers)
+    client = task_client(settings, share.bootstrap_servers)
     ids = [share.topic_ids.get(each.topic_partition.topic, NO_TOPIC_ID) for each in share.ranges]
     cursors = [_cursor(settings, *each) for each in zip(share.ranges, ids, strict=True)]
     first = FirstAnswers(client, cursors)

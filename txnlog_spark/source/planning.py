@@ -15,6 +15,10 @@ OFFSETS_PER_TASK = 50_000
 times less than 50,000 records of some hundred bytes. For large records set minPartitions."""
 
 
+OFFSET_END = 2**63
+"""Behind every offset."""
+
+
 class OffsetRange(NamedTuple):
     """Offsets of one partition for one task: start inclusive, end exclusive."""
 
@@ -26,6 +30,12 @@ class OffsetRange(NamedTuple):
     def offset_count(self) -> int:
         """Number of offsets; records can be fewer, as markers and compaction leave gaps."""
         return self.end_offset - self.start_offset
+
+    def within(self, low: int, high: int) -> OffsetRange:
+        """Return the part from `low` to `high` (exclusive), which may be empty."""
+        return self._replace(
+            start_offset=max(self.start_offset, low), end_offset=min(self.end_offset, high)
+        )
 
 
 def limit_offsets(
@@ -143,6 +153,37 @@ def _cut(ranges: Sequence[OffsetRange], counts: Sequence[int]) -> list[OffsetRan
         bounds = [start + size * i // count for i in range(count + 1)]
         pieces += [OffsetRange(whole.topic_partition, *each) for each in pairwise(bounds)]
     return pieces
+
+
+def plan_windows(
+    tasks: Sequence[tuple[OffsetRange, ...]], partitions: Iterable[TopicPartition]
+) -> list[tuple[OffsetRange, ...]]:
+    """Return each task's windows, which together show every offset of the partitions once.
+
+    A partition's first window begins with the log, and its last one has no end. Partitions without
+    offsets to read are the last task's.
+    """
+    pieces = [piece for task in tasks for piece in task]
+    starts = {p: start for p, start, _ in reversed(pieces)}
+    ends = {p: end for p, _, end in pieces}
+    idle = tuple(OffsetRange(p, 0, OFFSET_END) for p in partitions if p not in ends)
+    *most, last = (
+        tuple(
+            OffsetRange(p, start * (start > starts[p]), end if end < ends[p] else OFFSET_END)
+            for p, start, end in task
+        )
+        for task in tasks or [()]
+    )
+    return [*most, last + idle]
+
+
+def within(
+    windows: Iterable[OffsetRange], ranges: Iterable[OffsetRange]
+) -> tuple[OffsetRange, ...]:
+    """Return what the windows show of the ranges; a partition without one is shown whole."""
+    shown = {p: (low, high) for p, low, high in windows}
+    parts = (each.within(*shown.get(each.topic_partition, (0, OFFSET_END))) for each in ranges)
+    return tuple(part for part in parts if part.offset_count > 0)
 
 
 def cap_at_committed(

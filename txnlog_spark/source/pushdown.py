@@ -21,9 +21,8 @@ from typing import Any
 
 from pyspark.sql import datasource as spark
 
-from txnlog_spark.source.planning import OffsetRange
+from txnlog_spark.source.planning import OFFSET_END, OffsetRange
 
-OFFSET_END = 2**63
 _COMPARISONS: dict[type[spark.Filter], Callable[[Any, Any], bool]] = {
     spark.EqualTo: operator.eq,
     spark.GreaterThan: operator.gt,
@@ -59,9 +58,11 @@ class Pushed:
     def clip(self, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
         """Return the ranges without what fails by its place or offset."""
         clipped = (
-            OffsetRange(place, max(start, self.start_offset), min(end, self.end_offset))
-            for place, start, end in ranges
-            if all(_holds(each, getattr(place, _column(each))) for each in self.places)
+            part.within(self.start_offset, self.end_offset)
+            for part in ranges
+            if all(
+                _holds(each, getattr(part.topic_partition, _column(each))) for each in self.places
+            )
         )
         return [each for each in clipped if each.offset_count > 0]
 

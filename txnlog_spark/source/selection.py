@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
@@ -48,6 +48,14 @@ class PositionRequest:
     timestamps_ms: Mapping[TopicPartition, int] | int | None = None
     latest_if_none: bool = False
     option: str = "startingOffsets"
+
+    def narrowed(self, partitions: Collection[TopicPartition]) -> PositionRequest:
+        """Return the part of these partitions, where each has a place of its own."""
+        times = self.timestamps_ms
+        if isinstance(times, Mapping):
+            times = {p: at for p, at in times.items() if p in partitions}
+        offsets = self.offsets and {p: at for p, at in self.offsets.items() if p in partitions}
+        return replace(self, offsets=offsets, timestamps_ms=times)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,9 @@ from txnlog_spark.source.planning import (
     limit_offsets,
     plan_ranges,
     plan_tasks,
+    plan_windows,
     split_ranges,
+    within,
 )
 from txnlog_spark.source.positions import (
     Bounds,
@@ -353,3 +355,40 @@ def test_a_start_from_a_group_without_any_position_is_refused_with_the_ways_on(
     for part in ("'gruop'", read, "misspelt", "offsets.retention.minutes", "compare the output"):
         assert part in text
     assert "committedOrEarliest or committedOrLatest" in text
+
+
+# ------------------------------------------------------------------ windows of a batch read
+
+
+STRETCHES = st.dictionaries(
+    st.sampled_from([P0, P1, P2]), st.tuples(st.integers(0, 90), st.integers(0, 90)).map(sorted)
+)
+
+
+@given(STRETCHES, STRETCHES, st.none() | st.integers(1, 9), st.none() | st.integers(1, 20))
+def test_the_windows_of_a_plan_show_each_offset_that_is_there_later_once(
+    then: dict, now: dict, min_partitions: int | None, limit: int | None
+) -> None:
+    planned = [OffsetRange(p, *each) for p, each in then.items() if each[0] < each[1]]
+    tasks = plan_tasks(planned, min_partitions=min_partitions, max_records_per_partition=limit)
+    windows = plan_windows(tasks, then)
+    assert len(windows) == max(1, len(tasks))
+    ranges = [OffsetRange(p, *now[p]) for p in now if p in then]
+    shown = [part for each in windows for part in within(each, ranges) if part[0] in
+             {p for p, _, _ in each}]  # fmt: skip
+    offsets = [(p, offset) for p, start, end in shown for offset in range(start, end)]
+    assert sorted(offsets) == sorted((p, o) for p, start, end in ranges for o in range(start, end))
+
+
+def test_what_is_in_no_window_is_shown_whole_and_what_is_outside_of_its_own_is_not() -> None:
+    windows = [OffsetRange(P0, 5, 10)]
+    ranges = [OffsetRange(P0, 0, 20), OffsetRange(P1, 3, 4)]
+    assert within(windows, ranges) == (OffsetRange(P0, 5, 10), OffsetRange(P1, 3, 4))
+    assert within(windows, [OffsetRange(P0, 0, 5)]) == ()
+
+
+def test_a_request_is_narrowed_only_where_each_partition_has_a_place_of_its_own() -> None:
+    named = PositionRequest(offsets={P0: 3, P1: LATEST_OFFSET}, timestamps_ms={P0: 7})
+    assert named.narrowed({P1}) == PositionRequest(offsets={P1: LATEST_OFFSET}, timestamps_ms={})
+    for same in (PositionRequest(word="latest"), PositionRequest(timestamps_ms=5)):
+        assert same.narrowed({P1}) == same
