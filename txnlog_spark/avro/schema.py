@@ -93,7 +93,7 @@ class AvroField:
     aliases: tuple[str, ...] = ()
 
 
-_COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|/\*.*?\*/|//[^\n]*', re.DOTALL)
+_COMMENT = re.compile(r'("(?:[^"\\]|\\.)*")|/\*.*?\*/|//[^\r\n]*', re.DOTALL)
 """A string, as it is, or a comment."""
 
 

@@ -44,6 +44,7 @@ BARE = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]
     [
         f"/* licence\n * of it */\n{BARE}",
         f"// one line\n{BARE}",
+        f"// one line of an old Macintosh\r{BARE}",
         BARE.replace('"name"', '/* "x": */ "name"'),
         BARE.replace(', "fields"', ', // the rest\n "fields"'),
         f"/**/{BARE}  \n",
