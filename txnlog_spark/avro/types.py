@@ -10,6 +10,7 @@ from pyspark.sql import types as spark
 
 from txnlog_spark.avro.errors import AvroSchemaError
 from txnlog_spark.avro.schema import Avro, AvroField, decimal_bytes
+from txnlog_spark.codec.types import Unreadable
 
 _PLAIN: dict[str, type[spark.DataType]] = {
     "boolean": spark.BooleanType,
@@ -46,6 +47,7 @@ class TypeOptions:
 @dataclass(frozen=True)
 class _Conversion:
     options: TypeOptions
+    lenient: bool
 
     def convert(self, node: Avro, depths: dict[str, int]) -> tuple[spark.DataType, bool] | None:
         """Spark type and nullability; None where the allowed depth of recursion leaves nothing."""
@@ -74,7 +76,12 @@ class _Conversion:
         inner = depths | {node.name: depth + 1}
         made = spark.StructType()
         for field in node.fields:
-            found = self.convert(field.type, inner)
+            try:
+                found = self.convert(field.type, inner)
+            except AvroSchemaError as error:
+                if not self.lenient:
+                    raise
+                found = Unreadable(error), True
             if found is not None:
                 made.add(field.name, *found)
         return made, False
@@ -135,9 +142,12 @@ def _time_precision(node: Avro) -> int:
     return int(given) if given.isdecimal() else 6
 
 
-def spark_type(node: Avro, options: TypeOptions) -> spark.DataType:
-    """The Spark type `from_avro` gives for this schema. AvroSchemaError where there is none."""
-    found = _Conversion(options).convert(node, {})
+def spark_type(node: Avro, options: TypeOptions, *, lenient: bool = False) -> spark.DataType:
+    """The Spark type `from_avro` gives for this schema. AvroSchemaError where there is none.
+
+    `lenient`: a field without a type is `Unreadable`.
+    """
+    found = _Conversion(options, lenient).convert(node, {})
     if found is None:
         raise AvroSchemaError("recursiveFieldMaxDepth leaves nothing of the Avro schema")
     return found[0]

@@ -6,8 +6,21 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from txnlog_spark.errors import TxnLogError
+
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+class Unreadable(DataType):
+    """Stands for the type of a field that has none, until it is known that the field is wanted.
+
+    `inner`: the type without the parts that `error` is about, None if there is no such type.
+    """
+
+    def __init__(self, error: TxnLogError, inner: DataType | None = None) -> None:
+        self.error = error
+        self.inner = inner
 
 
 def arrow_type(type_: DataType) -> pa.DataType:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from txnlog_spark.codec.types import Unreadable
 from txnlog_spark.errors import OptionError
 
 
@@ -13,7 +14,8 @@ def part_of(type_: DataType, paths: Sequence[tuple[str, ...]], option: str) -> D
     """The type with the fields of these paths alone, in its own order; all without paths.
 
     A path goes through arrays, and through the values of maps, to the structs in them. OptionError
-    names a path that leads nowhere.
+    names a path that leads nowhere. `Unreadable` parts may be left out; one that is wanted raises
+    its error.
     """
     if not paths:
         return type_
@@ -29,9 +31,27 @@ def _shown(type_: DataType) -> str:
 
 
 def _below(type_: DataType) -> DataType:
-    while isinstance(type_, (ArrayType, MapType)):
-        type_ = type_.elementType if isinstance(type_, ArrayType) else type_.valueType
+    while isinstance(type_, (ArrayType, MapType, Unreadable)):
+        if isinstance(type_, Unreadable):
+            type_ = _inner(type_)
+        else:
+            type_ = type_.elementType if isinstance(type_, ArrayType) else type_.valueType
     return type_
+
+
+def _inner(type_: Unreadable) -> DataType:
+    if type_.inner is None:
+        raise type_.error
+    return type_.inner
+
+
+def _check_readable(type_: DataType) -> None:
+    if isinstance(type_, Unreadable):
+        raise type_.error
+    if isinstance(type_, (ArrayType, MapType)):
+        _check_readable(_below(type_))
+    for field in type_ if isinstance(type_, StructType) else ():
+        _check_readable(field.dataType)
 
 
 def _leads_somewhere(type_: DataType, path: Sequence[str]) -> bool:
@@ -45,7 +65,10 @@ def _leads_somewhere(type_: DataType, path: Sequence[str]) -> bool:
 
 def _part(type_: DataType, wanted: list[list[str]]) -> DataType:
     if [] in wanted:
+        _check_readable(type_)
         return type_
+    if isinstance(type_, Unreadable):
+        return _part(_inner(type_), wanted)
     if isinstance(type_, ArrayType):
         return ArrayType(_part(type_.elementType, wanted), type_.containsNull)
     if isinstance(type_, MapType):

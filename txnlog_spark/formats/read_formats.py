@@ -152,8 +152,9 @@ def _json(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> 
     from txnlog_spark.json.decode import json_decoder
 
     schema = values[f"{side}.schema"] or latest_schema(side, values, registry, "JSON")
-    type_ = json_type(f"{side}.schema", schema)
-    type_ = part_of(type_, values[f"{side}.fields"] or (), f"{side}.fields")
+    fields = values[f"{side}.fields"] or ()
+    type_ = json_type(f"{side}.schema", schema, lenient=bool(fields))
+    type_ = part_of(type_, fields, f"{side}.fields")
     try:
         json_decoder(type_, "UTC")  # what cannot be read is said here
     except ValueError as error:
@@ -169,8 +170,13 @@ _KINDS: dict[str, type[StructType] | type[ArrayType] | type[MapType]] = {
 """What the JSON of a Spark type has, and a JSON Schema has not."""
 
 
-def json_type(option: str, schema: str, *, of_write: bool = False) -> DataType:
-    """The Spark type of a DDL, of the JSON of a struct, array or map type, or of a JSON Schema."""
+def json_type(
+    option: str, schema: str, *, of_write: bool = False, lenient: bool = False
+) -> DataType:
+    """The Spark type of a DDL, of the JSON of a struct, array or map type, or of a JSON Schema.
+
+    `of_write` and `lenient` are those of `json_schema_type`.
+    """
     if not schema.lstrip().startswith("{"):
         from txnlog_spark.formats.ddl import parse_ddl
 
@@ -189,7 +195,7 @@ def json_type(option: str, schema: str, *, of_write: bool = False) -> DataType:
         raise OptionError(option, None, f"a schema in JSON: {error}") from None
     from txnlog_spark.json.schema import json_schema_type
 
-    return json_schema_type(schema, of_write=of_write)
+    return json_schema_type(schema, of_write=of_write, lenient=lenient)
 
 
 def _avro(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> Reader:
@@ -201,9 +207,12 @@ def _avro(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> 
 
     schema = values[f"{side}.schema"] or latest_schema(side, values, registry, "AVRO")
     depth = values["recursiveFieldMaxDepth"]
-    type_ = spark_type(parse_avro(schema), TypeOptions(recursive_depth=depth))
+    fields = values[f"{side}.fields"] or ()
+    options = TypeOptions(recursive_depth=depth)
     return AvroReader(
-        part_of(type_, values[f"{side}.fields"] or (), f"{side}.fields"),
+        part_of(
+            spark_type(parse_avro(schema), options, lenient=bool(fields)), fields, f"{side}.fields"
+        ),
         schema,
         "" if registry else schema,
         tuple(registry.items()),
@@ -220,8 +229,9 @@ def _protobuf(side: str, values: Mapping[str, Any], registry: Mapping[str, str])
 
     descriptors, message = _protobuf_schema(side, values, registry)
     descriptor = message_descriptor(descriptors, message)
+    fields = values[f"{side}.fields"] or ()
     return ProtobufReader(
-        part_of(protobuf_type(descriptor), values[f"{side}.fields"] or (), f"{side}.fields"),
+        part_of(protobuf_type(descriptor, lenient=bool(fields)), fields, f"{side}.fields"),
         descriptors,
         descriptor.full_name,
         tuple(registry.items()),

@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import types as spark
 
+from txnlog_spark.codec.types import Unreadable
 from txnlog_spark.errors import JsonSchemaError
 from txnlog_spark.json.schema_parts import Part, referenced
 from txnlog_spark.json.schema_words import check_fields
@@ -31,29 +32,36 @@ Found = tuple[spark.DataType | None, bool]
 """A type, none where only null is allowed, and whether null is allowed too."""
 
 
-def json_schema_type(text: str, *, of_write: bool = False) -> spark.DataType:
+def json_schema_type(text: str, *, of_write: bool = False, lenient: bool = False) -> spark.DataType:
     """The Spark type of a JSON Schema. JsonSchemaError says where in it there is none.
 
     The type has all fields that the schema names. For a write it need not: a column without a field
-    in the type is refused there by its name, and no value is lost.
+    in the type is refused there by its name, and no value is lost. `lenient`: a field whose type
+    is not said, or lacks fields, is `Unreadable`.
     """
     try:
         schema = json.loads(text)
     except ValueError as error:
         raise JsonSchemaError("#", f"the schema is not JSON: {error}") from None
-    made, _ = _Schema(schema).type_of(Part(schema, "#"))
+    made, _ = _Schema(schema, lenient).type_of(Part(schema, "#"))
     if made is None:
         raise JsonSchemaError("#", "only null is allowed")
     if not of_write:
-        check_fields(schema, made)
+        try:
+            check_fields(schema, Part(schema, "#"), made)
+        except JsonSchemaError as error:
+            if not lenient:
+                raise
+            return Unreadable(error, made)
     return made
 
 
 class _Schema:
     """A whole schema, to which references lead back."""
 
-    def __init__(self, root: Any) -> None:
+    def __init__(self, root: Any, lenient: bool) -> None:
         self._root = root
+        self._lenient = lenient
 
     def type_of(self, *parts: Part) -> Found:
         """The type of a value that is of each of these parts of the schema."""
@@ -105,9 +113,21 @@ class _Schema:
         required = [name for each in lists if isinstance(each, list) for name in each]
         struct = spark.StructType()
         for name, parts in properties.items():
-            made, is_nullable = self._present(*parts)
+            made, is_nullable = self._field(parts)
             struct.add(name, made, is_nullable or name not in required)
         return struct
+
+    def _field(self, parts: list[Part]) -> tuple[spark.DataType, bool]:
+        if not self._lenient:
+            return self._present(*parts)
+        inner = None
+        try:
+            inner, is_nullable = self._present(*parts)
+            for part in parts:
+                check_fields(self._root, part, inner)
+        except JsonSchemaError as error:
+            return Unreadable(error, inner), True
+        return inner, is_nullable
 
     def _one_for_all(self, others: list[list[Part]]) -> tuple[spark.DataType, bool]:
         """The one type of fields of any name: each is of one schema of each list of them."""

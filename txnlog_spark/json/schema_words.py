@@ -16,9 +16,12 @@ from txnlog_spark.errors import JsonSchemaError
 from txnlog_spark.json.schema_parts import Part, referenced
 
 
-def check_fields(root: Any, type_: spark.DataType) -> None:
-    """Raise JsonSchemaError with the pointer of a word that names a field which the type lacks."""
-    _Check(root).part(Part(root, "#"), type_)
+def check_fields(root: Any, part: Part, type_: spark.DataType) -> None:
+    """Raise JsonSchemaError with the pointer of a word that names a field which the type lacks.
+
+    `part` is the part of the schema `root` whose values have the type.
+    """
+    _Check(root).part(part, type_)
 
 
 class _Check:

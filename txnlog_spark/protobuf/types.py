@@ -27,6 +27,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 from pyspark.sql import types as spark
 
+from txnlog_spark.codec.types import Unreadable
 from txnlog_spark.protobuf.errors import ProtobufSchemaError
 
 _WELL_KNOWN = (
@@ -179,20 +180,27 @@ def _message_names(file: Any) -> Iterator[str]:
 # Spark types ----------------------------------------------------------------------------------
 
 
-def protobuf_type(descriptor: Descriptor) -> spark.StructType:
+def protobuf_type(descriptor: Descriptor, *, lenient: bool = False) -> spark.StructType:
     """The Spark type that from_protobuf gives messages. ProtobufSchemaError for one that can
-    contain itself."""
-    return _struct(descriptor, (descriptor.full_name,))
+    contain itself; if `lenient`, the field that it is in is `Unreadable`."""
+    return _struct(descriptor, (descriptor.full_name,), lenient)
 
 
-def _struct(descriptor: Descriptor, within: tuple[str, ...]) -> spark.StructType:
-    fields = (_field(field, within) for field in descriptor.fields)
+def _struct(descriptor: Descriptor, within: tuple[str, ...], lenient: bool) -> spark.StructType:
+    fields = (_field(field, within, lenient) for field in descriptor.fields)
     return spark.StructType([field for field in fields if field is not None])
 
 
-def _field(field: FieldDescriptor, within: tuple[str, ...]) -> spark.StructField | None:
+def _field(
+    field: FieldDescriptor, within: tuple[str, ...], lenient: bool
+) -> spark.StructField | None:
     """None for a message without fields: Spark drops its column."""
-    type_ = _map(field, within) if is_map(field) else _single(field, within)
+    try:
+        type_ = (_map if is_map(field) else _single)(field, within, lenient)
+    except ProtobufSchemaError as error:
+        if not lenient:
+            raise
+        return spark.StructField(field.name, Unreadable(error))
     if type_ is None:
         return None
     if isinstance(type_, spark.MapType):
@@ -202,15 +210,17 @@ def _field(field: FieldDescriptor, within: tuple[str, ...]) -> spark.StructField
     return spark.StructField(field.name, type_, nullable=not field.is_required)
 
 
-def _map(field: FieldDescriptor, within: tuple[str, ...]) -> spark.DataType | None:
+def _map(field: FieldDescriptor, within: tuple[str, ...], lenient: bool) -> spark.DataType | None:
     key, value = field.message_type.fields
-    key_type, value_type = _single(key, within), _single(value, within)
+    key_type, value_type = _single(key, within, lenient), _single(value, within, lenient)
     if key_type is None or value_type is None:
         return None
     return spark.MapType(key_type, value_type, valueContainsNull=False)
 
 
-def _single(field: FieldDescriptor, within: tuple[str, ...]) -> spark.DataType | None:
+def _single(
+    field: FieldDescriptor, within: tuple[str, ...], lenient: bool
+) -> spark.DataType | None:
     """The type of one value, repeated or not."""
     message = field.message_type
     if message is None:
@@ -222,7 +232,7 @@ def _single(field: FieldDescriptor, within: tuple[str, ...]) -> spark.DataType |
             f"the field {field.full_name} makes the message {message.full_name} contain itself, "
             "and a Spark type cannot: leave the field out of the descriptor"
         )
-    made = _struct(message, (*within, message.full_name))
+    made = _struct(message, (*within, message.full_name), lenient)
     return made if made.fields else None
 
 
