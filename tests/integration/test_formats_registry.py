@@ -44,11 +44,15 @@ class Shop:
         topic = getattr(self.pipe, side)
         return self.registry.register(f"{topic}-value", json.dumps(schema))
 
-    def put(self, schema_id: int, schema: dict, ids: list[Any]) -> None:
+    def put(self, schema_id: int, schema: dict, ids: list[Any], header: bytes = b"") -> None:
+        """Write values, with the header that has the schema id instead of the id before them."""
+        prefix = b"" if header else b"\0" + schema_id.to_bytes(4, "big")
+        headers = [("__value_schema_id", header)] if header else []
         rows = [{"id": each, "note": f"n{each}"} for each in ids]
         rows = [{f["name"]: row[f["name"]] for f in schema["fields"]} for row in rows]
-        framed = [b"\0" + schema_id.to_bytes(4, "big") + each for each in encoded(rows, schema)]
-        made = self.pipe.spark.createDataFrame([(each,) for each in framed], "value binary")
+        framed = [(prefix + each, headers) for each in encoded(rows, schema)]
+        ddl = "value binary, headers array<struct<key:string,value:binary>>"
+        made = self.pipe.spark.createDataFrame(framed, ddl)
         self.pipe.save(made, topic=self.pipe.input)
 
 
@@ -77,6 +81,18 @@ def test_a_stream_reads_what_every_schema_id_wrote_as_the_latest_at_load(both_sh
     text = rows.selectExpr("value.note || ' ' || value.id AS value")
     finish(shop.pipe.write(text).trigger(availableNow=True).start())
     assert shop.pipe.output_values() == ["n3 3", "none 1", "none 2"]
+
+
+def test_a_stream_reads_schema_ids_in_headers_and_before_values(both_shop: Shop) -> None:
+    shop = both_shop
+    first, second = shop.register(FIRST), shop.register(SECOND)
+    shop.put(first, FIRST, [0], b"\0" + first.to_bytes(4, "big"))  # a value of one zero byte
+    shop.put(first, FIRST, [1])
+    shop.put(second, SECOND, [2], b"\1" + shop.registry.guid_of(second).bytes)
+    rows = shop.pipe.stream(**shop.options())
+    text = rows.selectExpr("value.note || ' ' || value.id AS value")
+    finish(shop.pipe.write(text).trigger(availableNow=True).start())
+    assert shop.pipe.output_values() == ["n2 2", "none 0", "none 1"]
 
 
 def test_a_schema_id_is_looked_up_once_in_a_process(shop: Shop) -> None:

@@ -22,7 +22,7 @@ from txnlog_spark.avro.schema import parse_avro
 from txnlog_spark.avro.types import TypeOptions, avro_json, spark_type
 from txnlog_spark.codec.arrow_types import narrow_array
 from txnlog_spark.codec.decoded import Decode, Decoded, decode_present, on_present
-from txnlog_spark.codec.schema_ids import decode_by_schema, header_of, with_header
+from txnlog_spark.codec.schema_ids import SchemaId, decode_by_schema, header_of, with_header
 from txnlog_spark.codec.types import all_nullable, arrow_type
 from txnlog_spark.errors import OptionError
 from txnlog_spark.schema_registry.client import registry_for
@@ -156,7 +156,7 @@ def _decode(writer: str, reader: str, given: AvroOptions, values: pa.Array) -> D
     if writer:
         return _decoder(writer, reader, given.permissive, given.types).decode(values)
 
-    def decoder_of(schema_id: int) -> Decode:
+    def decoder_of(schema_id: SchemaId) -> Decode:
         schema = registry_for(given.registry).schema(schema_id)
         return _decoder(schema, reader, given.permissive, given.types).decode
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,7 +39,7 @@ from txnlog_kafka.wire.records import (
     iter_batches,
 )
 from txnlog_spark.codec.binary import BoolArray, check_within, cut_out_fields
-from txnlog_spark.codec.record_headers import decode_headers
+from txnlog_spark.codec.record_headers import decode_headers, last_contents, names_within
 from txnlog_spark.codec.record_walk import PAST_THE_END, walk_records
 from txnlog_spark.codec.varints import Int64Array, read_varints
 
@@ -89,7 +89,8 @@ class DecodedColumns:
 
     keys, values: binary Arrow arrays with nulls. offsets, timestamps (ms): int64.
     timestamp_types: int32, 0 CreateTime, 1 LogAppendTime. headers: None unless asked for, else
-    `HEADERS_TYPE`, an empty list where a record has none.
+    `HEADERS_TYPE`, an empty list where a record has none. named_headers: `last_contents` of the
+    wanted headers that some of the records have, by name.
     """
 
     keys: Any
@@ -99,6 +100,7 @@ class DecodedColumns:
     timestamp_types: npt.NDArray[np.int32]
     headers: Any
     ranges: npt.NDArray[np.int32]
+    named_headers: Mapping[str, Any] = field(default_factory=dict)
 
 
 def decode_batches(
@@ -131,23 +133,25 @@ def decode_batches(
 
 def iter_decoded(
     ranges: Sequence[FetchedRange],
-    *,
+    header_names: Sequence[str] = (),
     include_headers: bool = False,
+    *,
     group_bytes_max: int = GROUP_BYTES_MAX,
 ) -> Iterator[DecodedColumns]:
     """The wanted records of these ranges, a group of batches at a time: memory stays bounded.
 
-    Yields at least one group. Raises CorruptRange.
+    Yields at least one group, with the `named_headers` of `header_names`. Raises CorruptRange.
     """
+    wanted_headers = (include_headers, header_names)
     group = _Group()
     for index, wanted in enumerate(ranges):
         source, first = _whole_of(wanted.data)
         for position, size_bytes, plain in _plain_batches(index, wanted):
             if group.parts and group.size_bytes + size_bytes > group_bytes_max:
-                yield _decode_group(group.parts, ranges, include_headers)
+                yield _decode_group(group.parts, ranges, wanted_headers)
                 group = _Group()
             group.add(index, source, first + position, size_bytes, plain)
-    yield _decode_group(group.parts, ranges, include_headers)
+    yield _decode_group(group.parts, ranges, wanted_headers)
 
 
 @dataclass(slots=True)
@@ -265,16 +269,18 @@ class _AbortedProducers:
 
 
 def _decode_group(
-    parts: Sequence[_Part], ranges: Sequence[FetchedRange], include_headers: bool
+    parts: Sequence[_Part],
+    ranges: Sequence[FetchedRange],
+    wanted_headers: tuple[bool, Sequence[str]],
 ) -> DecodedColumns:
     try:
-        return _decode_columns(_lay_out(parts), ranges, include_headers)
+        return _decode_columns(_lay_out(parts), ranges, *wanted_headers)
     except (IndexError, ValueError, CorruptBatch, pa.ArrowInvalid) as error:
         by_range: dict[int, list[_Part]] = {}
         for part in parts:
             by_range.setdefault(part.range_index, []).append(part)
         for some in by_range.values() if len(by_range) > 1 else ():
-            _decode_group(some, ranges, include_headers)
+            _decode_group(some, ranges, wanted_headers)
         first = int(parts[0].headers()["base_offset"][0])
         text = f"records of the batches from {first} on: {error}"
         raise CorruptRange(parts[0].range_index, text) from error
@@ -337,7 +343,10 @@ def _refuse(headers: Any, sizes: Int64Array, are_torn: BoolArray, what: str) -> 
 
 
 def _decode_columns(
-    layout: _Layout, ranges: Sequence[FetchedRange], include_headers: bool
+    layout: _Layout,
+    ranges: Sequence[FetchedRange],
+    include_headers: bool,
+    header_names: Sequence[str],
 ) -> DecodedColumns:
     body = layout.data
     data = np.frombuffer(body, np.uint8)
@@ -360,8 +369,10 @@ def _decode_columns(
         raise ValueError("bytes are left after the last field of a record")
     offsets, timestamps, types = _absolute(layout, offset_deltas, time_deltas)
     keep = _kept(layout, ranges, offsets)
+    # Headers are read where the bytes of a name occur in them at all.
+    names = names_within(body, header_names, header_starts, ends) if header_names else []
     headers = None
-    if include_headers:
+    if include_headers or names:
         headers = decode_headers(body, header_counts[keep], header_starts[keep], ends[keep])
     return DecodedColumns(
         keys=cut_out_fields(body, key_starts[keep], key_ends[keep], key_lengths[keep] < 0),
@@ -369,7 +380,12 @@ def _decode_columns(
         offsets=offsets[keep],
         timestamps=timestamps[keep],
         timestamp_types=types[keep],
-        headers=headers,
+        headers=headers if include_headers else None,
+        named_headers={
+            name: contents
+            for name in names
+            if (contents := last_contents(headers, name)) is not None
+        },
         ranges=np.repeat(layout.range_indexes, layout.counts)[keep],
     )
 

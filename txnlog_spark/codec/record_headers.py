@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from txnlog_kafka.wire.varint import decode_signed
-from txnlog_spark.codec.binary import check_within, cut_out_fields
+from txnlog_spark.codec import compute as pc
+from txnlog_spark.codec.binary import binary_parts, check_within, cut_out_fields, list_offsets
 from txnlog_spark.codec.varints import Int64Array, read_varints
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -56,6 +58,35 @@ def decode_headers(
     return pa.ListArray.from_arrays(
         pa.array(offsets), _header_items(body, rounds), type=HEADERS_TYPE
     )
+
+
+def names_within(
+    body: bytes | bytearray, names: Sequence[str], starts: Int64Array, ends: Int64Array
+) -> list[str]:
+    """Return the names whose bytes occur in the headers of records, from start to end each."""
+    some = ends - starts >= min(map(len, names))
+    if not some.any():
+        return []
+    offsets, data = binary_parts(cut_out_fields(body, starts[some], ends[some], ~some[some]))
+    found = data[offsets[0] : offsets[-1]].tobytes()
+    return [name for name in names if name.encode() in found]
+
+
+def last_contents(headers: Any, name: str) -> Any:
+    """Return the content of each record's last header of this name, None if no record has one.
+
+    `headers` are those of `decode_headers`. The array has null where a record has no such header,
+    and no bytes for a null in it.
+    """
+    items = headers.values
+    found = np.flatnonzero(pc.equal(items.field("key"), name).to_numpy(zero_copy_only=False))
+    if not len(found):
+        return None
+    places = np.full(len(headers), -1)
+    # Of several headers of one record the last assignment stays.
+    places[np.searchsorted(list_offsets(headers), found, "right") - 1] = found
+    contents = items.field("value").fill_null(b"")
+    return contents.take(pa.array(places, mask=places < 0))
 
 
 def _read_few(

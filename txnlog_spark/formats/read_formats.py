@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.types import (
@@ -29,10 +30,14 @@ from txnlog_spark.schema_registry.options import URL, registry_options, subject_
 
 if TYPE_CHECKING:
     from txnlog_spark.codec.decoded import Decoded
+    from txnlog_spark.codec.schema_ids import HeaderIds
 
 SIDES = ("key", "value")
 WITH_SCHEMA = ("json", "avro", "protobuf")
 """The formats that a schema registry may have the schema of."""
+
+
+NO_HEADERS: Mapping[str, Any] = MappingProxyType({})
 
 
 class Reader(Protocol):
@@ -42,8 +47,12 @@ class Reader(Protocol):
     def type(self) -> DataType:
         """The Spark type of what it gives."""
 
-    def decode(self, values: Any, permissive: bool) -> Decoded:
-        """An array of the Arrow type of `type`."""
+    @property
+    def has_schema_ids(self) -> bool:
+        """True if a value, or a header of its record, says which schema it was written with."""
+
+    def decode(self, values: Any, permissive: bool, ids: HeaderIds | None = None) -> Decoded:
+        """An array of the Arrow type of `type`; `ids` if some of the records have the header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +63,24 @@ class ReadFormat:
     reader: Reader
     permissive: bool
 
-    def decode(self, values: Any) -> Decoded:
-        """A binary array that may have null: null is null, and not malformed."""
-        from txnlog_spark.codec.decoded import decode_present
+    @property
+    def id_header(self) -> str:
+        """Name of the header in which Confluent's serializers may put the schema id."""
+        return f"__{self.side}_schema_id"
 
-        return decode_present(values, partial(self.reader.decode, permissive=self.permissive))
+    def decode(self, values: Any, named_headers: Mapping[str, Any] = NO_HEADERS) -> Decoded:
+        """A binary array that may have null: null is null, and not malformed.
+
+        `named_headers` are those of the same records, as in `DecodedColumns`.
+        """
+        from txnlog_spark.codec.decoded import decode_present
+        from txnlog_spark.codec.schema_ids import HeaderIds
+
+        contents, ids = named_headers.get(self.id_header), None
+        if contents is not None:
+            ids = HeaderIds(self.id_header, contents.filter(values.is_valid()))
+        decode = partial(self.reader.decode, permissive=self.permissive, ids=ids)
+        return decode_present(values, decode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +94,11 @@ class ReadFormats:
     def given(self) -> list[ReadFormat]:
         """Those there are, the key's first."""
         return [each for each in (self.key, self.value) if each is not None]
+
+    @property
+    def id_headers(self) -> list[str]:
+        """Names of the headers that decoding needs."""
+        return [each.id_header for each in self.given if each.reader.has_schema_ids]
 
     def type_of(self, side: str) -> DataType:
         """The Spark type of the column key or value."""

@@ -9,14 +9,20 @@ from __future__ import annotations
 
 import base64
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.types import DataType, StringType
 
 from txnlog_spark.codec.decoded import Decode, Decoded, Misfit, decode_halves
-from txnlog_spark.codec.schema_ids import decode_by_schema
+from txnlog_spark.codec.schema_ids import (
+    HeaderIds,
+    NoSchema,
+    SchemaId,
+    decode_by_header,
+    decode_by_schema,
+)
 from txnlog_spark.codec.types import arrow_type
 from txnlog_spark.formats.time_zone import TimeZone
 from txnlog_spark.schema_registry.client import PROTOBUF, registry_for
@@ -30,8 +36,14 @@ class TextReader:
     """Text in UTF-8. Bytes that are not are malformed."""
 
     type: DataType = field(default_factory=StringType)
+    has_schema_ids: bool = False
 
-    def decode(self, values: Any, permissive: bool) -> Decoded:  # noqa: ARG002  as the others
+    def decode(
+        self,
+        values: Any,
+        permissive: bool,  # noqa: ARG002  as the others
+        ids: HeaderIds | None = None,  # noqa: ARG002
+    ) -> Decoded:
         """The values as strings."""
         return decode_halves(values, _as_text, _as_text_one_by_one, _TEXT_ROWS_MIN)
 
@@ -64,12 +76,21 @@ class JsonReader:
     time_zone: TimeZone
     has_schema_ids: bool
 
-    def decode(self, values: Any, permissive: bool) -> Decoded:  # noqa: ARG002  as the others
+    def decode(
+        self,
+        values: Any,
+        permissive: bool,  # noqa: ARG002  as the others
+        ids: HeaderIds | None = None,
+    ) -> Decoded:
         """The values by the one schema: a schema id only says that there is one."""
         decode = _json_decode(self.type, self.time_zone.in_task())
         if not self.has_schema_ids:
             return decode(values)
-        return decode_by_schema(values, lambda _: decode, arrow_type(self.type))
+        arrow = arrow_type(self.type)
+        by_prefix = partial(decode_by_schema, decoder_of=lambda _: decode, type_=arrow)
+        if ids is None:
+            return by_prefix(values)
+        return decode_by_header(values, ids, lambda _, rest: decode, by_prefix, arrow)  # noqa: ARG005
 
 
 @lru_cache(maxsize=64)
@@ -92,16 +113,28 @@ class AvroReader:
     registry: tuple[tuple[str, str], ...] = field(repr=False)  # may have passwords
     recursive_depth: int
 
-    def decode(self, values: Any, permissive: bool) -> Decoded:
+    @property
+    def has_schema_ids(self) -> bool:
+        """True if each value says which schema it was written with."""
+        return not self.writer
+
+    def decode(self, values: Any, permissive: bool, ids: HeaderIds | None = None) -> Decoded:
         """The values of each schema together."""
         if self.writer:
             return self._decode_of(self.writer)(values)
         from txnlog_spark.avro.errors import AvroSchemaError
 
-        schema_errors = (UnknownSchema, AvroSchemaError) if permissive else ()
-        return decode_by_schema(values, self._decode_of_id, arrow_type(self.type), schema_errors)
+        arrow = arrow_type(self.type)
+        errors = (UnknownSchema, AvroSchemaError) if permissive else ()
 
-    def _decode_of_id(self, schema_id: int) -> Decode:
+        def by_prefix(values: Any) -> Decoded:
+            return decode_by_schema(values, self._decode_of_id, arrow, errors)
+
+        if ids is None:
+            return by_prefix(values)
+        return decode_by_header(values, ids, self._decode_of_id, by_prefix, arrow, errors)
+
+    def _decode_of_id(self, schema_id: SchemaId, rest: bytes = b"") -> Decode:  # noqa: ARG002
         from txnlog_spark.avro.errors import AvroSchemaError
 
         writer = registry_for(dict(self.registry)).schema(schema_id)
@@ -128,14 +161,19 @@ class ProtobufReader:
     message: str
     registry: tuple[tuple[str, str], ...] = field(repr=False)  # may have passwords
 
-    def decode(self, values: Any, permissive: bool) -> Decoded:
+    @property
+    def has_schema_ids(self) -> bool:
+        """True if each value says which schema and message it was written with."""
+        return bool(self.registry)
+
+    def decode(self, values: Any, permissive: bool, ids: HeaderIds | None = None) -> Decoded:
         """The values of this message; those of another are malformed."""
         decode = _protobuf_decode(self.descriptors, self.message, self.type)
         if not self.registry:
             return decode(values)
-        from txnlog_spark.protobuf.frames import decode_framed
+        from txnlog_spark.protobuf.frames import decode_framed, indexes_in
 
-        def problem_of(schema_id: int, indexes: tuple[int, ...]) -> str | None:
+        def problem_of(schema_id: SchemaId, indexes: tuple[int, ...]) -> str | None:
             try:
                 name = _message_name(schema_id, indexes, self.registry)
             except UnknownSchema as error:
@@ -146,7 +184,17 @@ class ProtobufReader:
                 return None
             return f"it is a message {name} of the schema id {schema_id}, and not {self.message}"
 
-        return decode_framed(values, decode, problem_of, arrow_type(self.type))
+        def of_header(schema_id: SchemaId, rest: bytes) -> Decode:
+            problem = problem_of(schema_id, indexes_in(rest))
+            if problem is not None:
+                raise NoSchema(problem)
+            return decode
+
+        arrow = arrow_type(self.type)
+        by_prefix = partial(decode_framed, decode=decode, problem_of=problem_of, type_=arrow)
+        if ids is None:
+            return by_prefix(values)
+        return decode_by_header(values, ids, of_header, by_prefix, arrow)
 
 
 @lru_cache(maxsize=64)
@@ -159,7 +207,7 @@ def _protobuf_decode(descriptors: bytes, message: str, type_: DataType) -> Decod
 
 @lru_cache(maxsize=1024)
 def _message_name(
-    schema_id: int, indexes: tuple[int, ...], registry: tuple[tuple[str, str], ...]
+    schema_id: SchemaId, indexes: tuple[int, ...], registry: tuple[tuple[str, str], ...]
 ) -> str:
     """The full name of a message of a registered schema."""
     from txnlog_spark.protobuf.frames import message_at

@@ -19,7 +19,7 @@ from txnlog_kafka.wire.varint import decode_signed, encode_signed
 from txnlog_spark.codec import compute as pc
 from txnlog_spark.codec.binary import cut_out
 from txnlog_spark.codec.decoded import Decode, Decoded, spread
-from txnlog_spark.codec.schema_ids import SCHEMA_ID_BYTES
+from txnlog_spark.codec.schema_ids import SCHEMA_ID_BYTES, NoSchema
 from txnlog_spark.protobuf.errors import ProtobufSchemaError
 from txnlog_spark.protobuf.scan import Wire, varints
 
@@ -71,6 +71,14 @@ def split_indexes(values: pa.Array) -> Framed:
         text = pa.scalar("it does not begin with Confluent's frame of a Protobuf value")
         problems = pa.repeat(text, len(values)).take(pa.array(rows, mask=right))
     return Framed(list(kinds), kind, messages, problems)
+
+
+def indexes_in(header: bytes) -> tuple[int, ...]:
+    """Return the indexes of a message behind the schema id in a header. Raises NoSchema."""
+    framed = split_indexes(pa.array([bytes(SCHEMA_ID_BYTES) + header], pa.binary()))
+    if not framed.kinds:
+        raise NoSchema(f"its header has {header!r} behind the schema id, not a message's indexes")
+    return framed.kinds[0][1]
 
 
 def decode_framed(

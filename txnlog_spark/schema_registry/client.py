@@ -1,7 +1,8 @@
 """A client of schema registries that have Confluent's REST interface.
 
-Answers do not change: an id stands for one schema for ever, and a schema that is registered under
-a subject stays. So both are kept for as long as the process lives. What was not found is not kept.
+Answers do not change: an id or a GUID stands for one schema for ever, and a schema that is
+registered under a subject stays. So both are kept for as long as the process lives. What was not
+found is not kept.
 
 A registry that is busy, or away for a moment, is asked again.
 """
@@ -17,6 +18,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urlsplit
+from uuid import UUID
 
 from txnlog_spark.errors import HIDDEN, OptionError
 from txnlog_spark.schema_registry.errors import RegistryError, RegistryUnreachable, UnknownSchema
@@ -65,15 +67,20 @@ class Registry:
         self._identity = _identity(options, self._authorization)
         secure = any(address.scheme == "https" for address in self._addresses)
         self._tls = _tls_context(options) if secure else None
-        self._schemas: dict[int, str] = {}
+        self._schemas: dict[int | UUID, str] = {}
         self._latest: dict[tuple[str, str], tuple[int, str]] = {}
         self._ids: dict[tuple[str, str], int] = {}
 
-    def schema(self, schema_id: int, kind: str = AVRO) -> str:
-        """The schema of an id: JSON, or what `PROTOBUF` says. UnknownSchema when there is none."""
+    def schema(self, schema_id: int | UUID, kind: str = AVRO) -> str:
+        """Return the schema of an id or a GUID: JSON, or what `PROTOBUF` says.
+
+        Raises UnknownSchema if there is none.
+        """
         if schema_id not in self._schemas:
-            what = f"the schema id {schema_id}"
-            answer = self._ask("GET", f"/schemas/ids/{schema_id}{_FORMS.get(kind, '')}", what)
+            word = "GUID" if isinstance(schema_id, UUID) else "id"
+            path = f"/schemas/{word.lower()}s/{schema_id}{_FORMS.get(kind, '')}"
+            what = f"the schema {word} {schema_id}"
+            answer = self._ask("GET", path, what)
             self._schemas[schema_id] = _schema_of(answer, kind, what)
         return self._schemas[schema_id]
 

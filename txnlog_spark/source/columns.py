@@ -42,7 +42,7 @@ def to_arrow(
         partition, offset = partitions[columns.ranges[row]], int(columns.offsets[row])
         raise MalformedTimestamp(partition, offset, int(ms[row]))
     sides = {"key": columns.keys, "value": columns.values}
-    decoded = {each.side: each.decode(sides[each.side]) for each in formats.given}
+    decoded = {e.side: e.decode(sides[e.side], columns.named_headers) for e in formats.given}
     for each in formats.given:
         problem = decoded[each.side].first_problem
         if problem is not None and not each.permissive:

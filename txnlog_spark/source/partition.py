@@ -165,7 +165,7 @@ def _decoded(
     ]
     partitions = [wanted.topic_partition for wanted, _ in answers]
     try:
-        for columns in iter_decoded(ranges, include_headers=settings.include_headers):
+        for columns in iter_decoded(ranges, settings.formats.id_headers, settings.include_headers):
             if len(columns.offsets):
                 yield to_arrow(columns, partitions, settings.formats)
     except CorruptRange as error:

@@ -6,8 +6,12 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote, urlsplit
+from uuid import UUID
 
 from support.sockets.http_server import Answering, HttpServer
+
+GUID = UUID("89791762-2336-4186-9674-299b90a80000")
+"""The GUID of a schema is this one and its id."""
 
 NO_SCHEMA, NO_SUBJECT, INCOMPATIBLE = 40403, 40401, 409
 
@@ -40,11 +44,17 @@ class MemoryRegistry:
             ids.append(schema_id)
         return schema_id
 
+    def guid_of(self, schema_id: int) -> UUID:
+        """The GUID of a schema."""
+        return UUID(int=GUID.int + schema_id)
+
     def _answer(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         self.asked.append(f"{method} {path}")
         parts = [unquote(part) for part in urlsplit(path).path.strip("/").split("/")]
         if parts[:2] == ["schemas", "ids"]:
             return self._by_id(int(parts[2]))
+        if parts[:2] == ["schemas", "guids"]:
+            return self._by_id(UUID(parts[2]).int - GUID.int)
         subject, kind = parts[1], body.get("schemaType", "AVRO")
         ids = self.subjects.get(subject, [])
         if parts[2:] == ["versions", "latest"]:
