@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.types import DataType
@@ -334,6 +335,21 @@ def test_a_compacted_topic_has_the_latest_value_of_each_key_and_the_tombstones(
 def test_ddl_is_the_type_that_spark_makes_of_it(connector_spark, text: str, type_: str) -> None:
     assert connector_spark is not None, "fromDDL asks the session's JVM"
     assert DataType.fromDDL(text).simpleString() == type_
+
+
+def test_strings_with_a_collation_are_compared_by_it(pipe) -> None:
+    values = [('{"a": "Xé", "l": ["Y"]}',), ('{"a": "z", "l": null}',)]
+    pipe.save(pipe.spark.createDataFrame(values, "value string"))
+    ddl = "a STRING COLLATE utf8_lcase, l ARRAY<STRING COLLATE UNICODE_CI_AI>"
+    rows = pipe.read(pipe.output, **{"value.format": "json", "value.schema": ddl})
+    assert rows.schema["value"].dataType.simpleString() == (
+        "struct<a:string collate UTF8_LCASE,l:array<string collate UNICODE_CI_AI>>"
+    )
+    assert [row.a for row in rows.where("value.a = 'xÉ'").select("value.a").collect()] == ["Xé"]
+    assert rows.where("value.l[0] = 'y'").count() == 1
+    unknown = {"value.format": "json", "value.schema": "a STRING COLLATE qq_CI"}
+    with pytest.raises(Py4JJavaError, match="COLLATION_INVALID_NAME"):  # Spark has the list
+        pipe.read(pipe.output, **unknown)
 
 
 def test_pandas_and_a_table_that_is_read_as_a_stream_see_the_columns(

@@ -8,12 +8,29 @@ and has no effect, as there: a value may lack any field.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from pyspark.sql import types as spark
 
-_TOKEN = re.compile(r"\s*(?:`((?:[^`]|``)*)`|([A-Za-z_0-9]\w*)|('(?:[^'\\]|\\.)*'|\"[^\"]*\")|(.))")
+_TOKEN = re.compile(
+    r"""(?P<blank>\s+|--(?:\\\n|[^\r\n])*)
+    |(?P<comment>/\*(?!\+))
+    |`(?P<quoted>(?:[^`]|``)*)`
+    |(?P<text>[rR](?:'[^']*'|"[^"]*")|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
+    |(?P<name>[A-Za-z0-9_]+)
+    |(?P<sign>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT_BOUND = re.compile(r"/\*(?!\+)|\*/")
+_NUMBER = re.compile(r"\d+(?:[lsy]|(?:e\d+)?(?:f|d|bd)?)", re.IGNORECASE)
+"""A name may begin with digits; one like this is a number to Spark."""
+_COLLATION = re.compile(
+    r"UTF8_(?:BINARY|LCASE)(?:_RTRIM)?"
+    r"|(?:UNICODE|[A-Z]{2,3}(?:_[A-Z]{4})?(?:_[A-Z]{3})?)(?:_(?:C[IS]|A[IS]|RTRIM))*",
+    re.IGNORECASE,
+)
+"""A collation by the form of its name. Spark refuses one of a language that it does not know."""
 _ATOMS: dict[str, Callable[[], spark.DataType]] = {
     "boolean": spark.BooleanType,
     "tinyint": spark.ByteType,
@@ -50,20 +67,36 @@ def parse_ddl(text: str) -> spark.DataType:
     return made
 
 
+def _tokens(text: str) -> Iterator[tuple[str, str]]:
+    """Kinds and texts, without blanks and comments. ValueError for a comment without an end."""
+    at = 0
+    while found := _TOKEN.match(text, at):
+        kind, at = str(found.lastgroup), found.end()
+        if kind == "comment":
+            at = _comment_end(text, at)
+        elif kind == "quoted":
+            yield kind, found[kind].replace("``", "`")
+        elif kind != "blank":
+            yield kind, found[kind]
+
+
+def _comment_end(text: str, at: int) -> int:
+    """Return where the comment ends; comments in it have ends of their own."""
+    depth = 1
+    while depth:
+        found = _COMMENT_BOUND.search(text, at)
+        if found is None:
+            raise ValueError("*/ at the end")
+        depth += 1 if found[0] == "/*" else -1
+        at = found.end()
+    return at
+
+
 class _Parser:
     """Recursive descent over the tokens (kind, text): name, quoted name, text, sign."""
 
     def __init__(self, text: str) -> None:
-        self._text = text.strip()
-        self._tokens = [
-            ("quoted", quoted.replace("``", "`")) if quoted is not None
-            else ("name", name) if name is not None
-            else ("text", string) if string is not None
-            else ("sign", sign)
-            for quoted, name, string, sign in (
-                found.groups() for found in _TOKEN.finditer(self._text)
-            )
-        ]  # fmt: skip
+        self._tokens = list(_tokens(text))
         self._at = 0
 
     @property
@@ -107,25 +140,36 @@ class _Parser:
     def columns(self, end: str) -> spark.StructType:
         """Columns up to the sign `end`, or to the end of the text."""
         made = spark.StructType()
-        while not (end and self._take(end)):
-            kind, name = self._peek()
-            if kind not in ("name", "quoted") or name in made.names:
-                self.fail("another column's name" if made.names else "a column's name")
-            self._at += 1
-            self._take(":")
-            made.add(name, self.type_())
-            if self._take("not"):
-                self._expect("null")
-            if self._take("comment"):
-                if self._peek()[0] != "text":
-                    self.fail("a comment in quotes")
-                self._at += 1
+        if end and self._take(end):
+            return made
+        while True:
+            made.add(self._name(made.names), self._type_after_name(bool(end)))
             if not self._take(","):
                 if end:
                     self._expect(end)
                 elif not self.at_end:
                     self.fail("a comma")
                 return made
+
+    def _name(self, others: list[str]) -> str:
+        kind, name = self._peek()
+        is_name = kind == "quoted" or (kind == "name" and not _NUMBER.fullmatch(name))
+        if not is_name or name in others:
+            self.fail("another column's name" if others else "a column's name")
+        self._at += 1
+        return name
+
+    def _type_after_name(self, within_struct: bool) -> spark.DataType:
+        if within_struct:
+            self._take(":")
+        made = self.type_()
+        if self._take("not"):
+            self._expect("null")
+        if self._take("comment"):
+            if self._peek()[0] != "text":
+                self.fail("a comment in quotes")
+            while self._peek()[0] == "text":
+                self._at += 1
         return made
 
     def type_(self) -> spark.DataType:
@@ -136,7 +180,7 @@ class _Parser:
             self.fail("a type")
         self._at += 1
         if name in _ATOMS:
-            return _ATOMS[name]()
+            return self._atom(name)
         if name in _DECIMALS:
             return self._decimal()
         self._expect("<")
@@ -150,6 +194,32 @@ class _Parser:
         second = self.type_()
         self._expect(">")
         return spark.MapType(first, second)
+
+    def _atom(self, name: str) -> spark.DataType:
+        if name == "string" and self._take("collate"):
+            return self._collated()
+        if name == "timestamp" and self._take("without", "with"):
+            is_local = self._tokens[self._at - 1][1].lower() == "with"
+            for word in ("local", "time", "zone")[not is_local :]:
+                self._expect(word)
+            name = "timestamp_ltz" if is_local else "timestamp_ntz"
+        return _ATOMS[name]()
+
+    def _collated(self) -> spark.DataType:
+        for schema in ("system", "builtin") if self._is_qualified else ():
+            self._expect(schema)
+            self._expect(".")
+        kind, name = self._peek()
+        if kind not in ("name", "quoted") or not _COLLATION.fullmatch(name):
+            self.fail("a collation")
+        self._at += 1
+        # Spark knows the names in any case, and shows them so.
+        known = name.upper() if name.upper().startswith(("UTF8", "UNICODE")) else name
+        return spark.StringType(known)
+
+    @property
+    def _is_qualified(self) -> bool:
+        return ("sign", ".") in self._tokens[self._at + 1 : self._at + 2]
 
     def _decimal(self) -> spark.DataType:
         precision, scale = 10, 0

@@ -111,6 +111,15 @@ DDL_TEXTS = [
     ("timestamp_ntz", "timestamp_ntz"),
     ("a tinyint, b smallint, c float, d boolean, e binary, f timestamp_ltz",
      "struct<a:tinyint,b:smallint,c:float,d:boolean,e:binary,f:timestamp>"),
+    ("/* c */ a int -- d\n, /* e /* f */ g */ b int", "struct<a:int,b:int>"),
+    ("-- c \\\n d\na int/**/", "struct<a:int>"),
+    ("a int comment 'it''s', b int comment r'\\' \"b\"\"c\"", "struct<a:int,b:int>"),
+    ("a string collate UTF8_LCASE, b array<string collate `UNICODE_CI`>",
+     "struct<a:string collate UTF8_LCASE,b:array<string collate UNICODE_CI>>"),
+    ("a string collate system.builtin.utf8_binary not null comment 'c'", "struct<a:string>"),
+    ("a timestamp without time zone, b timestamp with local time zone",
+     "struct<a:timestamp_ntz,b:timestamp>"),
+    ("10x int, 5e int, s struct<>", "struct<10x:int,5e:int,s:struct<>>"),
 ]  # fmt: skip
 """Schemas in DDL, and the types that they are."""
 

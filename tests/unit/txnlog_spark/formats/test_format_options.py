@@ -59,6 +59,10 @@ def refused(options: dict[str, str]) -> str:
             {"value.format": "json", "value.schema": "a struct<b: map<int, int>>"},
             "option value.schema: the field a.b is read from JSON as a map with string keys",
         ),
+        (
+            {"value.format": "json", "value.schema": "MAP<INT, STRING>"},
+            "option value.schema: the value is read from JSON as a map with string keys",
+        ),
         ({"value.format": "json", "value.schema": "a int", "value.fields": "b"}, "a field of a"),
         ({"value.format": "protobuf", "value.schema": "/none"}, "No such file or directory"),
         ({URL: "http://r:1"}, "set value.format or key.format to avro, json or protobuf"),
