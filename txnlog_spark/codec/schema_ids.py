@@ -44,6 +44,11 @@ class HeaderIds:
     contents: Any
 
 
+def id_header(side: str) -> str:
+    """Return the name of the header in which Confluent's serializers may put a schema id."""
+    return f"__{side}_schema_id"
+
+
 def header_of(schema_id: int) -> bytes:
     """What the values of this schema begin with."""
     return b"\0" + schema_id.to_bytes(SCHEMA_ID_BYTES - 1, "big")

@@ -63,22 +63,18 @@ class ReadFormat:
     reader: Reader
     permissive: bool
 
-    @property
-    def id_header(self) -> str:
-        """Name of the header in which Confluent's serializers may put the schema id."""
-        return f"__{self.side}_schema_id"
-
     def decode(self, values: Any, named_headers: Mapping[str, Any] = NO_HEADERS) -> Decoded:
         """A binary array that may have null: null is null, and not malformed.
 
         `named_headers` are those of the same records, as in `DecodedColumns`.
         """
         from txnlog_spark.codec.decoded import decode_present
-        from txnlog_spark.codec.schema_ids import HeaderIds
+        from txnlog_spark.codec.schema_ids import HeaderIds, id_header
 
-        contents, ids = named_headers.get(self.id_header), None
+        name = id_header(self.side)
+        contents, ids = named_headers.get(name), None
         if contents is not None:
-            ids = HeaderIds(self.id_header, contents.filter(values.is_valid()))
+            ids = HeaderIds(name, contents.filter(values.is_valid()))
         decode = partial(self.reader.decode, permissive=self.permissive, ids=ids)
         return decode_present(values, decode)
 
@@ -98,7 +94,9 @@ class ReadFormats:
     @property
     def id_headers(self) -> list[str]:
         """Names of the headers that decoding needs."""
-        return [each.id_header for each in self.given if each.reader.has_schema_ids]
+        from txnlog_spark.codec.schema_ids import id_header
+
+        return [id_header(each.side) for each in self.given if each.reader.has_schema_ids]
 
     def type_of(self, side: str) -> DataType:
         """The Spark type of the column key or value."""

@@ -27,6 +27,7 @@ from txnlog_spark.codec.arrow_types import narrow_rows
 from txnlog_spark.codec.decoded import spread
 from txnlog_spark.codec.encode import RecordTooLarge, encode_partitioned
 from txnlog_spark.codec.partitioner import partition_rows
+from txnlog_spark.codec.schema_ids import id_header
 from txnlog_spark.errors import OptionError, RecordRefused, TxnLogError
 from txnlog_spark.sink.columns import Side, SinkColumns
 from txnlog_spark.sink.settings import SinkSettings
@@ -120,6 +121,7 @@ class TaskEncoder:
         gathered.clear()
         self._refuse_malformed(rows)
         letters = self._dead_letters(rows)
+        self._refuse_schema_ids(rows, letters)
         keys = _encoded(self._columns.key, rows, letters) if self._columns.key else None
         values = _encoded(self._columns.value, rows, letters)
         topics = self._targets(rows)
@@ -186,6 +188,27 @@ class TaskEncoder:
                 "column topic; without that column all rows go to the topic of the option",
             )
         return letters
+
+    def _refuse_schema_ids(self, rows: _Columns, letters: Any) -> None:
+        """Refuse a header that says which schema the bytes had that were read: these are others.
+
+        Dead letters keep their bytes, and their headers.
+        """
+        sides = (self._columns.key, self._columns.value)
+        wrong = {id_header(each.name): each.name for each in sides if each and each.writer}
+        if not self._columns.headers or not wrong:
+            return
+        headers = rows["headers"] if letters is None else rows["headers"].filter(pc.invert(letters))
+        names = pc.list_flatten(headers).field("key")
+        for name, side in wrong.items():
+            if count := pc.equal(names, name).true_count:
+                raise OptionError(
+                    "column headers",
+                    name,
+                    f"headers without it: {count} rows have it, and readers would read the {side} "
+                    f"by the schema in it, which is not that of {side}.format. Write "
+                    f"filter(headers, h -> h.key != '{name}')",
+                )
 
     def _targets(self, rows: _Columns) -> _Targets:
         if not self._columns.topic:

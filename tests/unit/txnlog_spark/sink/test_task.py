@@ -427,3 +427,38 @@ def test_a_column_in_another_case_may_be_a_field_or_beside_the_exact_one() -> No
 def test_a_write_without_any_topic_is_refused() -> None:
     with pytest.raises(OptionError, match="option topic: set it"):
         check_columns(StructType().add("value", StringType()), settings())
+
+
+ID = [{"key": "__value_schema_id", "value": b"\0\0\0\0\7"}]
+OTHER = [{"key": "__key_schema_id", "value": b""}, {"key": "x", "value": None}]
+
+
+@pytest.mark.parametrize(
+    ("side", "given"),
+    [
+        ("value", {"value.format": "string"}),
+        ("value", {"value.format": "json", "value.columns": "number"}),
+        ("key", {"key.format": "json", "key.columns": "number"}),
+    ],
+)
+def test_a_schema_id_of_the_bytes_that_were_read_is_refused_beside_other_bytes(
+    tmp_path: Path, side: str, given: dict[str, str]
+) -> None:
+    name = f"__{side}_schema_id"
+    rows = {"value": ["a", "b", "c"], "number": [1, 2, 3], "headers": [None, [], [OTHER[1]]]}
+    found, _ = encode(tmp_path, rows, **given)
+    assert sum(map(len, found.values())) == 3
+    rows["headers"] = [None, [], [OTHER[1], {"key": name, "value": b""}]]
+    wanted = rf"column headers='{name}'.* 1 rows have it.*h.key != '{name}'"
+    with pytest.raises(OptionError, match=wanted):
+        encode(tmp_path, rows, **given)
+
+
+def test_a_schema_id_stays_where_the_bytes_do(tmp_path: Path) -> None:
+    columns = {"value": ["a", "b"], "headers": [ID, OTHER]}
+    found, _ = encode(tmp_path, columns)
+    assert sorted(len(r.headers) for records in found.values() for r in records) == [1, 2]
+    letters = LETTERS | {"headers": [None, ID, ID, OTHER]}
+    letters |= {"id": [1, None, None, None]}
+    found, _ = encode(tmp_path, letters, **{"value.format": "json", "value.columns": "id"})
+    assert written(found, "other") == set(WRITTEN)
