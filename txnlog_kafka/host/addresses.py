@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from ipaddress import IPv6Address
 
 from txnlog_kafka.errors import OptionError
 
 BOOTSTRAP_OPTION = "kafka.bootstrap.servers"
-_HOST = re.compile(r"[0-9A-Za-z._%:-]+")
-"""As Kafka's Java client has it (`org.apache.kafka.common.utils.Utils.HOST_PORT_PATTERN`)."""
+_ADDRESS = re.compile(r"(?:[0-9A-Za-z%._-]*://)?(\[)?([0-9A-Za-z%._:-]+)(?(1)\]):([0-9]+)")
+"""With the characters that Kafka's client allows: others are those of a path, or separators."""
 
 
 def parse_bootstrap_servers(text: str) -> tuple[tuple[str, int], ...]:
@@ -22,21 +23,19 @@ def parse_bootstrap_servers(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def _parse_address(part: str, text: str) -> tuple[str, int]:
-    _, _, address = part.rpartition("://")
-    host, separator, port = address.rpartition(":")
-    is_number = port.isascii() and port.isdigit()
-    if not separator or not host or not is_number or not 0 < int(port) < 65536:
+    found = _ADDRESS.fullmatch(part)
+    if found is None or not 0 < int(found[3]) < 65536:
         raise OptionError(
             BOOTSTRAP_OPTION,
             text,
-            f"{part!r} is not host:port with a valid port, which is from 1 to 65535",
+            f"{part!r} is not host:port with a valid port, which is from 1 to 65535; separate "
+            "several with commas",
         )
-    host = host.strip("[]")
+    host = found[2]
     try:
-        known = _HOST.fullmatch(host.encode("idna").decode())
-    except UnicodeError as error:
+        if ":" in host:
+            IPv6Address(host)
+        host.encode("idna")
+    except ValueError as error:
         raise OptionError(BOOTSTRAP_OPTION, text, f"{host!r} is not a valid host name") from error
-    if known is None:
-        problem = f"{host!r} is not a host name; several addresses are separated by commas"
-        raise OptionError(BOOTSTRAP_OPTION, text, problem)
-    return host, int(port)
+    return host, int(found[3])

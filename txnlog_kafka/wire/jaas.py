@@ -28,11 +28,11 @@ MODULES: dict[str, frozenset[str]] = {
 _FLAGS = ("required", "requisite", "sufficient", "optional")
 _TOKEN = re.compile(
     r"""(?:(?P<double>"(?:\\.|[^"\\])*")|(?P<single>'(?:\\.|[^'\\])*')"""
-    r"""|(?P<sign>[=;])|(?P<word>[^\s=;"']+))""",
+    r"""|(?P<sign>[=;])|(?P<word>[^\s=;"'/]+))""",
     re.DOTALL,
 )
-_BETWEEN = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
-"""Space and comments, as Kafka's `JaasConfig` skips them."""
+_BETWEEN = re.compile(r"(?:\s|/\*.*?(?:\*/|\Z)|/(?!\*)[^\r\n]*)*", re.DOTALL)
+"""Space, and comments: in Kafka's parser a slash outside of quotes always begins one."""
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r"}
 
@@ -54,7 +54,8 @@ def parse_jaas(text: str) -> LoginModule:
     tokens = _tokens(text)
     if len(tokens) < 3 or tokens[-1] != ("sign", ";"):
         raise JaasError('a login module such as ...PlainLoginModule required username="..." '
-                        'password="..."; with the semicolon at its end')  # fmt: skip
+                        'password="..."; with the semicolon at its end; outside of quotes / begins '
+                        "a comment")  # fmt: skip
     if ("sign", ";") in tokens[:-1]:
         raise JaasError("one login module only: there is a semicolon before the end")
     (kind, name), (flag_kind, flag) = tokens[:2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]
 
 FEW = 16
 """So many records, or fewer, that have one more header are read one after the other."""
+
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 _Round = tuple[Int64Array, ...]
 """Of some headers their records, where names and values begin and end, the values' lengths."""
@@ -128,4 +131,6 @@ def key_texts(names: Any) -> Any:
     try:
         return names.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([name.decode("utf-8", "replace") for name in names.to_pylist()])
+        # Java replaces a surrogate's three bytes by one character, Python by three.
+        whole = (_SURROGATE.sub(b"\xff", name) for name in names.to_pylist())
+        return pa.array([name.decode("utf-8", "replace") for name in whole])

@@ -124,24 +124,34 @@ def duration_ms(text: str) -> int:
     return int(int(found[1]) * _MS_BY_UNIT[found[2] or "ms"])
 
 
-def pattern(given: str) -> str:
-    """A regular expression that Python and Java, as which Spark reads it, understand alike.
+_READ_OTHERWISE = r"\\0|\\[1-3][0-7]{2}|\\b\{|\(\?[a-zA-Z]*x|[^\0-\x7f]"
+_PARTS = re.compile(rf"(?s)({_READ_OTHERWISE})|(\[\^?\]?(?:\\.|[^\\\]])*)|\\.")
+_IN_CLASS = re.compile(r"(?s)\\.|&&|\[")
 
-    In a class of characters Java has other classes and `&&`, which to Python are plain characters;
-    what else differs is an error in Python.
+
+def pattern(given: str) -> str:
+    """A regular expression that Python reads as Java does, whose syntax Spark's own source has.
+
+    A difference is refused: a pattern that means something else would read no topic, silently.
     """
     expression = text(given)
-    classes = re.findall(r"\\.|\[(\^?\]?(?:\\.|[^\]\\])*)", expression, re.DOTALL)
-    inside = re.sub(r"\\.", "", " ".join(classes), flags=re.DOTALL)
-    if "[" in inside or "&&" in inside:
-        raise ValueError(
-            "no class in a class and no && of Java's, which match nothing here: write the "
-            "characters out, such as [abc], or (a|b) for two classes"
-        )
+    kind = "a regular expression of Python's re"
+    for other, character_class in _PARTS.findall(expression):
+        in_class = _IN_CLASS.findall(character_class[1:])
+        if "&&" in in_class or "[" in in_class:
+            raise ValueError(
+                f"{kind}, which takes && and [ in {character_class}] for characters, and Java for "
+                "operators: write (?!x)[a-z] for [a-z&&[^x]], and [a-cd-f] for [a-c[d-f]]"
+            )
+        if other or r"\0" in in_class:
+            raise ValueError(
+                f"{kind}, which reads {other or character_class} otherwise than Java: write the "
+                "characters that topics' names have, which are a-z, A-Z, 0-9, dot, _ and -"
+            )
     try:
         re.compile(expression)
-    except re.error as error:
-        raise ValueError(f"a regular expression ({error})") from None
+    except (re.error, ValueError, OverflowError, RecursionError) as error:
+        raise ValueError(f"{kind} ({error})") from None
     return expression
 
 

@@ -455,32 +455,3 @@ def test_a_time_to_keep_partitions_is_positive_or_minus_1_as_spark_has_it(text: 
     assert "an integer of at least 1, or -1" in refused({name: text}, Use.READ_STREAM)
     assert parse_options({name: "-1"}, Use.READ_STREAM)[name] == -1
     assert parse_options({name: "1"}, Use.READ_STREAM)[name] == 1
-
-
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        r"orders-[a-z&&[^x]]7",
-        "orders-[a-c[d-f]]7",
-        r"[\w&&[^_]]",
-        "(payments|orders-[a-f[0-9]]+)",
-        r"[\\[a]",
-        "[[:alpha:]]+",
-        "[^a&&b]",
-    ],
-)
-def test_a_pattern_that_java_reads_differently_is_refused(pattern: str) -> None:
-    with pytest.raises(OptionError, match="no class in a class and no && of Java's"):
-        parse_options({"path": "p", "subscribePattern": pattern}, Use.READ_BATCH)
-
-
-@pytest.mark.parametrize("pattern", [r"[a\[b]", "[a&b]", "a&&b", r"\[a[b]\]", r"[\]\[]", "t.*"])
-def test_a_pattern_that_both_read_alike_is_taken(pattern: str) -> None:
-    given = {"path": "p", "subscribePattern": pattern}
-    assert parse_options(given, Use.READ_BATCH)["subscribePattern"] == pattern
-
-
-@pytest.mark.parametrize("pattern", ["[a", "(", r"\Qa\E", r"\p{Alnum}", r"(?<x>a)", "*", " "])
-def test_a_pattern_that_is_none_in_python_is_refused(pattern: str) -> None:
-    with pytest.raises(OptionError, match=r"a regular expression|a non-empty string"):
-        parse_options({"path": "p", "subscribePattern": pattern}, Use.READ_BATCH)

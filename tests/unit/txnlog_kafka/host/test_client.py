@@ -414,7 +414,8 @@ def test_a_stream_goes_on_when_the_next_item_is_asked_for(broker):
         ("PLAINTEXT://a:1", (("a", 1),)),
         ("[::1]:9092", (("::1", 9092),)),
         ("fe80::1%eth0:9", (("fe80::1%eth0", 9),)),
-        ("_a.b-c:9,größe:9", (("_a.b-c", 9), ("größe", 9))),
+        ("SASL_SSL://[fe80::1%eth0]:1", (("fe80::1%eth0", 1),)),
+        ("a_b.c-d.:1 ,\n2.3.4.5:6", (("a_b.c-d.", 1), ("2.3.4.5", 6))),
     ],
 )
 def test_bootstrap_addresses_are_read(text, expected):
@@ -424,10 +425,19 @@ def test_bootstrap_addresses_are_read(text, expected):
 NO_ADDRESSES = ("", ",", "a", "a:", ":1", "a:b", "a:0", "a:65536", "a:-1", "a:²", "a..b:1")
 
 
-@pytest.mark.parametrize("between", [";", " ", "\n", "\t", "|", "/", "\0"])
-def test_addresses_with_another_sign_between_them_are_refused_at_once(between: str) -> None:
-    with pytest.raises(OptionError, match=r"separated by commas|not a valid host name"):
-        parse_bootstrap_servers(f"h:9092{between}g:9092")
+WRONG_PARTS = (
+    "h:1;g:2", "h:1 g:2", "h:1\tg:2", "h:1\ng:2", "h:1\u00a0g:2", "h:1|g:2", "h:1/g:2", "h:1:g:2",
+    "h:1;SSL://g:2", "h:1/path", "http://h:1/", "h:1/?a=b", "u@h:1", "h\0:1", "größe:1",
+    "h:1\u200b", "h]:1", "[h:1",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("part", WRONG_PARTS)
+def test_another_separator_than_a_comma_is_refused_at_once_and_its_part_named(part):
+    with pytest.raises(OptionError) as refused:
+        parse_bootstrap_servers(f"a:1, {part}")
+    assert refused.value.text.endswith(("separate several with commas", "not a valid host name"))
+    assert repr("h:1:g" if part == "h:1:g:2" else part) in refused.value.text
 
 
 @pytest.mark.parametrize("text", [*NO_ADDRESSES, "x" * 64 + ":1"])

@@ -21,10 +21,13 @@ USER = {"username": "u", "password": "p"}
         ("a.B required username=u name='k f';", "B", {"username": "u", "name": "k f"}),
         ("software.amazon.msk.auth.iam.IAMLoginModule required;", "IAMLoginModule", {}),
         ('a.B required extension_pool="";', "B", {"extension_pool": ""}),
-        ("// ours\na.B /* c */ required // x=y;\n k=v /*;*/; // end", "B", {"k": "v"}),
-        ('a.B required url="https://h/x" k=a//b;/**/', "B", {"url": "https://h/x", "k": "a//b"}),
+        ('// of the team\n/* two\nlines */a.B/**/required // c\r username="u"/*;*/;// c', "B",
+         {"username": "u"}),
+        ('a.B required username="http://u/*" /* "x */ k=\'/\';/* not closed', "B",
+         {"username": "http://u/*", "k": "/"}),
+        ("a.B required password=p//q;\n;", "B", {"password": "p"}),
     ],
-)
+)  # fmt: skip
 def test_a_login_module_is_a_name_and_options(text, name, options):
     module = parse_jaas(text)
     assert (module.name, dict(module.options)) == (name, options)
@@ -37,6 +40,9 @@ def test_a_login_module_is_a_name_and_options(text, name, options):
         ("hunter2", "a login module such as"),
         ('a.B required password="hunter2"', "semicolon"),
         ('a.B required password="hunter2;', "not closed"),
+        ("a.B required password=hunter/2;", "/ begins a comment"),
+        ("a.B required /* password=hunter2;", "a login module such as"),
+        ("/*/a.B required;", "a login module such as"),
         ("a.B required password;", "name=value"),
         ("a.B required password=;", "name=value"),
         ('a.B required "password"="hunter2";', "name=value"),
