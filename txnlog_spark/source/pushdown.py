@@ -30,12 +30,6 @@ _COMPARISONS: dict[type[spark.Filter], Callable[[Any, Any], bool]] = {
     spark.LessThan: operator.lt,
     spark.LessThanOrEqual: operator.le,
 }
-_OPPOSITES: dict[type[Any], type[Any]] = {
-    spark.GreaterThan: spark.LessThanOrEqual,
-    spark.LessThan: spark.GreaterThanOrEqual,
-    spark.IsNull: spark.IsNotNull,
-}
-_NEGATED = _OPPOSITES | {right: left for left, right in _OPPOSITES.items()}
 _LOWER_BOUNDS = {
     spark.EqualTo, spark.EqualNullSafe, spark.GreaterThan, spark.GreaterThanOrEqual, spark.In
 }  # fmt: skip
@@ -70,19 +64,18 @@ class Pushed:
         """Return this part with one more filter, and True if that is handled."""
         column = _column(each)
         if column == "timestamp":
-            low = _earliest_ms(_plain(each))
+            low = _earliest_ms(each)
             low = self.timestamp_ms_min if low is None else max(low, self.timestamp_ms_min or 0)
             return replace(self, timestamp_ms_min=low), False
         if not _is_of(each, column):
             return self, False
         if column != "offset":
             return replace(self, places=(*self.places, each)), True
-        plain = _plain(each)
-        found = _interval(plain)
+        found = _interval(each)
         if found is None:
             return self, False
         start, end = max(found[0], self.start_offset), min(found[1], self.end_offset)
-        return replace(self, start_offset=start, end_offset=end), not isinstance(plain, spark.In)
+        return replace(self, start_offset=start, end_offset=end), not isinstance(each, spark.In)
 
 
 def push(filters: Sequence[spark.Filter]) -> tuple[Pushed, list[spark.Filter]]:
@@ -117,14 +110,6 @@ def _is_of(each: spark.Filter, column: str) -> bool:
     kinds = (*_COMPARISONS, spark.EqualNullSafe, spark.In, spark.IsNull, spark.IsNotNull)
     is_known = column in _TYPES and type(_inner(each)) in kinds
     return is_known and all(v is None or type(v) is _TYPES[column] for v in _values(each))
-
-
-def _plain(each: spark.Filter) -> spark.Filter:
-    """Resolve a Not, where a filter says the same of values that are not null."""
-    if isinstance(each, spark.Not) and type(each.child) in _NEGATED:
-        negated: spark.Filter = _NEGATED[type(each.child)](**vars(each.child))
-        return negated
-    return each
 
 
 def _holds(each: spark.Filter, value: Any) -> bool | None:
