@@ -37,7 +37,7 @@ What Spark refuses before it asks the connector has no such name:
 | `checkpointLocation` must be specified | set it as an option of the writer, not in Spark's conf |
 | `UNSUPPORTED_DATA_SOURCE_SAVE_MODE` | `.mode("append")` for a batch write |
 | `DUPLICATED_FIELD_NAME_IN_ARROW_STRUCT` | drop or rename the second column |
-| `OverflowError: date value out of range` | set `spark.sql.python.filterPushdown.enabled` to false |
+| `OverflowError: date value out of range` | `spark.sql.python.filterPushdown.enabled=false` |
 | `DATA_SOURCE_NOT_FOUND` | [What to do](deploying.md#when-the-package-is-not-found) |
 | the same, after an interrupted cell | `spark.createDataFrame([], "a INT")`, once |
 | `STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY` | [What to do](operating.md#killed-at-the-start) |
