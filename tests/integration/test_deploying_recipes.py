@@ -7,7 +7,9 @@ names this machine's packages; in `make chaos` it is the one of the page, from a
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
@@ -85,6 +87,24 @@ def run_recipe(cluster: Cluster, bootstrap: str, heading: str, **variables: str)
     written = values_of(read_topic(bootstrap, "orders-loud", isolation="read_committed"))
     assert written == ["ANVIL 0", "ANVIL 1"], f"{said[-3000:]}"
     assert cluster.unpacked(), "no environment was unpacked for executors"
+
+
+def test_the_unit_of_the_page_is_one_that_systemd_takes(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    unit, variables = block("systemd", "ini"), block("systemd", "text")
+    given = {line.partition("=")[0] for line in variables.splitlines()}
+    assert set(re.findall(r"\$\{(\w+)\}", unit)) <= given
+    path = tmp_path / "shouter.service"
+    path.write_text(unit.replace("/srv/spark/bin/spark-submit", "/bin/true"))
+    command = shutil.which("systemd-analyze")
+    if command is None:
+        record_property("said", "there is no systemd to ask")
+        return
+    asked = subprocess.run([command, "verify", path], capture_output=True, text=True, check=False)
+    unknown = set(re.findall(r"Unknown key[^\n]*?'(\w+)'", asked.stderr))
+    assert asked.returncode == 0, asked.stderr
+    assert unknown <= {"RestartSteps", "RestartMaxDelaySec"}, "systemd before 254 lacks these two"
 
 
 @pytest.fixture(autouse=True)
