@@ -7,6 +7,8 @@ TXNLOG_INSTALLED_PYTHON; else it is the tests' own Python and this tree.
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -29,11 +31,15 @@ def block(language: str) -> str:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """An activated virtual environment with the package in it, and none of this tree's settings."""
+    """Return the variables of a shell without the virtual environment, as those of cron or an IDE.
+
+    `python` and `python3` of its PATH fail: nothing of the first steps may run another Python than
+    the one that runs the command.
+    """
     bin_folder = folder / "bin"
     bin_folder.mkdir()
     for name in ("python", "python3"):
-        (bin_folder / name).write_text(f'#!/bin/sh\nexec "{INSTALLED or sys.executable}" "$@"\n')
+        (bin_folder / name).write_text('#!/bin/sh\necho "the python3 of PATH ran" >&2\nexit 1\n')
         (bin_folder / name).chmod(0o755)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
     path = os.pathsep.join((str(bin_folder), os.environ["PATH"]))
@@ -50,7 +56,9 @@ def test_the_first_steps_end_with_the_rows_that_are_printed_there(tmp_path: Path
     (folder / "job.py").write_text(block("python"), encoding="utf-8")
     said = ""
     variables = environment(tmp_path)
-    for line in block("sh").splitlines():
+    python = shlex.quote(INSTALLED or sys.executable)
+    for printed in block("sh").splitlines():
+        line = re.sub(r"\bpython\b", python, printed)
         done = subprocess.run(
             ["/bin/sh", "-c", line],
             cwd=folder,
