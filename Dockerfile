@@ -10,14 +10,8 @@ RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:3.11-slim
 COPY --from=wheel /wheels /wheels
-# What broker_sim and txnlog_kafka import. The package asks for PySpark as well, which the broker does without.
-RUN python -m pip install --no-cache-dir \
-        "crc32c-rs>=0.0.7" \
-        "cryptography>=42" \
-        "google-re2>=1.1.20251105" \
-        "javaproperties>=0.8.1" \
-        "pyarrow>=18" \
-    && python -m pip install --no-cache-dir --no-deps /wheels/*.whl \
+# Without the extra "spark": the broker does without PySpark.
+RUN python -m pip install --no-cache-dir /wheels/*.whl \
     && useradd --system --uid 10001 --user-group broker \
     && install --directory --owner=broker --group=broker /data
 USER 10001

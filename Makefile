@@ -67,7 +67,7 @@ $(READY): setup.cfg pyproject.toml
 	fi
 	@echo "== set-up: installing packages (a minute or three the first time)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--config-settings editable_mode=compat -e '.[demo,test,lint,docs]'
+		--config-settings editable_mode=compat -e '.[spark,demo,test,lint,docs]'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'pyjks>=20'
 	@touch $(READY)
 
@@ -126,7 +126,8 @@ wheel: java $(READY)  ## the wheel in an environment with nothing else: the firs
 	echo "== wheel: building it, and installing it with what it needs (some minutes)"; \
 	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps -w "$$folder" "$$folder/source"; \
 	$(BIN)/python -m venv "$$folder/env"; \
-	"$$folder/env/bin/python" -m pip install -q --disable-pip-version-check "$$folder"/*.whl; \
+	"$$folder/env/bin/python" -m pip install -q --disable-pip-version-check \
+		"$$(echo "$$folder"/*.whl)[spark]"; \
 	TXNLOG_INSTALLED_PYTHON="$$folder/env/bin/python" $(BIN)/python -m pytest -q \
 		$(TESTS_WHEEL)
 

@@ -97,12 +97,13 @@ def environment_of(run: Run, python: Path) -> Path:
     folder, config = CACHE / f"python-{run.python}-pyspark-{run.pyspark}", ConfigParser()
     made, ready = folder / "bin" / "python", folder / "ready"
     config.read(ROOT / "setup.cfg", encoding="utf-8")
-    wanted = config["options"]["install_requires"] + config["options.extras_require"]["test"]
+    extras = config["options.extras_require"]
+    wanted = config["options"]["install_requires"] + extras["spark"] + extras["test"]
     if not ready.exists() or ready.read_text(encoding="utf-8") != wanted:
         print(f"== matrix: installing PySpark {run.pyspark} for Python {run.python}", flush=True)
         subprocess.run([python, "-m", "venv", "--clear", folder], check=True)
         pip = [made, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        editable = ["--config-settings", "editable_mode=compat", "-e", f"{ROOT}[test]"]
+        editable = ["--config-settings", "editable_mode=compat", "-e", f"{ROOT}[spark,test]"]
         subprocess.run([*pip, *editable, f"pyspark=={run.pyspark}.*"], check=True)
         subprocess.run([*pip, "--no-deps", "pyjks>=20"], check=True)
         ready.write_text(wanted, encoding="utf-8")

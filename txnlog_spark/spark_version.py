@@ -1,13 +1,19 @@
-"""Which PySpark is needed. pip asks for it, but a cluster's PySpark is often not pip's."""
+"""PySpark, and which one is needed: the extra `spark` asks pip for it, a platform has its own."""
 
 from __future__ import annotations
 
 import re
 
-import pyspark
-
 PYSPARK_MIN = (4, 2)
 """The first with admission control and Arrow writers for Python's streaming data sources."""
+NEEDED = f"PySpark {'.'.join(map(str, PYSPARK_MIN))} or newer is needed"
+
+try:
+    import pyspark
+except ModuleNotFoundError as error:
+    if error.name != "pyspark":  # py4j, of a PySpark that is there
+        raise
+    raise ModuleNotFoundError(f"{NEEDED}: pip install 'txnlog_spark[spark]'") from None
 
 
 def is_supported() -> bool:
@@ -19,5 +25,4 @@ def is_supported() -> bool:
 def require_pyspark() -> None:
     """Raise ImportError for a PySpark that lacks what the data source is made of."""
     if not is_supported():
-        needed = ".".join(map(str, PYSPARK_MIN))
-        raise ImportError(f"PySpark {needed} or newer is needed, this is {pyspark.__version__}")
+        raise ImportError(f"{NEEDED}, this is {pyspark.__version__}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,11 +18,27 @@ from txnlog_spark import __version__
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("txnlog_spark", "txnlog_kafka", "broker_sim", "pyspark_txnlog", "jobs", "conf")
 FILES = ("setup.cfg", "pyproject.toml", "PACKAGE.md", "LICENSE")
+ABSENT = "raise ModuleNotFoundError(f\"No module named '{__name__}'\", name=__name__)\n"
+SERVES = """
+from broker_sim import LocalCluster
+from txnlog_kafka.host.client import Client
+
+with LocalCluster("data") as cluster:
+    print(cluster.bootstrap_servers.rpartition(":")[0])
+"""
+NAMES_THE_EXTRA = "PySpark 4.2 or newer is needed: pip install 'txnlog_spark[spark]'"
 
 
 def run(folder: Path, *words: str, path: str = "") -> str:
     """What a Python command prints, in a folder and with nothing but `path` beside the packages."""
-    done = subprocess.run(
+    done = started(folder, *words, path=path)
+    assert done.returncode == 0, f"{words}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+    return done.stdout
+
+
+def started(folder: Path, *words: str, path: str) -> subprocess.CompletedProcess[str]:
+    """Run a Python command to its end, however it ends."""
+    return subprocess.run(
         [sys.executable, *words],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": path},
@@ -30,8 +47,6 @@ def run(folder: Path, *words: str, path: str = "") -> str:
         timeout=280,
         check=False,
     )
-    assert done.returncode == 0, f"{words}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
-    return done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -82,3 +97,45 @@ def test_the_wheel_has_the_packages_and_nothing_of_the_checkout_besides(installe
     assert names == {"txnlog_spark", "txnlog_kafka", "broker_sim", "pyspark_txnlog"}
     for name in names - {"pyspark_txnlog"}:
         assert (installed / name / "py.typed").exists()
+
+
+def test_the_wheel_brings_pyspark_with_its_extra_alone(installed: Path) -> None:
+    """A platform has a PySpark of its own, which `pip install txnlog_spark` must leave alone."""
+    (metadata,) = installed.glob("*.dist-info/METADATA")
+    asked = re.findall(r"^Requires-Dist: (.*)$", metadata.read_text(), re.MULTILINE)
+    pyspark = [each for each in asked if re.match(r"pyspark\b", each)]
+    assert pyspark == ['pyspark<6,>=4.2; extra == "spark"']
+
+
+@pytest.fixture
+def no_pyspark(installed: Path, tmp_path: Path) -> str:
+    """A PYTHONPATH with the wheel on which PySpark is not to be found, by children neither."""
+    for name in ("pyspark", "py4j"):
+        (tmp_path / "absent").mkdir(exist_ok=True)
+        (tmp_path / "absent" / f"{name}.py").write_text(ABSENT)
+    return os.pathsep.join((str(tmp_path / "absent"), str(installed)))
+
+
+def test_broker_client_and_commands_run_without_pyspark(no_pyspark: str, tmp_path: Path) -> None:
+    assert "start" in run(tmp_path, "-m", "broker_sim", "--help", path=no_pyspark)
+    assert "progress" in run(tmp_path, "-m", "txnlog_spark", "--help", path=no_pyspark)
+    assert run(tmp_path, "-c", SERVES, path=no_pyspark) == "127.0.0.1\n"
+    unknown = ("--bootstrap-server", "127.0.0.1:1", "--timeout-ms", "10", "--checkpoint", "none")
+    shown = started(tmp_path, "-m", "txnlog_spark", "progress", "show", *unknown, path=no_pyspark)
+    assert "pyspark" not in shown.stderr
+    assert shown.stderr.startswith("txnlog_spark: ")
+    assert shown.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("module", ["datasource", "avro", "metrics"])
+def test_a_module_that_needs_pyspark_names_the_extra(
+    no_pyspark: str, tmp_path: Path, module: str
+) -> None:
+    done = started(tmp_path, "-c", f"import txnlog_spark.{module}", path=no_pyspark)
+    assert done.stderr.splitlines()[-1] == f"ModuleNotFoundError: {NAMES_THE_EXTRA}"
+
+
+def test_a_command_that_needs_pyspark_ends_with_one_line(no_pyspark: str, tmp_path: Path) -> None:
+    words = ("-m", "txnlog_spark", "dead-letters", "show", "--path", ".txnlog", "--topic", "dead")
+    done = started(tmp_path, *words, path=no_pyspark)
+    assert (done.returncode, done.stderr) == (1, f"txnlog_spark: {NAMES_THE_EXTRA}\n")

@@ -4,12 +4,18 @@
 
     metrics = serve_metrics(spark, port=9405)   # http://127.0.0.1:9405/metrics
 
-Needs `pip install 'txnlog_spark[metrics]'` for prometheus-client.
+Needs `pip install 'txnlog_spark[spark,metrics]'`.
 """
 
 from __future__ import annotations
 
-from txnlog_spark.metrics.lag import offsets_behind_latest
-from txnlog_spark.metrics.listener import MetricsListener, serve_metrics
+from txnlog_spark.spark_version import require_pyspark
+
+require_pyspark()
+
+# isort: split
+
+from txnlog_spark.metrics.lag import offsets_behind_latest  # noqa: E402
+from txnlog_spark.metrics.listener import MetricsListener, serve_metrics  # noqa: E402
 
 __all__ = ["MetricsListener", "offsets_behind_latest", "serve_metrics"]

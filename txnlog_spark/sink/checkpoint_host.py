@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from txnlog_kafka.operations.effects import (
     Ask,
@@ -23,11 +23,13 @@ from txnlog_kafka.operations.effects import (
 )
 from txnlog_kafka.operations.producer import Bytes, StagedPiece
 from txnlog_kafka.wire.invariants import InvariantViolation
-from txnlog_spark.sink.settings import SinkSettings
 from txnlog_spark.storage.connect import open_files
 from txnlog_spark.storage.default_fs import check_reading
 from txnlog_spark.storage.file_store import Files
 from txnlog_spark.storage.local import LocalFiles
+
+if TYPE_CHECKING:
+    from txnlog_spark.sink.settings import SinkSettings  # needs PySpark, which commands do without
 
 T = TypeVar("T")
 

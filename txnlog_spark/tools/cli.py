@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UnicodeEncodeError as error:
         sys.stderr.write(f"txnlog_spark: {explain_name(error)}\n")
         return EXIT_REFUSED
-    except (TxnLogError, OSError) as error:
+    except (TxnLogError, OSError, ImportError) as error:  # the last of dead letters' Spark session
         sys.stderr.write(f"txnlog_spark: {error}\n")
         return EXIT_REFUSED
     text = json.dumps(shown, indent=2) + "\n" if options.json else _text(shown)

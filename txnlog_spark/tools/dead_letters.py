@@ -23,6 +23,7 @@ from txnlog_spark.offsets import (
     SourceOffset,
     format_offsets,
 )
+from txnlog_spark.spark_version import require_pyspark
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +35,11 @@ _SHOWN = ("topic", "partition", "offset", "stage", "exception.message")
 
 @contextmanager
 def session_for_tools() -> Iterator[SparkSession]:
-    """A session on this machine, or that of SPARK_REMOTE. Raises TxnLogError for Spark's errors."""
+    """A session on this machine, or that of SPARK_REMOTE.
+
+    Raises TxnLogError for Spark's errors, and ImportError without a PySpark that is new enough.
+    """
+    require_pyspark()
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
