@@ -33,6 +33,7 @@ JAVAS = ("17", "25")
 KAFKAS = ("Kafka 3.9.1", "Kafka 4.3.1", "Kafka 4.4.0")
 PURE, SIM = "pure tests", "broker_sim"
 COLUMNS = (PURE, SIM, *KAFKAS)
+UNRELEASED = f"| 5.0 | not released: [what was tried](#spark-50) |{' |' * (len(COLUMNS) + 1)}"
 Recorded = dict[str, dict[str, str | int]]
 """By the run's name: its fields with full versions, its counts and its day."""
 PLACE = re.compile(r"(<!-- runs: .*? -->\n).*?(<!-- end of runs -->)", re.DOTALL)
@@ -168,7 +169,7 @@ def table(recorded: Recorded) -> str:
         versions = (full["pyspark"], full["python"], full["java"])
         cells = [*versions, *(outcome(recorded, run) for run in runs)]
         lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, UNRELEASED]) + "\n"
 
 
 def page(text: str, recorded: Recorded) -> str:

@@ -199,31 +199,3 @@ def test_a_file_source_whose_batch_is_planned_anew_loses_no_row(
         shutil.copytree(kept / log, pipe.checkpoint / log)
     run()
     assert pipe.output_values("read_uncommitted") == [*written, "c1", "c2"]
-
-
-def test_the_second_format_of_the_offset_log_and_named_sources_are_read(pipe: Pipe) -> None:
-    pipe.feed(range(6))
-    name, evolves = (
-        "spark.sql.streaming.offsetLog.formatVersion",
-        ("spark.sql.streaming.queryEvolution.enableSourceEvolution"),
-    )
-    pipe.spark.conf.set(name, "2")
-    pipe.spark.conf.set(evolves, "true")
-    try:
-        reader = pipe.spark.readStream.name("orders").format("txnlog")
-        options = {
-            "kafka.bootstrap.servers": pipe.bootstrap,
-            "subscribe": pipe.input,
-            "startingOffsets": "earliest",
-            "kafka.group.id": pipe.group,
-        }
-        rows = reader.options(**options).load().select("key", "value")
-        for _ in range(2):
-            finish(pipe.write(rows).trigger(availableNow=True).start())
-        assert (pipe.checkpoint / "offsets" / "0").read_text().startswith("v2")
-        pipe.lose("commits", max(pipe.logged("commits")))
-        finish(pipe.write(rows).trigger(availableNow=True).start())
-    finally:
-        pipe.spark.conf.unset(name)
-        pipe.spark.conf.unset(evolves)
-    assert pipe.output_values("read_uncommitted") == texts(range(6))

@@ -57,14 +57,16 @@ class SourceEnd:
 class BatchOffsets:
     """What Spark logged for a batch before it ran.
 
-    `digest` is of all sources' offsets, other formats included, without notes; `batch_hash` is of
-    the whole file. `state_partitions` is the number of partitions of the query's state.
+    `digest` is of all sources' offsets, other formats included, without notes, and `ends` the same
+    without names; `batch_hash` is of the whole file. `form` is the version of the file and the
+    number of partitions of the query's state.
     """
 
     sources: tuple[SourceEnd, ...]
     digest: str
     batch_hash: str
-    state_partitions: str = ""
+    ends: str
+    form: tuple[str, str]
 
     @property
     def source_offsets(self) -> dict[TopicPartition, int]:
@@ -143,17 +145,16 @@ def newest_plan(checkpoint: str) -> Operation[int]:
     return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
-def is_repartitioning(checkpoint: str, batch_id: int) -> Operation[bool]:
-    """Whether Spark's tool for repartitioning state made the batch, which no sink saw: it reads
-    what the batch before has read, and changes the number of the state's partitions.
+def is_rewriting(checkpoint: str, batch_id: int) -> Operation[bool]:
+    """True if no sink saw the batch: it reads what the batch before has read, and changes the
+    state's partitions (Spark's tool for that) or the log's version (Spark 5, SPARK-55795).
     """
     logged = yield from read_logged_offsets(checkpoint, batch_id)
     before = yield from read_logged_offsets(checkpoint, batch_id - 1)
     done = yield from files.read_file(f"{checkpoint}/commits/{batch_id}")
     if logged is None or before is None or done is None:
         return False
-    changed = logged.state_partitions != before.state_partitions
-    return changed and logged.digest == before.digest
+    return logged.form != before.form and logged.ends == before.ends
 
 
 def offsets_path(checkpoint: str, batch_id: int) -> str:
@@ -171,13 +172,12 @@ def parse_batch_offsets(path: str, text: str) -> BatchOffsets:
         raise files.unreadable(path, "it ends before the first source's offset")
     pairs = [_split_line(path, line, version) for line in lines[2:] if line.strip()]
     values = [(name, files.json_of(path, part)) for name, part in pairs if part != NO_OFFSET]
-    if version == "v1":
-        digest = _digest([plain_offset(value) for _, value in values])
-    else:
-        digest = _digest(sorted([name, plain_offset(value)] for name, value in values))
+    plain = [[name, plain_offset(value)] for name, value in values]
+    digest = _digest([end for _, end in plain] if version == "v1" else sorted(plain))
+    ends = _digest(sorted(_digest([end]) for _, end in plain))
     sources = tuple(_source_end(path, name, value) for name, value in values)
-    whole = digest_of(text)[:_DIGEST_HEX]
-    return BatchOffsets(sources, digest, whole, _state_partitions(path, lines[1]))
+    form = version, _state_partitions(path, lines[1])
+    return BatchOffsets(sources, digest, digest_of(text)[:_DIGEST_HEX], ends, form)
 
 
 def _state_partitions(path: str, metadata: str) -> str:

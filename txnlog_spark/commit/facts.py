@@ -22,7 +22,7 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit import judgement
 from txnlog_spark.commit.checkpoint import (
     BatchOffsets,
-    is_repartitioning,
+    is_rewriting,
     newest_plan,
     read_logged_offsets,
 )
@@ -170,7 +170,7 @@ def _gap_is_empty(plan: CommitPlan, facts: Evidence) -> Operation[bool]:
     if found is None or not judgement.has_gap(plan, found, facts):
         return True
     for batch_id in range(found.next_batch_id, plan.batch.batch_id):
-        if not (yield from is_repartitioning(plan.committer.checkpoint, batch_id)):
+        if not (yield from is_rewriting(plan.committer.checkpoint, batch_id)):
             return False
     return True
 

@@ -20,6 +20,11 @@ def read_batch_offsets(folder: Path, batch_id: int) -> BatchOffsets:
     return CheckpointHost().run(checkpoint.read_batch_offsets(str(folder), batch_id))
 
 
+def is_rewriting(folder: Path, batch_id: int) -> bool:
+    """True if Spark made the batch to rewrite the checkpoint."""
+    return CheckpointHost().run(checkpoint.is_rewriting(str(folder), batch_id))
+
+
 def read_begun(folder: Path) -> Begun | None:
     """`attempt.json`."""
     return CheckpointHost().run(journal.read_begun(str(folder)))

@@ -67,7 +67,8 @@ class Pipe:
         """The output's values, sorted, as librdkafka reads them."""
         return values_of(read_topic(self.bootstrap, self.output, isolation=isolation))
 
-    def stream(self, **options: object) -> DataFrame:
+    def stream(self, name: str | None = None, **options: object) -> DataFrame:
+        """A read of the input; `name` is that of the source in Spark's offset log."""
         defaults = {
             "kafka.bootstrap.servers": self.bootstrap,
             "subscribe": self.input,
@@ -75,6 +76,7 @@ class Pipe:
             "kafka.group.id": self.group,
         }
         reader = self.spark.readStream.format("txnlog")
+        reader = reader if name is None else reader.name(name)
         return reader.options(**_given(defaults | options)).load()
 
     def write(self, rows: DataFrame, **options: object) -> Any:

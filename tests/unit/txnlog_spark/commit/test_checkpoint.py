@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.query.checkpoint_files import read_batch_offsets, read_query_id
+from support.query.checkpoint_files import is_rewriting, read_batch_offsets, read_query_id
 
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import ProgressError
@@ -142,3 +142,31 @@ def test_offsets_are_whole_when_all_sources_are_kafka_like_and_none_reads_what_a
 ) -> None:
     write_offsets(tmp_path, f"v1\n{METADATA}\n{lines}")
     assert read_batch_offsets(tmp_path, 4).is_whole == is_whole
+
+
+OTHER = '{"logOffset":3}'
+REPARTITIONED = METADATA.replace("{}", '{"spark.sql.shuffle.partitions":"3"}')
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        (f"v1\n{REPARTITIONED}\n{OURS}\n{OTHER}\n-", True),
+        (f"v2\n{METADATA}\n0:{OURS}\n1:{OTHER}\n2:-", True),
+        (f"v2\n{METADATA}\nlog:{OTHER}\norders:{OURS}", True),
+        (f"v1\n{METADATA}\n{OURS}\n{OTHER}\n-", False),
+        (f"v1\n{REPARTITIONED}\n{OURS}\n{OTHER}\n{OURS}", False),
+        (f"v2\n{METADATA}\n0:{OURS.replace('7', '8')}\n1:{OTHER}\n2:-", False),
+        (f"v2\n{METADATA}\n0:{OURS}\n1:{OTHER.replace('3', '4')}\n2:-", False),
+        (f"v2\n{METADATA}\n0:{OURS}", False),
+    ],
+)
+def test_a_batch_without_rows_that_changes_the_checkpoint_is_of_spark(
+    tmp_path: Path, entry: str, expected: bool
+) -> None:
+    write_offsets(tmp_path, f"v1\n{METADATA}\n{OURS}\n{OTHER}\n-")
+    write_offsets(tmp_path, entry, batch_id=5)
+    assert not is_rewriting(tmp_path, 5), "it may still come to the sink"
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits" / "5").write_text("v1\n{}")
+    assert is_rewriting(tmp_path, 5) is expected
