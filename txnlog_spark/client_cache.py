@@ -8,7 +8,7 @@ to, and not in those objects; they are never pickled and never survive a fork (`
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from txnlog_kafka.host import embedded
@@ -38,23 +38,28 @@ class ConnectionSettings:
     """-1: never closed."""
     session: SessionConfig
     security: Security
+    is_made: bool = field(compare=False)
+    """True if an embedded broker without data is made: for a write, and not for a read."""
 
     @classmethod
-    def from_values(cls, values: Mapping[str, Any]) -> ConnectionSettings:
+    def from_values(cls, values: Mapping[str, Any], *, writes: bool = False) -> ConnectionSettings:
         """From the values of `options.parse_options`.
 
         Raises OptionError, see `check_cluster` and `read_security`.
         """
         check_cluster(values)
-        return cls.of(values, read_security(_security_options(values)))
+        return cls.of(values, read_security(_security_options(values)), writes=writes)
 
     @classmethod
-    def of(cls, values: Mapping[str, Any], security: Security = PLAINTEXT) -> ConnectionSettings:
+    def of(
+        cls, values: Mapping[str, Any], security: Security = PLAINTEXT, *, writes: bool = False
+    ) -> ConnectionSettings:
         """From some options' values; the others have their defaults."""
         return cls(
             **settings_of(values, "connection"),
             session=SessionConfig(**settings_of(values, "session")),
             security=security,
+            is_made=writes,
         )
 
     def with_timeouts(self, api_ms: int, request_ms: int | None = None) -> ConnectionSettings:
@@ -74,7 +79,8 @@ def resolve_bootstrap(settings: ConnectionSettings) -> str:
     """`host:port,host:port`; starts the embedded broker when that is asked for."""
     if settings.bootstrap_servers is not None:
         return settings.bootstrap_servers
-    return embedded.ensure_broker(present(settings.path, "settings name a cluster or a path"))
+    path = present(settings.path, "settings name a cluster or a path")
+    return embedded.ensure_broker(path, is_made=settings.is_made)
 
 
 class ClientCache:

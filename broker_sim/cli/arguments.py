@@ -37,7 +37,7 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
         "--path",
         metavar="DIR",
         help="the embedded broker that format('txnlog') uses with this path; it is started for "
-        "the time of the command when it does not run",
+        "the time of the command when it does not run, and made by produce and topics create",
     )
     parser.add_argument(
         "--command-config",

@@ -26,6 +26,9 @@ from txnlog_kafka.host.command_config import explain_name, read_command_config
 from txnlog_kafka.host.embedded import ensure_broker
 from txnlog_kafka.host.security import PLAINTEXT, Security
 
+MAKERS = (produce.produce, topics.create_topic)
+"""Commands that make the embedded broker of a --path without data; the others need one there."""
+
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
@@ -61,9 +64,9 @@ def _servers(options: argparse.Namespace) -> str:
     if options.path is None:
         return str(options.bootstrap_server)
     try:
-        return ensure_broker(options.path)
-    except OSError as error:
-        raise Refused(f"--path {options.path}: {error.strerror or error}") from error
+        return ensure_broker(options.path, is_made=options.run in MAKERS)
+    except OptionError as error:
+        raise Refused(f"--path {options.path}: {error.allowed}") from error
 
 
 def _security(options: argparse.Namespace) -> Security:

@@ -79,13 +79,41 @@ def test_a_command_uses_the_running_broker_and_leaves_it_running(tmp_path, ended
     wait_until(lambda: not is_alive(pid), "the broker to end with the command that started it")
 
 
-def test_a_file_in_place_of_the_directory_is_no_traceback(tmp_path):
-    (tmp_path / "file").write_text("")
-    process = start(tmp_path, "topics", "list", "--path", "file")
+def refused(folder: Path, *words: str) -> str:
+    """The one line of a command that must be refused."""
+    process = start(folder, *words)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert error.startswith("broker_sim: ")
-    assert "Traceback" not in error
+    (line,) = error.splitlines()
+    return line
+
+
+def test_a_file_in_place_of_the_directory_is_no_traceback(tmp_path):
+    (tmp_path / "file").write_text("")
+    line = refused(tmp_path, "topics", "list", "--path", "file")
+    assert line.startswith(f"broker_sim: --path file: {tmp_path}/file is a file")
+
+
+READING = (
+    ("consume", "--topic", "orders"),
+    ("topics", "list"),
+    ("topics", "describe"),
+    ("topics", "delete", "--topic", "orders"),
+    ("groups", "list"),
+    ("transactions", "find-hanging"),
+)
+
+
+@pytest.mark.parametrize("words", READING, ids=" ".join)
+def test_a_command_that_reads_makes_no_broker_for_a_mistyped_path(tmp_path, words):
+    line = refused(tmp_path, *words, "--path", ".txnlgo")
+    assert line.startswith(f"broker_sim: --path .txnlgo: there is no broker's data at {tmp_path}/")
+    assert not list(tmp_path.iterdir())
+
+
+def test_creating_a_topic_makes_the_broker(tmp_path):
+    run(tmp_path, "topics", "create", "--topic", "orders", "--path", ".txnlog")
+    assert "orders" in run(tmp_path, "topics", "list", "--path", ".txnlog")
 
 
 def test_the_client_of_a_broker_that_a_command_started_finds_it(tmp_path):

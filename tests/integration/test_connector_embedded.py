@@ -60,6 +60,29 @@ def test_a_writer_that_names_no_cluster_is_refused_and_starts_no_broker(
     assert not (tmp_path / ".txnlog").exists()
 
 
+@pytest.mark.parametrize("kind", ["read", "readStream"])
+def test_a_read_of_a_mistyped_path_makes_no_broker(
+    connector_spark, tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / ".txnlgo"
+    reader = getattr(connector_spark, kind).format("txnlog").option("subscribe", "in")
+    rows = reader.load(str(path))
+    writer = rows.writeStream.format("noop") if rows.isStreaming else None
+    line = error_of(rows.count if writer is None else lambda: finish(writer.start()))
+    assert f"[TXNLOG_OPTION] option path='{path}': there is no broker's data at {path}" in line
+    assert not path.exists()
+
+
+def test_a_path_of_a_file_is_refused_by_name(connector_spark, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    reader = connector_spark.read.format("txnlog").option("subscribe", "in")
+    line = error_of(lambda: reader.load(str(tmp_path / "file")).count())
+    assert f"path='{tmp_path}/file': {tmp_path}/file is a file" in line
+    writer = connector_spark.createDataFrame([("a",)], "value string").write.format("txnlog")
+    writer = writer.option("topic", "out").mode("append")
+    assert "is a file" in error_of(lambda: writer.save(str(tmp_path / "file")))
+
+
 def shown(action: Callable[[], object]) -> str:
     """All that Spark shows of the error that `action` must raise."""
     with pytest.raises(PySparkException) as caught:

@@ -28,7 +28,7 @@ from txnlog_kafka.host.client import Client
 from txnlog_kafka.host.embedded import ensure_broker
 from txnlog_kafka.operations.metadata import refresh_metadata
 print("begun", flush=True)
-address = ensure_broker(sys.argv[1])
+address = ensure_broker(sys.argv[1], is_made=True)
 with Client(address) as client:
     for line in sys.stdin:
         client.run(refresh_metadata(client.session, ()))
@@ -132,7 +132,7 @@ def test_who_comes_while_a_broker_stands_still_and_then_ends_gets_one(
         second = start()
     finally:
         os.kill(broker, signal.SIGCONT)
-    assert second.ask() == ensure_broker(str(tmp_path))
+    assert second.ask() == ensure_broker(str(tmp_path), is_made=True)
 
 
 def test_who_comes_in_the_moment_of_the_end_never_fails(start, tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ starts it, under a file lock, and writes the address beside the data; the others
 broker ends with the application that started it (its JVM, else this process), or later, when the
 last client of others has gone; its data stays. One that is about to end holds the data a little
 longer: a process that comes then waits for it, and starts the next one.
+Only a process that writes makes a broker where there is no data: a reader of a mistyped path would
+get an empty one.
 An address is believed only when the cluster that answers there is the one that was started here:
 process ids and ports are used again, by the brokers of other directories among others.
 `broker_sim` is never imported: the connector ships without it.
@@ -33,6 +35,8 @@ from txnlog_kafka.wire.messages import APIS, ApiKey
 
 START_TIMEOUT_S = 60.0
 ADDRESS_FILE = "embedded.json"
+LOCK_FILE = "embedded.lock"
+DATA_FILE = "data/meta.properties"
 ADDRESS_VERSION = 3
 """1 had no cluster id, 2 no start of the process."""
 CONNECT_TIMEOUT_S = 2.0
@@ -45,12 +49,15 @@ LOCKED = "another broker is running on"
 """What the broker says when another one holds the data."""
 
 
-def ensure_broker(path: str) -> str:
-    """The `host:port` of the embedded broker under `path`, started if it is not running.
+def ensure_broker(path: str, *, is_made: bool) -> str:
+    """Return the `host:port` of the embedded broker under `path`, started if it is not running.
 
-    Raises OptionError when there is no `broker_sim` to start, TxnLogError when it does not start,
+    `is_made` says that a folder without a broker's data gets a broker. Raises OptionError when
+    there is no `broker_sim` to start, or no folder of a broker, TxnLogError when it does not start,
     or when the one before it neither answers nor ends.
     """
+    if not path:
+        raise OptionError("path", path, "name the folder of the embedded broker; the present is .")
     directory = Path(path).absolute()
     address = _running_at(directory)
     if address is not None:
@@ -61,9 +68,32 @@ def ensure_broker(path: str) -> str:
             None,
             "set it to host:port of a cluster (broker_sim, the embedded broker, is not installed)",
         )
-    directory.mkdir(parents=True, exist_ok=True)
-    with locked(directory / "embedded.lock"):
-        return _running_or_gone(directory) or _start(directory)
+    try:
+        _check_folder(path, directory, is_made=is_made)
+        directory.mkdir(parents=True, exist_ok=True)
+        with locked(directory / LOCK_FILE):
+            return _running_or_gone(directory) or _start(directory)
+    except OSError as error:
+        reason = f"{error.strerror or error}: {error.filename or directory}"
+        raise OptionError("path", path, f"no broker can be started there, {reason}") from error
+
+
+def _check_folder(path: str, directory: Path, *, is_made: bool) -> None:
+    """Raise OptionError unless a broker has its data there, or one is made and can have it."""
+    found = str(directory)
+    if directory.is_symlink() and not directory.exists():
+        target = directory.readlink()
+        raise OptionError("path", path, f"{found} is a link to {target}, which does not exist")
+    if directory.exists() and not directory.is_dir():
+        raise OptionError("path", path, f"{found} is a file: name the folder of a broker")
+    # The lock is there first: another process may be making the data now.
+    if not is_made and not any((directory / each).exists() for each in (LOCK_FILE, DATA_FILE)):
+        raise OptionError(
+            "path",
+            path,
+            f"there is no broker's data at {found}: correct the path. A broker is made by the "
+            "first that writes there",
+        )
 
 
 def _running_or_gone(directory: Path) -> str | None:

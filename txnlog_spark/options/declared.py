@@ -138,8 +138,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "path", "connection.path",
         Use.ALL, to.local_directory, None,
-        "Directory of an embedded broker, a path or a `file:` URI, which is started when needed; "
-        "`.load(path)`, `.start(path)` and `.save(path)` set it.",
+        "Directory of an embedded broker, a path or a `file:` URI, which is started when needed, "
+        "and made by the first write; `.load(path)`, `.start(path)` and `.save(path)` set it.",
     ),
     Option(
         "kafka.client.id", "connection.client_id",

@@ -123,7 +123,7 @@ def read_sink_settings(options: Mapping[str, str], *, streaming: bool) -> SinkSe
     }
     return SinkSettings(
         **given,
-        connection=ConnectionSettings.from_values(values),
+        connection=ConnectionSettings.from_values(values, writes=True),
         staging=StagingSettings(**settings_of(values, "staging")),
         storage=StorageSettings.from_values(values),
         formats=write_formats(values),

@@ -31,6 +31,7 @@ MADE_OF_SEVERAL = {
 }
 NOT_BY_OPTIONS = {
     "connection.session",
+    "connection.is_made",
     "session.bootstrap_timeout_ms",
     "session.topic_wait_ms",
     "read.connection",

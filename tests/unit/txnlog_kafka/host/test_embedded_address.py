@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -14,7 +15,7 @@ from broker_sim import LocalCluster
 from txnlog_kafka.host import embedded, processes
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.metadata import refresh_metadata
-from txnlog_spark.errors import TxnLogError
+from txnlog_spark.errors import OptionError, TxnLogError
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def record(folder: Path, address: str, **fields) -> None:
 def test_the_recorded_address_of_the_same_cluster_is_used(running, started, tmp_path) -> None:
     address, cluster_id = running
     record(tmp_path, address, **{"cluster.id": cluster_id})
-    assert embedded.ensure_broker(str(tmp_path)) == address
+    assert embedded.ensure_broker(str(tmp_path), is_made=True) == address
     assert started == []
 
 
@@ -61,7 +62,7 @@ def test_an_address_where_another_cluster_answers_is_not_attached_to(
 ) -> None:
     """Its pid and port were used again, by the broker of another directory."""
     record(tmp_path, running[0], **fields)
-    assert embedded.ensure_broker(str(tmp_path)) == "own:1"
+    assert embedded.ensure_broker(str(tmp_path), is_made=True) == "own:1"
     assert started == [tmp_path]
 
 
@@ -71,7 +72,7 @@ def test_an_address_where_no_broker_answers_is_not_attached_to(
     monkeypatch.setattr(embedded, "ANSWER_TIMEOUT_MS", 300)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         record(tmp_path, f"127.0.0.1:{silent.getsockname()[1]}", **{"cluster.id": "c"})
-        assert embedded.ensure_broker(str(tmp_path)) == "own:1"
+        assert embedded.ensure_broker(str(tmp_path), is_made=True) == "own:1"
     assert started == [tmp_path]
 
 
@@ -90,7 +91,7 @@ def test_a_broker_that_dies_while_it_is_asked_is_replaced_at_once(
         return ask(address)
 
     monkeypatch.setattr(embedded, "_cluster_id", dies)
-    assert embedded.ensure_broker(str(tmp_path)) == "own:1"
+    assert embedded.ensure_broker(str(tmp_path), is_made=True) == "own:1"
     assert len(asked) == 1
     assert started == [tmp_path]
 
@@ -105,7 +106,7 @@ def test_a_broker_that_neither_answers_nor_ends_is_named_with_what_to_do(
         own_start = processes.start_time(os.getpid())
         record(tmp_path, address, **{"cluster.id": "c", "pid.started": own_start})
         with pytest.raises(TxnLogError) as caught:
-            embedded.ensure_broker(str(tmp_path))
+            embedded.ensure_broker(str(tmp_path), is_made=True)
     text = str(caught.value)
     assert str(tmp_path) in text
     assert f"kill -9 {os.getpid()}" in text
@@ -115,6 +116,79 @@ def test_a_broker_that_neither_answers_nor_ends_is_named_with_what_to_do(
 
 def test_data_that_another_broker_has_is_an_error_that_names_the_path(tmp_path) -> None:
     with LocalCluster(tmp_path / "data"), pytest.raises(TxnLogError) as caught:
-        embedded.ensure_broker(str(tmp_path))
+        embedded.ensure_broker(str(tmp_path), is_made=True)
     assert f"the data under {tmp_path} is in use" in str(caught.value)
     assert "--data-dir" not in str(caught.value)
+
+
+def refused(path: object, *, is_made: bool) -> OptionError:
+    """The error about a path, which must be refused."""
+    with pytest.raises(OptionError) as caught:
+        embedded.ensure_broker(str(path), is_made=is_made)
+    assert (caught.value.name, caught.value.value) == ("path", str(path))
+    return caught.value
+
+
+@pytest.mark.parametrize("name", ["mistyped", "no/such/parent", "other"])
+def test_a_reader_makes_no_broker_where_none_has_data(started, tmp_path, name) -> None:
+    (tmp_path / "other" / "data").mkdir(parents=True)
+    (tmp_path / "other" / "data" / "rows.csv").write_text("1,2")
+    before = sorted(tmp_path.rglob("*"))
+    text = refused(tmp_path / name, is_made=False).text
+    assert f"there is no broker's data at {tmp_path / name}: correct the path" in text
+    assert (started, sorted(tmp_path.rglob("*"))) == ([], before)
+
+
+@pytest.mark.parametrize("name", ["new", "no/such/parent", "other"])
+def test_a_writer_makes_the_broker(started, tmp_path, name) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "rows.csv").write_text("1,2")
+    assert embedded.ensure_broker(str(tmp_path / name), is_made=True) == "own:1"
+    assert started == [tmp_path / name]
+
+
+@pytest.mark.parametrize("file", ["embedded.lock", "data/meta.properties"])
+def test_a_reader_starts_the_broker_of_data_that_are_there_or_are_being_made(
+    started, tmp_path, file
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / file).touch()
+    assert embedded.ensure_broker(str(tmp_path), is_made=False) == "own:1"
+    assert started == [tmp_path]
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_a_path_that_is_no_folder_is_refused_by_name(
+    started, tmp_path, monkeypatch, is_made
+) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nothing")
+    monkeypatch.chdir(tmp_path)
+    text = refused("file", is_made=is_made).text
+    assert f"option path='file': {tmp_path}/file is a file" in text
+    text = refused("link", is_made=is_made).text
+    assert f"{tmp_path}/link is a link to nothing, which does not exist" in text
+    assert "name the folder of the embedded broker" in refused("", is_made=is_made).text
+    assert "File name too long" in refused("n" * 300, is_made=is_made).text
+    assert started == []
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "link"]
+
+
+def test_a_path_below_a_file_is_refused_by_name(started, tmp_path) -> None:
+    (tmp_path / "file").touch()
+    assert "Not a directory" in refused(tmp_path / "file" / "x", is_made=True).text
+    assert "no broker's data" in refused(tmp_path / "file" / "x", is_made=False).text
+    assert started == []
+
+
+def test_a_folder_without_permission_is_refused_by_name(started, tmp_path, monkeypatch) -> None:
+    """A superuser may do all: so the system's answer is given here."""
+
+    def deny(path: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    (tmp_path / "embedded.lock").touch()
+    monkeypatch.setattr(embedded, "locked", deny)
+    text = refused(tmp_path, is_made=False).text
+    assert f"no broker can be started there, Permission denied: {tmp_path}/embedded.lock" in text
+    assert started == []
