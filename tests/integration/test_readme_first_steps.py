@@ -54,7 +54,7 @@ def test_the_first_steps_end_with_the_rows_that_are_printed_there(tmp_path: Path
     folder = tmp_path / "empty"
     folder.mkdir()
     (folder / "job.py").write_text(block("python"), encoding="utf-8")
-    said = ""
+    said, told = "", ""
     variables = environment(tmp_path)
     python = shlex.quote(INSTALLED or sys.executable)
     for printed in block("sh").splitlines():
@@ -71,4 +71,11 @@ def test_the_first_steps_end_with_the_rows_that_are_printed_there(tmp_path: Path
         )
         assert done.returncode == 0, f"{line}\n{done.stderr[-3000:]}"
         said = done.stdout
+        told += done.stderr
     assert said == block("text")
+    assert re.search(
+        r" INFO txnlog_spark: .*, batch \d+: 2 rows to orders-loud, committed in ", told
+    )
+    assert re.search(
+        r" INFO txnlog_spark: orders is done: 2 offsets in .*, lag 0 when the run", told
+    )

@@ -476,7 +476,7 @@ OPTIONS: tuple[Option, ...] = (
         "to a sink; of write inside foreachBatch only, set by txnlog_spark.foreach_batch.",
     ),
     Option(
-        "queryName", "",
+        "queryName", "write.query_name",
         Use.WRITE_STREAM, str, None,
         "Name of the query, also in metrics. Spark's DataStreamWriter adds it: `.queryName(...)`.",
     ),

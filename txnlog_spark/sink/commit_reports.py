@@ -1,4 +1,4 @@
-"""What a commit did and how long it took: one log line, and one datagram to each listener.
+"""What a commit did and how long it took: a line on the console, a datagram to each listener.
 
 Theory of operation. A micro-batch is committed in one of Spark's worker processes, and Spark gives
 a Python sink no way to hand figures to the query's progress. So the worker sends a `CommitReport`
@@ -19,7 +19,7 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -28,6 +28,7 @@ from txnlog_kafka.host.processes import is_private
 from txnlog_kafka.operations.effects import Ask, Milestone, Operation, Outcome, relayed
 from txnlog_kafka.operations.produce import staged_totals
 from txnlog_kafka.operations.producer import StagedPartition
+from txnlog_spark import console
 from txnlog_spark.commit.plan import CommitOutcome
 from txnlog_spark.errors import CommitStateUnknown, ProducerFenced, TxnLogError
 
@@ -43,6 +44,8 @@ PHASES = {
 "produce" the offsets too, which are committed at the same time."""
 REPORT_BYTES_MAX = 8_192
 SOCKET_SUFFIX = ".commits"
+SHOWN_ID_LENGTH = 8
+"""Characters of a query's id that tell it from the other queries of a driver."""
 
 logger = logging.getLogger(__name__)
 
@@ -136,8 +139,13 @@ def run_reported(
     staged: Sequence[StagedPartition],
     operation: Operation[CommitOutcome],
     run: Callable[[Operation[CommitOutcome]], CommitOutcome],
+    *,
+    shown_as: str = "",
 ) -> CommitOutcome:
-    """`run(operation)`, and the report of it logged and sent, also when it raises."""
+    """`run(operation)`, and the report of it logged and sent, also when it raises.
+
+    `shown_as` begins the console's line, else the query's id and the batch do.
+    """
     totals = staged_totals(staged)
     report = CommitReport(
         query_id, batch_id, staged_records=totals.records, staged_bytes=totals.bytes
@@ -153,8 +161,20 @@ def run_reported(
     finally:
         if ended is not None:
             watch.finish(ended)
-            logger.info("%s", report)
+            logger.debug("%s", report)
+            _tell(report, shown_as, {part.topic for part in staged})
             send(report)
+
+
+def _tell(report: CommitReport, shown_as: str, topics: Collection[str]) -> None:
+    """Tell of a batch with rows, or that came again. Spark shows the error of a failed one."""
+    name = shown_as or f"query {report.query_id[:SHOWN_ID_LENGTH]}, batch {report.batch_id}"
+    if report.outcome == "replayed":
+        console.tell(f"{name}: was committed before, nothing is written again")
+    elif report.outcome == "committed" and report.produced_records:
+        rows = console.counted(report.produced_records, "row")
+        took = console.lasting(report.duration_ms)
+        console.tell(f"{name}: {rows} to {console.named(topics)}, committed in {took}")
 
 
 def folder() -> Path:

@@ -56,7 +56,10 @@ def commit_streaming(
         remove_others = partial(reader.remove_other_runs, write, batch_id, plan_id)
         disk = CheckpointHost.of(settings, remove_others, reader.read)
         commit = disk.serve(commit_query_batch(client.session, batch))
-        run_reported(batch.query_id or "", batch_id, batch.staged, commit, client.run)
+        name = f"{settings.query_name}, batch {batch_id}" if settings.query_name else ""
+        run_reported(
+            batch.query_id or "", batch_id, batch.staged, commit, client.run, shown_as=name
+        )
         if first is not None:
             reader.remove_batches(write, batch_id, plan_id)
 
@@ -98,7 +101,9 @@ def commit_batch_write(
             source_offsets=settings.source_offsets,
         )
         commit = CheckpointHost(read_staged=reader.read).serve(commit_write(client.session, write))
-        outcome = run_reported(write_id, write.version or 0, write.staged, commit, client.run)
+        outcome = run_reported(
+            write_id, write.version or 0, write.staged, commit, client.run, shown_as="batch write"
+        )
         reader.remove_all(write_id)
     return outcome
 

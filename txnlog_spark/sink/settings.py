@@ -35,6 +35,7 @@ class SinkSettings:
     connection: ConnectionSettings
     topic: str | None
     timestamp_column: str | None
+    query_name: str | None
     group_id: str | None
     transactional_id: str | None
     transaction_timeout_ms: int

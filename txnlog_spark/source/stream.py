@@ -21,6 +21,7 @@ from txnlog_kafka.operations.cluster_view import parse_topic_id
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.wire.invariants import check
 from txnlog_spark.client_cache import resolve_bootstrap
+from txnlog_spark.console import SourceRun
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.offsets import noted_topic_ids
 from txnlog_spark.source.available import JsonOffset, SourceState, freeze_end
@@ -43,11 +44,11 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, settings: SourceSettings | TxnLogError) -> None:
         """Keep an error in place of settings until Spark first asks for something.
 
-        Without a reader PySpark's worker would fail again when it stops the reader, and show that
-        error (`python_streaming_source_runner`, 4.3).
+        Without a reader PySpark's worker (4.3) fails again when it stops it, and shows that error.
         """
         self._given = settings
         self._state = SourceState(source_id=secrets.token_hex(4))
+        self._run = SourceRun()
 
     @property
     def _settings(self) -> SourceSettings:
@@ -84,9 +85,8 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(limit, ReadAllAvailable):
             check(isinstance(limit, ReadMaxRows), "a read limit that was asked for", limit=limit)
             rows_max = limit.max_rows  # type: ignore[attr-defined]
-        end, self._state = self._ask(
-            lambda brokers: latest_offset(brokers, self._state, start, rows_max)
-        )
+        end, self._state = self._ask(lambda b: latest_offset(b, self._state, start, rows_max))
+        self._run.look(start, self._state.target, self._state.latest)
         return end
 
     def reportLatestOffset(self) -> JsonOffset | None:

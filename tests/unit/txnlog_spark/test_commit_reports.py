@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import tempfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from txnlog_kafka.operations.effects import Milestone, Sleep
+from txnlog_kafka.operations.producer import StagedPartition
 from txnlog_spark.commit.plan import CommitOutcome, Progress
 from txnlog_spark.errors import AbortableError, ProducerFenced, TxnLogError
 from txnlog_spark.sink import commit_reports
@@ -80,7 +83,7 @@ def report_of(host: Host, steps, ends_with) -> CommitOutcome:
 def test_a_commit_is_one_line_and_one_report_with_the_time_of_each_phase(
     heard, monkeypatch, caplog
 ) -> None:
-    with caplog.at_level(logging.INFO, logger=commit_reports.__name__):
+    with caplog.at_level(logging.DEBUG, logger=commit_reports.__name__):
         report_of(Host(monkeypatch), STEPS, COMMITTED)
     (report,) = heard()
     assert list(report.phases_ms) == list(commit_reports.PHASES.values())
@@ -88,7 +91,7 @@ def test_a_commit_is_one_line_and_one_report_with_the_time_of_each_phase(
     assert (report.outcome, report.produced_records, report.transactions_aborted) == (
         "committed", 9, 0,
     )  # fmt: skip
-    (line,) = [r.getMessage() for r in caplog.records]
+    (line,) = [r.getMessage() for r in caplog.records if r.name == commit_reports.__name__]
     assert line.startswith("batch 7 of query q: committed, 9 records (90 bytes) in 2 partitions, 0")
     assert line.endswith("50 ms (checkpoint 10, takeover 10, produce 20, end_transaction 10)")
 
@@ -116,6 +119,55 @@ def test_the_outcome_says_what_became_of_the_transactions(
         report_of(host, steps, ends_with)
     (report,) = heard()
     assert (report.outcome, report.transactions_aborted) == (outcome, aborted)
+
+
+def staged(*topics: str) -> tuple[StagedPartition, ...]:
+    """A batch that has these topics."""
+    return tuple(StagedPartition(topic, 0, ()) for topic in topics)
+
+
+@pytest.mark.parametrize(
+    ("parts", "ends_with", "shown_as", "line"),
+    [
+        (
+            ("out", "out"),
+            COMMITTED,
+            "",
+            "query 8c6f2a10, batch 7: 9 rows to out, committed in 50 ms",
+        ),
+        (
+            ("b", "a"),
+            COMMITTED,
+            "loud, batch 7",
+            "loud, batch 7: 9 rows to a, b, committed in 50 ms",
+        ),
+        (
+            "dcba",
+            replace(COMMITTED, produced_records=1),
+            "batch write",
+            "batch write: 1 row to 4 topics, committed in 50 ms",
+        ),
+        (
+            ("out",),
+            SKIPPED,
+            "",
+            "query 8c6f2a10, batch 7: was committed before, nothing is written again",
+        ),
+        ((), replace(COMMITTED, produced_records=0), "", None),
+        (("out",), ProducerFenced(90, "x"), "", None),
+    ],
+)
+def test_a_commit_with_rows_is_one_line_on_the_console(
+    monkeypatch, caplog, parts, ends_with, shown_as: str, line: str | None
+) -> None:
+    host, query_id = Host(monkeypatch), "8c6f2a10-5d1e-4f6b-9c8e-000000000000"
+    if isinstance(ends_with, CommitOutcome):
+        ends_with = replace(ends_with, progress=Progress(query_id, 8))
+    with caplog.at_level(logging.INFO), contextlib.suppress(ProducerFenced):
+        run_reported(
+            query_id, 7, staged(*parts), commit(STEPS, ends_with), host.run, shown_as=shown_as
+        )
+    assert [r.getMessage() for r in caplog.records] == ([] if line is None else [line])
 
 
 def test_a_commit_does_not_care_who_listens(heard, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_each_setting_has_one_option_and_each_option_says_what_it_sets() -> None
     assert set(by) == fields - NOT_BY_OPTIONS
     assert {target for target, count in by.items() if count > 1} == MADE_OF_SEVERAL
     checked_only = {option.name for option in OPTIONS if not option.sets}
-    assert checked_only == {"kafka.acks", "kafka.enable.idempotence", "queryName"}
+    assert checked_only == {"kafka.acks", "kafka.enable.idempotence"}
 
 
 def test_a_default_is_written_once_or_is_that_of_the_client_itself() -> None:

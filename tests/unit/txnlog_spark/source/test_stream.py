@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import pickle
 from dataclasses import replace
 
@@ -34,6 +35,21 @@ def test_a_batch_ends_where_the_log_ends(cluster: Cluster) -> None:
     assert source.latestOffset(at(0, 0), ALL) == at(100, 50)
     assert source.reportLatestOffset() == at(100, 50)
     assert source.latestOffset(at(100, 50), ALL) == at(100, 50)
+
+
+def test_a_run_with_available_now_tells_when_all_of_it_is_done(cluster: Cluster, caplog) -> None:
+    """Spark asks once more when the last batch is committed, and then ends the query."""
+    source = reader(maxOffsetsPerTrigger="90")
+    with caplog.at_level(logging.INFO, logger="txnlog_spark.console"):
+        source.prepareForTriggerAvailableNow()
+        cluster.end = {P0: 500, P1: 500}
+        begin = at(0, 0)
+        while (end := source.latestOffset(begin, ReadMaxRows(90))) != begin:
+            assert caplog.messages == []
+            begin = end
+    assert begin == at(100, 50)
+    (line,) = caplog.messages
+    assert "150 offsets in " in line
 
 
 def test_a_limit_is_kept_and_the_report_shows_what_is_waiting(cluster: Cluster) -> None:
