@@ -184,7 +184,7 @@ def test_right_rows_and_dead_letters_go_out_together_and_letters_go_back_once(
 
     where = {"kafka.bootstrap.servers": pipe.bootstrap}
     client = client_for(ConnectionSettings.of(where))
-    shown = tool.show(pipe.spark, where, letters, 2)
+    shown = tool.show(where, letters, 2)
     assert shown["dead_letters"] == 3
     assert all(case.problem in said for said in shown["first"].values())
     for execute, count in [(False, 3), (True, 3), (True, 0)]:
@@ -419,7 +419,7 @@ def test_a_record_that_is_no_dead_letter_is_shown_as_that_and_replayed_where_it_
     pipe.feed(["stray"])
     where = {"kafka.bootstrap.servers": pipe.bootstrap}
     client = client_for(ConnectionSettings.of(where))
-    (said,) = tool.show(pipe.spark, where, pipe.input, 5)["first"].values()
+    (said,) = tool.show(where, pipe.input, 5)["first"].values()
     assert said == "no dead letter: it has no header __connect.errors.topic"
     with pytest.raises(OptionError, match=r"--to: set it to a topic: 1 records of "):
         tool.replay(pipe.spark, client, where, pipe.input, None, execute=True)

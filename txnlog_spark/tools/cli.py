@@ -103,7 +103,7 @@ def build_parser() -> argparse.ArgumentParser:
     to = setting.add_mutually_exclusive_group(required=True)
     to.add_argument(
         "--next-batch-id",
-        type=_batch_id,
+        type=_whole_number,
         metavar="N",
         help="all batches below N are in the output",
     )
@@ -130,7 +130,11 @@ def _add_dead_letters(commands: Any) -> None:
         _add_where(each)
         each.add_argument("--topic", required=True, help="the topic of the dead letters")
     showing.add_argument(
-        "--max-messages", type=int, default=MESSAGES_MAX, metavar="N", help="how many are shown"
+        "--max-messages",
+        type=_whole_number,
+        default=MESSAGES_MAX,
+        metavar="N",
+        help="how many are shown",
     )
     replaying.add_argument("--to", metavar="TOPIC", help="instead of the topics they came from")
     _add_execute(replaying)
@@ -159,7 +163,7 @@ def _add_where(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _batch_id(text: str) -> int:
+def _whole_number(text: str) -> int:
     try:
         value = int(text)
     except ValueError:
@@ -183,11 +187,10 @@ def _show_dead_letters(
     options: argparse.Namespace,
     config: CommandConfig,
 ) -> dict[str, Any]:
-    from txnlog_spark.tools import dead_letters  # with Spark
+    from txnlog_spark.tools import dead_letters  # with pyarrow
 
     where = _options_of(options, config)
-    with dead_letters.session_for_tools() as session:
-        return dead_letters.show(session, where, options.topic, options.max_messages)
+    return dead_letters.show(where, options.topic, options.max_messages)
 
 
 def _replay_dead_letters(

@@ -1,8 +1,9 @@
 """`dead-letters show` and `replay`: what is in a topic of dead letters, and back to where it was.
 
-Both are batch reads, in a Spark session of the command's own. A replay writes the original key,
-value and headers, and commits how far it has read with what it has written, in one transaction:
-so each dead letter is written back once, however often the command runs.
+Both are batch reads. `show` reads in this process; `replay` starts a Spark session of its own. A
+replay writes the original key, value and headers, and commits how far it has read with what it has
+written, in one transaction: so each dead letter is written back once, however often the command
+runs.
 """
 
 from __future__ import annotations
@@ -72,30 +73,40 @@ def _read(session: SparkSession, where: Mapping[str, str], **options: str) -> Da
     return reader.options(**options).load()
 
 
-def show(
-    session: SparkSession, where: Mapping[str, str], topic: str, rows_max: int
-) -> dict[str, Any]:
-    """How many dead letters the topic has, and the first ones. `where` is how to reach brokers."""
-    from pyspark.sql import functions as f
+def show(where: Mapping[str, str], topic: str, rows_max: int) -> dict[str, Any]:
+    """Return how many dead letters the topic has, and the first of them, without Spark's JVM.
 
-    rows = _read(session, where, subscribe=topic)
-    found = rows.select(
-        f.col("partition").alias("at_partition"),
-        f.col("offset").alias("at_offset"),
-        *(_header(name).alias(name.replace(".", "_")) for name in _SHOWN),
-    )
-    first = found.orderBy("at_partition", "at_offset").limit(rows_max).collect()
+    `where` is how to reach the brokers. Raises ImportError without a PySpark that is new enough.
+    """
+    require_pyspark()
+    from txnlog_spark.source.batch import TxnLogBatchReader
+    from txnlog_spark.source.settings import read_source_settings
+
+    options = {**where, "subscribe": topic, "includeHeaders": "true"}
+    reader = TxnLogBatchReader(read_source_settings(options, streaming=False))
+    count, first = 0, list[tuple[int, int, str]]()
+    for task in reader.partitions():
+        for rows in reader.read(task):
+            count += rows.num_rows
+            shown = (_shown(row) for row in rows.slice(length=rows_max).to_pylist())
+            first = sorted([*first, *shown])[:rows_max]
     return {
         "topic": topic,
-        "dead_letters": found.count(),
-        "first": {f"{topic}-{row.at_partition} at {row.at_offset}": _said(row) for row in first},
+        "dead_letters": count,
+        "first": {f"{topic}-{partition} at {offset}": said for partition, offset, said in first},
     }
 
 
-def _said(row: Any) -> str:
-    if row.topic is None:
-        return "no dead letter: it has no header " + HEADER_PREFIX + "topic"
-    return f"{row.topic}-{row.partition} at {row.offset}, {row.stage}: {row.exception_message}"
+def _shown(row: Mapping[str, Any]) -> tuple[int, int, str]:
+    """Return a record's partition and offset, and what its headers say: the last of each name."""
+    given = {each["key"]: each["value"] for each in row["headers"] or ()}
+    values = (given.get(HEADER_PREFIX + name) for name in _SHOWN)
+    texts = (None if value is None else value.decode("utf-8", "replace") for value in values)
+    topic, partition, offset, stage, message = texts
+    said = f"{topic}-{partition} at {offset}, {stage}: {message}"
+    if topic is None:
+        said = f"no dead letter: it has no header {HEADER_PREFIX}topic"
+    return row["partition"], row["offset"], said
 
 
 def replay(
