@@ -136,6 +136,8 @@ def test_a_module_that_needs_pyspark_names_the_extra(
 
 
 def test_a_command_that_needs_pyspark_ends_with_one_line(no_pyspark: str, tmp_path: Path) -> None:
-    words = ("-m", "txnlog_spark", "dead-letters", "show", "--path", ".txnlog", "--topic", "dead")
+    where = ("--path", ".txnlog", "--topic", "dead")
+    run(tmp_path, "-m", "broker_sim", "topics", "create", *where, path=no_pyspark)
+    words = ("-m", "txnlog_spark", "dead-letters", "show", *where)
     done = started(tmp_path, *words, path=no_pyspark)
     assert (done.returncode, done.stderr) == (1, f"txnlog_spark: {NAMES_THE_EXTRA}\n")
