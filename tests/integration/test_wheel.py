@@ -14,6 +14,7 @@ from support.brokers.apache_kafka import Unavailable
 from support.harness.availability import available
 
 from txnlog_spark import __version__
+from txnlog_spark.tools.explain import explain
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("txnlog_spark", "txnlog_kafka", "broker_sim", "pyspark_txnlog", "jobs", "conf")
@@ -86,6 +87,8 @@ def test_the_wheel_runs_its_commands(installed: Path, tmp_path: Path) -> None:
 
     assert module("broker_sim", "--version") == f"broker_sim {__version__}\n"
     assert "progress" in module("txnlog_spark", "--help")
+    explained = module("txnlog_spark", "explain", "TXNLOG_AVRO.SCHEMA")
+    assert explained == explain("TXNLOG_AVRO.SCHEMA")
     assert "--isolation-level" in module("broker_sim", "consume", "--help")
 
 

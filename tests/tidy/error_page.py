@@ -1,19 +1,20 @@
-"""docs/errors.md, made from the classes in the modules `errors` of the connector and the client.
+"""docs/errors.md, made from the texts that `python -m txnlog_spark explain` shows.
 
 A class's docstring has the cause, and after "Remedy:" what to do. Run it to write the page.
 """
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+
+from txnlog_spark.tools.explain import ErrorText, error_texts  # noqa: E402
+
 PAGE = ROOT / "docs" / "errors.md"
 HEAD = """# Errors
 
@@ -23,9 +24,10 @@ Each error of the connector begins with a name in brackets, such as `[TXNLOG_PRO
 names are stable; the text behind one says what happened, with the ids involved, and what to do.
 Below is a heading for each name. A name with a dot is a special case of the one before the dot.
 
-An error's text ends with its place on this page. [When a query
-stops](operating.md#when-a-query-stops) says where Spark shows it. Written by
-`tests/tidy/error_page.py` from the modules `errors` of the connector and of the client.
+`python -m txnlog_spark explain TXNLOG_PRODUCER_FENCED` prints cause and remedy of a name, and
+needs no broker. It takes a whole error in quotes as well. Without a name it lists all names. [When
+a query stops](operating.md#when-a-query-stops) says where Spark shows one. This page is written
+by `tests/tidy/error_page.py` from the docstrings that `explain` reads.
 
 ## Spark's own errors
 
@@ -45,52 +47,30 @@ What Spark refuses before it asks the connector has no such name:
 _NAME_OR_SETTING = re.compile(r"(?<![`\w.])((?:kafka|transaction)(?:\.\w+)+|\w+=\w+)")
 
 
-def error_classes() -> Iterator[type[Exception]]:
-    """Every class with a name of its own, by that name."""
-    import txnlog_spark
-    from txnlog_kafka import errors as client
-
-    names = [
-        module.name
-        for module in pkgutil.walk_packages(txnlog_spark.__path__, "txnlog_spark.")
-        if module.name.endswith(".errors")
-    ]
-    found = {
-        each.condition: each
-        for module in (client, *map(importlib.import_module, names))
-        for each in vars(module).values()
-        if inspect.isclass(each) and issubclass(each, client.TxnLogError)
-    }
-    yield from (found[condition] for condition in sorted(found))
-
-
-def parts_of(error: type[Exception]) -> tuple[str, str]:
-    """(cause, remedy) of a class, as its docstring has them."""
-    cause, found, remedy = inspect.cleandoc(error.__doc__ or "").partition("\n\nRemedy: ")
-    if not found:
-        raise ValueError(f"{error.__name__} has no remedy in its docstring")
-    return cause, remedy[0].upper() + remedy[1:]
-
-
-def section_of(error: type[Exception]) -> str:
+def section_of(error: ErrorText) -> str:
     """One heading, with an anchor that is the name in lower case, and what stands below it."""
-    condition: str = vars(error)["condition"]
-    cause, remedy = (_NAME_OR_SETTING.sub(r"`\1`", part) for part in parts_of(error))
+    cause, remedy = map(_marked, (error.cause, error.remedy))
     paragraphs = [
-        *([f'<a id="{condition.lower()}"></a>'] if "." in condition else []),
-        f"## {condition}",
+        *([f'<a id="{error.name.lower()}"></a>'] if "." in error.name else []),
+        f"## {error.name}",
         f"**Cause.** {cause}",
         f"**Remedy.** {remedy}",
-        f"Class: `{error.__module__}.{error.__name__}`.",
+        f"Class: `{error.class_name}`.",
     ]
     return "\n\n".join(paragraphs) + "\n"
 
 
+def _marked(text: str) -> str:
+    """The text with names and settings as code, where it is not code already."""
+    parts = text.split("`")
+    parts[::2] = (_NAME_OR_SETTING.sub(r"`\1`", part) for part in parts[::2])
+    return "`".join(parts)
+
+
 def page() -> str:
     """The whole page."""
-    return "\n".join([HEAD, *map(section_of, error_classes())])
+    return "\n".join([HEAD, *map(section_of, error_texts().values())])
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(ROOT))
     PAGE.write_text(page(), encoding="utf-8")

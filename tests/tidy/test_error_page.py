@@ -6,12 +6,12 @@ import importlib
 import pkgutil
 from collections.abc import Iterator
 
-import pytest
 from tidy import error_page, markdown
 
 import txnlog_kafka
 import txnlog_spark
 from txnlog_kafka.errors import TxnLogError
+from txnlog_spark.tools.explain import error_texts, explain
 
 
 def test_the_page_of_errors_is_that_of_the_code() -> None:
@@ -19,7 +19,7 @@ def test_the_page_of_errors_is_that_of_the_code() -> None:
     assert written == error_page.page(), "run python tests/tidy/error_page.py"
 
 
-def test_what_an_error_prints_ends_with_its_anchor_on_the_page() -> None:
+def test_each_error_that_can_be_raised_is_explained() -> None:
     anchors = markdown.anchors_of(error_page.page())
     for package in (txnlog_kafka, txnlog_spark):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
@@ -29,21 +29,17 @@ def test_what_an_error_prints_ends_with_its_anchor_on_the_page() -> None:
         error for error in subclasses_of(TxnLogError) if error.__module__.startswith("txnlog")
     }
     assert len(classes) > 30
+    texts = error_texts()
+    assert set(texts) == {error.condition for error in (TxnLogError, *classes)}
     for error in classes:
-        page, _, anchor = str(error.__new__(error, "text")).rpartition("(")[2][:-1].partition("#")
-        assert page == "docs/errors.md"
-        assert anchor in anchors, error
+        said = explain(str(error.__new__(error, "text")))
+        assert said.startswith(f"{error.condition}\n\n")
+        assert error.condition.lower() in anchors
+    named = {f"{error.__module__}.{error.__name__}" for error in (TxnLogError, *classes)}
+    assert {text.class_name for text in texts.values()} <= named
 
 
 def subclasses_of(error: type[Exception]) -> Iterator[type[Exception]]:
     for each in error.__subclasses__():
         yield each
         yield from subclasses_of(each)
-
-
-def test_an_error_without_a_remedy_is_found() -> None:
-    class Silent(Exception):
-        """It happened."""
-
-    with pytest.raises(ValueError, match="Silent has no remedy"):
-        error_page.parts_of(Silent)

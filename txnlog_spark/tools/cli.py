@@ -1,4 +1,4 @@
-"""`progress show | set` and `dead-letters show | replay`: the command line.
+"""`progress show | set`, `dead-letters show | replay` and `explain`: the command line.
 
 Exit codes: 0 done or shown, 1 refused, 2 wrong options.
 """
@@ -28,6 +28,7 @@ from txnlog_spark.options.kafka_configs import PREFIX
 from txnlog_spark.sink.checkpoint_host import CheckpointHost
 from txnlog_spark.storage.location import read_location
 from txnlog_spark.tools.command_config import CommandConfig, read_command_config
+from txnlog_spark.tools.explain import UnknownError, explain
 from txnlog_spark.tools.query_state import (
     BrokerState,
     CheckpointState,
@@ -52,6 +53,8 @@ NAMES = ("group", "query_id", "transactional_id", "sink", "topic", "to")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. Wrong options leave through argparse with code 2."""
     options = build_parser().parse_args(argv)
+    if options.command == "explain":
+        return _explain(" ".join(options.name))
     try:
         for name in NAMES:
             str(getattr(options, name, "")).encode()
@@ -73,6 +76,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     text = json.dumps(shown, indent=2) + "\n" if options.json else _text(shown)
     encoding = sys.stdout.encoding or "utf-8"  # of a C locale: what it lacks is escaped
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    return EXIT_OK
+
+
+def _explain(text: str) -> int:
+    try:
+        sys.stdout.write(explain(text))
+    except UnknownError as error:
+        sys.stderr.write(f"txnlog_spark: {error}\n")
+        return EXIT_REFUSED
     return EXIT_OK
 
 
@@ -114,6 +126,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _add_execute(setting)
     _add_dead_letters(commands)
+    text = "cause and remedy of an error: its name, or the text with it; without one, all names"
+    explaining = commands.add_parser("explain", help=text, description=text)
+    explaining.add_argument("name", nargs="*", metavar="TXNLOG_X")
     return parser
 
 
