@@ -35,7 +35,8 @@ def _rebuild(cls: type[E], text: str, state: dict[str, Any]) -> E:
     return error
 
 
-ERRORS_PAGE = "docs/errors.md"
+EXPLAIN = "python -m txnlog_spark explain"
+"""Command that prints cause and remedy of an error; the connector's, as one package has both."""
 HIDDEN = "..."
 _SECRET_WORDS = ("password", "passphrase", "secret", "token", "jaas", "credential", "private")
 _SECRET_NAMES = (
@@ -62,19 +63,22 @@ class TxnLogError(Exception):
     """
 
     condition = "TXNLOG_ERROR"
+    is_on_own_line = False
+    """True once the error is handed to Spark, which shows it at the end of a long line."""
 
     def __init__(self, message: str) -> None:
         super().__init__(f"[{self.condition}] {message}")
 
     @property
     def text(self) -> str:
-        """The message without the place in the documentation, to be made part of another one."""
+        """The message without what follows it in print, to be made part of another one."""
         text: str = self.args[0]
         return text
 
     def __str__(self) -> str:
-        """The text, and where the documentation has cause and remedy."""
-        return f"{self.text} ({ERRORS_PAGE}#{self.condition.lower()})"
+        """The text, and the command that prints cause and remedy."""
+        start = "\n" if self.is_on_own_line else ""
+        return f"{start}{self.text} ({EXPLAIN} {self.condition})"
 
     def with_advice(self, text: str) -> Self:
         """This error with more at its end, which only a caller knows; to be raised `from None`."""

@@ -1,8 +1,9 @@
-"""How our errors reach a person: through Spark, in the first line of what it shows.
+"""How our errors reach a person: through Spark, on a line of their own near the top of its text.
 
 Spark shows the traceback of the Python worker. Frames of PySpark and ours would bury the one line
 that says what to do, and the message already holds the cause. So at the boundary an error loses its
-causes, and the worker leaves its traceback out, by the variable that Spark sets for
+causes, its text begins on a new line, as Spark puts 300 characters of its own before it, and the
+worker leaves its traceback out, by the variable that Spark sets for
 `spark.sql.execution.pyspark.udf.hideTraceback.enabled`: not for sources of streams, and not unless
 somebody has set it. A worker ends with the error that it reports, so nothing else is hidden. The
 whole traceback goes to the log at level DEBUG. Anything that is not a TxnLogError is a fault of
@@ -46,4 +47,5 @@ class readable_errors:  # noqa: N801  used as a function: `with readable_errors(
             error.__cause__ = None
             error.__suppress_context__ = True
             if os.environ.get(RUNTIME_VARIABLE) == WORKER:
+                error.is_on_own_line = True
                 os.environ[HIDE_TRACEBACK_VARIABLE] = "1"

@@ -27,7 +27,7 @@ def test_an_empty_checkpoint_does_not_double_what_the_group_has_been_given(
     pipe.feed(range(30, 33))
     text = pipe.copy_error(source={"startingOffsets": start})
     assert text.startswith(
-        "txnlog_spark.errors.GroupHasOffsets: [TXNLOG_PROGRESS.GROUP_HAS_OFFSETS]"
+        "txnlog_spark.errors.GroupHasOffsets: \n[TXNLOG_PROGRESS.GROUP_HAS_OFFSETS]"
     )
     assert "startingOffsets=committed" in text
     assert pipe.output_values("read_uncommitted") == texts(range(30))

@@ -57,8 +57,10 @@ SPARK_CONFIG = SMALL | {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 KILLED = -signal.SIGKILL
-OUR_ERROR = re.compile(r"\btxnlog_(?:kafka|spark)\.(?:\w+\.)?errors\..*")
-"""To the end of the line, as Spark's own text may stand before it."""
+OUR_ERROR = re.compile(
+    r"\btxnlog_(?:kafka|spark)\.(?:\w+\.)?errors\.\w+: ?\n?\[TXNLOG_.*(?:\nDo this.*)*"
+)
+"""The class at the end of Spark's own text, the error's own line, and its commands."""
 
 Coordinates = tuple[int, int]
 """(partition, offset) of an input record."""
@@ -72,7 +74,7 @@ class Run:
 
     @property
     def last_error(self) -> str:
-        """The last error of ours that is named, to the end of its line."""
+        """The last error of ours that is named, with its commands."""
         found = OUR_ERROR.findall(self.stderr)
         return found[-1].strip() if found else ""
 

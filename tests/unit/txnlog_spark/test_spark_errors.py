@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import pickle
 import traceback
 from collections.abc import Iterator
 
@@ -75,7 +76,10 @@ def sent_to_spark(error: Exception) -> str:
 def test_a_worker_sends_an_error_of_ours_without_a_traceback():
     with pytest.raises(TxnLogError) as caught:
         boundary()
-    assert sent_to_spark(caught.value) == f"txnlog_kafka.errors.TxnLogError: {caught.value}\n"
+    assert sent_to_spark(caught.value) == (
+        "txnlog_kafka.errors.TxnLogError: \n"
+        "[TXNLOG_ERROR] what to do (python -m txnlog_spark explain TXNLOG_ERROR)\n"
+    )
 
 
 @pytest.mark.usefixtures("in_a_worker")
@@ -88,9 +92,20 @@ def test_a_worker_sends_a_fault_of_ours_with_its_traceback():
 def test_the_jobs_own_python_keeps_its_tracebacks(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv(RUNTIME_VARIABLE, raising=False)
     monkeypatch.delenv(HIDE_TRACEBACK_VARIABLE, raising=False)
-    with pytest.raises(TxnLogError):
+    with pytest.raises(TxnLogError) as caught:
         boundary()
     assert HIDE_TRACEBACK_VARIABLE not in os.environ
+    assert str(caught.value).startswith("[TXNLOG_ERROR] what to do (")
+
+
+@pytest.mark.usefixtures("in_a_worker")
+def test_an_error_that_passes_two_boundaries_begins_one_line():
+    with pytest.raises(TxnLogError) as caught, readable_errors():
+        boundary()
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert str(copy) == str(caught.value)
+    assert str(copy).startswith("\n[TXNLOG_ERROR] ")
+    assert copy.text == "[TXNLOG_ERROR] what to do"
 
 
 ASKED_OF_A_STREAM = {
