@@ -16,12 +16,14 @@
     └─ DeadlineExceeded            how long, doing what, last error
 
 `txnlog_spark.errors` has these and the connector's. Every class carries a stable `condition`, which
-is part of the message, and every message says what happened, the ids involved and what to do. All
-errors survive pickling between Spark's processes.
+is part of the message, and every message says what happened, the ids involved and what to do; a
+command that helps is a line of its own, by `do_this`. All errors survive pickling between Spark's
+processes.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, Self, TypeVar
 
 from txnlog_kafka.wire.error_codes import error_name
@@ -37,6 +39,9 @@ def _rebuild(cls: type[E], text: str, state: dict[str, Any]) -> E:
 
 EXPLAIN = "python -m txnlog_spark explain"
 """Command that prints cause and remedy of an error; the connector's, as one package has both."""
+BROKERS = "--bootstrap-server HOST:PORT"
+"""How a command reaches the brokers, until a client that knows them says it (`name_brokers`)."""
+_COMMAND = re.compile(r"\n(Do this[^\n]*)\n")
 HIDDEN = "..."
 _SECRET_WORDS = ("password", "passphrase", "secret", "token", "jaas", "credential", "private")
 _SECRET_NAMES = (
@@ -56,6 +61,20 @@ def is_secret(option_name: str) -> bool:
     return name in _SECRET_NAMES or any(word in name for word in _SECRET_WORDS)
 
 
+def do_this(command: str, when: str = "") -> str:
+    """Return a command to paste, as a part of a message: the error prints it on a line at its end.
+
+    `when` says what a person has to see first, such as "if the output has the batch".
+    """
+    return f"\nDo this{when and ' '}{when}: {command}\n"
+
+
+def parted(message: str) -> tuple[str, tuple[str, ...]]:
+    """Return the message without its commands, and the commands, each once."""
+    commands: list[str] = _COMMAND.findall(message)
+    return _COMMAND.sub("", message), tuple(dict.fromkeys(commands))
+
+
 class TxnLogError(Exception):
     """The root. `condition` is a stable name for programs; the text is for people.
 
@@ -63,11 +82,14 @@ class TxnLogError(Exception):
     """
 
     condition = "TXNLOG_ERROR"
+    commands: tuple[str, ...] = ()
+    """The lines with a command to paste, see `do_this`."""
     is_on_own_line = False
     """True once the error is handed to Spark, which shows it at the end of a long line."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(f"[{self.condition}] {message}")
+        text, self.commands = parted(message)
+        super().__init__(f"[{self.condition}] {text}")
 
     @property
     def text(self) -> str:
@@ -76,13 +98,19 @@ class TxnLogError(Exception):
         return text
 
     def __str__(self) -> str:
-        """The text, and the command that prints cause and remedy."""
+        """The text, the command that prints cause and remedy, and what to paste."""
         start = "\n" if self.is_on_own_line else ""
-        return f"{start}{self.text} ({EXPLAIN} {self.condition})"
+        return "\n".join([f"{start}{self.text} ({EXPLAIN} {self.condition})", *self.commands])
+
+    def name_brokers(self, option: str) -> None:
+        """Complete the commands with the option that names the brokers."""
+        self.commands = tuple(each.replace(BROKERS, option) for each in self.commands)
 
     def with_advice(self, text: str) -> Self:
         """This error with more at its end, which only a caller knows; to be raised `from None`."""
-        error = _rebuild(type(self), f"{self.text}. {text}", dict(self.__dict__))
+        advice, commands = parted(text)
+        error = _rebuild(type(self), f"{self.text}. {advice}", dict(self.__dict__))
+        error.commands += commands
         return error.with_traceback(self.__traceback__)
 
     def __reduce__(self) -> tuple[Any, ...]:

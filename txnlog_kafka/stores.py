@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from txnlog_kafka.errors import OptionError
+from txnlog_kafka.errors import OptionError, do_this
 
 PREFIX = "kafka."
 TYPES = ("JKS", "PKCS12", "PEM")
@@ -311,8 +311,8 @@ def _need(module: str, package: str, option: str, kind: str) -> Any:
     except ImportError as error:
         raise _wrong(
             option,
-            f"a {kind} store needs {package}: pip install 'txnlog_spark[stores]', on the executors "
-            "as well; or use PEM",
+            f"a {kind} store needs {package}, on the executors as well; or use PEM"
+            + do_this("pip install 'txnlog_spark[stores]'"),
         ) from error
 
 

@@ -7,8 +7,10 @@ to, and not in those objects; they are never pickled and never survive a fork (`
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from txnlog_kafka.host import embedded
@@ -134,6 +136,8 @@ def _connect(settings: ConnectionSettings, servers: str) -> Client:
         connect_timeout_s=settings.connect_timeout_ms / 1000,
         idle_s_max=None if settings.idle_ms_max < 0 else settings.idle_ms_max / 1000,
     )
+    if settings.path is not None:
+        client.brokers_option = f"--path {shlex.quote(str(Path(settings.path).absolute()))}"
     _reach(client, servers)
     return client
 

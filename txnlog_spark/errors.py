@@ -17,6 +17,7 @@
 """
 
 from txnlog_kafka.errors import (
+    BROKERS,
     HIDDEN,
     AbortableError,
     BrokerError,
@@ -37,11 +38,13 @@ from txnlog_kafka.errors import (
     TransactionTimedOut,
     TxnLogError,
     UnknownTopic,
+    do_this,
     is_secret,
 )
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
 __all__ = [
+    "BROKERS",
     "HIDDEN",
     "AbortableError",
     "AnotherOutput",
@@ -78,6 +81,7 @@ __all__ = [
     "TxnLogError",
     "UnknownTopic",
     "WrongCluster",
+    "do_this",
     "is_secret",
 ]
 

@@ -81,8 +81,12 @@ def test_a_task_of_a_server_that_stands_still_names_it_once_for_all_of_its_waits
             outlet.finish(b"index")
     finally:
         server.resume()
-    for text in (f"{host}:{address.port} (process {server.pid})", "kill -CONT", "kill -9"):
-        assert text in str(caught.value)
+    assert f"{host}:{address.port} (process {server.pid})" in str(caught.value)
+    there = f"if process {server.pid} on the driver's machine"
+    assert caught.value.commands == (
+        f"Do this {there} is stopped: kill -CONT {server.pid}",
+        f"Do this {there} hangs: kill -9 {server.pid}",
+    )
     is_said = way is remote and when == "before it connects"
     assert ("has not let this task in for 0.3 s" in caplog.text) == is_said
     again = TaskAttempt("q", 3, "r", "r-1")

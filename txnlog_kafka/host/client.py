@@ -16,6 +16,7 @@ import itertools
 import logging
 import os
 import selectors
+import shlex
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -123,6 +124,10 @@ class Client(Administration):
         self._channels = ChannelBuilder(security)
         self.session = Session(_monotonic_ms, config or SessionConfig(), notice=logger.warning)
         self.session.bootstrap_servers = bootstrap_servers
+        self.brokers_option = f"--bootstrap-server {shlex.quote(bootstrap_servers)}"
+        """How a command that an error names reaches the same brokers."""
+        if security.protocol != PLAINTEXT.protocol:
+            self.brokers_option += " --command-config FILE"
         self._client_id = client_id
         self._connect_timeout_s = connect_timeout_s
         self._idle_s_max = idle_s_max
@@ -204,6 +209,9 @@ class Client(Administration):
         except StopIteration as stop:
             result: T = stop.value
             return result
+        except TxnLogError as error:
+            error.name_brokers(self.brokers_option)
+            raise
         finally:
             operation.close()
             self._abandon(requests)

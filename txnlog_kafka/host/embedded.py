@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from txnlog_kafka.errors import DeadlineExceeded, OptionError, TxnLogError
+from txnlog_kafka.errors import DeadlineExceeded, OptionError, TxnLogError, do_this
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.host.processes import application_pid, locked, start_time, wait_for_end
 from txnlog_kafka.operations.calls import call_all
@@ -112,8 +112,9 @@ def _running_or_gone(directory: Path) -> str | None:
         if left <= 0:
             raise TxnLogError(
                 f"the embedded broker of {directory} (process {pid}) has neither answered nor "
-                f"ended for {START_TIMEOUT_S:.0f} s: if it hangs, end it with `kill -9 {pid}` and "
-                "start the query again, its data is safe; or give another path"
+                f"ended for {START_TIMEOUT_S:.0f} s: if it hangs, end it and start the query "
+                "again, its data is safe; or give another path"
+                + do_this(f"kill -9 {pid}", "if it hangs")
             )
         wait_for_end(pid, min(left, END_POLL_S))
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from txnlog_kafka.errors import OptionError
+from txnlog_kafka.errors import OptionError, do_this
 from txnlog_kafka.host.login import LoginRefused
 from txnlog_kafka.host.security import CALLBACK, PREFIX, TOKEN_URL, Security
 from txnlog_kafka.stores import build_tls_context
@@ -101,7 +101,8 @@ class AwsTokens:
         except ImportError as error:
             raise OptionError(
                 PREFIX + "sasl.mechanism", "AWS_MSK_IAM",
-                "needs AWS's signer: pip install 'txnlog_spark[msk]', on the executors as well",
+                "needs AWS's signer, on the executors as well"
+                + do_this("pip install 'txnlog_spark[msk]'"),
             ) from error  # fmt: skip
 
     def __call__(self, host: str) -> Tokens:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from txnlog_kafka.errors import (
+    BROKERS,
     AbortableError,
     BrokerError,
     FatalError,
@@ -21,6 +22,7 @@ from txnlog_kafka.errors import (
     RecordRefused,
     RetriableError,
     UnknownTopic,
+    do_this,
 )
 from txnlog_kafka.wire.error_codes import RETRIABLE, ErrorCode, error_name
 from txnlog_kafka.wire.messages import APIS, ApiKey
@@ -155,7 +157,9 @@ def decide_all(api_key: ApiKey, codes: Iterable[int]) -> tuple[Action, int]:
     return gravest, reason
 
 
-_SHOW_TRANSACTIONS = "`kafka-transactions.sh --bootstrap-server ... list --state Ongoing` shows it"
+_SHOW_TRANSACTIONS = do_this(
+    f"python -m broker_sim transactions list {BROKERS} --state Ongoing", "to see open transactions"
+)
 
 _HINTS: dict[int, str] = {
     _E.INVALID_TRANSACTION_TIMEOUT: (
@@ -189,9 +193,9 @@ _TRANSACTION_APIS = frozenset(
 )
 _LOWERED_HINT = (
     "the cluster's feature transaction.version was lowered below what this transactional id was "
-    "used with, which Apache Kafka cannot write down: raise it again, kafka-features.sh "
-    "--bootstrap-server HOST:PORT upgrade --feature transaction.version=2, restart the brokers one "
-    "after the other, and start the query"
+    "used with, which Apache Kafka cannot write down: raise it again, restart the brokers one by "
+    "one, and start the query"
+    + do_this(f"kafka-features.sh {BROKERS} upgrade --feature transaction.version=2")
 )
 
 _OFFSET_COMMITS = frozenset({ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT})
@@ -218,12 +222,12 @@ _WAIT_HINTS: dict[int, str] = {
     ),
     _E.UNSTABLE_OFFSET_COMMIT: (
         "an open transaction, maybe of another transactional id, holds offsets of this group "
-        f"pending until it ends, at the latest after its own transaction.timeout.ms: "
+        "pending until it ends, at the latest after its own transaction.timeout.ms"
         f"{_SHOW_TRANSACTIONS}"
     ),
     _E.CONCURRENT_TRANSACTIONS: (
         "the last transaction of this transactional id is still being ended, which waits for the "
-        f"leader of each of its partitions: {_SHOW_TRANSACTIONS}"
+        f"leader of each of its partitions{_SHOW_TRANSACTIONS}"
     ),
 }
 """What to look at when an error that usually passes did not."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from txnlog_kafka.errors import DeadlineExceeded
+from txnlog_kafka.errors import DeadlineExceeded, parted
 from txnlog_kafka.operations.cluster_view import ClusterView
 from txnlog_kafka.operations.effects import Operation, Sleep
 from txnlog_kafka.operations.fetch_sizes import FetchSizes
@@ -129,6 +129,8 @@ class Deadline:
             raise DeadlineExceeded(doing, self.timeout_ms, error)
         if not self.has_said and self.timeout_ms - self.left_ms >= NOTICE_MS:
             self.has_said = True
-            self.session.notice(f"{doing}: goes on for at most {self.left_ms // 1000} s: {error}")
+            text, commands = parted(error)
+            told = f"{doing}: goes on for at most {self.left_ms // 1000} s: {text}"
+            self.session.notice("; ".join([told, *commands]))
         yield Sleep(wait_ms)
         self.session.asks_another = True

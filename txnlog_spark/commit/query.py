@@ -257,7 +257,7 @@ def check_sources(options: CommitOptions, sources: BatchOffsets, cluster_id: str
         has_group = options.read_group_id is not None
         read_by = note.group_id if note is not None and (starts or has_group) else None
         if read_by is not None and read_by != options.read_group_id:
-            why = "(startingOffsets=committed)" if starts else "(on the reader)"
+            why = "(it starts from its committed offsets)" if starts else "(on the reader)"
             raise OptionError(
                 GROUP_OPTION,
                 group_id,

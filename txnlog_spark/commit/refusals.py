@@ -1,11 +1,8 @@
-"""Why a batch is refused: the errors of the judgement. Pure.
-
-Each text says what was found, that nothing was written, and what to do; a command in it is complete
-but for HOST:PORT and DIR.
-"""
+"""Errors of the judgement. Pure. Each says what was found, that nothing was written, what to do."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 
 from txnlog_kafka.wire.error_codes import ErrorCode
@@ -13,6 +10,7 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark import errors
 from txnlog_spark.commit.checkpoint import offsets_path
 from txnlog_spark.commit.plan import CommitPlan, Committer, Evidence, LocatedPlan, Progress
+from txnlog_spark.errors import BROKERS, do_this
 
 _SHOWN_MAX = 5
 
@@ -114,18 +112,17 @@ def replanned(plan: CommitPlan, found: Progress) -> errors.BatchReplanned:
 
 def behind(plan: CommitPlan, found: Progress) -> errors.ProgressBehind:
     """Return the error for a batch before which the brokers lack batches."""
-    committer, first = plan.committer, found.next_batch_id
+    committer, first, this = plan.committer, found.next_batch_id, plan.batch.batch_id
     cause = "batches between were written by another sink (such as kafka), which moves no progress"
     if committer.leaves_out_batches:
         cause = f"the function of foreachBatch went on although writing batch {first} had failed"
     return errors.ProgressBehind(
-        f"{plan.query} is about to commit batch {plan.batch.batch_id}, but the brokers have its "
-        f"batches below {first} only (group {committer.progress_group_id!r}). Either the brokers "
-        f"lost committed data, or {cause}. {plan.wrote_nothing}. If the output has all batches "
-        f"below {plan.batch.batch_id}, say so: python -m txnlog_spark progress set "
-        f"--bootstrap-server HOST:PORT --checkpoint DIR{_sink_option(plan)} --to-checkpoint "
-        "--execute. If it has not, start a new checkpoint with startingOffsets=committed: that "
-        "goes on from what the brokers have, and doubles what another sink has written since"
+        f"{plan.query} is about to commit batch {this}, but the brokers have its batches below "
+        f"{first} only (group {committer.progress_group_id!r}). Either the brokers lost committed "
+        f"data, or {cause}. {plan.wrote_nothing}. If the output has all batches below {this}, say "
+        "so. If it has not, start a new checkpoint with startingOffsets=committed: that goes on "
+        "from what the brokers have, and doubles what another sink has written since"
+        + _set_progress(plan, "--to-checkpoint", f"if the output has all batches below {this}")
     )
 
 
@@ -144,16 +141,17 @@ def missing(plan: LocatedPlan, *, topic_is_gone: bool) -> errors.ProgressMissing
     )
     return errors.ProgressMissing(
         f"{what}. Whether batch {this} is in the output is not known. {plan.wrote_nothing}. "
-        "Look whether the output ends with the records of this batch. Then say how far it is: "
-        "python -m txnlog_spark progress set --bootstrap-server HOST:PORT --checkpoint "
-        f"DIR{_sink_option(plan)} --next-batch-id N --execute, with N = {this + 1} if they are in "
-        f"the output, N = {this} if they are not; and start the query again"
+        "Look whether the output ends with its records, say so, and start the query again"
+        + _set_progress(plan, f"--next-batch-id {this + 1}", f"if the output has batch {this}")
+        + _set_progress(plan, f"--next-batch-id {this}", f"if the output lacks batch {this}")
     )
 
 
-def _sink_option(plan: CommitPlan) -> str:
-    name = plan.committer.output.sink_name
-    return f" --sink {name}" if name else ""
+def _set_progress(plan: CommitPlan, to: str, when: str) -> str:
+    where, name = shlex.quote(plan.committer.checkpoint), plan.committer.output.sink_name
+    sink = f" --sink {shlex.quote(name)}" if name else ""
+    command = f"python -m txnlog_spark progress set {BROKERS} --checkpoint {where}{sink} {to}"
+    return do_this(f"{command} --execute", when)
 
 
 # ------------------------------------------------------------------ the group
@@ -236,26 +234,28 @@ def _cause(plan: CommitPlan, moved: Mapping[TopicPartition, int | None], facts: 
     if facts.members:
         return (
             f"The group has members, {', '.join(facts.members[:_SHOWN_MAX])}: a consumer commits "
-            "offsets for it. Stop it, give it another group.id, and set the offsets back: "
-            f"{_set_back(plan, moved)}"
+            "offsets for it. Stop it, give it another group.id, and set the offsets back"
+            + _set_back(plan, moved, "once it is stopped")
         )
     return (
         "No other query has committed them, and the group has no member now: a person or a tool "
-        "set them, or a consumer that has ended. To go on where the query was, set them back: "
-        f"{_set_back(plan, moved)}. To go on from where they are now instead, start a new, empty "
-        "checkpoint with startingOffsets=committed: what lies between is not read, or is written "
-        "twice"
+        "set them, or a consumer that has ended. To go on from where they are now, start a new, "
+        "empty checkpoint with startingOffsets=committed: what lies between is not read, or is "
+        "written twice. To go on where the query was, set them back"
+        + _set_back(plan, moved, "to go on where the query was")
     )
 
 
-def _set_back(plan: CommitPlan, moved: Mapping[TopicPartition, int | None]) -> str:
-    command = "python -m broker_sim groups reset-offsets --bootstrap-server HOST:PORT --group "
-    lines = [
-        f"{command}{plan.watched_group_id} --topic {topic}:{number} --to-offset {at} --execute"
-        for (topic, number), at in sorted(moved.items())
-        if at is not None
-    ]
-    return _some(lines, " && ") or "(the checkpoint no longer has the offsets of that batch)"
+def _set_back(plan: CommitPlan, moved: Mapping[TopicPartition, int | None], when: str) -> str:
+    there: dict[int, str] = {}
+    for (topic, number), at in sorted(moved.items()):
+        if at is not None:
+            there[at] = f"{there.get(at, '')} --topic {topic}:{number}"
+    group_id = shlex.quote(plan.watched_group_id or "")
+    command = f"python -m broker_sim groups reset-offsets {BROKERS} --group {group_id}"
+    lines = [f"{command}{names} --to-offset {at} --execute" for at, names in there.items()]
+    gone = " (the checkpoint no longer has the offsets of that batch)"
+    return do_this(" && ".join(lines), when) if lines else gone
 
 
 def _moves(before: Mapping[TopicPartition, int | None], now: Mapping[TopicPartition, int]) -> str:
@@ -270,7 +270,7 @@ def places(offsets: Mapping[TopicPartition, int]) -> str:
     return _some(f"{topic}-{number} at {at}" for (topic, number), at in sorted(offsets.items()))
 
 
-def _some(each: Iterable[str], between: str = ", ") -> str:
+def _some(each: Iterable[str]) -> str:
     shown = list(each)
     more = f" and {len(shown) - _SHOWN_MAX} more" if len(shown) > _SHOWN_MAX else ""
-    return between.join(shown[:_SHOWN_MAX]) + more
+    return ", ".join(shown[:_SHOWN_MAX]) + more

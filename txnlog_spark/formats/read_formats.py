@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from txnlog_spark.errors import OptionError
+from txnlog_spark.errors import OptionError, do_this
 from txnlog_spark.schema_registry.options import URL, registry_options, subject_of
 
 if TYPE_CHECKING:
@@ -298,7 +298,8 @@ def require_avro(option: str) -> None:
         raise OptionError(
             option,
             "avro",
-            f"install txnlog_spark[avro]: it needs fastavro, which {sys.executable} does not have",
+            f"it needs fastavro, which {sys.executable} does not have"
+            + do_this("pip install 'txnlog_spark[avro]'"),
         ) from None
 
 
@@ -310,8 +311,8 @@ def require_protobuf(option: str) -> None:
         raise OptionError(
             option,
             "protobuf",
-            f"install txnlog_spark[protobuf]: it needs protobuf, which {sys.executable} does not "
-            f"have, or not new enough ({error})",
+            f"it needs protobuf, which {sys.executable} does not have, or not new enough ({error})"
+            + do_this("pip install 'txnlog_spark[protobuf]'"),
         ) from None
 
 

@@ -40,6 +40,7 @@ from txnlog_spark.staging.channel import (
     Channel,
     ServerGone,
     ServerSilent,
+    commands_for,
     connect_local,
     silence,
 )
@@ -215,8 +216,9 @@ def _ask(directory: Path) -> ServerAddress | None:
         with channel:
             return ServerAddress(**json.loads(channel.ask(Kind.WHERE, None, Kind.ADDRESS)))
     except ServerSilent as error:
+        who = _server_in(directory)
         raise StagingFailed(
-            f"{silence(_server_in(directory))}. Nothing was committed; start the query again"
+            f"{silence(who)}. Nothing was committed; start the query again{commands_for(who)}"
         ) from error
     except ServerGone:
         return None
@@ -282,10 +284,10 @@ def _lock_alive(alive: TextIO) -> None:
         except BlockingIOError as error:
             if time.monotonic() > deadline:
                 alive.seek(0)
+                who = f"the staging server of this application (process {alive.read() or '?'})"
                 raise StagingFailed(
-                    f"the staging server of this application (process {alive.read() or '?'}) "
-                    "neither answers nor ends: if it hangs, end it with kill -9, and start the "
-                    "query again"
+                    f"{who} neither answers nor ends: if it hangs, end it, and start the query "
+                    f"again{commands_for(who)}"
                 ) from error
             time.sleep(END_POLL_S)
         else:

@@ -6,6 +6,7 @@ import hmac
 import json
 import logging
 import os
+import re
 import select
 import socket
 import threading
@@ -13,6 +14,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from txnlog_spark.errors import do_this
 from txnlog_spark.staging import frames
 from txnlog_spark.staging.frames import Kind, NotAFrame
 
@@ -37,6 +39,9 @@ WHAT_TO_DO = (
     "look at that process on the driver's machine. If it is stopped, kill -CONT lets it go on; if "
     "it hangs (stagingDirectory may be on a disk that does), end it with kill -9"
 )
+
+_PROCESS = re.compile(r"\(process (\d+)")
+"""In the name of a server."""
 
 
 class ServerGone(Exception):
@@ -226,6 +231,16 @@ def _prove(channel: Channel, secured: ssl.SSLSocket, token: bytes) -> None:
 def silence(who: str) -> str:
     """Say that a server is silent, and what to do."""
     return f"{who} has taken nothing and answered nothing for {TIMEOUT_S:g} s: {WHAT_TO_DO}"
+
+
+def commands_for(who: str) -> str:
+    """Return the commands for a silent server, for an error; "" if its name has no process."""
+    named = _PROCESS.search(who)
+    if named is None:
+        return ""
+    pid, there = named[1], f"process {named[1]} on the driver's machine"
+    stopped = do_this(f"kill -CONT {pid}", f"if {there} is stopped")
+    return stopped + do_this(f"kill -9 {pid}", f"if {there} hangs")
 
 
 def _gone(error: OSError) -> ServerGone:

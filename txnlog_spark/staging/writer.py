@@ -20,6 +20,7 @@ from txnlog_spark.staging.channel import (
     ServerGone,
     ServerSilent,
     ServerUnreachable,
+    commands_for,
     connect_local,
     connect_remote,
     silence,
@@ -167,7 +168,7 @@ def _server_at(where: str) -> str:
 def _silent(where: str) -> StagingFailed:
     return StagingFailed(
         f"{silence(_server_at(where))}. Nothing was committed; the task is tried again, and if all "
-        "tries fail, start the query again"
+        f"tries fail, start the query again{commands_for(where)}"
     )
 
 

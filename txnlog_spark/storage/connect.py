@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from txnlog_kafka.wire.invariants import present
-from txnlog_spark.errors import OptionError, is_secret
+from txnlog_spark.errors import OptionError, do_this, is_secret
 from txnlog_spark.process_local import process_local
 from txnlog_spark.storage.arrow import ObjectFiles, RenamedFiles
 from txnlog_spark.storage.file_store import Files
@@ -103,7 +103,8 @@ def _missing(scheme: str) -> str:
         return _HDFS_ADVICE
     if scheme in (*S3, *AZURE, GCS):
         extra = "s3" if scheme in S3 else "azure" if scheme in AZURE else "gcs"
-        return f"Look at its txnlog.fs.* options, and pip install 'txnlog_spark[{extra}]'"
+        command = do_this(f"pip install 'txnlog_spark[{extra}]'", "if a package is missing")
+        return f"Look at its txnlog.fs.* options{command}"
     return f"pip install fsspec and its package for {scheme}, or give the path of a mounted volume"
 
 

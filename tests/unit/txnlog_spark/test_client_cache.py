@@ -53,6 +53,14 @@ def test_two_queries_in_one_worker_share_nothing_where_their_settings_differ(
     assert not other.session.coordinators
 
 
+def test_a_command_for_an_embedded_broker_names_its_directory(cache, broker, tmp_path):
+    """Its address is another one after each start."""
+    folder = tmp_path / "a log"
+    embedded = ConnectionSettings.of({"path": str(folder)})
+    client = cache.get(embedded, broker.bootstrap_servers)
+    assert client.brokers_option == f"--path '{folder}'"
+
+
 def test_what_one_query_left_unanswered_reaches_no_other(cache, broker):
     """They share the client of one cluster; an operation's requests are its own."""
     client = cache.get(settings(broker), broker.bootstrap_servers)

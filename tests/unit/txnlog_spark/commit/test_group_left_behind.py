@@ -8,8 +8,10 @@ from support.query.commit_plans import build_plan, changed, logged, nothing_is_w
 from support.query.commit_plans import commit as commit_plan
 
 from txnlog_kafka.operations.admin import delete_group
-from txnlog_spark.commit.plan import CommitOutcome
-from txnlog_spark.errors import CommittedOffsetsMoved
+from txnlog_kafka.wire.topic_partition import TopicPartition
+from txnlog_spark.commit.plan import CommitOutcome, Evidence
+from txnlog_spark.commit.refusals import group_moved
+from txnlog_spark.errors import BROKERS, CommittedOffsetsMoved
 
 A, B = ("in", 0), ("in", 1)
 FIRST, SECOND = {A: 5, B: 7}, {A: 9, B: 7}
@@ -62,6 +64,28 @@ def test_a_batch_that_was_skipped_first_does_not_hide_that_the_group_went_on(
     assert commit(cluster, 0).skipped
     with pytest.raises(CommittedOffsetsMoved):
         commit(cluster, 1)
+
+
+def test_the_command_that_sets_a_group_back_has_every_partition() -> None:
+    moved = {TopicPartition("in", number): 10 + number // 5 for number in range(10)}
+    plan = build_plan(3, group_id="the group")
+    error = group_moved(plan, 2, moved, Evidence(None, group=dict.fromkeys(moved, 0)))
+    command = f"python -m broker_sim groups reset-offsets {BROKERS} --group 'the group'"
+    first, second = (
+        " ".join(f"--topic in:{number}" for number in numbers)
+        for numbers in (range(5), range(5, 10))
+    )
+    assert error.commands == (
+        f"Do this to go on where the query was: {command} {first} --to-offset 10 --execute && "
+        f"{command} {second} --to-offset 11 --execute",
+    )
+
+
+def test_a_group_whose_offsets_are_not_known_any_more_has_no_command() -> None:
+    nowhere = {TopicPartition("in", 0): None}
+    error = group_moved(build_plan(3), 2, nowhere, Evidence(None, group={("in", 0): 1}))
+    assert error.commands == ()
+    assert "the checkpoint no longer has the offsets of that batch" in str(error)
 
 
 @pytest.mark.parametrize("deleted", ["topic", "group"])

@@ -6,6 +6,7 @@ import pytest
 from support.core.core_broker import CoreBroker
 from support.core.scripted_faults import refused
 from support.query.commit_plans import (
+    CHECKPOINT,
     EXPECTED,
     PROGRESS_GROUP,
     QUERY,
@@ -24,7 +25,13 @@ from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_spark.commit.judgement import judge
 from txnlog_spark.commit.plan import Evidence, Progress
 from txnlog_spark.commit.progress import locate_progress
-from txnlog_spark.errors import BatchReplanned, ProgressBehind, ProgressMissing, RecordRefused
+from txnlog_spark.errors import (
+    BROKERS,
+    BatchReplanned,
+    ProgressBehind,
+    ProgressMissing,
+    RecordRefused,
+)
 
 DELETED = ("deleted", 0)
 
@@ -162,8 +169,10 @@ def test_a_left_out_batch_that_was_begun_and_not_committed_is_refused_with_its_c
     begun = recorded(plan, batch_id=2)
     with pytest.raises(ProgressBehind, match="although writing batch 2 had failed") as caught:
         judge(changed(plan, begun=begun), facts)
-    command = "progress set --bootstrap-server HOST:PORT --checkpoint DIR --sink side"
-    assert f"{command} --to-checkpoint --execute" in str(caught.value)
+    command = f"progress set {BROKERS} --checkpoint {CHECKPOINT} --sink side"
+    (line,) = caught.value.commands
+    assert line.startswith("Do this if the output has all batches below 5: python -m txnlog_spark ")
+    assert line.endswith(f" {command} --to-checkpoint --execute")
 
 
 def test_a_query_that_is_called_for_each_batch_may_leave_none_out():

@@ -10,6 +10,7 @@ import pytest
 from support.core.core_broker import Asked, CoreBroker
 from support.core.scripted_faults import refused
 from support.query.commit_plans import (
+    CHECKPOINT,
     EXPECTED,
     FOLDER,
     PROGRESS_GROUP,
@@ -33,6 +34,7 @@ from txnlog_spark.commit.attempt import initialise
 from txnlog_spark.commit.journal import record_output, record_path
 from txnlog_spark.commit.progress import group_digest
 from txnlog_spark.errors import (
+    BROKERS,
     AnotherOutput,
     BatchReplanned,
     CommittedOffsetsMoved,
@@ -310,9 +312,13 @@ def test_a_batch_that_was_never_begun_is_done_and_its_progress_exists_before() -
 @pytest.mark.parametrize("begun", [7, 8])
 def test_a_batch_that_may_have_been_begun_is_not(begun: int) -> None:
     cluster = at_batch_7(4, begun)
-    with pytest.raises(ProgressMissing, match="--next-batch-id N") as caught:
+    with pytest.raises(ProgressMissing, match="Look whether the output ends with") as caught:
         commit(cluster, build_plan(7))
-    assert "N = 8 if they are in the output, N = 7 if they are not" in str(caught.value)
+    command = f"python -m txnlog_spark progress set {BROKERS} --checkpoint {CHECKPOINT}"
+    assert caught.value.commands == (
+        f"Do this if the output has batch 7: {command} --next-batch-id 8 --execute",
+        f"Do this if the output lacks batch 7: {command} --next-batch-id 7 --execute",
+    )
     assert nothing_is_written(cluster)
 
 
