@@ -22,6 +22,8 @@ KAFKA_INTERNAL_TOPICS = frozenset(
 )
 
 UNKNOWN_TOPIC_PATIENCE_MS = 3_000
+"""Time for which brokers have to say again and again that a topic is unknown; half of the
+operation's timeout where that is shorter, so that the error is about the topic."""
 
 _METADATA = APIS[ApiKey.METADATA]
 _API_VERSIONS = APIS[ApiKey.API_VERSIONS]
@@ -77,7 +79,7 @@ def require_topics(
     wanted = sorted(set(topics))
     deadline = deadline or session.deadline()
     doing = f"waiting for the topics {', '.join(wanted)}"
-    patience_ms = session.config.topic_wait_ms if allow_auto_create else UNKNOWN_TOPIC_PATIENCE_MS
+    patience_ms = _patience_ms(session, allow_auto_create=allow_auto_create)
     unknown_since_ms: int | None = None
     while True:
         errors = yield from refresh_metadata(
@@ -101,6 +103,11 @@ def require_topics(
             if all(session.cluster.partitions(t) for t in wanted):
                 return
         yield from deadline.backoff(doing, f"not known yet: {', '.join(missing)}")
+
+
+def _patience_ms(session: Session, *, allow_auto_create: bool = False) -> int:
+    wait_ms = session.config.topic_wait_ms if allow_auto_create else UNKNOWN_TOPIC_PATIENCE_MS
+    return min(wait_ms, session.config.operation_timeout_ms // 2)
 
 
 def topic_partitions(
@@ -152,7 +159,7 @@ def confirm_missing(
     since_ms = session.monotonic_ms()
     while missing:
         missing = yield from find_missing(session, missing, deadline=deadline)
-        if session.monotonic_ms() - since_ms >= UNKNOWN_TOPIC_PATIENCE_MS:
+        if session.monotonic_ms() - since_ms >= _patience_ms(session):
             break
         if missing:
             names = ", ".join(f"{topic}-{number}" for topic, number in sorted(missing)[:5])
@@ -205,7 +212,7 @@ def require_leaders(
             absent_since_ms = None
         elif absent_since_ms is None:
             absent_since_ms = now_ms
-        elif now_ms - absent_since_ms >= UNKNOWN_TOPIC_PATIENCE_MS:
+        elif now_ms - absent_since_ms >= _patience_ms(session):
             gone = yield from find_missing(session, absent, deadline=deadline)
             if gone:
                 raise _no_partition(session, *min(gone))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -67,8 +67,8 @@ def list_partitions(brokers: Brokers, state: SourceState) -> Learnt[Partitions]:
 def freeze_end(brokers: Brokers, state: SourceState) -> Operation[SourceState]:
     """End the query at what is in the log now, and log which records that leaves out."""
     partitions, state = yield from list_partitions(brokers, state)
-    target = yield from brokers.latest(partitions)
-    held_up, state = yield from _held_up(brokers, state, target)
+    target = yield from _ends_of(brokers, partitions)
+    held_up, target, state = yield from _held_up(brokers, state, target)
     _warn(brokers, "with availableNow this query ends before an open transaction in", held_up)
     return replace(state, target=target)
 
@@ -110,7 +110,7 @@ def starts_of_added(brokers: Brokers, added: list[TopicPartition]) -> Operation[
     try:
         earliest = yield from brokers.earliest(added)
     except UnknownTopic as error:
-        deleted = _deleted(brokers, added, error)
+        deleted = _deleted(brokers, added, error, added)
         return (yield from starts_of_added(brokers, [p for p in added if p.topic not in deleted]))
     report(brokers, data_loss.find_late_additions(earliest))
     return earliest
@@ -129,34 +129,49 @@ def report(brokers: Brokers, losses: list[data_loss.Loss]) -> None:
 
 
 def _ends_now(brokers: Brokers, state: SourceState, begin: Offsets) -> Learnt[Offsets]:
-    try:
-        return (yield from _ask_ends(brokers, state, begin))
-    except UnknownTopic:
-        # Deleted since it was discovered: to be found missing, as any other deleted topic is.
-        return (yield from _ask_ends(brokers, replace(state, partitions=None), begin))
-
-
-def _ask_ends(brokers: Brokers, state: SourceState, begin: Offsets) -> Learnt[Offsets]:
     partitions, state = yield from _existing(brokers, state, begin)
-    ends = yield from brokers.latest(partitions)
+    ends = yield from _ends_of(brokers, partitions, begin)
     now_ms = brokers.session.monotonic_ms()
     if now_ms >= state.high_at_ms + HIGH_WATERMARK_MS:
-        held_up, state = yield from _held_up(brokers, state, ends)
+        held_up, ends, state = yield from _held_up(brokers, state, ends, begin)
         lasting, hanging = hanging_transactions.find_lasting(state.hanging, held_up, now_ms)
         state = replace(state, high_at_ms=now_ms, hanging=hanging)
         _warn(brokers, "for a minute nothing could be read behind an open transaction in", lasting)
+    if len(ends) < len(partitions):
+        state = replace(state, partitions=None)
     return ends, state
 
 
+def _ends_of(
+    brokers: Brokers,
+    partitions: Iterable[TopicPartition],
+    begin: Iterable[TopicPartition] = (),
+    *,
+    read_committed: bool | None = None,
+) -> Operation[Offsets]:
+    """Return the ends of the partitions whose topics were not deleted since they were found.
+
+    Raises DataLoss for a deleted one of `begin`.
+    """
+    left = list(partitions)
+    while True:
+        try:
+            return (yield from brokers.latest(left, read_committed=read_committed))
+        except UnknownTopic as error:
+            gone = _deleted(brokers, left, error, begin)
+            left = [p for p in left if p.topic not in gone]
+
+
 def _held_up(
-    brokers: Brokers, state: SourceState, ends: Offsets
-) -> Learnt[list[HangingTransaction]]:
-    """Find the partitions with records after these last stable offsets."""
+    brokers: Brokers, state: SourceState, ends: Offsets, begin: Iterable[TopicPartition] = ()
+) -> Operation[tuple[list[HangingTransaction], Offsets, SourceState]]:
+    """Find partitions with records after these last stable offsets, and which are still there."""
     if not brokers.settings.read_committed:
-        return [], state
-    high = yield from brokers.latest(ends, read_committed=False)
+        return [], ends, state
+    high = yield from _ends_of(brokers, ends, begin, read_committed=False)
+    ends = {p: ends[p] for p in high}
     found = [HangingTransaction(p, at, high[p]) for p, at in sorted(ends.items()) if high[p] > at]
-    return found, replace(state, high=high)
+    return found, ends, replace(state, high=high)
 
 
 def _warn(brokers: Brokers, problem: str, found: list[HangingTransaction]) -> None:
@@ -181,7 +196,8 @@ def _existing(brokers: Brokers, state: SourceState, begin: Offsets) -> Learnt[Pa
             found = yield from brokers.discover(known=begin, without=without, matching=matching)
             break
         except UnknownTopic as error:
-            without |= _deleted(brokers, [p for p in begin if p.topic not in without], error)
+            begun = [p for p in begin if p.topic not in without]
+            without |= _deleted(brokers, begun, error, begun)
     now_ms = brokers.session.monotonic_ms()
     state = replace(state, partitions=found, found_at_ms=now_ms)
     return found, state if matching is not None else replace(state, listed_at_ms=now_ms)
@@ -203,11 +219,16 @@ def _after_rewind(
 
 
 def _deleted(
-    brokers: Brokers, read: Iterable[TopicPartition], error: UnknownTopic
+    brokers: Brokers,
+    asked: Collection[TopicPartition],
+    error: UnknownTopic,
+    begun: Iterable[TopicPartition],
 ) -> frozenset[str]:
-    """Report the topics that were deleted while they are read. Raises `error` for others."""
+    """Report topics that were deleted, if they are `begun`. Raises `error` if none was `asked`."""
     topics = frozenset(error.topics)
-    if not topics or not topics <= {p.topic for p in read}:
+    if not topics or not topics <= {p.topic for p in asked}:
         raise error
-    report(brokers, [data_loss.Loss(p, "its topic was deleted") for p in read if p.topic in topics])
+    report(
+        brokers, [data_loss.Loss(p, "its topic was deleted") for p in begun if p.topic in topics]
+    )
     return topics

@@ -5,7 +5,7 @@ Clients reach it and the other brokers do not, so that it answers from what it k
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
@@ -227,6 +227,18 @@ def test_a_log_whose_topic_is_deleted_meanwhile_has_no_end() -> None:
     with pytest.raises(UnknownTopic):
         while True:
             ask = operation.send(brokers._perform(ask))
+
+
+@pytest.mark.parametrize("timeout_ms", [600, 3_000, 20_000])
+def test_an_unknown_topic_is_named_also_where_an_operation_may_take_little_time(
+    timeout_ms: int,
+) -> None:
+    brokers = Brokers({n: Known(has_topic=False) for n in (1, 2, 3)})
+    session = brokers.session()
+    session.config = replace(session.config, operation_timeout_ms=timeout_ms)
+    with pytest.raises(UnknownTopic):
+        brokers.run(require_topics(session, ["in"]))
+    assert brokers.now_ms < timeout_ms
 
 
 def test_one_broker_alone_is_believed_at_once() -> None:

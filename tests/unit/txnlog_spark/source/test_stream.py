@@ -371,6 +371,28 @@ def test_a_topic_deleted_right_after_it_was_discovered_is_loss_or_is_left_out(
     assert lenient.latestOffset(start, ALL) == at(100, 50)
 
 
+def test_topics_that_go_one_after_the_other_while_their_ends_are_asked_for_are_left_out(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New ones are no loss: nothing of them was to be read."""
+    going = [f"old{n}" for n in range(12)]
+    for topic in going:
+        cluster.end[TopicPartition(topic, 0)] = cluster.earliest[TopicPartition(topic, 0)] = 7
+    original = cluster.offsets_at
+
+    def one_more_is_gone(specs, *, read_committed):
+        if going:
+            topic = going.pop()
+            cluster.deleted = (*cluster.deleted, topic)
+            del cluster.end[TopicPartition(topic, 0)]
+        return original(specs, read_committed=read_committed)
+
+    monkeypatch.setattr(cluster, "offsets_at", one_more_is_gone)
+    source = reader(subscribe=",".join(["t", *going]))
+    assert source.latestOffset(at(100, 50), ALL) == at(100, 50)
+    assert not going
+
+
 def test_a_replayed_batch_says_that_a_partition_it_discovered_lost_its_first_records(
     cluster: Cluster,
 ) -> None:
