@@ -171,6 +171,7 @@ def test_a_first_batch_from_the_committed_offsets_is_replayed_empty(pipe: Pipe) 
     shutil.rmtree(pipe.checkpoint)
     line = pipe.copy_error(source=committed, sink={"kafka.group.id": None})
     assert "set it to" in line
+    assert "the query reads with that group (it starts from its committed offsets)" in line
     assert (pipe.logged("offsets"), pipe.logged("commits")) == ([0], [])
     pipe.feed(range(30, 50))
     pipe.copy(committed)

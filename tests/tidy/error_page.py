@@ -21,7 +21,8 @@ HEAD = """# Errors
 For: people on call who have a line with `TXNLOG_` before them.
 
 Each error of the connector begins with a name in brackets, such as `[TXNLOG_PRODUCER_FENCED]`. The
-names are stable; the text behind one says what happened, with the ids involved, and what to do.
+names are stable; the text behind one says what happened, with the ids involved, and what to do. A
+command that helps is a line of its own at its end, which begins with `Do this`.
 Below is a heading for each name. A name with a dot is a special case of the one before the dot.
 
 `python -m txnlog_spark explain TXNLOG_PRODUCER_FENCED` prints cause and remedy of a name, and

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from txnlog_kafka.errors import UnknownTopic
+from txnlog_kafka.errors import TxnLogError, UnknownTopic
 from txnlog_kafka.operations.calls import call_any
 from txnlog_kafka.operations.cluster_view import NO_LEADER, topic_id_text
 from txnlog_kafka.operations.effects import Operation
@@ -22,8 +23,9 @@ KAFKA_INTERNAL_TOPICS = frozenset(
 )
 
 UNKNOWN_TOPIC_PATIENCE_MS = 3_000
-"""Time for which brokers have to say again and again that a topic is unknown; half of the
-operation's timeout where that is shorter, so that the error is about the topic."""
+"""For so long a topic or a partition has to be unknown; less under a short timeout."""
+NEAR = 0.75
+"""Ratio of likeness, by `difflib`, from which a name may be meant by another."""
 
 _METADATA = APIS[ApiKey.METADATA]
 _API_VERSIONS = APIS[ApiKey.API_VERSIONS]
@@ -79,7 +81,8 @@ def require_topics(
     wanted = sorted(set(topics))
     deadline = deadline or session.deadline()
     doing = f"waiting for the topics {', '.join(wanted)}"
-    patience_ms = _patience_ms(session, allow_auto_create=allow_auto_create)
+    wait_ms = session.config.topic_wait_ms if allow_auto_create else UNKNOWN_TOPIC_PATIENCE_MS
+    patience_ms = deadline.patience_ms(wait_ms)
     unknown_since_ms: int | None = None
     while True:
         errors = yield from refresh_metadata(
@@ -99,15 +102,12 @@ def require_topics(
                 session, [TopicPartition(t, 0) for t in missing], deadline=deadline
             )
             if gone:
-                raise _no_topics(sorted({topic for topic, _ in gone}))
+                names = sorted({topic for topic, _ in gone})
+                near = yield from _nearest(session, names, deadline.left_ms)
+                raise _no_topics(names, near)
             if all(session.cluster.partitions(t) for t in wanted):
                 return
         yield from deadline.backoff(doing, f"not known yet: {', '.join(missing)}")
-
-
-def _patience_ms(session: Session, *, allow_auto_create: bool = False) -> int:
-    wait_ms = session.config.topic_wait_ms if allow_auto_create else UNKNOWN_TOPIC_PATIENCE_MS
-    return min(wait_ms, session.config.operation_timeout_ms // 2)
 
 
 def topic_partitions(
@@ -137,11 +137,28 @@ def matching_topics(
     return {name: session.cluster.partitions(name) for name in sorted(session.cluster.topics)}
 
 
-def _no_topics(names: Sequence[str]) -> UnknownTopic:
+def _nearest(session: Session, names: Sequence[str], left_ms: int) -> Operation[list[str]]:
+    """Ask once more, for all topics, and return those with nearly these names, for the error."""
+    before, deadline = session.cluster, session.deadline(min(left_ms, UNKNOWN_TOPIC_PATIENCE_MS))
+    try:
+        yield from refresh_metadata(session, None, deadline=deadline)
+    except TxnLogError:
+        return []  # the error about the topics is on its way, and says more than this one
+    there = sorted(set(session.cluster.topics) - KAFKA_INTERNAL_TOPICS)
+    session.cluster = before  # a client does not hold a large cluster
+    found = [difflib.get_close_matches(name, there, n=1, cutoff=NEAR) for name in names]
+    return [near for each in found for near in each]
+
+
+def _no_topics(names: Sequence[str], near: Sequence[str]) -> UnknownTopic:
+    advice = f" (did you mean {', '.join(near)}?)" if near else ""
+    missing = (
+        f"the topic {names[0]} does not exist: create it, or correct the name"
+        if len(names) == 1
+        else f"the topics {', '.join(names)} do not exist: create them, or correct the names"
+    )
     return UnknownTopic(
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        f"the topics {', '.join(names)} do not exist: create them, or correct the names",
-        topics=tuple(names),
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{missing}{advice}", topics=tuple(names)
     )
 
 
@@ -156,10 +173,10 @@ def confirm_missing(
     """
     deadline = deadline or session.deadline()
     missing = frozenset(partitions)
-    since_ms = session.monotonic_ms()
+    until_ms = session.monotonic_ms() + deadline.patience_ms(UNKNOWN_TOPIC_PATIENCE_MS)
     while missing:
         missing = yield from find_missing(session, missing, deadline=deadline)
-        if session.monotonic_ms() - since_ms >= _patience_ms(session):
+        if session.monotonic_ms() >= until_ms:
             break
         if missing:
             names = ", ".join(f"{topic}-{number}" for topic, number in sorted(missing)[:5])
@@ -212,7 +229,7 @@ def require_leaders(
             absent_since_ms = None
         elif absent_since_ms is None:
             absent_since_ms = now_ms
-        elif now_ms - absent_since_ms >= _patience_ms(session):
+        elif now_ms - absent_since_ms >= deadline.patience_ms(UNKNOWN_TOPIC_PATIENCE_MS):
             gone = yield from find_missing(session, absent, deadline=deadline)
             if gone:
                 raise _no_partition(session, *min(gone))

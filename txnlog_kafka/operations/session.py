@@ -130,7 +130,7 @@ class Deadline:
         if not self.has_said and self.timeout_ms - self.left_ms >= NOTICE_MS:
             self.has_said = True
             text, commands = parted(error)
-            told = f"{doing}: goes on for at most {self.left_ms // 1000} s: {text}"
-            self.session.notice("; ".join([told, *commands]))
+            notice = f"{doing}: goes on for at most {self.left_ms // 1000} s: {text}"
+            self.session.notice("; ".join([notice, *commands]))
         yield Sleep(wait_ms)
         self.session.asks_another = True
