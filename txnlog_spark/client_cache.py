@@ -126,7 +126,6 @@ def _connect(settings: ConnectionSettings, servers: str) -> Client:
     config = replace(
         session,
         bootstrap_timeout_ms=min(session.bootstrap_timeout_ms, session.operation_timeout_ms),
-        topic_wait_ms=min(session.topic_wait_ms, session.operation_timeout_ms),
     )
     client = Client(
         servers,

@@ -24,7 +24,7 @@ def confirm_log_ends(
     if len(session.cluster.nodes) < 2:
         return dict(said)
     deadline = session.deadline()
-    since_ms = session.monotonic_ms()
+    until_ms = session.monotonic_ms() + deadline.patience_ms(UNKNOWN_TOPIC_PATIENCE_MS)
     specs = dict.fromkeys(positions, LATEST_TIMESTAMP)
     yield from require_leaders(session, positions, deadline=deadline)
     while True:
@@ -34,7 +34,7 @@ def confirm_log_ends(
         )
         ends = {partition: each.offset for partition, each in listed.items()}
         short = [p for p, end in sorted(ends.items()) if end < positions[p]]
-        is_soon = session.monotonic_ms() - since_ms < UNKNOWN_TOPIC_PATIENCE_MS
+        is_soon = session.monotonic_ms() < until_ms
         if not errors and not (short and is_soon):
             return ends
         unsaid = [p for p in positions if p not in ends]

@@ -109,6 +109,14 @@ class Deadline:
         """The timeout for a call now: the request timeout, less when the deadline is nearer."""
         return max(1, min(self.session.config.request_timeout_ms, self.left_ms))
 
+    def patience_ms(self, wanted_ms: int) -> int:
+        """Return for how long an answer has to be repeated to be believed: at most `wanted_ms`.
+
+        A third of a short timeout: a wait may be as long as all before it, and one comes before
+        most brokers are asked.
+        """
+        return min(wanted_ms, self.timeout_ms // 3)
+
     def backoff(self, doing: str, error: str, *, is_soon: bool = False) -> Operation[None]:
         """Wait before the next attempt. Raises DeadlineExceeded when there is no time for it.
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from txnlog_kafka.operations.effects import Operation
-from txnlog_spark.errors import WrongCluster
+from txnlog_spark.errors import UnknownTopic, WrongCluster
 from txnlog_spark.offsets import (
     SourceNote,
     from_json_value,
@@ -33,12 +33,15 @@ UNNAMED = SourceNote("", None)
 
 def initial_offset(brokers: Brokers, state: SourceState) -> Learnt[JsonOffset]:
     """Return where a new query starts; the same for the whole run. Raises UnknownTopic."""
-    initial = state.initial
-    if initial is None:
+    initial, starting = state.initial, brokers.settings.starting
+    while initial is None:
         partitions, state = yield from available.list_partitions(brokers, state)
-        starting = brokers.settings.starting
-        initial = yield from brokers.find_positions(starting, partitions, sink_compares=True)
-        state = replace(state, initial=initial)
+        try:
+            initial = yield from brokers.find_positions(starting, partitions, sink_compares=True)
+        except UnknownTopic:
+            if brokers.settings.selection.pattern is None:
+                raise  # of a pattern, the topic went since it was listed
+    state = replace(state, initial=initial)
     return _noted(brokers, initial.offsets, UNNAMED._replace(source_id=state.source_id)), state
 
 

@@ -5,7 +5,7 @@ Clients reach it and the other brokers do not, so that it answers from what it k
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -73,8 +73,8 @@ class Brokers:
     asked: list[tuple[str, int]] = field(default_factory=list)
     asking: Session | None = None
 
-    def session(self) -> Session:
-        self.asking = Session(lambda: self.now_ms, SessionConfig(operation_timeout_ms=20_000))
+    def session(self, timeout_ms: int = 20_000) -> Session:
+        self.asking = Session(lambda: self.now_ms, SessionConfig(operation_timeout_ms=timeout_ms))
         return self.asking
 
     def run(self, operation: Any) -> Any:
@@ -229,16 +229,24 @@ def test_a_log_whose_topic_is_deleted_meanwhile_has_no_end() -> None:
             ask = operation.send(brokers._perform(ask))
 
 
-@pytest.mark.parametrize("timeout_ms", [600, 3_000, 20_000])
-def test_an_unknown_topic_is_named_also_where_an_operation_may_take_little_time(
-    timeout_ms: int,
+@pytest.mark.parametrize("timeout_ms", [300, 620, 1_000, 1_280, 2_000, 3_000, 5_000])
+@pytest.mark.parametrize("creates", [False, True])
+def test_under_a_short_timeout_the_error_names_the_topic_and_not_the_deadline(
+    timeout_ms: int, creates: bool
 ) -> None:
-    brokers = Brokers({n: Known(has_topic=False) for n in (1, 2, 3)})
-    session = brokers.session()
-    session.config = replace(session.config, operation_timeout_ms=timeout_ms)
-    with pytest.raises(UnknownTopic):
-        brokers.run(require_topics(session, ["in"]))
-    assert brokers.now_ms < timeout_ms
+    gone = Brokers({node: Known(has_topic=False) for node in (1, 2, 3)})
+    with pytest.raises(UnknownTopic, match="the topic in does not exist"):
+        gone.run(require_topics(gone.session(timeout_ms), [P[0]], allow_auto_create=creates))
+    assert gone.now_ms < timeout_ms
+    smaller = Brokers({1: Known()})
+    with pytest.raises(UnknownTopic, match="topic 'in' has no partition 1, only 1"):
+        smaller.run(require_leaders(smaller.session(timeout_ms), [(P[0], 1)]))
+    missing = Brokers({1: Known()})
+    lost = frozenset({(P[0], 1)})
+    assert missing.run(confirm_missing(missing.session(timeout_ms), lost)) == lost
+    short = Brokers()
+    asking = confirm_log_ends_of(short.session(timeout_ms), short, 50)
+    assert short.run(asking) == {P: 30}
 
 
 def test_one_broker_alone_is_believed_at_once() -> None:

@@ -217,7 +217,7 @@ def test_progress_keeps_the_deadline_away():
 
 
 @pytest.mark.parametrize(
-    ("partition", "text"), [(("nowhere", 0), "do not exist"), (("out", 7), "no partition 7")]
+    ("partition", "text"), [(("nowhere", 0), "does not exist"), (("out", 7), "no partition 7")]
 )
 def test_a_topic_or_partition_that_is_not_there_is_named(partition, text):
     cluster = CoreBroker(2)

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from support.query.source_cluster import ALL, P0, P1, Cluster, at, reader, stand_in, taken
 
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import DataLoss, NoCommittedOffsets, UnknownTopic
 from txnlog_spark.offsets import (
@@ -391,6 +392,31 @@ def test_topics_that_go_one_after_the_other_while_their_ends_are_asked_for_are_l
     source = reader(subscribe=",".join(["t", *going]))
     assert source.latestOffset(at(100, 50), ALL) == at(100, 50)
     assert not going
+
+
+@pytest.mark.parametrize("selects", ["subscribe", "subscribePattern"])
+def test_a_topic_that_goes_before_its_start_is_known_is_simply_gone_if_nobody_named_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, selects: str
+) -> None:
+    other = TopicPartition("old", 0)
+    cluster.end[other] = cluster.earliest[other] = 7
+    original = cluster.offsets_at
+
+    def gone(specs, *, read_committed):
+        cluster.end.pop(other, None)
+        if other in specs:
+            raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone", topics=("old",))
+        return original(specs, read_committed=read_committed)
+
+    monkeypatch.setattr(cluster, "offsets_at", gone)
+    options = {"kafka.bootstrap.servers": "h:1", "startingOffsets": "earliest"}
+    options[selects] = "t,old" if selects == "subscribe" else "t|old"
+    source = TxnLogStreamReader(read_source_settings(options, streaming=True))
+    if selects == "subscribe":
+        with pytest.raises(UnknownTopic):
+            source.initialOffset()
+    else:
+        assert source.initialOffset() == at(0, 0)
 
 
 def test_a_replayed_batch_says_that_a_partition_it_discovered_lost_its_first_records(
