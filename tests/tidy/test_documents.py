@@ -86,13 +86,19 @@ def test_every_make_target_exists() -> None:
     assert named <= set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
 
 
-def test_the_first_steps_of_the_site_are_those_of_the_readme() -> None:
-    started = DOCUMENTS["docs/getting-started.md"]
+@pytest.mark.parametrize("page", ["docs/getting-started.md", "docs/index.md"])
+def test_the_first_steps_of_the_site_are_those_of_the_readme(page: str) -> None:
+    shown = DOCUMENTS[page]
     for language in ("python", "text"):
-        assert code_blocks(language, README)[0] == code_blocks(language, started)[0]
+        assert code_blocks(language, README)[0] == code_blocks(language, shown)[0]
     assert {block for block in code_blocks("sh", README) if "job.py" in block} <= set(
-        code_blocks("sh", started)
+        code_blocks("sh", shown)
     )
+
+
+def test_the_site_begins_as_the_readme_does() -> None:
+    front = README.partition("\n\n")[2].partition("## What it guarantees")[0]
+    assert front.replace("](docs/", "](") in DOCUMENTS["docs/index.md"]
 
 
 def test_the_readme_is_a_front_door() -> None:
