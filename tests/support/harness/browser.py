@@ -32,8 +32,9 @@ ARGUMENTS = (
     "--hide-scrollbars",
     "--force-color-profile=srgb",
 )
-SIZE = (1280, 900)
-"""Width and height of the window in pixels."""
+WIDTHS = (1300, 400)
+"""Of a window on a laptop and of a telephone, in pixels."""
+HEIGHT = 900
 
 
 def chromedriver() -> Program:
@@ -48,7 +49,7 @@ def browsing(driver: Program) -> Iterator[Chrome]:
     installed = shutil.which("chromium")
     root = Path(driver.path).parents[2]
     options.binary_location = installed or str(root / CHROMIUM)
-    for argument in (*ARGUMENTS, "--window-size={},{}".format(*SIZE)):
+    for argument in (*ARGUMENTS, f"--window-size={WIDTHS[0]},{HEIGHT}"):
         options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "SEVERE"})
     environment = driver.environment | {"no_proxy": "127.0.0.1"}
@@ -58,6 +59,12 @@ def browsing(driver: Program) -> Iterator[Chrome]:
         yield browser
     finally:
         browser.quit()
+
+
+def set_width(browser: Chrome, width: int) -> None:
+    """Show pages as in a window of this width. A window of its own is never as narrow as 400."""
+    size = {"width": width, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
 
 def build_site(folder: Path) -> None:
