@@ -7,6 +7,8 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
+# `make docs` builds with what is in $(VENV), or without it in one of its own: a site needs little.
+DOCS_VENV := $(if $(wildcard $(READY)),$(VENV),.cache/docs)
 
 TESTS_PURE := tests/tidy tests/unit tests/property tests/golden tests/sim
 # They start processes, and mostly wait for them.
@@ -51,7 +53,8 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## what can be done here
 	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 19
 
-$(READY): setup.cfg pyproject.toml
+# A virtual environment in the folder $(1).
+define make_venv
 	@python=""; \
 	for name in $${PYTHON:-} python3 python3.13 python3.12 python3.11; do \
 		if command -v $$name >/dev/null && \
@@ -61,15 +64,27 @@ $(READY): setup.cfg pyproject.toml
 	if [ -z "$$python" ]; then \
 		echo "Python 3.11 or newer is needed: install it, or name it with PYTHON=..." >&2; exit 1; \
 	fi; \
-	echo "== set-up: $$($$python --version) in $(VENV)"; \
-	if ! $$python -m venv $(VENV); then \
+	echo "== set-up: $$($$python --version) in $(1)"; \
+	if ! $$python -m venv $(1); then \
 		echo "$$python -m venv failed: install your system's python3-venv package" >&2; exit 1; \
 	fi
+endef
+
+$(READY): setup.cfg pyproject.toml
+	$(call make_venv,$(VENV))
 	@echo "== set-up: installing packages (a minute or three the first time)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--config-settings editable_mode=compat -e '.[spark,demo,test,lint,docs]'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'pyjks>=20'
 	@touch $(READY)
+
+.cache/docs/.installed: setup.cfg
+	$(call make_venv,.cache/docs)
+	@echo "== set-up: installing what builds the site"
+	@.cache/docs/bin/python -c 'import configparser as c; s = c.ConfigParser(); s.read("setup.cfg"); \
+		print(s["options.extras_require"]["docs"])' | \
+		.cache/docs/bin/python -m pip install --quiet --disable-pip-version-check -r /dev/stdin
+	@touch $@
 
 setup: $(READY)  ## make .venv with everything in it
 
@@ -110,9 +125,9 @@ lint: $(READY)  ## ruff, mypy, the import contracts and the Dockerfile
 	$(BIN)/lint-imports
 	$(BIN)/hadolint Dockerfile
 
-docs: $(READY)  ## the documentation as a site, in build/docs; every link and anchor is followed
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	@echo "== docs: open build/docs/index.html; to search in it: $(BIN)/mkdocs serve"
+docs: $(DOCS_VENV)/.installed  ## the documentation as a site, in build/docs; every link and anchor is followed
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/python -m mkdocs build --strict
+	@echo "== docs: open build/docs/index.html"
 
 picture: $(READY)  ## one transaction across three simulated brokers, as PICTURE=transaction.svg
 	@folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; \
