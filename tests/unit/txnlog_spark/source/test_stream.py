@@ -11,7 +11,6 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from support.query.source_cluster import ALL, P0, P1, Cluster, at, reader, stand_in, taken
 
-from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import DataLoss, NoCommittedOffsets, UnknownTopic
 from txnlog_spark.offsets import (
@@ -20,7 +19,6 @@ from txnlog_spark.offsets import (
     positions_digest,
     source_note_of,
 )
-from txnlog_spark.source import available
 from txnlog_spark.source.settings import read_source_settings
 from txnlog_spark.source.stream import TxnLogStreamReader
 
@@ -328,14 +326,6 @@ def test_a_position_between_the_stable_offset_and_the_high_watermark_waits(
     assert reader().latestOffset(at(110, 50), ALL) == at(110, 50)
 
 
-def test_a_deleted_topic_is_loss_or_is_left_out(cluster: Cluster) -> None:
-    source, lenient = reader(), reader(failOnDataLoss="false")
-    cluster.deleted = ("t",)
-    with pytest.raises(DataLoss, match="its topic was deleted"):
-        source.latestOffset(at(1, 1), ALL)
-    assert lenient.latestOffset(at(1, 1), ALL) == {}
-
-
 @pytest.mark.parametrize("available_now", [False, True])
 def test_a_topic_that_is_not_listed_for_a_while_is_neither_loss_nor_new(
     cluster: Cluster, available_now: bool
@@ -353,70 +343,6 @@ def test_new_partitions_are_found_though_another_topic_was_deleted(cluster: Clus
     source = reader(subscribe="old,t", failOnDataLoss="false")
     start = at(100) | {"old": {"0": 7}}
     assert source.latestOffset(start, ALL) == at(100, 50)
-
-
-def test_a_topic_deleted_right_after_it_was_discovered_is_loss_or_is_left_out(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(available, "DISCOVERY_MS", 3_600_000)
-    other = TopicPartition("old", 0)
-    cluster.end[other] = cluster.earliest[other] = 7
-    start = at(100, 50) | {"old": {"0": 7}}
-    source, lenient = reader(subscribe="old,t"), reader(subscribe="old,t", failOnDataLoss="false")
-    for each in (source, lenient):
-        assert each.latestOffset(start, ALL) == start
-    cluster.deleted = ("old",)
-    del cluster.end[other]
-    with pytest.raises(DataLoss, match="its topic was deleted"):
-        source.latestOffset(start, ALL)
-    assert lenient.latestOffset(start, ALL) == at(100, 50)
-
-
-def test_topics_that_go_one_after_the_other_while_their_ends_are_asked_for_are_left_out(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """New ones are no loss: nothing of them was to be read."""
-    going = [f"old{n}" for n in range(12)]
-    for topic in going:
-        cluster.end[TopicPartition(topic, 0)] = cluster.earliest[TopicPartition(topic, 0)] = 7
-    original = cluster.offsets_at
-
-    def one_more_is_gone(specs, *, read_committed):
-        if going:
-            topic = going.pop()
-            cluster.deleted = (*cluster.deleted, topic)
-            del cluster.end[TopicPartition(topic, 0)]
-        return original(specs, read_committed=read_committed)
-
-    monkeypatch.setattr(cluster, "offsets_at", one_more_is_gone)
-    source = reader(subscribe=",".join(["t", *going]))
-    assert source.latestOffset(at(100, 50), ALL) == at(100, 50)
-    assert not going
-
-
-@pytest.mark.parametrize("selects", ["subscribe", "subscribePattern"])
-def test_a_topic_that_goes_before_its_start_is_known_is_simply_gone_if_nobody_named_it(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, selects: str
-) -> None:
-    other = TopicPartition("old", 0)
-    cluster.end[other] = cluster.earliest[other] = 7
-    original = cluster.offsets_at
-
-    def gone(specs, *, read_committed):
-        cluster.end.pop(other, None)
-        if other in specs:
-            raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone", topics=("old",))
-        return original(specs, read_committed=read_committed)
-
-    monkeypatch.setattr(cluster, "offsets_at", gone)
-    options = {"kafka.bootstrap.servers": "h:1", "startingOffsets": "earliest"}
-    options[selects] = "t,old" if selects == "subscribe" else "t|old"
-    source = TxnLogStreamReader(read_source_settings(options, streaming=True))
-    if selects == "subscribe":
-        with pytest.raises(UnknownTopic):
-            source.initialOffset()
-    else:
-        assert source.initialOffset() == at(0, 0)
 
 
 def test_a_replayed_batch_says_that_a_partition_it_discovered_lost_its_first_records(
@@ -493,13 +419,3 @@ def test_partitions_are_taken_as_they_are_for_as_long_as_the_option_says(
     now += 0.1
     assert source.latestOffset(at(60, 20), ALL) == at(200, 50) | {"t": {"0": 200, "1": 50, "2": 7}}
     assert cluster.matching == [None, None], "a pattern is compared with all topics again"
-
-
-def test_a_deleted_topic_is_found_missing_though_partitions_are_taken_as_they_are(
-    cluster: Cluster,
-) -> None:
-    source = reader(**{"partition.metadata.cache.ttl.ms": "3600000"})
-    source.latestOffset(at(60, 20), ALL)
-    cluster.deleted = ("t",)
-    with pytest.raises(DataLoss, match="t-0: its topic was deleted"):
-        source.latestOffset(at(60, 20), ALL)
