@@ -32,7 +32,7 @@ by `tests/tidy/error_page.py` from the docstrings that `explain` reads.
 
 ## Spark's own errors
 
-What Spark refuses before it asks the connector has no such name:
+What Spark refuses before it asks the connector, and the end of a Python worker, have no such name:
 
 | Spark says | what to do |
 |---|---|
@@ -44,6 +44,10 @@ What Spark refuses before it asks the connector has no such name:
 | `DATA_SOURCE_NOT_FOUND` | [What to do](deploying.md#when-the-package-is-not-found) |
 | the same, after an interrupted cell | `spark.createDataFrame([], "a INT")`, once |
 | `STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY` | [What to do](operating.md#killed-at-the-start) |
+| `Python worker failed to connect back` | [What to do](operating.md#a-worker-that-does-not-start) |
+| `Timed out while waiting for the Python worker` | the same |
+| `(no cause message)`, `Connection reset` | [What to do](operating.md#a-worker-that-was-killed) |
+| `Python worker exited unexpectedly (crashed)` | the same |
 """
 _NAME_OR_SETTING = re.compile(r"(?<![`\w.])((?:kafka|transaction)(?:\.\w+)+|\w+=\w+)")
 
