@@ -11,6 +11,7 @@ from broker_sim.cli.printing import write_error
 from txnlog_kafka.errors import RemoteProtocolError
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.host.security import PLAINTEXT, Security
+from txnlog_kafka.host.sign_of_life import SignOfLife
 from txnlog_kafka.operations.calls import CoordinatorRequest, call_all, call_coordinator
 from txnlog_kafka.operations.cluster_view import NO_LEADER
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Operation, Reply, Unanswered
@@ -82,7 +83,11 @@ class Cluster:
     """A client and what it knows. A context manager."""
 
     def __init__(
-        self, bootstrap_servers: str, timeout_ms: int, security: Security = PLAINTEXT
+        self,
+        bootstrap_servers: str,
+        timeout_ms: int,
+        security: Security = PLAINTEXT,
+        sign: SignOfLife | None = None,
     ) -> None:
         """Raises OptionError for an address that cannot be, or a certificate that cannot be used.
         Nothing is connected yet."""
@@ -94,6 +99,8 @@ class Cluster:
         self.client = Client(
             bootstrap_servers, client_id="broker_sim-cli", config=config, security=security
         )
+        self.sign = sign or SignOfLife("")
+        """A command of many requests says there how far it is."""
         self._servers = bootstrap_servers
         self._timeout_ms = timeout_ms
         self._silence = threading.Timer(SILENCE_S, self._tell_of_silence)

@@ -25,9 +25,13 @@ from txnlog_kafka.host.addresses import BOOTSTRAP_OPTION
 from txnlog_kafka.host.command_config import explain_name, read_command_config
 from txnlog_kafka.host.embedded import ensure_broker
 from txnlog_kafka.host.security import PLAINTEXT, Security
+from txnlog_kafka.host.sign_of_life import SignOfLife
 
 MAKERS = (produce.produce, topics.create_topic)
 """Commands that make the embedded broker of a --path without data; the others need one there."""
+
+STREAMING = (produce.produce, consume.consume)
+"""Commands that print or read while they work."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -89,9 +93,11 @@ def _run(options: argparse.Namespace) -> int:
         if options.command == "timeline":
             return timeline.run(options)
         security = _security(options)
-        with Cluster(_servers(options), options.timeout_ms, security) as cluster:
+        words = (options.command, getattr(options, "action", ""))
+        sign = SignOfLife(" ".join(filter(None, words)), is_wanted=options.run not in STREAMING)
+        with sign, Cluster(_servers(options), options.timeout_ms, security, sign) as cluster:
             done: Output | int = options.run(cluster, options)
-            return done.write(as_json=options.json) if isinstance(done, Output) else done
+        return done.write(as_json=options.json) if isinstance(done, Output) else done
     except UsageError as error:
         write_error(str(error))
         return EXIT_USAGE

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from txnlog_kafka.host.sign_of_life import CLEAR
+
 EXIT_OK = 0
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
@@ -91,5 +93,6 @@ def write_line(text: str) -> None:
 
 
 def write_error(text: str) -> None:
-    """One line to standard error."""
-    sys.stderr.write(f"broker_sim: {text}\n")
+    """One line to standard error, in place of a sign of life."""
+    begin = CLEAR if sys.stderr.isatty() else ""
+    sys.stderr.write(f"{begin}broker_sim: {text}\n")

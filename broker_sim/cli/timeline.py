@@ -27,6 +27,7 @@ from broker_sim.cli.timeline_logs import (
 )
 from broker_sim.cli.timeline_svg import Event, Picture, draw
 from broker_sim.core.transaction.states import COMPLETED, PREPARED, TransactionState
+from txnlog_kafka.host.sign_of_life import SignOfLife
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
 PRODUCER, COORDINATOR = "producer", "coordinator"
@@ -52,7 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if not arguments.directory.is_dir():
             raise NotADirectoryError(20, "it is not a directory")
-        stories = find_stories(arguments.directory)
+        with SignOfLife("timeline: reading the logs of transactions"):
+            stories = find_stories(arguments.directory)
         name = arguments.transactional_id
         if name is None:
             return _listed(stories).write(as_json=arguments.json)

@@ -196,12 +196,16 @@ def _open_transactions(
     cluster: Cluster, topic: str | None, number: int | None
 ) -> Iterator[OpenTransaction]:
     cluster.load_topics(None if topic is None else [topic])
-    for name in cluster.topics() if topic is None else [topic]:
-        for each in cluster.partitions(name) if number is None else [number]:
-            partition = TopicPartition(name, each)
-            for producer in _producers(cluster, partition):
-                if producer.current_txn_start_offset != NO_TRANSACTION:
-                    yield OpenTransaction(partition, producer)
+    partitions = [
+        TopicPartition(name, each)
+        for name in (cluster.topics() if topic is None else [topic])
+        for each in (cluster.partitions(name) if number is None else [number])
+    ]
+    for done, partition in enumerate(partitions):
+        cluster.sign.doing = f"transactions find-hanging: {done} of {len(partitions)} partitions"
+        for producer in _producers(cluster, partition):
+            if producer.current_txn_start_offset != NO_TRANSACTION:
+                yield OpenTransaction(partition, producer)
 
 
 def _numbers(producer: Message) -> tuple[int, int, int]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.host.command_config import explain_name
+from txnlog_kafka.host.sign_of_life import SignOfLife
 from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.client_cache import ConnectionSettings, client_for
@@ -65,7 +66,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         connection = replace(
             ConnectionSettings.of(named, config.security), client_id=f"txnlog-{options.command}"
         ).with_timeouts(options.timeout_ms, options.timeout_ms)
-        with client_for(connection) as client:
+        is_wanted = options.act is not _replay_dead_letters  # Spark shows its own progress
+        sign = SignOfLife(f"{options.command} {options.action}", is_wanted=is_wanted)
+        with sign, client_for(connection) as client:
             shown = options.act(client, options, config)
     except UnicodeEncodeError as error:
         sys.stderr.write(f"txnlog_spark: {explain_name(error)}\n")

@@ -44,6 +44,7 @@ def session_for_tools() -> Iterator[SparkSession]:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    sys.stderr.write("txnlog_spark: starting a Spark session, which takes a while\n")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("txnlog-dead-letters")
     if "SPARK_REMOTE" not in os.environ:
