@@ -96,6 +96,11 @@ def _check_folder(path: str, directory: Path, *, is_made: bool) -> None:
         )
 
 
+def running_broker(path: str) -> str | None:
+    """The `host:port` of the embedded broker under `path`, None where none runs; starts nothing."""
+    return _running_at(Path(path).absolute())
+
+
 def _running_or_gone(directory: Path) -> str | None:
     """The recorded address once it answers, or None once the recorded process is gone.
 

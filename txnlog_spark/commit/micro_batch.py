@@ -9,11 +9,12 @@ begun. An error before EndTxn(commit) aborts; from there on nothing is ever abor
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 
 from txnlog_kafka.operations.effects import Ask, Milestone, Operation, Outcome
 from txnlog_kafka.operations.metadata import require_cluster, require_leaders
+from txnlog_kafka.operations.offsets import CommittedOffset, fetch_committed
 from txnlog_kafka.operations.operation_group import OperationGroup, side_by_side
 from txnlog_kafka.operations.produce import produce_staged, staged_totals
 from txnlog_kafka.operations.session import Deadline, Session
@@ -143,6 +144,20 @@ def _look_up(
         seen = yield from facts_of(session, located, visible, group)
     yield Milestone("look_up", "after", batch_id)
     return located, seen
+
+
+def foresee(session: Session, plan: CommitPlan) -> Operation[Decision]:
+    """Return the decision of `judge` by what everybody sees now; nobody is fenced for it.
+
+    An open transaction may change it. Raises what `judge` does.
+    """
+    group_id = plan.watched_group_id
+    visible = yield from visible_progress(session, plan)
+    located = plan.located((yield from place_progress(session, plan)), version=1)
+    group: Mapping[TopicPartition, CommittedOffset] = {}
+    if group_id is not None:
+        group = yield from fetch_committed(session, group_id, require_stable=False)
+    return judge(located, (yield from facts_of(session, located, visible, group)))
 
 
 def _try(session: Session, attempt: TransactionTry, seen: Evidence) -> Operation[CommitOutcome]:

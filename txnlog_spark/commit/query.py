@@ -7,7 +7,7 @@ one, n + 1 in another. So nothing is remembered between two commits but what lie
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from txnlog_kafka.operations.effects import Milestone, Operation
 from txnlog_kafka.operations.metadata import require_cluster
@@ -15,7 +15,8 @@ from txnlog_kafka.operations.producer import StagedPartition
 from txnlog_kafka.operations.session import Session
 from txnlog_spark.commit import checkpoint, journal
 from txnlog_spark.commit.checkpoint import BatchOffsets
-from txnlog_spark.commit.micro_batch import commit_batch
+from txnlog_spark.commit.judgement import Decision
+from txnlog_spark.commit.micro_batch import commit_batch, foresee
 from txnlog_spark.commit.output import Output, moved_or_copied
 from txnlog_spark.commit.plan import (
     Batch,
@@ -102,6 +103,25 @@ def commit_query_batch(session: Session, batch: QueryBatch) -> Operation[CommitO
         raise _explained(error, batch.options, plan) from None
     _warn_of_missing(session, plan, outcome)
     return outcome
+
+
+def foresee_query_batch(
+    session: Session, batch: QueryBatch, *, is_planned: bool
+) -> Operation[Decision]:
+    """Return what the commit of this batch would decide now, and change nothing.
+
+    A batch that is not planned yet begins where the one before ended, and is taken for empty.
+    Raises what `commit_query_batch` does for a batch that is refused.
+    """
+    query_id = yield from checkpoint.read_query_id(batch.checkpoint)
+    logged = batch.batch_id if is_planned else batch.batch_id - 1
+    sources = yield from checkpoint.read_batch_offsets(batch.checkpoint, logged)
+    if not is_planned:
+        sources = replace(sources, batch_hash="")
+    yield from require_cluster(session)
+    plan = yield from _plan(session, batch, query_id, sources)
+    check_sources(batch.options, sources, session.cluster.cluster_id or "")
+    return (yield from foresee(session, plan))
 
 
 def _plan(

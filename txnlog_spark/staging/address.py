@@ -107,7 +107,7 @@ def ensure_server(settings: StagingSettings) -> ServerAddress:
     Raises OptionError when `stagingPort` or `stagingBindAddress` cannot be bound, StagingFailed
     when there is no directory for it, or one that is there does not answer.
     """
-    directory = _directory(settings)
+    directory = server_directory(settings)
     found = _ask(directory)
     tries = 0
     while found is None:
@@ -160,12 +160,12 @@ def running_server(settings: StagingSettings) -> Channel | None:
 
     Raises ServerSilent, and StagingFailed where a directory of somebody else is in its place.
     """
-    return _connect(_directory(settings))
+    return _connect(server_directory(settings))
 
 
 def silent_server(settings: StagingSettings) -> str:
     """Say which server of this application is silent, and what to do."""
-    return silence(_server_in(_directory(settings)))
+    return silence(_server_in(server_directory(settings)))
 
 
 def _server_in(directory: Path) -> str:
@@ -191,8 +191,11 @@ def _connect(directory: Path) -> Channel | None:
         return None
 
 
-def _directory(settings: StagingSettings) -> Path:
-    """Where the server of this application and these settings is found."""
+def server_directory(settings: StagingSettings) -> Path:
+    """Name the directory of this application's server with these settings; it need not be there.
+
+    Raises StagingFailed where the path is too long for a Unix socket.
+    """
     pid = application_pid()
     which = json.dumps([pid, start_time(pid), *astuple(settings)])
     name = hashlib.sha256(which.encode()).hexdigest()[:16]

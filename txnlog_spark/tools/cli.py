@@ -1,4 +1,4 @@
-"""`progress show | set`, `dead-letters show | replay` and `explain`: the command line.
+"""`check`, `progress show | set`, `dead-letters show | replay` and `explain`: the command line.
 
 Exit codes: 0 done or shown, 1 refused, 2 wrong options.
 """
@@ -28,6 +28,9 @@ from txnlog_spark.errors import ProgressError, TxnLogError
 from txnlog_spark.options.kafka_configs import PREFIX
 from txnlog_spark.sink.checkpoint_host import CheckpointHost
 from txnlog_spark.storage.location import read_location
+from txnlog_spark.tools.check import look_at_all, text_of
+from txnlog_spark.tools.check import shown as shown_items
+from txnlog_spark.tools.check_item import REFUSED
 from txnlog_spark.tools.command_config import CommandConfig, read_command_config
 from txnlog_spark.tools.explain import UnknownError, explain
 from txnlog_spark.tools.query_state import (
@@ -47,7 +50,7 @@ EXIT_REFUSED = 1
 TIMEOUT_MS = 30_000
 MESSAGES_MAX = 20
 TRANSACTION_TIMEOUT_MS = 60_000
-NAMES = ("group", "query_id", "transactional_id", "sink", "topic", "to")
+NAMES = ("group", "query_id", "transactional_id", "sink", "topic", "to", "input", "output")
 """Options that are names on a cluster: UTF-8, as those of paths need not be."""
 
 
@@ -58,7 +61,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _explain(" ".join(options.name))
     try:
         for name in NAMES:
-            str(getattr(options, name, "")).encode()
+            value = getattr(options, name, "")
+            for each in value if isinstance(value, list) else [value]:
+                str(each).encode()
+        if options.command == "check":
+            items = list(look_at_all(options))
+            _print(json.dumps(shown_items(items), indent=2) if options.json else text_of(items))
+            return EXIT_REFUSED if any(item.state == REFUSED for item in items) else EXIT_OK
         config = CommandConfig()
         if options.command_config is not None:
             config = read_command_config(options.command_config, is_embedded=bool(options.path))
@@ -76,9 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (TxnLogError, OSError, ImportError) as error:  # the last of dead letters' Spark session
         sys.stderr.write(f"txnlog_spark: {error}\n")
         return EXIT_REFUSED
-    text = json.dumps(shown, indent=2) + "\n" if options.json else _text(shown)
-    encoding = sys.stdout.encoding or "utf-8"  # of a C locale: what it lacks is escaped
-    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    _print(json.dumps(shown, indent=2) if options.json else _text(shown).rstrip("\n"))
     return EXIT_OK
 
 
@@ -89,6 +96,12 @@ def _explain(text: str) -> int:
         sys.stderr.write(f"txnlog_spark: {error}\n")
         return EXIT_REFUSED
     return EXIT_OK
+
+
+def _print(text: str) -> None:
+    """Write the text, and a line's end; escape characters that the encoding of a C locale lacks."""
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -132,7 +145,21 @@ def build_parser() -> argparse.ArgumentParser:
     text = "cause and remedy of an error: its name, or the text with it; without one, all names"
     explaining = commands.add_parser("explain", help=text, description=text)
     explaining.add_argument("name", nargs="*", metavar="TXNLOG_X")
+    _add_check(commands)
     return parser
+
+
+def _add_check(commands: Any) -> None:
+    text = "look at all that a job's first start needs, and change nothing"
+    checking = commands.add_parser("check", help=text, description=text)
+    _add_where(checking)
+    _add_sink(checking)
+    topic = {"action": "append", "default": [], "metavar": "TOPIC"}
+    checking.add_argument("--input", help="a topic that it reads; may be repeated", **topic)
+    checking.add_argument("--output", help="a topic that it writes; may be repeated", **topic)
+    checking.add_argument("--group", help="its kafka.group.id")
+    checking.add_argument("--transactional-id", help="its kafka.transactional.id, if it is set")
+    checking.add_argument("--checkpoint", metavar="LOCATION", help="its checkpointLocation")
 
 
 def _add_dead_letters(commands: Any) -> None:
