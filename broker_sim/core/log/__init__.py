@@ -1,4 +1,4 @@
-"""One partition's log in Kafka's file format: segments, indexes, producer states, recovery."""
+"""Log of a partition in Kafka's file format: segments, indexes, producer states, recovery."""
 
 from broker_sim.core.log.config import LogConfig
 from broker_sim.core.log.files import (

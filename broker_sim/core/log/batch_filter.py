@@ -36,16 +36,16 @@ _EMPTY_MASK = TIMESTAMP_TYPE_MASK | TRANSACTIONAL_MASK | CONTROL_MASK
 
 
 class RawRecord(NamedTuple):
-    """One record by its place in the plain records of a batch."""
+    """Bounds and key of a record in the plain records of a batch."""
 
     record_offset: int
     key: bytes | None
     has_value: bool
     timestamp_delta: int
     start: int
-    """Of its length."""
+    """Position of the record's length field."""
     after_timestamp: int
-    """Of its offset delta, which begins what a new timestamp leaves as it is."""
+    """Position of the offset delta: a new timestamp leaves the bytes from here on unchanged."""
     end: int
 
 

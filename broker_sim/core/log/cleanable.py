@@ -1,8 +1,8 @@
-"""What of a log may be compacted now, how much it needs it, and which segments become one.
+"""Choose the part of a log to compact, judge its urgency, and group segments to be merged.
 
-Below the first dirty offset the log was compacted before. Never touched are the active segment,
-anything above the last stable offset (so every transaction in the range is decided), and segments
-with a record younger than min.compaction.lag.ms.
+Below the first dirty offset the log was compacted before. Compaction never touches the active
+segment, segments with a record younger than min.compaction.lag.ms, or anything above the last
+stable offset. So every transaction in the range is decided.
 
 Sources: Kafka's `LogCleanerManager.cleanableOffsets`, `LogToClean`, `Cleaner.groupSegmentsBySize`.
 """
@@ -35,7 +35,7 @@ class Cleanable:
         return self.dirty_bytes / self.total_bytes if self.total_bytes else 0.0
 
     def is_due(self, config: LogConfig) -> bool:
-        """Whether it is time to compact."""
+        """True if it is time to compact the log."""
         if self.overdue and self.dirty_bytes > 0:
             return True
         return self.dirty_ratio > config.min_cleanable_dirty_ratio

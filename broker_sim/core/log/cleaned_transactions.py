@@ -1,8 +1,8 @@
-"""Which batches belong to aborted transactions, and which markers may go, seen batch by batch.
+"""Decide, batch by batch, which data is of aborted transactions and which markers may go.
 
 The cleaner walks a log from its start. Data of an aborted transaction may go at once. A marker may
-go when no batch of its transaction was met before it: as long as one is left, readers and recovery
-need the marker, and of an abort the entry in the transaction index.
+go if the walk met no batch of its transaction before it. As long as such a batch is left, readers
+and recovery need the marker; for an abort they also need the entry in the transaction index.
 
 Source: Kafka's `CleanedTransactionMetadata`.
 """

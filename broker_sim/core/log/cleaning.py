@@ -40,14 +40,14 @@ from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.records import BatchHeader, decode_marker, parse_header
 
 FLUSH_BYTES = 8 << 20
-"""Of a segment that is being written, between two flushes."""
+"""Bytes of a new segment that are written between two flushes."""
 SEGMENT_BYTES_MAX = 2**31 - 1
 """Kafka's indexes have positions of 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanerLimits:
-    """How much memory and time the cleaner may take."""
+    """Limits of the memory and the time that the cleaner may take."""
 
     step_bytes: int
     """Log bytes read in one step; a larger batch is a step of its own."""
@@ -60,7 +60,7 @@ class CannotClean(ValueError):
 
 
 class Cleaning:
-    """One round over one log. Call `step` until it says that all is done."""
+    """A single compaction round over a log. Call `step` until it returns True."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Cleaning:
         self._limits = limits
         self._map = OffsetMap(limits.keys_max)
         self._sources = [s for s in local.segments if s.base_offset < plan.end_offset]
-        """What is still to be rewritten."""
+        """Segments that are still to be rewritten."""
         self._target: Segment | None = None
         self._effects = Effects(0, 0)
         self._left_bytes = 0
@@ -128,7 +128,7 @@ class Cleaning:
             yield False
 
     def _spend(self, size_bytes: int) -> bool:
-        """So much was read; True when the step has had its share."""
+        """Count the bytes that were read; return True when the step has used up its share."""
         self._left_bytes -= size_bytes
         return self._left_bytes <= 0
 
@@ -207,7 +207,8 @@ class Cleaning:
     def _clean_batch(
         self, header: BatchHeader, batch: bytes, transactions: CleanedTransactions
     ) -> tuple[bytes | None, AbortedTransaction | None]:
-        """What of the batch stays, None for nothing; and the index entry of an ABORT marker."""
+        """Return the part of the batch that stays (None: drop it), and an ABORT marker's index
+        entry."""
         if not header.is_control:
             if transactions.on_data(header):
                 return None, None

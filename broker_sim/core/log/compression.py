@@ -19,13 +19,13 @@ Compress = Callable[[int, bytes], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Codecs:
-    """What the host can do; None where it can do nothing."""
+    """Codecs that the host supplies; None for a direction that it cannot do."""
 
     decompress: Decompress | None = None
     compress: Compress | None = None
 
     def can_read(self, header: BatchHeader) -> bool:
-        """Whether the records of the batch can be looked into."""
+        """True if the records of the batch can be decoded."""
         return header.compression == Compression.NONE or self.decompress is not None
 
     def plain_records(self, header: BatchHeader, batch: bytes) -> bytes:

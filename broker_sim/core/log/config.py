@@ -41,7 +41,8 @@ class LogConfig:
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = INT64_MAX
     delete_retention_ms: int = DAY_MS
-    """How long tombstones and transaction markers stay after the cleaner first saw them."""
+    """Milliseconds that tombstones and transaction markers stay after the cleaner first saw them.
+    """
     producer_id_expiration_ms: int = DAY_MS
     min_insync_replicas: int = 1
     """An append that waits for all replicas needs so many in the ISR."""
@@ -64,7 +65,7 @@ class LogConfig:
 
     @property
     def compacts(self) -> bool:
-        """Of each key only the latest record is kept, once the cleaner has passed."""
+        """True if the cleaner keeps only the latest record of each key."""
         return "compact" in self.cleanup_policy
 
     @property

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class BatchRules:
-    """What the batches of one stretch of a log file must keep to."""
+    """Rules that the batches of a stretch of a log file must keep."""
 
     next_offset: int
     """The first one's base offset."""
@@ -33,7 +33,7 @@ class BatchRules:
     leader_epoch_min: int
     leader_epoch_max: int
     log_start_offset: int = 0
-    """What comes after a batch below it may have a lower leader epoch."""
+    """Start of the log: after a batch below it, the leader epoch may fall."""
 
 
 def whole_batches(
@@ -84,9 +84,9 @@ def _judged(
 
 
 def _fault(header: BatchHeader, wanted: int, leader_epoch: int, rules: BatchRules) -> str | None:
-    """What of it cannot be, None when all can.
+    """Return the reason why the batch cannot be part of this log, None if it can.
 
-    A batch that lies outside was left by an earlier life of the file: it is not a part of this log.
+    A batch outside the expected offsets or epochs was left by an earlier life of the file.
     """
     base_offset, epoch = header.base_offset, header.leader_epoch
     if base_offset < wanted or (base_offset > wanted and not rules.may_skip_offsets):

@@ -24,9 +24,10 @@ from txnlog_kafka.wire.invariants import InvariantViolation
 
 
 def load_by_policy(folder: Folder, known: KnownAtStart, effects: Effects) -> LoadedLog:
-    """As `load_log`; of a log with other replicas what comes before damage, and all is read then.
+    """Load a log with `load_log`; if it has other replicas, read it all and cut it at damage.
 
-    Such a log never raises DamagedLog: one that ends below its start becomes an empty one there.
+    A log with other replicas never raises DamagedLog: if it ends below its log start, it becomes an
+    empty log that begins there.
     """
     load = _load_cut if known.has_other_replicas else load_log
     loaded = load(folder, known, effects)
@@ -83,12 +84,13 @@ class _Cut:
         self._ends = ends
 
     def read(self, path: str, position: int, length: int) -> bytes:
-        """As `Storage.read`."""
+        """Read like `Storage.read`, up to the new end of the file."""
         size_bytes = self.size_bytes(path) or 0
         return self._storage.read(path, position, max(0, min(length, size_bytes - position)))
 
     def size_bytes(self, path: str) -> int | None:
-        """As `Storage.size_bytes`."""
+        """Return the size like `Storage.size_bytes`: None for a deleted file, else up to its new
+        end."""
         if path in self._gone:
             return None
         size_bytes, end = self._storage.size_bytes(path), self._ends.get(path)

@@ -48,16 +48,16 @@ class IndexBytes:
         self._stored_count = 0
         self._stored_crc = 0
         self._stored_bytes = 0
-        """Of what is in memory, this much was in the file at start."""
+        """Bytes in memory that were already in the file at start."""
 
     @property
     def size_bytes(self) -> int:
-        """Of the file."""
+        """Size of the file in bytes."""
         return self.count * self.layout.size
 
     @property
     def is_loaded(self) -> bool:
-        """All entries are in memory."""
+        """True if all entries are in memory."""
         return self._read_stored is None
 
     def restore(self, count: int, crc: int, read: Callable[[int], bytes]) -> None:
@@ -93,7 +93,7 @@ class IndexBytes:
         return bytes(self._data)
 
     def tail(self) -> bytes:
-        """What was appended to the part that the file held at start."""
+        """Return the bytes appended after the part that the file held at start."""
         return bytes(self._data[self._stored_bytes :])
 
     def entry(self, at: int) -> tuple[int, ...]:
@@ -173,7 +173,7 @@ class TimeIndex(IndexBytes):
         return self._add(timestamp, last_offset - self.base_offset)
 
     def count_below(self, next_offset: int) -> int:
-        """How many entries tell of batches below the offset. Only when it is loaded."""
+        """Count the entries of batches below the offset. The index must be loaded."""
         relative = next_offset - self.base_offset
         return bisect_left(range(self.count), relative, key=lambda i: self.entry(i)[1])
 
@@ -190,7 +190,7 @@ class TimeIndex(IndexBytes):
         self.last = self.highest(self.count)
 
     def offset_before(self, timestamp: int) -> int:
-        """All batches up to the returned last offset have lower timestamps."""
+        """Return the last offset up to which all batches have lower timestamps."""
         at = bisect_left(range(self.count), timestamp, key=lambda i: self.entry(i)[0]) - 1
         return self.base_offset - 1 if at < 0 else self.base_offset + self.entry(at)[1]
 
@@ -216,7 +216,7 @@ class TransactionIndex(IndexBytes):
 
     @property
     def entries(self) -> list[AbortedTransaction]:
-        """All of them. Only when it is loaded."""
+        """Return all entries. The index must be loaded."""
         return [AbortedTransaction(*self.entry(at)[1:]) for at in range(self.count)]
 
     def collect(self, start_offset: int, end_offset: int, found: list[AbortedTransaction]) -> bool:

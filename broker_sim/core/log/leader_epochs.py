@@ -1,4 +1,4 @@
-"""Which leader epoch began at which offset, and its checkpoint file.
+"""Leader epochs of a log with their start offsets, and the checkpoint file of them.
 
 `leader-epoch-checkpoint` is text: a version line `0`, a line with the count, then one line
 `<epoch> <start offset>` for each epoch, both columns rising (Kafka's `LeaderEpochFileCache`,

@@ -1,7 +1,7 @@
-"""What recovery works with: the folder, what of it is known flushed, the segments opened so far.
+"""State of a recovery: the folder, the part known to be flushed, the segments opened so far.
 
-How much of a segment is known flushed is decided here (`open_segments`); reading the rest, and
-bringing the files in order, is `recovery`.
+`open_segments` decides how much of a segment is known flushed. Reading the rest, and bringing the
+files in order, belongs to `recovery`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class KnownAtStart:
-    """What the broker knows of a log before it looks at the log's files."""
+    """Facts that the broker knows of a log before it looks at the log's files."""
 
     recovery_point: int = 0
     """Below it everything was flushed (Kafka's checkpoint); 0 when nothing is known."""
@@ -59,7 +59,7 @@ class KnownAtStart:
     leader_epoch_max: int = INT64_MAX
     """No batch can have a higher one."""
     log_start_offset: int = 0
-    """Where DeleteRecords has moved the log's start, as the files do not tell it."""
+    """Log start that DeleteRecords has moved; the log's files do not record it."""
     was_cleaned: bool = False
     """Segments may have been compacted, whatever the policy is now: offsets may be missing."""
     may_truncate: bool = True
@@ -67,7 +67,7 @@ class KnownAtStart:
     has_other_replicas: bool = False
     """Damage ends the log, whatever comes after it: another broker has that."""
     high_watermark: int = 0
-    """Of a log with other replicas: below it all was committed (Kafka's checkpoint)."""
+    """Checkpointed high watermark of a log with other replicas: all below it was committed."""
 
     @property
     def end_offset(self) -> int:
@@ -87,7 +87,7 @@ class LoadedLog:
     recovery_point: int = 0
     """Up to here the segment states are stored and good."""
     scanned_bytes: int = 0
-    """So many bytes of the log were read to find out what is whole."""
+    """Bytes of the log that were read to find its whole batches."""
     has_states: bool = False
     """The stored segment states are good up to the recovery point."""
     recovered: tuple[Segment, ...] = ()
@@ -97,12 +97,12 @@ class LoadedLog:
     truncations: tuple[int, ...] = ()
     """Offsets that the log was being truncated to when the broker went down: one at most."""
     high_watermark: int = 0
-    """As `KnownAtStart` has it."""
+    """High watermark that `KnownAtStart` names."""
 
 
 @dataclass(slots=True)
 class Loading:
-    """One log while it is loaded: what is known of it so far, and what is to be done."""
+    """A log while it is loaded: the facts known so far, and the work still to do."""
 
     folder: Folder
     effects: Effects
@@ -132,7 +132,7 @@ class Loading:
         return f"{self.folder.directory}/{name}"
 
     def stored_bytes(self, segment: Segment) -> int:
-        """Of the segment's log file, whatever is in it."""
+        """Return the size of the segment's log file, damaged bytes included."""
         return self.storage.size_bytes(segment.path()) or 0
 
 
@@ -177,10 +177,10 @@ def open_segments(loading: Loading, bases: list[int]) -> None:
 def _is_usable(
     loading: Loading, segment: Segment, state: SegmentState, next_base: int | None
 ) -> bool:
-    """Whether the files can hold what the state says, and were flushed when it was written.
+    """True if the files can hold what the state records, and were flushed before it was written.
 
-    A recovery point above the segment's base is enough: states are written after the flush, and
-    the recovery point after all states.
+    A recovery point above the segment's base is enough. States are written after the flush, and the
+    recovery point after all states.
     """
     end_offset = loading.known.end_offset
     if state.next_offset > end_offset and end_offset <= segment.base_offset:

@@ -36,7 +36,7 @@ CHECKPOINT_BYTES = 1 << 20
 
 
 class TruncationPoint(NamedTuple):
-    """Where a truncated log ends: in which segment, and where in its file."""
+    """Segment index, file position and offset at which a truncated log ends."""
 
     segment_index: int
     position: int
@@ -63,7 +63,7 @@ class LocalLog:
         self.recovery_point = loaded.recovery_point
         """After a crash the log is read from here."""
         self.flushed_offset = loaded.recovery_point
-        """All below it is on disk."""
+        """Offset below which all batches are on disk."""
         self._dirty = dict.fromkeys(loaded.dirty)
         self._unchecked_bytes = loaded.scanned_bytes
         """Log bytes above the recovery point."""
@@ -84,7 +84,7 @@ class LocalLog:
 
     @property
     def size_bytes(self) -> int:
-        """Of all log files."""
+        """Size of all log files in bytes."""
         return sum(segment.size_bytes for segment in self.segments)
 
     # ----------------------------------------------------------------------- appending
@@ -101,7 +101,7 @@ class LocalLog:
         self.active.append_aborted(entry, effects)
 
     def must_roll(self, headers: Sequence[BatchHeader], size_bytes: int) -> bool:
-        """Whether these batches need a new segment (Kafka's `LogSegment.shouldRoll`)."""
+        """True if these batches need a new segment (Kafka's `LogSegment.shouldRoll`)."""
         active, config = self.active, self.config
         if active.size_bytes == 0:
             return False
@@ -216,7 +216,7 @@ class LocalLog:
     # ----------------------------------------------------------------------- truncation
 
     def forget_epochs_at_end(self, effects: Effects) -> None:
-        """Where the log start has come to the log end, the last epoch has no batch above it.
+        """Drop the last epoch if it has no batch left: the log start has come to the log end.
 
         A leader that lacks that epoch would ask for a truncation at each fetch (as in Kafka's
         `UnifiedLog.truncateTo`).
@@ -225,9 +225,9 @@ class LocalLog:
             self._write_epochs(effects)
 
     def truncation_point(self, offset: int) -> TruncationPoint:
-        """Where the batches end that lie wholly below the offset, which is not below the first.
+        """Find the end of the batches wholly below `offset`, which is at or above the first offset.
 
-        Raises CorruptBatch when the file is damaged where it must be read.
+        Raises CorruptBatch when the part of the file that must be read is damaged.
         """
         at = bisect_right(self.segments, offset, key=lambda segment: segment.base_offset) - 1
         segment = self.segments[at]
@@ -355,7 +355,8 @@ class LocalLog:
         self._unchecked_bytes = 0
 
     def _drop_snapshot(self, next_offset: int, effects: Effects) -> None:
-        """One inside a segment is of no use when the recovery point has moved on."""
+        """Forget a snapshot inside a segment: it is of no use after the recovery point has moved
+        on."""
         kept = {self.end_offset, *(segment.base_offset for segment in self.segments)}
         self._forget_snapshots([*({next_offset} & self.snapshots - kept)], effects)
 

@@ -69,7 +69,7 @@ def decode_offsets(data: bytes) -> dict[tuple[str, int], int] | None:
 
 
 def encode_stray(offsets: Mapping[str, int]) -> bytes:
-    """What the files of these names have of the log that is set aside."""
+    """Encode the checkpointed offsets of the log that is set aside, by file name."""
     data = encode_offsets({(path, 0): offset for path, offset in offsets.items()})
     return data + b"%08x\n" % crc32c(data)
 
@@ -95,7 +95,7 @@ class OffsetCheckpointFile:
         self._partition_count: Callable[[str], int] = lambda _topic: 0
         self._storage = storage
         self._crc: int | None = crc32c(b"")
-        """Of the content on disk; None when that is damaged."""
+        """CRC-32C of the content on disk; None when the content is damaged."""
 
     def load(self, partition_count: Callable[[str], int], effects: Effects) -> None:
         """Take what the file says, until `forget_others` also of partitions that do not exist, by

@@ -9,7 +9,7 @@ from __future__ import annotations
 from hashlib import blake2b
 
 ENTRY_BYTES = 200
-"""What an entry costs in this process: hash, offset and the slots of the dictionary."""
+"""Bytes that an entry costs in this process: hash, offset and the slots of the dictionary."""
 
 
 class OffsetMap:

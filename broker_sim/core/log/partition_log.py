@@ -1,10 +1,10 @@
-"""One partition on this broker: append, read, high watermark, last stable offset, retention.
+"""Partition log of this broker: append, read, high watermark, last stable offset, retention.
 
-It decides; its segments and files are in `local_log`, reading them in `log_reader`, what it knows
-of producers in `producer_state`.
+`PartitionLog` decides. Segments and files are in `local_log`, reading is in `log_reader`, and the
+state of producers is in `producer_state`.
 
-Sources: Kafka's `UnifiedLog`. What it does not do: tiered storage, decoding of records on
-the hot path (but for the keys of a topic that is compacted).
+Sources: Kafka's `UnifiedLog`. Not here: tiered storage, and decoding of records on the hot path
+(except for the keys of a compacted topic).
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class PartitionLog:
         self._last_flush_ms = now_ms
         self.leader_epoch = self._local.epochs.latest or 0
         self._loaded_end = self.log_end_offset if folder.is_replicated else 0
-        """Which transactions below were decided, but not replicated, is not known (LSO)."""
+        """Log end at load: the replication of transactions decided below it is unknown (see the
+        LSO)."""
         self.high_watermark = self.log_end_offset
         self._producers.on_high_watermark(self.high_watermark)
         if folder.is_replicated:
@@ -124,7 +125,7 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """All below it is decided and replicated."""
+        """Offset below which all records are decided and replicated."""
         if self.high_watermark < self._loaded_end:
             return self.log_start_offset
         first = self.first_unstable_offset
@@ -132,7 +133,7 @@ class PartitionLog:
 
     @property
     def size_bytes(self) -> int:
-        """Of all log files."""
+        """Size of all log files in bytes."""
         return self._local.size_bytes
 
     @property
@@ -398,7 +399,7 @@ class PartitionLog:
     # ----------------------------------------------------------------------- compaction
 
     def find_cleanable(self, cleaned_to: int | None, now_ms: int) -> Cleanable:
-        """What the cleaner may compact, when it has done so up to `cleaned_to` before."""
+        """Return the range that the cleaner may compact; it has compacted up to `cleaned_to`."""
         return find_cleanable(
             self._local.segments,
             self.config,
@@ -415,7 +416,8 @@ class PartitionLog:
     # ----------------------------------------------------------------------- high watermark
 
     def advance_high_watermark(self, next_offset: int, effects: Effects) -> None:
-        """All below `next_offset` is replicated. It never goes back, nor past the log end."""
+        """Record that all below `next_offset` is replicated. The watermark never goes back, nor
+        past the log end."""
         high_watermark = min(next_offset, self.log_end_offset)
         if high_watermark <= self.high_watermark:
             return
@@ -427,11 +429,11 @@ class PartitionLog:
     # ----------------------------------------------------------------------- producers
 
     def producers(self) -> tuple[ProducerStateView, ...]:
-        """What is known of each producer, by id."""
+        """Return the state of each producer, by id."""
         return self._producers.views()
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int | None = None) -> bool:
-        """Whether the producer (in this epoch) has undecided data here."""
+        """True if the producer (in this epoch) has undecided data here."""
         return self._producers.has_open_transaction(producer_id, producer_epoch)
 
     def expire_producers(self, effects: Effects) -> None:

@@ -1,4 +1,4 @@
-"""What a partition remembers of each producer: epoch, last batches, open transaction.
+"""Memory of a partition for each producer: epoch, last batches, open transaction.
 
 Rules for this file
 - Checks decide and change nothing; `ProducerStates.replay` alone changes state, live and at
@@ -46,7 +46,7 @@ NO_GUARD = 0
 
 
 class BatchMetadata(NamedTuple):
-    """One remembered batch. Sequence and offset are of its last record."""
+    """A remembered batch. `last_sequence`, `last_offset` and `timestamp` are of its last record."""
 
     last_sequence: int
     last_offset: int
@@ -55,20 +55,20 @@ class BatchMetadata(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        """Of its first record, with the wrap from 0 back to 2^31-1."""
+        """Sequence of the first record, with the wrap from 0 back to 2^31-1."""
         if self.last_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.last_sequence - self.offset_delta) & SEQUENCE_MAX
 
     @property
     def first_offset(self) -> int:
-        """Of its first record."""
+        """Offset of the first record."""
         return self.last_offset - self.offset_delta
 
 
 @dataclass(slots=True)
 class ProducerStateEntry:
-    """One producer on one partition. An entry without batches has seen a marker only."""
+    """State of a producer on a partition. An entry without batches has seen only a marker."""
 
     producer_id: int
     producer_epoch: int = NO_PRODUCER_EPOCH
@@ -79,7 +79,7 @@ class ProducerStateEntry:
 
     @property
     def last_sequence(self) -> int:
-        """Of the newest batch; -1 when there is none."""
+        """Last sequence of the newest batch; -1 when there is no batch."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     def replay_data(self, header: BatchHeader) -> bool:
@@ -228,7 +228,7 @@ def check_marker(
 
 
 class ProducerStates:
-    """All producers of one partition, its undecided and its not yet replicated transactions."""
+    """Producers of a partition, with its undecided and its not yet replicated transactions."""
 
     def __init__(self, entries: Iterable[ProducerStateEntry] = ()) -> None:
         self._unreplicated: dict[int, int] = {}
@@ -289,7 +289,7 @@ class ProducerStates:
         return CompletedTransaction(header.producer_id, first_offset, header.last_offset, aborted)
 
     def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
-        """What the LSO becomes by this marker: the first offset of the next undecided one."""
+        """Return the LSO after this marker: the first offset of the next undecided transaction."""
         for first_offset, producer_id in self._ongoing.items():
             if producer_id != completed.producer_id:
                 return first_offset
@@ -359,7 +359,7 @@ class ProducerStates:
             del self.entries[producer_id]
 
     def views(self) -> tuple[ProducerStateView, ...]:
-        """All producers, by id."""
+        """Return the state of all producers, by id."""
         return tuple(
             ProducerStateView(
                 producer_id=entry.producer_id,

@@ -16,7 +16,7 @@ from txnlog_kafka.wire.records import BatchHeader, CorruptBatch
 
 @dataclass(frozen=True, slots=True)
 class ReadRange:
-    """What a reader asks for. Offsets: start inclusive, end exclusive (HW or LSO)."""
+    """Range that a reader asks for. Offsets: start inclusive, end exclusive (HW or LSO)."""
 
     start_offset: int
     end_offset: int

@@ -129,7 +129,7 @@ def _recovery_point(loading: Loading) -> int:
 
 
 def _check_topic_id(folder: Folder) -> bool:
-    """Whether the folder says whose it is. Raises InconsistentTopicId for another topic."""
+    """True if the folder names its topic id. Raises InconsistentTopicId for another topic."""
     path = f"{folder.directory}/{files.PARTITION_METADATA}"
     data = files.read_small(folder.storage, path)
     stored = files.decode_partition_metadata(data)
@@ -202,10 +202,11 @@ def replay_producers(
 
 
 def _take_later_snapshot(loading: Loading, snapshot_offsets: list[int], end_offset: int) -> None:
-    """What compaction and retention have taken is known from a snapshot only (as in Kafka).
+    """Load a later snapshot: it has the producers whose batches were compacted or deleted.
 
-    Above the recovery point there may be one: what it tells of was flushed before it was written.
-    A transaction that the batches leave open stays so: its marker may be among what is damaged.
+    As in Kafka, only a snapshot knows them. A snapshot may exist above the recovery point: the log
+    below it was flushed before it was written. A transaction that the batches leave open stays
+    open, because its marker may be damaged.
     """
     replayed = loading.producers
     start_offset = loading.segments[0].base_offset
@@ -257,7 +258,7 @@ def _prune_snapshots(
 
 
 def _replay_stored(loading: Loading, segment: Segment, replay_from: int, end: int) -> None:
-    """What a snapshot does not cover of the first `end` bytes, which are not read otherwise."""
+    """Replay the batches in the first `end` bytes that a snapshot does not cover."""
     try:
         for _ in _replay_file(loading, segment, replay_from, end):
             pass
@@ -361,7 +362,7 @@ def _store_indexes(loading: Loading, segment: Segment, known: Sequence[int]) -> 
 
 
 def _stop_at(loading: Loading, segment: Segment, next_base: int | None, reason: str) -> None:
-    """What comes after the segment's present end is not a part of the log."""
+    """End the log at the present end of the segment: nothing after it is part of the log."""
     kept, stored_bytes = segment.size_bytes, loading.stored_bytes(segment)
     torn = is_torn(loading.storage, segment.path(), kept, stored_bytes)
     if next_base is None and not torn and not loading.known.may_truncate:
@@ -373,7 +374,7 @@ def _stop_at(loading: Loading, segment: Segment, next_base: int | None, reason: 
 
 
 def _check_end(loading: Loading, segment: Segment, next_base: int) -> None:
-    """Of a segment that is known flushed as a whole: are those that followed it still there?"""
+    """Check that a segment which is known flushed as a whole still reaches the next segment."""
     segment.damaged = _ends_early(loading, segment, next_base)
     if segment.damaged:
         index = segment.transaction_index
@@ -385,7 +386,7 @@ def _check_end(loading: Loading, segment: Segment, next_base: int) -> None:
 
 
 def _end_transactions(loading: Loading, segment: Segment, next_base: int) -> None:
-    """What is open at the end of a damaged segment ends there; noted once, when that is found."""
+    """End the transactions open at the end of a damaged segment; note them once, when found."""
     state = loading.states.get(segment.base_offset)
     index = segment.transaction_index
     is_noted = state is not None and state.damaged and index.count >= state.aborted_count
@@ -395,7 +396,7 @@ def _end_transactions(loading: Loading, segment: Segment, next_base: int) -> Non
 
 
 def _ends_early(loading: Loading, segment: Segment, next_base: int) -> bool:
-    """Whether batches are missing at the end. Compaction leaves no gap there (see `Cleaning`)."""
+    """True if batches are missing at the end. Compaction leaves no gap there (see `Cleaning`)."""
     state = loading.states.get(segment.base_offset)
     if state is not None and (state.damaged or segment.next_offset < state.next_offset):
         return True
@@ -420,9 +421,10 @@ def _assign_epoch(loading: Loading, epochs: LeaderEpochs, header: BatchHeader) -
 
 
 def _find_earlier_epochs(loading: Loading, log_start_offset: int) -> None:
-    """Those below the ones of the segment states, which begin at the log start of their time.
+    """Find the epochs below the epochs of the segment states, which begin at an older log start.
 
-    It is lowered on disk before a truncation, and a crash in between leaves all batches.
+    A truncation may lower the log start on disk first; after a crash in between, all batches are
+    still there.
     """
     later, earlier = loading.epochs.entries, LeaderEpochs()
     end_offset = later[0][1] if later else loading.segments[-1].next_offset

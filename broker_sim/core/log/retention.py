@@ -1,4 +1,4 @@
-"""Which old segments are due to go (Kafka's `UnifiedLog.deleteOldSegments`)."""
+"""Retention: choose the old segments to delete (Kafka's `UnifiedLog.deleteOldSegments`)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from broker_sim.core.log.segment import SUFFIXES, Segment
 def due_count(
     segments: Sequence[Segment], config: LogConfig, *, high_watermark: int, now_ms: int
 ) -> int:
-    """How many of the oldest segments may go, the active one included.
+    """Count the oldest segments that may go, the active segment included.
 
     A segment goes when its newest record is older than retention.ms, or while the log without it
-    still has retention.bytes; never above the high watermark, and never an empty active one.
+    still has retention.bytes. A segment above the high watermark stays, and so does an empty active
+    segment.
     """
     if not config.deletes:
         return 0
@@ -43,9 +44,9 @@ def remove_segments(segments: Sequence[Segment], effects: Effects) -> None:
 
 
 def _is_expired(segments: Sequence[Segment], at: int, config: LogConfig, now_ms: int) -> bool:
-    """Whether that one is too old; without timestamps it is as old as the next with any.
+    """True if the segment is too old. Without timestamps it is as old as the next segment with any.
 
-    Else one record without a timestamp would keep all that comes after it.
+    Otherwise a single record without a timestamp would keep all segments after it.
     """
     stamps = (segments[later].max_timestamp for later in range(at, len(segments)))
     newest = next((stamp for stamp in stamps if stamp >= 0), None)

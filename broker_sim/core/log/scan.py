@@ -28,7 +28,7 @@ from txnlog_kafka.wire.records import (
 _HEADERS_CHUNK_BYTES = 16 << 10
 _BATCHES_CHUNK_BYTES = 1 << 20
 _TEAR_BYTES_MAX = 16 << 20
-"""So far the search for whole batches behind a torn one goes."""
+"""Bytes behind a torn batch that are searched for a whole batch."""
 
 
 def scan_headers(
@@ -90,11 +90,11 @@ def _damaged(path: str, position: int, reason: str) -> CorruptBatch:
 
 
 def is_torn(storage: Storage, path: str, position: int, end: int) -> bool:
-    """Whether the bytes from `position` on, where no valid batch is, look like an incomplete write.
+    """True if the bytes from `position` on, where no valid batch is, look like an incomplete write.
 
     A write that a crash interrupted leaves the first part of its last batch, or zeros, and nothing
-    after it. A whole batch that is not valid, or a valid one somewhere behind, has changed later:
-    that is damage, and more than an unfinished write would be lost by truncating it.
+    after it. Any other bytes have changed later: a whole batch that is not valid, or a valid batch
+    somewhere behind. That is damage, and truncating it would lose more than an unfinished write.
     """
     rest = storage.read(path, position, min(end - position, _TEAR_BYTES_MAX))
     if len(rest) < HEADER_BYTES or not any(rest):

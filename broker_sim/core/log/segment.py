@@ -1,13 +1,13 @@
-"""One segment: a log file named by its base offset, and its indexes.
+"""Segment of a log: a log file named by its base offset, and its indexes.
 
-How a position is found. For what was appended or scanned since start, a dense index in memory holds
-every batch (end position, last offset, max timestamp); so bytes that were just appended need no
-file access. Before that part (`dense_start`) lies what was known flushed at start and was not read:
-there the sparse offset index gives a batch to walk from. Its file is read at the first such lookup;
-where it is not what was written, both sparse indexes are rebuilt from the log, and written again by
-the next operation that may write.
+How a position is found: a dense index in memory holds every batch that was appended or scanned
+since start (end position, last offset, max timestamp). So bytes that were just appended need no
+file access. Before `dense_start` lies the part that was known flushed at start and was not read:
+the sparse offset index names a batch there to walk from. The index file is read at the first such
+lookup. If its content has changed, both sparse indexes are rebuilt from the log, and the next
+operation that may write stores them.
 
-A segment emits its own storage operations and never reads what is not yet on disk.
+A segment emits its own storage operations and never reads bytes that are not yet on disk.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Segment:
         self.directory = directory
         self.base_offset = base_offset
         self.stem = f"{directory}/{base_offset:020d}"
-        """What the names of its files begin with."""
+        """Path that the names of the segment's files begin with."""
         self.next_offset = base_offset
         self.size_bytes = 0
         self.offset_index = OffsetIndex(base_offset)
@@ -66,7 +66,7 @@ class Segment:
         self._dense_start = 0
         self._dense_start_offset = base_offset
         self._in_order = (-1, -1)
-        """Where a run of batches begins and ends whose offsets were seen to rise."""
+        """Start of the first and of the last batch of a run whose offsets were seen to rise."""
         self._ends = array("q")
         self._last_offsets = array("q")
         self._timestamps = array("q")
@@ -76,11 +76,12 @@ class Segment:
         return f"{self.stem}{suffix}{self.name_suffix}"
 
     def paths(self) -> tuple[str, ...]:
-        """All files."""
+        """Return the paths of all files."""
         return tuple(self.path(suffix) for suffix in self.suffixes())
 
     def suffixes(self) -> tuple[str, ...]:
-        """Of all files; the transaction index exists only with an aborted transaction in it."""
+        """Suffixes of all files; the transaction index exists only with an aborted transaction in
+        it."""
         return SUFFIXES if self.transaction_index.count else SUFFIXES[:-1]
 
     # ----------------------------------------------------------------------- writing
@@ -221,7 +222,7 @@ class Segment:
         )
 
     def restore(self, state: SegmentState, storage: Storage) -> None:
-        """What `state` says is so; none of it is read now, and it stays out of the dense index."""
+        """Take over the recorded state; no file is read now, and the dense index begins behind."""
         self.size_bytes = self._dense_start = state.log_bytes
         self.next_offset = self._dense_start_offset = state.next_offset
         self.first_timestamp = state.first_timestamp if state.log_bytes else None
@@ -241,7 +242,7 @@ class Segment:
         aborted.restore(state.aborted_count, state.aborted_crc, reader(TRANSACTION_INDEX_SUFFIX))
 
     def state(self) -> SegmentState:
-        """All that `restore` needs, as of now."""
+        """Return the present values that `restore` needs."""
         index, times, aborted = self.offset_index, self.time_index, self.transaction_index
         time_last_timestamp, time_last_offset = times.last or (NO_TIMESTAMP, self.base_offset)
         return SegmentState(
@@ -265,7 +266,7 @@ class Segment:
 
     @property
     def known_flushed_bytes(self) -> int:
-        """So much of the log file was known flushed at start, and not read."""
+        """Bytes of the log file that were known flushed at start, and were not read."""
         return self._dense_start
 
     def load_aborted(self, rebuild: Callable[[Segment], TransactionIndex]) -> TransactionIndex:
@@ -298,9 +299,10 @@ class Segment:
     # ----------------------------------------------------------------------- reading
 
     def find(self, wanted_offset: int, storage: Storage) -> int:
-        """Where the first batch with a last offset at or above `wanted_offset` begins.
+        """Return the position of the first batch with a last offset at or above `wanted_offset`.
 
-        `size_bytes` when there is none. Raises CorruptBatch when the file is damaged.
+        Returns `size_bytes` when there is no such batch. Raises CorruptBatch when the file is
+        damaged.
         """
         if wanted_offset < self._dense_start_offset:
             return self._find_sparse(wanted_offset, storage)
@@ -322,7 +324,7 @@ class Segment:
         return self._slice_end_sparse(start, min(limit, self._dense_start), storage)
 
     def batch_end(self, start: int, storage: Storage) -> int:
-        """Where the batch at position `start` ends."""
+        """Return the end of the batch that begins at position `start`."""
         if start >= self._dense_start:
             return self._ends[bisect_right(self._ends, start)]
         for header, position in self._walk(start, storage):
@@ -376,7 +378,8 @@ class Segment:
                 pass
 
     def _slice_end_sparse(self, start: int, limit: int, storage: Storage) -> tuple[int, int]:
-        """As `slice_end`. Every batch that a read gets was walked over once in this life."""
+        """Do `slice_end` below the dense index. Every batch of the answer was walked over once
+        since start."""
         self._load_hints(storage)
         begin = walked = start
         first, last = self._in_order

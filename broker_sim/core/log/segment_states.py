@@ -1,16 +1,17 @@
-"""What is known of a partition's segments up to one offset, in a file next to them.
+"""State of a partition's segments up to a flushed offset, in a file next to them.
 
 `segment-state-checkpoint` is ours, not Kafka's: Kafka reads the last index entries at a clean start
-and a whole segment after an unclean one. It is written when the log was just flushed, and says for
-each segment how far it was written, and what its indexes held then. So a start reads no log byte
-below the recovery point; and an index that was lost, truncated or changed is noticed by its length
-and its CRC, the transaction index above all: without it aborted data would be taken for committed,
-and nothing in Kafka's files tells that it should be there.
+and a whole segment after an unclean start. The file is written when the log was just flushed. It
+records for each segment how far it was written, and the content of its indexes then.
 
-Text: a version line `0`, a line with the CRC-32C of all that follows, the count of leader epochs,
-a line `<epoch> <start offset>` for each, then a line of numbers for each segment, in the order of
-the fields of `SegmentState`. Whatever is wrong with it, the log files alone are enough: then they
-are read from their first byte.
+So a start reads no log byte below the recovery point. An index that was lost, truncated or changed
+is noticed by its length and its CRC. That matters most for the transaction index: without it,
+aborted data would be taken for committed, and no file of Kafka says that it should exist.
+
+Text: a version line `0`, a line with the CRC-32C of all that follows, the count of leader epochs, a
+line `<epoch> <start offset>` for each, then a line of numbers for each segment, in the order of the
+fields of `SegmentState`. If the file is damaged, the log files are read from their first byte: they
+alone are enough.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _VERSION = b"0"
 
 
 class SegmentState(NamedTuple):
-    """One segment up to `next_offset` (exclusive), which is at `log_bytes` of its log file."""
+    """State of a segment up to `next_offset` (exclusive), which lies at `log_bytes` of its file."""
 
     base_offset: int
     next_offset: int

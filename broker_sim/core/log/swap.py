@@ -101,7 +101,7 @@ class _Pending:
         self._storage = storage
         self._effects = effects
         self._origin: dict[str, str] = {}
-        """Where the content of a path is still to be found."""
+        """Path on disk that still holds the content of a path, by its new path."""
         self._gone: set[str] = set()
 
     def rename(self, name: str, suffix: str) -> str:
@@ -121,17 +121,17 @@ class _Pending:
         self._gone.add(path)
 
     def read(self, path: str, position: int, length: int) -> bytes:
-        """As `Storage.read`."""
+        """Read like `Storage.read`, from the path that holds the content now."""
         origin = self._where(path)
         return b"" if origin is None else self._storage.read(origin, position, length)
 
     def size_bytes(self, path: str) -> int | None:
-        """As `Storage.size_bytes`."""
+        """Return the size like `Storage.size_bytes`, of the path that holds the content now."""
         origin = self._where(path)
         return None if origin is None else self._storage.size_bytes(origin)
 
     def list(self, path: str) -> tuple[str, ...]:
-        """As `Storage.list`."""
+        """List the names like `Storage.list`, as they will be after the renames and deletes."""
         names = self._storage.list(path)
         if path != self._directory or not self._is_pending():
             return names
@@ -140,7 +140,7 @@ class _Pending:
         return tuple(sorted(kept | moved))
 
     def volume(self) -> Volume | None:
-        """As `Storage.volume`."""
+        """Return `Storage.volume` of the disk."""
         return self._storage.volume()
 
     def _where(self, path: str) -> str | None:

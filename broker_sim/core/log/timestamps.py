@@ -29,7 +29,7 @@ from txnlog_kafka.wire.records import (
 
 RECORDS_READ_MAX = 200_000
 BYTES_READ_MAX = 128 * 1024 * 1024
-"""Of records, in the lookups of one request, after decompression."""
+"""Bytes of records, after decompression, that the lookups of a single request may read."""
 
 _LENGTH = slice(8, 12)
 _AFTER_LENGTH = 12
@@ -37,7 +37,7 @@ _AFTER_LENGTH = 12
 
 @dataclass(slots=True)
 class ReadBudget:
-    """What the lookups of one request may still read."""
+    """Records and bytes that the lookups of a single request may still read."""
 
     records: int = RECORDS_READ_MAX
     size_bytes: int = BYTES_READ_MAX
@@ -102,7 +102,7 @@ def _find_in_batch(
 def _records(
     header: BatchHeader, batch: bytes, decompress: Decompress | None, budget: ReadBudget
 ) -> Iterator[Record]:
-    """One after another: a batch may hold millions of records. Raises CorruptBatch."""
+    """Yield the records one by one: a batch may hold millions. Raises CorruptBatch."""
     if header.compression == Compression.NONE:
         budget.size_bytes -= len(batch)
         return decode_records(batch, 0, header)

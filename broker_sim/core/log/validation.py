@@ -1,9 +1,8 @@
-"""What the leader checks in the bytes of an append, without decoding a record.
+"""Checks of the leader on the bytes of an append, without decoding a record.
 
 The order of checks and the error codes are Kafka's (`UnifiedLog.analyzeAndValidateRecords`,
-`LogValidator`). Records stay opaque, but for their keys in a compacted topic: offsets are assigned
-from the last offset delta, so a batch that lies about its content can hurt nobody but its own
-readers.
+`LogValidator`). Records stay opaque, except for their keys in a compacted topic. Offsets are
+assigned from the last offset delta, so a batch with a wrong header hurts only its own readers.
 """
 
 from __future__ import annotations
@@ -36,14 +35,14 @@ KEYED_RECORDS_MAX = 200_000
 """Records whose keys are looked at for one request: those of a compressed batch of a few hundred
 bytes could keep the broker busy for minutes, and a request has many batches."""
 DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024
-"""For one request; a batch begun below it may go past it."""
+"""Decompressed bytes of a single request; a batch that begins below the limit may exceed it."""
 KEYLESS_NAMED_MAX = 1000
-"""So many records without a key are named in the answer."""
+"""Records without a key that the answer names at most."""
 
 
 @dataclass(slots=True)
 class IncomingBatch:
-    """One batch of an append: its header as sent and where it lies in the bytes."""
+    """A batch of an append: its header as sent and its position in the bytes."""
 
     header: BatchHeader
     position: int

@@ -1,4 +1,4 @@
-"""What goes into a partition's log and what comes out, as frozen values."""
+"""Input and output of a partition's log, as frozen values."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ class AppendResult:
 
 @dataclass(frozen=True, slots=True)
 class AbortedTransaction:
-    """One entry of the aborted-transaction index. Offsets are inclusive.
+    """Entry of the aborted-transaction index. Offsets are inclusive.
 
-    `last_offset` is the ABORT marker's; `last_stable_offset` (exclusive) is what the LSO became
-    by this marker, so that a reader knows where it may stop looking (Kafka's `AbortedTxn`).
+    `last_offset` is the ABORT marker's. `last_stable_offset` (exclusive) is the LSO after this
+    marker, so that a reader knows where to stop looking (Kafka's `AbortedTxn`).
     """
 
     producer_id: int
@@ -91,7 +91,7 @@ class LogRead:
 
 @dataclass(frozen=True, slots=True)
 class ProducerStateView:
-    """One producer's state on a partition, as DescribeProducers tells it (KIP-664)."""
+    """State of a producer on a partition, as DescribeProducers reports it (KIP-664)."""
 
     producer_id: int
     producer_epoch: int

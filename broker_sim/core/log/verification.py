@@ -34,10 +34,10 @@ class VerificationState:
 
 
 class VerificationStates:
-    """What producers tried to append before their transaction was known here (KIP-890).
+    """First batches of producers whose transaction is not known here yet (KIP-890).
 
-    Without it a later batch of the same producer, verified in the meantime, could be the first
-    one in the log while an earlier one was refused: a hole that no later check would see.
+    Without these states, a later batch of the same producer, verified in the meantime, could enter
+    the log first while an earlier batch was refused: a hole that no later check would see.
     """
 
     def __init__(self, producers: ProducerStates) -> None:
@@ -76,7 +76,7 @@ class VerificationStates:
         return None
 
     def guard(self, producer_id: int) -> int:
-        """Of the wait that is under way, else NO_GUARD."""
+        """Return the guard of the wait that is under way, else NO_GUARD."""
         state = self._states.get(producer_id)
         return NO_GUARD if state is None else state.guard
 
