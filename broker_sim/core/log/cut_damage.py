@@ -97,10 +97,10 @@ class _Cut:
         return size_bytes if size_bytes is None or end is None else min(size_bytes, end)
 
     def list(self, path: str) -> tuple[str, ...]:
-        """As `Storage.list`."""
+        """List the names like `Storage.list`, without deleted files."""
         names = self._storage.list(path)
         return tuple(name for name in names if f"{path}/{name}" not in self._gone)
 
     def volume(self) -> Volume | None:
-        """As `Storage.volume`."""
+        """Return `Storage.volume` of the disk."""
         return self._storage.volume()

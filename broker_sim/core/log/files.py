@@ -28,13 +28,15 @@ def directory_name(topic: str, partition: int) -> str:
 
 
 def deleted_directory_name(topic: str, partition: int, topic_id: bytes) -> str:
-    """What the folder is renamed to before it is removed; a crash may leave it behind."""
+    """Return the name that the folder gets before it is removed; a crash may leave it behind."""
     return _with_tail(topic, f"-{partition}.{topic_id.hex()}{DELETED_SUFFIX}")
 
 
 def stray_directory_name(topic: str, partition: int, taken: Container[str]) -> str:
-    """What the folder of a partition is renamed to that this broker does not host, as
-    `UnifiedLog.logStrayDirName` has it, but with the first number that is not taken."""
+    """Return the name that a partition's folder gets if this broker does not host the partition.
+
+    The name is that of `UnifiedLog.logStrayDirName`, but with the first number that is not taken.
+    """
     number = 0
     while (name := _with_tail(topic, f"-{partition}.{number:032x}{STRAY_SUFFIX}")) in taken:
         number += 1
