@@ -41,11 +41,11 @@ class AclAdmin:
         return results
 
     def find(self, wanted: AclFilter) -> Sequence[Acl]:
-        """Those that the filter means."""
+        """Return the ACLs that the filter selects."""
         return self._metadata.image.acls.find(wanted)
 
     def delete(self, filters: Sequence[AclFilter], effects: Effects) -> list[Sequence[Acl]]:
-        """What each filter meant is removed; one that is of no known kind means nothing."""
+        """Remove the ACLs that each filter selects, and return them. An unknown filter has none."""
         found = [() if wanted.is_unknown else self.find(wanted) for wanted in filters]
         removed = dict.fromkeys(acl for acls in found for acl in acls)
         if removed:

@@ -13,7 +13,7 @@ from typing import Any
 
 
 class ResourceType(enum.IntEnum):
-    """What may be protected, numbered as in requests."""
+    """Type of a protected resource, numbered as in requests."""
 
     UNKNOWN = 0
     ANY = 1
@@ -26,7 +26,7 @@ class ResourceType(enum.IntEnum):
 
 
 class PatternType(enum.IntEnum):
-    """How an ACL names resources. MATCH, in filters: whatever concerns the resource."""
+    """Kind of resource name in an ACL. MATCH, in filters only: all that concern the resource."""
 
     UNKNOWN = 0
     ANY = 1
@@ -36,7 +36,7 @@ class PatternType(enum.IntEnum):
 
 
 class AclOperation(enum.IntEnum):
-    """What may be done, numbered as in requests."""
+    """Operation on a resource, numbered as in requests."""
 
     UNKNOWN = 0
     ANY = 1
@@ -57,7 +57,7 @@ class AclOperation(enum.IntEnum):
 
 
 class Permission(enum.IntEnum):
-    """Whether it may."""
+    """Permission of an ACL: deny or allow."""
 
     UNKNOWN = 0
     ANY = 1
@@ -99,8 +99,7 @@ OPERATIONS: dict[ResourceType, frozenset[AclOperation]] = {
         }
     ),
 }
-"""What there is to be done with a resource whose authorized operations clients ask for
-(Kafka's `AclEntry`)."""
+"""Operations on a resource whose authorized operations clients ask for (Kafka's `AclEntry`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,7 @@ class Acl:
 
     @classmethod
     def of_record(cls, record: Any) -> Acl:
-        """What `record_fields` gave."""
+        """Make an ACL from the fields that `record_fields` returns."""
         return cls(
             ResourceType[record["resource_type"]],
             PatternType[record["pattern_type"]],
@@ -129,7 +128,7 @@ class Acl:
         )
 
     def record_fields(self) -> dict[str, str]:
-        """As plain values, for JSON."""
+        """Return the fields as plain values, for JSON."""
         return {
             "resource_type": self.resource_type.name,
             "pattern_type": self.pattern_type.name,
@@ -143,7 +142,7 @@ class Acl:
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """Which ACLs are meant; None and ANY are all."""
+    """Filter of ACLs: None and ANY match all."""
 
     resource_type: ResourceType
     pattern_type: PatternType
@@ -155,12 +154,12 @@ class AclFilter:
 
     @property
     def is_unknown(self) -> bool:
-        """It has a number that is not known here."""
+        """True if a field has a number that is not known here."""
         kinds = (self.resource_type, self.pattern_type, self.operation, self.permission)
         return any(kind == 0 for kind in kinds)
 
     def matches(self, acl: Acl) -> bool:
-        """Whether the ACL is one of them."""
+        """True if the filter selects the ACL."""
         return (
             self.resource_type in (ResourceType.ANY, acl.resource_type)
             and self._names(acl)
@@ -184,13 +183,13 @@ class AclFilter:
 
 
 class Acls:
-    """All ACLs, found by resource."""
+    """ACLs of the cluster, found by resource."""
 
     def __init__(self) -> None:
         self._by_pattern: dict[tuple[ResourceType, PatternType, str], dict[Acl, None]] = {}
         self._prefix_lengths: dict[ResourceType, Counter[int]] = {}
         self.change_count = 0
-        """What was asked of them before another count may be answered otherwise now."""
+        """Count of changes: an answer from before another change may be out of date."""
 
     def __iter__(self) -> Iterator[Acl]:
         for members in self._by_pattern.values():
@@ -205,7 +204,7 @@ class Acls:
         return isinstance(acl, Acl) and acl in self._by_pattern.get(_pattern(acl), ())
 
     def add(self, acl: Acl) -> None:
-        """One more."""
+        """Add an ACL; nothing happens if it exists."""
         if acl in self:
             return
         self.change_count += 1
@@ -214,7 +213,7 @@ class Acls:
             self._prefix_lengths.setdefault(acl.resource_type, Counter())[len(acl.name)] += 1
 
     def remove(self, acl: Acl) -> None:
-        """One less; absent is an error."""
+        """Remove an ACL, which must exist."""
         self.change_count += 1
         members = self._by_pattern[_pattern(acl)]
         del members[acl]
@@ -234,7 +233,7 @@ class Acls:
             self.add(acl)
 
     def concerning(self, resource_type: ResourceType, name: str) -> Iterator[Acl]:
-        """Those of the resource's name, of a beginning of it, and of every name."""
+        """Yield the ACLs of the resource's name, of a prefix of the name, and of every name."""
         for literal in dict.fromkeys((name, WILDCARD)):
             yield from self._by_pattern.get((resource_type, PatternType.LITERAL, literal), ())
         for length in self._prefix_lengths.get(resource_type, ()):
@@ -243,13 +242,13 @@ class Acls:
                 yield from self._by_pattern.get(key, ())
 
     def of_type(self, resource_type: ResourceType) -> Iterator[Acl]:
-        """Those of all resources of a type."""
+        """Yield the ACLs of all resources of a type."""
         for (kind, _, _), members in self._by_pattern.items():
             if kind is resource_type:
                 yield from members
 
     def find(self, wanted: AclFilter) -> Sequence[Acl]:
-        """Those that the filter means."""
+        """Return the ACLs that the filter selects."""
         return [acl for acl in self if wanted.matches(acl)]
 
 

@@ -38,14 +38,14 @@ VALUE_LENGTH_MAX = 32_767
 
 
 class Resource(enum.IntEnum):
-    """What has configurations, numbered as in requests (Kafka's `ConfigResource.Type`)."""
+    """Resource type with configurations, by its number (Kafka's `ConfigResource.Type`)."""
 
     TOPIC = 2
     BROKER = 4
 
 
 class AlterConfigOp(enum.IntEnum):
-    """What an incremental change does (Kafka's `AlterConfigOp.OpType`)."""
+    """Operation of an incremental change (Kafka's `AlterConfigOp.OpType`)."""
 
     SET = 0
     DELETE = 1
@@ -55,7 +55,7 @@ class AlterConfigOp(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """One option of an incremental change."""
+    """Option, operation and value of an incremental change."""
 
     option: str
     operation: int

@@ -1,4 +1,4 @@
-"""What the broker knows of a user that logs in by SCRAM: keys, from which no password follows."""
+"""SCRAM credentials of a user, as the broker stores them: keys that reveal no password."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ScramMechanism(enum.IntEnum):
 
 
 SECRET_FIELDS = frozenset({"salt", "stored_key", "server_key"})
-"""Of a record: nothing prints them."""
+"""Secret fields of a record: nothing prints them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,14 +57,14 @@ class ScramCredential:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> ScramCredential:
-        """What `record_fields` gave."""
+        """Make a credential from the fields that `record_fields` returns."""
         salt, stored, server = (
             base64.b64decode(record[name]) for name in ("salt", "stored_key", "server_key")
         )
         return cls(record["iterations"], salt, stored, server)
 
     def record_fields(self) -> dict[str, Any]:
-        """As plain values, for JSON."""
+        """Return the fields as plain values, for JSON."""
         return {
             "iterations": self.iterations,
             "salt": base64.b64encode(self.salt).decode(),

@@ -36,12 +36,12 @@ class Draft:
         self.records: list[MetadataRecord] = []
 
     def add(self, record: MetadataRecord) -> None:
-        """One more record."""
+        """Append a record to the draft."""
         self.image.replay(record)
         self.records.append(record)
 
     def partitions(self) -> Iterator[tuple[Topic, int, PartitionRegistration]]:
-        """All partitions, as they are before those changes that are made meanwhile."""
+        """Yield all partitions as of now; changes made during the iteration are not seen."""
         for topic in list(self.image.topics.values()):
             for number, partition in enumerate(topic.partitions):
                 yield topic, number, partition
@@ -79,6 +79,6 @@ class Draft:
         return after
 
     def unclean_allowed(self, topic: Topic) -> bool:
-        """Whether a replica that is not in the ISR may become the leader by itself."""
+        """True if a replica outside the ISR may become the leader by itself."""
         name = "unclean.leader.election.enable"
         return topic_config_value(name, topic.configs, self._config) is True

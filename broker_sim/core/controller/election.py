@@ -24,7 +24,7 @@ class Election(enum.Enum):
     PREFERRED = enum.auto()
     """The first of all replicas, when it is in the ISR; else as ONLINE."""
     UNCLEAN = enum.auto()
-    """As ONLINE; when there is none, any replica, and what it has not is lost."""
+    """The replica of ONLINE; without any, another replica, and records that it lacks are lost."""
 
 
 def change_partition(

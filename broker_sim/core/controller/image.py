@@ -29,9 +29,9 @@ MetadataRecord = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """One topic. `configs` holds what was set for it; `created_epoch` the broker epoch then.
+    """A topic. `configs` holds its own configurations; `created_epoch` is the broker epoch then.
 
-    `partitions` is empty where a broker is alone: it leads all, as their one replica.
+    `partitions` is empty where a broker is alone: it leads all of them, as their only replica.
     """
 
     name: str
@@ -77,31 +77,31 @@ class BrokersDelta(NamedTuple):
 
 
 class BrokerConfigsDelta(NamedTuple):
-    """What is set for brokers has changed."""
+    """Change of the configurations that are set for brokers."""
 
     broker: str
 
 
 ImageDelta = ClusterDelta | TopicDelta | PartitionDelta | BrokersDelta | BrokerConfigsDelta | None
-"""What a record means for the part of the broker that carries it out; None without one."""
+"""Meaning of a record for the part of the broker that carries it out; None without a meaning."""
 
 
 @dataclass(slots=True)
 class ClusterImage:
-    """All metadata, as of the last record of the metadata log."""
+    """Metadata of the cluster, as of the last record of the metadata log."""
 
     node_id: int
     """The broker whose image this is."""
     cluster_id: str = ""
     brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
-    """Those that are up, by id."""
+    """Brokers that are up, by id."""
     fenced: dict[int, BrokerRegistration] = field(default_factory=dict)
-    """Those that are registered and not up: they have replicas, and get new ones, all the same."""
+    """Brokers that are registered and not up, by id. They keep replicas and get new replicas."""
     broker_epoch: int = -1
     """Starts of this broker so far, from 0. Leader epochs follow from it."""
     next_producer_id: int = 0
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
-    """What was set while brokers ran, as text, by broker id; "" is for all brokers."""
+    """Configurations set while brokers ran, as text, by broker id; "" is for all brokers."""
     topics: dict[str, Topic] = field(default_factory=dict)
     names: dict[uuid.UUID, str] = field(default_factory=dict)
     scram_credentials: dict[tuple[str, ScramMechanism], ScramCredential] = field(
@@ -116,12 +116,12 @@ class ClusterImage:
         return None if name is None else self.topics[name]
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions; 0 for a topic that does not exist."""
+        """Return the number of partitions; 0 for a topic that does not exist."""
         known = self.topics.get(topic)
         return 0 if known is None else known.partition_count
 
     def has_partition(self, place: TopicPartition) -> bool:
-        """Whether there is such a partition, on whichever brokers its replicas are."""
+        """True if the partition exists, on whichever brokers its replicas are."""
         return 0 <= place.partition < self.partition_count(place.topic)
 
     def leader_epoch(self, topic: Topic) -> int:
@@ -136,11 +136,11 @@ class ClusterImage:
 
     @property
     def registered(self) -> dict[int, BrokerRegistration]:
-        """All brokers that may have replicas, by id: those that are up, and those that are not."""
+        """Brokers that may have replicas, by id: up and fenced."""
         return self.brokers | self.fenced
 
     def is_active(self, broker: int) -> bool:
-        """Whether the broker may lead partitions and be in an ISR."""
+        """True if the broker may lead partitions and be in an ISR."""
         registration = self.brokers.get(broker)
         return registration is not None and not registration.in_controlled_shutdown
 
@@ -334,7 +334,7 @@ def broker_start_record(broker_epoch: int) -> MetadataRecord:
 
 
 def broker_configs_record(broker: str, configs: Mapping[str, str]) -> MetadataRecord:
-    """What is set for a broker, "" for all of them, is this from here on."""
+    """Return the record that replaces the configurations of a broker; "" is for all brokers."""
     return {"type": "broker-configs", "broker": broker, "configs": dict(configs)}
 
 
@@ -402,7 +402,7 @@ def topic_deleted_record(topic: Topic) -> MetadataRecord:
 
 
 def producer_ids_record(next_producer_id: int) -> MetadataRecord:
-    """All producer ids below this may have been handed out."""
+    """Return the record: producer ids below `next_producer_id` may have been handed out."""
     return {"type": "producer-ids", "next_producer_id": next_producer_id}
 
 

@@ -1,4 +1,4 @@
-"""Whether a leader may alter an ISR: the checks of Kafka's AlterPartition, in their order."""
+"""Check ISR changes by leaders: the checks of Kafka's AlterPartition, in their order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNKNOWN_BROKER_EPOCH = -1
 
 @dataclass(frozen=True, slots=True)
 class IsrChange:
-    """What a leader asks for, and the epochs that it knows of the partition."""
+    """ISR that a leader asks for, and the epochs of the partition that it knows."""
 
     topic_id: uuid.UUID
     partition: int
@@ -27,7 +27,7 @@ class IsrChange:
 
 
 class AlteredPartition(NamedTuple):
-    """How an ISR change ended; `after` is the partition as it is then, when there is no error."""
+    """Result of an ISR change; without an error, `after` is the partition after it."""
 
     change: IsrChange
     error: ErrorCode

@@ -72,7 +72,7 @@ def trace_record(record: MetadataRecord, effects: Effects) -> None:
 
 
 def encode_record(record: MetadataRecord) -> bytes:
-    """One record's bytes."""
+    """Encode a metadata record as JSON bytes."""
     return json.dumps({"version": RECORD_VERSION, **record}, sort_keys=True).encode()
 
 

@@ -1,13 +1,13 @@
-"""Where the replicas of new partitions go: Kafka's `StripedReplicaPlacer`.
+"""Placement of the replicas of new partitions: Kafka's `StripedReplicaPlacer`.
 
 The replicas of a partition are taken from the racks in turn, and in a rack from its brokers in
-turn; each next partition begins one rack further, and one broker further in each rack. Brokers
-without a rack are a rack of their own. When as many partitions are placed as there are brokers,
-racks and brokers are shuffled, so that the same sets do not come again and again.
+turn. Each next partition begins one rack further, and one broker further in each rack. Brokers
+without a rack are a rack of their own. After as many partitions as there are brokers, racks and
+brokers are shuffled, so that the same sets do not repeat.
 
 Brokers that are down (fenced) come last in their rack, and are never the first replica. Randomness
-is a parameter (`Draw`), and asked for as Kafka asks its own: equal draws give equal placements.
-Whether a broker may lead is decided elsewhere.
+is a parameter (`Draw`), used as Kafka uses its own: equal draws give equal placements. Another
+module decides whether a broker may lead.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class _Rack:
 
 
 class _Placer:
-    """One placement; a turn is a partition."""
+    """A single placement; a turn is a partition."""
 
     def __init__(
         self, racks: Mapping[int, str | None], fenced: Collection[int], draw: Draw
@@ -143,7 +143,7 @@ class _Placer:
 
 
 def _shuffle(items: list[Item], draw: Draw) -> None:
-    """As Java's `Collections.shuffle`."""
+    """Shuffle in place like Java's `Collections.shuffle`."""
     for size in range(len(items), 1, -1):
         other = draw(size)
         items[size - 1], items[other] = items[other], items[size - 1]

@@ -17,7 +17,7 @@ PRODUCER_ID_BLOCK_SIZE = 1000
 
 
 class ProducerIdBlocks(Protocol):
-    """Where blocks of ids come from."""
+    """Source of blocks of producer ids."""
 
     def allocate_block(self, effects: Effects) -> tuple[int, int] | None:
         """(first id, count); None when there is none now."""

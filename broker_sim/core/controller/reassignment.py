@@ -20,7 +20,7 @@ from broker_sim.core.controller.registrations import PartitionRegistration
 
 
 def in_progress(partition: PartitionRegistration) -> bool:
-    """Whether replicas are being added or removed."""
+    """True if replicas are being added or removed."""
     return bool(partition.adding or partition.removing)
 
 
@@ -45,8 +45,11 @@ def completed(partition: PartitionRegistration) -> PartitionRegistration:
 
 
 def reverted(partition: PartitionRegistration) -> tuple[PartitionRegistration, bool]:
-    """As before the reassignment, and whether that is unclean: nobody is left in the ISR then, and
-    the first replica takes that place, with what it has."""
+    """Undo the reassignment; return the partition, and True if that is unclean.
+
+    It is unclean if the ISR would be empty: the first replica then becomes the ISR, with the
+    records that it has.
+    """
     replicas = original_replicas(partition)
     isr = _without(partition.isr, partition.adding)
     wanted = replace(partition, replicas=replicas, isr=isr or replicas[:1], adding=(), removing=())
@@ -54,7 +57,7 @@ def reverted(partition: PartitionRegistration) -> tuple[PartitionRegistration, b
 
 
 def original_replicas(partition: PartitionRegistration) -> tuple[int, ...]:
-    """Those before the reassignment in progress. Never empty: one only adds to them."""
+    """Return the replicas before the reassignment in progress, which only adds. Never empty."""
     return _without(partition.replicas, partition.adding)
 
 

@@ -1,8 +1,8 @@
-"""What the metadata says of a broker and of a partition: Kafka's `BrokerRegistration` and
+"""Registrations of brokers and partitions: Kafka's `BrokerRegistration` and
 `PartitionRegistration`.
 
-A broker that has no registry leads every partition, as its only replica: nothing of that is
-recorded, and `alone` says it.
+A broker without a registry leads every partition, as its only replica. Nothing of that is recorded;
+`alone` answers it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from broker_sim.core.endpoint import Endpoint
 
 NO_LEADER = -1
-"""As the leader of a partition: no replica that has everything is up."""
+"""Leader of a partition while no replica that has all committed records is up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,13 @@ class BrokerRegistration:
     broker_id: int
     epoch: int
     endpoints: Mapping[str, Endpoint]
-    """Where clients find it, by listener."""
+    """Endpoints where clients find the broker, by listener."""
     rack: str | None = None
     in_controlled_shutdown: bool = False
-    """It hands over what it leads, and gets nothing more until it is started again (KIP-841)."""
+    """True in a controlled shutdown: it leads nothing more until its next start (KIP-841)."""
 
     def record_fields(self) -> dict[str, Any]:
-        """As a metadata record has it."""
+        """Return the fields of the metadata record."""
         return {
             "broker": self.broker_id,
             "epoch": self.epoch,
@@ -65,9 +65,9 @@ class PartitionRegistration:
     partition_epoch: int
     """Rises with each change (KIP-497)."""
     adding: tuple[int, ...] = ()
-    """Of `replicas`, those that a reassignment adds and that are not all in the ISR yet."""
+    """Replicas that a reassignment adds, until all of them are in the ISR."""
     removing: tuple[int, ...] = ()
-    """Of `replicas`, those that go when all that are added are in the ISR (KIP-455)."""
+    """Replicas that go once all added replicas are in the ISR (KIP-455)."""
 
     def changed(self, **fields: Any) -> PartitionRegistration:
         """With these fields, and epochs as Kafka's `PartitionChangeBuilder` raises them."""
@@ -81,7 +81,7 @@ class PartitionRegistration:
         )
 
     def record_fields(self) -> dict[str, Any]:
-        """As a metadata record has it: all of it, so that it can be read without the one before."""
+        """Return all fields for the metadata record: a reader needs no earlier record."""
         return asdict(self)
 
     @classmethod
@@ -95,7 +95,7 @@ class PartitionRegistration:
 
     @classmethod
     def new(cls, replicas: tuple[int, ...], isr: tuple[int, ...]) -> PartitionRegistration:
-        """Of a new partition, empty everywhere: led by the first replica of the ISR."""
+        """Return the registration of a new, empty partition: the first replica of the ISR leads."""
         return cls(replicas, isr, isr[0] if isr else NO_LEADER, 0, 0)
 
 

@@ -1,11 +1,11 @@
-"""What the controller decides of partitions: Kafka's `ReplicationControlManager`.
+"""Decisions of the controller on partitions: Kafka's `ReplicationControlManager`.
 
-`ReplicationControl` turns what happens (brokers come and go, leaders alter ISRs, clients elect and
-reassign) into metadata records and an answer. It changes nothing: the records are appended to the
-metadata log, and the answer is sent when they are in it.
+`ReplicationControl` turns events into metadata records and an answer: brokers come and go, leaders
+alter ISRs, clients elect and reassign. It changes nothing: the records are appended to the metadata
+log, and the answer is sent when they are in it.
 
-The records of a decision are ordered so that after each of them every leader is up: a broker that
-goes is fenced last, one that comes is registered first.
+The records of a decision are ordered so that after each of them every leader is up. So a broker
+that goes is fenced last, and a broker that comes is registered first.
 
 Kafka's leader recovery state and its eligible leader replicas (KIP-966) are not kept.
 """
@@ -47,14 +47,14 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[Answer]):
-    """What to append, as a whole, and what to answer then."""
+    """Records to append as a whole, and the answer to give then."""
 
     records: list[MetadataRecord]
     answer: Answer
 
 
 class PartitionResult(NamedTuple):
-    """How an election or a change of a reassignment ended."""
+    """Result of an election or of a change of a reassignment, for a partition."""
 
     topic: str
     partition: int
@@ -212,7 +212,10 @@ class ReplicationControl:
     def list_reassignments(
         self, partitions: Sequence[tuple[str, int]] | None
     ) -> list[tuple[str, int, PartitionRegistration]]:
-        """Those in progress of these partitions, or of all (None). Unknown ones are left out."""
+        """Return the reassignments in progress, of these partitions or of all (None).
+
+        Unknown partitions are left out.
+        """
         draft = self._draft()
         return [
             (topic.name, number, partition)
@@ -240,7 +243,7 @@ def _leave_isrs(draft: Draft, broker_id: int) -> None:
 def _checked_revert(
     draft: Draft, topic: Topic, partition: PartitionRegistration
 ) -> tuple[PartitionRegistration, bool]:
-    """As `reverted`."""
+    """Revert the partition with `reverted`; raise TopicRefused if that cannot be done."""
     if not in_progress(partition):
         raise TopicRefused(
             ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress."

@@ -14,7 +14,7 @@ from txnlog_kafka.wire.error_codes import ErrorCode
 
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16384
 CHANGES_MAX = 10_000
-"""Of users or ACLs in one request (Kafka's `MAX_RECORDS_PER_USER_OP`)."""
+"""Changes of users or of ACLs in a request (Kafka's `MAX_RECORDS_PER_USER_OP`)."""
 _MECHANISMS = frozenset(map(int, ScramMechanism))
 
 

@@ -153,7 +153,7 @@ class TopicAdmin:
     def plan_more_partitions(
         self, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None
     ) -> tuple[PartitionRegistration, ...]:
-        """What a topic gets that grows to `count` partitions; none where a broker is alone.
+        """Return the new partitions of a topic that grows to `count`; none where a broker is alone.
 
         `assignments` are the replicas of each new partition, None to leave them to the broker.
         Raises TopicRefused; changes nothing.
@@ -225,8 +225,10 @@ class TopicAdmin:
         return placed_partitions(self._metadata.image, count, replication_factor, draw)
 
     def _count_by_numbers(self, partition_count: int, replication_factor: int) -> int:
-        """How many partitions. That there are brokers for all replicas is checked last, in a
-        cluster when they are placed."""
+        """Return the partition count.
+
+        Brokers for all replicas are checked last: in a cluster, when the replicas are placed.
+        """
         if replication_factor != USE_DEFAULT and replication_factor < 1:
             raise TopicRefused(
                 ErrorCode.INVALID_REPLICATION_FACTOR, f"{replication_factor} replicas cannot be"

@@ -85,9 +85,9 @@ def check_replicas(replicas: Sequence[int], node_id: int) -> None:
 
 
 def assigned_count(assignments: Sequence[tuple[int, Sequence[int]]], alone: int | None) -> int:
-    """How many partitions (number, replicas) pairs make. Raises TopicRefused.
+    """Return the number of partitions that (number, replicas) pairs make. Raises TopicRefused.
 
-    `alone` is the broker that all must be on, None in a cluster.
+    `alone` is the broker that must have all replicas, None in a cluster.
     """
     numbers: set[int] = set()
     for number, replicas in assignments:
