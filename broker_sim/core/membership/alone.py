@@ -18,18 +18,17 @@ from txnlog_kafka.wire.messages import APIS
 
 
 class Alone:
-    """What a broker asks about where it belongs, as `ClusterMember` in a cluster. Implements
-    `Metadata`, too."""
+    """Membership without a registry: answers like `ClusterMember`, and implements `Metadata`."""
 
     apis = frozenset(APIS)
-    """What clients may ask, as ApiVersions says."""
+    """APIs that clients may use, as ApiVersions reports them."""
     registry_offset = 0
     """Up to where the registry's metadata log is in the image."""
     is_controller = True
     is_serving = True
-    """Whether clients are answered."""
+    """True if clients are answered."""
     has_handed_over = True
-    """Whether this broker leads nothing that another one could lead."""
+    """True if this broker leads nothing that another broker could lead."""
     create_later = None
     """Asks the controller to create topics; None where that is done at once."""
 
@@ -46,7 +45,7 @@ class Alone:
         return self
 
     def commit(self, records: Sequence[MetadataRecord], effects: Effects) -> None:
-        """All records are in the image before the first is carried out."""
+        """Commit the records: all are in the image before the first is carried out."""
         publisher = present(self._publisher, "nobody is there to carry out what is committed")
         for delta in self._log.commit(records, effects):
             publisher.publish(delta, effects)

@@ -72,9 +72,9 @@ class ClusterMember:
         self._open_logs = open_logs
         self._decide = decide
         self._publisher: Publisher | None = None
-        """None before the logs are open."""
+        """Publisher of the metadata; None before the logs are open."""
         self._broker = broker
-        """As it registers; in a controlled shutdown the registration says so."""
+        """Registration of this broker; in a controlled shutdown it says so."""
         self._metadata = metadata = ClusterMetadata(broker.broker_id, self._publish)
         self._client = client = RegistryClient(peers)
         timeouts_ms = (
@@ -117,18 +117,18 @@ class ClusterMember:
 
     @property
     def is_controller(self) -> bool:
-        """Whether this broker is the controller, as far as it knows."""
+        """True if this broker is the controller, as far as it knows."""
         return self.controller.is_active
 
     @property
     def broker_epoch(self) -> int | None:
-        """Of this broker's registration, None when it has none."""
+        """Epoch of this broker's registration, None when it has none."""
         node_id, link = self._broker.broker_id, self._link
         return broker_epoch_of_session(link.nodes, node_id, link.session_id)
 
     @property
     def is_serving(self) -> bool:
-        """Whether the image has this registration; before that nobody is answered."""
+        """True if the image has this registration; before that no client is answered."""
         known = self._metadata.image.brokers.get(self._broker.broker_id)
         is_open = self._publisher is not None
         return is_open and known is not None and known.epoch == self.broker_epoch
@@ -142,7 +142,7 @@ class ClusterMember:
 
     @property
     def has_handed_over(self) -> bool:
-        """Whether this broker leads nothing that another one could lead."""
+        """True if this broker leads nothing that another broker could lead."""
         if self._publisher is None or self.broker_epoch is None:
             return True
         known = self._metadata.image.brokers.get(self._broker.broker_id)
@@ -166,7 +166,7 @@ class ClusterMember:
         self._link.close(effects)
 
     def on_timer(self, key: TimerKey, effects: Effects) -> bool:
-        """Whether the timer is of this module."""
+        """Handle the timer; return True if it belongs to this module."""
         return (
             self._link.on_timer(key, effects)
             or self.controller.on_timer(key, effects)

@@ -24,7 +24,7 @@ Answer = TypeVar("Answer")
 UNCLEAN_ELECTION = "unclean-election"
 """The kind of the trace that says so; hosts warn of it, and count it."""
 UNCLEAN_ELECTION_BEFORE = "unclean-election-before-the-start"
-"""Of one that this process finds when it starts; it is not counted."""
+"""Trace kind of an unclean election that this process finds when it starts; it is not counted."""
 
 
 class ClusterMetadata:
@@ -35,11 +35,11 @@ class ClusterMetadata:
         self.image = ClusterImage(node_id)
         self._publish = publish
         self.next_offset = 0
-        """Of the registry's log: all records below are in the image."""
+        """Offset in the registry's log: all records below are in the image."""
         self.bytes_since_snapshot = 0
-        """Of the records that were read since the last snapshot that this broker knows of."""
+        """Bytes of the records that were read since the last snapshot that this broker knows of."""
         self._is_caught_up = False
-        """What is read from here on has just happened; at a start it is history."""
+        """True once the records that are read are new; at a start they are history."""
         self._unclean: dict[tuple[uuid.UUID, int], PartitionDelta] = {}
         """The last unclean election of each partition that was read at the start."""
         self._draft: list[MetadataRecord] | None = None
@@ -51,7 +51,7 @@ class ClusterMetadata:
             self._draft += records
 
     def drafted(self, handle: Callable[[], Answer]) -> tuple[Answer, list[MetadataRecord]]:
-        """What `handle` returns, and the records that it has committed."""
+        """Return the result of `handle`, and the records that it committed."""
         check(self._draft is None, "one request within another changes metadata")
         records = self._draft = []
         try:
@@ -75,10 +75,10 @@ class ClusterMetadata:
             self._publish(delta, effects)
 
     def catch_up(self, effects: Effects) -> None:
-        """All that was there at the start is read.
+        """Note that all records from before the start are read.
 
-        Of it those unclean elections are reported after which no broker has come into the ISR: one
-        that was up then may have ended before it could report them.
+        Report the unclean elections among them after which no broker has come into the ISR: a
+        broker that was up then may have ended before it could report them.
         """
         self._is_caught_up = True
         for (topic_id, number), delta in self._unclean.items():

@@ -23,7 +23,7 @@ IMBALANCE_TIMER = ("leader-imbalance",)
 
 
 class Controller:
-    """Of one broker; it does nothing while another one is the controller."""
+    """Controller part of a broker; it does nothing while another broker is the controller."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Controller:
 
     @property
     def is_active(self) -> bool:
-        """Whether this broker is the controller, as far as it knows."""
+        """True if this broker is the controller, as far as it knows."""
         return self._decisions.epoch is not None
 
     def review(self, epoch: int | None, effects: Effects) -> None:
@@ -58,7 +58,7 @@ class Controller:
             self._review_brokers(effects)
 
     def on_timer(self, key: TimerKey, effects: Effects) -> bool:
-        """Whether the timer is of this module."""
+        """Handle the timer; return True if it belongs to this module."""
         if key == IMBALANCE_TIMER:
             self._watches_imbalance = False
             if self.is_active:
@@ -82,8 +82,10 @@ class Controller:
             self._link.pause(effects)
 
     def _plan_brokers(self) -> list[MetadataRecord]:
-        """What the first broker whose registration is not in the image needs; those that are gone
-        come first, so that no broker is elected that is down."""
+        """Plan the records for the first broker whose registration and image differ.
+
+        Brokers that are gone come first, so that no broker is elected that is down.
+        """
         image, registered = self._metadata.image, registered_brokers(self._link.nodes)
         if not image.cluster_id:
             return [cluster_record(self._new_cluster_id())]

@@ -27,15 +27,15 @@ CONTROLLER_REQUEST_TIMER = ("controller-requests",)
 RETRY_MS = 100
 _LOCAL = "127.0.0.1"
 TIMEOUT_MS = 30_000
-"""Of a request that has no time limit of its own (controller.socket.timeout.ms)."""
+"""Milliseconds for a request without a time limit of its own (controller.socket.timeout.ms)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """How a part of this broker asks the controller what is its business: one kind of request."""
+    """Line from a part of this broker to the controller, for a single kind of request."""
 
     ask: Callable[[Message, Reply[Any], Effects], None]
-    """As `ControllerRequests.ask`."""
+    """Function like `ControllerRequests.ask`."""
     me: Callable[[], tuple[int, int]]
     """This broker's id and epoch."""
 
@@ -81,7 +81,7 @@ class ControllerRequests:
         self._controller_id = controller_id
         self._carry_out = carry_out
         self._own = Request(-1, 0, ApiKey.CREATE_TOPICS, 0, None, _LOCAL, None, listener, A_BROKER)
-        """What a controller on this broker is asked by it."""
+        """Template of the requests that this broker sends to a controller on itself."""
         self._forwarded: list[_Forwarded] = []
         self._asked: list[_Asked] = []
         self._ticks = False
@@ -110,7 +110,7 @@ class ControllerRequests:
         return self._schedule(effects)
 
     def _settle(self, asked: _Asked, answer: Any, effects: Effects) -> None:
-        """One that was given up may be answered all the same, later."""
+        """Answer the request, unless it was given up: a late answer is ignored."""
         if asked in self._asked:
             self._asked.remove(asked)
             asked.reply(answer, effects)
@@ -143,7 +143,7 @@ class ControllerRequests:
             self._try(item, effects)
 
     def on_timer(self, key: TimerKey, effects: Effects) -> bool:
-        """Whether the timer is of this module."""
+        """Handle the timer; return True if it belongs to this module."""
         if key == CONTROLLER_REQUEST_TIMER:
             self._ticks = False
             for item in list(self._forwarded):
@@ -181,7 +181,7 @@ class ControllerRequests:
             self._finish(item, answer, effects)
 
     def _finish(self, item: _Forwarded, answer: Any, effects: Effects) -> None:
-        """One that was given up may be answered all the same, later."""
+        """Answer the request, unless it was given up: a late answer is ignored."""
         if item in self._forwarded:
             self._forwarded.remove(item)
             item.reply(answer, effects)

@@ -1,14 +1,13 @@
-"""What the controller appends to the registry's metadata log: one decision at a time, in order.
+"""Appends of the controller to the registry's metadata log: a decision at a time, in order.
 
-A decision is planned against the image when it is its turn, so it sees all those before it. Its
-records are one append, with the controller's epoch and the end of the log it was planned at; when
-that is answered they are replayed here, and then the request that waits for the decision is
-answered.
+A decision is planned against the image when it is its turn, so it sees all earlier decisions. Its
+records are one append, with the controller's epoch and the end of the log it was planned at. When
+the append is answered, the records are replayed here, and then the waiting request is answered.
 
-An append whose answer was lost is asked again as it was, which the registry recognises. One that
-was refused may have been carried out all the same, by an earlier asking: what the log has there
-says it. What it says stays so, as the registry takes no append from an older connection of this
-session after that.
+If the answer to an append was lost, the same append is sent a second time, and the registry
+recognises it. A refused append may have been carried out all the same, by an earlier attempt: the
+log shows it. That stays true, because the registry then takes no append from an older connection of
+this session.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Plan = Callable[[Effects], Sequence[MetadataRecord]]
 
 @dataclass(slots=True)
 class _Append:
-    """The one on its way."""
+    """The append on its way."""
 
     epoch: int
     offset: int
@@ -41,7 +40,7 @@ class _Append:
     done: Reply[bool]
     is_asked: bool = False
     is_refused: bool = False
-    """Whether the log has it is to be looked at, instead of asking again."""
+    """True if it was refused: read the log to see whether it was carried out all the same."""
 
     @property
     def end_offset(self) -> int:

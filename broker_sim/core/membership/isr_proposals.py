@@ -36,7 +36,7 @@ class IsrProposals:
         self._waits = False
 
     def on_timer(self, key: TimerKey, effects: Effects) -> bool:
-        """Whether the timer is of this module."""
+        """Handle the timer; return True if it belongs to this module."""
         if key == ISR_RETRY_TIMER:
             self._waits = False
             self._send(effects)
@@ -96,7 +96,7 @@ def _message(me: tuple[int, int], proposals: list[IsrProposal]) -> Message:
 
 
 def _of_all(answer: Any) -> ErrorCode:
-    """What an answer says of what it does not name: the controller was not asked, or refused."""
+    """Return the error for the partitions that an answer does not name: refused, or not reached."""
     if isinstance(answer, ErrorCode):
         return answer
     return ErrorCode(answer.error_code or ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -22,14 +22,14 @@ from broker_sim.core.registry_client import NodeAnswer
 BROKERS_PREFIX = "/brokers/ids/"
 CONTROLLER_PATH = "/controller"
 NODE_PATHS = (CONTROLLER_PATH, CONTROLLER_EPOCH_PATH)
-"""What a broker reads beside all registrations."""
+"""Paths that a broker reads in addition to all registrations."""
 NO_CONTROLLER = -1
 
 Nodes = Mapping[str, NodeAnswer]
 
 
 def broker_path(broker_id: int) -> str:
-    """Where a broker registers."""
+    """Return the path where a broker registers."""
     return f"{BROKERS_PREFIX}{broker_id}"
 
 

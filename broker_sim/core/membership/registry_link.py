@@ -70,7 +70,7 @@ class RegistryLink:
         self._heard_zxid = 0
         self._heard_end = 0
         self._nodes_zxid = -1
-        """What `nodes` are of; -1 when they have to be read again."""
+        """Zxid that `nodes` were read at; -1 when they must be read."""
         self._asking: set[str] = set()
         self._is_closed = False
 
@@ -81,17 +81,17 @@ class RegistryLink:
 
     @property
     def has_fresh_nodes(self) -> bool:
-        """Whether `nodes` are all that is known of."""
+        """True if `nodes` are as new as any change that is known of."""
         return self.session_id != NO_SESSION and self._nodes_zxid >= self._heard_zxid
 
     @property
     def has_all_records(self) -> bool:
-        """Whether the image has all records that are known of."""
+        """True if the image has all records that are known of."""
         return self.has_fresh_nodes and self._metadata.next_offset >= self._heard_end
 
     @property
     def _known_end(self) -> int:
-        """Of the metadata log: as far as it was read, or as an answer has named it."""
+        """End of the metadata log: as far as it was read, or as an answer has named it."""
         return max(self._heard_end, self._metadata.next_offset)
 
     def start(self, effects: Effects) -> None:
@@ -125,7 +125,7 @@ class RegistryLink:
             effects.set_timer(*RECONNECT_TIMER, after_ms=RECONNECT_MS)
 
     def on_timer(self, key: TimerKey, effects: Effects) -> bool:
-        """Whether the timer is of this module."""
+        """Handle the timer; return True if it belongs to this module."""
         if key == RECONNECT_TIMER:
             self.is_paused = False
             self.pump(effects)
@@ -184,7 +184,7 @@ class RegistryLink:
             )
 
     def _may_ask(self, what: str) -> bool:
-        """One of each kind at a time; the caller asks it now."""
+        """Claim a request of this kind; True if none is under way, so the caller asks now."""
         if self.is_paused or self._is_closed or what in self._asking:
             return False
         self._asking.add(what)
@@ -193,7 +193,10 @@ class RegistryLink:
     # ------------------------------------------------------------------ answers
 
     def answered(self, asked: int, error: RegistryError | None, effects: Effects) -> bool:
-        """Whether an answer to a request of session `asked` is one, of the present session."""
+        """Handle a session error or a lost connection; True for an answer of the present session.
+
+        `asked` is the session that the request was sent in; `error` is None if no answer came.
+        """
         if error is None:
             self.pause(effects)
         elif error is RegistryError.SESSION_EXPIRED and asked == self.session_id != NO_SESSION:

@@ -32,7 +32,7 @@ class _Writing:
     epoch: int
     parts: Iterator[SnapshotPart]
     covered_bytes: int
-    """Of the log's records that it stands for."""
+    """Bytes of the log's records that the snapshot stands for."""
 
 
 class SnapshotWriter:
@@ -53,7 +53,10 @@ class SnapshotWriter:
             effects.set_timer(*SNAPSHOT_TIMER, after_ms=interval_ms)
 
     def on_timer(self, key: TimerKey, epoch: int | None, effects: Effects) -> bool:
-        """Whether the timer is of this module. `epoch` is that of this controller, if it is one."""
+        """Handle the timer; return True if it belongs to this module.
+
+        `epoch` is the controller epoch if this broker is the controller, else None.
+        """
         if key != SNAPSHOT_TIMER:
             return False
         if epoch is not None and self._metadata.bytes_since_snapshot:
@@ -95,7 +98,7 @@ class SnapshotWriter:
 
 
 def _parts(end_offset: int, values: list[bytes]) -> Iterator[SnapshotPart]:
-    """Of PART_BYTES each, or of one record that is longer; one part at least."""
+    """Yield parts of PART_BYTES each, or of a single longer record; at least one part."""
     position = size_bytes = 0
     for place, value in enumerate(values):
         if place > position and size_bytes + len(value) > PART_BYTES:
@@ -110,13 +113,16 @@ class SnapshotReader:
     """A broker's half: the parts that were read so far."""
 
     log_start_offset: int = 0
-    """Of the registry's log, as far as this broker knows: below it there is the snapshot only."""
+    """Start of the registry's log, as far as this broker knows; below it is only the snapshot."""
     end_offset: int = -1
     records: list[bytes] = field(default_factory=list)
 
     def take(self, part: SnapshotPart) -> bool:
-        """Whether the snapshot is whole with this part. One that does not follow, as another
-        snapshot was made meanwhile, begins it again."""
+        """Add a part; return True when the snapshot is whole.
+
+        A part that does not follow belongs to another snapshot, made meanwhile: reading restarts
+        with it.
+        """
         if (part.end_offset, part.position) != (self.end_offset, len(self.records)):
             self.end_offset, self.records = part.end_offset, []
         if part.position == len(self.records):
@@ -125,5 +131,5 @@ class SnapshotReader:
         return False
 
     def clear(self) -> None:
-        """It was used, or is not needed any more."""
+        """Drop the snapshot: it was used, or is not needed any more."""
         self.end_offset, self.records = -1, []
