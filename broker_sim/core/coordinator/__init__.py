@@ -1,1 +1,1 @@
-"""What both coordinators share: partitioning, appending, flushing, timers, and a record codec."""
+"""Common parts of both coordinators: partitioning, append, flush, timers, record codec."""

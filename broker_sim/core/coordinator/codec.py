@@ -15,11 +15,11 @@ from txnlog_kafka.wire.encoder import encode_message
 _VERSION = struct.Struct(">h")
 
 STRING_BYTES_MAX = 2**15 - 1
-"""Of a string that is not compact, as in all keys. A compact one of a request may be longer."""
+"""Bytes of a non-compact string, as in all keys. A compact string of a request may be longer."""
 
 
 def is_storable(text: str | None) -> bool:
-    """Whether a record can hold this string. To be asked before a request changes anything."""
+    """True if a record can hold this string. Ask before a request changes anything."""
     return text is None or len(text.encode()) <= STRING_BYTES_MAX
 
 

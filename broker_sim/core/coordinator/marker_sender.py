@@ -63,7 +63,7 @@ class MarkerSender:
             self._batches.add(leader, _Sent(what, reply), effects)
 
     def on_leader_change(self, place: TopicPartition, effects: Effects) -> None:
-        """What has not left for the leader before is not for it any more."""
+        """Answer the markers that have not left: their partition has another leader now."""
         for sent in self._batches.withdraw(lambda each: each.what.place == place):
             sent.reply(ErrorCode.NOT_LEADER_OR_FOLLOWER, effects)
 
@@ -72,7 +72,7 @@ class MarkerSender:
         self._batches.on_timer(key, effects)
 
     def _leader(self, place: TopicPartition) -> int | None:
-        """None where this broker is alone, and of a partition that does not exist."""
+        """Return the leader, None where this broker is alone or the partition does not exist."""
         topic = self._image.topics.get(place.topic)
         if topic is None or not place.partition < len(topic.partitions):
             return None
@@ -80,7 +80,7 @@ class MarkerSender:
 
 
 def _request(batch: Sequence[_Sent]) -> Message:
-    """One entry for each decision, with its partitions."""
+    """Build the request: an entry for each decision, with its partitions."""
     decisions: dict[tuple[TransactionMarker, int], dict[str, list[int]]] = {}
     for what in (sent.what for sent in batch):
         topics = decisions.setdefault((what.marker, what.transaction_version), {})

@@ -1,5 +1,4 @@
-"""How coordinators write: batches to their own partition, markers to those of a transaction that
-this broker leads."""
+"""Coordinator writes: batches to their own partition, markers to partitions led by this broker."""
 
 from __future__ import annotations
 

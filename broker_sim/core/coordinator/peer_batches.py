@@ -1,8 +1,8 @@
-"""One request at a time to each broker, and in it all that has come since the one before.
+"""Batches for other brokers: a request at a time to each, with all that came since the last.
 
-What is added in a step leaves in the next one, so that what belongs together goes together. A
-request is answered, or lost with its connection, or it has had its time; in all three cases the
-next one follows. A broker that is away so holds up what is for it, and nothing else.
+Items that are added in a step leave in the next step, so that related items go together. A request
+is answered, or lost with its connection, or it times out; in all three cases the next request
+follows. So a broker that is away delays only the items for it.
 
 Source: Kafka's `InterBrokerSendThread`, as `TransactionMarkerChannelManager` and
 `AddPartitionsToTxnManager` use it.
@@ -32,7 +32,7 @@ I = TypeVar("I")  # noqa: E741
 class _Queue(Generic[I]):
     waiting: list[I] = field(default_factory=list)
     asked: list[I] | None = None
-    """What the request under way holds."""
+    """Items in the request under way."""
 
 
 class PeerBatches(Generic[I]):

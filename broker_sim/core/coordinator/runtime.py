@@ -75,7 +75,7 @@ def partition_for(key: str, partition_count: int) -> int:
 
 
 def coordinator_error(error: ErrorCode) -> ErrorCode:
-    """What the client is answered when the append to the coordinator's log gave `error`.
+    """Return the error for the client when the append to the coordinator's log failed with `error`.
 
     Source: Kafka's `TransactionStateManager.appendTransactionToLog`, `CoordinatorOperation-
     ExceptionHelper` for groups; both use one mapping.
@@ -116,15 +116,15 @@ class Logged(NamedTuple, Generic[R]):
     record: R
     offset: int
     producer_id: int
-    """Of a transactional batch, else -1."""
+    """Producer id of a transactional batch, else -1."""
 
 
 class Shard(Protocol[R]):
-    """What a coordinator holds of one partition of its topic; R is the type of its records."""
+    """State of a coordinator for a partition of its topic; R is the type of its records."""
 
     @property
     def partition(self) -> int:
-        """Of the internal topic."""
+        """Partition of the internal topic."""
 
     def encode(self, record: R, now_ms: int) -> Record:
         """The record as it is appended."""
@@ -136,7 +136,7 @@ class Shard(Protocol[R]):
         """The only place where a record changes the shard."""
 
     def on_loaded(self, effects: Effects) -> None:
-        """All of the log was replayed."""
+        """React to the end of the load: all of the log was replayed."""
 
 
 S = TypeVar("S", bound=Shard[Any])
@@ -144,13 +144,13 @@ S = TypeVar("S", bound=Shard[Any])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorResult(Generic[R]):
-    """What a request comes to.
+    """Result of a request: records to append, and the reply to give then.
 
     `reply` gets NONE once the records are committed and replayed, else the coordinator's error.
-    `flush`: the answer promises that they outlive a power loss. Transactional ones (with a
-    producer) need it not: the decision of the transaction flushes them. `covered` are partitions
-    whose offsets these are: an offset that outlived the records before it would have its group
-    skip new records that get the same offsets, so those records are made durable first.
+    `flush`: the answer promises that the records outlive a power loss. Transactional records (with
+    a producer) need no flush: the decision of the transaction flushes them. `covered` are the
+    partitions of the committed offsets. Their records are made durable first: an offset that
+    outlived them would make its group skip new records with the same offsets.
     """
 
     records: Sequence[R]
@@ -160,7 +160,7 @@ class CoordinatorResult(Generic[R]):
     producer_epoch: int = NO_PRODUCER_EPOCH
     covered: Collection[TopicPartition] = ()
     guard: int | None = None
-    """Of a transactional one, as `PartitionLog.append_as_leader` has it."""
+    """Guard of transactional records, for `PartitionLog.append_as_leader`."""
 
     @property
     def is_transactional(self) -> bool:
@@ -196,12 +196,12 @@ class CoordinatorRuntime(Generic[S, R]):
         self._flushes = flushes
         self._shards: dict[int, S] = {}
         self._loading: dict[int, object] = {}
-        """What each load under way is known by; another load of the partition is another one."""
+        """Identity of each load under way; another load of the partition has another identity."""
         self._waiting: dict[int, list[CoordinatorResult[R]]] = {}
         """Appended and not committed yet, by partition."""
 
     def partition_for(self, key: str) -> int:
-        """Which partition of the topic coordinates this transactional id or group id."""
+        """Return the partition of the topic that coordinates this transactional id or group id."""
         return partition_for(key, self._partition_count)
 
     def find(self, key: str, *, too_long: ErrorCode) -> S | ErrorCode:
@@ -219,12 +219,12 @@ class CoordinatorRuntime(Generic[S, R]):
         return self._shards.get(partition)
 
     def shards(self) -> Iterator[S]:
-        """All shards, in order."""
+        """Yield all shards, in order."""
         for partition in sorted(self._shards):
             yield self._shards[partition]
 
     def is_loading(self, partition: int | None = None) -> bool:
-        """Whether this partition is being loaded, or any."""
+        """True if this partition is being loaded; None: any partition."""
         return bool(self._loading) if partition is None else partition in self._loading
 
     def resize(self, partition_count: int) -> None:

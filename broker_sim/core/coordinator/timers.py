@@ -45,5 +45,5 @@ class KeyedTimers:
         return key in self._actions
 
     def keys(self) -> tuple[TimerKey, ...]:
-        """All keys that are set, sorted."""
+        """Return all keys that are set, sorted."""
         return tuple(sorted(self._actions))

@@ -1,10 +1,10 @@
-"""One group of the classic protocol: members, generation, leader, and who waits.
+"""Group of the classic protocol: members, generation, leader, and the members that wait.
 
-Rules for this file: no record, no timer, no request; it answers questions about the group and
-keeps its own parts consistent. What happens on a request is in `joining` and `rebalance`.
-A member's delayed answers are its `join_reply` and `sync_reply`. Source: Kafka's `ClassicGroup`
-and `ClassicGroupMember`. Members keep the order in which they joined, so that a run can be
-repeated; Kafka's order is that of a hash map.
+Rules for this file: no record, no timer, no request; it answers questions about the group and keeps
+its own parts consistent. `joining` and `rebalance` handle the requests. A member's delayed answers
+are its `join_reply` and `sync_reply`. Source: Kafka's `ClassicGroup` and `ClassicGroupMember`.
+Members keep the order in which they joined, so that a run can be repeated; Kafka's order is that of
+a hash map.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ JAVA_MAP_LOAD = 0.75
 
 @dataclass(slots=True)
 class Member:
-    """One participant. `protocols` are (name, subscription) in its order of preference."""
+    """Member of a group. `protocols` are (name, subscription) in its order of preference."""
 
     member_id: str
     group_instance_id: str | None
@@ -52,7 +52,7 @@ class Member:
 
     @property
     def is_static(self) -> bool:
-        """It has an instance id, so it may be away for a session timeout (KIP-345)."""
+        """True if the member has an instance id: it may be away for a session timeout (KIP-345)."""
         return self.group_instance_id is not None
 
     @property
@@ -73,7 +73,7 @@ class Member:
 
 
 def _java_bucket(key: str, capacity: int) -> int:
-    """Where a Java `HashMap` of this capacity keeps a string; it is walked in this order."""
+    """Return the bucket of a string in a Java `HashMap`, which iterates its buckets in order."""
     code = java_hash_code(key) & 0xFFFFFFFF
     return (code ^ code >> 16) & (capacity - 1)
 
@@ -103,12 +103,12 @@ class ClassicGroup:
     # ---------------------------------------------------------------- questions
 
     def is_in(self, *states: GroupState) -> bool:
-        """Whether the state is one of these."""
+        """True if the group's state is one of these."""
         return self.state in states
 
     @property
     def can_rebalance(self) -> bool:
-        """Whether a rebalance may begin now."""
+        """True if a rebalance may begin now."""
         return self.state in VALID_PREVIOUS_GROUP_STATES[GroupState.PREPARING_REBALANCE]
 
     @property
@@ -118,12 +118,12 @@ class ClassicGroup:
 
     @property
     def awaiting_join_count(self) -> int:
-        """How many members wait in JoinGroup."""
+        """Number of members that wait in JoinGroup."""
         return sum(member.join_reply is not None for member in self.members.values())
 
     @property
     def have_all_joined(self) -> bool:
-        """All members wait, and nobody with a fresh member id is still to come."""
+        """True if all members wait, and no client with a fresh member id is still to come."""
         return self.awaiting_join_count == len(self.members) and not self.pending_join
 
     @property
@@ -132,17 +132,17 @@ class ClassicGroup:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def is_leader(self, member_id: str) -> bool:
-        """Whether this member makes the assignment."""
+        """True if this member makes the assignment."""
         return self.leader == member_id
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Whether some member reads it; unknown subscriptions of consumers count as all."""
+        """True if some member reads it; a subscription that cannot be read counts as all topics."""
         if self.subscribed_topics is None:
             return self.uses_consumer_protocol
         return topic in self.subscribed_topics
 
     def supports(self, protocol_type: str, names: Iterable[str]) -> bool:
-        """Whether a member with these protocols may join."""
+        """True if a member with these protocols may join."""
         offered = set(names)
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(offered)
@@ -183,7 +183,7 @@ class ClassicGroup:
         return set.intersection(*sets) if sets else set()
 
     def joined_members(self) -> tuple[JoinGroupMember, ...]:
-        """What the leader is answered."""
+        """Return the members for the leader's answer."""
         return tuple(
             JoinGroupMember(
                 member.member_id, member.group_instance_id, member.metadata(self.protocol_name)
@@ -268,7 +268,7 @@ class ClassicGroup:
         return False
 
     def begin_next_generation(self, now_ms: int) -> None:
-        """All members that count have joined: a new generation, or an empty group."""
+        """Begin a new generation when all members that count have joined, or an empty group."""
         self.generation_id += 1
         if self.members:
             self.protocol_name = self.select_protocol()
@@ -325,7 +325,7 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """All topics of these subscriptions; None when one of them cannot be read."""
+    """Return all topics of these subscriptions; None when a subscription cannot be read."""
     topics: set[str] = set()
     try:
         for subscription in subscriptions:

@@ -88,7 +88,7 @@ class GroupCoordinator:
         self._runtime.resize(partition_count)
 
     def is_loading(self, partition: int) -> bool:
-        """Whether this broker leads the partition and has not loaded all of it."""
+        """True if this broker leads the partition and has not loaded all of it."""
         return self._runtime.is_loading(partition)
 
     def partition_for(self, group_id: str) -> int:

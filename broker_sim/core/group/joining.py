@@ -25,7 +25,7 @@ from txnlog_kafka.wire.error_codes import ErrorCode
 
 UUID_LENGTH = 36
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-"""How long a new member's JoinGroup may be delayed (Kafka's `NEW_MEMBER_JOIN_TIMEOUT_MS`)."""
+"""Milliseconds that a new member's JoinGroup may be delayed (Kafka's constant of this name)."""
 NewUuid = Callable[[], str]
 """A fresh random UUID as text, from the injected randomness; part of member ids."""
 
@@ -287,14 +287,14 @@ def _update(member: Member, request: JoinGroup) -> None:
 
 
 def _member_prefix(request: JoinGroup) -> str:
-    """What a new member's id begins with, as in Kafka."""
+    """Return the prefix of a new member's id, as in Kafka."""
     if request.group_instance_id is not None:
         return request.group_instance_id
     return request.client_id
 
 
 def _is_storable(request: JoinGroup) -> bool:
-    """Whether the group's record, written much later, will hold the member's strings."""
+    """True if the group's record, written much later, can hold the member's strings."""
     names = (request.protocol_type, *(name for name, _ in request.protocols))
     member_id = _member_prefix(request) + "-" + " " * UUID_LENGTH
     return all(is_storable(text) for text in (*names, member_id))

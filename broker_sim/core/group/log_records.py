@@ -39,7 +39,7 @@ class OffsetKey:
 
 @dataclass(frozen=True, slots=True)
 class GroupKey:
-    """Which group's metadata."""
+    """Key of a group's metadata."""
 
     group_id: str
 
@@ -61,7 +61,7 @@ class OffsetValue:
 
 @dataclass(frozen=True, slots=True)
 class MemberValue:
-    """One member of a generation."""
+    """Member of a generation."""
 
     member_id: str
     group_instance_id: str | None

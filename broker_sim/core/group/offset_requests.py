@@ -297,7 +297,7 @@ class OffsetHandler:
 
     @staticmethod
     def _may_expire_while_read(group: ClassicGroup, topic: str) -> bool:
-        """Of a stable consumer group: only topics that it is known not to read (KIP-496)."""
+        """True if the group is stable, of consumers, and known not to read the topic (KIP-496)."""
         return (
             group.is_in(_S.STABLE)
             and group.uses_consumer_protocol
@@ -307,7 +307,7 @@ class OffsetHandler:
 
 
 def refuse_commit(group: ClassicGroup | None, request: OffsetCommit) -> ErrorCode:
-    """What speaks against a plain commit."""
+    """Return the error that refuses a plain commit, NONE if it may be made."""
     if group is None:
         if request.generation_id < 0:
             return _E.NONE
@@ -329,7 +329,7 @@ def refuse_commit(group: ClassicGroup | None, request: OffsetCommit) -> ErrorCod
 
 
 def refuse_txn_commit(group: ClassicGroup | None, request: TxnOffsetCommit) -> ErrorCode:
-    """What speaks against a transactional commit. Old versions name no member: accepted."""
+    """Return the error that refuses a transactional commit. Old versions without a member pass."""
     if group is None:
         return _E.NONE if request.generation_id < 0 else _E.ILLEGAL_GENERATION
     if request.generation_id < 0 and group.is_in(_S.EMPTY):

@@ -36,7 +36,7 @@ class OffsetStore:
         self._open_transactions: dict[str, set[int]] = {}
 
     def committed(self, group_id: str) -> GroupOffsets:
-        """What is committed, by partition. Do not change it."""
+        """Return the committed offsets of the group, by partition. Do not change the mapping."""
         return self._committed.get(group_id, {})
 
     def pending(self, group_id: str) -> set[TopicPartition]:
@@ -48,16 +48,17 @@ class OffsetStore:
         }
 
     def has_pending(self, group_id: str, partition: TopicPartition) -> bool:
-        """Whether this partition's offset may change with a marker."""
+        """True if a marker may still change this partition's offset."""
         return any(
             partition in self._pending[producer_id].get(group_id, {})
             for producer_id in self._open_transactions.get(group_id, ())
         )
 
     def has_open_transactions(self, group_id: str) -> bool:
-        """Whether some transaction's offsets of this group wait for its marker.
+        """True if some transaction's offsets of this group wait for its marker.
 
-        Not those that were deleted meanwhile: their marker changes nothing (KAFKA-19164).
+        Offsets that were deleted meanwhile do not count: their marker changes nothing
+        (KAFKA-19164).
         """
         return bool(self.pending(group_id))
 

@@ -326,7 +326,7 @@ def joined_result(
 
 
 def synced_result(group: ClassicGroup, member: Member) -> SyncGroupResult:
-    """One member's assignment."""
+    """Return the answer with the member's assignment."""
     return SyncGroupResult(
         ErrorCode.NONE, group.protocol_type, group.protocol_name, member.assignment
     )

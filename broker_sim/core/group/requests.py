@@ -80,7 +80,7 @@ class SyncGroup:
 
 @dataclass(frozen=True, slots=True)
 class SyncGroupResult:
-    """One member's assignment."""
+    """Answer to SyncGroup: the member's assignment."""
 
     error: ErrorCode
     protocol_type: str | None = None
@@ -98,7 +98,7 @@ class LeavingMember:
 
 @dataclass(frozen=True, slots=True)
 class LeaveGroupResult:
-    """One code per member; `error` is the group's."""
+    """Answer to LeaveGroup: a code for each member; `error` is the group's."""
 
     error: ErrorCode
     members: tuple[tuple[LeavingMember, ErrorCode], ...] = ()
@@ -147,16 +147,16 @@ class TxnOffsetCommit:
     member_id: str = UNKNOWN_MEMBER_ID
     group_instance_id: str | None = None
     guard: int | None = None
-    """As `PartitionLog.append_as_leader` has it."""
+    """Guard of the verification, for `PartitionLog.append_as_leader`."""
 
 
 OffsetErrors = dict[TopicPartition, ErrorCode]
-"""One code per partition of the request."""
+"""Error codes by partition of the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedOffset:
-    """One partition's committed offset; -1 with NONE is "nothing committed"."""
+    """Committed offset of a partition; -1 with NONE is "nothing committed"."""
 
     topic: str
     partition: int
@@ -168,7 +168,7 @@ class FetchedOffset:
 
 @dataclass(frozen=True, slots=True)
 class OffsetFetchResult:
-    """One group's offsets."""
+    """Answer to OffsetFetch: the offsets of a group."""
 
     error: ErrorCode
     offsets: tuple[FetchedOffset, ...] = ()
@@ -184,7 +184,7 @@ class OffsetDeleteResult:
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """One row of ListGroups. `group_type` is "classic"."""
+    """Row of ListGroups. `group_type` is "classic"."""
 
     group_id: str
     protocol_type: str
@@ -194,7 +194,7 @@ class ListedGroup:
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """Of ListGroups."""
+    """Answer to ListGroups."""
 
     error: ErrorCode
     groups: tuple[ListedGroup, ...] = ()
@@ -214,7 +214,7 @@ class DescribedMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """Of DescribeGroups, for one group. `protocol_data` is the chosen assignor."""
+    """Answer to DescribeGroups for a group. `protocol_data` is the chosen assignor."""
 
     error: ErrorCode
     group_id: str

@@ -1,4 +1,5 @@
-"""What the group coordinator holds of one partition of `__consumer_offsets`, and its records.
+"""Shard of the group coordinator: its state for a partition of `__consumer_offsets`, and
+records.
 
 Offsets change by `replay` alone, live and at load. A group's membership is soft state as in
 Kafka: the live group is ahead of its record, so its record is replayed at load only; a group's
@@ -66,7 +67,7 @@ GroupLogRecord = OffsetRecord | GroupRecord
 
 @dataclass(slots=True)
 class GroupShard:
-    """One partition of `__consumer_offsets` that this broker coordinates."""
+    """State of a partition of `__consumer_offsets` that this broker coordinates."""
 
     partition: int
     groups: dict[str, ClassicGroup] = field(default_factory=dict)
@@ -74,7 +75,7 @@ class GroupShard:
     is_loaded: bool = False
 
     def encode(self, record: GroupLogRecord, now_ms: int) -> Record:
-        """As `log_records` has it."""
+        """Encode the record with the functions of `log_records`."""
         if isinstance(record, OffsetRecord):
             value = None if record.value is None else encode_offset_value(record.value)
             return Record(encode_offset_key(record.key), value, now_ms)
@@ -82,7 +83,7 @@ class GroupShard:
         return Record(encode_group_key(record.key.group_id), group, now_ms)
 
     def decode(self, raw: Record) -> GroupLogRecord | None:
-        """None for a key of another version. Raises CorruptRecord."""
+        """Decode the record; None for a key of another version. Raises CorruptRecord."""
         if raw.key is None:
             raise CorruptRecord("an offsets log record has no key")
         key = decode_key(raw.key)

@@ -1,6 +1,6 @@
-"""What speaks against a request, decided from the entry alone; in Kafka's order.
+"""Checks that may refuse a request, decided from the entry alone; in Kafka's order.
 
-Rules for this file: pure functions; NONE means that nothing speaks against it.
+Rules for this file: pure functions; NONE accepts the request.
 """
 
 from __future__ import annotations

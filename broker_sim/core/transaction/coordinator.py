@@ -290,7 +290,7 @@ class TransactionCoordinator:
         producer_id: int,
         producer_epoch: int,
     ) -> dict[TopicPartition, ErrorCode]:
-        """Whether each partition is in the transaction: NONE or TRANSACTION_ABORTABLE.
+        """Check each partition: NONE if it is in the transaction, else TRANSACTION_ABORTABLE.
 
         A transition under way is not looked at: the append itself checks once more (KAFKA-14904).
         """

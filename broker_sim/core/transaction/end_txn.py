@@ -33,7 +33,7 @@ EndTxnDecision = ErrorCode | TransactionState
 
 @dataclass(frozen=True, slots=True)
 class EndTxnRequest:
-    """What a client asks: end the transaction of (producer id, epoch) this way."""
+    """Request of a client: end the transaction of (producer id, epoch) this way."""
 
     producer_id: int
     producer_epoch: int
@@ -127,7 +127,7 @@ def decide_end_txn_v2(
 
 
 def is_overflow_retry(metadata: TransactionMetadata, request: EndTxnRequest) -> bool:
-    """Whether this is the retry of an end that used up the epoch and moved to a new id."""
+    """True if this is the retry of an end that used up the epoch and moved to a new id."""
     return (
         request.producer_id == metadata.previous_producer_id
         and request.producer_epoch == EPOCH_LAST

@@ -1,7 +1,8 @@
-"""How a transaction ends: PREPARE decides, and the markers follow; by EndTxn, or by fencing.
+"""End of a transaction: PREPARE decides, and the markers follow; by EndTxn, or by fencing.
 
-What an EndTxn may do is decided in `end_txn`; here it is carried out. The data is durable before
-the decision is, and what the client goes on with is what COMPLETE will hold.
+`end_txn` decides the answer to an EndTxn; this module carries the end out. The data is durable
+before the decision is, and the client goes on with the producer id and epoch that COMPLETE will
+hold.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class TransactionEnding:
     def _next_producer_id(
         self, current: TransactionMetadata, effects: Effects, *, bumps: bool
     ) -> int | None:
-        """Where the client goes on after an end that uses up the epoch, -1 when it does not.
+        """Return the producer id for the client after an end that uses up the epoch, else -1.
 
         None when no producer id can be had now.
         """

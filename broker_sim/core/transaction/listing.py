@@ -29,7 +29,7 @@ _QUIET.log_errors = False
 def describe_transaction(
     manager: TransactionStateManager, transactional_id: str
 ) -> TransactionDescription:
-    """All of one transaction; while markers are written, the partitions still without one."""
+    """Describe a transaction; while markers are written, with the partitions still to come."""
     if not transactional_id:
         return TransactionDescription(ErrorCode.INVALID_REQUEST, transactional_id)
     shard = manager.find(transactional_id)
@@ -59,7 +59,7 @@ def _describe_entry(entry: TransactionEntry) -> TransactionDescription:
 def list_transactions(
     manager: TransactionStateManager, now_ms: int, filters: TransactionFilters
 ) -> TransactionListing:
-    """Those that pass every filter given; a state name that is not Kafka's is said back."""
+    """List the transactions that pass every filter, and the state names that are not Kafka's."""
     try:
         pattern = re2.compile(filters.id_pattern, _QUIET) if filters.id_pattern else None
     except re2.error:

@@ -31,7 +31,7 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 
 RETRY_TIMER = ("transaction-markers",)
 MARKER_RETRY_MS = 100
-"""How soon refused markers are tried again."""
+"""Milliseconds until refused markers are tried once more."""
 
 _CANCELS = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
 """Another coordinator decided meanwhile; this one must not write COMPLETE."""
@@ -49,7 +49,7 @@ _FATAL = frozenset(
 
 @dataclass(slots=True)
 class _Decided:
-    """One transaction on its way from PREPARE to COMPLETE."""
+    """Decided transaction on its way from PREPARE to COMPLETE."""
 
     shard: TransactionShard
     entry: TransactionEntry

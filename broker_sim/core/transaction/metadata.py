@@ -1,4 +1,4 @@
-"""One transactional id: its committed value, and the single change that may be under way.
+"""Metadata of a transactional id: its committed value, and the only change under way.
 
 Rules for this file: `TransactionMetadata` is a value and never changes; a `plan_*` function makes
 the next value and nothing else. `TransactionEntry` holds the committed value beside the pending
@@ -60,12 +60,12 @@ class TransactionMetadata:
 
     @property
     def is_epoch_exhausted(self) -> bool:
-        """Whether this producer id has no epoch left for a client."""
+        """True if this producer id has no epoch left for a client."""
         return is_epoch_exhausted(self.producer_epoch)
 
 
 def is_epoch_exhausted(producer_epoch: int) -> bool:
-    """Whether a client that holds this epoch must get a new producer id next."""
+    """True if a client that holds this epoch must get a new producer id next."""
     return producer_epoch >= EPOCH_LAST
 
 
@@ -230,9 +230,10 @@ def plan_fencing_abort(
 
 
 def plan_complete(current: TransactionMetadata, now_ms: int) -> TransactionMetadata:
-    """All markers are written. With `next_producer_id` set, the client goes on with that, at 0.
+    """Plan COMPLETE after all markers are written.
 
-    `last_producer_epoch` stays at the last epoch that the client saw.
+    With `next_producer_id` set, the client goes on with that id, at epoch 0. `last_producer_epoch`
+    stays at the last epoch that the client saw.
     """
     rotates = (
         current.client_transaction_version >= TRANSACTION_VERSION_2

@@ -15,7 +15,7 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdResult:
-    """Of InitProducerId and EndTxn. The ids are -1 on an error and in EndTxn below version 5."""
+    """Answer to InitProducerId and EndTxn. The ids are -1 on an error and in EndTxn before v5."""
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID
@@ -24,7 +24,7 @@ class ProducerIdResult:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """Of DescribeTransactions, for one transactional id. `state` is Kafka's name."""
+    """Answer to DescribeTransactions for a transactional id. `state` is Kafka's name."""
 
     error: ErrorCode
     transactional_id: str
@@ -38,7 +38,7 @@ class TransactionDescription:
 
 @dataclass(frozen=True, slots=True)
 class ListedTransaction:
-    """One row of ListTransactions."""
+    """Row of ListTransactions."""
 
     transactional_id: str
     producer_id: int
@@ -47,7 +47,7 @@ class ListedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TransactionListing:
-    """Of ListTransactions."""
+    """Answer to ListTransactions."""
 
     error: ErrorCode
     unknown_state_filters: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True)
 class TransactionFilters:
-    """Of ListTransactions. An empty filter passes everything, and so does a negative duration.
+    """Filters of ListTransactions. An empty filter or a negative duration passes everything.
 
     `running_for_ms` passes transactions that run for longer; `id_pattern` is a regular expression
     for whole transactional ids (KIP-1152).

@@ -40,7 +40,7 @@ from txnlog_kafka.wire.topic_partition import TRANSACTION_STATE_TOPIC
 TOMBSTONE_BATCH_BYTES = 16_384
 """Kafka's size of a batch of tombstones; a single one may be larger."""
 TOMBSTONE_BYTES = 32
-"""What a tombstone takes beside its key, at most."""
+"""Bytes that a tombstone takes beside its key, at most."""
 
 
 class TransactionRecord(NamedTuple):
@@ -52,7 +52,7 @@ class TransactionRecord(NamedTuple):
 
 @dataclass(slots=True)
 class TransactionShard:
-    """One partition of the transaction log that this broker coordinates."""
+    """State of a partition of the transaction log that this broker coordinates."""
 
     partition: int
     coordinator_epoch: int
@@ -61,14 +61,14 @@ class TransactionShard:
     entries: dict[str, TransactionEntry] = field(default_factory=dict)
 
     def encode(self, record: TransactionRecord, now_ms: int) -> Record:
-        """As `log_records` has it."""
+        """Encode the record with the functions of `log_records`."""
         value = None
         if record.metadata is not None:
             value = encode_value(record.metadata, self.value_version)
         return Record(encode_key(record.transactional_id), value, now_ms)
 
     def decode(self, raw: Record) -> TransactionRecord | None:
-        """None for a key of another version. Raises CorruptRecord."""
+        """Decode the record; None for a key of another version. Raises CorruptRecord."""
         if raw.key is None:
             raise CorruptRecord("a transaction log record has no key")
         transactional_id = decode_key(raw.key)
@@ -101,7 +101,7 @@ class TransactionShard:
 
 
 Found = tuple[TransactionShard, TransactionEntry]
-"""One transactional id: where it is, and its state."""
+"""Shard of a transactional id, and its entry there."""
 
 
 class TransactionStateManager:
@@ -213,7 +213,7 @@ class TransactionStateManager:
         ]
 
     def timed_out(self, monotonic_ms: int) -> list[Found]:
-        """Those of the ongoing that are past their timeout, by the process's own clock."""
+        """Return the ongoing transactions past their timeout, by the process's own clock."""
         return [
             (shard, entry)
             for shard, entry in self.ongoing()

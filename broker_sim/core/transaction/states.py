@@ -43,7 +43,7 @@ class TransactionState(enum.IntEnum):
 
     @property
     def may_expire(self) -> bool:
-        """Whether transactional.id.expiration.ms applies."""
+        """True if transactional.id.expiration.ms applies."""
         return self in EXPIRABLE
 
 

@@ -23,7 +23,7 @@ RETRY_MS = 100
 
 
 class TornTransactions:
-    """Those that are not aborted yet."""
+    """Torn transactions that are not aborted yet."""
 
     def __init__(self, ending: TransactionEnding, timers: KeyedTimers) -> None:
         self._ending = ending

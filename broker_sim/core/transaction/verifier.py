@@ -42,7 +42,7 @@ class Question:
     adds: bool
 
     def all(self, error: ErrorCode) -> Verdicts:
-        """One answer for all partitions."""
+        """Return the same answer for all partitions."""
         return dict.fromkeys(self.partitions, error)
 
 
