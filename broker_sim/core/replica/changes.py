@@ -1,4 +1,4 @@
-"""Which partitions have changed in a step, for the fetches that wait for it."""
+"""Partitions that have changed in a step, for the fetches that wait for them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Changes:
 
     @property
     def all(self) -> list[TopicPartition]:
-        """Those with anything new, in an order of their own: runs can be repeated."""
+        """Partitions with anything new, sorted: runs can be repeated."""
         return sorted(self.for_replicas | self.for_consumers)
 
     def add(self, name: TopicPartition) -> None:
-        """It is gone, or its role, its log start or what was in it is another one."""
+        """Add a partition that is gone, or has another role, log start or content."""
         self.for_replicas.add(name)
         self.for_consumers.add(name)
 

@@ -22,7 +22,7 @@ _Key = TypeVar("_Key", TopicPartition, ConnectionId)
 
 @dataclass(frozen=True, slots=True)
 class DelayedFetch:
-    """One request that waits, and the partitions it waits for: its own, or those of its session."""
+    """Request that waits, and the partitions it waits for: its own, or its session's."""
 
     number: int
     request: Request
@@ -37,7 +37,7 @@ class DelayedFetch:
 
 
 class DelayedFetches:
-    """All delayed fetches, found by number, by partition and by connection."""
+    """Delayed fetches, found by number, by partition and by connection."""
 
     def __init__(self) -> None:
         self._next_number = 0
@@ -75,7 +75,7 @@ class DelayedFetches:
         effects.set_timer(*delayed.timer_key, after_ms=request.message.max_wait_ms)
 
     def waiting_for(self, changes: Changes, sessions: Iterable[FetchSession]) -> list[DelayedFetch]:
-        """Those that may read more now, oldest first; of sessions, these."""
+        """Return the fetches that may read more now, oldest first; `sessions` have news."""
         if not self._by_number:
             return []
         numbers = {each.delayed for each in sessions if each.delayed is not None}
@@ -91,7 +91,7 @@ class DelayedFetches:
         return self._by_number.get(int(key[1]))
 
     def remove(self, delayed: DelayedFetch, effects: Effects) -> None:
-        """It is answered, or its connection is gone."""
+        """Remove the fetch: it is answered, or its connection is gone."""
         del self._by_number[delayed.number]
         session = delayed.context.session
         if session is not None and session.delayed == delayed.number:

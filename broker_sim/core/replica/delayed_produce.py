@@ -20,7 +20,7 @@ Begin = Callable[[Partition, int, Reply[ErrorCode], Effects], None]
 
 
 class _Delayed:
-    """One request: the partitions that wait, each with what is to be forgotten when it is late."""
+    """Request that waits for partitions; each has the reply to forget when the request is late."""
 
     def __init__(self, reply: Reply[Outcomes]) -> None:
         self.reply = reply
@@ -29,7 +29,7 @@ class _Delayed:
 
 
 class DelayedProduces:
-    """All such requests that are not answered yet, by number."""
+    """Delayed requests that are not answered yet, by number."""
 
     def __init__(self) -> None:
         self._next_number = 0

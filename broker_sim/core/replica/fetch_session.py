@@ -1,10 +1,12 @@
-"""Fetch sessions (KIP-227): what a client fetches again and again, and what it was answered of it.
+"""Fetch sessions (KIP-227): the partitions that a client keeps fetching, and its last answers.
 
 A request of a session names the partitions that are new to it, or are fetched from another offset
-now, and those to forget; an answer names those with news: records, another high watermark or log
-start, an error. Kafka looks at all partitions of the session for each request. Here a session knows
-which of its partitions may have news: those that the request names, those that have changed since
-they were looked at, and those that are not done with. So one without news costs nothing.
+now, and those to forget. An answer names those with news: records, another high watermark or log
+start, an error.
+
+Kafka looks at all partitions of the session for each request. Here a session knows which of its
+partitions may have news: named by the request, changed since they were looked at, or not fully
+answered. So a partition without news costs nothing.
 
 Sources: Kafka's `FetchSession`, `FetchManager`, `FetchSessionCacheShard`.
 """
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 SESSION_SLOTS = "max.incremental.fetch.session.cache.slots"
 INVALID_SESSION_ID = 0
-"""As the id of a session: none."""
+"""Session id of a request or an answer without a session."""
 INITIAL_EPOCH = 0
 """A whole request, which asks for a session."""
 FINAL_EPOCH = -1
@@ -41,7 +43,7 @@ number; and its own number."""
 
 
 def next_epoch(epoch: int) -> int:
-    """Of a session's next request; 0 does not come again."""
+    """Return the epoch of the session's next request; 0 does not come back."""
     return 1 if epoch == INT32_MAX else epoch + 1
 
 
@@ -56,11 +58,11 @@ class FetchedPartition:
     name: TopicPartition | None = None
     """By which a session hears of its changes, once that is known."""
     high_watermark: int = UNKNOWN
-    """What the client was answered at last; so, too, the log start."""
+    """High watermark in the client's last answer, which also had the log start below."""
     log_start_offset: int = UNKNOWN
 
     def has_news(self, answer: Any) -> bool:
-        """Whether the client does not know yet what this answer says, its records aside."""
+        """True if the client does not know yet what this answer says, its records aside."""
         diverging = answer.diverging_epoch
         return bool(
             answer.error_code
@@ -79,7 +81,7 @@ class FetchedPartition:
 
 @dataclass(slots=True, eq=False)
 class FetchSession:
-    """One client's, or one follower's."""
+    """Session of a client or of a follower."""
 
     session_id: int
     is_privileged: bool
@@ -90,12 +92,12 @@ class FetchSession:
     created_ms: int
     partitions: dict[Key, FetchedPartition]
     epoch: int = 1
-    """Of the next request."""
+    """Epoch of the next request."""
     used_ms: int = 0
     """When the last request came, and the one before it."""
     used_before_ms: int = 0
     news: dict[Key, None] = field(default_factory=dict)
-    """What is to be looked at, in this order."""
+    """Partitions to look at, in this order."""
     delayed: int | None = None
     """The number of the request that waits."""
 
@@ -104,7 +106,7 @@ class FetchSession:
         return [self.partitions[key] for key in self.news]
 
     def settle(self, partition: FetchedPartition) -> None:
-        """It was looked at and has nothing more to tell, until it changes or is asked for."""
+        """Note a look at the partition: it has no news until it changes or is asked for."""
         self.news.pop(partition.key, None)
 
     def move_to_end(self, partition: FetchedPartition) -> None:
@@ -115,17 +117,17 @@ class FetchSession:
 
 @dataclass(slots=True)
 class FetchContext:
-    """What one request is about: a session, or else the partitions that it names."""
+    """Context of a request: its session, or else the partitions that it names."""
 
     named: dict[Key, FetchedPartition]
     session: FetchSession | None = None
     epoch: int = FINAL_EPOCH
-    """Of the request."""
+    """Epoch of the request."""
     forgotten: list[FetchedPartition] = field(default_factory=list)
-    """Those that the session has no longer."""
+    """Partitions that the session no longer has."""
 
     def wanted(self) -> Iterable[FetchedPartition]:
-        """What is to be looked at."""
+        """Return the partitions to look at."""
         return self.named.values() if self.session is None else self.session.wanted()
 
     @property
@@ -135,7 +137,7 @@ class FetchContext:
 
 
 class FetchSessions:
-    """All sessions, by id, and by what they want to hear of."""
+    """Fetch sessions by id, and by the partitions whose changes they want to hear of."""
 
     def __init__(self, slots: int, rng: Random) -> None:
         self._slots = slots
@@ -156,7 +158,7 @@ class FetchSessions:
         uses_topic_ids: bool,
         now_ms: int,
     ) -> FetchContext | ErrorCode:
-        """What a request is about, or why that is not known."""
+        """Return the context of a request, or the error that explains why it is unknown."""
         epoch = message.session_epoch
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._remove(message.session_id)

@@ -46,7 +46,7 @@ _ListOffsets = APIS[ApiKey.LIST_OFFSETS].request
 
 @dataclass(frozen=True, slots=True)
 class FollowerActions:
-    """What the fetchers do to the logs of this broker, each in the step of the answer."""
+    """Actions of the fetchers on the logs of this broker, each in the step of the answer."""
 
     append: Callable[[PartitionLog, bytes, Effects], ErrorCode]
     truncate: Callable[[PartitionLog, int, Effects], None]
@@ -58,7 +58,7 @@ class FollowerActions:
 
 @dataclass(slots=True)
 class _Followed:
-    """One partition that is fetched from a leader."""
+    """A partition that is fetched from a leader."""
 
     log: PartitionLog
     leader_epoch: int
@@ -71,7 +71,7 @@ class _Followed:
 
 @dataclass(slots=True)
 class _Fetcher:
-    """What is fetched from one leader."""
+    """Fetcher of all partitions that are followed at the same leader."""
 
     leader: int
     partitions: dict[TopicPartition, _Followed] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class _Fetcher:
 
 
 class ReplicaFetchers:
-    """All fetchers of this broker, by leader."""
+    """Fetchers of this broker, by leader."""
 
     def __init__(
         self, config: BrokerConfig, image: ClusterImage, peers: Peers, actions: FollowerActions
@@ -201,7 +201,7 @@ class ReplicaFetchers:
     # ------------------------------------------------------------------ the answer
 
     def _on_answer(self, fetcher: _Fetcher, answer: Message | None, effects: Effects) -> None:
-        """Of what was asked; what changed its leader or its end meanwhile is asked again."""
+        """Take an answer; fetch a partition once more if its leader or end changed meanwhile."""
         fetcher.is_asking = False
         error = None if answer is None else ErrorCode(answer.error_code)
         if answer is None or error is not ErrorCode.NONE:

@@ -20,7 +20,7 @@ Key = tuple[bytes, int]
 
 
 class FetchParameters(NamedTuple):
-    """How a partition is asked for."""
+    """Parameters by which a partition is fetched."""
 
     fetch_offset: int
     current_leader_epoch: int
@@ -37,7 +37,7 @@ class FollowerSession:
         self.epoch = INITIAL_EPOCH
         self._asked: dict[Key, FetchParameters] = {}
         self._changes: dict[Key, FetchParameters | None] = {}
-        """What the next request says besides; None: forget it."""
+        """Changes for the next request, by partition; None: forget it."""
 
     @property
     def is_empty(self) -> bool:
@@ -48,7 +48,7 @@ class FollowerSession:
         return len(self._asked) + added == forgotten
 
     def asked(self, key: Key) -> FetchParameters | None:
-        """How the leader was asked for it at last."""
+        """Return the parameters by which the partition was last fetched."""
         return self._asked.get(key)
 
     def want(self, key: Key, position: FetchParameters) -> None:
@@ -59,14 +59,14 @@ class FollowerSession:
             self._changes[key] = position
 
     def forget(self, key: Key) -> None:
-        """It is not asked for any more."""
+        """Stop fetching the partition."""
         if key in self._asked:
             self._changes[key] = None
         else:
             self._changes.pop(key, None)
 
     def next_request(self) -> tuple[Mapping[Key, FetchParameters], list[Key]]:
-        """What a request that is sent now names, and what it forgets."""
+        """Return the partitions that a request sent now names, and those that it forgets."""
         changes, self._changes = self._changes, {}
         for key, position in changes.items():
             # Those that have moved come last, when all are named again.

@@ -1,8 +1,8 @@
-"""What the leader of a replicated partition knows of the others: how far they are, who is in sync.
+"""Leader's knowledge of the other replicas: how far they are, and which are in sync.
 
-The ISR is the controller's: the leader proposes another one, and until the answer is in the
-metadata log the *maximal* ISR counts, which is the one that holds and those that are proposed
-besides (KIP-497). So the high watermark is right whatever the controller decides.
+The ISR is the controller's, and the leader proposes another one. Until the answer is in the
+metadata log, the *maximal* ISR counts: the present members, and also the proposed members
+(KIP-497). So the high watermark is right whatever the controller decides.
 
 Sources: Kafka's `Partition`, `Replica`, `PartitionState`. Times are of the monotonic clock, in ms.
 """
@@ -39,8 +39,10 @@ class IsrProposal:
     partition_epoch: int
     isr: tuple[int, ...]
     broker_epochs: tuple[int, ...] = ()
-    """Of each of the ISR the broker epoch of its fetches, UNKNOWN without any: a broker that was
-    started again since must not come in by what it had before (KIP-903)."""
+    """Broker epochs of the fetches, in the order of `isr`; UNKNOWN without a fetch.
+
+    A broker that has restarted since must not come in by what it had before (KIP-903).
+    """
 
 
 AlterPartition = Callable[[IsrProposal, Reply[ErrorCode], Effects], None]
@@ -66,7 +68,7 @@ DECIDED = REJECTED | OVERTAKEN
 
 
 class FetchPosition(NamedTuple):
-    """What a follower's fetch says of its log: where it ends, and where it begins."""
+    """Position of a follower's fetch: the end and the start of its log."""
 
     fetch_offset: int
     log_start_offset: int
@@ -79,7 +81,7 @@ class Follower:
     log_end_offset: int = UNKNOWN
     broker_epoch: int = UNKNOWN
     caught_up_ms: int = NEVER_MS
-    """As fetches that came here tell it."""
+    """Time at which the follower was last caught up, by its fetches to this leader."""
     last_fetch_ms: int = NEVER_MS
     last_fetch_leader_end: int = 2**63 - 1
     """The leader's log end at its last fetch."""
@@ -95,7 +97,7 @@ class Follower:
         return self.caught_up_ms
 
     def expect_until(self, now_ms: int) -> None:
-        """One in the ISR gets its time from here on to fetch."""
+        """Give a replica in the ISR its time from now on to fetch."""
         if self.caught_up_ms == NEVER_MS:
             self.caught_up_ms = now_ms
 
@@ -111,10 +113,11 @@ class Follower:
         now_ms: int,
         session: FetchSession | None = None,
     ) -> None:
-        """It has all below the offset that it fetches from.
+        """Note a fetch: the follower has all records below the offset that it fetches from.
 
-        One that fetches from where the log ended at its fetch before had everything then, though
-        the log has grown meanwhile: else a busy log's followers would never count as caught up.
+        A follower that fetches from the log end of its fetch before had everything then, though the
+        log has grown meanwhile. Without that rule, a busy log's followers would never count as
+        caught up.
         """
         fetch_offset, before_ms = at.fetch_offset, self.last_fetch_ms
         if session is not None and session is self.session:
@@ -130,7 +133,7 @@ class Follower:
         self.last_fetch_ms = now_ms
 
     def is_caught_up(self, leader_end: int, now_ms: int, lag_max_ms: int) -> bool:
-        """It has everything, or had so not longer ago than replica.lag.time.max.ms."""
+        """True if the follower has everything, or had it at most replica.lag.time.max.ms ago."""
         has_all = self.log_end_offset == leader_end
         return has_all or now_ms - self.last_caught_up_ms <= lag_max_ms
 
@@ -151,7 +154,7 @@ class Leader:
     """The one that is not decided yet."""
 
     def update(self, registration: PartitionRegistration, now_ms: int) -> None:
-        """What holds now; a replica in the ISR gets its time from here on to fetch."""
+        """Take the present registration; a replica in the ISR gets its time from now to fetch."""
         proposal = self.proposal
         if proposal is not None and registration.partition_epoch > proposal.partition_epoch:
             self.proposal = None
@@ -169,20 +172,20 @@ class Leader:
 
     @property
     def maximal_isr(self) -> frozenset[int]:
-        """All that may be in the ISR, as far as this leader can know."""
+        """Replicas that may be in the ISR, as far as this leader can know."""
         proposed = () if self.proposal is None else self.proposal.isr
         return frozenset((*self.registration.isr, *proposed))
 
     @property
     def is_alone_in_isr(self) -> bool:
-        """Whether what is committed is here only."""
+        """True if committed records are on this broker only."""
         alone = (self.node_id,)
         return self.registration.isr == alone and (
             self.proposal is None or self.proposal.isr == alone
         )
 
     def min_isr(self, min_insync_replicas: int) -> int:
-        """How many must be in the ISR: never more than there are replicas."""
+        """Return the number of replicas that must be in the ISR: at most as many as there are."""
         return min(min_insync_replicas, len(self.followers) + 1)
 
     def high_watermark(

@@ -59,13 +59,13 @@ METADATA_CONFIGS: dict[str, ConfigValue] = {
     "max.message.bytes": 2**31 - 1,
     "segment.bytes": 1 << 30,
 }
-"""What is meant for clients' topics does not apply: a request's changes are one batch, whatever
-their size, and a batch that is refused would end the broker."""
+"""Configuration of the metadata log, without the limits of clients' topics: the changes of a
+request are a single batch of any size, and a refused batch would end the broker."""
 
 _DIRECTORY = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>\d+)")
 
 CHECKPOINT_LOGS = 20
-"""So many recovery points are moved in one step: some 5 ms each on a disk."""
+"""Recovery points that are moved in one step: some 5 ms each on a disk."""
 STRAY_LOG = "stray-log"
 """The kind of the trace of a log that was set aside; hosts warn of it."""
 
@@ -165,14 +165,14 @@ class LogManager:
         self._log_starts = OffsetCheckpointFile(LOG_START_FILE, storage)
         self._metadata_log: PartitionLog | None = None
         self._names: set[str] = set()
-        """Of the data directory, at start."""
+        """Names in the data directory at start."""
         self._recovery_points: dict[tuple[str, int], int] = {}
-        """As the file has them."""
+        """Recovery points as the file has them."""
         self._to_checkpoint: deque[PartitionLog] = deque()
-        """What is left of the checkpoint that has begun."""
+        """Logs that the checkpoint under way still has to move."""
         self._high_watermarks = OffsetCheckpointFile(HIGH_WATERMARK_FILE, storage)
-        """Of partitions with several replicas, and how far the metadata was read; a broker that is
-        alone has no such file."""
+        """High watermarks of partitions with several replicas, and how far the metadata was read; a
+        broker that is alone has no such file."""
         self._metadata_read = metadata_read
         self.cleaned = OffsetCheckpointFile(CLEANER_FILE, storage)
         """Up to where the cleaner has compacted each log."""
@@ -320,7 +320,7 @@ class LogManager:
             log.flush_if_due(effects)
 
     def volume(self) -> Volume | None:
-        """Where the logs are; None when the file system cannot be asked."""
+        """Return the volume of the logs; None when the file system cannot be asked."""
         return self._storage.volume()
 
     # ------------------------------------------------------------------ the logs
@@ -330,7 +330,7 @@ class LogManager:
         return self._logs.get(TopicPartition(topic, partition))
 
     def items(self) -> Iterable[tuple[TopicPartition, PartitionLog]]:
-        """All partitions."""
+        """Return the logs of all partitions."""
         return self._logs.items()
 
     def flush(self, logs: Iterable[PartitionLog], effects: Effects) -> None:
@@ -352,9 +352,9 @@ class LogManager:
         return [*metadata, *self._logs.values()]
 
     def _take_all_for_cleaned(self, image: ClusterImage, effects: Effects) -> None:
-        """Which logs were compacted, and may have gaps, is not known any more: any of them.
+        """Treat all logs as compacted: which of them may have gaps is no longer known.
 
-        Written at once, for the next entry of another log makes the file a good one again.
+        This is written at once, because the next entry of another log makes the file look intact.
         """
         every = [
             (t.name, number) for t in image.topics.values() for number in range(t.partition_count)
@@ -437,8 +437,8 @@ class LogManager:
             )
 
     def _find_strays(self, image: ClusterImage, effects: Effects) -> None:
-        """What a deletion has left behind goes. The log of a partition that the metadata does not
-        have on this broker is set aside and stays, as in Kafka: the metadata may be older."""
+        """Remove leftovers of a deletion; set aside the log of a partition that the metadata does
+        not have on this broker. As in Kafka the log stays, because the metadata may be older."""
         for name in sorted(self._names):
             if name.endswith(DELETED_SUFFIX):
                 effects.trace("remove-deleted", directory=name)
@@ -453,8 +453,8 @@ class LogManager:
             offsets.forget_others(effects)
 
     def _take_back(self, directory: str, name: TopicPartition, effects: Effects) -> None:
-        """Of a log that was set aside, and has its name again, what was known of it counts, and not
-        what is known of a log that had the name meanwhile."""
+        """Restore the offsets of a log that was set aside and has its name back. They replace the
+        offsets of a log that had the name meanwhile."""
         path = f"{directory}/{STRAY_FILE}"
         data = read_whole(self._storage, path)
         if data is None:

@@ -1,4 +1,4 @@
-"""One replica of a partition: its log, its role, and who waits until an append is committed.
+"""Replica of a partition: its log, its role, and the replies that wait for a commit.
 
 A broker that is alone leads every partition as its only replica, and the log itself moves the high
 watermark. In a cluster the registration says the role: the leader moves the high watermark when
@@ -31,17 +31,18 @@ class Partition:
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
         self.registration: PartitionRegistration | None = None
-        """None: this broker is alone."""
+        """Registration of the partition; None: this broker is alone."""
         self.leader: Leader | None = None
-        """What the leader of several replicas knows; None at a follower, and alone."""
+        """Knowledge of the leader of several replicas; None at a follower, and alone."""
         self._waiting: deque[tuple[int, Reply[ErrorCode]]] = deque()
         self._deleting: list[tuple[int, Reply[ErrorCode]]] = []
 
     # ------------------------------------------------------------------ roles
 
     def check_leader(self, current_leader_epoch: int, *, or_follower: bool = False) -> ErrorCode:
-        """What a request for the leader is answered that knows of this epoch, -1: of none; with
-        `or_follower` one that any replica may answer.
+        """Return the error, or NONE, for a request that names this leader epoch (-1: no epoch).
+
+        With `or_follower`, any replica may answer the request.
 
         Sources: KIP-320; Kafka's `Partition.getLocalLog`, which looks at the epoch first.
         """
@@ -82,7 +83,7 @@ class Partition:
     # ------------------------------------------------------------------ what is committed
 
     def check_enough_replicas(self) -> ErrorCode:
-        """Whether an append that waits for all replicas may be made (min.insync.replicas)."""
+        """Return the error, or NONE, of an append for all replicas (min.insync.replicas)."""
         enough = not self._is_under_min_isr()
         return ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS
 

@@ -1,9 +1,8 @@
-"""What the broker does with its replicas: append, delete records, say which partitions changed.
+"""Work of the broker on its replicas: append, delete records, report changed partitions.
 
-Kafka's `ReplicaManager`. With one replica a partition an append is committed as soon as it is in
-the log, so the high watermark follows the log end at once; what several replicas need besides is
-in `replication`. All appends go through here, so that delayed fetches are looked at again after
-each.
+Kafka's `ReplicaManager`. With one replica, an append is committed as soon as it is in the log, so
+the high watermark follows the log end at once. The additional work for several replicas is in
+`replication`. All appends go through here, so that delayed fetches are looked at after each.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from txnlog_kafka.wire.records import TransactionMarker
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
 HIGH_WATERMARK = -1
-"""As the offset of DeleteRecords: all that is committed."""
+"""Offset of DeleteRecords that means all committed records."""
 
 STORAGE_FULL = AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, NO_FREE_SPACE)
 
@@ -37,7 +36,7 @@ TOO_FEW_IN_SYNC = AppendResult(
     ErrorCode.NOT_ENOUGH_REPLICAS, "Fewer replicas are in sync than min.insync.replicas asks for."
 )
 ALL_REPLICAS = -1
-"""As acks: the append waits for all that are in sync."""
+"""Value of acks that lets the append wait for all replicas that are in sync."""
 
 
 class ReplicaManager:
@@ -51,7 +50,7 @@ class ReplicaManager:
         self._logs = logs
         self._space = space
         self._partitions: dict[TopicPartition, Partition] = {}
-        """Those that were asked for."""
+        """Partitions that were asked for."""
         self._flushes_transactions = config.boolean("flush.on.commit")
         self._delayed = DelayedProduces()
 
@@ -86,7 +85,7 @@ class ReplicaManager:
         )
 
     def lookup(self, topic: str, number: int) -> Partition | ErrorCode:
-        """As `find`, by the name of the topic."""
+        """Return the partition like `find`, by the name of the topic."""
         known = self._image.topics.get(topic)
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known is None else self.find(known, number)
 
@@ -99,7 +98,7 @@ class ReplicaManager:
             partition.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, effects)
 
     def wake(self, name: TopicPartition) -> None:
-        """All delayed fetches of the partition are to be looked at again."""
+        """Mark the partition as changed, so that its delayed fetches are looked at."""
         self._logs.changes.add(name)
 
     # ------------------------------------------------------------------ what is committed
@@ -110,17 +109,18 @@ class ReplicaManager:
         return self._config.integer("replica.lag.time.max.ms")
 
     def is_eligible(self, broker_id: int, broker_epoch: int) -> bool:
-        """Whether the broker may be in an ISR: it is up, and in the broker epoch that it has
-        fetched with (KIP-903)."""
+        """True if the broker may be in an ISR: it is up, in the epoch of its fetches (KIP-903)."""
         registered = self._image.brokers.get(broker_id)
         return registered is not None and registered.epoch == broker_epoch
 
     def advance(self, partition: Partition, effects: Effects) -> None:
-        """What the leader knows of its followers has changed, or its log: move the high watermark,
-        answer who waited for that, and wake readers. Nothing where this broker is alone.
+        """Move the high watermark after a change of the log or of the followers.
 
-        What is acknowledged of a transaction rests on two replicas or on the disk: a leader that is
-        alone in the ISR flushes it, for a later commit says that all of it is there.
+        Answer the requests that waited for it, and wake readers. Do nothing where this broker is
+        alone.
+
+        Acknowledged records of a transaction rest on two replicas or on the disk. So a leader that
+        is alone in the ISR flushes them, because a later commit says that all of them are there.
         """
         if self._flushes_transactions and self._rests_on_disk(partition):
             partition.log.flush(effects)
@@ -142,13 +142,15 @@ class ReplicaManager:
         reply: Reply[Outcomes],
         effects: Effects,
     ) -> None:
-        """As `when_committed`, for appends to several partitions and with a time limit:
-        REQUEST_TIMED_OUT for those that are not committed by then."""
+        """Call `reply` like `when_committed`, for appends to several partitions with a time limit.
+
+        Partitions that are not committed by then get REQUEST_TIMED_OUT.
+        """
         appends = {name: (self.partition(log), last) for name, (log, last) in wanted.items()}
         self._delayed.wait(appends, timeout_ms, reply, effects)
 
     def on_timer(self, key: TimerKey, effects: Effects) -> bool:
-        """Whether the timer is one of a delayed produce request."""
+        """Handle the timer of a delayed produce request; return True if it is one."""
         if key[0] == PRODUCE_TIMER:
             self._delayed.on_timer(key, effects)
         return key[0] == PRODUCE_TIMER
@@ -156,7 +158,7 @@ class ReplicaManager:
     # ------------------------------------------------------------------ appending
 
     def allows_append(self, effects: Effects) -> bool:
-        """Whether logs may grow in this step."""
+        """True if logs may grow in this step."""
         return self._space.allows_append(effects)
 
     def append(
@@ -231,7 +233,7 @@ class ReplicaManager:
     def advance_high_watermark(
         self, name: TopicPartition, next_offset: int, effects: Effects
     ) -> None:
-        """All below `next_offset` is replicated: answer who waited for it, and wake readers."""
+        """Move the high watermark to `next_offset`; answer waiting requests, and wake readers."""
         partition = self._partitions[name]
         partition.log.advance_high_watermark(next_offset, effects)
         self._logs.changes.committed(name)
@@ -290,6 +292,6 @@ class ReplicaManager:
         return self.partition(log).low_watermark(self._image.brokers)
 
     def take_changes(self) -> Changes:
-        """What has changed since the last call."""
+        """Return the partitions that have changed since the last call."""
         changes, self._logs.changes = self._logs.changes, Changes()
         return changes

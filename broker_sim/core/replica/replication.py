@@ -65,8 +65,11 @@ class Replication:
     def fence(
         self, name: TopicPartition, registration: PartitionRegistration, effects: Effects
     ) -> None:
-        """As `apply`; but what this broker led it leads again in another epoch only: it may have
-        lost what was not flushed, and must not write other batches with the same epoch."""
+        """Apply the registration; where this broker led before, it leads only in another epoch.
+
+        It may have lost records that were not flushed, and must not write other batches with the
+        same epoch.
+        """
         if registration.leader == self._image.node_id:
             self._led_before[name] = registration.leader_epoch
         self.apply(name, registration, effects)
@@ -105,7 +108,7 @@ class Replication:
         self._led_before.pop(name, None)
 
     def on_timer(self, key: TimerKey, effects: Effects) -> bool:
-        """Whether the timer is of this module."""
+        """Handle the timer; return True if it belongs to this module."""
         if key[0] == REPLICA_FETCH_TIMER:
             self._fetchers.on_timer(key, effects)
         elif key[0] == ISR_TIMER:
@@ -155,7 +158,7 @@ class Replication:
             follower.forget_session()
 
     def _check_isrs(self, effects: Effects) -> None:
-        """Those that lag leave the ISR."""
+        """Propose ISRs without the replicas that lag."""
         lag_max_ms, now_ms = self._replicas.lag_max_ms, effects.monotonic_ms
         for _, log in list(self._logs.items()):
             partition = self._replicas.partition(log)
@@ -185,8 +188,10 @@ class Replication:
     # ------------------------------------------------------------------ the follower
 
     def _append(self, log: PartitionLog, data: bytes, effects: Effects) -> ErrorCode:
-        """What the leader has next. The first batch must begin where this log ends, or above it
-        where the leader has compacted."""
+        """Append the leader's next batches.
+
+        The first batch must begin where this log ends, or above it where the leader has compacted.
+        """
         name = log.name
         if not self._replicas.allows_append(effects):
             return ErrorCode.KAFKA_STORAGE_ERROR
