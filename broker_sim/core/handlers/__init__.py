@@ -1,6 +1,6 @@
-"""One module per Kafka API, named by it, and the table of all of them.
+"""Handlers of Kafka's APIs: a module for each, named by its API, and the table of all of them.
 
-A handler turns a decoded request into calls of the broker's parts and their plain results into a
+A handler turns a decoded request into calls of the broker's parts, and their plain results into a
 message. It never raises for bad input: errors are codes in the answer. It returns the answer, or
 None when the answer is in the effects already, or comes at a later step (long polls, rebalances).
 
@@ -133,11 +133,11 @@ CONTROLLER_HANDLERS: dict[AnyApiKey, Handler] = HANDLERS | {
     BrokerApiKey.ALTER_PARTITION: alter_partition.handle,
     BrokerApiKey.ALLOCATE_PRODUCER_IDS: allocate_producer_ids.handle,
 }
-"""How the controller of a cluster carries out what comes to it."""
+"""Handlers by which the controller of a cluster carries out requests."""
 
 
 def cluster_handlers(member: ClusterMember) -> dict[AnyApiKey, Handler]:
-    """Those of a broker of a cluster: what the controller carries out goes there."""
+    """Return the handlers of a broker in a cluster: they forward the controller's work to it."""
     altered, allocated = alter_partition.refused, allocate_producer_ids.refused
     return {
         **HANDLERS,

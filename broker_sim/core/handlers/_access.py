@@ -1,8 +1,8 @@
-"""What each API needs to be allowed: one table, and the questions that handlers ask of it.
+"""Access rules: the operations that each API needs, and the checks that handlers make by them.
 
 Source: Kafka's `KafkaApis` and `ControllerApis`. An API's row has the operation on each type of
-resource that its requests name. Where an API needs more than one operation on a type, or another
-one will do as well, `MORE` has those, and its handler asks `may` or `may_any` for them.
+resource that its requests name. `MORE` has further operations on a type, needed as well or instead;
+the handler checks them with `may` or `may_any`.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ CLUSTER_ACCESS: Mapping[AnyApiKey, _Needs] = {
     BrokerApiKey.ENVELOPE: _BROKERS_ONLY,
     BrokerApiKey.ALLOCATE_PRODUCER_IDS: _BROKERS_ONLY,
 }
-"""Of what only brokers of a cluster answer."""
+"""Operations that the APIs of brokers in a cluster need."""
 _ROWS: Mapping[AnyApiKey, _Needs] = {**ACCESS, **CLUSTER_ACCESS}
 
 MORE: Mapping[AnyApiKey, frozenset[tuple[AclOperation, ResourceType]]] = {
@@ -98,23 +98,23 @@ MORE: Mapping[AnyApiKey, frozenset[tuple[AclOperation, ResourceType]]] = {
 
 
 def topic_allowed(parts: BrokerParts, request: Request, name: str) -> bool:
-    """Whether the request may name this topic."""
+    """True if the request may name this topic."""
     return parts.authorizer.allows(request, _ROWS[request.api_key][TOPIC], TOPIC, name)
 
 
 def group_allowed(parts: BrokerParts, request: Request, group_id: str) -> bool:
-    """Whether the request may name this group."""
+    """True if the request may name this group."""
     return parts.authorizer.allows(request, _ROWS[request.api_key][GROUP], GROUP, group_id)
 
 
 def transactional_id_allowed(parts: BrokerParts, request: Request, transactional_id: str) -> bool:
-    """Whether the request may name this transactional id."""
+    """True if the request may name this transactional id."""
     operation = _ROWS[request.api_key][TRANSACTIONAL_ID]
     return parts.authorizer.allows(request, operation, TRANSACTIONAL_ID, transactional_id)
 
 
 def cluster_allowed(parts: BrokerParts, request: Request) -> bool:
-    """Whether the request may do what it does to the cluster."""
+    """True if the request may act on the cluster."""
     operation = _ROWS[request.api_key][CLUSTER]
     return parts.authorizer.allows(request, operation, CLUSTER, CLUSTER_NAME)
 
@@ -126,7 +126,7 @@ def may(
     resource_type: ResourceType,
     name: str = CLUSTER_NAME,
 ) -> bool:
-    """Whether who asks may do this, which is in `MORE`, as well."""
+    """True if the request's principal may also do this operation, which is in `MORE`."""
     _check_row(request, operation, resource_type)
     return parts.authorizer.allows(request, operation, resource_type, name)
 
@@ -134,7 +134,7 @@ def may(
 def may_any(
     parts: BrokerParts, request: Request, operation: AclOperation, resource_type: ResourceType
 ) -> bool:
-    """Whether who asks may do this, which is in `MORE`, with any resource of the type."""
+    """True if the principal may do this operation of `MORE` with any resource of the type."""
     _check_row(request, operation, resource_type)
     return parts.authorizer.allows_any(request, operation, resource_type)
 

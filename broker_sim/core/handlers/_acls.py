@@ -1,4 +1,4 @@
-"""What the handlers of ACLs share: messages to values, and who may not ask."""
+"""Common parts of the ACL handlers: messages to values, and the refusal of a request."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def refused(parts: BrokerParts, request: Request) -> Refusal | None:
 
 
 def read_acl(creation: Any) -> Acl:
-    """Of CreateAcls; a number that is not known here becomes UNKNOWN."""
+    """Read an ACL from CreateAcls; an unknown number becomes UNKNOWN."""
     return Acl(
         resource_type=_kind(ResourceType, creation.resource_type),
         pattern_type=_kind(PatternType, creation.resource_pattern_type),
@@ -46,7 +46,7 @@ def read_acl(creation: Any) -> Acl:
 
 
 def read_filter(message: Any) -> AclFilter:
-    """Of DescribeAcls, or one of DeleteAcls."""
+    """Read a filter from DescribeAcls or from DeleteAcls."""
     return AclFilter(
         resource_type=_kind(ResourceType, message.resource_type_filter),
         pattern_type=_kind(PatternType, message.pattern_type_filter),

@@ -1,4 +1,4 @@
-"""What the handlers of configurations share."""
+"""Common parts of the handlers of configurations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def topic_config_names(topic_configs: Mapping[str, ConfigValue]) -> list[str]:
 def topic_config_source(
     name: str, topic_configs: Mapping[str, ConfigValue], config: BrokerConfig
 ) -> int:
-    """Where a topic's effective value comes from."""
+    """Return the source of a topic's effective value."""
     found = topic_config_sources(name, topic_configs, config)
     return int(found[0][0] if found else ConfigSource.DEFAULT)
 

@@ -1,4 +1,4 @@
-"""What the handlers of a cluster's controller share."""
+"""Common parts of the handlers of a cluster's controller."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def committed(parts: BrokerParts, decision: Decision[Answer], effects: Effects) 
 def grouped(
     items: Iterable[Item], key: Callable[[Item], Key], made: Callable[[Item], Any]
 ) -> dict[Key, list[Any]]:
-    """What is made of each item, by topic, in their order."""
+    """Group the messages made from the items by topic, in the order of the items."""
     by_topic: dict[Key, list[Any]] = {}
     for item in items:
         by_topic.setdefault(key(item), []).append(made(item))

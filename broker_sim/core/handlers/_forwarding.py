@@ -32,7 +32,7 @@ def carry_out(
     request: Request,
     effects: Effects,
 ) -> None:
-    """What another broker asks of the controller: one that is not answers that it `refused`."""
+    """Carry out another broker's request; answer `refused` if this broker is not the controller."""
 
     def on_answer(answer: Any, effects: Effects) -> None:
         message = refused(answer) if isinstance(answer, ErrorCode) else answer
@@ -146,4 +146,4 @@ FORWARDED: Mapping[ApiKey, _Refuse] = {
     _K.ALTER_PARTITION_REASSIGNMENTS: _of_reassignments,
     _K.LIST_PARTITION_REASSIGNMENTS: _of_listing,
 }
-"""Which they are, and how each is refused as a whole."""
+"""Forwarded APIs, with the function that refuses each as a whole."""

@@ -1,4 +1,4 @@
-"""What several handlers need: finding a topic by name or id, checking a leader epoch."""
+"""Lookups for several handlers: find a topic by name or id, check a leader epoch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ZERO_ID = uuid.UUID(int=0)
 def brokers_on(
     brokers: Mapping[int, BrokerRegistration], listener: str
 ) -> list[tuple[BrokerRegistration, Endpoint]]:
-    """Those of the brokers that clients of a listener can reach, each with where."""
+    """Return the brokers that clients of a listener can reach, each with its endpoint."""
     return [
         (broker, broker.endpoints[listener])
         for _, broker in sorted(brokers.items())
@@ -80,7 +80,7 @@ def led_log(
     *,
     or_follower: bool = False,
 ) -> tuple[PartitionLog | None, ErrorCode]:
-    """As `find_led`, of a topic that was found."""
+    """Find the log like `find_led`, in a topic that was found before."""
     found = parts.replicas.find(topic, partition)
     if isinstance(found, ErrorCode):
         return None, found

@@ -1,4 +1,4 @@
-"""What the handlers of offset commits share: messages to values and back."""
+"""Common parts of the handlers of offset commits: messages to values and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which replica a consumer should read from: one in its own rack (KIP-392).
+"""Choice of the replica that a consumer should read from: a replica in its rack (KIP-392).
 
 Sources: Kafka's `ReplicaManager.findPreferredReadReplica`, `RackAwareReplicaSelector`.
 """

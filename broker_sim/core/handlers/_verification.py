@@ -1,5 +1,7 @@
-"""What the handlers of transactions share: joining one, wherever its coordinator is; old names of
-errors."""
+"""Common parts of the transaction handlers: joining a transaction, and old names of errors.
+
+The coordinator of the transaction may be on any broker.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,10 @@ class Producer:
 
 
 def needs_verification(parts: BrokerParts, *, adds: bool) -> bool:
-    """Whether the transaction coordinator must verify or add the partitions (KIP-890): always
-    when they are added, and for older requests unless verification is switched off."""
+    """True if the transaction coordinator must verify or add the partitions (KIP-890).
+
+    Added partitions always need it; older requests need it unless verification is switched off.
+    """
     return adds or parts.config.boolean("transaction.partition.verification.enable")
 
 

@@ -29,7 +29,7 @@ FENCED_VERSION = 2
 
 
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
-    """All partitions of a transaction are added, or none (source: Kafka's `KafkaApis`)."""
+    """Add all partitions of a transaction, or none (source: Kafka's `KafkaApis`)."""
     message = request.message
     if request.api_version >= BATCH_VERSION:
         return _handle_batch(parts, request, effects)

@@ -22,7 +22,7 @@ LEVEL_0_VERSION = 4
 3.3 to 3.8 would refuse the whole answer."""
 CLIENT_NAME_VERSION = 3
 _CLIENT_NAME = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-"""Of a client's software and its version (KIP-511)."""
+"""Pattern of the name and the version of a client's software (KIP-511)."""
 
 
 @functools.cache

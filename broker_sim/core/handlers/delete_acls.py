@@ -19,7 +19,7 @@ _UNKNOWN = Refusal(ErrorCode.INVALID_REQUEST, "the filter has a kind that is not
 
 
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
-    """What each filter means goes; the answer names it."""
+    """Delete the ACLs that each filter selects, and answer with them."""
     filters = [read_filter(each) for each in request.message.filters]
     refusal = refused(parts, request)
     if refusal is not None:

@@ -80,7 +80,7 @@ def _topic(
 
 
 def _may(parts: BrokerParts, request: Request, name: str, *, seen: bool) -> bool:
-    """Whether who asks may delete the topic, or only know of it."""
+    """True if the principal may delete the topic; with `seen`, if it may know of the topic."""
     if cluster_allowed(parts, request):
         return True
     if seen:

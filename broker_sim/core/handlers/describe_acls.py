@@ -17,7 +17,7 @@ _Resource = _Response.DescribeAclsResource
 
 
 def handle(parts: BrokerParts, request: Request) -> Message:
-    """Those that the filter means, by resource."""
+    """Answer with the ACLs that the filter selects, by resource."""
     wanted = read_filter(request.message)
     refusal = refused(parts, request)
     if refusal is None and wanted.is_unknown:

@@ -32,7 +32,7 @@ _Config = _Result.DescribeConfigsResourceResult
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One option: its value, and (source, option, value) of all places that have one."""
+    """Option with its value, and (source, option, value) of all its sources."""
 
     key: ConfigKey
     value: ConfigValue | None
@@ -109,7 +109,7 @@ def _topic_entries(parts: BrokerParts, name: str) -> Iterator[_Entry]:
 
 
 def _broker_entries(parts: BrokerParts, name: str) -> Iterator[_Entry]:
-    """All options of this broker; for all brokers only what was set for them."""
+    """Yield all options of this broker; for all brokers, only the options set for them."""
     if name not in (ALL_BROKERS, str(parts.node_id)):
         raise TopicRefused(
             ErrorCode.INVALID_REQUEST, f"this is broker {parts.node_id}, not {name[:100]!r}"

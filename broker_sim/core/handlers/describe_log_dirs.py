@@ -17,7 +17,7 @@ _Topic = _Result.DescribeLogDirsTopic
 
 
 def handle(parts: BrokerParts, request: Request) -> Message:
-    """One directory; a null list of topics means all."""
+    """Describe the single directory; a null list of topics means all."""
     if not cluster_allowed(parts, request):
         refused = int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return _Response(throttle_time_ms=0, error_code=refused, results=[])

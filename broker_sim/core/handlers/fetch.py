@@ -42,7 +42,7 @@ _Partition = _Topic.PartitionData
 
 READ_COMMITTED = 1
 CONSUMER = -1
-"""As the replica id of a fetch: it is a client's."""
+"""Replica id of a fetch by a client."""
 KNOWS_RACK_VERSION = 11
 """From here on a consumer may be sent to a follower, and is answered by one (KIP-392)."""
 TOPIC_ID_VERSION = 13
@@ -53,7 +53,7 @@ TELLS_LEADER_VERSION = 16
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a read gave for one partition."""
+    """Result of a read for a partition."""
 
     partition: FetchedPartition
     message: Any
@@ -61,7 +61,7 @@ class _Answer:
 
     @property
     def is_news(self) -> bool:
-        """Whether a session's client does not know it yet."""
+        """True if a session's client does not know the answer yet."""
         return self.has_records or self.partition.has_news(self.message)
 
 
@@ -71,9 +71,9 @@ class _Result:
 
     request: Request
     replica_id: int
-    """Of the follower that reads; below 0 a consumer does."""
+    """Id of the follower that reads; below 0, a consumer reads."""
     budget_bytes: int
-    """What all partitions may give."""
+    """Bytes that all partitions together may return."""
     answers: list[_Answer] = field(default_factory=list)
     records: list[RecordsField] = field(default_factory=list)
     partitions: list[TopicPartition] = field(default_factory=list)
@@ -83,23 +83,23 @@ class _Result:
     reports: list[str] = field(default_factory=list)
     """Damage that was met for the first time."""
     replicated: list[tuple[TopicPartition, FetchPosition]] = field(default_factory=list)
-    """What a follower has of the partitions."""
+    """Positions of a follower in the partitions."""
     leaders: set[int] = field(default_factory=set)
     """Other brokers that the answer names."""
 
     @property
     def reads_any_replica(self) -> bool:
-        """Whether a follower may answer, and a leader may name one."""
+        """True if a follower may answer, and a leader may name one."""
         return self.replica_id < 0 and self.request.api_version >= KNOWS_RACK_VERSION
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What is known of a topic that a request wants."""
+    """Topic that a request wants, if it was found, and the error otherwise."""
 
     topic: Topic | None
     error: ErrorCode
-    """Of all its partitions."""
+    """Error of all its partitions."""
 
 
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
@@ -136,7 +136,7 @@ def _note_replicated(
     result: _Result,
     effects: Effects,
 ) -> None:
-    """How far a follower is; and where it has not got on, although its session has."""
+    """Note the follower's positions, and the partitions where only its session has advanced."""
     for name, position in result.replicated:
         parts.replication.on_fetch(name, replica, position, context.session, effects)
     read = {name for name, _ in result.replicated}
@@ -155,7 +155,7 @@ def reconsider(parts: BrokerParts, delayed: DelayedFetch, effects: Effects, *, d
 
 
 def _is_enough(result: _Result, context: FetchContext) -> bool:
-    """Whether there is something to answer at once."""
+    """True if there is something to answer at once."""
     wants_nothing = context.session is None and not result.partitions
     return wants_nothing or result.failed or result.size_bytes >= result.request.message.min_bytes
 
@@ -173,7 +173,7 @@ def _replica(message: Any) -> tuple[int, int]:
 
 
 def _asker(parts: BrokerParts, request: Request) -> Hashable:
-    """What the answer depends on, besides the partitions."""
+    """Return the values, besides the partitions, that the answer depends on."""
     message = request.message
     acl_changes = parts.image.acls.change_count
     return (
@@ -188,8 +188,11 @@ def _asker(parts: BrokerParts, request: Request) -> Hashable:
 
 
 def _named(message: Any) -> dict[Key, FetchedPartition]:
-    """Of a partition that is named twice the last entry counts, in the first one's place, as in
-    Kafka. So what a delayed request costs is bounded by the partitions that there are."""
+    """Return the partitions that the request names, by key.
+
+    As in Kafka, the last entry of a partition counts, at the place of the first. So the number of
+    existing partitions bounds the cost of a delayed request.
+    """
     found = {}
     for topic in message.topics:
         for entry in topic.partitions:
@@ -362,8 +365,10 @@ def _read_log(parts: BrokerParts, log: PartitionLog, entry: Any, result: _Result
 
 
 def _is_done(parts: BrokerParts, log: PartitionLog, answer: _Answer, result: _Result) -> bool:
-    """Whether there is no news of the partition, nothing left to read, and nothing that a
-    follower's fetches bring about: until it changes."""
+    """True if the partition needs no further look until it changes.
+
+    Then it has no news, nothing left to read, and nothing that a follower's fetches bring about.
+    """
     if answer.is_news:
         return False
     entry, message = answer.partition.entry, result.request.message
@@ -426,8 +431,11 @@ def _read_partition(log: PartitionLog, entry: Any, result: _Result) -> Any:
 
 
 def _diverging(log: PartitionLog, entry: Any) -> Any:
-    """Where the histories part when the fetcher's last batch, by its epoch, is not in this log
-    (KIP-595; Kafka's `Partition.readRecords`); None when it is, or says no epoch."""
+    """Return the end of the common history if the fetcher's last batch is not in this log.
+
+    The batch is known by its epoch (KIP-595; Kafka's `Partition.readRecords`). None if the log has
+    the batch, or if the fetch has no epoch.
+    """
     last_epoch = entry.last_fetched_epoch
     if last_epoch < 0 or entry.fetch_offset < log.log_start_offset:
         return None

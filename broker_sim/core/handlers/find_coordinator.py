@@ -21,7 +21,10 @@ NO_NODE = -1
 
 
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
-    """One key below version 4, several from then on. Creates the internal topic when needed."""
+    """Find a single coordinator below version 4, several from then on.
+
+    Creates the internal topic when needed.
+    """
     message = request.message
     if request.api_version < BATCH_VERSION:
         fields = _locate(parts, request, message.key, effects)

@@ -11,7 +11,7 @@ _Response = APIS[ApiKey.LIST_GROUPS].response
 
 
 def handle(parts: BrokerParts, request: Request) -> Message:
-    """All groups, or those in the states (version 4) and of the types (version 5) asked for."""
+    """List the groups, filtered by state (version 4) and by type (version 5)."""
     message = request.message
     listing = parts.groups.list_groups(
         state_filters=message.states_filter or (), type_filters=message.types_filter or ()

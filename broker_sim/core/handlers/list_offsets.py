@@ -36,7 +36,7 @@ NOTHING = (-1, -1)
 
 @dataclass(frozen=True, slots=True)
 class _Lookup:
-    """What all partitions of a request share."""
+    """Lookup values that all partitions of a request share."""
 
     parts: BrokerParts
     version: int

@@ -17,7 +17,7 @@ _Topic = _Response.OngoingTopicReassignment
 
 
 def handle(parts: BrokerParts, request: Request) -> Message:
-    """Of these partitions, or of all for a null list."""
+    """List the reassignments of these partitions, or of all for a null list."""
     wanted = request.message.topics
     if not cluster_allowed(parts, request):
         error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED

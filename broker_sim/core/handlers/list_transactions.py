@@ -12,7 +12,7 @@ _Response = APIS[ApiKey.LIST_TRANSACTIONS].response
 
 
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
-    """All transactional ids, or those that pass the filters (KIP-664, KIP-994)."""
+    """List all transactional ids, or the ids that pass the filters (KIP-664, KIP-994)."""
     message = request.message
     filters = TransactionFilters(
         states=message.state_filters,

@@ -35,9 +35,9 @@ TOPIC_ID_VERSION = 12
 
 
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
-    """All topics for a null list (an empty one in version 0), else those asked for.
+    """Describe all topics for a null list (an empty list in version 0), else the topics asked for.
 
-    With an id anywhere in the request only ids count, as in Kafka; a topic is answered once.
+    If the request has any id, only ids count, as in Kafka; a topic is answered once.
     """
     message = request.message
     wanted = message.topics

@@ -86,7 +86,7 @@ _TO_NOT_ENOUGH_REPLICAS = frozenset(
 
 @dataclass(slots=True)
 class _Target:
-    """One partition of the request, before its append."""
+    """Partition of the request, before its append."""
 
     topic: str
     partition: int
@@ -95,7 +95,7 @@ class _Target:
     header: BatchHeader | None
     refused: AppendResult | None = None
     guard: int | None = None
-    """Where the batch must be in a transaction, as `PartitionLog.append_as_leader` has it."""
+    """Guard of a batch that must be in a transaction, for `PartitionLog.append_as_leader`."""
 
 
 _Targets = dict[TopicPartition, _Target]
@@ -282,7 +282,7 @@ def _targets(parts: BrokerParts, request: Request) -> _Targets:
 
 
 def _refuse(parts: BrokerParts, request: Request, targets: Iterable[_Target]) -> None:
-    """What can be said before a batch gets its partition into a transaction."""
+    """Refuse the targets that can be refused before a batch adds its partition to a transaction."""
     acks = request.message.acks
     for target in targets:
         is_known = not target.topic.startswith(_NO_TOPIC)
@@ -347,7 +347,7 @@ def _batch_refused(
 
 
 def _no_whole_batch(records: bytes) -> AppendResult:
-    """What is dropped does not count, as in Kafka: then there is no batch."""
+    """Refuse data without a whole batch: an incomplete batch does not count, as in Kafka."""
     if len(records) <= MAGIC_AT:
         return AppendResult(ErrorCode.INVALID_RECORD, "no record batch in the partition")
     magic = records[MAGIC_AT]
@@ -364,9 +364,10 @@ def _no_whole_batch(records: bytes) -> AppendResult:
 def _to_verify(
     parts: BrokerParts, request: Request, targets: Iterable[_Target], effects: Effects
 ) -> _Targets:
-    """Those that the transaction coordinator must answer for: where no transaction of the producer
-    is open. Refuses batches of several producers, and those whose epoch is older than what the
-    partition knows."""
+    """Return the targets whose transaction is not open here: the coordinator must answer for them.
+
+    Refuses batches of several producers, and batches with an older epoch than the partition knows.
+    """
     members = [t for t in targets if t.header is not None and t.header.is_transactional]
     producers = {(t.header.producer_id, t.header.producer_epoch) for t in members if t.header}
     asked: _Targets = {}
@@ -397,7 +398,7 @@ def _to_verify(
 
 
 def _verification_error(error: ErrorCode, api_version: int) -> ErrorCode:
-    """How the coordinator's error reads in a Produce answer."""
+    """Return the coordinator's error as a Produce answer names it."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error in _TO_NOT_ENOUGH_REPLICAS:

@@ -63,7 +63,7 @@ class _Joined:
     """The offsets partition is in the transaction."""
 
     guard: int | None
-    """As `PartitionLog.append_as_leader` has it."""
+    """Guard of the commit, for `PartitionLog.append_as_leader`."""
 
 
 def _refused(parts: BrokerParts, request: Request) -> ErrorCode:
@@ -131,7 +131,7 @@ def _join_transaction(
 
 
 def _coordinator_error(error: ErrorCode, api_version: int) -> ErrorCode:
-    """What the group coordinator makes of the transaction coordinator's error."""
+    """Return the group coordinator's error for an error of the transaction coordinator."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error is ErrorCode.TRANSACTION_ABORTABLE and api_version < ABORTABLE_VERSION:
