@@ -1,7 +1,7 @@
-"""One broker as a function: `step(input, now) -> Step`. Both hosts drive only this.
+"""A single broker as a function: `step(input, now) -> Step`. Both hosts drive only this.
 
-A step takes one input, lets a handler or a coordinator act on the state, looks at delayed fetches
-whose partitions changed, and gives back everything the host must do, in order. No clock, no
+A step takes a single input, and lets a handler or a coordinator act on the state. It looks at
+delayed fetches whose partitions changed, and returns the host's work, in order. No clock, no
 entropy but the injected `rng`, no file, no socket.
 """
 
@@ -67,7 +67,7 @@ USES_RESERVE = frozenset(
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
     }
 )
-"""What goes on when the storage is nearly full: ending transactions, and what frees space."""
+"""APIs that go on when the storage is nearly full: they end transactions, or free space."""
 
 
 def _expire_producers(parts: BrokerParts, effects: Effects) -> None:
@@ -94,8 +94,10 @@ PERIODIC: dict[TimerKey, tuple[str, Callable[[BrokerParts, Effects], bool | None
         _expire_producers,
     ),
 }
-"""What is done again and again: the option that says how often, and what; it may say that there is
-more to do, in a step of its own after MORE_MS."""
+"""Periodic work, by timer: the option with its interval, and the function.
+
+If the function returns True, more is to do, in a step of its own after MORE_MS.
+"""
 MORE_MS = 100
 
 
@@ -115,15 +117,15 @@ class Broker:
         """
         self._given = startup.Given(config, storage, rng, codecs)
         self._registry: Endpoint | None = None
-        """None: this broker is alone."""
+        """Endpoint of the registry; None: this broker is alone."""
         self._handlers: Mapping[AnyApiKey, Handler] = HANDLERS
         self._membership: Membership | None = None
         self.opened: BrokerParts | None = None
-        """None before the logs are open, which in a cluster may be long after the start."""
+        """Parts of the broker; None before the logs are open, in a cluster long after the start."""
 
     @property
     def membership(self) -> Membership:
-        """Where this broker belongs, once started."""
+        """Membership of this broker, once started."""
         found = self._membership
         return found if found is not None else present(found, "the broker has not been started")
 
@@ -135,16 +137,16 @@ class Broker:
 
     @property
     def is_serving(self) -> bool:
-        """Whether clients may be let in."""
+        """True if clients may be let in."""
         return self._membership is not None and self._membership.is_serving
 
     @property
     def may_stop(self) -> bool:
-        """Whether others lead what they can lead of this broker's (`ControlledShutdown`)."""
+        """True if other brokers lead all that they can of this broker's (`ControlledShutdown`)."""
         return self._membership is None or self._membership.has_handed_over
 
     def peer_endpoint(self, peer: int) -> Endpoint | None:
-        """Where requests to the peer go; None for one that is not known now."""
+        """Return the endpoint for requests to the peer; None for a peer that is not known now."""
         if peer in (REGISTRY_PEER, REGISTRY_WAIT_PEER):
             return self._registry
         registered = self.membership.image.brokers.get(peer)
@@ -253,8 +255,11 @@ class Broker:
         effects: Effects,
         failed: Callable[[Exception], None],
     ) -> Message | None:
-        """What the handler returns. A request that decodes and still makes no sense has not changed
-        anything that lasts, so it costs its sender the answer and nobody else anything."""
+        """Return the handler's result.
+
+        A request that decodes and still makes no sense has not changed anything that lasts. So it
+        costs its sender the answer, and costs the other clients nothing.
+        """
         changed = len(effects.storage)
         try:
             return handler(self.parts, request, effects)

@@ -1,6 +1,6 @@
-"""Whose the data directory is, and how the process before this one ended: small files that say so.
+"""Files of the data directory that name its owner, and the end of the process before this one.
 
-A broker that cannot tell refuses to start, and changes nothing.
+A broker that cannot read them refuses to start, and changes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SMALL_FILE_BYTES = 65536
 
 
 class DataDirectory:
-    """As it is when the process starts."""
+    """State of the data directory when the process starts."""
 
     def __init__(self, config: BrokerConfig, storage: Storage, machine_boot_id: str) -> None:
         """Raises DataDirectoryError when the directory is not this broker's."""
@@ -63,7 +63,7 @@ class DataDirectory:
             effects.storage.append(Delete(CLEAN_SHUTDOWN_FILE))
 
     def note_boot(self, effects: Effects) -> None:
-        """What a loss of power before this boot has done is repaired."""
+        """Note that the damage of a power loss before this boot is repaired."""
         effects.storage.append(WriteFile(MACHINE_BOOT_FILE, self._boot))
 
 

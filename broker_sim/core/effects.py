@@ -1,13 +1,14 @@
-"""What goes into the core and what comes out: inputs, effects, and the order of effects.
+"""Input and output of the core: inputs, effects, and the order of effects.
 
-Rules for this file: only frozen values and one collector. A `Step` is what the host must do, in the
-order of its fields. Storage operations are carried out one after another, in their order; `Flush`
-is one of them, so "durable before the next one" is said by position. A host may coalesce the steps
-of several inputs, as long as it keeps the order of storage operations and lets no request to a peer
-and no response of a step leave before all storage operations of that step are done.
+Rules for this file: only frozen values and one collector. A `Step` is the work of the host, in the
+order of its fields. Storage operations are carried out one after another, in their order. `Flush`
+is an operation, so its position says what is durable before the next operation.
 
-A crash may happen between any two storage operations, and may lose everything not flushed. The
-core is written so that every such prefix recovers to a correct state.
+A host may coalesce the steps of several inputs, if it keeps the order of storage operations. A
+request to a peer or a response leaves only after all storage operations of its step are done.
+
+A crash may happen between any two storage operations, and may lose everything not flushed. The core
+is written so that every such prefix recovers to a correct state.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One decoded request. Answers carry the same connection and correlation id.
+    """A decoded request. Answers carry the same connection and correlation id.
 
     Answers on a connection keep the order of its requests (Kafka's rule): the core may answer out
     of order (long polls), so the host hands over a connection's next request after the answer.
@@ -180,7 +181,7 @@ StorageOperation = Append | Flush | WriteFile | Truncate | Delete | Rename
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """Where the data directory is, and the space of its file system, used and total."""
+    """Path of the data directory, and the space of its file system, total and usable."""
 
     path: str
     total_bytes: int
@@ -200,7 +201,7 @@ class Storage(Protocol):
         """Sorted names in a folder, () when absent. "" is the data directory itself."""
 
     def volume(self) -> Volume | None:
-        """Where all of this is; None when the file system does not tell."""
+        """Return the volume of the data directory; None when the file system does not report it."""
 
 
 # --------------------------------------------------------------------------- other effects
@@ -286,7 +287,7 @@ class CancelTimer:
 
 @dataclass(frozen=True, slots=True)
 class TraceEvent:
-    """One line of what happens, for the simulator's trace and the host's debug log."""
+    """Trace of an event, for the simulator's trace and the host's debug log."""
 
     kind: str
     fields: Mapping[str, Any]
@@ -294,7 +295,7 @@ class TraceEvent:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What the host must do, field by field in this order."""
+    """Work of the host, field by field in this order."""
 
     storage: tuple[StorageOperation, ...] = ()
     sends: tuple[Send, ...] = ()
@@ -319,11 +320,11 @@ class Effects:
     timers: list[SetTimer | CancelTimer] = field(default_factory=list)
     traces: list[TraceEvent] = field(default_factory=list)
     uses_reserve: bool = False
-    """What this step appends may use the space that is kept in reserve."""
+    """True if the appends of this step may use the reserved space."""
     keyed_records: int = 0
-    """Of compacted topics, whose keys this step has looked at; there is a limit to it."""
+    """Records of compacted topics whose keys this step has looked at; a limit applies."""
     decompressed_bytes: int = 0
-    """Of batches of compacted topics, in this step; there is a limit to it, too."""
+    """Bytes of compacted topics that this step has decompressed; a limit applies."""
 
     def trace(self, kind: str, /, **fields: Any) -> None:
         """Add one trace line."""

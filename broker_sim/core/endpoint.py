@@ -26,7 +26,7 @@ _ALL_INTERFACES = frozenset({"", "0.0.0.0", "::"})
 
 
 class SecurityProtocol(enum.Enum):
-    """How clients of a listener speak and show who they are."""
+    """Protocol of a listener's clients: encryption and proof of identity."""
 
     PLAINTEXT = "PLAINTEXT"
     SSL = "SSL"
@@ -58,7 +58,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Where connections are accepted, and under which address clients find that."""
+    """Endpoint that accepts connections, and the address by which clients find it."""
 
     name: str
     protocol: SecurityProtocol
@@ -67,7 +67,7 @@ class Listener:
 
 
 def read_listeners(config: BrokerConfig) -> tuple[Listener, ...]:
-    """All listeners, in the order they are named. Raises ConfigError."""
+    """Read all listeners, in the order they are named. Raises ConfigError."""
     bound = _endpoints(config, "listeners")
     _check_ports(bound)
     advertised = _endpoints(config, "advertised.listeners")
@@ -103,8 +103,10 @@ def inter_broker_listener(config: BrokerConfig) -> str:
 
 
 def read_registry(config: BrokerConfig) -> Endpoint | None:
-    """Where the cluster's registry listens; None when this broker is alone. Raises ConfigError
-    also for what does not go together with a cluster."""
+    """Read the endpoint of the cluster's registry; None when this broker is alone.
+
+    Raises ConfigError, also for options that do not fit a cluster.
+    """
     text = config.text("registry.connect")
     if not text:
         return None

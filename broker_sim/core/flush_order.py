@@ -1,11 +1,11 @@
-"""Which flushes may wait for others, so that what happens together shares an fsync.
+"""Choose the flushes that may wait for others, so that simultaneous changes share an fsync.
 
 A `Flush` is remembered. Its files are flushed before the next operation that is not an append to
-the only file that waits, and at the end of a round of inputs at the latest, before any of them is
-answered. A crash cannot expose the difference from the strict order: of an append-only file
-recovery keeps a prefix of whole batches, whatever came after it.
+the only file that waits. At the latest they are flushed at the end of a round of inputs, before any
+of them is answered. A crash cannot expose the difference from the strict order: recovery keeps a
+prefix of whole batches of an append-only file, whatever came after it.
 
-Both hosts go by this: what the simulator tears apart is the order in which the server writes.
+Both hosts use this order: the simulator tears the same order of writes that the server makes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class FlushOrder:
         self._paths: set[str] = set()
 
     def admit(self, operation: StorageOperation) -> tuple[StorageOperation, ...]:
-        """What to do now, in this order, with each `Flush` of one file: () when it may wait."""
+        """Return the operations to do now, in order, each `Flush` for a single file; () to wait."""
         if isinstance(operation, Flush):
             self._paths.update(operation.paths)
             return ()

@@ -1,4 +1,4 @@
-"""What a handler may use: the broker's parts, wired together once."""
+"""Parts of the broker that a handler may use, wired together once."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class BrokerParts:
         return self.config.integer("node.id")
 
     def address(self, request: Request) -> Endpoint:
-        """Where clients of the listener that was asked find this broker."""
+        """Return the address by which clients of the request's listener find this broker."""
         return self.listeners[request.listener].advertised
 
 

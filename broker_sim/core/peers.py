@@ -44,7 +44,7 @@ def connection_kind(message: Message) -> ConnectionKind:
 
 
 class Peers:
-    """What this broker has asked others and is not answered yet."""
+    """Requests of this broker to others that are not answered yet."""
 
     def __init__(self) -> None:
         self._next_correlation_id = 0
@@ -66,7 +66,7 @@ class Peers:
         effects.sends.append(Send(peer, correlation_id, api_version, message))
 
     def on_answer(self, answer: PeerAnswer, effects: Effects) -> None:
-        """One from before the peer was lost comes too late, and is ignored."""
+        """Pass the answer on; ignore an answer from before the peer was lost."""
         reply = self._waiting.get(answer.peer, {}).pop(answer.correlation_id, None)
         if reply is not None:
             reply(answer.message, effects)

@@ -1,7 +1,7 @@
-"""What a change of the metadata means on this broker: logs, configurations, coordinators.
+"""Effects of a metadata change on this broker: logs, configurations, coordinators.
 
-The controller decides and makes a change durable; this is the only module that knows both it and
-the replicas and coordinators that the change is about. Source: Kafka's `BrokerMetadataPublisher`.
+The controller decides and makes a change durable. Only this module knows both the change and the
+replicas and coordinators that it concerns. Source: Kafka's `BrokerMetadataPublisher`.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Publisher:
             self.logs.reconfigure(after)
 
     def _resize(self, topic: Topic) -> None:
-        """Which count holds is seen when the topic is, which may be long after the start."""
+        """Set the partition count of a coordinator's topic once known, maybe after the start."""
         self.transactions.resize(topic.name, topic.partition_count)
         if topic.name == GROUP_METADATA_TOPIC:
             self.groups.resize(topic.partition_count)

@@ -49,18 +49,18 @@ class MultiAnswer:
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """One node; `owner_session_id` is NO_SESSION for a persistent one."""
+    """Node of the registry; `owner_session_id` is NO_SESSION for a persistent node."""
 
     data: bytes
     version: int
     owner_session_id: int
     zxid: int
-    """Of its last change."""
+    """Zxid of its last change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where the registry is: what the next wait has seen."""
+    """Position of the registry that the next wait has seen."""
 
     error: RegistryError
     zxid: int
@@ -76,7 +76,7 @@ class ReadAnswer:
     log_start_offset: int
     log_end_offset: int
     record_epoch: int
-    """Of the controller that appended the record at the offset, a snapshot or not; -1 for none."""
+    """Epoch of the controller that appended the record at the offset, also in a snapshot; or -1."""
     records: tuple[bytes, ...]
 
 
@@ -126,7 +126,7 @@ class RegistryClient:
         reply: Reply[MultiAnswer | None],
         effects: Effects,
     ) -> None:
-        """All operations or none."""
+        """Carry out all operations, or none."""
         made = OWN_APIS[_K.REGISTRY_MULTI].request.Operation
         fields = [
             made(type=each.type, path=each.path, data=each.data, expected_version=each.version)
@@ -141,7 +141,7 @@ class RegistryClient:
         reply: Reply[tuple[Position, Mapping[str, NodeAnswer]] | None],
         effects: Effects,
     ) -> None:
-        """Those at the paths and those that begin with the prefix, and what to wait from."""
+        """Get the nodes at the paths and under the prefix, and the position to wait from."""
         fields = {"paths": list(paths), "prefix": prefix}
         self._ask(_K.REGISTRY_GET_NODES, fields, _read_nodes, reply, effects)
 
@@ -170,7 +170,7 @@ class RegistryClient:
     def read(
         self, from_offset: int, max_bytes: int, reply: Reply[ReadAnswer | None], effects: Effects
     ) -> None:
-        """Of the metadata log what fits, and one record at least."""
+        """Read the records of the metadata log that fit, at least one."""
         fields = {"from_offset": from_offset, "max_bytes": max_bytes}
         self._ask(_K.REGISTRY_READ, fields, _read_records, reply, effects)
 
@@ -181,7 +181,7 @@ class RegistryClient:
         reply: Reply[RegistryError | None],
         effects: Effects,
     ) -> None:
-        """One part of a snapshot; with the last one it is there."""
+        """Write a part of a snapshot; the last part makes the snapshot complete."""
         fields = {
             "controller_epoch": controller_epoch,
             "end_offset": part.end_offset,

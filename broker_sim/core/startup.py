@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a broker is made from, and what is there before its other parts."""
+    """Inputs that a broker is made from, and the parts that exist before its other parts."""
 
     config: BrokerConfig
     storage: Storage

@@ -1,4 +1,4 @@
-"""What a configuration option is: its name, type, range, text; how values are parsed and printed.
+"""Key of a configuration option: name, type, range, text; parsing and printing of values.
 
 Parsing follows Kafka's `ConfigDef`: blanks around a value do not matter, a list is separated by
 commas and has no empty element; a repeated one counts once.
@@ -43,7 +43,7 @@ class ConfigKind(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
-    """One option: how it is called, what it may be, what it means."""
+    """Configuration option: its name, its values and its meaning."""
 
     name: str
     kind: ConfigKind
@@ -53,7 +53,7 @@ class ConfigKey:
     maximum: float | None = None
     allowed: tuple[str, ...] = ()
     pattern: str = ""
-    """What the value, printed, must look like as a whole, besides, where that is not empty."""
+    """Pattern that the printed value must match as a whole, if not empty."""
 
     def parse(self, text: str | ConfigValue) -> ConfigValue:
         """The typed value of `text`. Raises ConfigError, naming the option and the range."""

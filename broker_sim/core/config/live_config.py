@@ -29,7 +29,7 @@ from broker_sim.core.config.table import (
 
 
 class ConfigSource(enum.IntEnum):
-    """Where a value comes from, numbered as in `DescribeConfigs` answers."""
+    """Source of a value, numbered as in `DescribeConfigs` answers."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -79,12 +79,12 @@ class BrokerConfig:
         self._values = {**defaults, **self._static, **self._cluster, **self._broker}
 
     def key(self, name: str) -> ConfigKey:
-        """What an option is; KeyError for one that there is not."""
+        """Return the key of an option; KeyError for an unknown option."""
         return self._keys[name]
 
     @property
     def names(self) -> list[str]:
-        """All options: those of the table, and what is set for single listeners."""
+        """Names of all options: of the table, and of settings for single listeners."""
         return list(self._keys)
 
     def of_listener(self, listener: str, option: str, mechanism: str = "") -> ConfigValue:
@@ -98,7 +98,7 @@ class BrokerConfig:
         return self._values.get(option, "")
 
     def is_set(self, name: str) -> bool:
-        """Whether the broker was started with a value for the option."""
+        """True if the broker was started with a value for the option."""
         return name in self._static
 
     def sources(self, name: str) -> list[tuple[ConfigSource, ConfigValue]]:
@@ -216,7 +216,7 @@ def check_topic_configs(topic_configs: Mapping[str, ConfigValue], config: Broker
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """What Java reads from a properties file, without blanks around the values.
+    """Parse a properties file as Java does, without blanks around the values.
 
     Raises ConfigError for a broken \\u escape.
     """

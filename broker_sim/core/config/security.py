@@ -14,7 +14,7 @@ from broker_sim.core.config.key import INT32_MAX, ConfigKey, ConfigKind
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
-"""Those of SASL that there are here."""
+"""SASL mechanisms that this broker supports."""
 
 
 def _text(name: str, default: str, doc: str, allowed: tuple[str, ...] = ()) -> ConfigKey:
@@ -136,13 +136,13 @@ def listener_option(listener: str, option: str, mechanism: str = "") -> str:
 
 
 def listener_of(name: str) -> str | None:
-    """Which listener, in upper case, the option `name` is for; None when for no certain one."""
+    """Return the listener, in upper case, that the option is for; None if it names no listener."""
     match = _PREFIXED.fullmatch(name)
     return None if match is None else match["listener"].upper()
 
 
 def listener_key(name: str) -> ConfigKey | None:
-    """What an option is that is set for one listener; None when there is none of the name."""
+    """Return the key of an option for a single listener; None when no such option exists."""
     match = _PREFIXED.fullmatch(name)
     if match is None or match["listener"] != match["listener"].lower():
         return None

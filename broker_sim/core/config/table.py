@@ -61,7 +61,7 @@ _REPLICATION_QUOTAS = (
     "follower.replication.throttled.rate",
     "replica.alter.log.dirs.io.max.bytes.per.second",
 )
-"""What `kafka-reassign-partitions --throttle` sets, in bytes per second."""
+"""Options that `kafka-reassign-partitions --throttle` sets, in bytes per second."""
 
 _NETWORK = (
     _int("node.id", 0, "This broker's id in the cluster.", 0),
@@ -453,5 +453,7 @@ DYNAMIC_CONFIGS: frozenset[str] = frozenset(
         "transaction.partition.verification.enable",
     }
 )
-"""What may be changed while the broker runs (Kafka's `DynamicBrokerConfig.ALL_DYNAMIC_CONFIGS`
-and `QuotaConfig.brokerQuotaConfigs`)."""
+"""Options that may change while the broker runs.
+
+They are Kafka's `DynamicBrokerConfig.ALL_DYNAMIC_CONFIGS` and `QuotaConfig.brokerQuotaConfigs`.
+"""

@@ -1,9 +1,9 @@
-"""What a principal may do: Kafka's `StandardAuthorizer`, over the ACLs of the image.
+"""Permissions of a principal: Kafka's `StandardAuthorizer`, over the ACLs of the image.
 
 Rules for this file: questions only, about the principal and host of a request. A DENY wins over
 every ALLOW. Where no ACL concerns a resource, `allow.everyone.if.no.acl.found` decides; where any
-does, what is not allowed is denied. Super users may do everything. Without an authorizer everybody
-may.
+does, an operation that is not allowed is denied. Super users may do everything. Without an
+authorizer every client may.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Authorizer:
     def allows(
         self, request: Request, operation: AclOperation, resource_type: ResourceType, name: str
     ) -> bool:
-        """Whether who asks may do this with the resource."""
+        """True if the request's principal may do this operation with the resource."""
         if not self.is_enabled or request.principal in self._super_users:
             return True
         has_acl = allowed = False
@@ -65,7 +65,7 @@ class Authorizer:
     def allows_any(
         self, request: Request, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
-        """Whether who asks may do this with some resource of the type, which need not exist."""
+        """True if the principal may do this with a resource of the type, which need not exist."""
         if self.allows(request, operation, resource_type, _ANY_NAME):
             return True
         mine = [
@@ -83,7 +83,7 @@ class Authorizer:
     def operations(
         self, request: Request, resource_type: ResourceType, name: str
     ) -> set[AclOperation]:
-        """All that who asks may do with the resource."""
+        """Return all operations that the principal may do with the resource."""
         return {
             operation
             for operation in OPERATIONS[resource_type]

@@ -45,7 +45,7 @@ _NONCE_BITS = 192
 
 
 class LoginState(enum.Enum):
-    """Where the login of a connection is."""
+    """State of a connection's login."""
 
     INITIAL = "initial"
     """Takes ApiVersions, once, and SaslHandshake; -> HANDSHAKE, AUTHENTICATE, FAILED."""
@@ -82,12 +82,12 @@ TAKES: Mapping[LoginState, frozenset[AnyApiKey]] = {
 
 @dataclass(slots=True)
 class Login:
-    """Of one connection."""
+    """Login of a connection."""
 
     state: LoginState = LoginState.INITIAL
     mechanism: str = ""
     exchange: Exchange | None = None
-    """None in the state AUTHENTICATE: a renewal by another mechanism, which fails."""
+    """Message exchange; None in AUTHENTICATE: a renewal by another mechanism, which fails."""
     principal: str = ""
     ends_ms: int | None = None
     """Monotonic; None for a login that does not end."""
@@ -103,7 +103,7 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """What SaslHandshake is answered, and whether that ends the connection."""
+    """Answer to SaslHandshake; `refused` means that the connection ends."""
 
     error: ErrorCode
     mechanisms: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ class Handshake:
 
 @dataclass(frozen=True, slots=True)
 class Authenticated:
-    """What SaslAuthenticate is answered."""
+    """Answer to SaslAuthenticate; `refused` means that the connection ends."""
 
     error: ErrorCode
     message: str | None = None
@@ -123,7 +123,7 @@ class Authenticated:
 
 
 class Logins:
-    """All logins, by connection."""
+    """Logins of the broker, by connection."""
 
     def __init__(
         self,
@@ -271,7 +271,10 @@ class Logins:
 
 
 def read_login_module(config: BrokerConfig, listener: str, mechanism: str) -> LoginModule:
-    """Of a mechanism on a listener: each needs one, as in Kafka. Raises ConfigError."""
+    """Read the login module of a mechanism on a listener. Raises ConfigError.
+
+    As in Kafka, each mechanism needs a login module.
+    """
     option = listener_option(listener, "sasl.jaas.config", mechanism)
     text = str(config.of_listener(listener, "sasl.jaas.config", mechanism))
     if not text:

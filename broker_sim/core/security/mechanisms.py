@@ -24,7 +24,7 @@ class LoginRefused(Exception):
 
 
 class Exchange(Protocol):
-    """One login by one mechanism, from its first bytes to its end."""
+    """A single login by a mechanism, from its first bytes to its end."""
 
     @property
     def user(self) -> str | None:
@@ -35,7 +35,7 @@ class Exchange(Protocol):
 
 
 class PlainExchange:
-    """One message, of a user's name and password."""
+    """Exchange of a single message, with a user's name and password."""
 
     def __init__(self, users: Mapping[str, str]) -> None:
         """`users` are passwords by name."""
@@ -61,7 +61,7 @@ class PlainExchange:
 
 
 class ScramState(enum.Enum):
-    """Where a SCRAM exchange is."""
+    """State of a SCRAM exchange."""
 
     CLIENT_FIRST = "client-first"
     """Expects the user and the client's nonce, answers with both nonces and the salt;
@@ -118,11 +118,11 @@ class ScramExchange:
         self._first = ""
         """Both first messages, as they are signed."""
         self._header = ""
-        """What the client repeats at the end, as it asks for no channel binding."""
+        """Header that the client repeats at the end, because it asks for no channel binding."""
 
     @property
     def state(self) -> ScramState:
-        """Where it is."""
+        """State of the exchange."""
         return self._state
 
     def respond(self, token: bytes) -> bytes:

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 ANONYMOUS = "User:ANONYMOUS"
 """A client that has not shown who it is."""
 A_BROKER = "Broker:itself"
-"""Of what a broker asks for itself, at its own controller or in an Envelope to another. It may do
-everything; no connection has this principal, as those of all logins begin with "User:"."""
+"""Principal of a broker that asks its own controller, or another's in an Envelope.
+
+It may do everything. No connection has it: the principals of all logins begin with "User:".
+"""
 
 Subject = Sequence[Sequence[tuple[str, str]]]
 """Relative distinguished names in the certificate's order, each of (attribute, value) pairs."""
@@ -32,7 +34,7 @@ _OIDS = {
     "givenName": "2.5.4.42",
     "title": "2.5.4.12",
 }
-"""What RFC 2253 has no keyword for is written by number, its value as encoded bytes."""
+"""Attributes without a keyword in RFC 2253, by number; their values are encoded bytes."""
 _IA5_STRING, _PRINTABLE_STRING, _UTF8_STRING = 0x16, 0x13, 0x0C
 _SPECIAL = re.compile(r'([,+"\\<>;])')
 
