@@ -222,7 +222,7 @@ def _metrics(arguments: argparse.Namespace) -> Endpoint | None:
 
 
 def _hint(error: Exception) -> str:
-    """Where to look for a name that resembles none of the known ones."""
+    """Return the place to look up a name that resembles no known name."""
     text = str(error)
     if not text.startswith("unknown configuration") or "did you mean" in text:
         return ""

@@ -63,7 +63,7 @@ class LocalCluster:
         self._configs = [{**(config or {}), **each} for each in own]
         self._ports = {each: ports[each] if each < len(ports) else 0 for each in range(brokers)}
         self.registry_port = 0
-        """Where the registry of several brokers listens; it keeps its port. 0 before that."""
+        """Port of the registry of several brokers; it stays the same. 0 before the start."""
         self._processes: dict[int, subprocess.Popen[str]] = {}
         self._held: dict[int, socket.socket] = {}
 
@@ -132,7 +132,7 @@ class LocalCluster:
         self.start(broker_id)
 
     def is_running(self, broker_id: int = 0) -> bool:
-        """Whether the process lives."""
+        """True if the process lives."""
         process = self._processes.get(broker_id)
         return process is not None and process.poll() is None
 
@@ -147,7 +147,7 @@ class LocalCluster:
     # ------------------------------------------------------------------ processes
 
     def _process(self, broker_id: int) -> subprocess.Popen[str]:
-        """Of a broker, or the registry, that was started. Raises ClusterError if there is none."""
+        """Return the process of a started broker or registry. Raises ClusterError for any other."""
         if broker_id not in self._processes:
             started = [_name(each) for each in sorted(self._processes)]
             raise ClusterError(f"{_name(broker_id)} was not started; started are {started}")
@@ -160,7 +160,7 @@ class LocalCluster:
         return process
 
     def _start_registry(self) -> None:
-        """Of several brokers, unless it runs; it keeps its port."""
+        """Start the registry of several brokers, unless it runs; it keeps its port."""
         if len(self._ports) == 1 or self.is_running(REGISTRY):
             return
         self.registry_port = self._hold(REGISTRY, self.registry_port)

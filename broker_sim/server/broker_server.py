@@ -71,13 +71,16 @@ BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
 ROUNDS_IN_A_ROW = 16
 ROUND_BYTES_MAX = 4 * 1024 * 1024
-"""Of the requests of one round. A decoded one may be thirty times its bytes: what many connections
-send at once is decoded round by round, and nobody waits for all of it."""
+"""Bytes of the requests of a round.
+
+A decoded request may take thirty times its bytes. So the requests that many connections send at
+once are decoded round by round.
+"""
 CHECK_SECONDS_MAX = 5.0
-"""How often connections are looked at for having stood still."""
+"""Seconds between two searches for connections that have stood still."""
 
 _Answer = Outgoing | Respond | NoResponse | Close | Send
-"""What leaves when the storage operations before it are done."""
+"""Output that leaves when the storage operations before it are done."""
 
 _log = logging.getLogger(__name__)
 
@@ -120,7 +123,7 @@ def machine_boot_id() -> str:
 
 
 class Core(Protocol):
-    """What the host drives: a `Broker`, or the registry."""
+    """Core that the host drives: a `Broker`, or the registry."""
 
     def step(self, item: Input, now_ms: int, monotonic_ms: int) -> Step:
         """Everything `item` causes, as in `Broker.step`."""
@@ -150,13 +153,13 @@ class BrokerServer:
         self._loop = asyncio.get_running_loop()
         self._make_core = make_core
         self._core: Core | None = None
-        """None while there is no free space to start one."""
+        """Core under way; None while there is no free space to start a core."""
         self._storage = storage
         self._space = space
         self._warned_low = False
         self._inputs: deque[Input] = deque()
         self._round_bytes = 0
-        """Of the requests in `_inputs`, as they came."""
+        """Bytes of the requests in `_inputs`, as they came."""
         self._round_scheduled = False
         self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
         self._fired: set[TimerKey] = set()
@@ -214,7 +217,7 @@ class BrokerServer:
         return connection
 
     def clients_were_there(self) -> bool:
-        """Whether anybody uses this host, see `Connections`."""
+        """True if any client uses this host, see `Connections`."""
         return self._connections.clients_were_there()
 
     def metrics_text(self) -> str:
@@ -260,7 +263,7 @@ class BrokerServer:
     # ------------------------------------------------------------------ peers.PeerOwner
 
     def peer_endpoint(self, peer: int) -> Endpoint | None:
-        """Where the core says that the peer listens."""
+        """Return the endpoint where the core says that the peer listens."""
         return self._core.peer_endpoint(peer) if isinstance(self._core, Broker) else None
 
     # ------------------------------------------------------------------ rounds
@@ -422,8 +425,11 @@ class BrokerServer:
             raise
 
     def _note_loss(self) -> None:
-        """What was acknowledged and not flushed may be gone, as after a loss of power, although the
-        machine goes on: the next start must not take its boot for that of this process."""
+        """Note that acknowledged records may be gone, as after a loss of power: they were not
+        flushed.
+
+        The machine goes on, but the next start must not take its boot for the boot of this process.
+        """
         self._storage.reset()
         try:
             self._storage.perform([Delete(MACHINE_BOOT_FILE)])

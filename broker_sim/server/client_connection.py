@@ -1,11 +1,13 @@
-"""One client connection: bytes to requests, one at a time, and answers back.
+"""Client connection: bytes to requests, a single request at a time, and answers back.
 
 Rules for this file: whatever the bytes are, they become requests or close this connection, and
-nothing else. As in Kafka, the next request is looked at when the one before it is answered: so
-answers keep the order of requests, and a connection has one request in the broker, however many it
-sends. Memory is bounded, by what was received of the next frame (`RequestMemory` bounds that over
-all connections), by `READ_AHEAD_BYTES` behind it, and by a piece of an answer for a peer that does
-not read: record bytes stay in their files until the socket can take them.
+nothing else. As in Kafka, the next request is looked at when the request before it is answered. So
+answers keep the order of requests, and a connection has a single request in the broker.
+
+Memory of a connection is bounded by three parts: the received part of the next frame,
+`READ_AHEAD_BYTES` behind it, and a piece of an answer for a peer that does not read.
+`RequestMemory` bounds the first part over all connections. Record bytes stay in their files until
+the socket can take them.
 """
 
 from __future__ import annotations
@@ -37,15 +39,15 @@ READ_AHEAD_BYTES = 64 * 1024
 """Received while a request is being answered; beyond it the socket is not read."""
 WRITE_BUFFER_HIGH_BYTES = 64 * 1024
 PIECE_BYTES = 128 * 1024
-"""How much of an answer is handed to the socket at a time."""
+"""Bytes of an answer that are handed to the socket at a time."""
 TURN_BYTES = 1024 * 1024
-"""How much a fast reader is sent before other connections have their turn."""
+"""Bytes that a fast reader is sent before other connections have their turn."""
 
 _log = logging.getLogger(__name__)
 
 
 class ConnectionOwner(Protocol):
-    """What a connection needs from the host."""
+    """Interface of the host that a connection needs."""
 
     frame_bytes_max: int
     frame_bytes_max_before_login: int
@@ -106,9 +108,9 @@ class ClientConnection(asyncio.Protocol):
         self.principal = ANONYMOUS
         """The principal that the peer's certificate names."""
         self.is_of_broker = False
-        """It has asked what only another broker of the cluster asks."""
+        """True after it has sent a request that only another broker of the cluster sends."""
         self.memory_held_bytes = 0
-        """What of `buffered_bytes` is counted in the owner's `RequestMemory`."""
+        """Part of `buffered_bytes` that is counted in the owner's `RequestMemory`."""
         self.memory_waits = False
         """Not read from until there is memory for its frame."""
         self._owner = owner
@@ -128,7 +130,7 @@ class ClientConnection(asyncio.Protocol):
         self._ended = False
         """The peer has sent its last byte."""
         self._waits_turn = False
-        """What arrived is looked at after the next round."""
+        """True if the received bytes are looked at after the next round."""
         self._bytes_moved = 0
         self._transport: asyncio.Transport | None = None
 

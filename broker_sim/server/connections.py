@@ -1,9 +1,9 @@
-"""All open connections: how many there may be, and which have been still for too long.
+"""Open connections: their number and its limits, and the connections that are idle.
 
-A connection beyond a limit is closed at once and touches no other. A connection is idle when no
-byte moves in either direction: so one whose peer has vanished, or never reads its answers, goes the
-same way as one that asks nothing, whatever the broker still holds for it (Kafka's idle expiry, too,
-knows only what the socket did).
+A connection beyond a limit is closed at once and touches no other connection. A connection is idle
+when no byte moves in either direction, whatever the broker still holds for it. So a connection
+whose peer has vanished, or never reads its answers, is closed like an unused one. Kafka's idle
+expiry, too, knows only what the socket did.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Connections:
         return self._by_id.get(connection_id)
 
     def may_shake_hands(self, connection: ClientConnection) -> bool:
-        """Whether one more may begin TLS; it is counted from here on."""
+        """True if the connection may begin TLS; it is counted from here on."""
         if self._is_full() is not None:
             return False
         self._in_handshake.add(connection.connection_id)
@@ -80,9 +80,11 @@ class Connections:
         return True
 
     def clients_were_there(self) -> bool:
-        """Whether a client's connection is open, or was since this was last asked. The other
-        brokers of a cluster do not count: they would keep each other for ever. One that has asked
-        nothing yet is taken for a client's."""
+        """True if a client's connection is open, or was open since the last call.
+
+        Other brokers of a cluster do not count: they would keep each other for ever. A connection
+        that has sent no request yet counts as a client's.
+        """
         client_left, self._client_left = self._client_left, False
         return client_left or any(not each.is_of_broker for each in self._by_id.values())
 

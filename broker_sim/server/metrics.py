@@ -42,7 +42,7 @@ class BrokerMetrics:
             name: Counter() for name in ("messagesin", "bytesin", "bytesout")
         }
         self._of_gone_topics: Counter[str] = Counter()
-        """What the broker's total has of topics that are not here any more, as in Kafka."""
+        """Figures of topics that are gone from this broker, for its total, as in Kafka."""
         self._totals: Counter[str] = Counter(
             dict.fromkeys(
                 (
@@ -58,7 +58,7 @@ class BrokerMetrics:
         controllers counts them."""
 
     def count(self, item: Input, step: Step, parts: BrokerParts | None = None) -> None:
-        """One input was carried out; `parts` say what the broker leads."""
+        """Count an input that was carried out; `parts` say which partitions the broker leads."""
         if isinstance(item, Request):
             self._requests[item.api_key, item.api_version] += 1
             if item.api_key is ApiKey.PRODUCE:
@@ -105,7 +105,7 @@ class BrokerMetrics:
         self._by_topic["bytesin"][topic] += len(operation.data)
 
     def _forget_topic(self, topic: str, parts: BrokerParts | None) -> None:
-        """One of its partitions is gone; so are its figures with the last one."""
+        """Note that a partition of the topic is gone; the figures go with its last partition."""
         if parts is not None and any(place.topic == topic for place, _ in parts.logs.items()):
             return
         for name, by_topic in self._by_topic.items():

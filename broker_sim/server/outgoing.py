@@ -1,9 +1,9 @@
-"""One answer on its way out: bytes, and record bytes that are still in their files.
+"""Answer on its way out: bytes, and record bytes that are still in their files.
 
 Theory of operation: a small answer is encoded at once. In a large Fetch answer each record field is
-encoded as a mark that nobody can guess; the marks are then replaced by references to the log files,
-lengths are put right, and the bytes are read piece by piece as the socket takes them. So a peer
-that does not read holds a piece, not its answer.
+encoded as a mark that no client can guess. References to the log files then replace the marks, and
+lengths are put right. The bytes are read piece by piece as the socket takes them, so a peer that
+does not read holds a piece, not its answer.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _MARK = secrets.token_bytes(16)
 
 
 class Outgoing:
-    """One answer on its way: made as soon as its step was carried out, encoded when it can go.
+    """Answer on its way: made as soon as its step was carried out, encoded when it can go.
 
-    From the first moment its files are watched: an answer whose record bytes were removed or
-    replaced since (retention, the log cleaner) raises LookupError instead of sending others.
+    From the first moment its files are watched. If its record bytes were removed or replaced since
+    (retention, the log cleaner), the answer raises LookupError instead of sending other bytes.
     """
 
     def __init__(self, response: Respond, storage: FileStorage) -> None:

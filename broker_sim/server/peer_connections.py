@@ -48,7 +48,7 @@ from txnlog_kafka.wire.messages import Message
 RECONNECT_SECONDS = 0.05
 """Kafka's default of reconnect.backoff.ms."""
 RENEWED_AFTER = 0.85
-"""Of a login's time, as Kafka's clients do at the earliest."""
+"""Part of a login's time after which it is renewed, as by Kafka's clients at the earliest."""
 REQUESTS_MAX = 10_000
 """Requests to one peer that are not answered; the core's own limits are far below."""
 
@@ -56,10 +56,10 @@ _log = logging.getLogger(__name__)
 
 
 class PeerOwner(Protocol):
-    """What the peers need from the host."""
+    """Interface of the host that the peers need."""
 
     def peer_endpoint(self, peer: int) -> Endpoint | None:
-        """Where the peer listens; None when that is not known now."""
+        """Return the endpoint of the peer; None when it is not known now."""
 
     def submit(self, item: PeerAnswer | PeerLost, size_bytes: int = 0) -> None:
         """Hand an input, of so many bytes, to the core, in the order of the calls."""
@@ -96,17 +96,17 @@ class PeerConnections:
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
-    """Of every connection."""
+    """Limits of every connection."""
 
     connect_seconds_max: float
     answer_seconds_max: float
     client_id: str
     security: PeerSecurity
-    """Of brokers; the registry has none."""
+    """Security of connections to brokers; connections to the registry have no security."""
 
 
 class _Peer:
-    """One peer: its connections, by what they carry."""
+    """A peer and its connections, by what they carry."""
 
     def __init__(self, number: int, owner: PeerOwner, limits: _Limits) -> None:
         self.number = number
@@ -128,7 +128,7 @@ class _Peer:
         return self.number >= 0
 
     def new_login(self) -> PeerLogin | None:
-        """Of one connection; None when there is nothing to log in to."""
+        """Return the login of a new connection; None when there is nothing to log in to."""
         user = self.limits.security.user
         if user is None or not self.is_broker:
             return None
@@ -178,7 +178,7 @@ class _Asked:
 
 
 class _Link(asyncio.Protocol):
-    """One connection, from the attempt to make it on; it is not used again when it has ended."""
+    """A connection, from the attempt to make it; it is not used after it has ended."""
 
     def __init__(self, peer: _Peer) -> None:
         self._peer = peer
@@ -315,7 +315,7 @@ class _Link(asyncio.Protocol):
             self._overdue = self._loop.call_at(self._unanswered[0].deadline, self._check_overdue)
 
     def _is_logged_in(self, transport: asyncio.Transport) -> bool:
-        """Whether requests may be sent; begins the login, or its renewal, when it is time."""
+        """True if requests may be sent; begins the login, or its renewal, when it is time."""
         login = self._login
         if login is None or self._closed:
             return not self._closed

@@ -1,9 +1,9 @@
-"""How a broker shows other brokers of its cluster who it is: TLS and a login by SASL, as a client.
+"""Security of connections to other brokers of the cluster: TLS, and a SASL login as a client.
 
-The options are those of the inter-broker listener, as in Kafka: its key is what this broker shows,
-its trusted certificates are what others' keys are checked by, and the user of its login module is
-the user that this broker logs in as, by `sasl.mechanism.inter.broker.protocol`. The registry has
-neither.
+The options are those of the inter-broker listener, as in Kafka. This broker shows the listener's
+key, and checks the other broker by the listener's trusted certificates. It logs in as the user of
+the listener's login module, by `sasl.mechanism.inter.broker.protocol`. The registry has no TLS and
+no login.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LoginFailed(Exception):
 
 
 class LoginStep(enum.Enum):
-    """Where a login is. It may begin again when it is complete (KIP-368)."""
+    """State of a login. A complete login may begin once more (KIP-368)."""
 
     NEW = "new"
     """Nothing was sent; -> HANDSHAKE."""
@@ -65,7 +65,7 @@ class PeerLogin:
     def __init__(self, user: PeerUser, client_id: str) -> None:
         self.step = LoginStep.NEW
         self.lifetime_ms = 0
-        """How long the login lasts; 0 is for ever."""
+        """Milliseconds that the login lasts; 0 is for ever."""
         self._user = user
         self._client_id = client_id
         self._correlation_id = 0
@@ -134,16 +134,19 @@ class PeerLogin:
 
 @dataclass(frozen=True, slots=True)
 class PeerSecurity:
-    """How connections to other brokers begin."""
+    """Security settings for the start of connections to other brokers."""
 
     context: ssl.SSLContext | None = None
-    """None: without TLS."""
+    """TLS context; None: without TLS."""
     user: PeerUser | None = None
-    """None: without a login."""
+    """User to log in as; None: without a login."""
 
 
 def read_peer_security(config: BrokerConfig) -> PeerSecurity:
-    """Of the inter-broker listener; nothing for a broker that is alone. Raises ConfigError."""
+    """Read the settings of the inter-broker listener; empty for a broker that is alone.
+
+    Raises ConfigError.
+    """
     if not config.text("registry.connect"):
         return PeerSecurity()
     name = inter_broker_listener(config)

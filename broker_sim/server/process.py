@@ -1,4 +1,4 @@
-"""One broker as a process: the data directory's lock, the listening socket, signals, READY.
+"""A broker as a process: the data directory's lock, the listening socket, signals, READY.
 
 The data of broker `k` lives in `<data-dir>/broker-k`, so that a directory can hold a cluster.
 """
@@ -46,11 +46,13 @@ HAND_OVER_SECONDS_MAX = 10.0
 """For a controlled shutdown; a broker that a cluster's registry or controller does not answer stops
 without it, and its session is over when it does."""
 LINGER_SECONDS = 5.0
-"""How long a broker whose application ended waits for a client to come back: another application
-has asked for its address, and is about to connect."""
+"""Seconds that a broker whose application ended waits for a client to come back.
+
+Another application may have asked for its address, and be about to connect.
+"""
 
 _START_TIME_FIELD = 19
-"""Of /proc/PID/stat, counted from the state, which follows the name in parentheses."""
+"""Field of /proc/PID/stat, counted from the state, which follows the name in parentheses."""
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +62,7 @@ class CannotStart(Exception):
 
 
 def broker_directory(data_dir: Path, node_id: int) -> Path:
-    """Where a broker's files are."""
+    """Return the directory of a broker's files."""
     return data_dir / f"broker-{node_id}"
 
 

@@ -33,7 +33,7 @@ from broker_sim.server.storage import FileStorage
 
 LOOPBACK = "127.0.0.1"
 REQUEST_BYTES_MAX = 16 * 1024 * 1024
-"""Of the records of one append above all."""
+"""Bytes of a request, mostly the records of an append."""
 RESERVED_BYTES = 1024 * 1024
 """Free space that is left for the ends of sessions."""
 

@@ -19,7 +19,7 @@ STALLED_SECONDS_MAX = 10.0
 
 
 class MemoryUser(Protocol):
-    """What the account needs of a connection."""
+    """Interface of a connection that the account needs."""
 
     memory_held_bytes: int
     memory_waits: bool

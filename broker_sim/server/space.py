@@ -32,7 +32,7 @@ class SpaceGuard:
         self._next_try_seconds = float("-inf")
 
     def is_low(self, now_seconds: float) -> bool:
-        """Whether writes are to be refused now."""
+        """True if writes are to be refused now."""
         if not self._held:
             if now_seconds < self._next_try_seconds:
                 return True

@@ -74,7 +74,7 @@ class NewEntries:
                 self._below.pop(each, None)
 
     def take(self, path: str) -> set[str]:
-        """Those of a folder that is not there any more, and below it."""
+        """Remove and return the entries of a folder that is gone, and of the folders below it."""
         gone = set(self._below.get(path, ()))
         for each in gone:
             self.discard(each)
@@ -94,7 +94,7 @@ class FileStorage:
         self._new_entries = NewEntries()
         self._in_use: set[SlicesInUse] = set()
         self.flush_count = 0
-        """How many files were flushed so far."""
+        """Number of files that were flushed so far."""
 
     # ------------------------------------------------------------------ reads
 

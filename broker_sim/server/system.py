@@ -1,9 +1,9 @@
-"""What the operating system does for `FileStorage`, in one place, so that a test can make it fail.
+"""System calls for `FileStorage`, in one place, so that a test can make them fail.
 
 Errors are distinguished by what may be believed afterwards. A write that finds no free space
-(`StorageFull`) leaves the files as a crash would: recovery from disk is enough. After anything else
-(`StorageFailed`), above all a failed fsync, nobody knows what the medium holds: Linux may mark the
-pages clean and report the error once, so that a second fsync would succeed and lie.
+(`StorageFull`) leaves the files as a crash would: recovery from disk is enough. After any other
+error (`StorageFailed`), above all a failed fsync, the content of the medium is unknown. Linux may
+mark the pages clean and report the error once, so that a second fsync would succeed and lie.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def telling(doing: str, *, is_flush: bool = False) -> Iterator[None]:
 
 
 def storage_error(doing: str, error: OSError, *, is_flush: bool = False) -> StorageError:
-    """What `telling` raises; for where every microsecond counts."""
+    """Return the error that `telling` raises; for code where every microsecond counts."""
     text = f"{doing}: {error.strerror or error}"
     if error.errno in STORAGE_FULL and not is_flush:
         return StorageFull(text)
@@ -75,7 +75,7 @@ class System:
         return os.pread(descriptor, length, position)
 
     def write(self, descriptor: int, data: bytes | memoryview, position: int) -> int:
-        """How many of the bytes were written."""
+        """Write the bytes at the position; return how many of them were written."""
         return os.pwrite(descriptor, data, position)
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:

@@ -59,7 +59,7 @@ _CLIENT_AUTH = {
 
 
 def build_tls_context(listener: Listener, config: BrokerConfig) -> ssl.SSLContext | None:
-    """Of a listener's options; None when it has no TLS. Raises ConfigError."""
+    """Build the context of a listener's options; None when it has no TLS. Raises ConfigError."""
     if not listener.protocol.uses_tls:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -69,9 +69,11 @@ def build_tls_context(listener: Listener, config: BrokerConfig) -> ssl.SSLContex
 
 
 def build_peer_context(listener: Listener, config: BrokerConfig) -> ssl.SSLContext | None:
-    """Of a broker that connects to this listener of another one, whose options it has, too: it
-    shows the listener's key, and trusts what the listener trusts. None when there is no TLS. Raises
-    ConfigError."""
+    """Build the context of a broker that connects to this listener of another broker.
+
+    Both have the same options: the broker shows the listener's key, and trusts the certificates
+    that the listener trusts. None when there is no TLS. Raises ConfigError.
+    """
     if not listener.protocol.uses_tls:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -112,7 +114,11 @@ def _is_set(listener: Listener, option: str, config: BrokerConfig) -> bool:
 
 
 def _client_auth(listener: Listener, config: BrokerConfig) -> str:
-    """Of a SASL_SSL listener only when it is set for it, as in Kafka: clients log in anyway."""
+    """Return the client authentication of a listener.
+
+    As in Kafka, a SASL_SSL listener needs it only when it is set for the listener itself: clients
+    log in anyway.
+    """
     option = "ssl.client.auth"
     own = config.is_set(listener_option(listener.name, option))
     if listener.protocol is SecurityProtocol.SASL_SSL and not own:
