@@ -23,13 +23,13 @@ _RegistryChange = message_class("RegistryChange", __package__)
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node; the owner is a session, or NO_SESSION for a persistent node."""
+    """A node; the owner is a session, or NO_SESSION for a persistent node."""
 
     data: bytes
     version: int
     owner_session_id: int
     zxid: int
-    """Of its last change."""
+    """Zxid of its last change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class SessionClosed:
 
 @dataclass(frozen=True, slots=True)
 class NodesChanged:
-    """What is at each path now, None for nothing."""
+    """Nodes by path after the change; None for a path without a node."""
 
     nodes: tuple[tuple[str, Node | None], ...]
 

@@ -157,7 +157,7 @@ class Journal:
 
 
 def changes_path(zxid: int) -> str:
-    """Where the changes after a snapshot are."""
+    """Return the path of the changes after a snapshot."""
     return f"changes-{zxid:020d}.log"
 
 

@@ -1,7 +1,8 @@
-"""What a multi does to nodes: several checks and changes, all or nothing.
+"""Plan of a multi on nodes: several checks and changes, all or nothing.
 
 The rules are ZooKeeper's (`PrepRequestProcessor`, `DataTree`), with a flat map for its tree: a node
-needs no parent, and any node may be deleted. An operation sees what those before it did.
+needs no parent, and any node may be deleted. An operation sees the effects of the operations before
+it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from broker_sim.registry.changes import Node, NodesChanged
 
 @dataclass(frozen=True, slots=True)
 class OperationResult:
-    """What became of one operation, and the version of its node then, -1 without one."""
+    """Result of an operation, and the version of its node then, -1 without a node."""
 
     error: RegistryError
     version: int = -1
@@ -40,7 +41,7 @@ class MultiPlan:
 def plan_multi(
     nodes: Mapping[str, Node], operations: Sequence[NodeChange], *, session_id: int, zxid: int
 ) -> MultiPlan:
-    """What the operations of a session would do, as the change of this zxid."""
+    """Plan the operations of a session, as the change of this zxid."""
     changed: dict[str, Node | None] = {}
     results: list[OperationResult] = []
     for operation in operations:
@@ -86,7 +87,10 @@ def _after(operation: NodeChange, node: Node | None, session_id: int, zxid: int)
 
 
 def _failed(count: int, at: int, error: RegistryError) -> tuple[OperationResult, ...]:
-    """As in ZooKeeper: no error for those before the one that failed, which are not done either."""
+    """Return the results of a failed multi, as in ZooKeeper.
+
+    The operations before the failed one get no error, but are not carried out either.
+    """
     inconsistent = OperationResult(RegistryError.RUNTIME_INCONSISTENCY)
     return (
         *(OperationResult(RegistryError.NONE) for _ in range(at)),

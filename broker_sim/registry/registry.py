@@ -65,14 +65,14 @@ WAITS_IN_TIMEOUT = 3
 """A wait takes this part of its session's timeout at most."""
 
 _CHANGES = frozenset({_K.REGISTRY_MULTI, _K.REGISTRY_APPEND, _K.REGISTRY_WRITE_SNAPSHOT})
-"""What a session changes."""
+"""Requests by which a session changes the state."""
 _NEEDS_SPACE = _CHANGES | {_K.REGISTRY_OPEN_SESSION}
 _NEEDS_NO_SESSION = frozenset({_K.REGISTRY_GET_NODES, _K.REGISTRY_READ, _K.REGISTRY_READ_SNAPSHOT})
-"""What may be asked with NO_SESSION."""
+"""Requests that may be sent with NO_SESSION."""
 
 
 class SnapshotParts:
-    """One snapshot at a time; a new one begins with position 0."""
+    """Parts of a single snapshot at a time; a new snapshot begins with position 0."""
 
     def __init__(self) -> None:
         self._key: tuple[int, int] | None = None
@@ -81,8 +81,11 @@ class SnapshotParts:
     def add(
         self, key: tuple[int, int], position: int, records: Sequence[bytes]
     ) -> list[bytes] | None:
-        """All records so far, None when these do not follow them. `key` is the controller's epoch
-        and the snapshot's end offset, `position` the number of records before these."""
+        """Add records; return all records so far, None when these do not follow them.
+
+        `key` is the controller's epoch and the snapshot's end offset, `position` the number of
+        records before these.
+        """
         if position == 0:
             self.clear()
             self._key = key
@@ -360,7 +363,7 @@ class Registry:
 
 
 def _operations(message: Message) -> list[NodeChange] | None:
-    """None when one is of an unknown type or expects a version that cannot be."""
+    """Read the operations; None when a type is unknown or an expected version cannot be."""
     types = {int(each) for each in OperationType}
     if any(e.type not in types or e.expected_version < ANY_VERSION for e in message.operations):
         return None

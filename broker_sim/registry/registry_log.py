@@ -52,7 +52,7 @@ class RegistryLog:
 
     @property
     def epochs(self) -> Sequence[tuple[int, int]]:
-        """As the constructor takes them."""
+        """Controller epochs and offsets, as the constructor takes them."""
         return self._epochs
 
     def append(self, controller_epoch: int, records: Sequence[bytes]) -> None:
@@ -67,17 +67,17 @@ class RegistryLog:
         self._snapshot, self._start_offset = tuple(snapshot), end_offset
 
     def epoch_at(self, offset: int) -> int:
-        """Which controller epoch has appended the record, or NO_EPOCH where there is none."""
+        """Return the controller epoch that appended the record, NO_EPOCH without a record."""
         if not 0 <= offset < self.end_offset:
             return NO_EPOCH
         at = bisect_right(self._epochs, offset, key=lambda each: each[1]) - 1
         return self._epochs[at][0]
 
     def holds(self, controller_epoch: int, offset: int, records: Sequence[bytes]) -> bool:
-        """Whether this epoch has appended just these records there: its answer may be lost.
+        """True if this epoch has appended just these records there: its answer may be lost.
 
-        Of records that a snapshot has replaced the epoch says it alone: a controller has one append
-        under way, so what it has appended there is this.
+        If a snapshot has replaced the records, the epoch alone decides: a controller has a single
+        append under way, so the records that it has appended there are these.
         """
         if self.epoch_at(offset) != controller_epoch:
             return False

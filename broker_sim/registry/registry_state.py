@@ -1,6 +1,6 @@
-"""All that the registry keeps: changed by `replay` alone, live and at recovery.
+"""State that the registry keeps: changed by `replay` alone, live and at recovery.
 
-What is not kept is soft: when a session was last heard of, and who waits.
+Soft state is not kept: when a session was last heard of, and which requests wait.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class RegistryState:
 
     def __init__(self) -> None:
         self.zxid = 0
-        """Of the last change; the first is 1, and each has the next."""
+        """Zxid of the last change; the first is 1, and each change has the next number."""
         self.nodes_zxid = 0
-        """Of the last change of any node."""
+        """Zxid of the last change of any node."""
         self.next_session_id = 1
         """With the id of this registry, once it has given a session."""
         self.sessions: dict[int, int] = {}

@@ -58,7 +58,7 @@ class NewestConnections:
         self._newest: dict[int, ConnectionId] = {}
 
     def is_newest(self, session_id: int, connection_id: ConnectionId) -> bool:
-        """Whether the session has not asked by a newer connection; this one counts from here on."""
+        """True if this is the session's newest connection; it counts from here on."""
         newest = max(connection_id, self._newest.get(session_id, connection_id))
         self._newest[session_id] = newest
         return newest == connection_id

@@ -15,7 +15,7 @@ WAIT_TIMER = "registry-wait"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Where a client or the registry is: the last change of any node, and the log's end."""
+    """Position of a client or of the registry: the last change of any node, and the log's end."""
 
     nodes_zxid: int
     log_end_offset: int
@@ -23,7 +23,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """One pending request; a connection has one at a time."""
+    """A pending request; a connection has a single pending request at a time."""
 
     request: Request
     session_id: int
@@ -31,7 +31,7 @@ class Wait:
 
 
 class Waits:
-    """All pending requests."""
+    """Pending requests, by connection."""
 
     def __init__(self) -> None:
         self._by_connection: dict[ConnectionId, Wait] = {}
@@ -54,7 +54,7 @@ class Waits:
     def take(
         self, effects: Effects, *, now: Seen | None = None, session_id: int | None = None
     ) -> list[Wait]:
-        """Those who have seen something else than `now`, or those of a session."""
+        """Remove and return the waits that have seen something else than `now`, or of a session."""
         found = [
             wait
             for wait in self._by_connection.values()
