@@ -24,7 +24,7 @@ BATCHES_KEPT = 4096
 
 
 class Batch(NamedTuple):
-    """One batch whose CRC is right."""
+    """A batch whose CRC is right."""
 
     header: BatchHeader
     records: tuple[Record, ...]

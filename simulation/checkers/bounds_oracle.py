@@ -27,7 +27,7 @@ UNCLEAN_ENABLE = "unclean.leader.election.enable"
 
 
 class Bounds(NamedTuple):
-    """Where a log begins, and both of its ends for consumers; -1 for what is not said."""
+    """Start of a log, and both of its ends for consumers; -1 for an unknown value."""
 
     log_start_offset: int
     last_stable_offset: int

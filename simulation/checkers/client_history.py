@@ -13,7 +13,7 @@ from txnlog_kafka.wire.messages import Message
 
 
 class ClientHistory:
-    """All clients of a run."""
+    """History of all clients of a run."""
 
     def __init__(self, losing: Collection[str] = ()) -> None:
         """`losing` are topics that may lose what is acknowledged."""
@@ -37,7 +37,7 @@ class ClientHistory:
         self._requests.on_answer(process, request, answer)
 
     def begin_audit(self) -> None:
-        """All committed records are about to be read from the first one on."""
+        """Note that all committed records are about to be read from the first one on."""
         self._before = dict(self.reads.committed)
 
     def end_audit(self) -> None:
@@ -45,7 +45,7 @@ class ClientHistory:
         self.transactions.check(self._before, self.reads.committed)
 
     def outcomes(self) -> Counter[tuple[str, Outcome]]:
-        """How many operations of each kind ended how."""
+        """Count the operations by kind and outcome."""
         found = self._requests.counts()
         for process, outcome in self.transactions.outcomes():
             found[kind_of_transactions(process), outcome] += 1

@@ -14,7 +14,7 @@ from simulation.violation import violated
 from txnlog_kafka.wire.records import BatchHeader, CorruptBatch
 
 CLEANED_SUFFIX = ".log.cleaned"
-"""Of a segment that is whole, and is about to take the place of others."""
+"""Suffix of a segment that is whole, and is about to replace others."""
 
 
 def check_compaction(disk: SimDisk, path: str) -> None:

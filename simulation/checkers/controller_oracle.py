@@ -15,7 +15,7 @@ _K = RegistryApiKey
 
 
 class ControllerOracle:
-    """What the registry of a cluster said of controllers."""
+    """Controllers of a cluster, as the registry reports them."""
 
     def __init__(self) -> None:
         self._controllers: dict[int, str] = {}
@@ -24,7 +24,7 @@ class ControllerOracle:
         """Epoch by the offset that somebody read from."""
         self._newest = -1
         self._asked: dict[tuple[ConnectionId, int], Request] = {}
-        """What is not answered, by connection and correlation id."""
+        """Unanswered requests, by connection and correlation id."""
 
     def on_asked(self, request: Request) -> None:
         """The registry has a request."""

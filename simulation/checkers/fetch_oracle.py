@@ -58,7 +58,7 @@ class FetchOracle:
                     check_aborted(directory, history, part, data)
 
     def _is_loading(self, directory: str, part: Message) -> bool:
-        """Whether it answers that nothing is stable, as it does not know how far it is."""
+        """True if the broker answers that nothing is stable, because it is still loading."""
         is_behind = part.high_watermark < self._loaded.get(directory, 0)
         return bool(is_behind and part.last_stable_offset == part.log_start_offset)
 
@@ -74,13 +74,16 @@ def answered_parts(message: Message, image: ClusterImage) -> Iterator[tuple[str,
 
 
 def _ended_since(history: PartitionHistory, offset: int) -> Iterator[EndedTransaction]:
-    """Those whose marker is not before the offset."""
+    """Yield the transactions whose marker is at or after the offset, newest first."""
     return takewhile(lambda ended: ended.marker_offset >= offset, reversed(history.ended))
 
 
 def check_last_stable_offset(directory: str, history: PartitionHistory, part: Message) -> None:
-    """It is where the oldest transaction begins that has no marker below the high watermark, and
-    otherwise the high watermark. Raises Violation (26)."""
+    """Check the last stable offset. Raises Violation (26).
+
+    It is the start of the oldest transaction without a marker below the high watermark, and
+    otherwise the high watermark.
+    """
     high_watermark = part.high_watermark
     undecided = [p.open_since for p in history.producers.values() if p.open_since is not None]
     undecided += [t.first_offset for t in _ended_since(history, high_watermark)]
@@ -92,8 +95,11 @@ def check_last_stable_offset(directory: str, history: PartitionHistory, part: Me
 
 
 def check_aborted(directory: str, history: PartitionHistory, part: Message, data: bytes) -> None:
-    """It names each aborted transaction that overlaps what is returned, and none that does not
-    exist or has ended before. Raises Violation (27)."""
+    """Check that each aborted transaction that overlaps the returned data is named.
+
+    No other transaction may be named, if it does not exist or has ended before. Raises Violation
+    (27).
+    """
     headers = [batch.header for batch in decode_batches(data)]
     named = {(each.producer_id, each.first_offset) for each in part.aborted_transactions}
     if not headers:

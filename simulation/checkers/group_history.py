@@ -1,8 +1,8 @@
-"""What members of a group did and were answered, and what must hold of it, seen from outside.
+"""History of a group's members: their requests and answers, and the rules for them from outside.
 
-Generations are compared in real time: what is asked after a newer generation was heard of may have
-no effect any more. Offsets that a stable read returned, or that a commit was answered for, are a
-floor for every read that is asked for later.
+Generations are compared in real time: a request sent after a newer generation was heard of may have
+no effect. Offsets that a stable read returned, or that a commit was answered for, are a floor for
+every later read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Committed(NamedTuple):
 
 
 def _key(number: int) -> bytes:
-    """Of the records of the copiers' transaction of this number."""
+    """Return the key of the records in the copiers' transaction of this number."""
     return b"%08d" % number
 
 
@@ -38,21 +38,23 @@ class _Copy:
     transactional_id: str
     offsets: Mapping[int, int]
     is_over: int | None = None
-    """How often any copier had been initialised when its own transactional id was, once more: then
-    it is decided."""
+    """Count of copiers' initialisations after which this transaction is decided.
+
+    That is the count when its own transactional id was initialised once more.
+    """
 
 
 _NOTHING = Committed(NOTHING_COMMITTED, -1, "")
 
 
 def metadata_of(generation: int, offset: int) -> str:
-    """What a member commits beside an offset; as leader epoch it commits the generation."""
+    """Return the metadata of a member's commit; the commit's leader epoch is the generation."""
     return f"{generation}:{offset}"
 
 
 @dataclass(slots=True)
 class GroupHistory:
-    """One group that reads one topic."""
+    """History of a group that reads a single topic."""
 
     is_coordinator: Callable[[int], bool] = lambda _node: True
     """By the newest metadata. A broker that has not heard yet that it coordinates the group no more
@@ -62,18 +64,17 @@ class GroupHistory:
     floors: dict[int, int] = field(default_factory=dict)
     """By partition: what was committed for sure, or returned."""
     initialised: int = 0
-    """How often a copier was given a new epoch."""
+    """Count of new epochs that copiers were given."""
     processed: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     """Offsets by partition, noted before they are committed."""
     _owners: dict[tuple[int, int], str] = field(default_factory=dict)
     """By generation and partition."""
     _sent: set[tuple[int, Committed]] = field(default_factory=set)
-    """All commits by partition, whatever became of them."""
+    """Sent commits by partition, whatever their outcome."""
     _copies: list[_Copy] = field(default_factory=list)
-    """All transactions of copiers."""
+    """Transactions of the copiers."""
     _reads: list[tuple[int, Mapping[int, Committed]]] = field(default_factory=list)
-    """What stable reads found, each after how often a copier had been initialised when it was
-    asked for."""
+    """Results of stable reads, each with the count of copiers' initialisations when it was sent."""
 
     def on_assigned(self, generation: int, owner: str, partitions: Iterable[int]) -> None:
         """A member was answered what it has to read. Raises Violation (74)."""
@@ -138,7 +139,7 @@ class GroupHistory:
         self.on_durable({partition: each.offset for partition, each in found.items()})
 
     def check_processed(self, partition: int, records: Sequence[Record]) -> None:
-        """What is below the committed offset was processed. Raises Violation (3)."""
+        """Check that records below the committed offset were processed. Raises Violation (3)."""
         end = self.floors.get(partition, NOTHING_COMMITTED)
         offsets = {record.record_offset for record in records if record.record_offset < end}
         missing = sorted(offsets - self.processed[partition])
@@ -168,9 +169,11 @@ class GroupHistory:
         self._check_reads({record.key for record in copies})
 
     def _check_reads(self, keys: Collection[bytes | None]) -> None:
-        """Of a transaction whose copies are there, the offsets were found by each stable read that
-        was asked for when its copier had been initialised again, whatever that knew of its commit
-        (32)."""
+        """Check that stable reads found the offsets of each transaction whose copies exist (32).
+
+        Only reads count that were sent after its copier had been initialised once more, whether or
+        not that copier knew of its commit.
+        """
         for number, copy in enumerate(self._copies):
             if copy.is_over is None or _key(number) not in keys:
                 continue

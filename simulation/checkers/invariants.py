@@ -1,4 +1,4 @@
-"""What must hold in every run, checked on what clients saw and on what the disk holds.
+"""Invariants of every run, checked on the clients' observations and on the content of the disk.
 
 Numbers are those of `docs/internals/invariants.md`; the invariants of the log itself are checked by
 `log_oracle` while it is written. A check raises `Violation`.
@@ -86,7 +86,7 @@ INVARIANTS = {
 
 @dataclass(slots=True)
 class Observations:
-    """What readers and drivers saw while it happened."""
+    """Observations of readers and drivers during the run."""
 
     committed: dict[tuple[TopicPartition, int], bytes] = field(default_factory=dict)
     """Value by (output partition, offset), as seen under read_committed."""
@@ -116,7 +116,7 @@ class Observations:
 
 
 def check_done(group_id: str, progress: Mapping[tuple[str, int], int], done: int) -> None:
-    """What was reported as done is in the stable progress (40)."""
+    """Check that every batch reported as done is in the stable progress (40)."""
     if max(progress.values(), default=0) < done:
         violated(40, "a batch was reported as done that is not in the progress", group_id=group_id,
                  progress=progress, done=done)  # fmt: skip
@@ -124,7 +124,7 @@ def check_done(group_id: str, progress: Mapping[tuple[str, int], int], done: int
 
 @dataclass(frozen=True, slots=True)
 class FinalState:
-    """What a fresh reader finds when all is over."""
+    """Records and offsets that a fresh reader finds at the end of the run."""
 
     committed: Mapping[TopicPartition, list[Record]]
     uncommitted: Mapping[TopicPartition, list[Record]]
@@ -132,7 +132,7 @@ class FinalState:
 
 
 def check_final(operator: Operator, observations: Observations, final: FinalState) -> None:
-    """All that is checked at the end of one query."""
+    """Make all checks of the end of a query."""
     check_observed(observations, final)
     own = _written_by(operator, final)
     for topics in operator.lineages:
@@ -148,7 +148,7 @@ def check_final(operator: Operator, observations: Observations, final: FinalStat
 
 
 class _Row(NamedTuple):
-    """What a row's value says: its source coordinates, and the task attempt that wrote it."""
+    """Content of a row's value: its source coordinates, and the task attempt that wrote it."""
 
     partition: int
     position: int
@@ -221,7 +221,7 @@ def check_once(source: Source, final: FinalState, topics: Collection[str]) -> se
 
 
 def check_skipped(history: DriverHistory, final: FinalState) -> None:
-    """What was skipped for a topic is in that topic (35)."""
+    """Check that the rows skipped for a topic are in that topic (35)."""
     for topic, rows in history.skipped_rows.items():
         places = (records for place, records in final.committed.items() if place[0] == topic)
         missing = rows - {_coordinates(record) for records in places for record in records}
@@ -254,7 +254,7 @@ def check_order(final: FinalState) -> None:
 
 
 def check_observed(observations: Observations, final: FinalState) -> None:
-    """What was once read as committed is there for ever, and nothing else was (1, 21)."""
+    """Check that values once read as committed are still there, and that no others were (1, 21)."""
     at_end = {
         (partition, record.record_offset): record.value
         for partition, records in final.committed.items()

@@ -48,12 +48,12 @@ that loads its partition then waits once more for the members of before to expir
 
 
 def left_over(host: SimulatedBroker) -> list[str]:
-    """What a broker has of others."""
+    """Name the leftovers of others in a broker."""
     return [*_connections(host), *_fetches(host), *_timers(host.timer_keys)]
 
 
 def left_at_registry(registry: SimulatedBroker, brokers: int) -> list[str]:
-    """What the registry has beside one session, and one wait at most, of each broker."""
+    """Name the registry's leftovers beside a session, and at most one wait, of each broker."""
     names = [name for name, *_ in registry.timer_keys]
     sessions, waits = names.count(SESSION_TIMER), names.count(WAIT_TIMER)
     found = list(_connections(registry))

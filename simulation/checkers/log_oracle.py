@@ -47,11 +47,11 @@ TRANSACTION_STATES = (
 
 OFFSETS_DIRECTORY = "__consumer_offsets-"
 COMPACTED_PREFIX = "__"
-"""Of the folders where compaction may leave gaps."""
+"""Prefix of the folders where compaction may leave gaps."""
 REMOVED_SUFFIXES = ("-delete", "-stray")
-"""Of folders that are about to be removed, or were set aside: nobody reads them."""
+"""Suffixes of folders that are about to be removed, or were set aside: no broker reads them."""
 SWAPPED_SUFFIX = ".swap"
-"""Of files that are about to take the place of others: until they have, a part is missing."""
+"""Suffix of files that are about to replace others: until they have, a part is missing."""
 
 _VALID_PREVIOUS = {
     "empty": {"empty", "complete-commit", "complete-abort"},
@@ -78,22 +78,22 @@ class EndedTransaction(NamedTuple):
 
 @dataclass(slots=True)
 class Producer:
-    """What a partition's log says of one producer."""
+    """State of a producer in a partition's log."""
 
     epoch: int
     last_sequence: int
     open_since: int | None = None
     coordinator_epoch: int = -1
-    """Of its last marker."""
+    """Coordinator epoch of its last marker."""
 
 
 @dataclass(slots=True)
 class PartitionHistory:
-    """What one partition's log holds, as far as the rules need it."""
+    """Content of a partition's log, as far as the rules need it."""
 
     next_offset: int | None = None
     start_offset: int = 0
-    """Of the first batch that was seen."""
+    """Offset of the first batch that was seen."""
     producers: dict[int, Producer] = field(default_factory=dict)
     ended: list[EndedTransaction] = field(default_factory=list)
     """By the offset of the marker."""
@@ -184,11 +184,11 @@ class LogOracle:
         self._live = True
 
     def history(self, directory: str) -> PartitionHistory | None:
-        """Of one partition, None when nothing of it was followed."""
+        """Return the history of a partition, None when nothing of it was followed."""
         return self._partitions.get(directory)
 
     def log_ends(self) -> dict[str, int]:
-        """Of all partitions that have a batch."""
+        """Return the log ends of all partitions that have a batch."""
         found = ((name, each.next_offset) for name, each in self._partitions.items())
         return {name: end for name, end in found if end is not None}
 
@@ -224,11 +224,11 @@ class LogOracle:
                 return
 
     def _may_have_gaps(self, directory: str) -> bool:
-        """Whether offsets may be missing where the next batch is."""
+        """True if offsets may be missing before the next batch."""
         return directory.startswith(COMPACTED_PREFIX) and not self._live
 
     def _may_begin_with(self, directory: str) -> bool:
-        """Whether the first batch of a producer may have any sequence: those before are deleted."""
+        """True if a producer's first batch may have any sequence: earlier batches are deleted."""
         del directory
         return False
 
@@ -350,11 +350,11 @@ class LogOracle:
 
     @property
     def _is_judged(self) -> bool:
-        """Whether the batch that is followed is one that was just made, and not a copy."""
+        """True if the batch that is followed was just made, and is not a copy."""
         return self._live
 
     def _recorded(self, producer_id: int) -> set[str]:
-        """What any transaction log says that a producer's transaction has."""
+        """Return the partitions of a producer's transaction, as any transaction log has them."""
         return self.partitions_of(producer_id)
 
     def partitions_of(self, producer_id: int) -> set[str]:
@@ -363,12 +363,12 @@ class LogOracle:
         return {partition for transaction in held for partition in transaction.partitions}
 
     def state_of(self, transactional_id: str) -> str | None:
-        """What this disk's transaction log says last of a transactional id, None for nothing."""
+        """Return the last state of a transactional id in this disk's transaction log, or None."""
         known = self._transactions.get(transactional_id)
         return None if known is None else known.state
 
     def states_of(self, producer_id: int) -> list[str]:
-        """What this disk's transaction log says of a producer."""
+        """Return the states of a producer's transactions in this disk's transaction log."""
         return [t.state for t in self._transactions.values() if t.producer_id == producer_id]
 
     def _follow_transactions(self, directory: str, records: Sequence[Record]) -> list[str]:
@@ -403,7 +403,7 @@ class LogOracle:
                          transactional_id=transactional_id)  # fmt: skip
 
     def _undecided(self, producer_id: int) -> list[str]:
-        """Where a transaction of the producer is open."""
+        """List the partitions where a transaction of the producer is open."""
         return [where for where, found, _ in self.open_transactions() if found == producer_id]
 
 

@@ -1,8 +1,9 @@
-"""What may be lost of the unsafe topic in a cluster, and nothing else.
+"""Losses that the unsafe topic of a cluster may have; nothing else may be lost.
 
-An unclean election loses what the new leader has not. When all machines lose power, what is not on
-all disks of the ISR may be lost, whichever of them leads then: so it is what one of them had not
-flushed. Elections count as explained only when a broker that was up has reported them.
+An unclean election loses the records that the new leader does not have. When all machines lose
+power, the records that are not on all disks of the ISR may be lost, whichever of them leads then: a
+leader may have lost the records that it had not flushed. Elections count as explained only when a
+broker that was up has reported them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from simulation.violation import violated
 
 
 class Losses:
-    """Of one run."""
+    """Losses of a run."""
 
     def __init__(
         self, logs: ReplicaLogs, now_us: Callable[[], int], count: Callable[[str], None]
@@ -42,7 +43,7 @@ class Losses:
         self._lose(directory, [f"broker-{after.leader}"], after.leader_epoch - 1)
 
     def on_traces(self, traces: Iterable[TraceEvent]) -> None:
-        """What a broker tells."""
+        """Note the unclean elections that a broker reports."""
         for trace in traces:
             if trace.kind in (UNCLEAN_ELECTION, UNCLEAN_ELECTION_BEFORE):
                 directory = f"{trace.fields['topic']}-{trace.fields['partition']}"
@@ -58,12 +59,12 @@ class Losses:
         ]  # fmt: skip
 
     def on_blackout(self, directory: str, held: PartitionRegistration, had: Sequence[str]) -> None:
-        """All machines have lost power; `had` are the `holders` of before."""
+        """Note that all machines have lost power; `had` are the `holders` of before."""
         brokers = {*had, *(f"broker-{number}" for number in held.isr)}
         self._lose(directory, sorted(brokers), held.leader_epoch)
 
     def _lose(self, directory: str, brokers: Sequence[str], until_epoch: int) -> None:
-        """Of what is committed the part is left that all of these have."""
+        """Drop the committed batches that not all of these brokers have."""
         self._until[directory] = max(until_epoch, self._until.get(directory, -1))
         committed = self._logs.committed_in(directory)
         before = len(committed)
@@ -81,13 +82,15 @@ class Losses:
     # ------------------------------------------------------------------ what it explains
 
     def explain(self, directory: str, crc: int) -> bool:
-        """Whether a batch may be missing: all that have appended it did so before a loss."""
+        """True if a batch may be missing: all of its appends were before a loss."""
         epochs = self._logs.epochs_of(directory, crc)
         return bool(epochs) and max(epochs) <= self._until.get(directory, -1)
 
     def lost_power_within(self, begun_us: int | None, asked_us: int | None) -> bool:
-        """Whether all machines lost power while a transaction was open: it was begun, and nobody
-        had asked to commit it."""
+        """True if all machines lost power while a transaction was open.
+
+        It is open from its begin until a commit is asked for.
+        """
         if begun_us is None:
             return False
         return any(
@@ -104,5 +107,5 @@ class Losses:
                      foreign=foreign)  # fmt: skip
 
     def note_blackout(self) -> None:
-        """It happens now."""
+        """Note a blackout at the present time."""
         self.blackouts_us.append(self._now_us())

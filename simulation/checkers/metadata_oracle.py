@@ -18,7 +18,7 @@ METADATA_TRACE = "metadata"
 
 
 class MetadataOracle:
-    """All records so far, and what they make of brokers and partitions."""
+    """Records of the metadata so far, and the brokers and partitions that they make."""
 
     def __init__(self, on_changed: Callable[[str], None]) -> None:
         """`on_changed` is called with each partition that has another registration."""
@@ -30,12 +30,12 @@ class MetadataOracle:
         self.partitions: dict[str, PartitionRegistration] = {}
         """By directory, as the newest record says."""
         self.topic_ids: dict[str, str] = {}
-        """Of the topics that there are, by name."""
+        """Topic ids by name, of the topics that exist."""
         self.broker_epochs: dict[int, int] = {}
-        """Of those that are registered."""
+        """Broker epochs by id, of the registered brokers."""
         self.records: list[Mapping[str, Any]] = []
         self._names: dict[str, str] = {}
-        """Of topics, by id."""
+        """Names of topics, by topic id."""
         self._highest_epoch: dict[int, int] = {}
         self._next_producer_id = 0
 

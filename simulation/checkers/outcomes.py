@@ -1,7 +1,7 @@
-"""How each operation of a run ended for its client: ok, failed or unknown, as in Jepsen.
+"""Outcomes of the operations of a run for their clients: ok, failed or unknown, as in Jepsen.
 
-*failed* is only what had no effect for sure. An operation that was not answered, or answered with
-an error that may come after its effect, is *unknown*.
+*failed* means only that an operation had no effect for sure. An operation that was not answered, or
+answered with an error that may come after its effect, is *unknown*.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from txnlog_kafka.wire.messages import ApiKey, Message, api_of
 
 
 class Outcome(enum.Enum):
-    """How an operation ended, as far as its client knows."""
+    """Outcome of an operation, as far as its client knows."""
 
     OK = "ok"
     FAILED = "failed"
@@ -68,7 +68,7 @@ def kind_of_transactions(process: str) -> str:
 
 
 def outcome_of(answer: Message) -> Outcome:
-    """Of one request, by its answer."""
+    """Return the outcome of a request, by its answer."""
     codes = set(error_codes(answer))
     if codes == {_E.NONE}:
         return Outcome.OK
@@ -76,7 +76,7 @@ def outcome_of(answer: Message) -> Outcome:
 
 
 class RequestOutcomes:
-    """Of operations that are one request: what was sent, and what of it was answered how."""
+    """Outcomes of operations that are a single request: sent requests, and their answers."""
 
     def __init__(self) -> None:
         self._sent: Counter[str] = Counter()
@@ -95,7 +95,7 @@ class RequestOutcomes:
             self._answered[kind, outcome_of(answer)] += 1
 
     def counts(self) -> Counter[tuple[str, Outcome]]:
-        """So far; what is not answered is unknown."""
+        """Return the counts so far; a request without an answer is unknown."""
         found = self._answered.copy()
         for kind, count in self._sent.items():
             found[kind, Outcome.UNKNOWN] += count - sum(self._answered[kind, o] for o in Outcome)
@@ -117,7 +117,7 @@ _LOOKS = frozenset({ApiKey.METADATA, ApiKey.API_VERSIONS, ApiKey.FIND_COORDINATO
 
 
 def lines(counts: Iterable[tuple[tuple[str, Outcome], int]]) -> list[str]:
-    """One line for each kind that there was."""
+    """Return a line for each kind that occurred."""
     found = Counter(dict(counts))
     kinds = [kind for kind in KINDS if any(found[kind, each] for each in Outcome)]
     return [

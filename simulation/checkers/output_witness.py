@@ -1,10 +1,10 @@
-"""What one driver does to others: it watches what it asks, and what it has read.
+"""Witness of a driver's effect on others: it watches the requests and reads of the driver.
 
-A run that has written the record of a batch is newer than the one whose record it had read, and
-than those before that. In a commit a run fences nobody once it has read the record of a newer one;
-nor while that stands since before the commit began, as it could read it (78). A query on a copy of
-a checkpoint leaves the original's transactional id and progress alone, and one that was started on
-a copy with the original's transactional id writes nothing at all (79).
+A run that has written the record of a batch is newer than the run whose record it had read, and
+than those before that. During a commit, a run that has read the record of a newer run fences no
+other run. The same holds if that record stood before the commit began, because the run could read
+it (78). A query on a copy of a checkpoint leaves the original's transactional id and progress
+alone. A query that was started on a copy with the original's id writes nothing at all (79).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Record:
 
 
 class OutputWitness:
-    """Of one driver. `records` are those of all drivers, by path."""
+    """Witness of a driver. `records` are those of all drivers, by path."""
 
     def __init__(
         self,
@@ -66,12 +66,14 @@ class OutputWitness:
         self._driver = driver
         self._records = records
         self._read: dict[str, Record] = {}
-        """What it has read last, by path."""
+        """Records that the driver read last, by path."""
         self._original = original
         self._is_refused = is_refused
         self._is_reported = False
-        """Whether it has read that another run has followed, since the commit began: a function of
-        foreachBatch may catch the error, and try again."""
+        """True if it has read, since the commit began, that another run has followed.
+
+        A function of foreachBatch may catch the error and try again.
+        """
         self._stood: Record | None = None
         """The record that stood when the commit of its batch began. A driver that was paused may
         write an older run's over it before it is read."""
@@ -91,7 +93,7 @@ class OutputWitness:
         process.on_sent, process.on_reached = on_sent, on_reached
 
     def served(self, ask: FileAsk, perform: Callable[[], FileOutcome]) -> FileOutcome:
-        """What the store answers, and whether that says that another run went on."""
+        """Return the store's answer, and note whether it says that another run has followed."""
         path = getattr(ask, "path", "")
         if not path.endswith(RECORD):
             return perform()
@@ -122,7 +124,7 @@ class OutputWitness:
         return self._driver.options.transactional_id_of(self._driver.checkpoint.query_id)
 
     def _stands_overtaken(self) -> bool:
-        """Whether the record that it could read since it began to commit says so, too."""
+        """True if the record that it could read since it began to commit names a newer run, too."""
         stood = self._stood
         if stood is None or stood is not self._records.get(self._path):
             return False

@@ -1,7 +1,7 @@
-"""What producers sent and were given, as seen at their end, and what must hold of it.
+"""History of producers: their batches and their epochs, as seen at their end, and its rules.
 
-A batch is known by what a broker knows it by. Times are compared as clients have them: a client is
-given an epoch when it hears the answer, so what leaves later leaves after it.
+A batch has the same identity here as at a broker. Times are compared as clients have them: a client
+has an epoch when it hears the answer, so a later request leaves after it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WITH_EPOCH = (ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_T
 
 
 class BatchKey(NamedTuple):
-    """What a broker knows a batch by."""
+    """Identity of a batch at a broker."""
 
     topic: str
     """The name, or the id as text where the request has the id."""
@@ -56,8 +56,11 @@ def batches_sent(request: Message) -> Iterator[tuple[BatchKey, bytes, bool]]:
 
 
 def batches_answered(request: Message, answer: Message) -> Iterator[tuple[BatchKey, int, int]]:
-    """Of each of those: key, error code and base offset; of several in one partition, which no
-    client of the simulation sends, the first one's."""
+    """Yield key, error code and base offset of each batch that the answer is for.
+
+    Of several batches in a partition, which no client of the simulation sends, only the first one
+    counts.
+    """
     parts = {
         (topic.name or str(topic.topic_id), part.index): part
         for topic in answer.responses
@@ -84,14 +87,14 @@ def identity_of(request: Message) -> tuple[int, int] | None:
 
 @dataclass(slots=True)
 class ProducerHistory:
-    """All producers of a run."""
+    """History of all producers of a run."""
 
     losing: Collection[str] = ()
     """Topics that may lose what is acknowledged: what is sent to them again has another offset."""
     initialised: dict[int, int] = field(default_factory=dict)
     """The highest epoch by producer id that an InitProducerId was answered with."""
     sent: dict[BatchKey, bytes] = field(default_factory=dict)
-    """All batches, without what their leader sets."""
+    """Sent batches, without the fields that their leader sets."""
     offsets: dict[BatchKey, int] = field(default_factory=dict)
     """The base offset of each batch that was answered, or read."""
     _owners: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -103,9 +106,9 @@ class ProducerHistory:
     _fenced: set[BatchKey] = field(default_factory=set)
     """Batches that were sent first when a newer epoch of their producer had been given."""
     _asked: dict[int, int] = field(default_factory=dict)
-    """Of each request object that named a producer: the newest epoch when it left last."""
+    """Newest epoch when a request object that names a producer last left, by the object's id."""
     _given_before: dict[int, Mapping[int, int]] = field(default_factory=dict)
-    """Of each InitProducerId object: what had been given when it left last."""
+    """Epochs that had been given when an InitProducerId object last left, by the object's id."""
 
     def on_sent(self, request: Message) -> None:
         """A request leaves a client. Raises Violation (18)."""
@@ -187,13 +190,13 @@ class ProducerHistory:
 
 
 def check_in_transaction(process: str, request: Message) -> None:
-    """All offsets that a driver commits are committed in a transaction. Raises Violation (36)."""
+    """Check that a driver commits offsets in transactions only. Raises Violation (36)."""
     if api_of(request).key == ApiKey.OFFSET_COMMIT:
         violated(36, "offsets were committed outside of a transaction", process=process)
 
 
 def error_codes(answer: Message) -> Iterator[int]:
-    """All error codes of an answer to a request that changes something, wherever they are."""
+    """Yield all error codes of an answer to a request that changes something."""
     yield getattr(answer, "error_code", 0) or 0
     for topic in getattr(answer, "responses", ()):
         yield getattr(topic, "error_code", 0) or 0

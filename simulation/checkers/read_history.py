@@ -1,8 +1,8 @@
-"""What clients were given by Fetch, held against what producers sent.
+"""History of Fetch answers to clients, compared with the batches that producers sent.
 
-A topic that clients read is not compacted: so each offset from the position on is in an answer, and
-what a reader of committed records is not shown are markers and aborted records alone (27 says that
-those named as aborted are).
+A topic that clients read is not compacted, so each offset from the position on is in an answer. A
+reader of committed records misses only markers and aborted records (27 checks the records that are
+named as aborted).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ READ_COMMITTED = 1
 
 @dataclass(slots=True)
 class ReadHistory:
-    """All readers of a run."""
+    """History of all readers of a run."""
 
     producers: ProducerHistory
     committed: dict[BatchKey, int] = field(default_factory=dict)
-    """How often each batch was returned to readers of committed records."""
+    """Count of the returns of each batch to readers of committed records."""
     _names: dict[str, str] = field(default_factory=dict)
-    """Of topics that were asked for by name, by id."""
+    """Names of topics that were asked for by name, by topic id."""
 
     def on_answer(self, request: Message, answer: Message) -> None:
         """An answered call of any client. Raises Violation (2, 4, 12, 14)."""

@@ -37,13 +37,13 @@ def partition_name(directory: str, metadata: bytes = b"") -> str:
 
 
 def unnamed(directory: str) -> str:
-    """Of a folder without such a file."""
+    """Return the partition of a folder without such a file."""
     return partition_name(directory)
 
 
 @dataclass(slots=True)
 class ReplicaLogs:
-    """What is known of all replicas together."""
+    """Logs of all replicas together."""
 
     oracles: dict[str, ReplicaOracle] = field(default_factory=dict)
     """By the broker's name."""
@@ -60,7 +60,7 @@ class ReplicaLogs:
     starts: dict[str, int] = field(default_factory=dict)
     """By partition, the highest offset that a broker's log was said to begin at."""
     has_to_keep: Callable[[str, str, str], bool] = lambda _broker, _directory, _partition: True
-    """Whether a broker has to have a folder of this partition, as it knows and as is the newest."""
+    """True if a broker must have a folder of this partition, by its own and the newest metadata."""
     leader_of: Callable[[str], str] = lambda _directory: ""
     """The broker that leads a partition by the newest metadata, "" for none that is up."""
     compacts: bool = False
@@ -83,7 +83,7 @@ class ReplicaLogs:
         return known is value
 
     def may_differ(self, directory: str) -> bool:
-        """Whether replicas may have other bytes for the same records."""
+        """True if replicas may have other bytes for the same records."""
         return self.compacts and directory.startswith(COMPACTED_PREFIX)
 
     def on_log_start(self, broker: str, log: str, start_offset: int) -> None:
@@ -120,12 +120,12 @@ class ReplicaLogs:
             self.check_in_sync(directory)
 
     def _is_present(self, broker: str, directory: str) -> bool:
-        """Whether a broker's folder is of the partition that now has that name."""
+        """True if a broker's folder is of the partition that now has that name."""
         partition = self.oracles[broker].partition_in(directory)
         return self.partition_of is None or self.partition_of(directory) == partition
 
     def committed_in(self, directory: str) -> list[_Known]:
-        """Of the partition that now has the folder's name."""
+        """Return the committed batches of the partition that now has the folder's name."""
         named = self.partition_of or unnamed
         return self.committed.get(named(directory), [])
 
@@ -140,7 +140,7 @@ class ReplicaLogs:
                          ends=held[-1:])  # fmt: skip
 
     def check_complete(self, broker: str, directories: Iterable[str]) -> None:
-        """All that was committed in these is on this disk (8)."""
+        """Check that all committed batches of these folders are on this disk (8)."""
         held = self.oracles[broker].held
         for directory in directories:
             committed = self.committed_in(directory)
@@ -159,15 +159,15 @@ class ReplicaLogs:
         }
 
     def states_of(self, producer_id: int) -> list[str]:
-        """What any transaction log says of a producer."""
+        """Return the states of a producer's transactions in any transaction log."""
         return [state for each in self.oracles.values() for state in each.states_of(producer_id)]
 
     def partitions_of(self, producer_id: int) -> set[str]:
-        """What any transaction log says that a producer's transaction has."""
+        """Return the partitions of a producer's transaction in any transaction log."""
         return {name for each in self.oracles.values() for name in each.partitions_of(producer_id)}
 
     def open_transactions(self) -> list[tuple[str, int, int]]:
-        """As each partition's leader has them."""
+        """Return the open transactions, as each partition's leader has them."""
         return [
             found
             for name, oracle in self.oracles.items()
@@ -182,18 +182,18 @@ class ReplicaOracle(LogOracle):
     def __init__(self, name: str, disk: SimDisk, logs: ReplicaLogs) -> None:
         super().__init__(disk)
         self.held: dict[str, list[_Known]] = {}
-        """All batches of a partition, in their order."""
+        """Batches of a partition, in their order, by folder."""
         self.compared: dict[str, int] = {}
-        """How many of them are known to be what is committed."""
+        """Count of a folder's batches that are known to equal the committed batches."""
         self._name = name
         self._logs = logs
         self._partition_in: dict[str, str] = {}
         self.leads_last = False
-        """Whether the last batch was appended here first, by the one that leads."""
+        """True if the last batch was appended here first, by the leader."""
         logs.oracles[name] = self
 
     def watch(self, operation: StorageOperation) -> list[str]:
-        """As `LogOracle.watch`. Nobody truncates what is committed (10)."""
+        """Watch like `LogOracle.watch`. Fails if committed batches are truncated (10)."""
         if isinstance(operation, Append | Flush):
             return super().watch(operation)
         folder, _, name = operation.path.rpartition("/")
@@ -209,8 +209,10 @@ class ReplicaOracle(LogOracle):
         return labels
 
     def _check_kept(self, directory: str, partition: str, before: Sequence[_Known]) -> None:
-        """Of what was there nothing is gone that is committed, but for what a client has deleted.
-        Raises Violation (10)."""
+        """Check that no committed batch is gone, except those that a client has deleted.
+
+        Raises Violation (10).
+        """
         after = self.held.get(directory, [])
         kept = next((n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b),
                     min(len(before), len(after)))  # fmt: skip

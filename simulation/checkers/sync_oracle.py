@@ -30,7 +30,7 @@ _Place = tuple[str, int]
 
 
 class SyncOracle:
-    """What all leaders of a cluster answered, and how far they had it on enough replicas."""
+    """Answers of all leaders of a cluster, and the offsets that enough replicas had."""
 
     def __init__(self, default: int) -> None:
         """`default` holds for topics that say nothing of min.insync.replicas."""
@@ -80,7 +80,7 @@ class SyncOracle:
 
 
 def _may_change(traces: Sequence[TraceEvent], topic: Topic, number: int) -> bool:
-    """Whether the ISR, or how many it has to be, may be others after these than before."""
+    """True if these traces may change the ISR, or its required size."""
     place = str(topic.topic_id), number
     records = [each.fields for each in traces if each.kind == METADATA_TRACE]
     return (
@@ -105,7 +105,7 @@ def _acknowledged(parts: BrokerParts, step: Step) -> Iterator[tuple[Topic, Messa
 
 
 def _changes(step: Step) -> Counter[_Place]:
-    """How often each partition has changed."""
+    """Count the changes of each partition."""
     records = (trace.fields for trace in step.traces if trace.kind == METADATA_TRACE)
     return Counter(
         (record["topic_id"], record["partition"])

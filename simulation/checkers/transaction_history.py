@@ -32,16 +32,16 @@ DEFINITE_REFUSALS = frozenset(
         ErrorCode.INVALID_TXN_STATE,
     }
 )
-"""Of EndTxn: the coordinator checks these before it writes."""
+"""Errors of EndTxn that the coordinator returns before it writes."""
 NOTHING_DONE = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS}
 )
-"""Of EndTxn: nothing was written, and the transaction is as it was."""
+"""Errors of EndTxn after which nothing was written: the transaction is as it was."""
 
 
 @dataclass(slots=True)
 class _Transaction:
-    """What one producer sends between two answers that end a transaction."""
+    """Batches that a producer sends between two answers that end a transaction."""
 
     process: str
     identity: tuple[int, int]
@@ -50,12 +50,12 @@ class _Transaction:
     commits: int = 0
     """Requests to commit that may have been carried out: not answered, or not for sure."""
     outcome: Outcome | None = None
-    """None until it is over."""
+    """Outcome of the transaction; None until it is over."""
 
 
 @dataclass(slots=True)
 class TransactionHistory:
-    """All transactions of a run."""
+    """History of all transactions of a run."""
 
     losing: Collection[str] = ()
     """Topics whose records may be missing: `unsafe_topic` says which."""
