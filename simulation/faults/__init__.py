@@ -1,1 +1,1 @@
-"""What goes wrong in a run: processes, disks, networks, clocks, at random or as a scenario says."""
+"""Faults of a run: processes, disks, networks, clocks, at random or as a scenario says."""

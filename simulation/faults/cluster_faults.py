@@ -1,14 +1,14 @@
-"""What happens to the processes of a cluster, drawn from the seed.
+"""Faults of the processes of a cluster, drawn from the seed.
 
-A process may be killed after any operation on its files and between any two answers. Besides, on
-each tick of a clock one may be stopped (SIGSTOP) for longer than its session lasts, the network may
-part, one way or both, and all machines may lose power at once.
+A process may be killed after any operation on its files and between any two answers. Further faults
+happen on each tick of a clock. A process may be stopped (SIGSTOP) for longer than its session
+lasts. The network may part, one way or both. All machines may lose power at once.
 
-A broker may also be stopped cleanly, as an operator does it. A machine that loses power forgets
-what was not flushed, and perhaps all of its disk. Kafka answers before it flushes, as others
-have the records. So where not every append is flushed, one machine only loses power at a time, and
-only while all replicas are in sync; and nothing else happens until it is out of every ISR, since
-the last one that is left there is taken to have everything.
+A broker may also be stopped cleanly, as an operator does it. A machine that loses power forgets the
+bytes that were not flushed, and perhaps all of its disk. Kafka answers before it flushes, because
+other brokers have the records. So where not every append is flushed, a single machine loses power
+at a time, and only while all replicas are in sync. Nothing else happens until it is out of every
+ISR: the last replica left in an ISR is taken to have everything.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ TICK_US = 500_000
 KILL = "kill"
 DISK_LOSS = "disk loss"
 DISK_LOSS_SHARE = 0.25
-"""Of the machines that lose power while all others have all that they have."""
+"""Share of the power losses that also lose the disk; only while others have all its records."""
 DOWN_MS = (1, 6_000)
 """Shorter or longer than a session."""
 JUMP_SHARE = 0.1
-"""Of the chance of a jump at a start, that of one at a tick."""
+"""Chance of a clock jump at a tick, as a share of the chance at a start."""
 MOMENT_SHARE = 0.15
-"""Of the records of a coordinator's log, those after which there is a tick."""
+"""Share of the records of a coordinator's log that are followed by a tick."""
 MOMENT_BIAS = 5
 FLUSH_BIAS = 2
-"""Of that of a tick, so much likelier fails the flush of the record."""
+"""Factor, on top of a tick's, of the chance that the flush of the record fails."""
 SHORT_STATES = {"prepare-commit": 10, "prepare-abort": 20, "complete-abort": 20}
 """The bias where a transaction is seldom, and not for long: most of them commit, and most of those
 that abort do so while something is at fault already. There are twice as many ticks."""
 MOMENT_US = (0, 4_000)
 DAMAGE_SHARE = 0.1
-"""Of the chance of a bit flip at a death, that of a death for one in a log at a tick."""
+"""Chance per tick of a death for a bit flip in a log, as a share of a flip's chance at a death."""
 ISOLATION_MS = (4_000, 12_000)
 """Longer than a session: others are elected."""
 PAUSE_US = (10_000, 8_000_000)
@@ -82,10 +82,10 @@ class Victims(Protocol):
 
     @property
     def brokers(self) -> Sequence[ClusterBroker]:
-        """All brokers."""
+        """Brokers of the cluster."""
 
     def coordinates(self, node: int, group_id: str) -> bool:
-        """Whether a broker is a group's coordinator, by the newest metadata."""
+        """True if a broker is a group's coordinator, by the newest metadata."""
 
 
 class ClusterFaults:
@@ -120,14 +120,14 @@ class ClusterFaults:
         self._flips = rng("flips")
         self._isolations = rng("isolations")
         self._damaged: SimulatedBroker | None = None
-        """What is killed so that a bit of its disk flips."""
+        """Process that is killed so that a bit of its disk flips."""
         self._is_blackout = False
         self._driver = driver
         names = [process.name for process in cluster.processes]
         self._network = NetworkFaults(cluster.network, scheduler, trace, names)
         self._flushes_all = settings.flushes_all
         self._all_is_flushed = settings.flushes_all and not cluster.logs.unsafe
-        """Whether one machine may lose power at any time."""
+        """True if a machine may lose power at any time."""
         self._lonely: UncleanElection | None = None
         if chances.cluster.lonely_leader:
             self._lonely = UncleanElection(
@@ -165,14 +165,14 @@ class ClusterFaults:
         broker.shut_down(lambda: self._start_later(broker))
 
     def has_lost(self, name: str) -> bool:
-        """Whether the machine lost what others have, and is still taken to have it."""
+        """True if the machine lost records that others have, and is still taken to have them."""
         self._notice()
         return self._fragile is not None and self._fragile[0].name == name
 
     # ------------------------------------------------------------------ deaths
 
     def planned_reason(self, fault: Fault) -> str:
-        """How a planned fault kills."""
+        """Return the kind of death of a planned fault."""
         return POWER_LOSS if fault.power_loss else KILL
 
     def chance_of_death(self, process: SimulatedBroker, bias: int = 1) -> str | None:
@@ -251,7 +251,7 @@ class ClusterFaults:
             self._fragile = process, self._broker_epoch(process)
 
     def _may_lose(self, process: SimulatedBroker) -> bool:
-        """Whether it may lose now what it has not flushed."""
+        """True if it may now lose the bytes that it has not flushed."""
         if process is self._cluster.registry or self._all_is_flushed:
             return self._may_disturb(process)
         return self._all_is_in_sync(process)
@@ -274,7 +274,7 @@ class ClusterFaults:
             self._fragile = None
 
     def _all_is_in_sync(self, process: SimulatedBroker) -> bool:
-        """Whether the others have all that this machine has, and can say so."""
+        """True if the others have all that this machine has, and can say so."""
         others = [each for each in self._cluster.processes if each is not process]
         return (
             self._fragile is None
@@ -346,7 +346,7 @@ class ClusterFaults:
             self._black_out()
 
     def _black_out(self) -> None:
-        """All machines lose power, also those whose process is down where that counts."""
+        """Let all machines lose power, also those whose process is down where that counts."""
         losses, held = self._cluster.losses, self._cluster.metadata.partitions
         had = {name: losses.holders(name) for name in sorted(self._cluster.logs.unsafe)}
         losses.note_blackout()
@@ -364,7 +364,7 @@ class ClusterFaults:
                 losses.on_blackout(name, held[name], brokers)
 
     def _unsafe_leader(self) -> tuple[ClusterBroker, PartitionRegistration] | None:
-        """Of the unsafe topic."""
+        """Return the leader of the unsafe topic, with its registration."""
         held = self._cluster.metadata.partitions.get(UNSAFE_DIRECTORY)
         found = (each for each in self._cluster.brokers if held and _number(each) == held.leader)
         broker = next(found, None)
@@ -412,8 +412,10 @@ class ClusterFaults:
 
 
 def _serves(host: ClusterBroker) -> bool:
-    """Whether it is registered in its present session: a registration of the session before, with
-    its place in ISRs, ends with that."""
+    """True if it is registered in its present session.
+
+    A registration of the session before ends with that session, and so do its places in ISRs.
+    """
     return host.is_up and host.broker.membership.is_serving
 
 

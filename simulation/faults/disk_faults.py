@@ -1,7 +1,8 @@
-"""What happens to the disks of simulated processes while they run, drawn from the seed.
+"""Faults of the disks of simulated processes while they run, drawn from the seed.
 
 A disk may be full for a while: nearly, so that the process sees it coming, or at once. A flush may
-fail, which ends the process; what the file had that was not flushed is gone then, or a part of it.
+fail, which ends the process; the bytes of the file that were not flushed are then gone, or a part
+of them.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class DiskFaults:
             self._scheduler.after(DISK_TICK_US, self._tick)
 
     def end(self) -> None:
-        """All disks are well."""
+        """End the faults: all disks work and have space."""
         for process in self._processes:
             process.disk.flush_fails = bool
             process.disk.free_bytes = None

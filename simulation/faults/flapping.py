@@ -17,7 +17,7 @@ from simulation.trace import Trace
 APART_US = (2_200_000, 4_000_000)
 TOGETHER_US = (1_500_000, 3_000_000)
 LATE_SHARE = 0.4
-"""Of the proposals."""
+"""Share of the proposals that are late."""
 PROPOSAL = "AlterPartitionRequest"
 
 
@@ -52,7 +52,7 @@ class Flapping:
         self._join()
 
     def is_late(self, message: object) -> bool:
-        """Whether a request between brokers arrives after its sender has given it up."""
+        """True if a request between brokers arrives after its sender has given it up."""
         is_proposal = self._is_on and type(message).__name__ == PROPOSAL
         return is_proposal and self._rng.random() < LATE_SHARE
 

@@ -1,8 +1,8 @@
-"""What happens to the network of a cluster, drawn from the seed.
+"""Faults of the network of a cluster, drawn from the seed.
 
 Processes of the cluster may not hear each other, or clients and brokers, both ways or one way.
-Links may be clogged: one after another stops to deliver, and each gives all that it has held back
-when it is its turn again, in another order.
+Links may be clogged: link after link stops to deliver. When it delivers once more, it gives all
+that it has held back, in another order.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class NetworkFaults:
         self._names = names
         self._cut_off: list[tuple[Direction, ...]] = []
         self._clogs = 0
-        """Those that have begun, or are about to."""
+        """Count of clogs that have begun, or are about to."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether all processes of the cluster hear each other."""
+        """True if all processes of the cluster hear each other."""
         return not self._cut_off and not self._clogs
 
     def begin(self) -> None:
@@ -45,14 +45,14 @@ class NetworkFaults:
         self._network.machines.clear()
 
     def end(self) -> None:
-        """All that was held back arrives."""
+        """End the faults: all held-back messages arrive."""
         for directions in self._cut_off:
             self._network.open_again(*directions)
         self._cut_off.clear()
         self._network.unclog_all()
 
     def part(self, rng: random.Random) -> None:
-        """One process from all others, or two from each other; both ways, or one."""
+        """Part a process from all others, or two from each other, both ways or one way."""
         one = rng.choice(self._names)
         others = [name for name in self._names if name != one]
         if rng.random() < 0.5:
@@ -60,7 +60,7 @@ class NetworkFaults:
         self._part_by_chance(rng, "partition", one, others)
 
     def isolate(self, one: str, for_us: int) -> None:
-        """One process from all others, both ways; clients still reach it."""
+        """Part a process from all others, both ways; clients still reach it."""
         self._part("partition", one, [name for name in self._names if name != one], "both", for_us)
 
     def part_client(self, rng: random.Random) -> None:
