@@ -53,14 +53,14 @@ def names_in(folder: str, paths: Iterable[str], *, folders: bool = False) -> tup
 
 @dataclass(slots=True)
 class Files:
-    """What all checkpoints hold, by path: one driver may look for the files of another's."""
+    """Files of all checkpoints, by path: a driver may look for the files of another's."""
 
     now: dict[str, bytes] = field(default_factory=dict)
     flushed: dict[str, bytes] = field(default_factory=dict)
 
 
 class Checkpoint:
-    """One query's files, by path."""
+    """Files of a query, by path."""
 
     def __init__(
         self, location: str, query_id: str, files: Files, *, starts_committed: bool
@@ -68,7 +68,7 @@ class Checkpoint:
         self.location = location
         self.query_id = query_id
         self.starts_committed = starts_committed
-        """Whether its query starts from the group's committed offsets, if there are any."""
+        """True if its query starts from the group's committed offsets, if there are any."""
         self.tail_losses = 0
         self.is_rolled_back = False
         """True if any number of batches was lost: the ids of later batches begin again there."""
@@ -110,7 +110,7 @@ class Checkpoint:
 
     @property
     def is_begun(self) -> bool:
-        """Whether a sink has recorded that it has begun a batch."""
+        """True if a sink has recorded the begin of a batch."""
         return any(path.endswith("/attempt.json") for path in self._own())
 
     def _own(self) -> list[str]:
@@ -128,7 +128,7 @@ class Checkpoint:
             self._files[path] = data
 
     def perform(self, ask: FileAsk) -> FileOutcome:
-        """What a host does for an operation."""
+        """Perform an operation as a host does."""
         match ask:
             case ReadFile(path):
                 return self._files.get(path)
@@ -143,7 +143,7 @@ class Checkpoint:
         return None
 
     def perform_in_vain(self, ask: FileAsk, rng: random.Random) -> FileFailed:
-        """What a host gets from a store that fails; every other write took place."""
+        """Return a host's answer from a store that fails; half of the writes take place."""
         if isinstance(ask, WriteFile) and rng.random() < 0.5:
             self.perform(ask)
         return STORE_FAILED
@@ -173,7 +173,7 @@ class Checkpoint:
                     self.is_whole = False
 
     def path(self, log: str, batch_id: int) -> str:
-        """Where a batch's entry of a log is."""
+        """Return the path of a batch's entry in a log."""
         return f"{self.location}/{log}/{batch_id}"
 
     def batches(self, log: str) -> list[int]:

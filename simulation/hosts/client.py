@@ -61,7 +61,7 @@ def _ignore(*_: object) -> None:
 
 @dataclass(slots=True)
 class _Wait:
-    """What the operation waits for: any of the tickets, or all of them for one `Calls`."""
+    """Wait of the operation: for any of the tickets, or for all of them of one `Calls`."""
 
     tickets: frozenset[Ticket]
     is_for_all: bool = False
@@ -70,7 +70,7 @@ class _Wait:
 
 @dataclass(slots=True)
 class _InFlight:
-    """One request, and whether its bytes left."""
+    """A request, and whether its bytes left."""
 
     ticket: Ticket
     call: Call
@@ -91,7 +91,7 @@ class _NodeLink:
 
 
 class ClientProcess:
-    """One process with one operation at a time."""
+    """A process with a single operation at a time."""
 
     def __init__(
         self, name: str, scheduler: Scheduler, network: Network, brokers: dict[int, BrokerEnd],
@@ -117,13 +117,13 @@ class ClientProcess:
         self._links: dict[int, _NodeLink] = {}
         self._bootstrap = 0
         self._turn = 0
-        """How many bootstrap servers have refused: another one is next."""
+        """Count of bootstrap servers that have refused: the next try takes another one."""
         self._operation: Operation[Any] | None = None
         self._done: Callable[[Any, TxnLogError | None], None] = _ignore
         self._next_ticket = 1
         self._open: set[Ticket] = set()
         self._outcomes: dict[Ticket, Reply | Unanswered] = {}
-        """What the operation has not received yet."""
+        """Outcomes that the operation has not received yet."""
         self._wait: _Wait | None = None
         self._deferred: list[Callable[[], None]] = []
 

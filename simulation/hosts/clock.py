@@ -26,14 +26,14 @@ def drawn_rate(rng: random.Random) -> int:
 
 @dataclass(slots=True)
 class _Rate:
-    """What a clock showed at one instant, and how fast it goes since then."""
+    """Time that a clock showed at one instant, and its rate since then."""
 
     at_us: int = 0
     showed_us: int = 0
     per_million: int = EXACT
 
     def shows_us(self, now_us: int) -> int:
-        """What it shows now."""
+        """Return the time that it shows now."""
         return self.showed_us + (now_us - self.at_us) * self.per_million // EXACT
 
 
@@ -42,7 +42,7 @@ class MachineClock:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.wall_skew_ms = 0
-        """How far this machine's wall clock has jumped."""
+        """Milliseconds that this machine's wall clock has jumped."""
         self._scheduler = scheduler
         self._monotonic, self._wall = _Rate(), _Rate()
 

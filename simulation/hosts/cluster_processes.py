@@ -20,7 +20,7 @@ class ClusterBroker(SimulatedBroker):
     """A broker that belongs to a cluster."""
 
     def shut_down(self, then: Callable[[], None]) -> None:
-        """As on SIGTERM: hand over what it leads, as far as that goes in a while, and stop."""
+        """Shut down like on SIGTERM: hand over its leaders, for a limited time, and stop."""
         self.submit(ControlledShutdown())
         self._stop_when_handed_over(HAND_OVER_POLLS, then)
 

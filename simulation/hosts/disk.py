@@ -34,8 +34,7 @@ from txnlog_kafka.wire.invariants import check
 
 DISK_BYTES = 1 << 60
 ZEROS_SHARE = 0.5
-"""Of the files whose flush has failed and of which nothing new is on the medium, those that still
-have their size."""
+"""Share of the files that keep their size after a failed flush with nothing new on the medium."""
 
 POWER_LOSS = "power loss"
 
@@ -58,7 +57,7 @@ class _File:
 
 
 class SimDisk:
-    """One broker's data directory; implements the core's `Storage` and performs its operations."""
+    """Data directory of a broker; implements the core's `Storage` and performs its operations."""
 
     def __init__(self) -> None:
         self.flush_works = True
@@ -66,7 +65,7 @@ class SimDisk:
         self.flush_fails: Callable[[], bool] = bool
         """Asked before each flush."""
         self.free_bytes: int | None = None
-        """None: as many as anybody needs."""
+        """Free bytes; None: as many as any process needs."""
         self._files: dict[str, _File] = {}
         self._not_flushed: tuple[str, ...] = ()
         """Whose flush has failed."""
@@ -185,7 +184,7 @@ class SimDisk:
     # ------------------------------------------------------------------ faults
 
     def flip(self, path: str, bit: int) -> None:
-        """One bit of a file is another one, on the medium too."""
+        """Flip a bit of a file, on the medium too."""
         self._files[path].content[bit // 8] ^= 1 << bit % 8
 
     def wipe(self) -> None:

@@ -30,13 +30,13 @@ from txnlog_kafka.wire.messages import Message
 DELAY_US_MIN, DELAY_US_MAX = 200, 3_000
 LATE_US_MAX = 6_000_000
 SERVER_PREFIXES = ("broker-", "registry")
-"""Of the names of processes that others connect to."""
+"""Prefixes of the names of processes that others connect to."""
 SILENT_SHARE = 0.3
-"""Of the broken connections, those that the client learns of only by its own timeout."""
+"""Share of the broken connections that the client learns of only by its own timeout."""
 
 
 class ClientEnd(Protocol):
-    """What a connection tells its client."""
+    """Client's end of a connection, and the events that it hears."""
 
     name: str
 
@@ -48,7 +48,7 @@ class ClientEnd(Protocol):
 
 
 class BrokerEnd(Protocol):
-    """What a connection tells the broker's host."""
+    """End of a connection at the broker's host, and the events that it hears."""
 
     name: str
 
@@ -67,7 +67,7 @@ class BrokerEnd(Protocol):
 
 
 class SimulatedConnection:
-    """One connection to one incarnation of a broker."""
+    """A connection to one incarnation of a broker."""
 
     def __init__(
         self, network: Network, connection_id: int, client: ClientEnd, broker: BrokerEnd
@@ -87,7 +87,7 @@ class SimulatedConnection:
 
     @property
     def is_left(self) -> bool:
-        """Whether the client has closed its end, and the broker has heard it and kept its own."""
+        """True if the client has closed its end, and the broker has heard it and kept its own."""
         was_heard = self._to_broker_us < self._network.now_us
         return self.broker_open and not self.client_open and was_heard
 
@@ -214,7 +214,7 @@ Direction = tuple[str, str]
 
 
 def machine_of(name: str) -> str:
-    """Where a process runs."""
+    """Return the machine of a process."""
     return name.partition("-driver-")[0]
 
 
@@ -226,7 +226,7 @@ def _server_of(direction: Direction | None) -> str:
 
 
 class Network:
-    """All connections of one simulation."""
+    """Connections of a simulation."""
 
     def __init__(self, scheduler: Scheduler, trace: Trace, rng: random.Random) -> None:
         self.weather = LinkConditions()
@@ -239,12 +239,12 @@ class Network:
         self._scheduler = scheduler
         self._next_connection_id = 1
         self.machines: dict[str, None] = {}
-        """Of those that have connected to a broker, in the order in which they did."""
+        """Machines that have connected to a broker, in the order in which they did."""
         self._cut_off: set[Direction] = set()
         self._clogged: dict[Direction, int] = {}
-        """How often, of those that are."""
+        """Count of the clogs of each clogged direction."""
         self._held: list[tuple[Direction | None, Callable[[], None]]] = []
-        """What could not arrive, in its order."""
+        """Deliveries that are held back, in their order."""
 
     @property
     def now_us(self) -> int:
@@ -252,7 +252,7 @@ class Network:
         return self._scheduler.now_us
 
     def reaches(self, one: str, other: str) -> bool:
-        """Whether two processes hear each other, as it takes to connect."""
+        """True if two processes hear each other, as it takes to connect."""
         return (one, other) not in self._cut_off and (other, one) not in self._cut_off
 
     def cut_off(self, *directions: Direction) -> None:
@@ -260,12 +260,12 @@ class Network:
         self._cut_off.update(directions)
 
     def open_again(self, *directions: Direction) -> None:
-        """What was held back arrives now."""
+        """Open the directions; held-back messages arrive now."""
         self._cut_off.difference_update(directions)
         self._let_arrive()
 
     def clog(self, direction: Direction) -> None:
-        """What is sent this way is held back, once more as often as it is clogged."""
+        """Hold back the messages that are sent this way; a direction counts its clogs."""
         self._clogged[direction] = self._clogged.get(direction, 0) + 1
 
     def unclog(self, direction: Direction) -> None:
@@ -304,15 +304,15 @@ class Network:
         return connection
 
     def breaks(self) -> bool:
-        """Whether this message breaks its connection."""
+        """True if this message breaks its connection."""
         return self.weather.connection_loss > self.rng.random()
 
     def is_late(self) -> bool:
-        """Whether this request's client gives up, and it arrives later."""
+        """True if this request's client gives up, and the request arrives later."""
         return self.weather.late > 0.0 and self.weather.late > self.rng.random()
 
     def is_duplicate(self) -> bool:
-        """Whether this request's client gives up, and it arrives twice."""
+        """True if this request's client gives up, and the request arrives twice."""
         chance = self.weather.duplicate
         return chance > 0.0 and chance > self.duplicates.random()
 
@@ -342,7 +342,7 @@ class Network:
 
 
 class DecodedMessages:
-    """Those of one run; called as `decode_body` is."""
+    """Messages that a run has decoded; called as `decode_body` is."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, int, int, bytes], Message] = {}

@@ -30,7 +30,7 @@ from txnlog_kafka.wire.messages import Message
 
 RECONNECT_US = 50_000
 CONNECT_US = (500_000, 2_000_000)
-"""How long an attempt to connect takes where nothing comes through."""
+"""Microseconds that an attempt to connect takes where nothing comes through."""
 
 
 class Owner(Protocol):
@@ -48,7 +48,7 @@ class Owner(Protocol):
         """Do what has happened to the process, later while it stands still."""
 
     def knows(self, peer: int) -> bool:
-        """Whether the core knows where a peer listens."""
+        """True if the core knows where a peer listens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class _Asked:
 
 @dataclass(eq=False, slots=True)
 class _Link:
-    """One connection, from the attempt to make it on."""
+    """A connection, from the attempt to make it."""
 
     peer: int
     may_be_late: bool
@@ -73,7 +73,7 @@ class _Link:
 
 
 class PeerLinks:
-    """All of one process; `ends` are the processes by peer id."""
+    """Links of a process; `ends` are the processes by peer id."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class PeerLinks:
         """`late_markers`: markers may arrive after what their sender does next."""
         self.name = owner.name
         self.is_late: Callable[[Message], bool] = lambda _message: False
-        """Whether this request is late for sure, besides those that the weather delays."""
+        """True for a request that is late for sure, besides requests that the weather delays."""
         self._owner = owner
         self._ends = ends
         self._network = network

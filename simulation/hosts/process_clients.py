@@ -1,4 +1,4 @@
-"""What a simulated process drives, who watches it, and what it holds of each connection."""
+"""Core, observer and connections of a simulated process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Core(Protocol):
-    """What is driven: a `Broker`, or the registry."""
+    """Core that a process drives: a `Broker`, or the registry."""
 
     def step(self, item: Input, now_ms: int, monotonic_ms: int) -> Step:
         """Everything `item` causes, as in `Broker.step`."""
@@ -50,12 +50,12 @@ class Observer:
 
 @dataclass(slots=True)
 class Client:
-    """What the broker's end of a connection holds."""
+    """State of the broker's end of a connection."""
 
     connection: SimulatedConnection
     waiting: deque[bytes] = field(default_factory=deque)
     """Requests behind the one that the broker has."""
     correlation_id: int | None = None
-    """Of the request that the broker has."""
+    """Correlation id of the request that the broker has."""
     ended: bool = False
     """The client sends no more."""

@@ -1,8 +1,8 @@
-"""What a simulated process does with its disk, as `server/storage.py` and `server/space.py` do it.
+"""Use of the disk by a simulated process, like `server/storage.py` and `server/space.py`.
 
-Flushes wait as `FlushOrder` says. After each operation on a file the process may die. Free space
-is looked at as by `SpaceGuard`: a reserve is held, writes are refused while it is not or while
-less than `LOW_BYTES` is free, and a write that fails all the same gives it to recovery.
+Flushes wait as `FlushOrder` says. After each operation on a file the process may die. Free space is
+looked at as by `SpaceGuard`: a reserve is held. Writes are refused while it is not held, or while
+less than `LOW_BYTES` is free. A write that fails all the same gives the reserve to recovery.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ RETRY_US = 1_000_000
 """The logs of a run are small, and so are these; the server has 1 MiB, and an option."""
 
 FLUSH_US_MIN, FLUSH_US_MAX = 100, 5_000
-"""How long the flushes of one round take."""
+"""Microseconds that the flushes of a round take."""
 STALL_US_MAX = 300_000
 STALL_SHARE = 0.02
-"""Of the flushes, those that take up to `STALL_US_MAX`: a busy disk, and a long queue behind it."""
+"""Share of the flushes that take up to `STALL_US_MAX`: a busy disk, with a long queue behind."""
 
 
 class ProcessDied(Exception):
@@ -51,7 +51,7 @@ class Mortal:
         error: BaseException | None,
         where: TracebackType | None,
     ) -> bool:
-        """Whether that was the end of the process, and no error of anybody's."""
+        """True if the error was the end of the process, and not a failure of the code."""
         return kind is not None and self._die_of(error)
 
 
@@ -84,11 +84,11 @@ class ProcessFiles:
         self._perform(self._order.drain())
 
     def forget(self) -> None:
-        """What was to be flushed is not, for nobody learned that it was."""
+        """Forget the pending flushes: no client learned that they were done."""
         self._order.forget()
 
     def flush_us(self) -> int:
-        """How long the flushes of a round take."""
+        """Return the microseconds that the flushes of a round take."""
         stalls = self._flush_times.random() < STALL_SHARE
         return self._flush_times.randint(FLUSH_US_MIN, STALL_US_MAX if stalls else FLUSH_US_MAX)
 
@@ -102,18 +102,18 @@ class ProcessFiles:
 
 
 class SpaceWatch:
-    """Whether there is space for writes, and the reserve."""
+    """Watch over the space for writes, and the reserve."""
 
     def __init__(self, disk: SimDisk, scheduler: Scheduler) -> None:
         self.said_low = False
-        """What the core heard last."""
+        """Value that the core heard last."""
         self._disk = disk
         self._scheduler = scheduler
         self._held = True
         self._next_try_us = 0
 
     def is_low(self) -> bool:
-        """Whether writes are to be refused now."""
+        """True if writes are to be refused now."""
         now_us, free_bytes = self._scheduler.now_us, self._disk.free_bytes
         if not self._held:
             if now_us < self._next_try_us:

@@ -21,7 +21,7 @@ class TimerOwner(Protocol):
 
 
 class ProcessTimers:
-    """One event for each timer that is set."""
+    """Timers of a process: an event for each timer that is set."""
 
     def __init__(self, owner: TimerOwner, clock: MachineClock) -> None:
         self._owner = owner
@@ -32,7 +32,7 @@ class ProcessTimers:
 
     @property
     def keys(self) -> tuple[TimerKey, ...]:
-        """Of those that are set."""
+        """Keys of the timers that are set."""
         return tuple(self._events)
 
     def change(self, changes: Iterable[SetTimer | CancelTimer]) -> None:
@@ -49,14 +49,14 @@ class ProcessTimers:
                     pass
 
     def take_fired(self, key: TimerKey) -> bool:
-        """Whether this timer's input still counts."""
+        """Take a fired timer; True if its input still counts."""
         if key not in self._fired:
             return False
         self._fired.discard(key)
         return True
 
     def cancel(self) -> None:
-        """All of them."""
+        """Cancel all timers."""
         for event in self._events.values():
             event.cancel()
         self._events.clear()

@@ -38,7 +38,7 @@ class Scheduler:
     def __init__(self) -> None:
         self.now_us = 0
         self.wall_skew_ms = 0
-        """What clock jumps have added to the wall clock."""
+        """Milliseconds that clock jumps have added to the wall clock."""
         self.event_count = 0
         self._heap: list[tuple[int, int, Event]] = []
         self._next_id = 0

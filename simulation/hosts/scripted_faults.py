@@ -17,19 +17,19 @@ class _Planned:
 
 
 class ScriptedFaults:
-    """All of one run."""
+    """Planned faults of a run."""
 
     def __init__(self, faults: tuple[Fault, ...]) -> None:
         self._planned = [_Planned(fault) for fault in faults]
 
     @property
     def not_fired(self) -> list[Fault]:
-        """Those that have not happened."""
+        """Faults that have not happened."""
         return [each.fault for each in self._planned if not each.fired]
 
     @property
     def fired(self) -> list[Fault]:
-        """Those that have happened."""
+        """Faults that have happened."""
         return [each.fault for each in self._planned if each.fired]
 
     def at_step(self, reached: Milestone) -> Fault | None:

@@ -71,7 +71,7 @@ _Answer = Respond | NoResponse | Close | Send
 
 
 class SimulatedBroker:
-    """One broker process and its disk; a broker that is alone, unless a subclass says else."""
+    """A broker process and its disk; a broker that is alone, unless a subclass says else."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class SimulatedBroker:
         """The way to its peers; a broker that is alone has none."""
         self.paused = False
         self._deferred: deque[Callable[[], None]] = deque()
-        """What has happened since the process stands still."""
+        """Events that have happened since the process stands still."""
         self._config = config
         self._scheduler = scheduler
         self._trace = trace
@@ -108,7 +108,7 @@ class SimulatedBroker:
         self._starts = 0
         self._core: Core | None = None
         self.is_running = False
-        """Whether there is a process; it may be without a core, while there is no space for one."""
+        """True if a process exists; it may be without a core, while no space is left for one."""
         self._is_serving = False
         self._space = SpaceWatch(self.disk, scheduler)
         self._rng = random.Random(seed)
@@ -116,7 +116,7 @@ class SimulatedBroker:
         self._round: Event | None = None
         """The next round, or the end of the flushes of the one before it."""
         self._answers: list[_Answer] = []
-        """Of the round whose flushes are going on."""
+        """Answers of the round whose flushes are going on."""
         self._timers = ProcessTimers(self, self.clock)
         self.clients: dict[int, Client] = {}
         """By connection."""
@@ -136,12 +136,12 @@ class SimulatedBroker:
 
     @property
     def timer_keys(self) -> tuple[TimerKey, ...]:
-        """Of the timers that are set."""
+        """Keys of the timers that are set."""
         return self._timers.keys
 
     @property
     def is_up(self) -> bool:
-        """Whether there is a process that has a core."""
+        """True if a process with a core exists."""
         return self._core is not None
 
     # ------------------------------------------------------------------ life
@@ -329,7 +329,7 @@ class SimulatedBroker:
             self.submit(Disconnected(connection.connection_id))
 
     def knows(self, peer: int) -> bool:
-        """Whether the core knows where a peer listens."""
+        """True if the core knows where a peer listens."""
         return self.is_up and self.broker.peer_endpoint(peer) is not None
 
     def _go_on(self, client: Client) -> None:

@@ -57,7 +57,7 @@ WORKERS = 2
 WITHOUT_DATA = 0.5
 """Share of a stateful query's triggers that find no new input, where it can do without."""
 TRIES_MAX = 4
-"""How often a function that tries again writes a batch in one run."""
+"""Times that a function that tries again writes a batch in a run, at most."""
 
 Offsets = dict[TopicPartition, int]
 
@@ -74,7 +74,7 @@ def ends_of(checkpoint: Checkpoint, batch_id: int) -> Offsets:
 
 
 def rows_of(checkpoint: Checkpoint, batch_id: int) -> list[Row]:
-    """Those of a planned batch; one that starts from committed offsets has none."""
+    """Return the rows of a planned batch; a batch that starts from committed offsets has none."""
     text = checkpoint.recalled("offsets", batch_id)
     planned = None if text is None else parse_batch_offsets("offsets", text)
     starts = [] if planned is None else [s.note for s in planned.sources if s.note is not None]
@@ -105,14 +105,14 @@ class Source:
     output_topic: str
     settings: QuerySettings
     first_stamp_ms: int = 0
-    """Of the records of batch 0, where no clock has jumped; later batches have later ones."""
+    """Timestamp of the records of batch 0, where no clock has jumped; later batches have more."""
 
     def key(self, partition: int, position: int) -> bytes:
         """The row's key; order per key is part of exactly-once."""
         return b"%d-%d" % (partition, position % KEYS)
 
     def output_partition(self, key: bytes) -> int:
-        """Where a key's rows go."""
+        """Return the output partition of a key's rows."""
         return zlib.crc32(key) % self.settings.output_partitions
 
     @property
@@ -122,7 +122,8 @@ class Source:
         return {TopicPartition(self.topic, p): self.rows for p in numbers}
 
     def rows_max(self, rng: random.Random) -> int:
-        """How many rows the next batch has at most; a share of `empty_batches` has none."""
+        """Draw the greatest count of rows of the next batch; a share of `empty_batches` has
+        none."""
         empty_batches, rows_max = self.settings.empty_batches, self.settings.rows_per_batch
         if rng.random() < empty_batches:
             return 0
@@ -132,7 +133,7 @@ class Source:
 
 @dataclass(slots=True)
 class DriverHistory:
-    """What all drivers of a run report, for the invariants."""
+    """Reports of all drivers of a run, for the invariants."""
 
     committed: list[tuple[str, str, str]] = field(default_factory=list)
     """(query and sink, run id, number and plan of the batch) whose commit returned."""
@@ -148,23 +149,23 @@ class DriverHistory:
 
 @dataclass(slots=True)
 class Application:
-    """One SparkSession's processes, which several runs of a query may use one after another."""
+    """Processes of a SparkSession, which several runs of a query may use one after another."""
 
     executors: Executors
     clock: MachineClock
     workers: list[Session] = field(default_factory=list)
-    """Of the session's worker processes each one's client."""
+    """Clients of the session's worker processes, one for each."""
 
 
 @dataclass(slots=True)
 class Driver:
-    """One query run. `new_session` gives a client."""
+    """A query run. `new_session` gives a client."""
 
     run_id: str
     checkpoint: Checkpoint
     source: Source
     sinks: Sequence[CommitOptions]
-    """One, or those that a function given to foreachBatch writes to one after the other."""
+    """Sinks of the query: one, or those that a function for foreachBatch writes to in turn."""
     history: DriverHistory
     rng: random.Random
     new_session: Callable[[], Session]
@@ -179,22 +180,22 @@ class Driver:
     batch_id: int = -1
     """The batch that it is about to commit."""
     _state: SourceState = field(default_factory=SourceState)
-    """What its reader remembers."""
+    """State that its reader remembers."""
     _tasks: Sequence[Sequence[OffsetRange]] = ()
-    """Of the batch that was planned last."""
+    """Tasks of the batch that was planned last."""
     _plannings: int = 0
-    """How often it has planned the tasks of a batch."""
+    """Count of the plannings of a batch's tasks."""
     _sink_number: int = 0
     _stateful: StatefulQuery | None = None
 
     @property
     def options(self) -> CommitOptions:
-        """Of the sink that it writes to now."""
+        """Options of the sink that it writes to now."""
         return self.sinks[self._sink_number]
 
     @property
     def staging(self) -> Staging:
-        """Where this sink's tasks stage."""
+        """Staging of this sink's tasks."""
         staging = self.application.executors.staging
         at = self.checkpoint
         write = query_write(at.location, at.query_id, self.options.sink_name)
@@ -230,7 +231,7 @@ class Driver:
             batch_id, start, planned = batch_id + 1, end, None
 
     def _run_function(self, batch_id: int) -> Operation[None]:
-        """All sinks, in their order. Raises FunctionFailed."""
+        """Run the batch for all sinks, in their order. Raises FunctionFailed."""
         for number in range(len(self.sinks)):
             if number and self.rng.random() < self.chances.function_failure:
                 raise FunctionFailed(f"before sink {number} of batch {batch_id}")
@@ -276,7 +277,7 @@ class Driver:
     def _commit(
         self, batch_id: int, messages: Sequence[StagedOutput | None]
     ) -> Operation[CommitOutcome]:
-        """What the sink does with the tasks' messages (`txnlog_spark.sink.committer`)."""
+        """Commit the tasks' messages as the sink does (`txnlog_spark.sink.committer`)."""
         index = self._pick_worker()
         session = self.application.workers[index]
         staged = complete_messages(messages)
@@ -301,7 +302,7 @@ class Driver:
     def _until_killed(
         self, commit: Operation[CommitOutcome], index: int
     ) -> Operation[CommitOutcome]:
-        """What the worker does until it is killed. Raises WorkerKilled then."""
+        """Run the commit until its worker is killed. Raises WorkerKilled then."""
         outcome: Any = None
         while True:
             try:
@@ -320,7 +321,7 @@ class Driver:
 
     @property
     def _plan_id(self) -> str:
-        """Of the planning whose tasks were run last."""
+        """Id of the planning whose tasks were run last."""
         return f"{self.run_id}.{self._plannings}"
 
     def _pick_worker(self) -> int:
@@ -353,11 +354,12 @@ class Driver:
         )
 
     def _begin(self) -> tuple[int, JsonOffset | None, JsonOffset | None]:
-        """Of the first batch the id, where it starts, and its end if an earlier run has planned it.
+        """Return the first batch: its id, its start, and its end if an earlier run has planned it.
 
-        A run looks into the checkpoint once, as Spark does: where another one goes on with the same
-        checkpoint later, it does not follow, but finds the next entry written. Raises StateMissing
-        where the batch before has no entry, as Spark does then ("batch N doesn't exist").
+        A run looks into the checkpoint once, as Spark does. If another run goes on with the same
+        checkpoint later, this run does not follow, but finds the next entry written. Raises
+        StateMissing where the batch before has no entry, as Spark does then ("batch N doesn't
+        exist").
         """
         last = max(self.checkpoint.batches("offsets"), default=-1)
         is_done = last < 0 or self.checkpoint.entry("commits", last) is not None

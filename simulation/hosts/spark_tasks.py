@@ -34,19 +34,21 @@ FAILURES_MAX = 4
 TASK_MS = (0, 30)
 SLOW_TASK_MS = (30, 4_000)
 SLOW = 0.1
-"""Of the attempts: were all slow, two drivers would seldom come to their commit together."""
+"""Share of slow attempts: if all were slow, two drivers would seldom commit at the same time."""
 MESSAGE_MS = (0, 20)
 """From staged to known by the driver: of two attempts another one may be first."""
 LOSS_MS = (0, 200)
-"""How long after its job's start an executor is lost: while tasks run, or while what they staged is
-read."""
+"""Milliseconds from the job's start until an executor is lost.
+
+The tasks may still run then, or their staged output may be read.
+"""
 LATE_MS = (1, 30_000)
-"""How long after Spark has asked it to end an attempt may still stage."""
+"""Milliseconds that an attempt may still stage after Spark has asked it to end."""
 STOPS_AT_ONCE = 0.5
 BATCH_RECORDS = 7
-"""So that a partition's rows make several record batches, and produces are pipelined."""
+"""Records of a batch: few, so that a partition's rows make several, and produces are pipelined."""
 BLOCK_ROWS = 21
-"""What a task gathers before it encodes: chunks of a partition are of one block each."""
+"""Rows that a task gathers before it encodes: chunks of a partition are of one block each."""
 OTHER_BATCH_RECORDS = (3, 7, 11)
 OTHER_BLOCK_ROWS = (5, 21, 50)
 
@@ -66,7 +68,7 @@ class TasksFailed(TxnLogError):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One batch of a query run: the rows of each task, in the order of the tasks."""
+    """Batch of a query run: the rows of each task, in the order of the tasks."""
 
     write: str
     query_id: str
@@ -82,7 +84,7 @@ class Job:
 
 
 class _Fate(enum.Enum):
-    """How far an attempt comes."""
+    """Fate of an attempt: how far it comes."""
 
     DONE = "done"
     BEFORE = "before it staged"
@@ -92,8 +94,7 @@ class _Fate(enum.Enum):
 
 @dataclass(slots=True, eq=False)
 class _Attempt:
-    """One attempt; `reported_ms` is when the driver learns how it ended, by a heartbeat at
-    least."""
+    """Attempt of a task; the driver learns its end at `reported_ms`, by a heartbeat at least."""
 
     job: Job
     task: int
@@ -109,7 +110,7 @@ class _Attempt:
 
 @dataclass(slots=True)
 class Executors:
-    """Those of one application, and where their tasks stage."""
+    """Executors of an application, and the place where their tasks stage."""
 
     chances: TaskChances
     inline_bytes: int
@@ -127,7 +128,7 @@ class Executors:
     """When an executor is lost."""
 
     def run(self, job: Job) -> Operation[list[StagedOutput]]:
-        """One commit message of each task. Raises TasksFailed."""
+        """Run the tasks; return one commit message of each. Raises TasksFailed."""
         messages: dict[int, StagedOutput] = {}
         failures: Counter[int] = Counter()
         running = [each for task in range(len(job.tasks)) for each in self._begin(job, task)]

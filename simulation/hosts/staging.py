@@ -40,11 +40,11 @@ def _new_store() -> Store:
 
 @dataclass(slots=True)
 class StagingServer:
-    """One application's server, or the ones after it: its bookkeeping and the bytes."""
+    """Server of an application, and its later servers: its bookkeeping and the bytes."""
 
     _store: Store = field(default_factory=_new_store)
     _bytes: dict[TaskAttempt, tuple[bytes, bytes]] = field(default_factory=dict)
-    """What each attempt has staged, and the index of it."""
+    """Staged bytes of each attempt, and their index."""
 
     def put(self, attempt: TaskAttempt, data: bytes, index: bytes) -> None:
         """A task stages all of its output. Raises StoreFull when its batch is over."""
@@ -53,11 +53,11 @@ class StagingServer:
         self._bytes[attempt] = data, index
 
     def read(self, attempt: TaskAttempt) -> bytes | None:
-        """All that the attempt has staged, with its index behind it."""
+        """Return all bytes that the attempt has staged, with its index behind them."""
         return b"".join(self._bytes[attempt]) if self._store.is_kept(attempt) else None
 
     def forget(self, forgotten: Iterable[Forgotten]) -> None:
-        """What the driver does not need any more."""
+        """Drop the output that the driver no longer needs."""
         for each in forgotten:
             for attempt in self._store.forget(each):
                 self._bytes.pop(attempt, None)
@@ -69,12 +69,12 @@ class StagingServer:
 
     @property
     def kept(self) -> list[bytes]:
-        """What each attempt has staged, without the index."""
+        """Staged bytes of each attempt, without the index."""
         return [data for data, _ in self._bytes.values()]
 
 
 class _File(NamedTuple):
-    """One attempt's file, and the executor that has its bytes."""
+    """File of an attempt, and the executor that has its bytes."""
 
     attempt: TaskAttempt
     host: str
@@ -105,7 +105,7 @@ class StagingFiles:
 
 @dataclass(slots=True)
 class Staging:
-    """Where an application's tasks stage, as its driver sees it (`staging.reader`)."""
+    """Staging of an application's tasks, as its driver sees it (`staging.reader`)."""
 
     write: str
     server: StagingServer
@@ -126,7 +126,7 @@ class Staging:
             raise StagedBatchesInvalid(str(error)) from error
 
     def read(self, piece: StagedPiece) -> bytes | FileFailed:
-        """What was staged, where it still is."""
+        """Return the staged bytes if they are still there."""
         message, position = _source(piece)
         found = message.inline if message.inline is not None else self._kept(message)
         if found is None:
@@ -174,7 +174,7 @@ def read_with_a_fault(
     trace: Trace,
     stall: Callable[[int], None],
 ) -> bytes | FileFailed:
-    """What a server that fails now answers. `stall` lets the driver wait for so many ms."""
+    """Return the answer of a server that fails now. `stall` lets the driver wait for so many ms."""
     kind = faults.choice(("ends", "stalls", "tears", "lies", "mistakes"))
     trace.fault("staging fault")
     trace.count(f"staging server {kind}")
