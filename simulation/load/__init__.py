@@ -1,1 +1,1 @@
-"""What uses the cluster: applications, groups, administrators; the actors of a run."""
+"""Users of the cluster, the actors of a run: applications, groups, administrators."""

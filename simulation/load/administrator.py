@@ -25,7 +25,7 @@ CANCELLED_SHARE = 0.3
 TOPIC_RESOURCE, SET = 2, 0
 LATE = "request late"
 REPLICAS_MIN = 2
-"""As many as min.insync.replicas asks for; and a disk may be lost."""
+"""Fewest replicas: min.insync.replicas asks for as many, and a disk may be lost."""
 
 _REASSIGN = CLUSTER_APIS[ApiKey.ALTER_PARTITION_REASSIGNMENTS].request
 _ELECT = CLUSTER_APIS[ApiKey.ELECT_LEADERS].request
@@ -87,7 +87,7 @@ class Administrator:
         is carried out all the same (as with Kafka's NodeToControllerChannelManager)."""
 
     def work(self) -> Operation[None]:
-        """One thing after another, while faults are on."""
+        """Do task after task, while faults are on."""
         while True:
             yield Sleep(self._rng.randint(*PAUSE_MS))
             if not self._faults_are_on():
@@ -175,7 +175,7 @@ class Administrator:
 
 
 _INTERNAL = {TRANSACTION_STATE_TOPIC: 2, GROUP_METADATA_TOPIC: 2}
-"""As many partitions as `broker_options.BROKER_OPTIONS` gives them."""
+"""Partition counts of internal topics, as `broker_options.BROKER_OPTIONS` sets them."""
 
 
 def _codes_of_moves(answer: Message) -> Iterator[int]:

@@ -52,7 +52,7 @@ class _Abandoned(Exception):
 
 @dataclass(slots=True)
 class BackgroundProducer:
-    """One application, with the outcomes of its transactions, by their numbers."""
+    """An application, with the outcomes of its transactions, by their numbers."""
 
     name: str
     rng: Random
@@ -61,7 +61,7 @@ class BackgroundProducer:
     now_ms: Callable[[], int]
     may_go_on: Callable[[], bool]
     aborts: bool = False
-    """What cannot go on is aborted by EndTxn, which fences nobody; then it rests."""
+    """True if EndTxn aborts what cannot go on, which fences no one; then the producer rests."""
     committed: set[int] = field(default_factory=set)
     aborted: set[int] = field(default_factory=set)
     """Also those that were never asked to be committed."""
@@ -163,7 +163,7 @@ class BackgroundProducer:
             yield Sleep(RETRY_MS)
 
     def _produce_all(self, owner: Message, number: int) -> Operation[None]:
-        """One request where there is one broker, else one to each partition's leader."""
+        """Send a single request to a lone broker, else a request to each partition's leader."""
         everything = range(NEIGHBOURS_PARTITIONS)
         alone = self.places.brokers == 1
         for partitions in [everything] if alone else [[number] for number in everything]:
@@ -199,7 +199,7 @@ class BackgroundProducer:
 
 
 class BackgroundLoad:
-    """All of them, and what became of their transactions."""
+    """Background producers of a run, and the outcomes of their transactions."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ class BackgroundLoad:
         abort: bool = False,
     ) -> None:
         self.running = count
-        """How many have not ended yet."""
+        """Count of the producers that have not ended yet."""
         self._members = [
             BackgroundProducer(
                 f"neighbour-{number}",
@@ -254,7 +254,7 @@ class BackgroundLoad:
         return found
 
     def check(self, partitions: Sequence[Sequence[Record]]) -> None:
-        """What they were answered is what a reader of committed records finds (20, 22)."""
+        """Check the answers by the records that a reader of committed records finds (20, 22)."""
         found = [Counter((r.key, int(r.value or b"-1")) for r in records) for records in partitions]
         if any(other != found[0] for other in found):
             violated(20, "a part of a transaction is committed", partitions=found)
@@ -271,7 +271,7 @@ class BackgroundLoad:
 
 
 def check_order(name: str, records: Sequence[Record]) -> None:
-    """What one producer's transactions wrote lies in their order. Raises Violation (29)."""
+    """Check that a producer's transactions lie in their order. Raises Violation (29)."""
     numbers = [int(record.value or b"-1") for record in records if record.key == name.encode()]
     if numbers != sorted(numbers):
         violated(29, "a later transaction's records come first", producer=name, found=numbers)

@@ -37,7 +37,7 @@ _PRODUCE = APIS[ApiKey.PRODUCE].request
 
 @dataclass(slots=True)
 class _Partition:
-    """What readers saw of one partition."""
+    """Observations of readers in a partition."""
 
     values: dict[int, bytes] = field(default_factory=dict)
     """By offset, under the high watermark."""
@@ -175,7 +175,7 @@ class PlainClients:
     # ------------------------------------------------------------------ the end
 
     def read(self, places: Routing) -> Operation[dict[tuple[str, int], list[Record]]]:
-        """All records of what was looked at."""
+        """Read all records of the watched partitions."""
         found = {}
         for topic, partitions in ((TOPIC, PARTITIONS), self._output):
             for number in range(partitions):
@@ -185,7 +185,7 @@ class PlainClients:
         return found
 
     def check(self, found: dict[tuple[str, int], list[Record]]) -> None:
-        """All that was answered, or seen under a high watermark, is there, once (1, 3)."""
+        """Check that answered records, and records under a high watermark, exist once (1, 3)."""
         for place, records in found.items():
             at_end = {record.record_offset: record.value or b"" for record in records}
             for offset, value in self._seen.get(place, _Partition()).values.items():
@@ -216,7 +216,7 @@ def check_sends(acknowledged: Set[int], found: Counter[int]) -> None:
 
 
 def produce_request(topic: str, partition: int, batch: bytes) -> Message:
-    """One batch, with acks=all and outside of a transaction."""
+    """Build a Produce request of one batch, with acks=all and outside of a transaction."""
     topic_type = _PRODUCE.TopicProduceData
     part = topic_type.PartitionProduceData(index=partition, records=batch)
     return _PRODUCE(

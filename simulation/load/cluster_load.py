@@ -1,4 +1,4 @@
-"""All that others do in a cluster beside the query: plain clients and a consumer group."""
+"""Load of a cluster beside the query: plain clients and a consumer group."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class ClusterLoad:
 
     @property
     def _committed_topics(self) -> dict[str, int]:
-        """Those of which what is committed is read in the end."""
+        """Partition counts of the topics whose committed records are read in the end."""
         safe = {SAFE_TOPIC: 1} if self._unsafe is not None else {}
         kept = {KEPT_TOPIC: 1} if self._passing is not None else {}
         pipelined = {PIPELINED_TOPIC: PIPELINED_PARTITIONS} if self._pipelined is not None else {}
@@ -127,7 +127,7 @@ class ClusterLoad:
             self._pipelined.start(process)
 
     def read(self, places: Routing) -> Operation[Found]:
-        """All records of what was looked at, and what is committed of the rest."""
+        """Read all records of the watched topics, and the committed records of the rest."""
         found: Found = yield from self._plain.read(places)
         for topic, partitions in self._committed_topics.items():
             for number in range(partitions):
@@ -137,7 +137,7 @@ class ClusterLoad:
         return found
 
     def check(self, found: Found, losses: Losses) -> None:
-        """What each was answered is what is there."""
+        """Check each client's answers against the records that exist."""
         own: Collection[str] = self._committed_topics
         self._plain.check({place: each for place, each in found.items() if place[0] not in own})
         self._group.check(found)

@@ -148,7 +148,7 @@ class GroupLoad:
         return read_committed_offsets(places, self.history, self._topic, self._partitions)
 
     def check(self, found: Mapping[tuple[str, int], Sequence[Record]]) -> None:
-        """What was committed was processed; of copies each once."""
+        """Check that committed offsets were processed, and that copies exist once."""
         originals = {n: found[self._topic, n] for n in range(self._partitions)}
         for number, records in originals.items():
             self.history.check_processed(number, records)

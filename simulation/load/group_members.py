@@ -34,7 +34,7 @@ SESSION_MS = 1_500
 REBALANCE_MS = 1_000
 JOIN_TIMEOUT_MS = 6_000
 MAX_POLL_RECORDS = 20
-"""Of all partitions in one turn. A batch with their copies has to fit into a small segment."""
+"""Records of all partitions in a turn. A batch with their copies fits into a small segment."""
 WORK_MS = 300
 TRANSACTION_TIMEOUT_MS = 10_000
 PROTOCOL = "consumer"
@@ -66,7 +66,7 @@ _NOT_TAKEN = {ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
 
 
 class Joined(NamedTuple):
-    """What a member is in a generation."""
+    """Membership in a generation."""
 
     generation: int
     member_id: str
@@ -75,17 +75,17 @@ class Joined(NamedTuple):
 
 @dataclass(slots=True)
 class Member:
-    """One process that belongs to the group, from its start on."""
+    """A process that belongs to the group, from its start on."""
 
     name: str
     instance_id: str | None
-    """Of a static member (KIP-345)."""
+    """Instance id of a static member (KIP-345)."""
     topic: str
     partitions: int
     places: Routing
     history: GroupHistory
     is_over: Callable[[], bool]
-    """Whether it is to leave."""
+    """True if the member is to leave."""
     delay_ms: int = 0
     """Before it does anything."""
     chance: Callable[[], None] = lambda: None
@@ -150,7 +150,7 @@ class Member:
         return found
 
     def _heartbeat(self, joined: Joined) -> Operation[bool]:
-        """Whether the member still belongs to its generation."""
+        """Send a heartbeat; True if the member still belongs to its generation."""
         request = _HEARTBEAT(
             group_id=GROUP_ID, generation_id=joined.generation, member_id=joined.member_id,
             group_instance_id=self.instance_id,
@@ -249,7 +249,7 @@ class Member:
     # ------------------------------------------------------------------ requests
 
     def _moment(self) -> Operation[None]:
-        """Where the process may die or stand still."""
+        """Let the process die or stand still by chance."""
         self.chance()
         yield Sleep(0)
 
@@ -402,7 +402,7 @@ def commit_fields(generation: int, offsets: Mapping[int, int]) -> list[dict[str,
 
 
 def _errors_of(answer: Message) -> set[int]:
-    """All error codes of a transaction's answers, wherever they are."""
+    """Return all error codes of a transaction's answers, wherever they are."""
     parts = [
         *(p for t in getattr(answer, "responses", ()) for p in t.partition_responses),
         *(p for t in getattr(answer, "topics", ()) for p in t.partitions),

@@ -50,20 +50,20 @@ from txnlog_spark.errors import ProducerFenced, ProgressError, TxnLogError
 
 RESTART_MS = 300
 DRIVER_BIAS = 4
-"""So much likelier has a driver a fault while the transaction comes to another state."""
+"""Factor of the chance of a driver's fault while the transaction comes to another state."""
 OLD_START_US = 40_000
 """An old deployment starts at most so long before or after the new one."""
 PAUSE_MS_MIN = 10
 FILE_DELAY_US_MIN = 20
 JUMP_SHARE = 0.5
-"""Of what happens to a driver's clocks; the rest is drift."""
+"""Share of the faults of a driver's clocks that are jumps; the rest is drift."""
 SAME_APPLICATION = 0.5
-"""Of the restarts of a query that has stopped with an error: its session has others, and lives."""
+"""Share of restarts after an error that keep the application: its session has other queries."""
 
 
 @dataclass(slots=True)
 class Operator:
-    """One query's life: its checkpoints, its drivers, and what became of them."""
+    """Life of a query: its checkpoints, its drivers, and their outcomes."""
 
     name: str
     source: spark.Source
@@ -89,7 +89,7 @@ class Operator:
     original: Operator | None = None
     """Whose checkpoint this query's was copied from."""
     begins: spark.Offsets = field(default_factory=dict)
-    """Where a copy's query begins; others at the first row."""
+    """Start of a copy's query; other queries start at the first row."""
     history: spark.DriverHistory = field(default_factory=spark.DriverHistory)
     checkpoints: list[Checkpoint] = field(default_factory=list)
     chaos: bool = True
@@ -120,7 +120,7 @@ class Operator:
 
     @property
     def sinks(self) -> tuple[CommitOptions, ...]:
-        """Of two that a function writes to, only the last one commits the group's offsets."""
+        """Sinks of the query. Of a function's two, only the last commits the group's offsets."""
         if self.source.settings.sinks == 1:
             return (self.options,)
         first = replace(self.options, sink_name="first", group_id=None, topic=self.second_topic)

@@ -23,12 +23,12 @@ from txnlog_spark.errors import TxnLogError
 
 PIPELINED_TOPIC = "pipelined"
 PIPELINED_PARTITIONS = 3
-"""So that each of three brokers leads one."""
+"""Partitions of the topic: each of three brokers leads one."""
 IN_FLIGHT = 5
 """max.in.flight.requests.per.connection, the most with which Kafka's client is idempotent."""
 PAUSE_MS = 100
 ANSWER_MS = 300
-"""So long it waits for an answer: a delay that is long for it is short for the brokers."""
+"""Milliseconds that it waits for an answer: a delay long for it is short for the brokers."""
 PRODUCE_VERSION_MAX = 11
 
 _INIT = APIS[ApiKey.INIT_PRODUCER_ID].request
@@ -59,7 +59,7 @@ class PipelinedWriter:
             yield Sleep(PAUSE_MS)
 
     def _producer_id(self) -> Operation[list[int]]:
-        """None, or one."""
+        """Return no producer id, or one."""
         answer = yield from self._places.ask(
             _INIT(
                 transactional_id=None, transaction_timeout_ms=0, producer_id=-1, producer_epoch=-1
@@ -105,13 +105,13 @@ class PipelinedWriter:
             follows = follows and error is ErrorCode.NONE
 
     def check(self, records: Sequence[Record]) -> None:
-        """Of all partitions: what was acknowledged is there, and all of it once (3, 14)."""
+        """Check all partitions: acknowledged records exist, and all records once (3, 14)."""
         found = Counter(int(record.value or b"-1") for record in records)
         check_sends(self._acknowledged, found)
 
 
 def _error_of(answer: object) -> ErrorCode | None:
-    """None of what was not answered."""
+    """Return the error of an answer; None when it was not answered."""
     if not isinstance(answer, Reply):
         return None
     return ErrorCode(answer.message.responses[0].partition_responses[0].error_code)

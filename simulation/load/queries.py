@@ -25,18 +25,18 @@ def _no_groups() -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class Query:
-    """One query."""
+    """A query, with the observations of its readers."""
 
     operator: Operator
     observations: Observations = field(default_factory=Observations)
 
     @property
     def topics(self) -> list[str]:
-        """All that it may write to."""
+        """Topics that the query may write to."""
         return [topic for lineage in self.operator.lineages for topic in lineage]
 
     def write_input(self, places: Routing) -> Operation[None]:
-        """As many records as the query has rows; to be called before faults begin."""
+        """Write as many records as the query has rows; call this before faults begin."""
         source = self.operator.source
         batch = encode_batch([Record(b"", b"", START_WALL_MS)] * source.rows)
         for number in range(source.settings.source_partitions):
@@ -76,7 +76,7 @@ class Query:
             groups = _no_groups
 
     def read_all(self, places: Routing) -> Operation[FinalState]:
-        """What a fresh reader finds."""
+        """Read the final state as a fresh reader finds it."""
         committed: dict[TopicPartition, list[Record]] = {}
         uncommitted: dict[TopicPartition, list[Record]] = {}
         for topic in self.topics:

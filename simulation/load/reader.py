@@ -66,7 +66,7 @@ def create_topics(
 def read_partition(
     places: Routing, topic: str, partition: int, start_offset: int, *, read_committed: bool
 ) -> Operation[tuple[list[Record], int]]:
-    """All records from `start_offset` to the present end, and the next offset to read."""
+    """Read from `start_offset` to the present end; return the records and the next offset."""
     records: list[Record] = []
     next_offset = start_offset
     leader = partial(places.leader, topic, partition)
@@ -190,7 +190,7 @@ def _bounds_request(places: Routing, topic: str, partition: int, isolation_level
 
 
 def read_group(places: Routing, group_id: str) -> Operation[dict[tuple[str, int], int]]:
-    """All stable committed offsets of a group."""
+    """Read all stable committed offsets of a group."""
     coordinator = partial(places.coordinator, GROUP, group_id)
     while True:
         request = _offsets_request((group_id,))
@@ -211,7 +211,7 @@ def _offsets_request(group_ids: Iterable[str]) -> Message:
 
 
 def _stable_offsets(group: Message) -> dict[tuple[str, int], int] | None:
-    """None while they are not stable, or the coordinator is loading."""
+    """Return the offsets; None while they are not stable, or the coordinator is loading."""
     parts = [(t.name, p) for t in group.topics for p in t.partitions]
     if {group.error_code, *(p.error_code for _, p in parts)} != {0}:
         return None

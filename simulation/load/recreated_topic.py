@@ -37,9 +37,9 @@ WRITES_MAX = 5
 PAUSE_MS = (50, 500)
 TRANSACTION_TIMEOUT_MS = 10_000
 SHARE = 0.5
-"""Of the lives: in which a transaction is begun, in which records are deleted."""
+"""Share of the lives in which a transaction is begun, and in which records are deleted."""
 NAMED_VERSION_MAX = 11
-"""Of Produce to the topic that stays."""
+"""Version of Produce to the topic that stays."""
 ADD_PARTITIONS_VERSION_MAX, END_TXN_VERSION_MAX = 3, 4
 
 _CREATE = APIS[ApiKey.CREATE_TOPICS].request
@@ -55,7 +55,7 @@ _TRIM = APIS[ApiKey.DELETE_RECORDS].request
 
 @dataclass(slots=True)
 class _Life:
-    """One topic of the name, with what was written to it."""
+    """A life of the topic, with the records written to it."""
 
     topic_id: uuid.UUID
     sent: set[bytes] = field(default_factory=set)
@@ -88,7 +88,7 @@ class RecreatedTopic:
         self._kept_sequence = 0
 
     def live(self) -> Operation[None]:
-        """One life after another, while faults are on."""
+        """Go through life after life, while faults are on."""
         while self._faults_are_on():
             topic_id = yield from self._create()
             if topic_id is None:
@@ -229,7 +229,7 @@ class RecreatedTopic:
             self.check_read(life, found, int(parts[0].high_watermark))
 
     def check_read(self, life: _Life, found: Mapping[int, bytes], high_watermark: int) -> None:
-        """What is there was written in this life, and what was acknowledged is there (3, 4)."""
+        """Check that records were written in this life, and acknowledged ones exist (3, 4)."""
         foreign = sorted(set(found.values()) - life.sent)
         if foreign:
             violated(4, "a topic has what was not written to it", topic_id=life.topic_id,
@@ -355,7 +355,7 @@ def _produce(topic_id: uuid.UUID | None, batch: bytes) -> Message:
 
 
 def _fetch(life: _Life) -> Message:
-    """All that is left of it."""
+    """Build a Fetch of all records that are left of the topic."""
     part = _FETCH.FetchTopic.FetchPartition(
         partition=0, current_leader_epoch=-1, fetch_offset=life.start_offset, log_start_offset=-1,
         partition_max_bytes=1 << 20,

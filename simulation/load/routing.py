@@ -1,7 +1,7 @@
-"""Which broker a plain client asks: the leader of a partition, or the coordinator of a group.
+"""Route of a plain client: the leader of a partition, or the coordinator of a group.
 
-Part of the simulator's own client, which shares no code with the connector's. Where there is one
-broker nothing is asked: it has everything.
+This is part of the simulator's own client, which shares no code with the connector's. With a single
+broker no question is asked: it has everything.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Where = Callable[[], Operation[int]]
 
 @dataclass(slots=True)
 class Routing:
-    """What one client knows of a cluster of so many brokers."""
+    """Knowledge that a client has of a cluster of so many brokers."""
 
     brokers: int
     _leaders: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -39,13 +39,15 @@ class Routing:
     """The highest leader epoch that was heard of; never forgotten."""
 
     def forget(self) -> None:
-        """What was known is not true any more, perhaps."""
+        """Forget the leaders and coordinators: they may have changed."""
         self._leaders.clear()
         self._coordinators.clear()
 
     def epoch(self, topic: str, partition: int) -> int:
-        """What a request for the leader names, so that none is answered by one that was (KIP-320);
-        -1 where there is one broker."""
+        """Return the epoch for a request to the leader; -1 where there is one broker.
+
+        No former leader answers a request that names the epoch (KIP-320).
+        """
         return self._epochs.get((topic, partition), NO_EPOCH)
 
     def leader(self, topic: str, partition: int) -> Operation[int]:

@@ -58,19 +58,21 @@ class Running:
 
 
 def copy_at(location: str) -> str:
-    """What a copy in this place is known by."""
+    """Return the name of a copy at this location, as the error message has it."""
     original, copied = Output("", "the original", transactional_id="a"), Output("", location)
     return moved_or_copied(copied, original, original_is_there=True, is_same_group=False).copy
 
 
 def is_other_topic(error: ProgressError, topic: str) -> bool:
-    """Whether the batch is in the topic of before: to be started with that one again."""
+    """True if the batch is in the former topic: the query must start with that one again."""
     return isinstance(error, AnotherOutput) and f"started with topic {topic!r}" in str(error)
 
 
 def is_sink_behind(error: ProgressError, sinks: int) -> bool:
-    """Whether it may be that another driver is ahead by several batches: of a sink without a group
-    nobody can tell. Started again it knows what is planned."""
+    """True if another driver may be ahead by several batches.
+
+    Without a group no driver can tell that of a sink. After a restart it knows the planned batches.
+    """
     return isinstance(error, BatchReplanned) and sinks > 1
 
 

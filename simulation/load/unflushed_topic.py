@@ -53,7 +53,7 @@ _MARKERS = APIS[ApiKey.WRITE_TXN_MARKERS].request
 
 @dataclass(slots=True)
 class Transaction:
-    """One transaction, and what was answered of it."""
+    """A transaction, and the answers to its requests."""
 
     number: int
     producer_id: int = -1
@@ -63,9 +63,9 @@ class Transaction:
     acknowledged: dict[bytes, int] = field(default_factory=dict)
     """CRC of the batch by the value in the unsafe topic."""
     commit_asked_us: int | None = None
-    """None: nobody asked to commit it."""
+    """Microseconds when a commit was asked for; None: no client asked to commit it."""
     is_committed: bool = False
-    """As it was answered."""
+    """True if the answer said that it was committed."""
 
     @property
     def name(self) -> str:
@@ -85,7 +85,7 @@ class UnflushedTopic:
         now_us: Callable[[], int],
     ) -> None:
         self.is_over = False
-        """Whether nothing hangs any more."""
+        """True if no transaction hangs any more."""
         self.transactions: list[Transaction] = []
         self._rng = rng
         self._new_places = new_places
@@ -95,7 +95,7 @@ class UnflushedTopic:
         self._now_us = now_us
 
     def live(self) -> Operation[None]:
-        """One transaction after another while faults are on; then what hangs is aborted."""
+        """Run transaction after transaction while faults are on; then abort those that hang."""
         while self._faults_are_on():
             transaction = Transaction(len(self.transactions) + 1)
             self.transactions.append(transaction)
@@ -212,7 +212,7 @@ class UnflushedTopic:
     # ------------------------------------------------------------------ what hangs
 
     def _abort_hanging(self) -> Operation[bool]:
-        """Whether the unsafe topic has no open transaction, as its leader says."""
+        """Abort hanging transactions; True if the unsafe topic's leader reports no open one."""
         node = yield from self._places.leader(TOPIC, 0)
         request = _PRODUCERS(topics=[_PRODUCERS.TopicRequest(name=TOPIC, partition_indexes=[0])])
         answer = yield from self._ask(node, request)
@@ -227,7 +227,7 @@ class UnflushedTopic:
         return not held_up
 
     def _is_decided(self, producer_id: int) -> Operation[bool]:
-        """Whether its coordinator has no more to do for the transaction."""
+        """True if its coordinator has no more to do for the transaction."""
         (made,) = [each for each in self.transactions if each.producer_id == producer_id]
         answer = yield from self._ask_coordinator(
             made, _TRANSACTIONS(transactional_ids=[made.name])
@@ -256,7 +256,7 @@ class UnflushedTopic:
     # ------------------------------------------------------------------ the end
 
     def check(self, unsafe: Sequence[Record], safe: Sequence[Record], losses: Losses) -> None:
-        """What is committed of both topics is what was answered, but for what `losses` explain."""
+        """Check that committed records of both topics match the answers, except for `losses`."""
         in_unsafe = Counter(record.value or b"" for record in unsafe)
         in_safe = Counter(int(record.value or b"-1") for record in safe)
         twice: list[object] = [each for each, count in in_unsafe.items() if count > 1]
@@ -273,7 +273,7 @@ class UnflushedTopic:
 
 
 def check_transaction(made: Transaction, seen: set[bytes], in_safe: bool, losses: Losses) -> None:
-    """One transaction, by what is visible of it in the end. Raises Violation (20, 22)."""
+    """Check a transaction by its visible records in the end. Raises Violation (20, 22)."""
     where = {"transaction": made, "seen": sorted(seen), "in_safe": in_safe}
     if (seen or in_safe) and made.commit_asked_us is None:
         violated(22, "a transaction is committed that nobody committed", **where)
@@ -301,7 +301,7 @@ def _produce(transactional_id: str, topic: str, batch: bytes) -> Message:
 
 
 def _abort(producer: Message) -> Message:
-    """As Kafka's admin client does it: by what the leader says of the producer."""
+    """Build an abort as Kafka's admin client does: by the leader's state of the producer."""
     marker_type = _MARKERS.WritableTxnMarker
     topic = marker_type.WritableTxnMarkerTopic(name=TOPIC, partition_indexes=[0])
     marker = marker_type(
