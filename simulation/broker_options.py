@@ -1,4 +1,4 @@
-"""What the brokers of a run are configured with."""
+"""Options of the brokers of a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COMPACTION_OPTIONS: dict[str, int | str | bool] = {
 
 
 def broker_options(settings: BrokerSettings) -> dict[str, int | str | bool]:
-    """What a scenario sets of every broker."""
+    """Return the options that a scenario sets for every broker."""
     options = BROKER_OPTIONS | {"transaction.version": settings.transaction_version or 2}
     options["offsets.topic.num.partitions"] = settings.group_partitions
     return options | COMPACTION_OPTIONS if settings.compaction else options
@@ -35,7 +35,7 @@ def broker_options(settings: BrokerSettings) -> dict[str, int | str | bool]:
 
 SESSION_MS = 3_000
 MIN_INSYNC_REPLICAS = 2
-"""Of topics that say nothing else."""
+"""Value of min.insync.replicas for topics that do not set it."""
 CLUSTER_OPTIONS: dict[str, int | str | bool] = {
     "registry.connect": "registry:2181",
     "registry.session.timeout.ms": SESSION_MS,
@@ -48,18 +48,20 @@ CLUSTER_OPTIONS: dict[str, int | str | bool] = {
     "group.initial.rebalance.delay.ms": 100,
     "group.min.session.timeout.ms": 1_000,
 }
-"""All replicas of all, and timeouts that are passed several times in a minute."""
+"""Options of a cluster: every topic has all replicas, and timeouts pass several times a minute."""
 
 SMALL_SEGMENTS: dict[str, int | str | bool] = {
     "transaction.state.log.segment.bytes": 1024,
     "offsets.topic.segment.bytes": 1024,
 }
-"""So that logs are rolled, and truncated in segments before the last one; of other topics see
-`world.SMALL_SEGMENTS_OF_TOPICS`."""
+"""Options that let logs roll, and be truncated in segments before the last one.
+
+For other topics see `world.SMALL_SEGMENTS_OF_TOPICS`.
+"""
 
 
 def cluster_options(settings: BrokerSettings) -> dict[str, int | str | bool]:
-    """What a scenario sets of every broker of a cluster."""
+    """Return the options that a scenario sets for every broker of a cluster."""
     options = broker_options(settings) | CLUSTER_OPTIONS
     options |= {"log.cleaner.enable": settings.compaction}
     if settings.small_segments:

@@ -25,9 +25,9 @@ from simulation.world import Plant, SeedResult, World
 
 FAILURES_SHOWN_MAX = 20
 JOBS_AT_A_TIME = 4
-"""How many runs a process takes at a time: enough that it does not wait for the next."""
+"""Runs that a process takes at a time: enough that it does not wait for the next."""
 PROGRESS_SECONDS = 10.0
-"""How often progress is printed."""
+"""Seconds between two reports of progress."""
 _SHAPES = {RANDOM: ALONE, THREE_BROKERS: CLUSTER}
 """The tables of those scenarios in which everything is drawn."""
 STORIES = "stories"
@@ -36,7 +36,7 @@ STORIES = "stories"
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What a process needs to know of one run."""
+    """Inputs that a process needs for a run."""
 
     seed: int
     scenario: str
@@ -98,7 +98,7 @@ def _table(cells: Counter[Cell], shape: Shape) -> int:
 
 
 def _cores() -> int:
-    """How many this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -125,7 +125,7 @@ def run_seed(
     trace: bool = False,
     save_logs: Path | None = None,
 ) -> SeedResult:
-    """One simulation; the brokers' files at its end go to `save_logs`. Raises ScenarioError."""
+    """Run a simulation; the brokers' files at its end go to `save_logs`. Raises ScenarioError."""
     with _one_collection():
         return _run_world(seed, scenario, plant, _say if trace else None, save_logs)
 
@@ -287,7 +287,7 @@ def _tell(job: _Job, failure: str) -> None:
 
 
 def _report(job: _Job, path: Path | None) -> None:
-    """What it takes for a failure of this kind; the scenario of it goes to the file."""
+    """Report the faults that a failure of this kind needs; write its scenario to the file."""
     chosen = load_scenario(job.scenario, job.seed)
     report = report_failure(job.seed, chosen, plant_of(job.plant))
     _say(f"  the fewest kinds of faults it fails with: {report.faults}")

@@ -59,11 +59,11 @@ from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.topic_partition import GROUP_METADATA_TOPIC
 
 HISTORY_FILE = "metadata.jsonl"
-"""As `cli.timeline_cluster` reads it."""
+"""File of the metadata's history, as `cli.timeline_cluster` reads it."""
 BIAS = 8
-"""So much likelier is a death after a record of the transaction log: some states are short."""
+"""Factor of the chance of a death after a record of the transaction log: some states are short."""
 ANSWER_US_MAX = 4_000_000
-"""How long a peer may take for an answer (replica.socket.timeout.ms), shortened as all the rest."""
+"""Microseconds that a peer may take for an answer (replica.socket.timeout.ms), shortened."""
 
 
 class Cluster(Observer):
@@ -122,7 +122,7 @@ class Cluster(Observer):
         self._sync = SyncOracle(MIN_INSYNC_REPLICAS)
         self._controllers = ControllerOracle()
         self._of_steps: dict[str, tuple[FetchOracle, BoundsOracle]] = {}
-        """What watches the steps of each broker."""
+        """Witnesses of the steps of each broker, by name."""
         self._planned = planned
         self._late_markers = settings.transaction_version == 2 and not scenario.load.has_old_clients
         self._trace = trace
@@ -170,7 +170,7 @@ class Cluster(Observer):
         return self.logs.oracles
 
     def is_controller(self, name: str) -> bool:
-        """Whether this process is it now."""
+        """True if this process is the controller now."""
         found = (host for host in self.hosts.values() if host.name == name and host.is_up)
         return any(host.broker.membership.is_controller for host in found)
 
@@ -183,7 +183,7 @@ class Cluster(Observer):
 
     @property
     def brokers(self) -> tuple[ClusterBroker, ...]:
-        """All brokers."""
+        """Brokers of the cluster."""
         return tuple(self.hosts.values())
 
     @property
@@ -192,7 +192,7 @@ class Cluster(Observer):
         return (self.registry, *self.hosts.values())
 
     def new_places(self) -> Routing:
-        """Where a client finds what it asks for."""
+        """Return the routing of a new client."""
         return Routing(len(self.hosts))
 
     def start(self) -> None:
@@ -232,7 +232,7 @@ class Cluster(Observer):
             oracle.initialised = initialised
 
     def open_transactions(self) -> list[tuple[str, int, int]]:
-        """As each partition's leader has them."""
+        """Return the open transactions, as each partition's leader has them."""
         return self.logs.open_transactions()
 
     @property
@@ -243,7 +243,7 @@ class Cluster(Observer):
     # ------------------------------------------------------------------ as `Observer`
 
     def on_storage(self, process: SimulatedBroker, operation: StorageOperation) -> str | None:
-        """It may die of a planned fault, or by chance."""
+        """Watch the operation; return the reason if the process dies, as planned or by chance."""
         oracle = self.logs.oracles.get(process.name)
         if oracle is None:
             return self.faults.chance_of_death(process)
@@ -262,7 +262,7 @@ class Cluster(Observer):
         return reason
 
     def on_answer(self, process: SimulatedBroker) -> str | None:
-        """It may die by chance."""
+        """Return the reason if the process dies by chance before its answer."""
         return self.faults.chance_of_death(process)
 
     def on_dying(self, process: SimulatedBroker, reason: str) -> None:
@@ -375,7 +375,7 @@ class Cluster(Observer):
     # ------------------------------------------------------------------ healed
 
     def not_healed(self) -> str | None:
-        """What is not as it has to be once faults have ended (44); None when all is."""
+        """Name the first part that has not healed after faults ended (44); None when all has."""
         if any(not process.is_up or process.paused for process in self.processes):
             return "not all are up"
         memberships = [host.broker.membership for host in self.hosts.values()]
@@ -416,12 +416,12 @@ class Cluster(Observer):
         return present(parts.logs.get(topic, number), "a replica has no log")
 
     def left_over(self) -> dict[str, list[str]]:
-        """What is there of clients, and of brokers' former sessions, that are gone, by process."""
+        """Return the leftovers of clients and of brokers' former sessions, by process."""
         found = {host.name: left_over(host) for host in self.brokers}
         return found | {"registry": left_at_registry(self.registry, len(self.hosts))}
 
     def check_healed(self) -> None:
-        """All is in sync, all replicas are equal to the byte, and nothing is lost (8, 44)."""
+        """Check that all is in sync, replicas are byte-equal, and nothing is lost (8, 44)."""
         missing = self.not_healed()
         if missing is not None:
             violated(44, "the cluster is not healed", missing=missing)
@@ -456,7 +456,7 @@ class Cluster(Observer):
         (folder / HISTORY_FILE).write_text("".join(lines), encoding="utf-8")
 
     def coordinates(self, node: int, group_id: str) -> bool:
-        """Whether a broker is a group's coordinator, by the newest metadata."""
+        """True if a broker is a group's coordinator, by the newest metadata."""
         number = partition_for(group_id, self._settings.group_partitions)
         held = self.metadata.partitions.get(f"{GROUP_METADATA_TOPIC}-{number}")
         return held is not None and held.leader == node

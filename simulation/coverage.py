@@ -1,8 +1,9 @@
-"""Which faults happened in which state: a table that shows that no fault is idle (51).
+"""Coverage of faults by state: a table that shows that no fault is idle (51).
 
 A row is a kind of fault. A column is a state of the query's transaction, as the log of its
-coordinator has it when the fault happens, or what the process that it happens to is to the query
-then. A cell that stays at zero in a long run is a failure, unless `never` says why it must.
+coordinator has it when the fault happens. Further columns are roles that the faulty process has for
+the query then. A cell that stays at zero in a long run is a failure, unless `never` says why it
+must.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from simulation.checkers.log_oracle import LogOracle
 STATES = (
     "empty", "ongoing", "prepare-commit", "prepare-abort", "complete-commit", "complete-abort",
 )  # fmt: skip
-"""As `log_oracle` names them; no column before the first record."""
+"""States as `log_oracle` names them; no column before the first record."""
 OUTPUT, TRANSACTION, GROUP = "leads output", "coordinates transaction", "coordinates group"
 CONTROLLER, FOLLOWER, REGISTRY = "controller", "follower", "registry"
 ROLES = (OUTPUT, TRANSACTION, GROUP, CONTROLLER, FOLLOWER, REGISTRY)
@@ -29,22 +30,22 @@ OF_PROCESSES = (
     "client partition both ways", "client partition one way", "clogged link", "request late",
     "duplicate request", "request lost", "answer lost", "delay", "clock jump", "clock drift",
 )  # fmt: skip
-"""What happens to a broker or the registry."""
+"""Faults of a broker or of the registry."""
 BLACKOUT = "all machines lost power"
 OF_DRIVERS = (
     BLACKOUT, "driver killed", "driver paused", "driver's machine lost power",
     "worker lost", "committing worker killed", "staging fault", "store failed",
     "driver's clock drifted", "driver's clock jumped",
 )  # fmt: skip
-"""What happens to no one process of the cluster: such a row has states only."""
+"""Faults of no single process of the cluster: such a row has states only."""
 OF_TASKS = ("task failed", "task speculated", "executor lost")
-"""So has one of these."""
+"""Faults of tasks; their rows have states only."""
 FAULTS = (*OF_PROCESSES, *OF_DRIVERS, *OF_TASKS)
 ALONE_FAULTS = (
     "kill", "power loss", "failed flush", "disk full", "request lost", "answer lost", "delay",
     "clock jump", *(fault for fault in OF_DRIVERS if fault != BLACKOUT), *OF_TASKS,
 )  # fmt: skip
-"""Those of a broker that is alone, which has all roles at any time."""
+"""Faults of a broker that is alone, which has all roles at any time."""
 
 Cell = tuple[str, str]
 
@@ -93,7 +94,7 @@ _SELDOM: dict[Cell, str] = {
     ("task failed", "complete-abort"): _SELDOM_AFTER_ABORT,
     ("executor lost", "complete-abort"): _SELDOM_AFTER_ABORT,
 }
-"""What can happen, and is not demanded of a run."""
+"""Cells that can happen, and are not demanded of a run."""
 _DECIDED = ("prepare-commit", "prepare-abort")
 _WITHIN_A_STEP = ("kill", "power loss", "failed flush", "clock jump", "delay")
 _ONE_STEP = (
@@ -112,7 +113,7 @@ def never(fault: str, column: str, shape: Shape = CLUSTER) -> str | None:
 
 
 def idle_cells(cells: Mapping[Cell, int], shape: Shape = CLUSTER) -> list[Cell]:
-    """Those that are zero and must not be."""
+    """Return the cells that are zero and must not be."""
     return [
         (fault, column)
         for fault in shape.faults
@@ -137,7 +138,7 @@ def as_table(cells: Mapping[Cell, int], shape: Shape = CLUSTER) -> list[str]:
 
 
 class ClusterView(Protocol):
-    """What of a cluster, or of a broker that is alone, says in which state it is."""
+    """View of a cluster, or of a broker that is alone, that names the state it is in."""
 
     @property
     def partitions(self) -> Mapping[str, PartitionRegistration]:
@@ -148,7 +149,7 @@ class ClusterView(Protocol):
         """The witness of each broker's disk, by name."""
 
     def is_controller(self, name: str) -> bool:
-        """Whether this process is it now."""
+        """True if this process is the controller now."""
 
 
 class StateOfQuery:
@@ -157,7 +158,7 @@ class StateOfQuery:
     def __init__(
         self, cluster: ClusterView, output: str, group: str, transactional_id: Callable[[], str]
     ) -> None:
-        """Of the query that writes to the topic `output`; its transactional id may change."""
+        """Name states of the query that writes to `output`; its transactional id may change."""
         self._cluster = cluster
         self._output = f"{output}-"
         self._group = group

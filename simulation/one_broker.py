@@ -55,7 +55,7 @@ class OneBroker(Observer):
         self._fetches = FetchOracle(self.host.disk, self.oracle)
         self._bounds = BoundsOracle(self.host.name)
         self.losses = Losses(ReplicaLogs(), lambda: scheduler.now_us, trace.count)
-        """None: whatever happens, the one replica keeps what is committed."""
+        """Losses of the run: always empty, because the only replica keeps all committed records."""
         self._disk_faults = DiskFaults(
             scenario.faults.disk, scheduler, trace, rng("disk-faults"), lambda _: True
         )
@@ -68,7 +68,7 @@ class OneBroker(Observer):
         self._chaos = False
 
     def new_places(self) -> Routing:
-        """Where a client finds what it asks for."""
+        """Return the routing of a new client."""
         return Routing(1)
 
     def start(self) -> None:
@@ -103,20 +103,20 @@ class OneBroker(Observer):
         self.oracle.initialised = initialised
 
     def open_transactions(self) -> list[tuple[str, int, int]]:
-        """As `LogOracle.open_transactions`."""
+        """Return `LogOracle.open_transactions` of the broker's disk."""
         return self.oracle.open_transactions()
 
     @property
     def aborted_count(self) -> int:
-        """As `LogOracle.aborted_count`."""
+        """Count of aborted transactions, from `LogOracle.aborted_count`."""
         return self.oracle.aborted_count
 
     def left_over(self) -> dict[str, list[str]]:
-        """What is there of clients that are gone, by process."""
+        """Return the leftovers of clients that are gone, by process."""
         return {self.host.name: left_over(self.host)}
 
     def not_healed(self) -> str | None:
-        """What is not as it has to be once faults have ended; a broker that is up is all here."""
+        """Return None: a broker that is up is all that has to heal."""
         return None
 
     def check_healed(self) -> None:
@@ -128,10 +128,10 @@ class OneBroker(Observer):
         return (0,)
 
     def save_history(self, folder: Path) -> None:
-        """It leads all, and nothing is to be said."""
+        """Save nothing: the broker leads all partitions."""
 
     def coordinates(self, node: int, group_id: str) -> bool:
-        """It is the coordinator of all."""
+        """True for the broker: it coordinates all groups."""
         del group_id
         return node == 0
 
@@ -139,7 +139,7 @@ class OneBroker(Observer):
 
     @property
     def partitions(self) -> Mapping[str, PartitionRegistration]:
-        """Those of the transaction log, as a cluster's metadata has them."""
+        """Partitions of the transaction log, as a cluster's metadata has them."""
         names = (f"{TRANSACTION_STATE_TOPIC}-{number}" for number in range(TRANSACTION_PARTITIONS))
         return dict.fromkeys(names, alone(0, 0))
 
@@ -149,13 +149,13 @@ class OneBroker(Observer):
         return {self.host.name: self.oracle}
 
     def is_controller(self, name: str) -> bool:
-        """It is the controller of itself."""
+        """True for the broker: it is its own controller."""
         return name == self.host.name
 
     # ------------------------------------------------------------------ as `Observer`
 
     def on_storage(self, process: SimulatedBroker, operation: StorageOperation) -> str | None:
-        """It may die of a planned fault, or by chance."""
+        """Watch the operation; return the reason if the broker dies, as planned or by chance."""
         labels = self.oracle.watch(operation)
         fault = self._planned.at_storage(labels) if self._chaos else None
         if fault is not None:
@@ -163,7 +163,7 @@ class OneBroker(Observer):
         return self.on_answer(process)
 
     def on_answer(self, _process: SimulatedBroker) -> str | None:
-        """It may die by chance."""
+        """Return the reason if the broker dies by chance."""
         if self._chaos and self._faults.random() < self._chances.crash:
             lossy = self._faults.random() < self._chances.power_loss
             return POWER_LOSS if lossy else "kill"

@@ -1,7 +1,7 @@
-"""What a simulation is to do: a scenario, declared as data (`scenarios/*.toml`).
+"""Scenario of a simulation, declared as data (`scenarios/*.toml`).
 
-Its groups are the tables of the file: what the brokers, the query and others do, and how likely
-what happens to each of them is. A part of the run that needs one is given that group.
+Its groups are the tables of the file: the work of the brokers, of the query and of others, and the
+probability of their faults. A part of the run that needs a group is given that group.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class BrokerSettings:
     """1, or 3 with a registry and everything on all of them."""
     transaction_version: int | None = None
     group_partitions: int = 2
-    """Of __consumer_offsets: with 1, one broker coordinates all groups."""
+    """Partitions of __consumer_offsets: with 1, one broker coordinates all groups."""
     compaction: bool = False
     """The logs of the coordinators have tiny segments, and the log cleaner works all the time."""
     small_segments: bool = False
@@ -44,7 +44,7 @@ class QuerySettings:
     output_partitions: int = 3
     transaction_timeout_ms: int = 15_000
     tasks: int = 1
-    """Of a batch, if it has so many rows (`minPartitions` of the source); none without rows."""
+    """Tasks of a batch, if it has so many rows (`minPartitions` of the source); 0 without rows."""
     staging_files: bool = False
     """Tasks stage in files, which all drivers of a query share and remove."""
     inline_bytes: int = 0
@@ -68,7 +68,7 @@ class QuerySettings:
 
     @property
     def has_function(self) -> bool:
-        """Whether a function given to foreachBatch writes the batches."""
+        """True if a function given to foreachBatch writes the batches."""
         return self.sinks > 1 or self.leaves_out or self.tries_again > 0.0
 
 
@@ -105,7 +105,7 @@ class OtherLoad:
 
     @property
     def has_old_clients(self) -> bool:
-        """Whether some have transactions that do not raise the epoch, whatever the version is."""
+        """True if some clients have transactions that never raise the epoch, in any version."""
         copies = self.group.copiers and self.group.members > 0
         return self.neighbours > 0 or copies or self.passing_topic or self.unsafe_topic
 
@@ -161,7 +161,7 @@ class ClusterChances:
     clean_stop: float = 0.0
     """A broker hands over what it leads, and stops."""
     blackout: float = 0.0
-    """Where `flushes_all`: all machines lose power."""
+    """Probability per tick that all machines lose power; only where `flushes_all`."""
     disk_loss: float = 0.0
     """A broker's machine loses power, and all of its disk, while others have the same."""
     bit_flip: float = 0.0
@@ -202,7 +202,7 @@ class DriverChances:
     store_failure: float = 0.0
     """Per file of the checkpoint that is read or written: the store says that it failed."""
     store_ms: int = 20
-    """How long it takes at most."""
+    """Milliseconds that a file operation takes at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ class TaskChances:
 
     @property
     def are_slow(self) -> bool:
-        """Whether tasks take their time, as some fail or are run twice."""
+        """True if tasks take their time, because some fail or are run twice."""
         return max(self.failure, self.speculation, self.executor_loss) > 0.0
 
 
@@ -284,14 +284,16 @@ class Chances:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One planned fault, `[[planned]]`; it fires once: when `on` has happened `occurrence` times.
+    """A planned fault, `[[planned]]`; it fires once: when `on` has happened `occurrence` times.
 
-    `on` names a storage operation by what it appends: `data`, `offsets`, `marker`, or a state of
-    the transaction log such as `prepare-commit`; the broker dies right after it, or after the next
-    flush when `flushed`. `on = "step"` names a step of the commit protocol reached by a driver,
-    `when` before or after it; `action` then is `kill`, `pause`, `kill-broker`, `copy`: the driver's
-    checkpoint is copied, or `isolate`: the coordinator of the query's progress hears no other
-    broker for `pause_ms`, and clients reach it.
+    `on` names a storage operation by the record that it appends: `data`, `offsets`, `marker`, or a
+    state of the transaction log such as `prepare-commit`. The broker dies right after it, or after
+    the next flush when `flushed`.
+
+    `on = "step"` names a step of the commit protocol reached by a driver, `when` before or after
+    it. `action` then is `kill`, `pause`, `kill-broker`, `copy` or `isolate`. `copy` copies the
+    driver's checkpoint. `isolate` cuts the coordinator of the query's progress from the other
+    brokers for `pause_ms`; clients still reach it.
     """
 
     on: str
@@ -308,7 +310,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """What the run must have shown besides the invariants: at least so many of each."""
+    """Least counts that the run must show besides the invariants."""
 
     skipped: int = 0
     fenced: int = 0
@@ -318,7 +320,7 @@ class Expect:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """All that a run depends on besides its seed. None is drawn from the seed."""
+    """Inputs of a run besides its seed. Nothing here is drawn from the seed."""
 
     name: str = ""
     description: str = ""
@@ -332,7 +334,7 @@ class Scenario:
 
     @property
     def may_be_copied(self) -> bool:
-        """Whether the checkpoint may be."""
+        """True if the checkpoint may be copied."""
         copies = any(fault.action == "copy" for fault in self.planned)
         return copies or self.faults.operator.copied > 0.0
 

@@ -28,7 +28,7 @@ DRAWN = (RANDOM, THREE_BROKERS, LOSSES)
 LOSSES_SHARE = 0.0
 """Probability per seed of `random` that it draws what `losses` draws."""
 CHAOS_MS = (10_000, 20_000, 40_000)
-"""How long faults go on in a cluster."""
+"""Milliseconds that faults go on in a cluster."""
 Values = dict[str, Any]
 """By path, as in `Scenario.changed`."""
 

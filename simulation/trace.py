@@ -22,9 +22,9 @@ class Trace:
 
     def __init__(self, now_us: Callable[[], int], echo: Callable[[str], None] | None) -> None:
         self.counts: Counter[str] = Counter()
-        """How often each fault, and each thing worth counting, happened."""
+        """Counts of each fault, and of each other event worth counting."""
         self.cells: Counter[tuple[str, str]] = Counter()
-        """How often each fault happened in each state (see `coverage`)."""
+        """Counts of each fault in each state (see `coverage`)."""
         self.columns_of: Callable[[str], Iterable[str]] = lambda _: ()
         self._now_us = now_us
         self._echo = echo

@@ -8,7 +8,7 @@ from txnlog_kafka.wire.invariants import check
 
 LOST_WRITE, DUPLICATE, GARBAGE_READ = "lost-write", "duplicate", "garbage-read"
 NONMONOTONIC_SEND, ABORTED_READ = "nonmonotonic-send", "aborted-read (G1a)"
-"""Those of invariants that are several."""
+"""Anomalies of invariants that have several."""
 
 ANOMALIES: dict[int, tuple[str, ...]] = {
     1: ("inconsistent-offsets", "lost-write"),
@@ -25,12 +25,13 @@ ANOMALIES: dict[int, tuple[str, ...]] = {
     32: ("stale-read",),
     35: ("lost-write", "duplicate", "nonmonotonic-send", "garbage-read"),
 }
-"""What a broken invariant is called where it is an anomaly that clients see, by its number; the
-first one where the check does not say which.
+"""Anomalies that clients see, by the number of the broken invariant.
+
+If the check does not say which anomaly it is, the first one counts.
 
 Sources: Jepsen's Kafka workload (jepsen.tests.kafka) and Elle; G1a and G1b are Adya's ("Weak
-Consistency", 1999). A reader that is given what a transaction has written without the rest of it is
-G1b; what an aborted transaction wrote and another one committed is a dirty update.
+Consistency", 1999). If a reader gets a part of a transaction's writes without the rest, that is
+G1b. If a committed transaction contains the writes of an aborted one, that is a dirty update.
 """
 
 

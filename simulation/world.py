@@ -1,4 +1,4 @@
-"""One simulation: brokers, drivers, readers and faults, from a seed to its result.
+"""Simulation of brokers, drivers, readers and faults, from a seed to its result.
 
 Three phases. *Chaos*: the query runs while faults happen; safety must hold. *Calm*: faults end, and
 within a bound of virtual time the query must finish, every transaction be decided and, in a
@@ -63,7 +63,7 @@ NO_STAMP = -1
 would not know what is sent again to another leader."""
 SMALL_SEGMENTS_OF_TOPICS = {"internal.segment.bytes": "700"}
 FLUSHED = {"flush.messages": "1"}
-"""Of the input: a loss of power takes none of it."""
+"""Configuration of the input topic: a loss of power takes nothing of it."""
 INPUT_TOPIC = "input"
 OUTPUT_TOPIC = "output"
 GROUP_ID = "job"
@@ -74,12 +74,12 @@ SECOND = "second-"
 COPY = "copy-"
 """Before the names of the query that runs on a copy of the first one's checkpoint."""
 SHARES_THE_TOPIC = 0.3
-"""Of the copies."""
+"""Probability that a copy of a query shares the topic of the original."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeedResult:
-    """How a run ended; `failure` is None when every invariant held."""
+    """Result of a run; `failure` is None when every invariant held."""
 
     seed: int
     scenario: str
@@ -87,9 +87,9 @@ class SeedResult:
     digest: str
     counts: dict[str, int]
     cells: dict[Cell, int]
-    """How often each fault happened in each state (see `coverage`)."""
+    """Counts of each fault in each state (see `coverage`)."""
     outcomes: dict[tuple[str, Outcome], int]
-    """How many operations of each kind ended how."""
+    """Counts of operations by kind and outcome."""
     last_lines: list[str]
     virtual_ms: int
 

@@ -1,1 +1,1 @@
-"""What is said of a run that failed: its end, the faults it had, a smaller run that fails alike."""
+"""Report of a run that failed: its end, its faults, and a smaller run that fails alike."""

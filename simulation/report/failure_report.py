@@ -1,4 +1,4 @@
-"""What is printed of a run that failed: the fewest kinds of faults, and a timeline."""
+"""Printed report of a run that failed: the fewest kinds of faults, and a timeline."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MESSAGE = re.compile(r"(request|answer)-[A-Z_]+$")
 
 @dataclass(frozen=True, slots=True)
 class FailureReport:
-    """One seed with as few kinds of faults as it fails with."""
+    """A seed with as few kinds of faults as it fails with."""
 
     scenario: Scenario
     failure: str

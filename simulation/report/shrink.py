@@ -19,12 +19,15 @@ from simulation.scenario import Scenario
 _LEFT_OUT = ("faults.", "load.", "query.empty_batches", "query.tries_again",
              "brokers.compaction", "brokers.small_segments")  # fmt: skip
 _DETAILS = ("_ms", ".static_members", ".copiers")
-"""How something happens that is left out itself."""
+"""Fields that say how a fault happens: they are not left out on their own."""
 
 
 def kinds_of_faults(scenario: Scenario) -> dict[str, Any]:
-    """What happens in a scenario, not what is done, by path; of `brokers` only what is here, as
-    without `flushes_all` other faults would be allowed than with it."""
+    """Return the kinds of faults and load in a scenario, by path, without the work of the query.
+
+    Of `brokers` only the fields named here count: without `flushes_all`, other faults would be
+    allowed than with it.
+    """
     return {
         path: value for path, value in scenario.values().items()
         if value and path.startswith(_LEFT_OUT) and not path.endswith(_DETAILS)
@@ -46,7 +49,7 @@ def shrunk(scenario: Scenario, fails: Callable[[Scenario], bool]) -> Scenario:
 
 
 def kind_of(failure: str) -> str:
-    """What two failures of one kind have in common: the invariant's number, or what was raised."""
+    """Return the kind of a failure: the invariant's number, or the name of the exception."""
     found = re.match(r"invariant \d+|crash: \w+", failure)
     return failure if found is None else found[0]
 
