@@ -1,9 +1,9 @@
 """Security of connections to other brokers of the cluster: TLS, and a SASL login as a client.
 
-The options are those of the inter-broker listener, as in Kafka. This broker shows the listener's
-key, and checks the other broker by the listener's trusted certificates. It logs in as the user of
-the listener's login module, by `sasl.mechanism.inter.broker.protocol`. The registry has no TLS and
-no login.
+The broker uses the options of the inter-broker listener, as in Kafka. It shows the listener's key,
+and checks the other broker by the listener's trusted certificates. It logs in as the user of the
+listener's login module, by `sasl.mechanism.inter.broker.protocol`. The registry has no TLS and no
+login.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ TYPE_VERSION = 1
 
 
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
-    """Elect leaders of these partitions, or of all that need a leader."""
+    """Elect leaders of these partitions, or of all that need an election."""
     message = request.message
     if not cluster_allowed(parts, request):
         return _answer(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ())

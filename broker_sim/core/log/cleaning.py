@@ -207,8 +207,7 @@ class Cleaning:
     def _clean_batch(
         self, header: BatchHeader, batch: bytes, transactions: CleanedTransactions
     ) -> tuple[bytes | None, AbortedTransaction | None]:
-        """Return the part of the batch that stays (None: drop it), and an ABORT marker's index
-        entry."""
+        """Return the part of the batch that stays, None to drop it; and an ABORT's index entry."""
         if not header.is_control:
             if transactions.on_data(header):
                 return None, None

@@ -41,8 +41,7 @@ class LogConfig:
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int = INT64_MAX
     delete_retention_ms: int = DAY_MS
-    """Milliseconds that tombstones and transaction markers stay after the cleaner first saw them.
-    """
+    """Milliseconds that tombstones and markers stay after the cleaner first saw them."""
     producer_id_expiration_ms: int = DAY_MS
     min_insync_replicas: int = 1
     """An append that waits for all replicas needs so many in the ISR."""

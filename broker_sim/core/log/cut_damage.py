@@ -89,8 +89,7 @@ class _Cut:
         return self._storage.read(path, position, max(0, min(length, size_bytes - position)))
 
     def size_bytes(self, path: str) -> int | None:
-        """Return the size like `Storage.size_bytes`: None for a deleted file, else up to its new
-        end."""
+        """Return the size, up to the new end of the file; None for a deleted file."""
         if path in self._gone:
             return None
         size_bytes, end = self._storage.size_bytes(path), self._ends.get(path)

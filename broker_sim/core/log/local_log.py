@@ -355,8 +355,7 @@ class LocalLog:
         self._unchecked_bytes = 0
 
     def _drop_snapshot(self, next_offset: int, effects: Effects) -> None:
-        """Forget a snapshot inside a segment: it is of no use after the recovery point has moved
-        on."""
+        """Forget a snapshot inside a segment: it is useless once the recovery point has moved."""
         kept = {self.end_offset, *(segment.base_offset for segment in self.segments)}
         self._forget_snapshots([*({next_offset} & self.snapshots - kept)], effects)
 

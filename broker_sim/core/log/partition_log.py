@@ -65,8 +65,7 @@ class PartitionLog:
         self._last_flush_ms = now_ms
         self.leader_epoch = self._local.epochs.latest or 0
         self._loaded_end = self.log_end_offset if folder.is_replicated else 0
-        """Log end at load: the replication of transactions decided below it is unknown (see the
-        LSO)."""
+        """Log end at load: transactions decided below it may not be replicated (see the LSO)."""
         self.high_watermark = self.log_end_offset
         self._producers.on_high_watermark(self.high_watermark)
         if folder.is_replicated:
@@ -416,8 +415,7 @@ class PartitionLog:
     # ----------------------------------------------------------------------- high watermark
 
     def advance_high_watermark(self, next_offset: int, effects: Effects) -> None:
-        """Record that all below `next_offset` is replicated. The watermark never goes back, nor
-        past the log end."""
+        """Note that all below `next_offset` is replicated: never go back, nor past the log end."""
         high_watermark = min(next_offset, self.log_end_offset)
         if high_watermark <= self.high_watermark:
             return

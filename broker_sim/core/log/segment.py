@@ -80,8 +80,7 @@ class Segment:
         return tuple(self.path(suffix) for suffix in self.suffixes())
 
     def suffixes(self) -> tuple[str, ...]:
-        """Suffixes of all files; the transaction index exists only with an aborted transaction in
-        it."""
+        """Suffixes of all files; the transaction index exists only with an entry in it."""
         return SUFFIXES if self.transaction_index.count else SUFFIXES[:-1]
 
     # ----------------------------------------------------------------------- writing
@@ -378,8 +377,10 @@ class Segment:
                 pass
 
     def _slice_end_sparse(self, start: int, limit: int, storage: Storage) -> tuple[int, int]:
-        """Do `slice_end` below the dense index. Every batch of the answer was walked over once
-        since start."""
+        """Find the result of `slice_end` below the dense index.
+
+        Every batch that a read gets was walked over once since the start.
+        """
         self._load_hints(storage)
         begin = walked = start
         first, last = self._in_order
