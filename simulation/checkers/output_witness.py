@@ -53,7 +53,7 @@ class Record:
 
 
 class OutputWitness:
-    """Witness of a driver. `records` are those of all drivers, by path."""
+    """Witness of a driver. `records` has the records of all drivers, by path."""
 
     def __init__(
         self,

@@ -122,8 +122,7 @@ class Source:
         return {TopicPartition(self.topic, p): self.rows for p in numbers}
 
     def rows_max(self, rng: random.Random) -> int:
-        """Draw the greatest count of rows of the next batch; a share of `empty_batches` has
-        none."""
+        """Draw the row limit of the next batch; a share of `empty_batches` has no rows."""
         empty_batches, rows_max = self.settings.empty_batches, self.settings.rows_per_batch
         if rng.random() < empty_batches:
             return 0
