@@ -31,7 +31,7 @@ TESTS_CONFORMANCE := $(TESTS_CONFORMANCE_LONG) $(filter-out $(TESTS_CONFORMANCE_
 TESTS_WORLD := $(TESTS_FIRST) $(TESTS_LONG) $(TESTS_PROCESSES) $(TESTS_OTHER) $(TESTS_CONFORMANCE) tests/chaos
 # The tests of a file stay together, and the files in this order.
 WORKERS := -n 8 --dist loadfile --no-loadscope-reorder
-WHEEL_SOURCES := txnlog_spark txnlog_kafka broker_sim pyspark_txnlog setup.cfg pyproject.toml PACKAGE.md LICENSE
+WHEEL_SOURCES := txnlog_spark txnlog_kafka broker_sim pyspark_txnlog txnlog_python setup.cfg pyproject.toml PACKAGE.md LICENSE
 PYTEST_ARGS ?=
 # Of `make check`.
 BASE ?= main

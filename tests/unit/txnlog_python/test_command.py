@@ -1,0 +1,312 @@
+"""`txnlog-python` beside plain Python: a forked process finds what a fresh interpreter finds.
+
+A package of the name `pyspark` stands in for PySpark: its module `daemon` does what its argument
+says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.brokers.probe import wait_until
+
+from txnlog_python import command
+
+ROOT = Path(command.__file__).parents[1]
+COMMAND = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from txnlog_python.command import main; "
+COMMAND += "sys.exit(main())"
+PROBE = """
+import atexit, json, os, signal, sys, threading
+GLOBAL = __name__
+
+def look():
+    at = sys.path.index(os.getcwd()) if os.getcwd() in sys.path else None
+    return {
+        "name": __name__, "main": sys.modules["__main__"].GLOBAL, "file": __file__,
+        "argv": sys.argv, "orig_argv": sys.orig_argv[1:], "path": sys.path, "cwd": os.getcwd(),
+        "environment": dict(os.environ), "hash": hash("a"), "flags": str(sys.flags),
+        "umask": os.umask(0o22), "stdin": sys.stdin.read(), "at": at,
+        "signals": [str(signal.getsignal(n)) for n in (1, 2, 3, 10, 12, 13, 15, 17)],
+        "mask": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
+        "limits": __import__("resource").getrlimit(7), "group": os.getpgrp(),
+        "streams": [s.line_buffering for s in (sys.stdout, sys.stderr)], "nice": os.nice(0),
+        "threads": threading.active_count(), "descriptors": sorted(os.listdir("/proc/self/fd"))[:3],
+    }
+
+def wait():
+    print(os.getpid(), flush=True)
+    sys.stdin.read()
+
+def farewell():
+    atexit.register(print, "farewell")
+    threading.Thread(target=lambda: print("thread")).start()
+    print("not flushed", end=" ")
+
+if __name__ == "__main__":
+    what = sys.argv[1]
+    if what == "look":
+        json.dump(look(), sys.stdout)
+    elif what == "random":
+        import random
+        import numpy.random
+        print(random.random(), numpy.random.random(), os.urandom(4).hex())
+    else:
+        eval(sys.argv[2])
+"""
+
+
+@pytest.fixture(scope="module")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stand_in")
+    for name in ("pyspark", "txnlog_spark"):
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").touch()
+    (folder / "pyspark" / "daemon.py").write_text(PROBE)
+    (folder / "with_thread.py").write_text(
+        "import threading as t; t.Thread(target=t.Event().wait, daemon=True).start()"
+    )
+    (folder / "with_socket.py").write_text("import socket; held = socket.socket()")
+    (folder / "slow.py").write_text("")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sockets() -> Iterator[Path]:
+    folder = tempfile.mkdtemp(prefix="warm-")  # a socket's path is short
+    yield Path(folder)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def variables(stand_in: Path, sockets: Path) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    path = os.pathsep.join((str(stand_in), str(ROOT)))
+    return kept | {"PYTHONPATH": path, "XDG_RUNTIME_DIR": str(sockets), "PYTHONHASHSEED": "0"}
+
+
+def started(is_warm: bool, arguments: list[str], **how) -> subprocess.Popen:
+    words = [sys.executable, "-c", COMMAND] if is_warm else [sys.executable]
+    how.setdefault("cwd", how["env"]["PYTHONPATH"].partition(os.pathsep)[0])
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        [*words, *arguments], stdin=pipe, stdout=pipe, stderr=pipe, text=True, **how
+    )
+
+
+def ended(is_warm: bool, arguments: list[str], **how) -> tuple[int, str, str]:
+    with started(is_warm, arguments, **how) as process:
+        out, err = process.communicate("some text\n")
+    return process.returncode, out, err
+
+
+def servers(sockets: Path) -> list[Path]:
+    return [each for each in sockets.glob("txnlog-python-*/*") if each.suffix != ".lock"]
+
+
+@pytest.mark.parametrize("seed", ["0", "7"])
+def test_a_forked_process_finds_what_a_fresh_interpreter_finds(
+    variables: dict[str, str], tmp_path: Path, seed: str
+) -> None:
+    words = ["-m", "pyspark.daemon", "look", "a b", "", "ä\n\udcff"]
+    how = {"env": variables | {"PYTHONHASHSEED": seed, "OWN": "1"}, "cwd": tmp_path}
+    forked, fresh = (json.loads(ended(is_warm, words, **how)[1]) for is_warm in (True, False))
+    assert forked == fresh
+    assert forked["stdin"] == "some text\n"
+    how["env"] = variables | {"PYTHONHASHSEED": seed, "OTHER": "2"}
+    second = json.loads(ended(True, words, **how)[1])
+    assert second == fresh | {"environment": second["environment"]}
+    assert "OWN" not in second["environment"]
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        "sys.exit(3)", "sys.exit('a word')", "sys.exit()", "1 / 0", "os._exit(7)", "os.abort()",
+        "os.kill(os.getpid(), 9)", "os.kill(os.getpid(), 15)", "os.kill(os.getpid(), 2)",
+        "farewell()",
+    ],
+)  # fmt: skip
+def test_a_forked_process_ends_as_a_fresh_interpreter_does(
+    variables: dict[str, str], action: str
+) -> None:
+    words = ["-m", "pyspark.daemon", "do", action]
+    (code, out, err), (code_fresh, out_fresh, err_fresh) = (
+        ended(is_warm, words, env=variables) for is_warm in (True, False)
+    )
+    assert (code, out) == (code_fresh, out_fresh)
+    assert err.splitlines()[-1:] == err_fresh.splitlines()[-1:]
+
+
+def test_ignored_signals_are_those_of_the_client(variables: dict[str, str]) -> None:
+    words = ["-m", "pyspark.daemon", "look"]
+
+    def ignore() -> None:
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+
+    forked, fresh = (
+        json.loads(ended(is_warm, words, env=variables, preexec_fn=ignore)[1])
+        for is_warm in (True, False)
+    )
+    assert forked["signals"] == fresh["signals"]
+
+
+def test_processes_share_no_random_numbers(variables: dict[str, str]) -> None:
+    env = variables | {"TXNLOG_PYTHON_IMPORTS": "random, numpy.random"}
+    said = {ended(True, ["-m", "pyspark.daemon", "random"], env=env)[1] for _ in range(3)}
+    numbers = [number for line in said for number in line.split()]
+    assert len(set(numbers)) == len(numbers) == 9
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_forked_process_ends_with_its_client(
+    variables: dict[str, str], number: signal.Signals
+) -> None:
+    with started(True, ["-m", "pyspark.daemon", "do", "wait()"], env=variables) as client:
+        pid = int(client.stdout.readline())
+        client.send_signal(number)
+        assert client.wait() == -number
+        wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the forked process's end")
+
+
+def test_the_end_of_a_forked_process_is_that_of_its_streams(variables: dict[str, str]) -> None:
+    with started(True, ["-m", "pyspark.daemon", "do", "wait()"], env=variables) as client:
+        pid = int(client.stdout.readline())
+        os.kill(pid, signal.SIGKILL)
+        assert client.stdout.read() == ""
+        assert client.wait() == -signal.SIGKILL
+
+
+def server_of(pid: int) -> int:
+    """The process id of the server that has forked the process."""
+    parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    assert b"txnlog_python.server" in Path(f"/proc/{parent}/cmdline").read_bytes()
+    return parent
+
+
+def test_processes_of_a_killed_server_end_and_the_next_has_another(
+    variables: dict[str, str],
+) -> None:
+    words = ["-m", "pyspark.daemon", "do", "wait()"]
+    with started(True, words, env=variables) as client:
+        pid = int(client.stdout.readline())
+        os.kill(server_of(pid), signal.SIGKILL)
+        assert client.wait() == 1
+        wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the forked process's end")
+    with started(True, words, env=variables) as client:
+        assert server_of(int(client.stdout.readline())) not in (pid, os.getpid())
+        client.communicate("")
+    assert client.returncode == 0
+
+
+APPLICATION = """
+import subprocess, sys
+with subprocess.Popen(sys.argv[1:], stdin=-1, stdout=-1, text=True) as client:
+    print(client.stdout.readline(), flush=True, end="")
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_server_ends_with_its_application_and_serves_no_other(
+    variables: dict[str, str], stand_in: Path, sockets: Path, is_killed: bool
+) -> None:
+    before = set(servers(sockets))
+    words = [sys.executable, "-c", COMMAND, "-m", "pyspark.daemon", "do", "wait()"]
+    pipe = subprocess.PIPE
+    applications = [
+        subprocess.Popen(
+            [sys.executable, "-c", APPLICATION, *words],
+            stdin=pipe, stdout=pipe, text=True, env=variables, cwd=stand_in,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    pids = [int(each.stdout.readline()) for each in applications]
+    found = [server_of(pid) for pid in pids]
+    assert len({*found}) == 2
+    assert len(set(servers(sockets)) - before) == 2
+    for application in applications:
+        with application:
+            if is_killed:
+                application.kill()
+    for server in found:
+        wait_until(lambda server=server: not Path(f"/proc/{server}").exists(), "the server's end")
+    assert set(servers(sockets)) == before
+
+
+@pytest.mark.parametrize(
+    ("imports", "named"),
+    [
+        ("with_thread", "the module with_thread starts threads"),
+        ("slow, with_socket", "the module with_socket opens connections"),
+        ("no_such_module", "import no_such_module: ModuleNotFoundError: No module named"),
+        ("/no/such/file", "No such file or directory: '/no/such/file'"),
+    ],
+)
+def test_what_cannot_be_warm_runs_in_a_fresh_python_and_one_line_says_why(
+    variables: dict[str, str], imports: str, named: str
+) -> None:
+    env = variables | {"TXNLOG_PYTHON_IMPORTS": imports}
+    code, out, err = ended(True, ["-m", "pyspark.daemon", "do", "print(1)"], env=env)
+    assert (code, out) == (0, "1\n")
+    (line,) = err.splitlines()
+    assert line.startswith("txnlog-python: starting a fresh Python: ")
+    assert named in line
+
+
+def test_imports_may_be_a_file(variables: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "imports").write_text("# ours\nslow, json  # both\n\n")
+    env = variables | {"TXNLOG_PYTHON_IMPORTS": str(tmp_path / "imports")}
+    action = "print('slow' in sys.modules, 'wave' in sys.modules)"
+    assert ended(True, ["-m", "pyspark.daemon", "do", action], env=env) == (0, "True False\n", "")
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o770, None])
+def test_a_folder_that_others_can_enter_is_not_used(
+    variables: dict[str, str], tmp_path: Path, mode: int | None
+) -> None:
+    place = tmp_path / f"txnlog-python-{os.getuid()}"
+    if mode is None:
+        place.symlink_to(tmp_path)
+    else:
+        place.mkdir()
+        place.chmod(mode)
+    env = variables | {"XDG_RUNTIME_DIR": str(tmp_path)}
+    code, out, err = ended(True, ["-m", "pyspark.daemon", "do", "print(1)"], env=env)
+    assert (code, out) == (0, "1\n")
+    assert "is not a folder that only this user can enter" in err
+
+
+@pytest.mark.parametrize("words", [["-c", "print(1)"], ["-"], ["-m", "json.tool"], ["-V"]])
+def test_other_than_pysparks_modules_run_plainly(
+    variables: dict[str, str], sockets: Path, words: list[str]
+) -> None:
+    before = servers(sockets)
+    with started(True, words, env=variables) as process:
+        out, err = process.communicate('"x"' if words[0] == "-m" else "print(1)")
+    assert (process.returncode, err) == (0, "")
+    assert out
+    assert servers(sockets) == before
+
+
+def test_another_platform_runs_plainly_and_says_so(
+    variables: dict[str, str], stand_in: Path
+) -> None:
+    changed = COMMAND.replace(
+        "import main; ", "import main; import txnlog_python.command as c; c.PLATFORM = 'minix'; "
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", changed, "-m", "pyspark.daemon", "do", "print(1)"],
+        env=variables, cwd=stand_in, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == "1\n"
+    assert "processes are forked on minix only" in done.stderr
