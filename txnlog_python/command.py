@@ -120,11 +120,14 @@ def packed(arguments: list[str]) -> bytes:
     return b"\0".join(parts)
 
 
+def started_at(pid: int) -> str:
+    """Return when a process was started, in the clock's ticks: its id is used again."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()[19].decode()
+
+
 def set_up() -> bytes:
-    """Return what a fresh interpreter would find at its start, and the application."""
-    parent = os.getppid()
-    with open(f"/proc/{parent}/stat", "rb") as file:
-        started_at = file.read().rpartition(b")")[2].split()[19]
+    """Return what a fresh interpreter would find at its start."""
     names = sorted(
         name
         for name in os.environ
@@ -132,7 +135,7 @@ def set_up() -> bytes:
         and not name.startswith(OF_EACH_PROCESS)
     )
     given = [f"{name}={os.environ[name]}" for name in names]
-    parts = [str(parent), started_at.decode(), sys.executable, os.getcwd(), *given]
+    parts = [sys.executable, os.getcwd(), *found_out(), *given]
     return os.fsencode("\0".join(parts))
 
 
@@ -152,7 +155,8 @@ def home() -> str:
 
 def connected() -> socket.socket:
     """Return a connection to the server, which is started if there is none."""
-    place = os.path.join(home(), blake2b(set_up(), digest_size=16).hexdigest())
+    jvm, digest = os.getppid(), blake2b(set_up(), digest_size=16).hexdigest()
+    place = os.path.join(home(), f"{jvm}-{started_at(jvm)}-{digest}")
     with open(f"{place}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

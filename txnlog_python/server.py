@@ -24,7 +24,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from txnlog_python.command import IMPORTS_VARIABLE, NUMBER_BYTES, READY
+from txnlog_python.command import IMPORTS_VARIABLE, NUMBER_BYTES, READY, started_at
 from txnlog_python.forked import Request, become
 
 SPARKS = (
@@ -206,6 +206,19 @@ def _send_number(connection: socket.socket, number: int) -> None:
         connection.sendall(number.to_bytes(NUMBER_BYTES, "big"))
 
 
+def sweep(folder: Path) -> None:
+    """Remove what killed servers of applications that have ended have left in the folder."""
+    for path in folder.iterdir():
+        pid, when, *_ = path.name.split("-")
+        with contextlib.suppress(FileNotFoundError):  # another one sweeps as well
+            try:
+                is_alive = started_at(int(pid)) == when
+            except FileNotFoundError:
+                is_alive = False
+            if not is_alive:
+                path.unlink()
+
+
 def main(place: str, jvm_pid: str) -> None:
     """Import, and serve."""
     try:
@@ -218,6 +231,7 @@ def main(place: str, jvm_pid: str) -> None:
     Path(place).unlink(missing_ok=True)  # of a server that was killed
     listener.bind(place)
     listener.listen(64)
+    sweep(Path(place).parent)
     gc.collect()
     gc.freeze()
     os.write(1, READY)

@@ -243,6 +243,26 @@ def test_a_server_ends_with_its_application_and_serves_no_other(
     assert set(servers(sockets)) == before
 
 
+def test_a_server_removes_what_killed_ones_have_left(
+    variables: dict[str, str], sockets: Path
+) -> None:
+    words = ["-m", "pyspark.daemon", "do", "wait()"]
+    application = [sys.executable, "-c", APPLICATION, sys.executable, "-c", COMMAND, *words]
+    folder = Path(variables["PYTHONPATH"].partition(os.pathsep)[0])
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        application, stdin=pipe, stdout=pipe, text=True, env=variables, cwd=folder
+    ) as killed:
+        server = server_of(int(killed.stdout.readline()))
+        left = {each for each in servers(sockets) if each.name.startswith(f"{killed.pid}-")}
+        assert len(left) == 1
+        os.kill(server, signal.SIGKILL)
+    assert set(servers(sockets)) >= left
+    env = variables | {"PYTHONHASHSEED": "9"}
+    assert ended(True, ["-m", "pyspark.daemon", "do", "print(1)"], env=env)[1] == "1\n"
+    assert not set(servers(sockets)) & left
+
+
 @pytest.mark.parametrize(
     ("imports", "named"),
     [
