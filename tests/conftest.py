@@ -15,8 +15,8 @@ from support.brokers.apache_kafka import ApacheKafka
 from support.brokers.sim_broker import SimBroker
 from support.harness.availability import check_available
 from support.harness.recordings import Selection
-from support.spark.spark_copy import WARM_PYTHON
 from support.spark.spark_home import use_spark_home
+from support.spark.warm_python import warm_python
 
 # Spark's workers run the Python that runs the tests.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -93,10 +93,11 @@ def shared_brokers(tmp_path_factory) -> Iterator[Callable]:
 
 
 @pytest.fixture(scope="session")
-def spark_sessions() -> Iterator[Callable]:
+def spark_sessions(tmp_path_factory) -> Iterator[Callable]:
     """`spark_sessions(master, **config)` is a session, the running one when it is the same: another
     one takes seconds to start."""
     running: list[tuple[Any, Any]] = []
+    python = warm_python(tmp_path_factory.mktemp("spark") / "warm")
 
     def session_of(master: str, **config: str) -> Any:
         from support.spark.connector import start_session
@@ -106,7 +107,7 @@ def spark_sessions() -> Iterator[Callable]:
             while running:
                 running.pop()[1].stop()
             with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("PYSPARK_PYTHON", WARM_PYTHON)
+                patch.setenv("PYSPARK_PYTHON", python)
                 running.append((wanted, start_session(master, **config)))
         return running[0][1]
 

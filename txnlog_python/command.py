@@ -78,7 +78,7 @@ def run_forked(arguments: list[str]) -> int:
     for number in DEATH_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, _: _handed_on(pid, number))
-    # The forked process alone has the streams: who reads them sees their end when it ends.
+    # The forked process alone has the streams, so they end when it ends.
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(nothing, number)

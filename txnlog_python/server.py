@@ -50,7 +50,7 @@ OURS = tuple(
     for name in ("datasource", "source.batch", "source.stream", "sink.task", "sink.writers")
 )
 WITH_THREADS = ("numpy", "pyarrow")
-"""Libraries whose threads end at a fork and are made again after it (`pthread_atfork`)."""
+"""Libraries whose threads end at a fork, and start after it (`pthread_atfork`)."""
 REQUEST_TIMEOUT_S = 10.0
 REQUEST_BYTES_MAX = 1 << 24
 

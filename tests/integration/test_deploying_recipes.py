@@ -24,7 +24,7 @@ from support.harness.printed import code_blocks, section
 from support.spark.clusters import Cluster, Standalone, Yarn, has_mounts, yarn_class_path
 
 PAGE = (REPOSITORY / "docs" / "deploying.md").read_text(encoding="utf-8")
-PACKED = ("txnlog_spark", "txnlog_kafka", "broker_sim", "pyspark_txnlog")
+PACKED = ("txnlog_spark", "txnlog_kafka", "broker_sim", "pyspark_txnlog", "txnlog_python")
 PACKED_TOO = ("setup.cfg", "pyproject.toml", "PACKAGE.md", "LICENSE")
 ARCHIVE_BYTES_MAX = 150 * 1024 * 1024
 """With PySpark it would be 560 MB."""

@@ -17,7 +17,8 @@ from txnlog_spark import __version__
 from txnlog_spark.tools.explain import explain
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ("txnlog_spark", "txnlog_kafka", "broker_sim", "pyspark_txnlog", "jobs", "conf")
+PACKAGES = ("txnlog_spark", "txnlog_kafka", "broker_sim", "pyspark_txnlog", "txnlog_python")
+SOURCES = (*PACKAGES, "jobs", "conf")
 FILES = ("setup.cfg", "pyproject.toml", "PACKAGE.md", "LICENSE")
 ABSENT = "raise ModuleNotFoundError(f\"No module named '{__name__}'\", name=__name__)\n"
 SERVES = """
@@ -97,7 +98,7 @@ def test_the_wheel_has_the_packages_and_nothing_of_the_checkout_besides(installe
     found = run(installed.parent, "-c", where, path=str(installed)).strip()
     assert Path(found) == installed / "txnlog_spark" / "__init__.py"
     names = {path.name for path in installed.iterdir() if not path.name.endswith(".dist-info")}
-    assert names == {"txnlog_spark", "txnlog_kafka", "broker_sim", "pyspark_txnlog"}
+    assert names == {*PACKAGES}
     for name in names - {"pyspark_txnlog"}:
         assert (installed / name / "py.typed").exists()
 

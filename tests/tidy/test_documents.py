@@ -182,7 +182,8 @@ def test_no_broker_error_name_is_made_up() -> None:
     errors = "".join(path.read_text(encoding="utf-8") for path in files)
     names = set(re.findall(r"TXNLOG_[A-Z_.]*[A-Z]", TEXT))
     assert names
-    assert {name for name in names if f'"{name}"' not in errors} == set()
+    variables = {"TXNLOG_PYTHON_IMPORTS"}
+    assert {name for name in names - variables if f'"{name}"' not in errors} == set()
 
 
 MAP = ROOT / "docs" / "internals" / "architecture.md"

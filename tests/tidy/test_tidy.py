@@ -27,6 +27,7 @@ ENTRY_POINTS = {
     "txnlog_spark.__main__": "python -m txnlog_spark",
     "simulation.__main__": "python -m simulation",
     "txnlog_spark.staging.server": "the process that staging/address.py starts",
+    "txnlog_python.server": "the process that txnlog_python/command.py starts",
     "jobs": "the folder of spark-submit jobs",
     "jobs.consume_transform_produce": "spark-submit",
     "jobs.load_flights": "spark-submit",

@@ -9,7 +9,10 @@ from tidy.rules import Violation
 ROOT = Path(__file__).resolve().parents[2]
 
 
-PRODUCT = ("txnlog_spark", "txnlog_kafka", "broker_sim", "simulation", "pyspark_txnlog", "jobs")
+PRODUCT = (
+    "txnlog_spark", "txnlog_kafka", "txnlog_python", "broker_sim", "simulation", "pyspark_txnlog",
+    "jobs",
+)  # fmt: skip
 
 
 SKIPPED_FOLDERS = {".git", ".venv", ".cache", "build", "demo-data", "__pycache__"}

@@ -25,10 +25,9 @@ from support.clients.librdkafka import committed_offsets, create_topic, produce_
 from support.core.census import SITE
 from support.kafka.class_archive import AT_ITS_PLACE, archive_in
 from support.spark.spark_home import INSTALLED, SPARK_HOME
+from support.spark.warm_python import warm_python
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-WARM_PYTHON = str(Path(sys.executable).with_name("txnlog-python"))
-"""Takes the place of Python: Spark's processes are forked from one that has imported."""
 SPARK_SUBMIT = SPARK_HOME / "bin" / "spark-submit"
 RUN_SECONDS_MAX = 300
 QUICK = (
@@ -256,7 +255,7 @@ class RunningJob:
         settings = SPARK_CONFIG | query.spark_config | self._java_options()
         python = sys.executable
         if query.has_warm_python:
-            python = WARM_PYTHON
+            python = warm_python(query.folder / f"warm-{number}")
         command = query.command(settings)
         environment = spark_environment(SITE, REPOSITORY, SITE.parents[1]) | {
             "PYSPARK_PYTHON": python,
