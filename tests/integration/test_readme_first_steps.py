@@ -14,6 +14,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.brokers.secured_kafka import SECURED_BROKERS
+from support.clients.librdkafka import create_topic
+from support.harness.availability import started_when_asked
 from support.harness.printed import code_blocks, section
 
 LINE_S_MAX = 600
@@ -78,4 +81,50 @@ def test_the_first_steps_end_with_the_rows_that_are_printed_there(tmp_path: Path
     )
     assert re.search(
         r" INFO txnlog_spark: orders is done: 2 offsets in .*, lag 0 when the run", told
+    )
+
+
+def test_the_first_hour_names_all_missing_grants_at_once_and_explains_an_error(
+    tmp_path: Path,
+) -> None:
+    """By the Python of the first steps, in an empty folder, on a cluster where nothing is granted.
+
+    Besides the grants, `check` finds the python3 of PATH that Spark's workers would run.
+    """
+    with started_when_asked(SECURED_BROKERS, lambda name: tmp_path / name) as broker_of:
+        kafka = broker_of("broker_sim")
+        for topic in ("orders", "orders-loud"):
+            create_topic(kafka.bootstrap_servers, topic, 1)
+        words = ["check", "--bootstrap-server", kafka.bootstrap_servers, "--group", "shouter"]
+        words += ["--input", "orders", "--output", "orders-loud", "--checkpoint", "checkpoints"]
+        variables = environment(tmp_path)
+        with kafka.security.only([]):
+            refused = command(words, variables, tmp_path)
+    assert refused.returncode == 1, refused.stderr
+    grants = re.findall(r"kafka-acls\.sh .* --operation (\w+) --([a-z-]+) (\S+)", refused.stdout)
+    assert sorted(grants) == [
+        ("Read", "group", "shouter"),
+        ("Read", "group", "shouter.progress."),
+        ("Read", "topic", "orders"),
+        ("Write", "topic", "orders-loud"),
+        ("Write", "transactional-id", "txnlog-shouter"),
+    ]
+    assert f"export PYSPARK_PYTHON={INSTALLED or sys.executable}" in refused.stdout
+    explained = command(["explain", "TXNLOG_UNKNOWN_TOPIC"], variables, tmp_path)
+    assert (explained.returncode, explained.stderr) == (0, "")
+    assert "TXNLOG_UNKNOWN_TOPIC" in explained.stdout
+
+
+def command(
+    words: list[str], variables: dict[str, str], folder: Path
+) -> subprocess.CompletedProcess[str]:
+    """Run `python -m txnlog_spark` as the person of the first steps does."""
+    return subprocess.run(
+        [INSTALLED or sys.executable, "-m", "txnlog_spark", *words],
+        cwd=folder,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=LINE_S_MAX,
+        check=False,
     )
