@@ -124,7 +124,7 @@ def check_takeover(query: CopyQuery, step: str) -> None:
         # Later it has nothing more to ask Kafka: Spark's own commit log stops it.
         assert "ProducerFenced" in ended.last_error, ended.stderr[-3000:]
         shown = ended.stderr.partition(FAILED)[2].splitlines()
-        assert "[TXNLOG_PRODUCER_FENCED" in shown[0], shown
+        assert shown[1].startswith("[TXNLOG_PRODUCER_FENCED"), shown
     query.check_exactly_once()
     check_audit(query)
 
