@@ -243,12 +243,3 @@ def test_the_plan_of_a_first_batch_is_on_the_disk_before_its_baseline(job: Query
     job.commit("/new", 4, is_function=True, group_id="h")
     assert flushed == [("/new/offsets/3", ended), ("/new/offsets/4", ended)]
     assert len(cluster.requests(K.END_TXN)) == ended + 2
-
-
-def test_behind_a_lost_plan_the_query_that_has_moved_the_group_is_named(job: QueryJob) -> None:
-    note = format_note(GroupNote("other-query", 7, "positions"))
-    job.cluster.commit_offsets("g", {("in", 0): (9, note)})
-    job.planned_again = "again"
-    job.log("/cp", 1)
-    with pytest.raises(CommittedOffsetsMoved, match="Query other-query has committed them"):
-        job.commit("/cp", 2, "run-2", group_id="g")
