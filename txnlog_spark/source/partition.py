@@ -67,6 +67,7 @@ def read_ranges(settings: SourceSettings, share: RangePartition) -> Iterator[Any
     cursors = [_cursor(settings, *each) for each in zip(share.ranges, ids, strict=True)]
     first = FirstAnswers(client, cursors)
     small: list[tuple[OffsetRange, FetchedBatches]] = []
+    gone: set[str] = set()
     for index, (wanted, cursor) in enumerate(zip(share.ranges, cursors, strict=True)):
         answer = first.take(index)
         if answer is not None and cursor.is_done and len(answer.data) <= SMALL_BYTES:
@@ -76,7 +77,7 @@ def read_ranges(settings: SourceSettings, share: RangePartition) -> Iterator[Any
             yield from _decoded(settings, small)
         else:
             yield from _decoded(settings, small)
-            yield from _read_range(settings, client, wanted, cursor, answer)
+            yield from _read_range(settings, client, wanted, cursor, answer, gone)
         small = []
     yield from _decoded(settings, small)
 
@@ -119,9 +120,10 @@ def _read_range(
     wanted: OffsetRange,
     cursor: FetchCursor,
     answer: FetchedBatches | None,
+    gone: set[str],
 ) -> Iterator[Any]:
-    """Read one range, from the cursor's last answer on, if it had one."""
-    left: OffsetRange | None = wanted
+    """Read one range, from the cursor's last answer on, if it had one; nothing of `gone` topics."""
+    left: OffsetRange | None = None if wanted.topic_partition.topic in gone else wanted
     while left is not None:
         position = left.start_offset
         try:
@@ -137,7 +139,8 @@ def _read_range(
         except (UnknownTopic, DataLoss) as error:
             if settings.fail_on_data_loss:
                 raise
-            logger.warning("skipped %s: %s", left, error)
+            logger.warning("skipped %s and the rest of its topic in this task: %s", left, error)
+            gone.add(left.topic_partition.topic)
             return
 
 

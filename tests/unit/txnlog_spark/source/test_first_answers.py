@@ -1,16 +1,25 @@
-"""Ranges that begin together: how many are asked for where an answer has no place for all."""
+"""Ranges that begin together: how often partitions are asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from txnlog_kafka.operations.fetch import SHARE_BYTES_MIN, FetchCursor
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.topic_partition import TopicPartition
+from txnlog_spark.errors import UnknownTopic
 from txnlog_spark.source import partition
-from txnlog_spark.source.partition import TOGETHER_MAX, FirstAnswers
+from txnlog_spark.source.partition import (
+    TOGETHER_MAX,
+    FirstAnswers,
+    RangePartition,
+    read_ranges,
+)
+from txnlog_spark.source.planning import OffsetRange
+from txnlog_spark.source.settings import read_source_settings
 
 ANSWER_BYTES = 8 * 1024 * 1024
 
@@ -50,3 +59,33 @@ def test_ranges_that_do_not_fit_into_one_answer_are_asked_for_a_few_times(
     assert sum(client.asked) + alone < 4 * count
     if batch_bytes == 100:
         assert client.asked == [TOGETHER_MAX] * 2
+
+
+class GoneClient(AskedClient):
+    """A client whose brokers have topic `u` alone, with no records."""
+
+    def fetch_rest(self, cursor: FetchCursor, _answer: None) -> Iterator[Any]:
+        self.asked.append(cursor.partition)  # type: ignore[arg-type]
+        if cursor.partition.topic == "t":
+            raise UnknownTopic(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone", topics=("t",))
+        return iter(())
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_topic_that_is_gone_is_asked_for_once_in_a_task_and_not_for_each_partition(
+    monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    client: Any = GoneClient(100)
+    monkeypatch.setattr(partition, "fetch_together", lambda *_: {})
+    monkeypatch.setattr(partition, "client_for", lambda *_: client)
+    options = {"kafka.bootstrap.servers": "h:1", "subscribe": "t,u", "failOnDataLoss": fails}
+    settings = read_source_settings(options, streaming=True)
+    names = [TopicPartition(topic, n) for topic in "tu" for n in range(3)]
+    share = RangePartition(tuple(OffsetRange(name, 0, 9) for name in names), "h:1")
+    reading = read_ranges(settings, share)
+    if fails == "true":
+        with pytest.raises(UnknownTopic):
+            next(reading)
+    else:
+        assert list(reading) == []
+        assert client.asked == [names[0], *names[3:]]
