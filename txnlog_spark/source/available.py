@@ -86,6 +86,18 @@ def find_ends(brokers: Brokers, state: SourceState, begin: Offsets) -> Learnt[Of
     return ends, state
 
 
+def clip_target(
+    brokers: Brokers, state: SourceState, ends: Offsets, recreated: Collection[str]
+) -> Learnt[Offsets]:
+    """Return the ends, a target's within the logs of topics that were recreated after it."""
+    if state.target is None:
+        return ends, state
+    again = [p for p in ends if p.topic in recreated]
+    now = yield from _ends_of(brokers, again, again)
+    ends = {p: min(at, now.get(p, at)) for p, at in ends.items() if p in now or p not in again}
+    return ends, replace(state, target=ends)
+
+
 def find_bounds(
     brokers: Brokers, begin: Offsets, ends: Offsets
 ) -> Operation[tuple[Offsets, Offsets]]:

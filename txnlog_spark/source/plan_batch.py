@@ -60,6 +60,7 @@ def latest_offset(
         available.report(brokers, data_loss.find_recreated(begin, recreated))
         begin = _without(begin, recreated)
         note = note._replace(topic_ids=tuple((dict(note.topic_ids) | recreated).items()))
+        ends, state = yield from available.clip_target(brokers, state, ends, recreated)
     starts, end = yield from available.find_bounds(brokers, begin, ends)
     latest = {p: max(at, state.high.get(p, at)) for p, at in end.items()}
     state = replace(state, latest=_noted(brokers, latest, note))

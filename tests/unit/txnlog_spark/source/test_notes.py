@@ -120,6 +120,23 @@ def of_topic(offset: dict, topic_id: str) -> dict:
     return {**offset, f"txnlog/topic.id/t/{topic_id}": {}, "txnlog/cluster.id/A": {}}
 
 
+def test_a_topic_that_is_recreated_under_available_now_is_read_to_an_end_of_its_own(
+    cluster: Cluster,
+) -> None:
+    """To the former's end a task would wait for records that come later, and skip them."""
+    first, second = "AAAAAAAAAAAAAAAAAAAABw", "AAAAAAAAAAAAAAAAAAAACA"
+    cluster.cluster_id, cluster.ids = "A", {"t": first}
+    source = reader(failOnDataLoss="false")
+    source.prepareForTriggerAvailableNow()
+    begin = source.latestOffset(of_topic(at(60, 20), first), ALL)
+    assert begin == of_topic(at(100, 50), first)
+    cluster.ids, cluster.end = {"t": second}, {P0: 5, P1: 70}
+    end = source.latestOffset(begin, ALL)
+    assert end == of_topic(at(5, 50), second)
+    assert taken(source, begin, end) == {P0: (0, 5), P1: (0, 50)}
+    assert source.latestOffset(end, ALL) == end
+
+
 def test_a_topic_that_was_recreated_is_loss_though_its_log_is_longer_than_what_was_read(
     cluster: Cluster,
 ) -> None:
