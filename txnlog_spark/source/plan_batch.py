@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from txnlog_kafka.operations.effects import Operation
-from txnlog_spark.errors import UnknownTopic, WrongCluster
+from txnlog_spark.errors import OptionError, UnknownTopic, WrongCluster
 from txnlog_spark.offsets import (
     SourceNote,
     from_json_value,
@@ -99,7 +99,10 @@ def batch_tasks(
     if recreated := (yield from brokers.recreated(topic_ids)):
         available.report(brokers, data_loss.find_recreated(until, recreated))
         until = _without(until, recreated)
-    is_replayed_start = is_first and _is_initial(state, start)
+    is_replayed_start, starting = is_first and _is_initial(state, start), brokers.settings.starting
+    if is_replayed_start and source_note_of(end) is None and not is_repeatable(starting):
+        advice = "batch 0 has another source's start: set the one in the checkpoint's sources/0/0"
+        raise OptionError(starting.option, starting.word, advice)
     if not is_replayed_start:
         available.report(brokers, data_loss.find_rewound(begin, until))
     begin |= yield from available.starts_of_added(brokers, sorted(set(until) - set(begin)))

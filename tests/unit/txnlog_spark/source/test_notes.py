@@ -7,7 +7,7 @@ import json
 import pytest
 from support.query.source_cluster import ALL, P0, P1, Cluster, at, noted, reader, stand_in, taken
 
-from txnlog_spark.errors import DataLoss, WrongCluster
+from txnlog_spark.errors import DataLoss, OptionError, WrongCluster
 from txnlog_spark.offsets import (
     SourceNote,
     noted_topic_ids,
@@ -195,3 +195,18 @@ def test_a_task_is_given_the_ids_of_the_topics_that_its_ranges_are_of(cluster: C
     source = reader()
     (share,) = source.partitions(of_topic(at(0, 0), topic_id), of_topic(at(9, 9), topic_id))
     assert share.ranges and share.topic_ids == {"t": bytes(15) + b"\x07"}
+
+
+@pytest.mark.parametrize("starting", ["latest", "committed", '{"t":{"0":-1,"1":20}}'])
+def test_a_first_batch_that_another_source_planned_from_a_start_of_its_own_is_refused(
+    cluster: Cluster, starting: str
+) -> None:
+    """Spark's kafka source keeps its start in sources/0/0. Planned from the latest of today, the
+    batch would be empty, and its rows lost."""
+    cluster.cluster_id, cluster.committed = "A", {P0: 70, P1: 20}
+    source = reader(startingOffsets=starting, **{"kafka.group.id": "g"})
+    start = source.initialOffset()
+    with pytest.raises(OptionError, match=r"startingOffsets.*sources/0/0"):
+        source.partitions(start, at(60, 40))
+    named = reader(startingOffsets='{"t":{"0":50,"1":20}}')
+    assert taken(named, named.initialOffset(), at(60, 40)) == {P0: (50, 60), P1: (20, 40)}

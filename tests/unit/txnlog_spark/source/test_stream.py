@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from support.query.source_cluster import ALL, P0, P1, Cluster, at, reader, stand_in, taken
+from support.query.source_cluster import ALL, P0, P1, Cluster, at, noted, reader, stand_in, taken
 
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import DataLoss, NoCommittedOffsets, UnknownTopic
@@ -126,7 +126,7 @@ def test_a_moving_start_is_logged_as_the_end_of_an_empty_first_batch(cluster: Cl
 def test_a_replayed_first_batch_of_a_moving_start_is_empty_again(cluster: Cluster) -> None:
     source = reader(startingOffsets="latest")
     later_start = source.initialOffset()
-    assert source.partitions(later_start, at(60, 40)) == []
+    assert source.partitions(later_start, noted(at(60, 40), "A")) == []
 
 
 def test_a_first_batch_from_the_earliest_is_replayed_whole(cluster: Cluster) -> None:
