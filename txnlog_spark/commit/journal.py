@@ -1,7 +1,7 @@
 """What a sink keeps in the checkpoint: `txnlog/attempt.json`, and the folder `txnlog/outputs/`.
 
 The record names the last batch whose transaction may have begun, and is flushed *before* that
-begins. Its existence says that progress must
+begins, with the batch's plan, which Spark does not flush. Its existence says that progress must
 exist, unless a batch comes that was never begun. The folder has a file for each output that the
 query has had, which is never replaced and never removed: a driver that wrote it may be paused
 anywhere ("Another transactional id" in docs/internals/commit-protocol.md).
@@ -69,18 +69,13 @@ def write_begun(folder: str, begun: Begun) -> Operation[None]:
     yield from files.write_file(f"{folder}/attempt.json", data, durable=True)
 
 
-def flush_plan(plan: LocatedPlan) -> Operation[None]:
-    """Make the plan durable, which Spark does not: its entry, and that of the batch before."""
-    last = plan.batch.batch_id
-    for number in range(max(last - 1, 0), last + 1):
-        yield from files.flush_file(offsets_path(plan.committer.checkpoint, number))
-
-
 def begin(
     plan: LocatedPlan, *, has_state: bool = False, topics: Mapping[str, OutputTopic] | None = None
 ) -> Operation[None]:
-    """Record the batch, durably, before its transaction begins: from then on its outcome may be
-    unknown. Raises ProducerFenced when another run went on meanwhile.
+    """Record the batch and its plan, durably, before its transaction begins: from then on its
+    outcome may be unknown.
+
+    Raises ProducerFenced when another run went on meanwhile.
     """
     committer, batch = plan.committer, plan.batch
     recorded = yield from read_begun(committer.folder, committer.output.query_id)
@@ -107,6 +102,8 @@ def begin(
         host=committer.host,
         pid=committer.pid,
     )
+    for number in range(max(batch.batch_id - 1, 0), batch.batch_id + 1):
+        yield from files.flush_file(offsets_path(committer.checkpoint, number))
     yield from write_begun(committer.folder, begun)
     # A run that has begun since the plan was made may have fenced this one: what it staged stays.
     before = "" if plan.begun is None else plan.begun.run_id

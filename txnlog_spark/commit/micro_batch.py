@@ -46,7 +46,7 @@ from txnlog_spark.commit.facts import (
     stable_group,
     visible_progress,
 )
-from txnlog_spark.commit.journal import begin, flush_plan
+from txnlog_spark.commit.journal import begin
 from txnlog_spark.commit.judgement import Decision, judge
 from txnlog_spark.commit.plan import CommitOutcome, CommitPlan, Evidence, LocatedPlan, Progress
 from txnlog_spark.commit.progress import baseline_of, place_progress, progress_after
@@ -173,7 +173,6 @@ def _try(session: Session, attempt: TransactionTry, seen: Evidence) -> Operation
         return _skipped(attempt, judged)
     attempt.judged, attempt.is_empty = judged, decision is Decision.PASS
     if plan.committer.is_query:
-        yield from flush_plan(plan)  # the baseline, too, says that it is planned
         if judged.progress is None:
             identity = yield from commit_baseline(session, attempt, identity)
             attempt.judged = replace(judged, progress=baseline_of(plan))

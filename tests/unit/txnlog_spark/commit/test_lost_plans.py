@@ -232,14 +232,3 @@ def test_the_plan_of_a_batch_is_on_the_disk_before_its_transaction_begins(job: Q
     ended = len(cluster.requests(K.END_TXN))
     job.commit("/cp", 2, group_id="g")
     assert flushed == [("/cp/offsets/1", ended), ("/cp/offsets/2", ended)]
-
-
-def test_the_plan_of_a_first_batch_is_on_the_disk_before_its_baseline(job: QueryJob) -> None:
-    """The baseline says which batches are done; a replan of one of them would contradict it."""
-    cluster, flushed = job.cluster, []
-    cluster.on_flush = lambda path: flushed.append((path, len(cluster.requests(K.END_TXN))))
-    ended = len(cluster.requests(K.END_TXN))
-    job.log("/new", 3)
-    job.commit("/new", 4, is_function=True, group_id="h")
-    assert flushed == [("/new/offsets/3", ended), ("/new/offsets/4", ended)]
-    assert len(cluster.requests(K.END_TXN)) == ended + 2
