@@ -93,6 +93,6 @@ def write_line(text: str) -> None:
 
 
 def write_error(text: str) -> None:
-    """One line to standard error, in place of a sign of life."""
+    """Write one line to standard error, in place of a sign of life."""
     begin = CLEAR if sys.stderr.isatty() else ""
     sys.stderr.write(f"{begin}broker_sim: {text}\n")

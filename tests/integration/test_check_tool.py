@@ -23,7 +23,7 @@ from txnlog_spark.tools.cli import main
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Any]]:
-    """One broker a kind with an authorizer, started when first asked for."""
+    """Start a broker of each kind with an authorizer, when it is first asked for."""
     with started_when_asked(SECURED_BROKERS, tmp_path_factory.mktemp) as broker_of:
         yield broker_of
 
@@ -43,7 +43,7 @@ class Tool:
         return json.loads(out)["items"]
 
     def next_start(self, query: Query, *words: str, state: str = "ok") -> str:
-        """What it says of the query's next start."""
+        """Return the text about the query's next start."""
         where = ["--bootstrap-server", query.bootstrap, "--checkpoint", str(query.checkpoint)]
         items = self.run(*where, *words, code=int(state == "refused"))
         (item,) = [each for each in items if each["name"] == "next start"]
@@ -99,7 +99,7 @@ def test_all_missing_grants_are_named_at_once_and_as_printed_they_are_enough(
 
 
 def topics_of(client: Client) -> set[str]:
-    """All topics, internal ones too."""
+    """Return all topics, also the internal ones."""
     client.run(refresh_metadata(client.session, None))
     return set(client.session.cluster.topics)
 

@@ -31,7 +31,7 @@ def letter(topic: str, offset: int, problem: bytes) -> list[tuple[str, bytes | N
 
 
 def show(bootstrap: str, topic: str, *more: str) -> dict[str, Any]:
-    """What the command says on a machine without Java."""
+    """Return the command's output on a machine without Java."""
     command = [sys.executable, "-m", "txnlog_spark", "dead-letters", "show", "--json", *more]
     done = subprocess.run(
         [*command, "--bootstrap-server", bootstrap, "--topic", topic],

@@ -89,7 +89,7 @@ class Side:
         return seen
 
     def values(self, topic: str) -> list[str]:
-        """What a read_committed consumer sees, sorted."""
+        """Return the values that a read_committed consumer sees, sorted."""
         return values_of(read_topic(self.bootstrap, topic, isolation="read_committed"))
 
 

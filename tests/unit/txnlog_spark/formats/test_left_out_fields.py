@@ -143,7 +143,6 @@ AVRO_WITHOUT_TYPE = {
 
 @pytest.mark.parametrize("node", AVRO_WITHOUT_TYPE.values(), ids=AVRO_WITHOUT_TYPE)
 def test_an_avro_field_without_a_type_can_be_left_out_and_nothing_else(node: object) -> None:
-    pytest.importorskip("fastavro")
     schema = json.dumps(record("R", x=node, id="long"))
     assert type_of("avro", schema, "id") == "struct<id:bigint>"
     for fields in (None, "x", "id,x"):

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import fastavro
 import pytest
 from support.kafka.memory_registry import MemoryRegistry
 from support.spark.protobuf_cases import FileOfMessages
@@ -23,8 +24,6 @@ from txnlog_spark.options.declared import Use
 from txnlog_spark.options.parse import parse_options
 from txnlog_spark.schema_registry.errors import UnknownSchema
 from txnlog_spark.source.columns import to_arrow
-
-fastavro = pytest.importorskip("fastavro")
 
 KEY, VALUE = "__key_schema_id", "__value_schema_id"
 LETTERS = "abcd"
