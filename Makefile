@@ -15,23 +15,10 @@ TESTS_PURE := tests/tidy tests/unit tests/property tests/golden tests/sim
 TESTS_PROCESSES := $(addprefix tests/unit/broker_sim/server/test_,cluster_process.py process.py)
 # What `make wheel` runs, on the wheel.
 TESTS_WHEEL := tests/integration/test_readme_first_steps.py
-# The long ones early, the many short ones at the end: then no worker is left alone with a long one.
-TESTS_KILLS := tests/integration/test_exactly_once_driver_kills.py
-# All that share a Spark session with the first of them run where it does: two groups.
-TESTS_SESSION := $(addprefix tests/integration/test_,connector_batch.py connector_foreach_batch.py)
-TESTS_FIRST := $(TESTS_KILLS) $(TESTS_SESSION)
-TESTS_LONG := $(addprefix tests/integration/test_,exactly_once_interference.py \
-	local_cluster.py object_store_checkpoint.py api_side_by_side.py)
-TESTS_OTHER := $(filter-out $(TESTS_FIRST) $(TESTS_LONG) $(TESTS_WHEEL),\
-	$(sort $(wildcard tests/integration/test_*.py)))
-TESTS_CONFORMANCE_LONG := $(addprefix tests/conformance/test_,\
-	security.py acls.py broker_kill.py java_spark_source.py)
-TESTS_CONFORMANCE := $(TESTS_CONFORMANCE_LONG) $(filter-out $(TESTS_CONFORMANCE_LONG),\
-	$(sort $(wildcard tests/conformance/test_*.py)))
-TESTS_WORLD := $(TESTS_FIRST) $(TESTS_LONG) $(TESTS_PROCESSES) $(TESTS_OTHER) $(TESTS_CONFORMANCE) tests/chaos
-# The tests of a file stay together, and the files in this order.
+TESTS_WORLD := tests/integration tests/conformance tests/chaos $(TESTS_PROCESSES)
+# Tests that share something stay together, the dearest first (tests/support/harness/groups.py).
 WORKERS := -n 8 --dist loadfile --no-loadscope-reorder
-WHEEL_SOURCES := txnlog_spark txnlog_kafka broker_sim pyspark_txnlog txnlog_python setup.cfg pyproject.toml PACKAGE.md LICENSE
+WHEEL_SOURCES := txnlog_spark txnlog_kafka broker_sim pyspark_txnlog txnlog_python setup.cfg pyproject.toml PACKAGE.md CHANGELOG.md LICENSE
 PYTEST_ARGS ?=
 # Of `make check`.
 BASE ?= main
@@ -106,7 +93,8 @@ test: java $(READY)  ## all tests
 	$(BIN)/python -m pytest -n 3 -m "not chaos" $(PYTEST_ARGS) $(TESTS_PURE) \
 		$(addprefix --ignore=,$(TESTS_PROCESSES))
 	@echo "== tests with real brokers and Spark"
-	$(BIN)/python -m pytest $(WORKERS) -m "not chaos" $(PYTEST_ARGS) $(TESTS_WORLD)
+	$(BIN)/python -m pytest $(WORKERS) -m "not chaos" $(PYTEST_ARGS) $(TESTS_WORLD) \
+		$(addprefix --ignore=,$(TESTS_WHEEL))
 
 check: $(READY)  ## lint, and the pure tests of what has changed since the branch main
 	@$(MAKE) --no-print-directory lint

@@ -199,7 +199,7 @@ def _serve(serve: Callable[[], None], what: str, log_level: str) -> int:
     try:
         serve()
     except (ConfigError, CannotStart) as error:
-        print(f"broker_sim: {error}{_hint(error)}", file=sys.stderr)  # noqa: T201
+        print(f"broker_sim: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_CANNOT_START
     except StorageError as error:
         logging.shutdown()
@@ -219,14 +219,6 @@ def _metrics(arguments: argparse.Namespace) -> Endpoint | None:
     if not 0 <= port <= PORT_MAX:
         raise ConfigError(f"--metrics-port {port} is not between 0 and {PORT_MAX}")
     return Endpoint(arguments.metrics_address, port)
-
-
-def _hint(error: Exception) -> str:
-    """Return the place to look up a name that resembles no known name."""
-    text = str(error)
-    if not text.startswith("unknown configuration") or "did you mean" in text:
-        return ""
-    return "; the names are those of Apache Kafka's broker configurations"
 
 
 def _overrides(arguments: argparse.Namespace) -> dict[str, str | ConfigValue]:

@@ -17,7 +17,8 @@ from pathlib import Path
 from broker_sim.core.config import ConfigError, ConfigValue
 from broker_sim.core.endpoint import PORT_MAX
 from broker_sim.local_cluster import REGISTRY, ClusterError, LocalCluster
-from broker_sim.server.process import CannotStart, process_started
+from broker_sim.server.process import CannotStart
+from txnlog_kafka.processes import has_ended, start_time
 
 BROKERS_MAX = 100
 _POLL_SECONDS = 0.5
@@ -70,11 +71,9 @@ def run(
 
 def _watch(cluster: LocalCluster, brokers: range, pid: int | None) -> None:
     """Until that process is gone, or no broker is left."""
-    began = None if pid is None else process_started(pid)
+    started = None if pid is None else start_time(pid)
     running = {REGISTRY, *brokers}
-    while running.intersection(brokers) and (
-        pid is None or (began is not None and process_started(pid) == began)
-    ):
+    while running.intersection(brokers) and (pid is None or not has_ended(pid, started)):
         for broker_id in [each for each in running if not cluster.is_running(each)]:
             running.discard(broker_id)
             name = "registry" if broker_id == REGISTRY else f"broker-{broker_id}"

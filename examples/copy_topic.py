@@ -12,7 +12,7 @@ parser.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT")
 parser.add_argument("--input", default="orders")
 parser.add_argument("--output", default="orders-copy")
 parser.add_argument("--checkpoint", default="checkpoints/copy")
-parser.add_argument("--group", default="copy", help="the group that the offsets are committed to")
+parser.add_argument("--group", default="copy", help="group that the offsets are committed to")
 args = parser.parse_args()
 
 spark = SparkSession.builder.getOrCreate()

@@ -1,4 +1,4 @@
-"""Orders as JSON in, as Avro out, with a schema registry; then a look at them.
+"""Read orders as JSON, write them as Avro with a schema registry, and show the result.
 
 python examples/orders_avro.py --bootstrap-server localhost:9092 --registry http://localhost:8081
 """
@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT")
-parser.add_argument("--registry", required=True, metavar="URL", help="of Confluent's interface")
+parser.add_argument("--registry", required=True, metavar="URL", help="address of the registry")
 parser.add_argument("--input", default="orders")
 parser.add_argument("--output", default="orders-avro")
 parser.add_argument("--checkpoint", default="checkpoints/avro")

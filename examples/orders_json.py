@@ -1,4 +1,4 @@
-"""Orders as JSON in, invoices as JSON out, and what is not an order to a topic of dead letters.
+"""Read orders as JSON, write invoices as JSON, and send values that are not orders to dead letters.
 
 python examples/orders_json.py --bootstrap-server localhost:9092 --input orders --output invoices
 """

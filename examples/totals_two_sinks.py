@@ -1,4 +1,4 @@
-"""Running totals by item in update mode, and the large ones to a topic of their own: foreachBatch.
+"""Write running totals by item in update mode, and large totals to a second topic: foreachBatch.
 
 python examples/totals_two_sinks.py --bootstrap-server localhost:9092 --large 10000
 """
@@ -13,7 +13,7 @@ from txnlog_spark import foreach_batch
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--bootstrap-server", required=True, metavar="HOST:PORT")
 parser.add_argument("--input", default="orders")
-parser.add_argument("--output", default="totals", help="and OUTPUT-large")
+parser.add_argument("--output", default="totals", help="topic; large totals go to OUTPUT-large")
 parser.add_argument("--large", type=int, default=10_000, help="cents from which a total is large")
 parser.add_argument("--checkpoint", default="checkpoints/totals")
 parser.add_argument("--group", default="totals")

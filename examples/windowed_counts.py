@@ -1,6 +1,7 @@
-"""How many of each item were ordered in each minute: a windowed aggregation in append mode.
+"""Count the orders of each item in each minute: a windowed aggregation in append mode.
 
-A window is written once, when the watermark has passed its end: no order of it can come any more.
+A window is written once, when the watermark has passed its end: later orders of the window are
+dropped.
 
 python examples/windowed_counts.py --bootstrap-server localhost:9092
 """

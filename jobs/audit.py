@@ -4,8 +4,8 @@
         --input-topic flights --output-topic flights-enriched --group-id flights-enricher
 
 Reads the input under read_committed and the output under both isolation levels, and compares them
-record by record: what it looks for, and the names of the anomalies, stand in
-`jobs/audit_checks.py`. Output values are JSON with the coordinates of their input record:
+record by record; `jobs/audit_checks.py` has the checks and the names of the anomalies. Output
+values are JSON with the coordinates of their input record:
 `{"source": {"topic": ..., "partition": ..., "offset": ...}, ...}`.
 
 Exit code: 0 exactly-once holds, 1 an anomaly was found, 2 the audit could not be carried out.
@@ -40,7 +40,7 @@ _SOURCE_TYPE = pa.struct(
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What the audit read, counted and found."""
+    """Records that the audit read and counted, and anomalies that it found."""
 
     input_records: int
     input_partitions: int
@@ -51,7 +51,7 @@ class Findings:
 
 
 def audit(client: Client, input_topic: str, output_topic: str, group_id: str | None) -> Findings:
-    """Read both topics and check them. Without a group its offsets are not looked at."""
+    """Read both topics and check them. Without a group its offsets are not checked."""
     source = read_committed(client, input_topic)
     _say(f"read {len(source.offsets)} records of {input_topic} under read_committed")
     log = read_log(client, output_topic)
@@ -78,7 +78,7 @@ def audit(client: Client, input_topic: str, output_topic: str, group_id: str | N
 
 
 def output_records(log: LogColumns, given: TopicColumns, input_topic: str) -> checks.OutputRecords:
-    """The log's records as the checks want them, marked where read_committed delivered them."""
+    """Return the log's records as the checks need them, marked if read_committed delivered them."""
     records = log.records
     places = checks.coordinates(records.partitions, records.offsets)
     delivered = np.isin(places, checks.coordinates(given.partitions, given.offsets))
@@ -99,7 +99,7 @@ def output_records(log: LogColumns, given: TopicColumns, input_topic: str) -> ch
 
 
 def source_coordinates(values: pa.Array, topic: str) -> tuple[checks.Int64s, checks.Int64s]:
-    """Source partition and offset of each value; -1 where it has none, or another topic's."""
+    """Return source partition and offset of each value; -1 without them, or for another topic."""
     source = _parse_sources(values)
     mine = pc.fill_null(pc.equal(pc.struct_field(source, "topic"), topic), False)
     columns = []
@@ -110,7 +110,7 @@ def source_coordinates(values: pa.Array, topic: str) -> tuple[checks.Int64s, che
 
 
 def _parse_sources(values: pa.Array) -> pa.Array:
-    """The field `source` of each JSON value; all at once where every value is one JSON line."""
+    """Return the field `source` of each JSON value; all at once if every value is one JSON line."""
     lines = [value or b"null" for value in values.to_pylist()]
     if lines:
         options = pj.ParseOptions(
@@ -144,7 +144,7 @@ def _group_offsets(client: Client, group_id: str, topic: str) -> dict[int, int]:
 
 
 def report(findings: Findings, *, expect_aborted: bool) -> list[str]:
-    """Print the findings; the names of what is wrong, empty when exactly-once is proven."""
+    """Print the findings; return the names of faults, [] if exactly-once is proven."""
     counts = findings.transactions
     attempts = findings.output_uncommitted - findings.output_committed
     _say(f"input: {findings.input_records} records in {findings.input_partitions} partitions")
@@ -176,18 +176,18 @@ def _say(text: str) -> None:
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command line; exits with a usage line when it is wrong."""
+    """Parse the command line; exit with a usage line if it is wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add_cluster_arguments(parser)
     parser.add_argument("--input-topic", required=True)
     parser.add_argument("--output-topic", required=True)
-    parser.add_argument("--group-id", help="group whose offsets must be at the input's end")
+    parser.add_argument("--group-id", help="group whose offsets must be the end of the input")
     parser.add_argument(
         "--expect-aborted",
         action="store_true",
-        help="fail too when the log shows no aborted attempt: the crashes missed",
+        help="fail too if the log shows no aborted attempt: the crashes missed",
     )
-    parser.add_argument("--json", metavar="FILE", help="write the findings there as well")
+    parser.add_argument("--json", metavar="FILE", help="write the findings to FILE as well")
     return parser.parse_args(argv)
 
 

@@ -1,24 +1,24 @@
-"""What exactly-once means between an input and an output topic, as pure functions over columns.
+"""Checks of exactly-once between an input and an output topic, as pure functions over columns.
 
 The model. A job reads the input topic under read_committed, makes one output record of each input
 record, keeps the key and the source coordinates (partition and offset), and commits the consumer
-group's offsets with its output, one Kafka transaction a micro-batch. Of the output topic the whole
-log is known, as read_uncommitted gives it, with each record's producer and the decision of its
-transaction taken from the markers; and, apart from that, which records a read_committed consumer
-was given. The two are independent witnesses: the first is computed here, the second by the broker.
+group's offsets with its output, one Kafka transaction a micro-batch. The checks know the whole log
+of the output topic, as read_uncommitted delivers it, with each record's producer and the decision
+of its transaction, taken from the markers. They also know which records a read_committed consumer
+received. The two are independent witnesses: the first is computed here, the second by the broker.
 
 Anomalies carry Jepsen's names (`jepsen.tests.kafka`) where it has one:
 
     duplicate           an input record is in the committed output more than once
-    lost-write          an input record is missing, though a later one of its partition is there
-    unseen              an input record is missing, and so are all after it
+    lost-write          an input record is missing, but a later record of its partition is there
+    unseen              an input record is missing, and so are all later records
     G1a                 read_committed delivered a record of an aborted transaction
     precommitted-read   read_committed delivered a record of an undecided transaction
     poll-skip           read_committed did not deliver a committed record
     nonmonotonic-send   the output of one key is not in the order of its input
     inconsistent-offsets    the group's committed offsets are not the end of the input
 
-and these, which Jepsen's model does not name:
+and these anomalies, which Jepsen's model does not name:
 
     torn-transaction    one transaction committed in one partition and aborted in another
     hanging-transaction records of a transaction with no marker, after everything has ended
@@ -29,7 +29,7 @@ and these, which Jepsen's model does not name:
 Normal and never reported: gaps in offsets (markers take offsets, aborted records too), and aborted
 attempts that only read_uncommitted shows.
 
-Nothing here reads a clock, a socket or a file. Columns of one set have one length.
+The functions read no clock, socket or file. Columns of one set have one length.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class InputRecords:
-    """The input as read_committed gives it. `keys` is a binary Arrow array, null for no key."""
+    """Input as read_committed delivers it. `keys` is a binary Arrow array, null for no key."""
 
     partitions: Int64s
     offsets: Int64s
@@ -64,10 +64,10 @@ class InputRecords:
 
 @dataclass(frozen=True, slots=True)
 class OutputRecords:
-    """The output as read_uncommitted gives it, one row a data record.
+    """Output as read_uncommitted delivers it, one row a data record.
 
     `decisions` holds ABORTED, COMMITTED, UNDECIDED or NOT_TRANSACTIONAL, from the markers.
-    `delivered` is true where a read_committed consumer was given the record.
+    `delivered` is true if a read_committed consumer received the record.
     """
 
     partitions: Int64s
@@ -83,9 +83,9 @@ class OutputRecords:
 
 @dataclass(frozen=True, slots=True)
 class Markers:
-    """The control records of the output: one row a COMMIT or ABORT marker.
+    """Control records of the output: one row a COMMIT or ABORT marker.
 
-    `data_epochs` is the epoch of the records that the marker decides, -1 when it decides none.
+    `data_epochs` is the epoch of the records that the marker decides, -1 if it decides no record.
     Under transaction version 2 the marker's own epoch is one higher (KIP-890), and so it is when a
     newer producer fenced the transaction.
     """
@@ -100,7 +100,7 @@ class Markers:
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """One kind of anomaly: its name, how many records or transactions, and the first few."""
+    """Kind of anomaly: its name, the number of records or transactions, and the first few."""
 
     name: str
     count: int
@@ -118,7 +118,7 @@ def check_all(
     group_offsets: Mapping[int, int],
     input_end_offsets: Mapping[int, int],
 ) -> list[Anomaly]:
-    """Every check; an empty list is the proof. Offsets map a partition to its next offset."""
+    """Run every check; an empty list is the proof. Offsets map a partition to its next offset."""
     return [
         *check_foreign(output),
         *check_exactly_once(source, output),
@@ -131,9 +131,10 @@ def check_all(
 
 
 def check_foreign(output: OutputRecords) -> list[Anomaly]:
-    """`foreign`: records that name no input record are of another program, or of another input.
+    """Find `foreign` records: they name no input record, so another program wrote them, or from
+    another input.
 
-    No other check looks at them: what they are is not a second fault.
+    The other checks skip these records, so that one fault is reported once.
     """
     foreign = output.delivered & (output.source_offsets < 0)
     if not foreign.any():
@@ -146,7 +147,8 @@ def check_foreign(output: OutputRecords) -> list[Anomaly]:
 
 
 def check_exactly_once(source: InputRecords, output: OutputRecords) -> list[Anomaly]:
-    """`duplicate`, `lost-write`, `unseen` and `phantom`: the delivered output against the input."""
+    """Find `duplicate`, `lost-write`, `unseen` and `phantom`: delivered output that differs from
+    the input."""
     wanted = coordinates(source.partitions, source.offsets)
     shown = output.delivered & (output.source_offsets >= 0)
     made = coordinates(output.source_partitions[shown], output.source_offsets[shown])
@@ -162,7 +164,8 @@ def check_exactly_once(source: InputRecords, output: OutputRecords) -> list[Anom
 
 
 def check_keys(source: InputRecords, output: OutputRecords) -> list[Anomaly]:
-    """`wrong-key`: each delivered record has the key of the input record it came from."""
+    """Find `wrong-key`: a delivered record must have the key of the input record that it came
+    from."""
     wanted = coordinates(source.partitions, source.offsets)
     rows = np.flatnonzero(output.delivered)
     made = coordinates(output.source_partitions[rows], output.source_offsets[rows])
@@ -177,9 +180,9 @@ def check_keys(source: InputRecords, output: OutputRecords) -> list[Anomaly]:
 
 
 def check_order(output: OutputRecords) -> list[Anomaly]:
-    """`nonmonotonic-send`: per key, in output order, the source offsets rise.
+    """Find `nonmonotonic-send`: per key, in output order, the source offsets must rise.
 
-    A key lives in one partition of the input and of the output, as the default partitioner puts
+    A key lives in one partition of the input and of the output, as the default partitioner places
     it; records without a key have no order. A key found in two output partitions is reported too.
     """
     keys, _ = encode_keys(output.keys, output.keys)
@@ -195,7 +198,8 @@ def check_order(output: OutputRecords) -> list[Anomaly]:
 
 
 def check_isolation(output: OutputRecords) -> list[Anomaly]:
-    """`G1a`, `precommitted-read`, `poll-skip`: what was delivered against what the markers say."""
+    """Find `G1a`, `precommitted-read`, `poll-skip`: delivered records that differ from the markers'
+    decisions."""
     places = coordinates(output.partitions, output.offsets)
     given, decisions = output.delivered, output.decisions
     visible = (decisions == COMMITTED) | (decisions == NOT_TRANSACTIONAL)
@@ -207,13 +211,13 @@ def check_isolation(output: OutputRecords) -> list[Anomaly]:
 
 
 def check_atomicity(output: OutputRecords, markers: Markers) -> list[Anomaly]:
-    """`torn-transaction` and `hanging-transaction`.
+    """Find `torn-transaction` and `hanging-transaction`.
 
     Under transaction version 2 an epoch is one transaction, so markers of both kinds for one
-    (producer id, data epoch) are a torn one. Under version 1 an epoch has many transactions; this
-    connector ends an epoch with its first abort, and a later micro-batch has later source offsets,
-    so an aborted record that lies before a committed one of the same epoch and the same source
-    partition belongs to a transaction that was committed elsewhere.
+    (producer id, data epoch) are a torn transaction. Under version 1 an epoch has many
+    transactions. This connector ends an epoch with its first abort, and a later micro-batch has
+    later source offsets. So if an aborted record lies before a committed record of the same epoch
+    and the same source partition, its transaction was committed elsewhere.
     """
     return [
         *_anomaly("torn-transaction", _torn_producers(output, markers), _show_producer),
@@ -224,7 +228,8 @@ def check_atomicity(output: OutputRecords, markers: Markers) -> list[Anomaly]:
 def check_group_offsets(
     group_offsets: Mapping[int, int], input_end_offsets: Mapping[int, int]
 ) -> list[Anomaly]:
-    """`inconsistent-offsets`: the group's stable offsets are the end of each input partition.
+    """Find `inconsistent-offsets`: the group's stable offsets must be the end of each input
+    partition.
 
     An empty partition needs no commit.
     """
@@ -244,10 +249,10 @@ def check_group_offsets(
 
 @dataclass(frozen=True, slots=True)
 class TransactionCounts:
-    """What the markers of the output tell about transactions that touched it.
+    """Numbers of transactions that touched the output, from its markers.
 
-    `fenced` counts those of `aborted` that a newer producer of the same transactional id ended.
-    `aborted_records` are in the log, and only read_uncommitted shows them.
+    `fenced` counts the `aborted` transactions that a newer producer of the same transactional id
+    ended. `aborted_records` are in the log, and only read_uncommitted shows them.
     """
 
     committed: int
@@ -259,10 +264,11 @@ class TransactionCounts:
 
 
 def count_transactions(output: OutputRecords, markers: Markers) -> TransactionCounts:
-    """Transactions by their end. One transaction has a marker in each partition it touched.
+    """Count transactions by their end. A transaction has one marker in each partition that it
+    touched.
 
-    Markers are joined to transactions by (producer id, epoch) and, where an epoch has several in
-    one partition (transaction version 1), by their number in that partition.
+    Markers are joined to transactions by (producer id, epoch) and, if an epoch has several in one
+    partition (transaction version 1), by their number in that partition.
     """
     committed = _instances(markers, markers.committed)
     aborted = _instances(markers, ~markers.committed)
@@ -284,11 +290,11 @@ def decide(
     marker_producer_ids: Int64s,
     marker_committed: Bools,
 ) -> tuple[Int64s, Int64s]:
-    """One partition's decisions, and per row the index of the marker that decided it, or -1.
+    """Return the decisions of one partition, and per row the index of the deciding marker, or -1.
 
-    A record's transaction ends at the first marker of its producer id after it. Rows are batches
-    or records; both sets are in offset order. Two transactions of one producer id never overlap
-    in a partition, so the epoch is not needed.
+    A record's transaction ends at the first marker of its producer id after it. Rows are batches or
+    records; both sets are in offset order. Two transactions of one producer id never overlap in a
+    partition, so the epoch is not needed.
     """
     decisions = np.where(transactional, UNDECIDED, NOT_TRANSACTIONAL).astype(np.int64)
     index = np.full(len(offsets), -1, dtype=np.int64)
@@ -304,12 +310,12 @@ def decide(
 
 
 def coordinates(partitions: Int64s, offsets: Int64s) -> Int64s:
-    """(partition, offset) as one sortable number: 16 bits of partition, 47 of offset."""
+    """Return (partition, offset) as one sortable number: 16 bits of partition, 47 of offset."""
     return (partitions.astype(np.int64) << 47) | offsets
 
 
 def encode_keys(left: pa.Array, right: pa.Array) -> tuple[Int64s, Int64s]:
-    """Both key columns as numbers of one dictionary; -1 for a null key."""
+    """Return both key columns as numbers of one dictionary; -1 for a null key."""
     both = pa.chunked_array([left, right], type=left.type).combine_chunks()
     codes = pc.fill_null(both.dictionary_encode().indices, -1)
     numbers = codes.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -317,7 +323,8 @@ def encode_keys(left: pa.Array, right: pa.Array) -> tuple[Int64s, Int64s]:
 
 
 def _last_made(made: Int64s, missing: Int64s) -> Int64s:
-    """For each missing coordinate the last delivered one of its partition, -1 for none."""
+    """Return, for each missing coordinate, the last delivered coordinate of its partition, -1
+    without one."""
     if not len(made):
         return np.full(len(missing), -1, dtype=np.int64)
     partition_end = ((missing >> 47) + 1) << 47
@@ -362,7 +369,7 @@ def _undecided_producers(output: OutputRecords) -> Int64s:
 
 
 def _instances(markers: Markers, chosen: Bools) -> int:
-    """Transactions among the chosen markers: the most markers of one producer epoch in one
+    """Count transactions among the chosen markers: the most markers of one producer epoch in one
     partition, summed over the producer epochs."""
     if not chosen.any():
         return 0
@@ -376,11 +383,11 @@ def _instances(markers: Markers, chosen: Bools) -> int:
 
 
 def _count_fenced(output: OutputRecords, markers: Markers) -> int:
-    """Aborted transactions that a newer producer took over.
+    """Count aborted transactions that a newer producer took over.
 
-    A newer producer's first epoch is above the abort marker's own when the id was fenced (the
-    fence bumps once for the marker, InitProducerId once more); a producer that aborts by itself
-    and goes on uses the marker's epoch (version 2) or stays in its own (version 1).
+    A newer producer's first epoch is above the abort marker's own when the id was fenced (the fence
+    bumps once for the marker, InitProducerId once more). A producer that aborts by itself and goes
+    on uses the marker's epoch (version 2) or stays in its own (version 1).
     """
     aborts = np.unique(
         _producer_keys(markers.producer_ids, markers.producer_epochs)[~markers.committed]

@@ -1,4 +1,5 @@
-"""How the jobs reach a cluster: `--bootstrap-servers`, and `--command-config` for a secured one."""
+"""Options of the jobs for a cluster: `--bootstrap-servers`, and `--command-config` if it is
+secured."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from txnlog_kafka.host.command_config import read_command_config, read_options
 
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
-    """The two arguments."""
+    """Add the two arguments."""
     parser.add_argument("--bootstrap-servers", required=True, help="host:port,host:port")
     parser.add_argument(
         "--command-config",
@@ -22,14 +23,14 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def connector_options(args: argparse.Namespace) -> dict[str, str]:
-    """The options of `format("txnlog")`. Raises OptionError and OSError for the file."""
+    """Return the options of `format("txnlog")`. Raises OptionError and OSError for the file."""
     given = {} if args.command_config is None else read_options(args.command_config)
     secured = {f"kafka.{name}": value for name, value in given.items()}
     return {"kafka.bootstrap.servers": args.bootstrap_servers, **secured}
 
 
 def cluster_client(args: argparse.Namespace, client_id: str) -> Client:
-    """A client of the same cluster. Raises OptionError and OSError for the file."""
+    """Return a client of the same cluster. Raises OptionError and OSError for the file."""
     if args.command_config is None:
         return Client(args.bootstrap_servers, client_id=client_id)
     security = read_command_config(args.command_config)

@@ -42,7 +42,8 @@ VERY_LATE_MINUTES_MIN = 60
 
 
 def delay_class(flight: Column) -> Column:
-    """What became of the flight: unreadable, cancelled, diverted, early, on_time, late, very_late.
+    """Return the class of a flight: unreadable, cancelled, diverted, early, on_time, late,
+    very_late.
 
     `flight` is the parsed struct; a flight that left but has no arrival delay was diverted.
     """
@@ -59,7 +60,8 @@ def delay_class(flight: Column) -> Column:
 
 
 def enrich(records: DataFrame, carriers: DataFrame, airports: DataFrame) -> DataFrame:
-    """Columns key and value (JSON) of the output, one row per row of `records`, in its order.
+    """Return columns key and value (JSON) of the output, one row per row of `records`, in its
+    order.
 
     `records` has the columns of the source. The small tables are broadcast, so that no shuffle
     changes the order of one key's records.
@@ -127,7 +129,8 @@ def start_query(spark: SparkSession, args: argparse.Namespace) -> StreamingQuery
 
 
 def follow(query: StreamingQuery) -> None:
-    """Print one line a micro-batch until the query ends. Raises what the query failed with."""
+    """Print one line a micro-batch until the query ends. Raises the error that the query failed
+    with."""
     shown = -1
     while not query.awaitTermination(1):
         shown = _show_progress(query, shown)
@@ -146,23 +149,23 @@ def _show_progress(query: StreamingQuery, shown: int) -> int:
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command line; exits with a usage line when it is wrong."""
+    """Parse the command line; exit with a usage line if it is wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add_cluster_arguments(parser)
     parser.add_argument("--input-topic", required=True)
     parser.add_argument("--output-topic", required=True)
     parser.add_argument("--checkpoint", required=True, help="directory of Spark's checkpoint")
-    parser.add_argument("--group-id", required=True, help="group that the offsets are committed to")
-    parser.add_argument("--transactional-id", help="default: made from the group id")
+    parser.add_argument("--group-id", required=True, help="group that offsets are committed to")
+    parser.add_argument("--transactional-id", help="default: derived from the group id")
     parser.add_argument(
         "--starting-offsets",
         default="committedOrEarliest",
-        help="of a new checkpoint: committedOrEarliest (default: where the group is, so that a "
-        "lost checkpoint doubles nothing), committed, earliest, latest, or JSON",
+        help="start of a new checkpoint: committedOrEarliest (default: the group's offsets, so "
+        "that a lost checkpoint doubles no record), committed, earliest, latest, or JSON",
     )
     parser.add_argument("--available-now", action="store_true", help="stop at the input's end")
     parser.add_argument("--max-offsets-per-trigger", type=int, help="records per micro-batch")
-    parser.add_argument("--trigger-interval", help='such as "5 seconds"')
+    parser.add_argument("--trigger-interval", help='interval of batches, such as "5 seconds"')
     parser.add_argument(
         "--option",
         action="append",
@@ -177,7 +180,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the job; 0 at the end of the input or after SIGTERM, 1 when the query failed."""
+    """Run the job; return 0 at the end of the input or after SIGTERM, 1 if the query failed."""
     args = parse_args(argv)
     spark = SparkSession.builder.appName("consume-transform-produce").getOrCreate()
     query = start_query(spark, args)
@@ -193,7 +196,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _reason(error: BaseException) -> str:
-    """The connector's own message, to the end of its line: Spark's text stands around it."""
+    """Return the connector's own message, to the end of its line: Spark's text stands around it."""
     text = str(error).strip()
     named = re.findall(r"\btxnlog_(?:kafka|spark)\.errors\..*", text)
     return named[-1] if named else (text.splitlines() or [type(error).__name__])[0]

@@ -1,15 +1,15 @@
 """Exactly-once shown on one machine: real flights, three kills, and a proof; by `make demo`.
 
-A broker is started as a process, the flights of 2013 are loaded, and the streaming job runs over
-them. While it runs, SIGKILL ends
+The demo starts a broker as a process, loads the flights of 2013, and runs the streaming job over
+them. While the job runs, SIGKILL ends
 
     1. the Spark driver in the middle of a micro-batch, with records already produced,
     2. the Spark driver after Kafka committed the batch and before Spark noted it,
     3. the broker in the middle of a transaction.
 
-Each is started again from what is on disk. With `BROKERS=3 make demo` there are three brokers with
-three replicas of everything, and the third kill is that of a leader: another one takes over, and
-the dead one comes back at the end. The audit ends it, and its exit code is the demo's. The
+Each process is restarted from its files. With `BROKERS=3 make demo` there are three brokers with
+three replicas of everything. The third kill then hits a leader: another broker takes over, and the
+dead broker comes back at the end. The audit ends the demo, and its exit code is the demo's. The
 moments are exact, not lucky: the failpoints of the tests (`tests/planted/failpoints.py`) pull the
 trigger.
 """
@@ -39,12 +39,13 @@ KILLED = -9
 BATCH_COUNT = 12
 RUN_SECONDS_MAX = 300.0
 FAILPOINT_FOLDERS = (ROOT / "tests" / "support" / "process_site", ROOT / "tests")
-"""On the path of the job's processes: they patch the connector, which has no failpoints itself."""
+"""Folders on the path of the job's processes. They patch the connector, which has no failpoints
+itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One run of the job: the failpoint that is armed, what it stands for, how the run must end."""
+    """Run of the job: the armed failpoint, its title, and the exit codes that it may end with."""
 
     title: str
     failpoint: str = ""
@@ -85,7 +86,7 @@ class Demo:
         self._run_number = 0
 
     def run(self) -> int:
-        """The whole demo; the audit's exit code."""
+        """Run the whole demo; return the audit's exit code."""
         self._make_folder()
         self.broker.start()
         try:
@@ -99,7 +100,8 @@ class Demo:
             self.broker.stop()
 
     def _make_folder(self) -> None:
-        """An empty folder; one that an earlier demo made is emptied, any other is left alone."""
+        """Make an empty folder; empty the folder of an earlier demo, and leave any other folder
+        alone."""
         mark = self.folder / "made-by-the-demo"
         if self.folder.exists() and any(self.folder.iterdir()) and not mark.exists():
             raise DemoFailed(f"{self.folder} has files that are not the demo's: name another --dir")
@@ -108,7 +110,8 @@ class Demo:
         mark.touch()
 
     def load(self) -> None:
-        """The flights into the input topic, in one transaction; an empty output topic."""
+        """Load the flights into the input topic, in one transaction; create an empty output
+        topic."""
         self.narrator.say(f"loading {self.limit} flights into topic {INPUT_TOPIC}, 6 partitions")
         with Client(self.broker.bootstrap_servers, client_id="demo") as client:
             client.create_topic(OUTPUT_TOPIC, partitions=6)
@@ -116,9 +119,9 @@ class Demo:
         self._finish(self._submit(arguments, "load", {}), (0,))
 
     def play(self, scene: Scene) -> int:
-        """Run the job with the scene's failpoint armed, and see that it had its effect.
+        """Run the job with the scene's failpoint armed, and check that it had its effect.
 
-        The exit code: a driver may well outlive the broker's death and go on to the end.
+        Return the exit code: a driver may well outlive the broker's death and go on to the end.
         """
         victim = "the broker" if self.brokers == 1 else "the leader of an output partition"
         self.narrator.say(f"== {scene.title.format(victim=victim)}")
@@ -136,7 +139,7 @@ class Demo:
         return code
 
     def prove(self) -> int:
-        """The audit over all that the crashes left behind."""
+        """Run the audit over the topics that the crashes left behind; return its exit code."""
         self.narrator.say("== the audit")
         code = audit.main(
             [
@@ -181,8 +184,8 @@ class Demo:
         return code
 
     def _maybe_kill_broker(self, scene: Scene, hook: Path) -> None:
-        """At the hook the driver waits inside its transaction: kill the broker and start it again,
-        or kill a leader and let the others go on."""
+        """Kill the broker at the hook, where the driver waits inside its transaction, and start it
+        again; or kill a leader and let the others go on."""
         reached, go = hook.with_suffix(".reached"), hook.with_suffix(".go")
         if not scene.kills_broker or not reached.exists() or go.exists():
             return
@@ -206,19 +209,21 @@ class Demo:
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command line; exits with a usage line when it is wrong."""
+    """Parse the command line; exit with a usage line if it is wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--dir", default="demo-data", help="emptied first; all files go there")
-    parser.add_argument("--limit", type=int, default=FLIGHT_COUNT, help="only the first flights")
-    parser.add_argument("--brokers", type=int, default=1, help="1, or 3 and more with a registry")
+    parser.add_argument("--dir", default="demo-data", help="folder of all files; emptied first")
+    parser.add_argument(
+        "--limit", type=int, default=FLIGHT_COUNT, help="use only the first LIMIT flights"
+    )
+    parser.add_argument("--brokers", type=int, default=1, help="1, or at least 3 with a registry")
     args = parser.parse_args(argv)
     if args.brokers < 1 or args.brokers == 2:
-        parser.error("--brokers is 1, or 3 and more: everything has three replicas then")
+        parser.error("--brokers is 1, or at least 3: several brokers keep three replicas")
     return args
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the demo; the audit's exit code, 1 when it did not come so far."""
+    """Run the demo; return the audit's exit code, 1 if the demo failed before."""
     args = parse_args(argv)
     try:
         return Demo(Path(args.dir).resolve(), args.limit, args.brokers).run()

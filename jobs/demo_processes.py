@@ -1,7 +1,8 @@
-"""The processes of the demo: a broker or several with a registry, and jobs under spark-submit.
+"""Processes of the demo: a broker or several with a registry, and jobs under spark-submit.
 
-Each is a child of this process, is ended with it, and is killed by its own process id only. What a
-child says on stdout becomes a progress line; its stderr goes to a log file named on failure.
+Each process is a child of this process, ends with it, and is killed by its own process id only. A
+line of a child's stdout becomes a progress line; its stderr goes to a log file that a failure
+names.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ REPLICATED = {
     "registry.session.timeout.ms": 6000,
     "registry.heartbeat.interval.ms": 500,
 }
-"""Of each of several brokers."""
+"""Configuration of each broker, if there are several."""
 
 
 class Narrator:
@@ -40,22 +41,22 @@ class Narrator:
         self._started = self._last = clock()
 
     def say(self, text: str) -> None:
-        """One line, at once."""
+        """Print one line, at once."""
         self._last = self._clock()
         print(f"[{self._last - self._started:6.1f} s] {text}", flush=True)
 
     def wait_for(self, what: str) -> None:
-        """A line that says so, when there was none for a while."""
+        """Print a line that names the wait, if there was no line for a while."""
         if self._clock() - self._last >= SILENT_SECONDS_MAX:
             self.say(f"waiting for {what}")
 
 
 class DemoFailed(Exception):
-    """The demo cannot go on: what was expected, and where to look."""
+    """Failure of the demo; the text says what was expected, and where to look."""
 
 
 class _Server:
-    """`python -m broker_sim`, started again on the port it first got."""
+    """Process of `python -m broker_sim`, restarted on its first port."""
 
     def __init__(self, arguments: list[str], log: Path) -> None:
         self._arguments = arguments
@@ -64,18 +65,19 @@ class _Server:
         self._process: subprocess.Popen[str] | None = None
 
     def join(self, registry: str, number: int) -> None:
-        """Be that broker of a cluster with three replicas of everything, from the next start on."""
+        """Make the process that broker of a cluster with three replicas of everything, from its
+        next start."""
         settings = {"registry.connect": registry, "node.id": number, **REPLICATED}
         for name, value in settings.items():
             self._arguments += ["--set", f"{name}={value}"]
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started, and nobody has ended it."""
+        """True if it was started, and was not ended by `end`."""
         return self._process is not None
 
     def start(self) -> str:
-        """Start it and wait until it is ready; `host:port`."""
+        """Start the process and wait until it is ready; return its `host:port`."""
         command = [sys.executable, "-m", "broker_sim", *self._arguments]
         command += ["--port", str(self._port), "--exit-with-pid", str(os.getpid())]
         with self._log.open("a", encoding="utf-8") as stderr:
@@ -90,7 +92,7 @@ class _Server:
         return address
 
     def end(self, number: signal.Signals) -> None:
-        """Send the signal, and wait until it has gone."""
+        """Send the signal, and wait until the process has gone."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -105,7 +107,7 @@ class _Server:
 
 
 class BrokerProcess:
-    """The broker of the demo, on one data directory; or brokers 0, 1, ... and their registry."""
+    """Broker of the demo, on one data directory; or brokers 0, 1, ... and their registry."""
 
     def __init__(self, data_dir: Path, narrator: Narrator, count: int = 1) -> None:
         self._data_dir = data_dir
@@ -125,11 +127,11 @@ class BrokerProcess:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` of each, separated by commas."""
+        """Address `host:port` of each broker, separated by commas."""
         return ",".join(self._addresses)
 
     def start(self) -> None:
-        """Start what does not run, and wait until it is ready."""
+        """Start the processes that do not run, and wait until they are ready."""
         if self._registry is not None and not self._registry.is_running:
             address = self._registry.start()
             self._narrator.say(f"registry is ready at {address}")
@@ -144,11 +146,11 @@ class BrokerProcess:
                 )
 
     def kill(self, number: int = 0) -> None:
-        """SIGKILL, as a power cut would end it."""
+        """Kill a broker by SIGKILL, as a power cut would end it."""
         self._brokers[number].end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """SIGTERM: a clean stop, of the registry at last."""
+        """Stop all processes cleanly by SIGTERM, the registry last."""
         for broker in self._brokers:
             broker.end(signal.SIGTERM)
         if self._registry is not None:
@@ -156,7 +158,8 @@ class BrokerProcess:
 
 
 class SparkJob:
-    """One job under spark-submit; its stdout lines are shown as they come, and what is awaited."""
+    """Job under spark-submit; its stdout lines are shown as they come, and so is what it waits
+    for."""
 
     def __init__(
         self,
@@ -194,7 +197,8 @@ class SparkJob:
             self._narrator.say(f"{self._shown_as} | {line.rstrip()}")
 
     def wait(self, timeout_seconds: float, watch: Callable[[], None] = lambda: None) -> int:
-        """Exit code, -9 when it was killed; `watch` is called again and again meanwhile."""
+        """Return the exit code, -9 if the job was killed; `watch` is called repeatedly
+        meanwhile."""
         deadline = time.monotonic() + timeout_seconds
         while True:
             watch()
@@ -212,18 +216,20 @@ class SparkJob:
             return code
 
     def end(self) -> None:
-        """Kill it, if it still runs."""
+        """Kill the job, if it still runs."""
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
 
 
 def spark_environment() -> dict[str, str]:
-    """Same interpreter on both sides of Spark, and the packages of this tree on its path."""
+    """Return variables for the same interpreter on both sides of Spark, with this tree's
+    packages."""
+    python = str(Path(sys.executable).with_name("txnlog-python"))
     path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": python,
         "PYTHONPATH": os.pathsep.join(path),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYTHONUNBUFFERED": "1",

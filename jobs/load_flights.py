@@ -2,9 +2,9 @@
 
     spark-submit jobs/load_flights.py --bootstrap-servers localhost:9092 --topic flights
 
-All 336,776 flights go in as one batch write, hence in one Kafka transaction: all or nothing, so
-that a load which was interrupted is simply run again. The record timestamp is the scheduled
-departure. A topic that has records already is left as it is.
+The 336,776 flights are one batch write, hence one Kafka transaction: all or nothing. So you simply
+repeat a load that was interrupted. The record timestamp is the scheduled departure. A topic that
+has records already is left as it is.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from txnlog_spark.errors import TxnLogError
 
 
 def flight_records(spark: SparkSession, limit: int) -> DataFrame:
-    """Columns key (tail number), value (JSON) and timestamp (scheduled departure, UTC)."""
+    """Return columns key (tail number), value (JSON) and timestamp (scheduled departure, UTC)."""
     flights = spark.createDataFrame(read_flights().slice(0, limit))
     departure = sf.to_timestamp("time_hour", "yyyy-MM-dd'T'HH:mm:ssX")
     return flights.select(
@@ -37,7 +37,7 @@ def flight_records(spark: SparkSession, limit: int) -> DataFrame:
 
 
 def load(spark: SparkSession, args: argparse.Namespace) -> int:
-    """Create the topic and write the flights; how many were written, 0 when it has records."""
+    """Create the topic and write the flights; return their number, 0 if the topic has records."""
     if has_records(args):
         return 0
     writer = (
@@ -53,7 +53,7 @@ def load(spark: SparkSession, args: argparse.Namespace) -> int:
 
 
 def has_records(args: argparse.Namespace) -> bool:
-    """Create the topic if it is missing; whether an earlier load filled it."""
+    """Create the topic if it is missing; return True if an earlier load filled it."""
     with cluster_client(args, "load-flights") as client:
         # The records' timestamps are of 2013: any retention by time would delete them at once.
         forever = {"retention.ms": "-1"}
@@ -66,17 +66,17 @@ def has_records(args: argparse.Namespace) -> bool:
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command line; exits with a usage line when it is wrong."""
+    """Parse the command line; exit with a usage line if it is wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add_cluster_arguments(parser)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--partitions", type=int, default=6)
-    parser.add_argument("--limit", type=int, default=FLIGHT_COUNT, help="load only the first N")
+    parser.add_argument("--limit", type=int, default=FLIGHT_COUNT, help="load only the first LIMIT")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the load; 0 when the topic holds the flights, 1 when it could not be loaded."""
+    """Run the load; return 0 if the topic holds the flights, 1 if they could not be loaded."""
     args = parse_args(argv)
     spark = SparkSession.builder.appName("load-flights").getOrCreate()
     try:

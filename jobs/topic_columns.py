@@ -1,8 +1,8 @@
-"""Whole topics as columns: what an auditor wants to see, the control records included.
+"""Whole topics as columns, for an auditor: data records and control records.
 
-Reads through the connector's client, a Fetch answer at a time; only what is asked for is kept.
-Decisions come from the markers in the log itself, never from the broker's list of aborted
-transactions: that list is what a read_committed consumer goes by, and is to be checked.
+Reads through the connector's client, a Fetch answer at a time, and keeps only the requested
+columns. Decisions come from the markers in the log itself, never from the broker's list of aborted
+transactions: a read_committed consumer relies on that list, so it is to be checked.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TopicColumns:
 
 @dataclass(frozen=True, slots=True)
 class LogColumns:
-    """A topic under read_uncommitted: records, each with its producer and decision, and markers."""
+    """Topic under read_uncommitted: records, each with its producer and decision, and markers."""
 
     records: TopicColumns
     producer_ids: Int64s
@@ -45,12 +45,13 @@ class LogColumns:
 
 
 def end_offsets(client: Client, topic: str, *, read_committed: bool) -> dict[int, int]:
-    """Partition -> end: the last stable offset under read_committed, else the high watermark."""
+    """Return the end by partition: the last stable offset under read_committed, else the high
+    watermark."""
     return _offsets(client, topic, LATEST_TIMESTAMP, read_committed=read_committed)
 
 
 def read_committed(client: Client, topic: str, *, with_values: bool = False) -> TopicColumns:
-    """All that a read_committed consumer is given up to now."""
+    """Return the records that a read_committed consumer gets up to now."""
     parts = []
     for partition, start, end in _ranges(client, topic, read_committed=True):
         for answer, position in _answers(client, (topic, partition), (start, end), committed=True):
@@ -63,7 +64,7 @@ def read_committed(client: Client, topic: str, *, with_values: bool = False) -> 
 
 
 def read_log(client: Client, topic: str) -> LogColumns:
-    """All of a topic's log up to now, whatever became of it."""
+    """Return the whole log of a topic up to now, committed or not."""
     parts, producers, markers = [], [], []
     for partition, start, end in _ranges(client, topic, read_committed=False):
         batches = _Batches(partition)
@@ -82,7 +83,7 @@ def read_log(client: Client, topic: str) -> LogColumns:
 
 
 class _Batches:
-    """The batch headers and markers of one partition, until its end is reached."""
+    """Batch headers and markers of one partition, until its end is reached."""
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
@@ -104,7 +105,7 @@ class _Batches:
                 self._markers.append((*producer, marker.marker_type == MarkerType.COMMIT))
 
     def decide(self) -> tuple[tuple[Int64s, Int64s, Int64s], Markers]:
-        """Per record: producer id, epoch, decision; and the partition's markers."""
+        """Return, per record, producer id, epoch, decision; and the partition's markers."""
         base, ids, epochs, transactional = _columns(self._data)
         places, marker_ids, marker_epochs, committed = _columns(self._markers)
         decisions, index = decide(
@@ -147,7 +148,7 @@ def _ranges(client: Client, topic: str, *, read_committed: bool) -> Iterator[tup
 def _answers(
     client: Client, where: tuple[str, int], span: tuple[int, int], *, committed: bool
 ) -> Iterator[tuple[FetchedBatches, int]]:
-    """Fetch answers, each with the offset from which its records count."""
+    """Yield Fetch answers, each with the offset from which its records count."""
     position, end = span
     answers = client.fetch_range(
         *where, start_offset=position, end_offset=end, read_committed=committed

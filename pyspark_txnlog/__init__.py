@@ -1,7 +1,9 @@
-"""Spark looks up packages named `pyspark_*`: with this one, `format("txnlog")` just works.
+"""Entry point for Spark, which finds packages named `pyspark_*`: `format("txnlog")` needs no
+registration.
 
-Spark imports all of them to find any Python data source, so this import must not fail in a PySpark
-that is too old: that would break the others. There the error comes when "txnlog" is used.
+Spark imports all such packages to find any Python data source. So this import must not fail in a
+PySpark that is too old: it would break the other sources. There the error comes when "txnlog" is
+used.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from txnlog_spark.spark_version import is_supported, require_pyspark
 
 
 class NeedsNewerPySpark(DataSource):
-    """Stands in for the data source, and says why."""
+    """Replaces the data source in an old PySpark; raises the error with the reason."""
 
     def __init__(self, options: dict[str, str]) -> None:
         require_pyspark()
@@ -20,7 +22,7 @@ class NeedsNewerPySpark(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name for `format(...)`."""
+        """Return the name for `format(...)`."""
         return "txnlog"
 
 

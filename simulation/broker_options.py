@@ -15,6 +15,16 @@ BROKER_OPTIONS: dict[str, int | str | bool] = {
 """Few internal partitions, so that a start is cheap; no retention, since rows carry batch ids for
 timestamps; the rest are the broker's defaults."""
 
+CONSUMER_GROUP_OPTIONS: dict[str, int | str | bool] = {
+    "group.consumer.min.session.timeout.ms": 1_500,
+    "group.consumer.session.timeout.ms": 1_500,
+    "group.consumer.min.heartbeat.interval.ms": 300,
+    "group.consumer.heartbeat.interval.ms": 300,
+    "group.consumer.assignment.interval.ms": 0,
+}
+"""Members of consumer groups are missed after a time as short as that of the classic ones. With an
+interval a group would wait, as Kafka's does, until a clock that jumped back has caught up."""
+
 COMPACTION_OPTIONS: dict[str, int | str | bool] = {
     "transaction.state.log.segment.bytes": 1024,
     "offsets.topic.segment.bytes": 1024,
@@ -28,7 +38,11 @@ COMPACTION_OPTIONS: dict[str, int | str | bool] = {
 
 def broker_options(settings: BrokerSettings) -> dict[str, int | str | bool]:
     """Return the options that a scenario sets for every broker."""
-    options = BROKER_OPTIONS | {"transaction.version": settings.transaction_version or 2}
+    options = (
+        BROKER_OPTIONS
+        | CONSUMER_GROUP_OPTIONS
+        | {"transaction.version": settings.transaction_version or 2}
+    )
     options["offsets.topic.num.partitions"] = settings.group_partitions
     return options | COMPACTION_OPTIONS if settings.compaction else options
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import random
-import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.coordinator.runtime import partition_for
 from broker_sim.core.effects import Input, Request, Respond, Step, StorageOperation
 from broker_sim.core.log import STRAY_SUFFIX, PartitionLog
-from broker_sim.core.log.files import encode_partition_metadata
 from broker_sim.core.registry_client import REGISTRY_PEER, REGISTRY_WAIT_PEER
 from simulation.broker_options import MIN_INSYNC_REPLICAS, cluster_options
 from simulation.checkers.bounds_oracle import BoundsOracle
@@ -28,20 +26,17 @@ from simulation.checkers.controller_oracle import ControllerOracle
 from simulation.checkers.fetch_oracle import FetchOracle
 from simulation.checkers.leak_check import left_at_registry, left_over
 from simulation.checkers.losses import Losses
-from simulation.checkers.metadata_oracle import METADATA_TRACE, MetadataOracle
-from simulation.checkers.replica_oracle import (
-    LOG_START_TRACE,
-    ReplicaLogs,
-    ReplicaOracle,
-    partition_name,
-)
+from simulation.checkers.metadata_oracle import METADATA_TRACE, MetadataListener, MetadataOracle
+from simulation.checkers.newest_metadata import NewestMetadata
+from simulation.checkers.replica_oracle import LOG_START_TRACE, ReplicaLogs, ReplicaOracle
 from simulation.checkers.sync_oracle import SyncOracle
 from simulation.coverage import STATES
 from simulation.faults.cluster_faults import ClusterFaults
 from simulation.faults.flapping import Flapping
+from simulation.faults.fragile_machine import FragileMachine
 from simulation.hosts.cluster_processes import ClusterBroker, SimulatedRegistry
-from simulation.hosts.network import Network
-from simulation.hosts.peer_links import PeerLinks
+from simulation.hosts.network import BrokerEnd, Network
+from simulation.hosts.peer_links import Peers, never_late
 from simulation.hosts.process_clients import Observer
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.scripted_faults import ScriptedFaults
@@ -66,7 +61,7 @@ ANSWER_US_MAX = 4_000_000
 """Microseconds that a peer may take for an answer (replica.socket.timeout.ms), shortened."""
 
 
-class Cluster(Observer):
+class Cluster(Observer, MetadataListener):
     """See the module."""
 
     def __init__(
@@ -79,23 +74,63 @@ class Cluster(Observer):
         rng: Callable[[str], random.Random],
         *,
         network: Network,
-        driver: Callable[[], Operator],
+        driver: Operator,
+        initialised: Mapping[int, int],
     ) -> None:
+        """`driver` is the operator whose drivers have faults at the moments of the cluster's.
+
+        `initialised` has the highest epoch of each producer id that a client was given.
+        """
         self.network = network
-        self.logs = ReplicaLogs()
-        self.logs.leader_of = self._leader_of
-        self.logs.in_sync = self._in_sync
-        self.logs.partition_of = self._partition_of
-        self.logs.has_to_keep = self._has_to_keep
-        if scenario.load.passing_topic:
-            self.logs.trimmed.add(TRIMMED)
-        self.metadata = MetadataOracle(self._on_changed)
+        self._settings = settings = scenario.brokers
+        self._trace = trace
+        self._planned = planned
+        unsafe = {UNSAFE_DIRECTORY} if scenario.load.unsafe_topic else set()
+
+        # The metadata, and the machine that may not have all that they say.
+        self.metadata = MetadataOracle(self, unsafe)
+        self.fragile = FragileMachine(self.metadata)
+
+        # Processes: a process finds its peers in `ends`, which is whole before any process starts.
+        self._flapping: Flapping | None = None
+        if scenario.faults.cluster.flapping:
+            followers = self._all_but_the_controller
+            self._flapping = Flapping(network, scheduler, trace, rng("flapping"), followers)
+        late_markers = settings.transaction_version == 2 and not scenario.load.has_old_clients
+        is_late = never_late if self._flapping is None else self._flapping.is_late
+        ends: dict[int, BrokerEnd] = {}
+        peers = Peers(network, ends, ANSWER_US_MAX, late_markers, is_late)
+        self.registry, self.hosts = self._make_processes(seed, scheduler, peers)
+        ends.update({REGISTRY_PEER: self.registry, REGISTRY_WAIT_PEER: self.registry})
+        ends.update(self.hosts)
+
+        # Witnesses of what the processes write, read and say.
+        self.logs = ReplicaLogs(
+            NewestMetadata(self.metadata, self.hosts, self.fragile.has_lost),
+            trimmed={TRIMMED} if scenario.load.passing_topic else set(),
+            unsafe=unsafe,
+            compacts=settings.compaction,
+            initialised=initialised,
+        )
         self.losses = Losses(self.logs, lambda: scheduler.now_us, trace.count)
-        if scenario.load.unsafe_topic:
-            self.logs.unsafe.add(UNSAFE_DIRECTORY)
-            self.metadata.unsafe.add(UNSAFE_DIRECTORY)
-            self.metadata.on_unclean = self._on_unclean
-        self.registry = SimulatedRegistry(
+        self._sync = SyncOracle(MIN_INSYNC_REPLICAS)
+        self._controllers = ControllerOracle()
+        self._of_steps: dict[str, tuple[FetchOracle, BoundsOracle]] = {}
+        """Witnesses of the steps of each broker, by name."""
+        for host in self.hosts.values():
+            oracle = ReplicaOracle(host.name, host.disk, self.logs)
+            self._of_steps[host.name] = FetchOracle(host.disk, oracle), BoundsOracle(host.name)
+
+        self.faults = ClusterFaults(
+            scenario.faults, settings, self, scheduler, trace, rng, driver=driver
+        )
+
+    def _make_processes(
+        self, seed: int, scheduler: Scheduler, peers: Peers
+    ) -> tuple[SimulatedRegistry, dict[int, ClusterBroker]]:
+        """Return the registry, and the brokers by id; no process is started."""
+        trace, options = self._trace, cluster_options(self._settings)
+        registry = SimulatedRegistry(
             name="registry",
             config=BrokerConfig({}),
             scheduler=scheduler,
@@ -103,10 +138,7 @@ class Cluster(Observer):
             seed=f"{seed}/registry",
             observer=self,
         )
-        self._settings = settings = scenario.brokers
-        self.logs.compacts = settings.compaction
-        options = cluster_options(settings)
-        self.hosts = {
+        brokers = {
             number: ClusterBroker(
                 name=f"broker-{number}",
                 config=BrokerConfig(
@@ -116,57 +148,22 @@ class Cluster(Observer):
                 trace=trace,
                 seed=f"{seed}/broker-{number}",
                 observer=self,
+                peers=peers,
             )
-            for number in range(settings.count)
+            for number in range(self._settings.count)
         }
-        self._sync = SyncOracle(MIN_INSYNC_REPLICAS)
-        self._controllers = ControllerOracle()
-        self._of_steps: dict[str, tuple[FetchOracle, BoundsOracle]] = {}
-        """Witnesses of the steps of each broker, by name."""
-        self._planned = planned
-        self._late_markers = settings.transaction_version == 2 and not scenario.load.has_old_clients
-        self._trace = trace
-        self.faults = ClusterFaults(
-            scenario.faults, settings, self, scheduler, trace, rng, driver=driver
-        )
-        self._flapping: Flapping | None = None
-        if scenario.faults.cluster.flapping:
-            self._flapping = Flapping(
-                network, scheduler, trace, rng("flapping"), self._all_but_the_controller
-            )
-        for number, host in self.hosts.items():
-            self._connect(number, host, scheduler, trace)
-
-    def _connect(
-        self, number: int, host: ClusterBroker, scheduler: Scheduler, trace: Trace
-    ) -> None:
-        """Everything that is attached to one broker."""
-        others = {n: each for n, each in self.hosts.items() if n != number}
-        ends = {REGISTRY_PEER: self.registry, REGISTRY_WAIT_PEER: self.registry, **others}
-        host.links = PeerLinks(
-            host,
-            ends,
-            self.network,
-            scheduler,
-            trace,
-            ANSWER_US_MAX,
-            late_markers=self._late_markers,
-        )
-        if self._flapping is not None:
-            host.links.is_late = self._flapping.is_late
-        oracle = ReplicaOracle(host.name, host.disk, self.logs)
-        self._of_steps[host.name] = FetchOracle(host.disk, oracle), BoundsOracle(host.name)
+        return registry, brokers
 
     # ------------------------------------------------------------------ as `ClusterView`
 
     @property
     def partitions(self) -> Mapping[str, PartitionRegistration]:
-        """By directory, as the newest metadata has them."""
+        """Partitions by directory, as the newest metadata have them."""
         return self.metadata.partitions
 
     @property
     def oracles(self) -> Mapping[str, ReplicaOracle]:
-        """The witness of each broker's disk, by name."""
+        """Witness of each broker's disk, by name."""
         return self.logs.oracles
 
     def is_controller(self, name: str) -> bool:
@@ -175,7 +172,7 @@ class Cluster(Observer):
         return any(host.broker.membership.is_controller for host in found)
 
     def _all_but_the_controller(self) -> list[str]:
-        """The names of at least two brokers."""
+        """Return the names of at least two brokers."""
         names = [host.name for host in self.brokers if not self.is_controller(host.name)]
         return names if len(names) > 1 else [host.name for host in self.brokers]
 
@@ -202,34 +199,29 @@ class Cluster(Observer):
                 process.start()
 
     def begin_chaos(self) -> None:
-        """Faults may happen from now on."""
+        """Let faults happen from now on."""
         self.faults.begin()
         if self._flapping is not None:
             self._flapping.begin()
 
     def end_chaos(self) -> None:
-        """Faults end; what is down comes back."""
+        """End the faults; processes that are down come back."""
         if self._flapping is not None:
             self._flapping.end()
         self.faults.end()
 
     def stop(self) -> None:
-        """A clean stop of all."""
+        """Stop all processes cleanly, the registry last."""
         for process in reversed(self.processes):
             process.stop()
 
     def kill(self, fault: Fault) -> None:
-        """A planned fault."""
+        """Kill the first broker, as a planned fault says."""
         self.hosts[0].kill(self.faults.planned_reason(fault))
 
     def isolate(self, group_id: str, for_ms: int) -> None:
-        """A planned fault: a group's coordinator does not hear the others, and clients reach it."""
+        """Cut a group's coordinator from the other processes; clients still reach it."""
         self.faults.isolate(group_id, for_ms)
-
-    def know_producers(self, initialised: Mapping[int, int]) -> None:
-        """The highest epoch of each producer id that an InitProducerId was answered with."""
-        for oracle in self.logs.oracles.values():
-            oracle.initialised = initialised
 
     def open_transactions(self) -> list[tuple[str, int, int]]:
         """Return the open transactions, as each partition's leader has them."""
@@ -237,7 +229,7 @@ class Cluster(Observer):
 
     @property
     def aborted_count(self) -> int:
-        """The most ABORT markers that ended a transaction with data, on any disk."""
+        """ABORT markers that ended a transaction with data, on the disk with most of them."""
         return max(oracle.aborted_count for oracle in self.logs.oracles.values())
 
     # ------------------------------------------------------------------ as `Observer`
@@ -261,20 +253,24 @@ class Cluster(Observer):
             self._trace.count(f"{reason} of {role} after {labels[-1] if labels else 'other files'}")
         return reason
 
+    def flush_fails(self, process: SimulatedBroker) -> bool:
+        """Draw whether a flush of the process fails."""
+        return self.faults.flush_fails(process)
+
     def on_answer(self, process: SimulatedBroker) -> str | None:
         """Return the reason if the process dies by chance before its answer."""
         return self.faults.chance_of_death(process)
 
     def on_dying(self, process: SimulatedBroker, reason: str) -> None:
-        """Count it."""
+        """Count the death."""
         self.faults.on_dying(process, reason)
 
     def on_died(self, process: SimulatedBroker, reason: str) -> None:
-        """Start it again after a while."""
+        """Start the process again after a while."""
         self.faults.on_died(process, reason)
 
     def on_write_failed(self, process: SimulatedBroker) -> None:
-        """Look at what is there."""
+        """Have the witness read the files again: a part of the write may be there."""
         if process is not self.registry:
             self.logs.oracles[process.name].rebuild()
 
@@ -315,40 +311,15 @@ class Cluster(Observer):
                     directory = f"{name}-{part.partition_index}"
                     self.logs.on_high_watermark(process.name, directory, part.high_watermark)
 
-    # ------------------------------------------------------------------ witnesses
+    # ------------------------------------------------------------------ as `MetadataListener`
 
-    def _on_unclean(self, directory: str, after: PartitionRegistration) -> None:
+    def on_unclean(self, directory: str, after: PartitionRegistration) -> None:
+        """Note what an unclean election may have lost."""
         self._trace.count("unclean election")
         self.losses.on_election(directory, after)
 
-    def _leader_of(self, directory: str) -> str:
-        held = self.metadata.partitions.get(directory)
-        host = None if held is None else self.hosts.get(held.leader)
-        return host.name if host is not None and host.is_up else ""
-
-    def _partition_of(self, directory: str) -> str:
-        topic_id = self.metadata.topic_ids.get(directory.rpartition("-")[0])
-        if topic_id is None:
-            return ""
-        return partition_name(directory, encode_partition_metadata(uuid.UUID(topic_id).bytes))
-
-    def _has_to_keep(self, broker: str, directory: str, partition: str) -> bool:
-        """A partition that is, and whose replica is on this broker: by the newest metadata, and by
-        what the broker knows, unless it is in the ISR and so must have known."""
-        number = int(broker.removeprefix("broker-"))
-        held = self.metadata.partitions.get(directory)
-        is_present = held is not None and self._partition_of(directory) == partition
-        if held is None or not is_present or number not in held.replicas:
-            return False
-        host, (topic, _, index) = self.hosts[number], directory.rpartition("-")
-        known = host.broker.membership.image.topics.get(topic) if host.is_up else None
-        if known is None or number in known.partitions[int(index)].adding:
-            # It has read, perhaps in one step, that it was taken away: it begins again.
-            return broker in self._in_sync(directory)
-        return broker in self._in_sync(directory) or number in known.partitions[int(index)].replicas
-
-    def _on_changed(self, directory: str) -> None:
-        """A leader counts everybody who is in the ISR, before it reads that he is (7, KIP-497)."""
+    def on_changed(self, directory: str) -> None:
+        """Check that a leader counts a replica in the ISR before it reads of it (7, KIP-497)."""
         self.logs.check_in_sync(directory)
         held = self.metadata.partitions[directory]
         host = self.hosts.get(held.leader)
@@ -367,10 +338,6 @@ class Cluster(Observer):
         if not leader.maximal_isr >= set(held.isr):
             violated(7, "a leader does not count a replica in the ISR", partition=directory,
                      isr=held.isr, counted=sorted(leader.maximal_isr))  # fmt: skip
-
-    def _in_sync(self, directory: str) -> list[str]:
-        isr = self.metadata.partitions[directory].isr
-        return [f"broker-{n}" for n in isr if not self.faults.has_lost(f"broker-{n}")]
 
     # ------------------------------------------------------------------ healed
 
@@ -443,8 +410,10 @@ class Cluster(Observer):
 
     @staticmethod
     def _check_no_others(host: ClusterBroker, here: Collection[str]) -> None:
-        """Logs of deleted topics, and of replicas that were moved away, are gone, or were set aside
-        at a start."""
+        """Check that only logs of replicas that belong here are left (44).
+
+        A start may have set others aside.
+        """
         folders = [name for name in host.disk.list("") if host.disk.list(name)]
         left = [n for n in folders if n not in here and not n.endswith(STRAY_SUFFIX)]
         if left:
@@ -462,7 +431,7 @@ class Cluster(Observer):
         return held is not None and held.leader == node
 
     def replicas_of(self, topic: str, number: int) -> tuple[int, ...] | None:
-        """The brokers that have a partition; None when there is none of the name."""
+        """Return the brokers that have a partition; None if there is no such partition."""
         held = self.metadata.partitions.get(f"{topic}-{number}")
         return None if held is None else held.replicas
 

@@ -60,9 +60,9 @@ class Shape(NamedTuple):
 CLUSTER, ALONE = Shape(FAULTS, COLUMNS), Shape(ALONE_FAULTS, STATES)
 
 _NO_VICTIM = "it does not happen to one process of the cluster"
-_NO_COPY = "it refuses to start on a damaged file, as nobody has another one"
+_NO_COPY = "it refuses to start on a damaged file, as no broker has another one"
 _NEVER: dict[Cell, str] = {
-    ("disk loss", REGISTRY): "there is one registry: what it forgets nobody has",
+    ("disk loss", REGISTRY): "there is one registry: no other process has what it forgets",
     ("bit flip in a log", REGISTRY): _NO_COPY,
     ("bit flip beside logs", REGISTRY): _NO_COPY,
     ("clean stop", REGISTRY): "it has nothing to hand over; a kill is all that it knows",

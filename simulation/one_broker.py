@@ -41,7 +41,10 @@ class OneBroker(Observer):
         trace: Trace,
         planned: ScriptedFaults,
         rng: Callable[[str], random.Random],
+        *,
+        initialised: Mapping[int, int],
     ) -> None:
+        """`initialised` has the highest epoch of each producer id that a client was given."""
         self.host = SimulatedBroker(
             name="broker-0",
             config=BrokerConfig(broker_options(scenario.brokers)),
@@ -51,7 +54,7 @@ class OneBroker(Observer):
             observer=self,
         )
         self.hosts = {0: self.host}
-        self.oracle = LogOracle(self.host.disk)
+        self.oracle = LogOracle(self.host.disk, initialised)
         self._fetches = FetchOracle(self.host.disk, self.oracle)
         self._bounds = BoundsOracle(self.host.name)
         self.losses = Losses(ReplicaLogs(), lambda: scheduler.now_us, trace.count)
@@ -72,35 +75,31 @@ class OneBroker(Observer):
         return Routing(1)
 
     def start(self) -> None:
-        """Start it, unless it is up."""
+        """Start the broker unless it is up."""
         self._start_again()
 
     def begin_chaos(self) -> None:
-        """Faults may happen from now on."""
+        """Let faults happen from now on."""
         self._chaos = True
         self._disk_faults.begin([self.host])
 
     def end_chaos(self) -> None:
-        """Faults end."""
+        """End the faults."""
         self._chaos = False
         self._disk_faults.end()
         self._scheduler.wall_skew_ms = 0
 
     def stop(self) -> None:
-        """A clean stop."""
+        """Stop the broker cleanly."""
         self.host.stop()
 
     def kill(self, fault: Fault) -> None:
-        """A planned fault."""
+        """Kill the broker, as a planned fault says."""
         self.host.kill(POWER_LOSS if fault.power_loss else "kill")
 
     def isolate(self, group_id: str, for_ms: int) -> None:
-        """A planned fault that needs other brokers. Raises ScenarioError."""
+        """Refuse a planned fault that needs other brokers. Raises ScenarioError."""
         raise ScenarioError(f"isolate: {group_id} has no other coordinator for {for_ms} ms")
-
-    def know_producers(self, initialised: Mapping[int, int]) -> None:
-        """The highest epoch of each producer id that an InitProducerId was answered with."""
-        self.oracle.initialised = initialised
 
     def open_transactions(self) -> list[tuple[str, int, int]]:
         """Return `LogOracle.open_transactions` of the broker's disk."""
@@ -120,10 +119,10 @@ class OneBroker(Observer):
         return None
 
     def check_healed(self) -> None:
-        """There are no others to be compared with."""
+        """Check nothing: there is no other broker to compare with."""
 
     def replicas_of(self, topic: str, number: int) -> tuple[int, ...] | None:
-        """Every partition is here alone."""
+        """Return the broker: it has every partition."""
         del topic, number
         return (0,)
 
@@ -145,7 +144,7 @@ class OneBroker(Observer):
 
     @property
     def oracles(self) -> Mapping[str, LogOracle]:
-        """The witness of its disk, by name."""
+        """Witness of the broker's disk, by name."""
         return {self.host.name: self.oracle}
 
     def is_controller(self, name: str) -> bool:
@@ -162,6 +161,10 @@ class OneBroker(Observer):
             return POWER_LOSS if fault.power_loss else "kill"
         return self.on_answer(process)
 
+    def flush_fails(self, process: SimulatedBroker) -> bool:
+        """Draw whether a flush of the broker fails."""
+        return self._disk_faults.flush_fails(process)
+
     def on_answer(self, _process: SimulatedBroker) -> str | None:
         """Return the reason if the broker dies by chance."""
         if self._chaos and self._faults.random() < self._chances.crash:
@@ -170,16 +173,16 @@ class OneBroker(Observer):
         return None
 
     def on_done(self, process: SimulatedBroker, step: Step) -> None:
-        """Have the witnesses look."""
+        """Have the witnesses look at the files."""
         self._fetches.on_step(process.broker, step)
         self._bounds.on_step(process.broker, step)
 
     def on_write_failed(self, _process: SimulatedBroker) -> None:
-        """Look at what is there."""
+        """Have the witness read the files again: a part of the write may be there."""
         self.oracle.rebuild()
 
     def on_died(self, process: SimulatedBroker, reason: str) -> None:
-        """Start it again after a while."""
+        """Start the broker again after a while; it may have lost bytes."""
         self._trace.fault(reason, process.name)
         if reason == POWER_LOSS:
             process.machine_boots += 1

@@ -17,46 +17,58 @@ class ScenarioError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """The table `brokers`."""
+    """The table `brokers`: the machines of the run."""
 
     count: int = 1
-    """1, or 3 with a registry and everything on all of them."""
+    """Number of brokers: 1 broker alone, or 3 brokers with a registry and all replicas on each."""
     transaction_version: int | None = None
+    """Feature level `transaction.version` of the brokers, 1 or 2; None to draw it from the seed."""
     group_partitions: int = 2
     """Partitions of __consumer_offsets: with 1, one broker coordinates all groups."""
     compaction: bool = False
-    """The logs of the coordinators have tiny segments, and the log cleaner works all the time."""
+    """True if the coordinators' logs have tiny segments, and the log cleaner works all the time."""
     small_segments: bool = False
-    """A segment holds a few batches."""
+    """True if a segment of a log holds a few batches."""
     flushes_all: bool = False
-    """Every append is flushed before it is answered, by followers too."""
+    """True if every append is flushed before it is answered, by leaders and by followers."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuerySettings:
-    """The table `query`."""
+    """The table `query`: the query, and the application that it runs in."""
 
     batches: int = 6
+    """Number of batches that the input fills if each batch is half full."""
     rows_per_batch: int = 12
+    """Most rows of a batch, divided by the number of the input's partitions."""
     empty_batches: float = 0.0
     """Probability per batch that it has no rows; with 0 every batch has some."""
     source_partitions: int = 2
+    """Partitions of the input topic."""
     output_partitions: int = 3
+    """Partitions of each output topic."""
     transaction_timeout_ms: int = 15_000
+    """Milliseconds after which a coordinator aborts an open transaction of the query."""
     tasks: int = 1
-    """Tasks of a batch, if it has so many rows (`minPartitions` of the source); 0 without rows."""
+    """Tasks of a batch that has at least as many rows (`minPartitions` of the source).
+
+    A batch without rows has no tasks.
+    """
     staging_files: bool = False
-    """Tasks stage in files, which all drivers of a query share and remove."""
+    """True if tasks stage in files, which all drivers of a query share and remove."""
     inline_bytes: int = 0
-    """An attempt that stages at most so many bytes sends them in its commit message."""
+    """Bytes of output up to which a task attempt sends it in its commit message."""
     sinks: int = 1
     """Number of sinks per batch, 1 or 2: a function given to foreachBatch writes to two one after
     the other, each with a topic of its own."""
     leaves_out: bool = False
     """True if the function given to foreachBatch writes nothing in a batch without rows."""
     tries_again: float = 0.0
-    """Per batch that has failed, or is committed: the function given to foreachBatch writes it
-    again in the same run, its rows in another order."""
+    """Probability per failed try that the function given to foreachBatch writes the batch again.
+
+    That is in the same run, with the rows in another order. After a try that was committed the
+    probability is half of this.
+    """
     state: str = ""
     """Event for which a row waits in the state of a stateful query: `windows`, the watermark is
     past it, or `timers`, its processing-time timer ends; "" for a stateless query."""
@@ -77,30 +89,33 @@ class GroupMembers:
     """The table `load.group`: a consumer group beside the query."""
 
     members: int = 0
+    """Number of members; 0 for no group."""
     static_members: int = 0
-    """The first so many have a group.instance.id."""
+    """Number of members with a group.instance.id: the first so many."""
     copiers: bool = False
-    """They write what they read in transactions, with their offsets."""
+    """True if members write what they read in transactions, together with their offsets."""
+    modern: bool = False
+    """True if the group is one of KIP-848, whose coordinator assigns."""
     member_fault: float = 0.0
-    """Per step of a member: it is killed, or stands still."""
+    """Probability per step of a member that the member is killed or stands still."""
 
 
 @dataclass(frozen=True, slots=True)
 class OtherLoad:
-    """The table `load`: what others do beside the query; all but the neighbours in a cluster."""
+    """The table `load`: other clients beside the query; all but the neighbours need a cluster."""
 
     neighbours: int = 0
-    """Other applications with transactions of their own, many at the same instant."""
+    """Number of other applications with transactions of their own, many at the same instant."""
     neighbours_abort: bool = False
-    """They abort what they do not go on with, and begin again much later."""
+    """True if neighbours abort what they do not go on with, and begin again much later."""
     administrator: bool = False
-    """Replicas are moved, leaders elected, options changed, partitions added."""
+    """True if replicas are moved, leaders elected, options changed, and partitions added."""
     passing_topic: bool = False
-    """A topic is deleted and created again with the same name, all the time."""
+    """True if a topic is deleted and created again with the same name, all the time."""
     unsafe_topic: bool = False
-    """A topic beside the query's is not flushed, and may have unclean elections."""
+    """True if a topic beside the query's is not flushed, and may have unclean elections."""
     pipelined: bool = False
-    """A producer has five batches in flight (`pipelined_writer`); no broker may die."""
+    """True if a producer has five batches in flight (`pipelined_writer`); no broker may die."""
     group: GroupMembers = GroupMembers()
 
     @property
@@ -112,30 +127,39 @@ class OtherLoad:
 
 @dataclass(frozen=True, slots=True)
 class LinkConditions:
-    """The table `faults.network`: how bad it is, per message."""
+    """The table `faults.network`: faults of single messages. A message is a request or an answer.
+
+    TCP delivers the bytes of one connection once and in their order, so a request that comes late
+    or twice meets what its client has sent since on another connection.
+    """
 
     connection_loss: float = 0.0
+    """Probability per message that its connection breaks, and the message is lost."""
     spike: float = 0.0
-    """A delay of up to `spike_ms`."""
+    """Probability per message that it is delayed by up to `spike_ms`."""
     spike_ms: int = 8_000
+    """Longest delay of a message in milliseconds."""
     late: float = 0.0
-    """Requests whose client hears that the connection is broken, and which arrive all the same, up
-    to `LATE_US_MAX` later: after what the client does then on another connection."""
+    """Probability per request that its connection breaks, and the request still arrives later.
+
+    The request arrives up to `LATE_US_MAX` after it was sent.
+    """
     duplicate: float = 0.0
-    """Requests that arrive, whose client hears that the connection is broken, and whose bytes
-    arrive once more up to `LATE_US_MAX` later, on a connection of its own: somebody in between, or
-    a client that writes again what it does not know to have come through, has sent them twice.
-    Within one connection TCP allows no such thing."""
+    """Probability per request that its connection breaks, and the request still arrives twice.
+
+    Its bytes arrive again on a connection of their own, up to `LATE_US_MAX` later: somebody in
+    between has sent them twice, or a client that did not know that they had come through.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class DiskChances:
-    """The table `faults.disk`."""
+    """The table `faults.disk`. A tick is half a second of virtual time."""
 
     full: float = 0.0
-    """Per tick of `disk_faults`: a disk is full for a while."""
+    """Probability per tick that the disk of one process is full for a while."""
     flush_failure: float = 0.0
-    """Per flush: it fails, and the process ends."""
+    """Probability per flush that it fails, which ends the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,93 +167,125 @@ class BrokerChances:
     """The table `faults.broker`."""
 
     crash: float = 0.0
-    """Per storage operation."""
+    """Probability per storage operation, and between two answers, that a broker dies."""
     power_loss: float = 0.0
-    """The share of crashes that lose what was not flushed."""
+    """Probability per crash that the machine loses power, and the bytes that were not flushed."""
     clock_jump: float = 0.0
-    """Per start: the wall clock jumps by up to an hour, either way."""
+    """Probability per start of a process that its wall clock jumps by up to an hour, either way.
+
+    In a cluster a clock also jumps with a tenth of this probability per tick of `ClusterChances`.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterChances:
-    """The table `faults.cluster`: per tick of `cluster_faults`, if nothing else is said."""
+    """The table `faults.cluster`. A tick is half a second of virtual time.
+
+    Some records of a coordinator are followed by one more tick, while the transaction is in a state
+    that does not last. A machine may lose its disk, or bits of its logs, only while all other
+    replicas are in sync: those faults are more likely at such a tick.
+    """
 
     registry_crash: float = 0.0
-    """Per storage operation of the registry."""
+    """Probability per storage operation of the registry, and between two answers, that it dies."""
     pause: float = 0.0
-    """A broker or the registry stands still."""
+    """Probability per tick that a broker or the registry stands still for up to 8 seconds."""
     clean_stop: float = 0.0
-    """A broker hands over what it leads, and stops."""
+    """Probability per tick that a broker hands over what it leads, and stops for a while."""
     blackout: float = 0.0
     """Probability per tick that all machines lose power; only where `flushes_all`."""
     disk_loss: float = 0.0
-    """A broker's machine loses power, and all of its disk, while others have the same."""
+    """Probability per tick that a broker's machine loses power, and all of its disk."""
     bit_flip: float = 0.0
-    """Per death of a broker: a bit of its files flips."""
+    """Probability per death of a broker that a bit of its files flips.
+
+    A tenth of it is the probability per tick that a broker dies so that a bit of a log flips.
+    """
     clock_drift: float = 0.0
-    """The clocks of a machine go faster or slower, for a while."""
+    """Probability per tick that the clocks of a machine go at other rates, for a while."""
     partition: float = 0.0
-    """Some cannot hear each other."""
+    """Probability per tick that a process of the cluster and others do not hear each other."""
     isolation: float = 0.0
-    """The coordinator of the query's progress cannot hear the cluster, only clients."""
+    """Probability per tick that the coordinator of the query's progress hears only clients."""
     client_partition: float = 0.0
-    """A client and brokers cannot hear each other."""
+    """Probability per tick that a client and one or all brokers do not hear each other."""
     clog: float = 0.0
-    """Some links hold back what they are given, for a while."""
+    """Probability per tick that up to six links hold back their messages, for a while."""
     flapping: bool = False
-    """Two brokers cannot hear each other again and again, and proposals of ISRs are late."""
+    """True if two brokers cannot hear each other again and again, and ISR proposals are late."""
     lonely_leader: bool = False
-    """The leader of the unsafe topic is left by the others and dies, again and again."""
+    """True if the leader of the unsafe topic is left by the others and dies, again and again."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriverChances:
-    """The table `faults.driver`: per step of the commit protocol, if nothing else is said."""
+    """The table `faults.driver`: a driver, its machine, and the store of its checkpoint.
+
+    A step is a failpoint of the commit protocol, or a file that the driver reads or writes.
+    """
 
     kill: float = 0.0
+    """Probability per step that the driver is killed, and the query started again."""
     pause: float = 0.0
-    """The driver stops, another takes over, the first goes on as a zombie."""
+    """Probability per step that the driver stands still, while another driver takes over.
+
+    When it goes on, it is a zombie.
+    """
     pause_ms: int = 40_000
-    """At most."""
+    """Longest time that a driver stands still, in milliseconds."""
     power_loss: float = 0.0
-    """Per killed driver: its whole machine loses power, and files that were not flushed suffer."""
+    """Probability per killed driver that its machine loses power.
+
+    The checkpoints' files that were not flushed suffer.
+    """
     unflushed_logs: float = 0.0
     """Probability per loss of power that it takes the newest files of Spark's logs, which Spark
     never flushes; entries of the offset log that the sink has flushed stay."""
     clock: float = 0.0
-    """The clocks of a driver's machine go faster or slower from then on, by which it waits, or its
-    wall clock jumps, by which records without a time have theirs."""
+    """Probability per failpoint that a clock of the driver's machine goes wrong.
+
+    Half of the faults are other rates of the clocks, by which the driver waits. The others are
+    jumps of the wall clock, from which records without a time of their own have theirs.
+    """
     store_failure: float = 0.0
-    """Per file of the checkpoint that is read or written: the store says that it failed."""
+    """Probability per file of the checkpoint that is read or written that the store fails."""
     store_ms: int = 20
-    """Milliseconds that a file operation takes at most."""
+    """Longest time that a file operation takes, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerChances:
-    """The table `faults.worker`: of the Python worker that commits a batch."""
+    """The table `faults.worker`: the Python worker that commits a batch."""
 
     loss: float = 0.0
-    """Per batch: it is a new one, which remembers nothing."""
+    """Probability per commit that the worker is a new process, which remembers nothing."""
     kill: float = 0.0
-    """Per step of the commit; its connections close."""
+    """Probability per failpoint of a commit that the worker is killed; its connections close."""
     function_failure: float = 0.0
-    """Per second sink: the function given to foreachBatch fails before it writes to it."""
+    """Probability per second sink that the function given to foreachBatch fails before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskChances:
-    """The table `faults.tasks`."""
+    """The table `faults.tasks`: the tasks of a batch, and the executors that they run on."""
 
     failure: float = 0.0
-    """Per attempt of a task: it fails before, while or after it stages; Spark starts another."""
+    """Probability per attempt of a task that it fails before, while or after it stages.
+
+    Spark then starts another attempt.
+    """
     speculation: float = 0.0
-    """Per task: two attempts run at the same time, and Spark takes the message of one of them."""
+    """Probability per task that two attempts run at once, and Spark takes the message of one."""
     executor_loss: float = 0.0
-    """Per batch: an executor is lost, with the attempts that run there; with `staging_files` also
-    with what attempts have staged there."""
+    """Probability per batch that an executor is lost, with the attempts that run there.
+
+    With `staging_files`, the output that attempts have staged there is lost as well.
+    """
     staged_read: float = 0.0
-    """Per read of a staged piece: the staging server ends, stands still, or gives other bytes."""
+    """Probability per read of a staged piece that the staging server fails.
+
+    It ends, stands still, or gives other bytes.
+    """
 
     @property
     def are_slow(self) -> bool:
@@ -239,7 +295,11 @@ class TaskChances:
 
 @dataclass(frozen=True, slots=True)
 class OperatorChances:
-    """The table `faults.operator`: what the operator of the query does to it."""
+    """The table `faults.operator`: what the operator of the query does to it.
+
+    At a restart at most one thing happens. One number is drawn for all of them, in the order of
+    `load.mishaps.Mishap`: the last ones are less likely if the probabilities add up to more than 1.
+    """
 
     checkpoint_lost: float = 0.0
     """Probability per restart that the checkpoint is a new, empty one, which starts from the
@@ -262,15 +322,15 @@ class OperatorChances:
     moved: float = 0.0
     """Probability per restart that the checkpoint was moved to another place."""
     copied: float = 0.0
-    """Probability per step, until it happens once in a run, that a copy of the checkpoint becomes a
-    query with a group and a transactional id of its own."""
+    """Probability per step of a driver, until it happens once in a run, that a copy of the
+    checkpoint becomes a query with a group and a transactional id of its own."""
     second_query: bool = False
-    """Another query has the same transactional id by mistake, while faults happen."""
+    """True if another query has the same transactional id by mistake, while faults happen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chances:
-    """The table `faults`."""
+    """The table `faults`: the probabilities of all faults that the seed draws."""
 
     network: LinkConditions = LinkConditions()
     disk: DiskChances = DiskChances()
@@ -297,25 +357,39 @@ class Fault:
     """
 
     on: str
+    """Event of the fault: a record that a storage operation appends, or `step`."""
     occurrence: int = 1
+    """Number of the event at which the fault fires; the first is 1."""
     flushed: bool = False
+    """True if the fault waits for the next flush after the storage operation."""
     power_loss: bool = False
+    """True if the broker's machine loses power; otherwise the broker is killed."""
     down_ms: int = 500
+    """Milliseconds until the broker of a run with one broker is started again."""
     step: str = ""
+    """Name of the step that a driver comes to."""
     when: str = "after"
+    """Side of the step at which the fault fires: `before` or `after`."""
     batch_id: int = 0
+    """Batch of the step."""
     action: str = "kill"
+    """Fault that fires at the step."""
     pause_ms: int = 20_000
+    """Milliseconds that a driver stands still, or that a coordinator is isolated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expect:
-    """Least counts that the run must show besides the invariants."""
+    """The table `expect`: least counts that the run must show, besides the invariants."""
 
     skipped: int = 0
+    """Batches that a driver found committed, and wrote no more."""
     fenced: int = 0
+    """Drivers that stopped because another driver had fenced them."""
     aborted: int = 0
+    """Abort markers that ended a transaction with data, on the broker's disk that has most."""
     restarts: int = 0
+    """Restarts of the query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,13 +397,17 @@ class Scenario:
     """Inputs of a run besides its seed. Nothing here is drawn from the seed."""
 
     name: str = ""
+    """Name of the file, without its suffix, or of the drawn scenario."""
     description: str = ""
+    """Description of the scenario, for the person who reads the file."""
     chaos_ms: int = 60_000
+    """Milliseconds of virtual time that faults go on; fewer if the queries are done before."""
     brokers: BrokerSettings = BrokerSettings()
     query: QuerySettings = QuerySettings()
     load: OtherLoad = OtherLoad()
     faults: Chances = Chances()
     planned: tuple[Fault, ...] = ()
+    """Faults that fire at an event which the scenario names."""
     expect: Expect = Expect()
 
     @property
@@ -339,11 +417,11 @@ class Scenario:
         return copies or self.faults.operator.copied > 0.0
 
     def values(self) -> dict[str, Any]:
-        """The value of each field by its path, as `faults.disk.full`."""
+        """Return the value of each field by its path, such as `faults.disk.full`."""
         return dict(_values(self, ""))
 
     def changed(self, values: Mapping[str, Any]) -> Scenario:
-        """Another one, with these values of what is at these paths."""
+        """Return the scenario with other values of the fields at these paths."""
         made = self
         for path, value in values.items():
             made = _changed(made, path.split("."), value)

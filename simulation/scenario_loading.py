@@ -29,6 +29,9 @@ LOSSES_SHARE = 0.0
 """Probability per seed of `random` that it draws what `losses` draws."""
 CHAOS_MS = (10_000, 20_000, 40_000)
 """Milliseconds that faults go on in a cluster."""
+MODERN_FROM = 10_000
+"""Seeds from here on may have a consumer group of KIP-848; those below are known by what they do
+with a classic one."""
 Values = dict[str, Any]
 """By path, as in `Scenario.changed`."""
 
@@ -295,11 +298,12 @@ def draw_cluster(seed: int) -> Scenario:
 def _draw_load(seed: int) -> Values:
     """Draw what others do in a cluster: each kind in some of the seeds, as it takes its time."""
     rng, twice = random.Random(f"{seed}/cluster-load"), random.Random(f"{seed}/cluster-twice")
-    members = rng.choice((0, 0, 0, 2, 3))
+    modern, members = random.Random(f"{seed}/cluster-modern"), rng.choice((0, 0, 0, 2, 3))
     return {
         "load.group.members": members,
         "load.group.static_members": rng.choice((0, 0, 1, members)),
         "load.group.copiers": rng.random() < 0.5,
+        "load.group.modern": seed >= MODERN_FROM and modern.random() < 0.5,
         "load.group.member_fault": rng.uniform(0.02, 0.15),
         "load.administrator": rng.random() < 0.4,
         "load.passing_topic": rng.random() < 0.3,

@@ -20,16 +20,22 @@ LINES_KEPT = 200
 class Trace:
     """Collects lines; `echo`, when given, gets each one as it is written."""
 
-    def __init__(self, now_us: Callable[[], int], echo: Callable[[str], None] | None) -> None:
+    def __init__(
+        self,
+        now_us: Callable[[], int],
+        echo: Callable[[str], None] | None,
+        columns_of: Callable[[str], Iterable[str]] = lambda _: (),
+    ) -> None:
+        """`columns_of` names the state of the run now, and the roles of a process in it."""
         self.counts: Counter[str] = Counter()
         """Counts of each fault, and of each other event worth counting."""
         self.cells: Counter[tuple[str, str]] = Counter()
         """Counts of each fault in each state (see `coverage`)."""
-        self.columns_of: Callable[[str], Iterable[str]] = lambda _: ()
+        self.columns_of = columns_of
         self._now_us = now_us
         self._echo = echo
         self._hash = hashlib.sha256()
-        """Over all lines but the newest ones."""
+        """Hash over all lines but the newest ones."""
         self._hashed = 0
         """Number of the lines in `_last` that `_hash` has."""
         self._last: list[str] = []
@@ -72,7 +78,7 @@ class Trace:
 
     @property
     def last_lines(self) -> list[str]:
-        """The end of the run."""
+        """Newest lines of the run."""
         return self._last[-LINES_KEPT:]
 
 

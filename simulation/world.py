@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -20,11 +20,9 @@ from simulation.checkers.client_history import ClientHistory
 from simulation.checkers.invariants import check_final
 from simulation.checkers.leak_check import SESSIONS_MS, check_leftovers
 from simulation.checkers.outcomes import Outcome
-from simulation.checkers.producer_history import check_in_transaction
 from simulation.cluster import Cluster
 from simulation.coverage import Cell, StateOfQuery
-from simulation.hosts import spark_driver as spark
-from simulation.hosts.checkpoint import Checkpoint, Files
+from simulation.hosts.checkpoint import Checkpoint
 from simulation.hosts.client import ClientProcess
 from simulation.hosts.clock import MachineClock
 from simulation.hosts.network import BrokerEnd, Network
@@ -33,21 +31,18 @@ from simulation.hosts.scripted_faults import ScriptedFaults
 from simulation.hosts.sim_broker import SimulatedBroker
 from simulation.load.background_load import BackgroundLoad
 from simulation.load.cluster_load import ClusterLoad
-from simulation.load.operator import Operator
-from simulation.load.queries import Query
+from simulation.load.queries import COPY, OUTPUT_TOPIC, QUERY_GROUP_ID, Query, QueryMaking
 from simulation.load.reader import create_topics, read_bounds, read_undecided
 from simulation.load.routing import Routing
 from simulation.load.unflushed_topic import TOPIC as UNSAFE_TOPIC
 from simulation.load.unflushed_topic import UNSAFE_CONFIGS
 from simulation.one_broker import OneBroker
-from simulation.scenario import LinkConditions, OperatorChances, Scenario
+from simulation.scenario import Fault, LinkConditions, Scenario
 from simulation.trace import Trace
 from simulation.violation import Violation, violated
 from txnlog_kafka.operations.effects import Operation, Sleep
 from txnlog_kafka.operations.session import Session, SessionConfig
 from txnlog_kafka.wire.invariants import InvariantViolation
-from txnlog_kafka.wire.messages import Message
-from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.errors import TxnLogError
 
 Plant = Callable[["World"], contextlib.AbstractContextManager[None]]
@@ -56,7 +51,7 @@ CALM_MS = 600_000
 SETTLE_MS = 120_000
 SETTLE_POLL_MS_MAX = 30_000
 SETTLE_PATIENCE_MS = 2 * (SETTLE_MS + SETTLE_POLL_MS_MAX)
-"""Until all is decided, and then until the cluster is healed."""
+"""Milliseconds until all is decided, and then until the cluster is healed."""
 AUDIT_MS = 60_000
 NO_STAMP = -1
 """Producers whose records have old stamps, or none, are forgotten at a start: brokers of a cluster
@@ -64,17 +59,8 @@ would not know what is sent again to another leader."""
 SMALL_SEGMENTS_OF_TOPICS = {"internal.segment.bytes": "700"}
 FLUSHED = {"flush.messages": "1"}
 """Configuration of the input topic: a loss of power takes nothing of it."""
-INPUT_TOPIC = "input"
-OUTPUT_TOPIC = "output"
-GROUP_ID = "job"
 FINISHED, IS_OVER = attrgetter("operator.finished"), attrgetter("operator.is_over")
 """Asked of each query after each event."""
-SECOND = "second-"
-"""Before the names of the query that has the transactional id of the first by mistake."""
-COPY = "copy-"
-"""Before the names of the query that runs on a copy of the first one's checkpoint."""
-SHARES_THE_TOPIC = 0.3
-"""Probability that a copy of a query shares the topic of the original."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,30 +93,55 @@ class World:
         self.seed = seed
         self.scenario = scenario
         self._plant = plant
-        self.scheduler = Scheduler()
-        self.trace = Trace(lambda: self.scheduler.now_us, echo)
-        self.network = Network(self.scheduler, self.trace, self._rng("network"))
-        self.network.duplicates = self._rng("duplicates")
-        self.planned = ScriptedFaults(scenario.planned)
-        self.machines = self._machines()
-        self.history = ClientHistory({UNSAFE_TOPIC} if scenario.load.unsafe_topic else ())
-        self.machines.know_producers(self.history.producers.initialised)
         self._chaos = False
         self._processes: list[ClientProcess] = []
-        self._neighbours = BackgroundLoad(
-            scenario.load.neighbours,
-            seed=seed,
+        self.scheduler = Scheduler()
+        self.trace = Trace(lambda: self.scheduler.now_us, echo, self._columns_of)
+        self.network = Network(
+            self.scheduler, self.trace, self._rng("network"), self._rng("duplicates")
+        )
+        self.planned = ScriptedFaults(scenario.planned)
+        self.history = ClientHistory({UNSAFE_TOPIC} if scenario.load.unsafe_topic else ())
+        # The queries come before the machines, whose faults look for moments of the first query.
+        self._making = QueryMaking(scenario, self, self.planned, self._rng)
+        self.queries = self._making.first_queries()
+        self.machines = self._make_machines()
+        self._neighbours = self._make_neighbours()
+        self._load = self._make_load()
+        first = self.queries[0].operator.deployment
+        self._state = StateOfQuery(
+            self.machines,
+            OUTPUT_TOPIC,
+            QUERY_GROUP_ID,
+            lambda: first.sinks[-1].transactional_id_of(""),
+        )
+
+    def _make_machines(self) -> OneBroker | Cluster:
+        made = self.scenario, self.seed, self.scheduler, self.trace, self.planned, self._rng
+        initialised = self.history.producers.initialised
+        if self.scenario.brokers.count == 1:
+            return OneBroker(*made, initialised=initialised)
+        driver = self.queries[0].operator
+        return Cluster(*made, network=self.network, driver=driver, initialised=initialised)
+
+    def _make_neighbours(self) -> BackgroundLoad:
+        load, is_alone = self.scenario.load, self.scenario.brokers.count == 1
+        return BackgroundLoad(
+            load.neighbours,
+            seed=self.seed,
             new_places=self.machines.new_places,
-            stamp_ms=NO_STAMP if scenario.brokers.count == 1 else START_WALL_MS,
+            stamp_ms=NO_STAMP if is_alone else START_WALL_MS,
             now_ms=lambda: self.scheduler.monotonic_ms,
             may_go_on=lambda: self._chaos,
-            abort=scenario.load.neighbours_abort,
+            abort=load.neighbours_abort,
         )
-        self._load = ClusterLoad(
-            scenario.load,
-            scenario.faults,
+
+    def _make_load(self) -> ClusterLoad:
+        return ClusterLoad(
+            self.scenario.load,
+            self.scenario.faults,
             self._rng,
-            (OUTPUT_TOPIC, scenario.query.output_partitions),
+            (OUTPUT_TOPIC, self.scenario.query.output_partitions),
             self.machines.new_places,
             self.trace,
             faults_are_on=lambda: self._chaos,
@@ -138,123 +149,50 @@ class World:
             new_session=self._new_session,
             now_us=lambda: self.scheduler.now_us,
         )
-        options = CommitOptions(
-            group_id=GROUP_ID,
-            topic=OUTPUT_TOPIC,
-            transaction_timeout_ms=scenario.query.transaction_timeout_ms,
-            produce_request_bytes=spark.PRODUCE_REQUEST_BYTES,
-        )
-        self.files = Files()
-        self.queries = [Query(self._operator("job", scenario.query.batches, options))]
-        if scenario.faults.operator.second_query:
-            shared = options.transactional_id_of("")
-            other = replace(options, group_id=SECOND + GROUP_ID, transactional_id=shared)
-            self.queries.append(Query(self._operator(SECOND + "job", 2, other)))
 
-        first = self.queries[0].operator
-        state = StateOfQuery(
-            self.machines, OUTPUT_TOPIC, GROUP_ID, lambda: first.sinks[-1].transactional_id_of("")
-        )
-        self.trace.columns_of = state.columns_of
-
-    def _machines(self) -> OneBroker | Cluster:
-        made = self.scenario, self.seed, self.scheduler, self.trace, self.planned, self._rng
-        if self.scenario.brokers.count == 1:
-            return OneBroker(*made)
-        return Cluster(*made, network=self.network, driver=lambda: self.queries[0].operator)
+    def _columns_of(self, victim: str) -> Sequence[str]:
+        return self._state.columns_of(victim)
 
     @property
     def host(self) -> SimulatedBroker:
-        """The first broker."""
+        """First broker, or the only one."""
         return self.machines.hosts[0]
 
     @property
     def _places(self) -> Routing:
-        """A new client's."""
+        """Routing of a new client."""
         return self.machines.new_places()
 
-    def _operator(
-        self,
-        name: str,
-        batches: int,
-        options: CommitOptions,
-        *,
-        copied: Checkpoint | None = None,
-    ) -> Operator:
-        prefix = name.removesuffix("job")
-        settings, chances = self.scenario.query, self.scenario.faults
-        if prefix:
-            # It gets an id of its own later: so it keeps its checkpoint (the guarantee's third
-            # condition), as in `draw_random` where the id changes.
-            settings = replace(settings, sinks=1)
-            mishaps = OperatorChances(id_change=chances.operator.id_change)
-            chances = replace(chances, operator=mishaps)
-        source = spark.Source(
-            topic=prefix + INPUT_TOPIC,
-            rows=batches * settings.rows_per_batch // 2 + 1,
-            output_topic=prefix + OUTPUT_TOPIC,
-            settings=settings,
-            first_stamp_ms=0 if self.scenario.brokers.count == 1 else START_WALL_MS,
-        )
-        original = None
-        if copied is not None:
-            original = self.queries[0].operator
-            source = replace(original.source, output_topic=str(options.topic), settings=settings)
-        return Operator(
-            name=name,
-            source=source,
-            options=replace(options, topic=source.output_topic),
-            chances=chances,
-            scheduler=self.scheduler,
-            trace=self.trace,
-            planned=self.planned if not prefix else ScriptedFaults(()),
-            faults=self._rng(f"{prefix}driver-faults"),
-            workload=self._rng(f"{prefix}workload"),
-            tasks=self._rng(f"{prefix}tasks"),
-            clocks=self._rng(f"{prefix}clocks"),
-            new_process=self._driver_process,
-            new_session=self._session_of,
-            kill_broker=self.machines.kill,
-            isolate=self.machines.isolate,
-            files=self.files,
-            on_copied=self._on_copied,
-            may_be_copied=not prefix and self.scenario.may_be_copied,
-            checkpoints=[] if copied is None else [copied],
-            original=original,
-        )
-
-    def _on_copied(self, checkpoint: Checkpoint) -> None:
-        """The copy is a query of its own; somebody may have left the topic as it was."""
-        first = self.queries[0].operator
-        is_shared = self._rng("copy").random() < SHARES_THE_TOPIC
-        options = replace(
-            first.options,
-            group_id=COPY + GROUP_ID,
-            topic=OUTPUT_TOPIC if is_shared else COPY + OUTPUT_TOPIC,
-        )
-        copy = Query(self._operator(COPY + "job", 0, options, copied=checkpoint))
-        self.queries.append(copy)
-        self._start(copy)
-
     def _new_session(self) -> Session:
-        return self._session_of(MachineClock(self.scheduler))
-
-    def _session_of(self, clock: MachineClock) -> Session:
-        config = SessionConfig(request_timeout_ms=3_000, operation_timeout_ms=30_000)
-        return Session(monotonic_ms=lambda: clock.monotonic_ms, config=config)
-
-    def _driver_process(self, name: str) -> ClientProcess:
-        process = self._process(name)
-
-        def on_reply(request: Message, answer: Message, version: int) -> None:
-            check_in_transaction(name, request)
-            self.history.on_answer(name, request, answer, version)
-
-        process.on_reply = on_reply
-        return process
+        return self.session_of(MachineClock(self.scheduler))
 
     def _rng(self, name: str) -> random.Random:
         return random.Random(f"{self.seed}/{name}")
+
+    # ------------------------------------------------------------------ as `Host` of operators
+
+    def driver_process(self, name: str, clock: MachineClock) -> ClientProcess:
+        """Return a new process on the machine with this clock."""
+        return self._process(name, clock)
+
+    def session_of(self, clock: MachineClock) -> Session:
+        """Return a client that measures its timeouts by this clock."""
+        config = SessionConfig(request_timeout_ms=3_000, operation_timeout_ms=30_000)
+        return Session(monotonic_ms=lambda: clock.monotonic_ms, config=config)
+
+    def kill_broker(self, fault: Fault) -> None:
+        """Kill a broker, as a planned fault says."""
+        self.machines.kill(fault)
+
+    def isolate(self, group_id: str, for_ms: int) -> None:
+        """Cut the coordinator of a group from all other brokers, for so many milliseconds."""
+        self.machines.isolate(group_id, for_ms)
+
+    def start_copy(self, checkpoint: Checkpoint) -> None:
+        """Start a query of its own on a copy of the first query's checkpoint."""
+        copy = self._making.copy_of(self.queries[0].operator.deployment, checkpoint)
+        self.queries.append(copy)
+        self._start(copy)
 
     # ------------------------------------------------------------------ the run
 
@@ -293,10 +231,39 @@ class World:
     def _run_phases(self) -> None:
         self.trace.line("world", "scenario", {"seed": self.seed, "is": self.scenario})
         self.machines.start()
+        self._set_up()
+
+        # Chaos: faults happen for as long as the scenario says, or until all queries are done.
+        self._begin_chaos()
+        # Of the unsafe topic nothing is lost soon: it takes replicas that have left the ISR.
+        lasts = self.scenario.load.unsafe_topic
+        self._run(lambda: not lasts and all(map(FINISHED, self.queries)), self.scenario.chaos_ms)
+
+        # Calm: what was begun has to come to its end.
+        self._end_chaos()
+        self._calm_down()
+
+        # Audit: all is read, and once more when every process has been started again.
+        self._audit()
+        if self.scenario.brokers.count > 1:
+            # A request of before may have come late, and be on its way to the other replicas.
+            self._finish("settling", self._settle(), SETTLE_PATIENCE_MS, number=44)
+            self.machines.check_healed()
+            self._load.check_replicas(self.machines.replicas_of)
+        self._run(lambda: not any(self.machines.left_over().values()), SESSIONS_MS)
+        check_leftovers(self.machines.left_over())
+        self.machines.stop()
+        self.machines.start()
+        self._audit()
+        self._check_expectations()
+        self.network.decode.check()
+
+    def _set_up(self) -> None:
+        """Create the topics, and write the input of all queries."""
         topics: dict[str, int] = {}
         inputs: dict[str, int] = {}
         for query in self.queries:
-            source = query.operator.source
+            source = query.operator.deployment.source
             inputs[source.topic] = source.settings.source_partitions
             topics |= dict.fromkeys(query.topics, source.settings.output_partitions)
         if self.scenario.may_be_copied:
@@ -312,13 +279,11 @@ class World:
         self._finish("set-up", create_topics(self._places, inputs, FLUSHED), AUDIT_MS)
         for query in self.queries:
             self._finish("set-up", query.write_input(self._places), AUDIT_MS)
-        self._begin_chaos()
-        # Of the unsafe topic nothing is lost soon: it takes replicas that have left the ISR.
-        lasts = self.scenario.load.unsafe_topic
-        self._run(lambda: not lasts and all(map(FINISHED, self.queries)), self.scenario.chaos_ms)
-        self._end_chaos()
+
+    def _calm_down(self) -> None:
+        """Wait until queries and others are done, and all transactions are decided (43, 45, 46)."""
         if not self._run(self._is_over, CALM_MS):
-            newest = [o.checkpoints[-1] for o in self._operators]
+            newest = [query.operator.deployment.newest for query in self.queries]
             violated(46, "a query did not finish once faults ended",
                      planned=[c.batches("offsets") for c in newest],
                      noted=[c.batches("commits") for c in newest])  # fmt: skip
@@ -328,23 +293,6 @@ class World:
         # A transaction's start is kept as wall time (as in Kafka): after a jump back it is in the
         # future, which a load takes for the present.
         self._finish("settling", self._settle(), SETTLE_PATIENCE_MS, number=43)
-        self._audit()
-        if self.scenario.brokers.count > 1:
-            # A request of before may have come late, and be on its way to the other replicas.
-            self._finish("settling", self._settle(), SETTLE_PATIENCE_MS, number=44)
-            self.machines.check_healed()
-            self._load.check_replicas(self.machines.replicas_of)
-        self._run(lambda: not any(self.machines.left_over().values()), SESSIONS_MS)
-        check_leftovers(self.machines.left_over())
-        self.machines.stop()
-        self.machines.start()
-        self._audit()
-        self._check_expectations()
-        self.network.decode.check()
-
-    @property
-    def _operators(self) -> list[Operator]:
-        return [query.operator for query in self.queries]
 
     def _is_over(self) -> bool:
         return all(map(IS_OVER, self.queries)) and not self._neighbours.running
@@ -371,11 +319,12 @@ class World:
                      undecided=self.machines.open_transactions())  # fmt: skip
         return results[0]
 
-    def _process(self, name: str) -> ClientProcess:
+    def _process(self, name: str, clock: MachineClock | None = None) -> ClientProcess:
         brokers: dict[int, BrokerEnd] = dict(self.machines.hosts)
-        process = ClientProcess(name, self.scheduler, self.network, brokers, self.trace)
-        process.on_sent = partial(self.history.on_sent, name)
-        process.on_reply = partial(self.history.on_answer, name)
+        process = ClientProcess(
+            name, self.scheduler, self.network, brokers, self.trace,
+            clock=clock, recorder=self.history,
+        )  # fmt: skip
         self._processes.append(process)
         return process
 
@@ -392,7 +341,7 @@ class World:
     def _start(self, query: Query) -> None:
         on_group = partial(self._on_group, query)
         for watcher in query.watchers(self.machines.new_places, on_group):
-            process = self._process(f"{query.operator.name}-observer")
+            process = self._process(f"{query.operator.deployment.name}-observer")
             process.run(watcher, self._on_observer_end)
         query.operator.start()
 
@@ -415,7 +364,7 @@ class World:
         # A former coordinator that has not heard of another one answers by what it knows.
         if not self.machines.coordinates(node, group_id):
             return
-        if query.operator.is_rolled_back(group_id):
+        if query.operator.deployment.is_rolled_back(group_id):
             # An older backup has an older progress, from which the query goes forward again.
             query.observations.groups.pop(group_id, None)
             done_when_asked = 0
@@ -436,7 +385,8 @@ class World:
             undecided = yield from read_undecided(places)
             stuck = 0
             for query, topic in ((q, topic) for q in self.queries for topic in q.topics):
-                for partition in range(query.operator.source.settings.output_partitions):
+                settings = query.operator.deployment.source.settings
+                for partition in range(settings.output_partitions):
                     bounds = yield from read_bounds(places, topic, partition)
                     stuck += bounds.high_watermark != bounds.last_stable_offset
             missing = self.machines.not_healed()

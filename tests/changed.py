@@ -1,43 +1,65 @@
-"""Which pure tests look at what has changed: for `make check`.
+"""The pure tests that a change concerns: for `make check`.
 
-Changed is what differs from the commit at which the work tree left BASE, the branch main. A file of
-the product has the tests of its folder in `tests/unit`; a test is its own.
+Changed is what differs from the commit at which the work tree left BASE, the branch main. A test
+file is concerned if it, or a module that it imports, directly or not, has changed; for a file that
+is not Python, if it imports a module of that folder or of the folder above. The cheapest tests come
+first, and the list ends where the budget does: `make test` runs the rest.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterable
-from pathlib import Path, PurePosixPath
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from support.harness.closure import REPOSITORY, closure_of
+from support.harness.costs import NEW_S, file_costs
+
 ALWAYS = ("tests/tidy",)
 PURE = ("tests/unit", "tests/property", "tests/golden")
 SLOW = ("tests/unit/broker_sim/server",)
 """They start processes."""
+BUDGET_S = 90.0
+"""Seconds of a processor: less than a minute on two."""
 
 
-def pure_tests_of(changed: Iterable[str], root: Path = ROOT) -> list[str]:
-    """The folders and files to hand to pytest."""
-    found = set(ALWAYS)
-    for name in changed:
-        path = PurePosixPath(name)
-        if name.startswith("tests/") and path.name.startswith("test_"):
-            if name.startswith(PURE) and (root / name).exists():
-                found.add(name)
-        elif path.suffix in (".py", ".json", ".yml") and path.parts[0] != "tests":
-            folder = PurePosixPath("tests/unit", *path.parts[:-1])
-            while not (root / folder).is_dir():
-                folder = folder.parent
-            if folder != PurePosixPath("tests/unit"):
-                found.add(str(folder))
-    inner = {
-        each
-        for each in found
-        if any(PurePosixPath(o) in PurePosixPath(each).parents for o in found)
+def concerned(changed: Iterable[str], closures: Mapping[str, Collection[str]]) -> set[str]:
+    """Return the tests whose closure has a changed file; all paths are relative."""
+    names = set(changed)
+    folders = {str(Path(name).parent) for name in names if not name.endswith(".py")}
+    folders |= {str(Path(folder).parent) for folder in folders}
+    return {
+        test
+        for test, files in closures.items()
+        if not names.isdisjoint(files) or not folders.isdisjoint(str(Path(f).parent) for f in files)
     }
-    return sorted(each for each in found - inner if not each.startswith(SLOW))
+
+
+def affordable(
+    tests: Collection[str], costs: Mapping[str, float], budget_s: float
+) -> tuple[list[str], list[str]]:
+    """Return the tests that fit into the budget, the cheapest first, and the others."""
+    ordered = sorted(tests, key=lambda test: (costs.get(test, NEW_S), test))
+    spent, count = 0.0, 0
+    for test in ordered:
+        spent += costs.get(test, NEW_S)
+        if spent > budget_s:
+            break
+        count += 1
+    return ordered[:count], ordered[count:]
+
+
+def pure_closures() -> dict[str, set[str]]:
+    """Return the closure of each pure test file, without what all of them share."""
+    found = {}
+    for folder in PURE:
+        for path in (REPOSITORY / folder).rglob("test_*.py"):
+            name = path.relative_to(REPOSITORY).as_posix()
+            if not name.startswith(SLOW):
+                files = closure_of(path, conftests=False)
+                found[name] = {each.relative_to(REPOSITORY).as_posix() for each in files}
+    return found
 
 
 def changed_since(base: str) -> list[str]:
@@ -45,7 +67,7 @@ def changed_since(base: str) -> list[str]:
 
     def git(*arguments: str) -> list[str]:
         run = subprocess.run(
-            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True
+            ["git", *arguments], cwd=REPOSITORY, capture_output=True, text=True, check=True
         )
         return run.stdout.split()
 
@@ -53,5 +75,14 @@ def changed_since(base: str) -> list[str]:
     return git("diff", "--name-only", left) + git("ls-files", "--others", "--exclude-standard")
 
 
+def main() -> None:
+    """Print the tests to run; say on stderr which are left out."""
+    tests = concerned(changed_since(sys.argv[1]), pure_closures())
+    run, left_out = affordable(tests, file_costs(), BUDGET_S)
+    if left_out:
+        print(f"make test runs {len(left_out)} more: {' '.join(left_out)}", file=sys.stderr)
+    print(" ".join([*ALWAYS, *run]))
+
+
 if __name__ == "__main__":
-    sys.stdout.write(" ".join(pure_tests_of(changed_since(sys.argv[1]))) + "\n")
+    main()

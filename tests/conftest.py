@@ -1,10 +1,9 @@
-"""Fixtures that all tests share: the two brokers, and names nobody else uses."""
+"""Fixtures that all tests share: the two brokers, and names that no other test uses."""
 
 from __future__ import annotations
 
 import gc
 import os
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,12 +13,14 @@ from hypothesis import HealthCheck, settings
 from support.brokers.apache_kafka import ApacheKafka
 from support.brokers.sim_broker import SimBroker
 from support.harness.availability import check_available
+from support.harness.costs import Costs
+from support.harness.groups import Groups
 from support.harness.recordings import Selection
-from support.spark.spark_home import use_spark_home
-from support.spark.warm_python import warm_python
+from support.spark.spark_home import WARM_PYTHON, use_spark_home
 
-# Spark's workers run the Python that runs the tests.
-os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+# Spark's processes are forked from the Python that runs the tests.
+os.environ.setdefault("PYSPARK_PYTHON", WARM_PYTHON)
+os.environ.setdefault("TXNLOG_PYTHON_IMPORTS", "pandas")
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 # Each of them imports numpy, whose threads would wait for work in a loop.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -46,17 +47,20 @@ BOTH_BROKERS = [
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`make record` runs with this."""
+    """`make record` runs with the first."""
     parser.addoption("--record", action="store_true", help="write what passes on Apache Kafka")
+    parser.addoption("--write-costs", action="store_true", help="write what each test costs")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Which tests run where, and which not again, is decided there."""
+    """Register the plugin that decides which tests run where, and which need not run again."""
     config.pluginmanager.register(Selection(config))
+    config.pluginmanager.register(Costs(config))
+    config.pluginmanager.register(Groups())
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What passed tests have to say, also from a worker's process."""
+    """Print the notes of passed tests, also of tests that ran in a worker process."""
     for report in terminalreporter.getreports("passed"):
         for name, text in report.user_properties:
             if name == SAID:
@@ -72,7 +76,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def shared_brokers(tmp_path_factory) -> Iterator[Callable]:
-    """One broker a kind for the whole session, started when first asked for, by kind."""
+    """Return the session's broker of a kind; start it when a test first asks for it."""
     running: dict[str, SimBroker | ApacheKafka] = {}
 
     def broker_of(name: str) -> SimBroker | ApacheKafka:
@@ -93,11 +97,10 @@ def shared_brokers(tmp_path_factory) -> Iterator[Callable]:
 
 
 @pytest.fixture(scope="session")
-def spark_sessions(tmp_path_factory) -> Iterator[Callable]:
+def spark_sessions() -> Iterator[Callable]:
     """`spark_sessions(master, **config)` is a session, the running one when it is the same: another
     one takes seconds to start."""
     running: list[tuple[Any, Any]] = []
-    python = warm_python(tmp_path_factory.mktemp("spark") / "warm")
 
     def session_of(master: str, **config: str) -> Any:
         from support.spark.connector import start_session
@@ -106,9 +109,7 @@ def spark_sessions(tmp_path_factory) -> Iterator[Callable]:
         if not running or running[0][0] != wanted:
             while running:
                 running.pop()[1].stop()
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("PYSPARK_PYTHON", python)
-                running.append((wanted, start_session(master, **config)))
+            running.append((wanted, start_session(master, **config)))
         return running[0][1]
 
     yield session_of

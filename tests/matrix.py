@@ -35,13 +35,13 @@ PURE, SIM = "pure tests", "broker_sim"
 COLUMNS = (PURE, SIM, *KAFKAS)
 UNRELEASED = f"| 5.0 | not released: [what was tried](#spark-50) |{' |' * (len(COLUMNS) + 1)}"
 Recorded = dict[str, dict[str, str | int]]
-"""By the run's name: its fields with full versions, its counts and its day."""
+"""Recorded runs by name: their fields with full versions, their counts and their day."""
 PLACE = re.compile(r"(<!-- runs: .*? -->\n).*?(<!-- end of runs -->)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Run:
-    """What runs on which versions: of PySpark and Python `4.3` and `3.12`, of Java `17`."""
+    """Tests to run, and the versions: `4.3` and `3.12` of PySpark and Python, `17` of Java."""
 
     pyspark: str
     python: str
@@ -50,7 +50,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Such as `PySpark 4.3, Python 3.12, Java 17, broker_sim`."""
+        """Name such as `PySpark 4.3, Python 3.12, Java 17, broker_sim`."""
         return f"PySpark {self.pyspark}, Python {self.python}, Java {self.java}, {self.tests}"
 
 
@@ -64,7 +64,7 @@ def planned() -> Iterator[Run]:
 
 
 def said(*command: str | Path) -> str:
-    """What a command printed, "" when it does not run: pyenv has a command for each Python."""
+    """Return the output of a command, "" if it does not run: pyenv has a shim for every Python."""
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True)
     except OSError:
@@ -88,7 +88,7 @@ def find_java(version: str) -> Path | None:
 
 
 def java_version(home: Path) -> str:
-    """Such as `17.0.15`, "" where there is no Java."""
+    """Return a version such as `17.0.15`, "" if there is no Java."""
     found = re.search(r'version "([\d.]+)', said(home / "bin" / "java", "-version"))
     return found[1] if found else ""
 
@@ -112,7 +112,7 @@ def environment_of(run: Run, python: Path) -> Path:
 
 
 def pytest_arguments(run: Run) -> list[str]:
-    """What is tested: pure tests, or the tests with the mark `matrix` on one kind of broker."""
+    """Return the tests to run: pure ones, or those with the mark `matrix` on one kind of broker."""
     if run.tests == PURE:
         folders = [f"tests/{each}" for each in ("unit", "golden", "property")]
         processes = "tests/unit/broker_sim/server"
@@ -178,7 +178,7 @@ def page(text: str, recorded: Recorded) -> str:
 
 
 def known() -> Recorded:
-    """What is recorded now."""
+    """Return the versions that are recorded now."""
     return json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {}
 
 

@@ -1,24 +1,25 @@
-"""What can go wrong between a client and its brokers, distinguished by what the caller should do.
+"""Errors between a client and its brokers, distinguished by the action of the caller.
 
     TxnLogError
-    ├─ OptionError                 wrong option: name, value, what is allowed
-    ├─ RemoteProtocolError         the peer's bytes
+    ├─ OptionError                 wrong option: name, value, allowed values
+    ├─ RemoteProtocolError         the peer's bytes are not an answer
     │                              └─ SecurityRefused  a certificate or a login was refused
     ├─ BrokerError                 ├─ RetriableError   the same request may succeed later
-    │                              ├─ AbortableError   this transaction is lost, the next one may do
+    │                              ├─ AbortableError   this transaction is lost, the next may work
     │                              └─ FatalError       asking again cannot help
     │                                 └─ ProducerFenced, UnknownTopic, RecordRefused
     ├─ CommitStateUnknown          EndTxn sent and no answer: ask the coordinator, never guess
     ├─ TransactionTimedOut         the broker aborted it: transaction.timeout.ms is too short
-    ├─ StagedBatchesInvalid        staged bytes are not what was staged
+    ├─ StagedBatchesInvalid        the bytes read back differ from the staged bytes
     ├─ DataLoss                    ├─ OffsetOutOfRange  └─ CorruptData
-    ├─ OldMessageFormat            records of before Kafka 0.11
+    ├─ WrongCluster                another cluster than before, or than the checkpoint's
+    ├─ OldMessageFormat            records older than Kafka 0.11
     └─ DeadlineExceeded            how long, doing what, last error
 
-`txnlog_spark.errors` has these and the connector's. Every class carries a stable `condition`, which
-is part of the message, and every message says what happened, the ids involved and what to do; a
-command that helps is a line of its own, by `do_this`. All errors survive pickling between Spark's
-processes.
+`txnlog_spark.errors` has these errors and the connector's. Every class carries a stable
+`condition`, which is part of the message. Every message says what happened, the ids involved and
+what to do; a command that helps is a line of its own, by `do_this`. All errors survive pickling
+between Spark's processes.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ def _rebuild(cls: type[E], text: str, state: dict[str, Any]) -> E:
 
 
 EXPLAIN = "python -m txnlog_spark explain"
-"""Command that prints cause and remedy of an error; the connector's, as one package has both."""
+"""Command that prints cause and remedy of an error; it is the connector's, because one package has
+both."""
 BROKERS = "--bootstrap-server HOST:PORT"
-"""How a command reaches the brokers, until a client that knows them says it (`name_brokers`)."""
+"""Option by which a command reaches the brokers, until a client fills it in (`name_brokers`)."""
 _COMMAND = re.compile(r"\n(Do this[^\n]*)\n")
 HIDDEN = "..."
 _SECRET_WORDS = ("password", "passphrase", "secret", "token", "jaas", "credential", "private")
@@ -56,7 +58,7 @@ _SECRET_NAMES = (
 
 
 def is_secret(option_name: str) -> bool:
-    """Whether an option's value may be a password or a key, which no message may show."""
+    """Return True if an option's value may be a password or a key, which no message may show."""
     name = option_name.lower()
     return name in _SECRET_NAMES or any(word in name for word in _SECRET_WORDS)
 
@@ -64,7 +66,7 @@ def is_secret(option_name: str) -> bool:
 def do_this(command: str, when: str = "") -> str:
     """Return a command to paste, as a part of a message: the error prints it on a line at its end.
 
-    `when` says what a person has to see first, such as "if the output has the batch".
+    `when` is a condition that a person has to check first, such as "if the output has the batch".
     """
     return f"\nDo this{when and ' '}{when}: {command}\n"
 
@@ -76,14 +78,14 @@ def parted(message: str) -> tuple[str, tuple[str, ...]]:
 
 
 class TxnLogError(Exception):
-    """The root. `condition` is a stable name for programs; the text is for people.
+    """Root of the errors. `condition` is a stable name for programs; the text is for people.
 
     Remedy: do what the text says; it names what is wrong.
     """
 
     condition = "TXNLOG_ERROR"
     commands: tuple[str, ...] = ()
-    """The lines with a command to paste, see `do_this`."""
+    """Lines with a command to paste, see `do_this`."""
     is_on_own_line = False
     """True once the error is handed to Spark, which shows it at the end of a long line."""
 
@@ -93,12 +95,12 @@ class TxnLogError(Exception):
 
     @property
     def text(self) -> str:
-        """The message without what follows it in print, to be made part of another one."""
+        """Message without the lines that follow it in print, for use in another message."""
         text: str = self.args[0]
         return text
 
     def __str__(self) -> str:
-        """The text, the command that prints cause and remedy, and what to paste."""
+        """Return the text, the command that prints cause and remedy, and the commands to paste."""
         start = "\n" if self.is_on_own_line else ""
         return "\n".join([f"{start}{self.text} ({EXPLAIN} {self.condition})", *self.commands])
 
@@ -107,7 +109,8 @@ class TxnLogError(Exception):
         self.commands = tuple(each.replace(BROKERS, option) for each in self.commands)
 
     def with_advice(self, text: str) -> Self:
-        """This error with more at its end, which only a caller knows; to be raised `from None`."""
+        """Return this error with more text at its end, which only a caller knows; raise it `from
+        None`."""
         advice, commands = parted(text)
         error = _rebuild(type(self), f"{self.text}. {advice}", dict(self.__dict__))
         error.commands += commands
@@ -119,15 +122,16 @@ class TxnLogError(Exception):
 
 
 class OptionError(TxnLogError):
-    """A wrong or unsupported option: which, what was given, what is allowed.
+    """A wrong or unsupported option: its name, its value, the allowed values.
 
-    Remedy: set the option as the text says, or remove one that is not known.
+    Remedy: set the option as the text says, or remove an option that is not known.
     """
 
     condition = "TXNLOG_OPTION"
 
     def __init__(self, name: str, value: object, allowed: str) -> None:
-        """`value` None means that there is none to show: not set, or not what is wrong."""
+        """`value` is None if there is no value to show: the option is not set, or another part is
+        wrong."""
         shown = HIDDEN if value is not None and is_secret(name) else value
         super().__init__(
             f"option {name}: {allowed}" if shown is None else f"option {name}={shown!r}: {allowed}"
@@ -138,9 +142,9 @@ class OptionError(TxnLogError):
 
 
 class RemoteProtocolError(TxnLogError):
-    """The broker's answer cannot be: wrong bytes, missing parts, no common version.
+    """The broker's answer is invalid: wrong bytes, missing parts, no common version.
 
-    Remedy: see that the address is a listener of Kafka's, and that the broker's version is
+    Remedy: check that the address is a listener of Kafka's, and that the broker's version is
     supported.
     """
 
@@ -150,16 +154,16 @@ class RemoteProtocolError(TxnLogError):
 class SecurityRefused(RemoteProtocolError):
     """Broker and client do not trust each other: a certificate, a login, the security protocol.
 
-    The text says which option to look at; asking again cannot help.
+    The text names the option to check; asking again cannot help.
 
-    Remedy: look at the option that the text names; then start the query again.
+    Remedy: correct the option that the text names; then start the query again.
     """
 
     condition = "TXNLOG_SECURITY"
 
 
 class BrokerError(TxnLogError):
-    """A broker refused. `code` is Kafka's number, `code_name` Kafka's name.
+    """A broker refused a request. `code` is Kafka's number, `code_name` Kafka's name.
 
     Remedy: look up Kafka's name of the error, which is at the end of the text.
     """
@@ -175,44 +179,44 @@ class BrokerError(TxnLogError):
 class RetriableError(BrokerError):
     """The same request may succeed later.
 
-    Remedy: start the query again when the broker is well; the client has asked until its time was
-    over.
+    Remedy: start the query again when the broker is well. The client has asked until its timeout.
     """
 
     condition = "TXNLOG_BROKER.RETRIABLE"
 
 
 class AbortableError(BrokerError):
-    """This transaction cannot be committed; a new one with a new producer epoch may be.
+    """This transaction cannot be committed; a new transaction with a new producer epoch may be.
 
-    Remedy: start the query again: the same batch is done in a new transaction.
+    Remedy: start the query again: it writes the same batch in a new transaction.
     """
 
     condition = "TXNLOG_BROKER.ABORTABLE"
 
 
 class FatalError(BrokerError):
-    """Asking again cannot help.
+    """A broker refused a request, and asking again cannot help.
 
-    Remedy: do what the text says; after ..._AUTHORIZATION_FAILED grant this user what it names.
-    Else look up Kafka's name of the error, which is at the end of the text, and remove its cause.
+    Remedy: do what the text says; after ..._AUTHORIZATION_FAILED grant this user the operation that
+    the text names. Else look up Kafka's name of the error, which is at the end of the text, and
+    remove its cause.
     """
 
     condition = "TXNLOG_BROKER.FATAL"
 
 
 class ProducerFenced(FatalError):
-    """A newer epoch of the transactional id exists: this holder must stop and write nothing.
+    """A newer epoch of the transactional id exists: this driver must stop and write nothing.
 
-    Remedy: stop one of the two drivers; give two queries two transactional ids. Nothing was
-    written since the other one took over.
+    Remedy: stop one of the two drivers; give two queries two transactional ids. This driver has
+    written nothing since the other driver took over.
     """
 
     condition = "TXNLOG_PRODUCER_FENCED"
 
 
 class UnknownTopic(FatalError):
-    """A topic does not exist and was not created in time. `topics` names all that are missing.
+    """A topic does not exist and was not created in time. `topics` names all missing topics.
 
     Remedy: create the topic, or correct its name.
     """
@@ -225,7 +229,7 @@ class UnknownTopic(FatalError):
 
 
 class RecordRefused(FatalError):
-    """A partition leader refused records for what they are: size, timestamp, CRC, policy.
+    """A partition leader refused records because of their content: size, timestamp, CRC, policy.
 
     Remedy: leave the row out, or raise the limit that the text names (kafka.max.request.size and
     the topic's max.message.bytes).
@@ -237,10 +241,11 @@ class RecordRefused(FatalError):
 class TransactionTimedOut(TxnLogError):
     """The coordinator aborted the transaction: it was open longer than transaction.timeout.ms.
 
-    Nothing of it is visible. The same batch with the same timeout would end in the same way.
+    No record of the transaction is visible. The same batch with the same timeout would end in the
+    same way.
 
-    Remedy: raise kafka.transaction.timeout.ms to what the text says and start the query: the same
-    batch is then committed once. maxOffsetsPerTrigger makes later ones smaller.
+    Remedy: raise kafka.transaction.timeout.ms to the value in the text and start the query: the
+    same batch is then committed once. maxOffsetsPerTrigger makes later batches smaller.
     """
 
     condition = "TXNLOG_TRANSACTION_TIMED_OUT"
@@ -249,10 +254,10 @@ class TransactionTimedOut(TxnLogError):
 class CommitStateUnknown(TxnLogError):
     """EndTxn(commit) may or may not have been carried out.
 
-    Never to be treated as failed or as done, and never followed by an abort: the next
+    The commit must not be treated as failed or as done, and no abort may follow it: the next
     InitProducerId and the stable progress read decide.
 
-    Remedy: start the query again: it asks the brokers.
+    Remedy: start the query again: it asks the brokers whether the batch was committed.
     """
 
     condition = "TXNLOG_COMMIT_STATE_UNKNOWN"
@@ -266,27 +271,28 @@ class CommitStateUnknown(TxnLogError):
 class StagedBatchesInvalid(TxnLogError):
     """Staged batches cannot be read back as they were written: torn file, wrong CRC.
 
-    Remedy: start the query again: the batch is done again. With stagingLocation, see that
-    executors and driver share it, and that one driver runs.
+    Remedy: start the query again: it stages the batch again. With stagingLocation, check that
+    executors and driver share it, and that only one driver runs.
     """
 
     condition = "TXNLOG_STAGED_BATCHES_INVALID"
 
 
 class DataLoss(TxnLogError):
-    """Records that should be read are gone. The text says which, and the remedy.
+    """Records that should be read are gone. The text says which records, and the remedy.
 
-    Remedy: set failOnDataLoss=false to go on with what is left, a recreated topic from its
-    beginning, or start a new checkpoint.
+    Remedy: set failOnDataLoss=false to go on with the records that are left, for a recreated topic
+    from its beginning, or start a new checkpoint.
     """
 
     condition = "TXNLOG_DATA_LOSS"
 
 
 class OffsetOutOfRange(DataLoss):
-    """An offset lies outside what the partition holds.
+    """An offset lies outside the range that the partition holds.
 
-    Remedy: set failOnDataLoss=false to go on with what is left, or start a new checkpoint.
+    Remedy: set failOnDataLoss=false to go on with the records that are left, or start a new
+    checkpoint.
     """
 
     condition = "TXNLOG_DATA_LOSS.OFFSET_OUT_OF_RANGE"
@@ -304,7 +310,7 @@ class OffsetOutOfRange(DataLoss):
             f"offset {start_offset} of {topic}-{partition} is out of range: the partition holds "
             f"[{log_start_offset}, {log_end_offset}). Records were deleted (retention, "
             "DeleteRecords, a recreated topic) before they were read. Set failOnDataLoss=false to "
-            "go on with what is left, or start a new checkpoint"
+            "go on with the records that are left, or start a new checkpoint"
         )
         self.topic = topic
         self.partition = partition
@@ -314,7 +320,7 @@ class OffsetOutOfRange(DataLoss):
 
 
 class CorruptData(DataLoss):
-    """A broker reports, or serves, bytes that fail their CRC.
+    """A broker reports, or serves, records that fail their CRC.
 
     Remedy: restore the partition from a replica, or begin after the damage with startingOffsets
     and a new checkpoint.
@@ -323,8 +329,19 @@ class CorruptData(DataLoss):
     condition = "TXNLOG_DATA_LOSS.CORRUPT"
 
 
+class WrongCluster(TxnLogError):
+    """The offsets or the checkpoint belong to another cluster than the connected one. Or another
+    cluster has taken over the addresses of the brokers.
+
+    Remedy: set kafka.bootstrap.servers to the cluster of the checkpoint, or start a new checkpoint.
+    If source and sink are on two clusters, remove group.id.
+    """
+
+    condition = "TXNLOG_WRONG_CLUSTER"
+
+
 class OldMessageFormat(TxnLogError):
-    """Records of message format v0 or v1, which brokers serve as they were written.
+    """A topic has records of message format v0 or v1, which brokers serve as they were written.
 
     Remedy: read such records once with format('kafka'), and begin after them with startingOffsets
     and a new checkpoint.
@@ -334,9 +351,9 @@ class OldMessageFormat(TxnLogError):
 
 
 class DeadlineExceeded(TxnLogError):
-    """Not done in time. The text says how long, doing what, and the last error.
+    """An operation was not done in time. The text has the time, the operation and the last error.
 
-    Remedy: look at the last error in the text. When brokers are only slow, raise
+    Remedy: look at the last error in the text. If the brokers are only slow, raise
     kafka.default.api.timeout.ms.
     """
 

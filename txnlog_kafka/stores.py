@@ -1,7 +1,8 @@
-"""Certificates and keys as Kafka's users have them: PEM text, PEM files, PKCS12 and JKS stores.
+"""Certificates and keys in the formats of Kafka's users: PEM text, PEM files, PKCS12 and JKS
+stores.
 
-Everything becomes PEM, which `ssl` reads. As in Java a file says itself whether it is JKS or
-PKCS12, whichever of the two the type names. Errors name the option, never what was in it.
+Every format becomes PEM, which `ssl` reads. As in Java the content of a file decides between JKS
+and PKCS12, whichever of the two the type names. Errors name the option, never the content.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from txnlog_kafka.errors import OptionError, do_this
 PREFIX = "kafka."
 TYPES = ("JKS", "PKCS12", "PEM")
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-"""What Kafka's clients have, too: older ones are broken."""
+"""Versions that Kafka's clients support, too: older versions are broken."""
 _JKS_MAGIC = b"\xfe\xed\xfe\xed"
 _BLOCK = re.compile(
     r"-----BEGIN (?P<what>[A-Z0-9 ]+)-----(?P<body>.*?)-----END (?P=what)-----", re.DOTALL
@@ -38,7 +39,8 @@ ENDPOINT = "ssl.endpoint.identification.algorithm"
 
 
 def build_tls_context(options: Mapping[str, str]) -> ssl.SSLContext:
-    """Of options with Kafka's names, without `kafka.`; files are read now. Raises OptionError.
+    """Build a context from options with Kafka's names, without `kafka.`; reads files now. Raises
+    OptionError.
 
     Without a truststore the CAs of the machine are trusted. A certificate in the truststore is
     trusted by itself, with any issuer, as in Java.
@@ -62,7 +64,7 @@ def build_tls_context(options: Mapping[str, str]) -> ssl.SSLContext:
 
 @dataclass(frozen=True, slots=True)
 class KeyStore:
-    """The client's key and the certificates that belong to it, in PEM."""
+    """Client's key and the certificates that belong to it, in PEM."""
 
     chain: str
     key: str = field(repr=False)
@@ -70,7 +72,7 @@ class KeyStore:
 
 
 def load_trusted(options: Mapping[str, str]) -> str | None:
-    """The certificates to trust, in PEM; None when no option names any. Raises OptionError."""
+    """Return the certificates to trust, in PEM; None if no option names any. Raises OptionError."""
     location = options.get("ssl.truststore.location")
     text = options.get("ssl.truststore.certificates")
     kind = _type_of(options, "truststore", text is not None)
@@ -103,7 +105,7 @@ def load_trusted(options: Mapping[str, str]) -> str | None:
 
 
 def load_key(options: Mapping[str, str]) -> KeyStore | None:
-    """The client's key; None when no option names one. Raises OptionError."""
+    """Return the client's key; None if no option names one. Raises OptionError."""
     location = options.get("ssl.keystore.location")
     chain = options.get("ssl.keystore.certificate.chain")
     key = options.get("ssl.keystore.key")
@@ -126,7 +128,8 @@ def load_key(options: Mapping[str, str]) -> KeyStore | None:
 
 
 def use_trusted(context: ssl.SSLContext, certificates: str) -> None:
-    """Trust these, each by itself, with any issuer, as Java does. Raises OptionError."""
+    """Trust these certificates, each by itself, with any issuer, as Java does. Raises
+    OptionError."""
     try:
         context.load_verify_locations(cadata=certificates)
     except ssl.SSLError as error:
@@ -164,10 +167,10 @@ def use_key(context: ssl.SSLContext, key: KeyStore) -> None:
 
 @contextlib.contextmanager
 def _as_file(pem: str) -> Iterator[str]:
-    """A path to read this at, as `ssl` takes a key from a file only.
+    """Yield a path to read this PEM at: `ssl` reads a key only from a file.
 
-    In Linux it is in memory: a process that is killed here leaves no key on a disk. Elsewhere it is
-    for this user alone.
+    On Linux the file is in memory: a process that is killed here leaves no key on a disk. On other
+    systems the file is readable by this user alone.
     """
     if sys.platform == "linux" and Path(_OPEN_FILES).is_dir():
         with os.fdopen(os.memfd_create("key"), "w") as memory:
@@ -247,13 +250,13 @@ def _no_password(options: Mapping[str, str], store: str) -> None:
 
 def _read_store(store: str, location: str) -> bytes:
     name = f"ssl.{store}.location"
-    data = _read(name, location)
+    data = _read_file(name, location)
     if data.lstrip().startswith(b"-----BEGIN"):
         raise _wrong(name, f"the file is PEM: set kafka.ssl.{store}.type=PEM")
     return data
 
 
-def _read(name: str, location: str) -> bytes:
+def _read_file(name: str, location: str) -> bytes:
     try:
         return Path(location).read_bytes()
     except (OSError, ValueError) as error:
@@ -266,15 +269,16 @@ def _read(name: str, location: str) -> bytes:
 
 def _read_text(name: str, location: str) -> str:
     try:
-        return _read(name, location).decode()
+        return _read_file(name, location).decode()
     except UnicodeDecodeError as error:
         raise _wrong(name, "the file is not PEM: look at its type") from error
 
 
 def _blocks(text: str, what: str) -> str:
-    """The PEM blocks whose name ends so, each with lines as `ssl` wants them.
+    """Return the PEM blocks whose name ends so, each with lines as `ssl` wants them.
 
-    Kafka takes any white space for the ends of lines, as a text in one line of a file has it.
+    Kafka accepts any white space as an end of line, such as in a properties file, where the text is
+    one line.
     """
     found = []
     for block in _BLOCK.finditer(text):
@@ -288,7 +292,7 @@ def _blocks(text: str, what: str) -> str:
 
 
 def _load_jks(store: str, data: bytes, password: str | None) -> Any:
-    jks = _need("jks", "pyjks", f"ssl.{store}.location", "JKS")
+    jks = _need_package("jks", "pyjks", f"ssl.{store}.location", "JKS")
     try:
         return jks.KeyStore.loads(data, password)
     except Exception as error:
@@ -298,14 +302,14 @@ def _load_jks(store: str, data: bytes, password: str | None) -> Any:
 
 def _load_pkcs12(store: str, data: bytes, password: str | None) -> Any:
     name = "cryptography.hazmat.primitives.serialization.pkcs12"
-    pkcs12 = _need(name, "cryptography", f"ssl.{store}.location", "PKCS12")
+    pkcs12 = _need_package(name, "cryptography", f"ssl.{store}.location", "PKCS12")
     try:
         return pkcs12.load_pkcs12(data, None if password is None else password.encode())
     except (ValueError, TypeError) as error:
         raise _wrong(f"ssl.{store}.location", _WRONG_PASSWORD.format(kind=store)) from error
 
 
-def _need(module: str, package: str, option: str, kind: str) -> Any:
+def _need_package(module: str, package: str, option: str, kind: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:

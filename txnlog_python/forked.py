@@ -1,4 +1,4 @@
-"""What a forked process does: becomes the interpreter that its client was started as."""
+"""Forked process: becomes the interpreter that its client was started as."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from txnlog_python.command import DEATH_SIGNALS, NUMBER_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A client's arguments, environment, ignored signals, and descriptors of its streams."""
+    """Arguments, environment, ignored signals and stream descriptors of a client."""
 
     arguments: list[str]
     environment: dict[bytes, bytes]
@@ -26,7 +26,7 @@ class Request:
 
     @classmethod
     def receive(cls, connection: socket.socket, bytes_max: int) -> Self:
-        """Receive what `command.packed` makes. Raises OSError, ValueError."""
+        """Receive a request packed by `command.packed`. Raises OSError, ValueError."""
         streams = array.array("i")
         size, extra, _, _ = connection.recvmsg(
             NUMBER_BYTES, socket.CMSG_SPACE(3 * streams.itemsize), socket.MSG_CMSG_CLOEXEC
@@ -53,13 +53,14 @@ class Request:
         )
 
     def close_streams(self) -> None:
-        """Close the descriptors, as the forked process has them."""
+        """Close the descriptors, because the forked process has its own."""
         for stream in self.streams:
             os.close(stream)
 
 
 def become(request: Request) -> None:
-    """Take over what the client has, and run its module as `python -m` does."""
+    """Take over the client's streams, signals and environment, and run its module as `python -m`
+    does."""
     for number in DEATH_SIGNALS:
         usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
         if signal.getsignal(number) in (usual, signal.SIG_IGN):  # no module has a handler

@@ -1,11 +1,11 @@
-"""The server: imports once, and forks for each client.
+"""Server: imports once, and forks for each client.
 
 `python -m txnlog_python.server SOCKET JVM` has the environment and the folder of the client that
 starts it, so it finds the modules that a fresh interpreter would find there. It writes READY to its
 standard output when it listens, or the reason why it cannot serve.
 
 The server ends when the JVM and the last forked process have ended. A forked process is killed with
-its client, whom only SIGKILL ends first, and with the server. All run as this user.
+its client (only SIGKILL ends a client first), and with the server. All run as this user.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ import signal
 import socket
 import sys
 import threading
+import zipimport
 from pathlib import Path
 from typing import Any
 
+from txnlog_python.bytecode import KEPT_PREFIX, kept_bytecode
 from txnlog_python.command import IMPORTS_VARIABLE, NUMBER_BYTES, READY, started_at
 from txnlog_python.forked import Request, become
 
@@ -44,23 +46,27 @@ SPARKS = (
     ),
     "pyspark.sql.streaming.python_streaming_source_runner",
 )
-"""Modules of PySpark's that its JVM starts Python with."""
+"""Modules of PySpark with which its JVM starts Python."""
 OURS = tuple(
     f"txnlog_spark.{name}"
     for name in ("datasource", "source.batch", "source.stream", "sink.task", "sink.writers")
 )
 WITH_THREADS = ("numpy", "pyarrow")
 """Libraries whose threads end at a fork, and start after it (`pthread_atfork`)."""
+LATER = ("pyarrow.compute", "pandas")
+"""Modules that tasks need and planning does not: Arrow imports pandas for its first array. The
+server imports them when it has had nothing to do for IDLE_S."""
+IDLE_S = 0.3
 REQUEST_TIMEOUT_S = 10.0
 REQUEST_BYTES_MAX = 1 << 24
 
 
 class CannotFork(Exception):
-    """A process of these modules must not be forked."""
+    """Set of modules whose process must not be forked."""
 
 
 def import_all() -> None:
-    """Import what is to be warm. Raises CannotFork, which names the module, and OSError."""
+    """Import the modules to keep warm. Raises CannotFork, which names the module, and OSError."""
     given = os.environ.get(IMPORTS_VARIABLE, "")
     if os.path.sep in given:
         given = Path(given).read_text(encoding="utf-8")
@@ -79,9 +85,36 @@ def import_all() -> None:
         if _socket_count() > sockets:
             raise CannotFork(f"the module {name} opens connections, which processes cannot share")
 
+    forget_parts_of_archives()
+
+
+def import_and_freeze(name: str) -> None:
+    """Import one module more. If it fails, it fails again in the process that needs it."""
+    with contextlib.suppress(Exception):
+        importlib.import_module(name)
+    freeze()
+
+
+def freeze() -> None:
+    """Keep garbage collections from writing to the pages that forked processes share."""
+    gc.collect()
+    gc.freeze()
+
+
+def forget_parts_of_archives() -> None:
+    """Forget the importers of packages inside an archive; an import makes them again.
+
+    Spark's workers call `importlib.invalidate_caches`, by which each importer reads the archive's
+    directory again. There is one for each package of PySpark that was imported out of its archive:
+    together they take a worker 0.1 s and 19 MiB.
+    """
+    for path, importer in [*sys.path_importer_cache.items()]:
+        if isinstance(importer, zipimport.zipimporter) and importer.prefix:
+            del sys.path_importer_cache[path]
+
 
 def _is_installed(name: str) -> bool:
-    """True if the module exists: an older PySpark has fewer."""
+    """True if the module exists: an older PySpark has fewer modules."""
     try:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:
@@ -101,18 +134,20 @@ def _socket_count() -> int:
 
 
 class Server:
-    """Forks for clients, and tells each how its process has ended."""
+    """Forks for clients, and reports to each how its process has ended."""
 
     def __init__(self, listener: socket.socket, jvm: int) -> None:
         """`jvm` is a process descriptor (`pidfd_open`)."""
         self._listener = listener
         self._jvm = jvm
         self._clients: dict[int, socket.socket] = {}
-        """By the process id of their forked processes."""
+        """Connections by the process id of their forked processes."""
         self._wakes, self._woken = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._selector = selectors.DefaultSelector()
         self._handlers: dict[int, Any] = {}
+        self._is_open = False
         self._prctl = ctypes.CDLL(None, use_errno=True).prctl
+        self._later = [name for name in LATER if _is_installed(name)]
 
     def serve(self) -> Request | None:
         """Serve until the JVM and all forked processes have ended; a forked process returns."""
@@ -122,26 +157,32 @@ class Server:
             self._handlers[number] = signal.signal(number, signal.SIG_IGN)
         for source in (self._listener, self._jvm, self._wakes):
             self._selector.register(source, selectors.EVENT_READ)
-        is_open = True
-        while is_open or self._clients:
-            for key, _ in self._selector.select():
-                if key.fileobj is self._listener:
-                    if (request := self._accept()) is not None:
-                        return request
-                elif key.fileobj == self._wakes:
-                    os.read(self._wakes, 4096)
-                    self._report_ends()
-                elif key.fileobj == self._jvm:
-                    is_open = False
-                    for source in (self._listener, self._jvm):
-                        self._selector.unregister(source)
-                    self._listener.close()
-                else:
-                    self._lose(key.data)
+        self._is_open = True
+        while self._is_open or self._clients:
+            events = self._selector.select(IDLE_S if self._later else None)
+            if not events and self._later:
+                import_and_freeze(self._later.pop(0))
+            for key, _ in events:
+                if key.fileobj is not self._listener:
+                    self._handle(key)
+                elif (request := self._accept()) is not None:
+                    return request
         return None
 
+    def _handle(self, key: selectors.SelectorKey) -> None:
+        if key.fileobj == self._wakes:
+            os.read(self._wakes, 4096)
+            self._report_ends()
+        elif key.fileobj == self._jvm:
+            self._is_open = False
+            for source in (self._listener, self._jvm):
+                self._selector.unregister(source)
+            self._listener.close()
+        else:
+            self._lose(key.data)
+
     def _accept(self) -> Request | None:
-        """Fork for a client. Returns its request in the forked process."""
+        """Fork for a client. Return its request in the forked process."""
         connection, _ = self._listener.accept()
         try:
             connection.settimeout(REQUEST_TIMEOUT_S)
@@ -163,22 +204,27 @@ class Server:
             return None
         self._clients[pid] = connection
         self._selector.register(connection, selectors.EVENT_READ, pid)
-        _send_number(connection, pid)
         return None
 
     def _leave(self, server: int, connection: socket.socket) -> None:
-        """Close what is the server's, in a forked process."""
+        """Close the server's descriptors in a forked process; send the client its process id.
+
+        The process itself sends it, before it runs anything: a client without it starts a fresh
+        Python, which would run the same a second time.
+        """
         signal.set_wakeup_fd(-1)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._selector.close()
-        for each in (self._listener, connection, *self._clients.values()):
+        for each in (self._listener, *self._clients.values()):
             each.close()
         for descriptor in (self._jvm, self._wakes, self._woken):
             os.close(descriptor)
         self._prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: with the server
         if os.getppid() != server:
             os.kill(os.getpid(), signal.SIGKILL)
+        _send_number(connection, os.getpid())
+        connection.close()
 
     def _report_ends(self) -> None:
         while True:
@@ -207,8 +253,10 @@ def _send_number(connection: socket.socket, number: int) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what killed servers of applications that have ended have left in the folder."""
+    """Remove the files that killed servers left in the folder, if their applications have ended."""
     for path in folder.iterdir():
+        if path.name.startswith(KEPT_PREFIX):
+            continue
         pid, when, *_ = path.name.split("-")
         with contextlib.suppress(FileNotFoundError):  # another one sweeps as well
             try:
@@ -223,7 +271,8 @@ def main(place: str, jvm_pid: str) -> None:
     """Import, and serve."""
     try:
         jvm = os.pidfd_open(int(jvm_pid))
-        import_all()
+        with kept_bytecode(Path(place).parent):
+            import_all()
     except (CannotFork, OSError) as error:
         os.write(1, str(error).encode())
         return
@@ -232,8 +281,7 @@ def main(place: str, jvm_pid: str) -> None:
     listener.bind(place)
     listener.listen(64)
     sweep(Path(place).parent)
-    gc.collect()
-    gc.freeze()
+    freeze()
     os.write(1, READY)
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (1, 2):

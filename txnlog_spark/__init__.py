@@ -1,7 +1,7 @@
 """txnlog_spark: end-to-end exactly-once from Kafka through Spark and back.
 
-Nothing heavy is imported here: the log store (`broker_sim`) uses `txnlog_kafka.wire` and must
-start without Spark, Arrow or pandas. The data source itself is `txnlog_spark.datasource`.
+This module imports nothing heavy: the log store (`broker_sim`) uses `txnlog_kafka.wire` and must
+start without Spark, Arrow or pandas. The data source is in `txnlog_spark.datasource`.
 """
 
 from txnlog_kafka.version import __version__

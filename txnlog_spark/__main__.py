@@ -1,4 +1,4 @@
-"""`python -m txnlog_spark`: a query's progress, and dead letters, looked at and set by hand."""
+"""`python -m txnlog_spark`: commands that show and change a query's progress and dead letters."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Which cluster, and one client of it per process.
+"""Connection settings of a cluster, and one client for each of them in a process.
 
-Spark builds new readers and writers all the time, in worker processes that live on: the planner
-of each micro-batch, the tasks, the committer. So connections are kept here, by what they connect
-to, and not in those objects; they are never pickled and never survive a fork (`process_local`).
+Spark builds new readers and writers all the time, in worker processes that live on: the planner of
+each micro-batch, the tasks, the committer. So connections are kept here, by their settings, and not
+in those objects. They are never pickled and never survive a fork (`process_local`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from txnlog_kafka.host import embedded
+from txnlog_kafka.host import broker_process
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.host.security import PLAINTEXT, PREFIX, Security, read_security
 from txnlog_kafka.host.security_options import SECURITY_OPTIONS
@@ -25,29 +25,31 @@ from txnlog_spark.options.parse import check_cluster, settings_of
 from txnlog_spark.process_local import process_local
 
 CLIENTS_MAX = 8
-"""Workers are shared by all queries of a session; the least recently used client goes first."""
+"""Most clients of a process. All queries of a session share its workers; the least recently used
+client is closed first."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """How to reach the brokers: `bootstrap_servers`, or the embedded broker under `path`."""
+    """Settings of a connection to the brokers: `bootstrap_servers`, or the embedded broker in
+    `path`."""
 
     bootstrap_servers: str | None
     path: str | None
     client_id: str
     connect_timeout_ms: int
     idle_ms_max: int
-    """-1: never closed."""
+    """Milliseconds after which an idle connection is closed; -1 for never."""
     session: SessionConfig
     security: Security
     is_made: bool = field(compare=False)
-    """True if an embedded broker without data is made: for a write, and not for a read."""
+    """True if an embedded broker without data is created: for a write, but not for a read."""
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any], *, writes: bool = False) -> ConnectionSettings:
-        """From the values of `options.parse_options`.
+        """Return the settings for the values of `options.parse_options`.
 
-        Raises OptionError, see `check_cluster` and `read_security`.
+        Raises the OptionErrors of `check_cluster` and `read_security`.
         """
         check_cluster(values)
         return cls.of(values, read_security(_security_options(values)), writes=writes)
@@ -56,7 +58,7 @@ class ConnectionSettings:
     def of(
         cls, values: Mapping[str, Any], security: Security = PLAINTEXT, *, writes: bool = False
     ) -> ConnectionSettings:
-        """From some options' values; the others have their defaults."""
+        """Return the settings for some options' values; the other options have their defaults."""
         return cls(
             **settings_of(values, "connection"),
             session=SessionConfig(**settings_of(values, "session")),
@@ -65,44 +67,45 @@ class ConnectionSettings:
         )
 
     def with_timeouts(self, api_ms: int, request_ms: int | None = None) -> ConnectionSettings:
-        """The same with another timeout of an operation including retries, and of a request."""
+        """Return a copy with other timeouts of an operation, including its retries, and of a
+        request."""
         request_ms = self.session.request_timeout_ms if request_ms is None else request_ms
         session = replace(self.session, operation_timeout_ms=api_ms, request_timeout_ms=request_ms)
         return replace(self, session=session)
 
 
 def _security_options(values: Mapping[str, Any]) -> dict[str, str]:
-    """Those that were given or have a default, by Kafka's names."""
+    """Return the security options that are set or have a default, by Kafka's names."""
     found = {option.name: values[PREFIX + option.name] for option in SECURITY_OPTIONS}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def resolve_bootstrap(settings: ConnectionSettings) -> str:
-    """`host:port,host:port`; starts the embedded broker when that is asked for."""
+    """Return `host:port,host:port`; start the embedded broker if the settings name one."""
     if settings.bootstrap_servers is not None:
         return settings.bootstrap_servers
     path = present(settings.path, "settings name a cluster or a path")
-    return embedded.ensure_broker(path, is_made=settings.is_made)
+    return broker_process.ensure_broker(path, is_made=settings.is_made)
 
 
 class ClientCache:
-    """The clients of one process, by what they connect to.
+    """Clients of one process, by their settings.
 
-    Queries share a client where all that `ConnectionSettings` says is equal, and nothing more: what
-    a query knows of itself is not kept here.
+    Queries share a client if all fields of `ConnectionSettings` that are compared are equal. Facts
+    about a query are not stored here.
     """
 
     def __init__(self) -> None:
         self._clients: dict[tuple[ConnectionSettings, str], Client] = {}
 
     def get(self, settings: ConnectionSettings, servers: str) -> Client:
-        """The client for these settings and brokers.
+        """Return the client for these settings and brokers; connect if needed.
 
-        Raises DeadlineExceeded or RemoteProtocolError when no broker can be reached.
+        Raises DeadlineExceeded or RemoteProtocolError if no broker can be reached.
         """
         client = self._clients.pop((settings, servers), None)
         if client is None:
-            client = _connect(settings, servers)
+            client = _connect_client(settings, servers)
         while len(self._clients) >= CLIENTS_MAX:
             self._clients.pop(next(iter(self._clients))).close()
         self._clients[settings, servers] = client
@@ -116,12 +119,12 @@ class ClientCache:
 
 
 def client_for(settings: ConnectionSettings, bootstrap_servers: str | None = None) -> Client:
-    """This process's client. A task is given the address that its planner resolved."""
+    """Return this process's client. A task passes the address that its planner resolved."""
     servers = bootstrap_servers or resolve_bootstrap(settings)
     return process_local(ClientCache).get(settings, servers)
 
 
-def _connect(settings: ConnectionSettings, servers: str) -> Client:
+def _connect_client(settings: ConnectionSettings, servers: str) -> Client:
     session = settings.session
     config = replace(
         session,
@@ -137,12 +140,13 @@ def _connect(settings: ConnectionSettings, servers: str) -> Client:
     )
     if settings.path is not None:
         client.brokers_option = f"--path {shlex.quote(str(Path(settings.path).absolute()))}"
-    _reach(client, servers)
+    _reach_brokers(client, servers)
     return client
 
 
-def _reach(client: Client, servers: str) -> None:
-    """Ask for the cluster once, so that a wrong address is distinguished from a slow request."""
+def _reach_brokers(client: Client, servers: str) -> None:
+    """Ask for the cluster's metadata once, so that a wrong address has another error than a slow
+    request."""
     try:
         client.run(refresh_metadata(client.session, ()))
     except DeadlineExceeded as error:

@@ -1,7 +1,7 @@
-"""Lines for the person at the driver's console: a batch is committed, a run has reached its end.
+"""Lines for the person at the driver's console: the start of a run, each batch, the end of a run.
 
-Spark's Python workers have no logging configured, and their INFO goes nowhere. So the first line of
-a worker gives the logger of this module a handler of its own, unless somebody has configured one.
+Spark's Python workers have no logging configured, so their INFO lines are lost. So the first line
+of a worker adds a handler to this module's logger, unless logging is already configured.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.offsets import from_json_value
 
 LEVEL_VARIABLE = "LOG_LEVEL_TXNLOG"
-"""A level of Python's logging; WARNING in the driver's environment switches these lines off."""
+"""Environment variable with a level of Python's logging. WARNING in the driver's environment
+switches these lines off."""
 FORMAT = "%(asctime)s %(levelname)s txnlog_spark: %(message)s"
-"""As conf/log4j2.properties has it for Spark's own lines."""
+"""Format of the lines; conf/log4j2.properties sets the same format for Spark's own lines."""
 NAMED_MAX = 3
-"""Topics that a line names; more are counted."""
+"""Most topics that a line names; a line with more topics has their number."""
 SECONDS_FROM_MS = 10_000
 
 logger = logging.getLogger(__name__)
 
 
 def tell(text: str) -> None:
-    """Log the line at INFO. Raises nothing: the batch may be committed."""
+    """Log the line at INFO. Never raises: the batch may be committed."""
     if not logger.hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter(FORMAT, "%H:%M:%S"))
@@ -43,7 +44,7 @@ def counted(number: int, thing: str) -> str:
 
 
 def named(topics: Collection[str]) -> str:
-    """Return the topics' names, or how many they are."""
+    """Return the topics' names, or their number if they are many."""
     if len(topics) > NAMED_MAX:
         return counted(len(topics), "topic")
     return ", ".join(sorted(topics))
@@ -57,10 +58,10 @@ def lasting(duration_ms: float) -> str:
 
 
 class SourceRun:
-    """One run of a source with the trigger availableNow; plain values.
+    """Run of a source, for its lines; has plain values only.
 
     The sink does not know the trigger, and Spark kills the source's worker without a last call. But
-    Spark asks the source once more for a batch when all batches are done.
+    after all batches are done, Spark asks the source once more for a batch.
     """
 
     def __init__(self) -> None:
@@ -74,14 +75,17 @@ class SourceRun:
         target: Mapping[TopicPartition, int] | None,
         latest: Mapping[str, Any] | None,
     ) -> None:
-        """Tell once that `start`, which is done, has reached the target; None without one.
+        """Log the offsets to read when the run starts, and once that the run is at its end.
 
-        `latest` has the high watermarks of the run's start: records behind them were not there.
+        The records before `start` are processed. `target` is the end of the run, None if it has no
+        end. `latest` has the high watermarks when the run began: later records did not exist then.
         """
+        done = from_json_value(start)
+        if self._first is None:
+            self._first = done
+            self._tell_start(done, from_json_value(latest or {}))
         if target is None or self._is_reported:
             return
-        done = from_json_value(start)
-        self._first = done if self._first is None else self._first
         if any(done.get(partition, 0) < end for partition, end in target.items()):
             return
         self._is_reported = True
@@ -93,3 +97,14 @@ class SourceRun:
         what = f"{counted(offsets, 'offset')} in {took}" if offsets else "nothing new"
         topics = named({partition.topic for partition in done})
         tell(f"{topics} is done: {what}, lag {lag} when the run began")
+
+    def _tell_start(
+        self, start: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+    ) -> None:
+        """Say what comes next: Spark shows nothing while it starts Python for the first batch."""
+        behind = sum(max(end - start.get(partition, 0), 0) for partition, end in ends.items())
+        topics = named({partition.topic for partition in {**start, **ends}})
+        if behind:
+            tell(f"{topics}: {counted(behind, 'offset')} to read, the first batch starts")
+        else:
+            tell(f"{topics}: nothing to read yet")

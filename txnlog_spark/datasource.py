@@ -1,15 +1,16 @@
-"""`format("txnlog")`: what Spark asks for a reader or a writer, and nothing more.
+"""`format("txnlog")`: the entry points that Spark calls for a reader or a writer.
 
     spark.readStream.format("txnlog").option("kafka.bootstrap.servers", ...)
          .option("subscribe", "orders").load()
     df.writeStream.format("txnlog").option("kafka.bootstrap.servers", ...)
       .option("topic", "out").option("checkpointLocation", ...).start()
 
-Schema and options are those of Spark's Kafka connector (`options.OPTIONS`). Wrong options are
-refused here, before anything is read or written; each message says what to do.
+Schema and options match Spark's Kafka connector (`options.OPTIONS`). Wrong options are refused
+here, before anything is read or written; each message says what to do.
 
-Spark loads this module in a process of its own for every lookup of a data source, also of others,
-and for every step of planning: what only a reader or a writer needs is imported when there is one.
+Spark loads this module in a new process for every lookup of a data source, including other sources,
+and for every step of planning. So modules that only a reader or a writer needs are imported in the
+methods.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from txnlog_spark.spark_version import require_pyspark
 
-require_pyspark()  # an older PySpark lacks what is imported next, and would say only that
+require_pyspark()  # an older PySpark lacks the next imports, and its error would not say why
 
 # isort: split
 
@@ -47,39 +48,40 @@ if TYPE_CHECKING:
 
 
 class TxnLogDataSource(DataSource):
-    """Kafka, and brokers that speak its protocol, with end-to-end exactly-once."""
+    """Data source for Kafka, and for brokers with its protocol, with end-to-end exactly-once."""
 
     def __init__(self, options: dict[str, str]) -> None:
-        """Spark makes one for a query's commits when the query is started, and keeps it."""
+        """Spark creates one instance for a query's commits when the query starts, and keeps it."""
         super().__init__(options)
         self._run_id = uuid.uuid4().hex
         self._formats: ReadFormats | None = None
         self._is_copy = False
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """A copy, of which Spark asks a writer to commit; it plans with a new data source.
+        """Restore a copy. Spark asks a copy only for a writer that commits; it plans with a new
+        instance.
 
-        What its process has loaded by now is frozen before the rest is loaded.
+        The modules that the process has loaded so far are frozen before more modules are loaded.
         """
         process_local(Frozen)
         vars(self).update(state, _is_copy=True)
 
     @classmethod
     def name(cls) -> str:
-        """The name for `format(...)`."""
+        """Return the name for `format(...)`."""
         return "txnlog"
 
     def schema(self) -> StructType:
-        """The schema of a read; called by `load()`, so that its options are checked there."""
+        """Return the schema of a read. `load()` calls this, so wrong options are refused there."""
         with readable_errors():
             _check_no_table(self.options)
             values = parse_options(self.options, Use.READ)
             check_cluster(values)
-            self._formats = read_formats(values)  # goes to the processes that read
+            self._formats = read_formats(values)  # pickled to the processes that read
             return source_schema(include_headers=values["includeHeaders"], formats=self._formats)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A bounded snapshot."""
+        """Return the reader of a batch read: a bounded snapshot."""
         from txnlog_spark.source.batch import FilteringBatchReader, TxnLogBatchReader
         from txnlog_spark.source.settings import read_source_settings
 
@@ -90,7 +92,7 @@ class TxnLogDataSource(DataSource):
             return kind(settings)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """The streaming source."""
+        """Return the streaming source; an error in the options is raised by its first call."""
         from txnlog_spark.source.settings import read_source_settings
         from txnlog_spark.source.stream import TxnLogStreamReader
 
@@ -102,7 +104,7 @@ class TxnLogDataSource(DataSource):
         return TxnLogStreamReader(settings)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A batch write; append only."""
+        """Return the writer of a batch write; append only."""
         from txnlog_spark.sink.columns import check_columns
         from txnlog_spark.sink.settings import read_sink_settings
         from txnlog_spark.sink.writers import TxnLogBatchWriter, look_at_topic
@@ -120,10 +122,10 @@ class TxnLogDataSource(DataSource):
         schema: StructType,
         overwrite: bool,  # noqa: ARG002  Spark's signature
     ) -> DataSourceStreamWriter:
-        """The exactly-once sink.
+        """Return the exactly-once sink.
 
-        A log cannot be truncated: the output mode complete appends the whole result each time, as
-        Spark's Kafka sink does.
+        A log cannot be truncated. So with the output mode complete, each batch appends the whole
+        result, as with Spark's Kafka sink.
         """
         from txnlog_spark.sink.settings import read_sink_settings
         from txnlog_spark.sink.writers import TxnLogStreamWriter, look_at_topic
@@ -141,7 +143,8 @@ class TxnLogDataSource(DataSource):
 
 
 def _check_no_table(options: Mapping[str, str]) -> None:
-    """Spark's V2SessionCatalog asks for the schema of a table with the properties of the table."""
+    """Refuse CREATE TABLE without columns. Spark's V2SessionCatalog asks for the schema of a table,
+    but passes the table's properties instead of its options."""
     if "provider" in options:
         raise OptionError(
             "provider",

@@ -1,4 +1,4 @@
-"""Dead letters: the records that a PERMISSIVE read found malformed, made rows for the sink.
+"""Dead letters: turns records that a PERMISSIVE read found malformed into rows for the sink.
 
     from txnlog_spark import dead_letters
 
@@ -10,10 +10,10 @@
     rows = rows.withColumn("topic", coalesce("topic", lit("loud")))
     rows.writeStream.format("txnlog").option("value.format", "json"). ...start()
 
-Right rows and dead letters are rows of one source and of one sink: a query takes them up on its
-checkpoint, and they are in the output together, in the one transaction of their batch, with the
-offsets. A dead letter has the record's own key, value and headers, and after these the headers of
-Kafka Connect's dead letter queue (KIP-298).
+Valid rows and dead letters come from one source and go to one sink. You can add dead letters to an
+existing query with its checkpoint. The sink commits both in one transaction for each batch,
+together with the offsets. A dead letter has the record's own key, value and headers, followed by
+the headers of Kafka Connect's dead letter queue (KIP-298).
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 HEADER_PREFIX = "__connect.errors."
-"""Of the headers that Kafka Connect's DeadLetterQueueReporter adds."""
+"""Prefix of the headers that Kafka Connect's DeadLetterQueueReporter adds."""
 EXCEPTION = "txnlog_spark.errors.MalformedValue"
 _STAGES = {"key": "KEY_CONVERTER", "value": "VALUE_CONVERTER"}
 _COLUMNS = ("key", "value", "topic", "partition", "offset", "headers")
 
 
 def dead_letters(rows: DataFrame, topic: str) -> DataFrame:
-    """All of `rows`, of which the malformed ones are dead letters for the topic `topic`.
+    """Return all `rows`; malformed rows become dead letters for the topic `topic`.
 
-    `rows` are of a read with value.mode=PERMISSIVE, or key.mode, and includeHeaders=true, with all
-    its columns. They have these columns otherwise, for the sink, and the others as they were:
+    `rows` come from a read with value.mode=PERMISSIVE, or key.mode, and includeHeaders=true, with
+    all its columns. These columns change for the sink, and the other columns stay:
 
-    - topic: `topic` of a dead letter, null of a right row;
+    - topic: `topic` for a dead letter, null for a valid row;
     - key, value: null in a dead letter, if they have a format;
-    - key_bytes, value_bytes: the record's own of a dead letter, which the sink writes as they are,
-      whatever becomes of key and value; null of a right row;
-    - headers: the record's, and after these of a dead letter what was wrong;
-    - partition, key_error, value_error: left out.
+    - key_bytes, value_bytes: the record's own bytes for a dead letter, null for a valid row. The
+      sink writes these bytes unchanged and ignores key and value;
+    - headers: the record's headers; a dead letter also has headers that describe the error;
+    - partition, key_error, value_error: removed.
 
     Raises OptionError.
     """
@@ -76,7 +76,8 @@ def dead_letters(rows: DataFrame, topic: str) -> DataFrame:
 
 
 def _errors(side: str) -> Column:
-    """The headers of Kafka Connect's for a malformed key or value; none where it is right."""
+    """Return Kafka Connect's headers for a malformed key or value, an empty array for a valid
+    one."""
     from pyspark.sql import functions as f
 
     problem = f.col(f"{side}_error")

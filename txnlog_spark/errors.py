@@ -1,4 +1,4 @@
-"""What can go wrong in the connector: Kafka's errors (`txnlog_kafka.errors`), and its own.
+"""Errors of the connector: Kafka's errors (`txnlog_kafka.errors`), and the connector's own.
 
     TxnLogError
     ├─ ProgressError               ├─ ProgressMissing  ├─ ProgressBehind  ├─ BatchReplanned
@@ -6,14 +6,13 @@
     │                              ├─ AnotherOutput  ├─ CheckpointCopied
     │                              ├─ CommittedOffsetsMoved  ├─ GroupHasOffsets
     │                              └─ NoCommittedOffsets
-    ├─ WrongCluster                offsets or a checkpoint of another cluster
-    ├─ SparkSettingRefused         a batch could be computed in part twice
+    ├─ SparkSettingRefused         a setting of Spark would mix two computations of one batch
     ├─ StagingFailed               the staging directory cannot be written or read
-    ├─ MalformedValue              a key or a value is not what its format says
-    ├─ MalformedTimestamp          a record's time is none that Spark holds
+    ├─ MalformedValue              a key or a value does not have its format
+    ├─ MalformedTimestamp          a record's time is outside the range of Spark's TIMESTAMP
     └─ JsonSchemaError             a JSON Schema has no Spark type
 
-`InvariantViolation` is not a TxnLogError: it says that the connector itself is wrong.
+`InvariantViolation` is not a TxnLogError: it means that the connector itself has a bug.
 """
 
 from txnlog_kafka.errors import (
@@ -38,6 +37,7 @@ from txnlog_kafka.errors import (
     TransactionTimedOut,
     TxnLogError,
     UnknownTopic,
+    WrongCluster,
     do_this,
     is_secret,
 )
@@ -87,43 +87,44 @@ __all__ = [
 
 
 class ProgressError(TxnLogError):
-    """The committed progress of a query contradicts its checkpoint: a person must look.
+    """The committed progress of a query contradicts its checkpoint: a person must decide.
 
-    Remedy: do what the text says. A file of the checkpoint may be unreadable, or `progress set`
-    would go back.
+    Remedy: do what the text says. For example, a file of the checkpoint cannot be read, or
+    `progress set` would move the progress back.
     """
 
     condition = "TXNLOG_PROGRESS"
 
 
 class ProgressMissing(ProgressError):
-    """The progress must exist and does not: the group's offsets expired or were deleted.
+    """The query's progress must exist, but the brokers do not have it: the group's offsets expired
+    or were deleted.
 
-    Remedy: look whether the output has the batch, and say so with `python -m txnlog_spark
-    progress set --next-batch-id`; the text has the command for both answers. The batch's input is
-    what lies between the offsets in the checkpoint's files offsets/N-1 and offsets/N, N being its
-    id.
+    Remedy: look whether the output has the batch, and then run `python -m txnlog_spark progress set
+    --next-batch-id`; the text has the command for both answers. If N is the batch's id, its input
+    begins at the offsets in the checkpoint's file offsets/N-1 and ends at the offsets in offsets/N.
     """
 
     condition = "TXNLOG_PROGRESS.MISSING"
 
 
 class ProgressBehind(ProgressError):
-    """The checkpoint says that batches are done which the brokers do not know.
+    """The checkpoint says that batches are done, but the brokers do not know these batches.
 
-    Remedy: if the output has all batches, say so with `python -m txnlog_spark progress set
-    --to-checkpoint` (of a named sink with `--sink NAME`). If not, start a new checkpoint with
-    startingOffsets=committed.
+    Remedy: if the output has all batches, run `python -m txnlog_spark progress set --to-checkpoint`
+    (for a named sink with `--sink NAME`). If batches are missing in the output, start a new
+    checkpoint with startingOffsets=committed.
     """
 
     condition = "TXNLOG_PROGRESS.BEHIND"
 
 
 class BatchReplanned(ProgressError):
-    """A committed batch came back with other source offsets: skipping or writing it is wrong.
+    """A batch that was already committed came back with other source offsets. To skip it could lose
+    rows, and to write it could duplicate rows.
 
     Remedy: restore the folders offsets and sources of the checkpoint as they were when the batch
-    was committed, or do what the text says besides.
+    was committed. The text may name another way.
     """
 
     condition = "TXNLOG_PROGRESS.BATCH_REPLANNED"
@@ -133,56 +134,56 @@ class StatefulReplanned(ProgressError):
     """A committed batch of a stateful query came back with another plan.
 
     The output of a stateful batch depends on its rows, its watermark, its time and the borders of
-    the batches before it, so a batch that was planned again is another batch.
+    the batches before it. So a batch that was planned again is another batch.
 
     Remedy: restore the folders offsets, commits, sources and state of the checkpoint from a copy
-    that has the committed batch. A loss of power does not bring this about: the entry is on the
-    disk before the transaction begins.
+    that has the committed batch. A power failure does not cause this error: the plan is on the disk
+    before the transaction begins.
     """
 
     condition = "TXNLOG_PROGRESS.STATEFUL_REPLANNED"
 
 
 class AnotherOutput(ProgressError):
-    """The progress is that of another output: of another checkpoint, target or application.
+    """The progress belongs to another output: to another checkpoint, topic or application.
 
-    Remedy: start the query with the topic of before until the batch is done, and then with the
-    other one. Two sinks of one query need a name each. A copy of the checkpoint needs an id of
-    its own.
+    Remedy: start the query with its former topic until the batch is done, and then with the new
+    topic. Give each of two sinks of one query a name. Give a copy of the checkpoint its own id.
     """
 
     condition = "TXNLOG_PROGRESS.ANOTHER_OUTPUT"
 
 
 class CheckpointCopied(ProgressError):
-    """The checkpoint lies elsewhere than before, and whether it was moved or copied is open.
+    """The checkpoint has another path than before, and the connector cannot tell whether it was
+    moved or copied.
 
-    Remedy: a copy: give it a kafka.group.id (and a kafka.transactional.id, if that is set) and a
-    topic of its own. A moved one: start it once as before, or remove what is left at the old
-    place.
+    Remedy: if you copied the checkpoint, give the copy its own kafka.group.id (and its own
+    kafka.transactional.id, if you set it) and its own topic. If you moved it, start the query once
+    from the old path, or remove what is left there.
     """
 
     condition = "TXNLOG_PROGRESS.CHECKPOINT_COPIED"
 
 
 class CommittedOffsetsMoved(ProgressError):
-    """The group's committed offsets are not where the query started from, or left them.
+    """The group's committed offsets have moved since the query started or last committed them.
 
-    Remedy: the text names the cause. If another query moved them, it may be this job with a newer
-    checkpoint: start that one only. If a consumer or a person moved them, run the command in the
-    text, which sets them back. Two jobs, and a job and a consumer that commits, need a group.id
-    each.
+    Remedy: the text names the cause. If another query moved the offsets, it may be this job with a
+    newer checkpoint: start only that one. If a consumer or a person moved them, run the command in
+    the text, which sets them back. Give each of two jobs its own group.id, and also a job and a
+    consumer that commits.
     """
 
     condition = "TXNLOG_PROGRESS.COMMITTED_OFFSETS_MOVED"
 
 
 class GroupHasOffsets(ProgressError):
-    """A query would begin elsewhere than its group's committed offsets, and move them: a new query,
-    or one that reads a topic again which it had left out.
+    """A query would start at other offsets than the group has committed, and would overwrite them.
+    The query is new, or it reads a topic again that it had left out.
 
-    Remedy: go on from the committed offsets with startingOffsets=committed and a new, empty
-    checkpoint; or begin elsewhere on purpose with overwriteGroupOffsets=true, or with another
+    Remedy: to continue from the committed offsets, set startingOffsets=committed and use a new,
+    empty checkpoint. To start elsewhere on purpose, set overwriteGroupOffsets=true, or use another
     group.
     """
 
@@ -190,35 +191,27 @@ class GroupHasOffsets(ProgressError):
 
 
 class NoCommittedOffsets(ProgressError):
-    """startingOffsets=committed, and the group has no committed offset in any partition.
+    """The query has startingOffsets=committed, but the group has no committed offset in any
+    partition.
 
     Remedy: correct the group's name, or set startingOffsets to committedOrEarliest or
-    committedOrLatest for a first start. After an expiry compare the output with the input first.
+    committedOrLatest for a first start. If the offsets expired, compare the output with the input
+    first.
     """
 
     condition = "TXNLOG_PROGRESS.NO_COMMITTED_OFFSETS"
 
 
-class WrongCluster(TxnLogError):
-    """Offsets, or a checkpoint, belong to another cluster than the one that is connected to.
-
-    Remedy: set kafka.bootstrap.servers to the cluster of the checkpoint, or start a new
-    checkpoint. Source and sink on two clusters go without group.id.
-    """
-
-    condition = "TXNLOG_WRONG_CLUSTER"
-
-
 class SparkSettingRefused(TxnLogError):
-    """A setting of Spark's would let the output hold parts of two computations of one batch.
+    """A setting of Spark would let the output contain parts of two computations of one batch.
 
-    If an executor is lost, Spark computes its part of a shuffle again. Rows that come out otherwise
-    the second time, such as those of a random salt, would be missing, or be there twice: some tasks
-    have staged rows of the first computation, others those of the second. With Spark's defaults
-    the batch fails instead, and the restarted query writes all of it.
+    If an executor is lost, Spark computes its part of a shuffle again. Rows that differ the second
+    time, for example because of a random salt, would be missing or duplicated: some tasks have
+    staged rows of the first computation, other tasks rows of the second. With Spark's defaults the
+    batch fails instead, and the restarted query writes the whole batch.
 
     Remedy: remove the setting that the text names from the session, `spark-defaults.conf` and
-    `--conf`, or set it to the value in the text. Start the query again: it goes on from its
+    `--conf`, or set it to the value in the text. Start the query again: it continues from its
     checkpoint.
     """
 
@@ -237,20 +230,20 @@ class StagingFailed(TxnLogError):
     """The staging directory cannot be written, or the staging server does not answer.
 
     Remedy: free space or grant access where the text says. Executors must reach the driver's
-    staging server: see stagingHost and stagingPort, or set stagingLocation. If the text names its
-    process and says that it is silent, let it go on (kill -CONT) or end it (kill -9), and start the
-    query again.
+    staging server: set stagingHost and stagingPort, or set stagingLocation. If the text says that
+    the server's process is silent, let the process continue (kill -CONT) or end it (kill -9), and
+    start the query again.
     """
 
     condition = "TXNLOG_STAGING"
 
 
 class MalformedValue(TxnLogError):
-    """A key or a value of a topic is not what its format and its schema say.
+    """A key or a value in a topic does not have the declared format and schema.
 
-    Remedy: read with the schema it was written with, or set value.mode=PERMISSIVE (key.mode for a
-    key) and send what is malformed to a topic of its own with txnlog_spark.dead_letters, as
-    docs/formats.md shows. The query goes on from its checkpoint.
+    Remedy: read with the schema that the record was written with. Or set value.mode=PERMISSIVE (for
+    a key: key.mode) and send malformed records to a separate topic with txnlog_spark.dead_letters,
+    as docs/formats.md shows. The query continues from its checkpoint.
     """
 
     condition = "TXNLOG_MALFORMED_VALUE"
@@ -264,11 +257,11 @@ class MalformedValue(TxnLogError):
 
 
 class MalformedTimestamp(TxnLogError):
-    """The time of a record is not one that Spark's TIMESTAMP holds: its producer counts in
+    """A record's timestamp is outside the range of Spark's TIMESTAMP: its producer counts in
     microseconds or nanoseconds, where Kafka counts in milliseconds.
 
-    Remedy: mend the producer, and let the brokers refuse such records (the topic's
-    message.timestamp.after.max.ms). The query goes on behind the record with a new checkpoint whose
+    Remedy: fix the producer, and let the brokers refuse such records (the topic's
+    message.timestamp.after.max.ms). To continue after the record, start a new checkpoint whose
     startingOffsets name the next offset.
     """
 
@@ -278,17 +271,17 @@ class MalformedTimestamp(TxnLogError):
         super().__init__(
             f"the record of {partition} at offset {offset} has the timestamp {timestamp_ms} ms, "
             "which Spark's TIMESTAMP cannot hold: its producer does not count in milliseconds. To "
-            "go on behind it, start a new checkpoint whose startingOffsets name offset "
-            f"{offset + 1} there"
+            "continue after it, start a new checkpoint whose startingOffsets name offset "
+            f"{offset + 1} for this partition"
         )
 
 
 class JsonSchemaError(TxnLogError):
-    """A JSON Schema says of a value what no Spark type says.
+    """A JSON Schema describes a value that no Spark type describes.
 
     `pointer` is the place in the schema, as a JSON pointer.
 
-    Remedy: give the type yourself in the option value.schema, or read the value as binary.
+    Remedy: set the type yourself in the option value.schema, or read the value as binary.
     """
 
     condition = "TXNLOG_JSON_SCHEMA"

@@ -1,4 +1,4 @@
-"""Exactly-once out of `writeStream.foreachBatch`: update mode, several sinks, any plan.
+"""Exactly-once for `writeStream.foreachBatch`: update mode, several sinks, any plan.
 
     from txnlog_spark import foreach_batch
 
@@ -12,18 +12,18 @@
                                  **{"kafka.bootstrap.servers": "host:9092", "group.id": "words"}))
      .start())
 
-A batch write does not know which micro-batch it belongs to; here it is given one, and is then
-committed as the sink of `format("txnlog")` commits one: output, source offsets and progress in one
-Kafka transaction, a batch that comes again skipped. What is needed is the query's own checkpoint,
-which Spark does not tell to a batch write either.
+A plain batch write does not know its micro-batch. `foreach_batch` passes the micro-batch's number,
+and commits as the sink of `format("txnlog")` does: output, source offsets and progress in one Kafka
+transaction, and a batch that is already committed is skipped. You must pass the query's own
+checkpointLocation, because Spark does not pass it to a batch write either.
 
-Several Kafka sinks of one query are several transactions, one after the other or side by side, in
-threads of the function's own: give each a `name` of its own. Each is exactly-once; a reader may see
-the first without the second for a moment. Only the one that is called last may have
-`kafka.group.id`: the group must not be ahead of any output. A sink need not be called for each
-batch, and is called once for a batch; after an error it may be called again.
+Several Kafka sinks of one query are several transactions, one after another or in parallel in
+threads of your function. Give each sink its own `name`. Each sink is exactly-once; for a moment a
+reader may see the output of the first sink without the output of the second. Only the sink that is
+called last may have `kafka.group.id`: the group must not be ahead of any output. A sink may be left
+out in a batch. It is called at most once for a batch; after an error it may be called again.
 
-In Spark Connect the function is pickled and runs beside the server, in a process of its own for
+In Spark Connect the function is pickled and runs on the server's side, in a separate process for
 each run of the query.
 """
 
@@ -50,19 +50,20 @@ _OURS = ("txnVersion", "txnAppId", "sinkName", "sinkRun", "sinkGroup", "sourceOf
 
 @dataclass(slots=True)
 class _Run:
-    """One run of a query, as far as this process writes it; what it has written for which batch."""
+    """Run of a query as this process writes it, with the batches that it has written."""
 
     session_id: str
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     written: dict[str, int] = field(default_factory=dict)
-    """The last batch that was written, or is being written, by the sink's name."""
+    """Last batch that each sink has written or is writing, by the sink's name."""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """Several sinks may write in threads of their own."""
+    """Guards `written`: several sinks may write in their own threads."""
     sinks: frozenset[str] = frozenset()
-    """The names of the query's sinks when the run began."""
+    """Names of the query's sinks when the run began."""
 
     def begin(self, name: str, batch_id: int) -> None:
-        """Raises OptionError for a second write of a batch under one name: it would be skipped."""
+        """Note that a sink writes a batch. Raises OptionError for a second write of a batch by one
+        sink: the commit would skip its rows."""
         with self.lock:
             is_first = self.written.get(name) != batch_id
             self.written[name] = batch_id
@@ -79,13 +80,13 @@ class _Run:
         )
 
     def failed(self, name: str) -> None:
-        """The sink may write its batch again."""
+        """Let the sink write its batch again after an error."""
         with self.lock:
             del self.written[name]
 
 
 class _Runs:
-    """The queries that this process writes: their sinks, and the latest run of each query."""
+    """Queries that this process writes: their sinks, and the latest run of each query."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -94,12 +95,14 @@ class _Runs:
         self._sinks = weakref.WeakValueDictionary()
 
     def add(self, sink: ForeachBatchSink) -> None:
-        """Take a sink that was made; it replaces the former one of its name, as in a notebook."""
+        """Register a new sink; it replaces the former sink of its name, as happens in a
+        notebook."""
         with self._lock:
             self._sinks[sink.where, sink.name] = sink
 
     def run_of(self, where: str, session_id: str) -> _Run:
-        """Return the run, which all sinks of the query share."""
+        """Return the query's run, which all its sinks share. A new Spark session means a new
+        run."""
         with self._lock:
             run = self._latest.get(where)
             if run is None or run.session_id != session_id:
@@ -108,10 +111,10 @@ class _Runs:
             return run
 
     def owner(self, sink: ForeachBatchSink, run: _Run) -> ForeachBatchSink | None:
-        """Return another sink of the query that has its group, None without one.
+        """Return the query's other sink that has a group; None if `sink` has one, or no sink has.
 
-        Raises OptionError for a sink with a group that was made after others had written, and for
-        several sinks with one group: the group's offsets would be ahead of an output.
+        Raises OptionError for a sink with a group that was made after other sinks had written, and
+        for several sinks with one group: the group's offsets would be ahead of an output.
         """
         with self._lock:
             sinks = [each for each in self._sinks.values() if each.where == sink.where]
@@ -138,11 +141,11 @@ class _Runs:
 
 
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
-"""A local property of the thread that runs a query."""
+"""Local property of the thread that runs a query, with the query's id."""
 
 
 class ForeachBatchSink:
-    """One sink of a query: the function that `foreach_batch` returns."""
+    """Sink of a query: the function that `foreach_batch` returns."""
 
     def __init__(
         self,
@@ -151,7 +154,7 @@ class ForeachBatchSink:
         checkpoint: str,
         options: dict[str, str],
     ) -> None:
-        """Raises OptionError for a checkpoint's location that cannot be read."""
+        """Register the sink. Raises OptionError if the checkpoint's location cannot be parsed."""
         self._transform = transform
         self._name = name
         self._options = options
@@ -161,12 +164,12 @@ class ForeachBatchSink:
         process_local(_Runs).add(self)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """A copy is a sink of the process that it comes to, as in Spark Connect."""
+        """Register the copy as a sink of the process that unpickles it, as in Spark Connect."""
         vars(self).update(state)
         process_local(_Runs).add(self)
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Write the batch. Raises OptionError, and what the commit raises."""
+        """Write the batch. Raises OptionError and the errors of the commit."""
         rows = batch if self._transform is None else self._transform(batch)
         runs = process_local(_Runs)
         run = runs.run_of(self._where, _activated(rows.sparkSession))
@@ -183,17 +186,17 @@ class ForeachBatchSink:
 
     @property
     def name(self) -> str:
-        """The sink's name, "" without one."""
+        """Name of the sink, "" without a name."""
         return self._name
 
     @property
     def group_id(self) -> str | None:
-        """The group that the sink commits the query's offsets for."""
+        """Group for which the sink commits the query's offsets; None without a group."""
         return self._group_id
 
     @property
     def where(self) -> str:
-        """The place of the query's checkpoint."""
+        """Normal form of the location of the query's checkpoint."""
         return self._where
 
 
@@ -205,11 +208,12 @@ def foreach_batch(
 ) -> Callable[[DataFrame, int], None]:
     """Return a function for `writeStream.foreachBatch` that writes each micro-batch exactly once.
 
-    `transform` makes the rows to write (columns as for `format("txnlog")`) of the micro-batch's;
-    without it they are written as they are. `options` are those of `writeStream.format("txnlog")`,
-    `checkpointLocation` among them, equal to the query's. `name` tells several sinks of one query
-    apart; it is kept in the checkpoint, and must not be changed. Raises OptionError; so does the
-    function when a batch is written a second time under one name.
+    `transform` turns the micro-batch into the rows to write, with columns as for
+    `format("txnlog")`; without `transform` the micro-batch is written unchanged. `options` are
+    options of `writeStream.format("txnlog")`, and `checkpointLocation` must equal the query's.
+    `name` distinguishes several sinks of one query; it is stored in the checkpoint and must not
+    change. Raises OptionError, and the function raises it too if a batch is written twice under one
+    name.
     """
     given = {key: str(value) for key, value in options.items() if value is not None}
     lower = {key.lower(): value for key, value in given.items()}
@@ -232,10 +236,10 @@ def foreach_batch(
 
 
 def _activated(session: SparkSession) -> str:
-    """The id of the session of the query's run: Spark makes one for each run.
+    """Return the id of the session of the query's run; Spark creates a session for each run.
 
-    Classic Spark finds a Python data source by the active session, which is a thread's own, and
-    threads that the function has started have none.
+    Classic Spark finds a Python data source by the active session, which belongs to a thread.
+    Threads that the user's function has started have no active session, so it is set here.
     """
     java = getattr(session, "_jsparkSession", None)
     if java is None:
@@ -244,6 +248,7 @@ def _activated(session: SparkSession) -> str:
     sessions = sessions.org.apache.spark.sql.classic.SparkSession
     active = sessions.getActiveSession()
     if active.isDefined() and session.sparkContext.getLocalProperty(QUERY_ID_PROPERTY):
-        return str(active.get().sessionUUID())  # the query's own thread; rows may be of any session
+        # This is the query's own thread; the rows may be of another session.
+        return str(active.get().sessionUUID())
     sessions.setActiveSession(java)
     return str(java.sessionUUID())

@@ -1,10 +1,11 @@
-"""The note that a query leaves beside the offsets of its consumer group.
+"""Note that a query writes next to the offsets of its consumer group.
 
-A committed offset has a text of its committer's beside it (Kafka's `metadata`). The committer
-writes one `GroupNote` for each source of a batch, beside the offset of the source's first
-partition: the query and batch that committed the group's offsets last, and the source that read
-the rows. The source reads the note when a run begins (`source.plan_batch`); the committer reads it
-to name the query that moved its group (`commit.refusals`). A tool that resets offsets leaves none.
+Kafka stores a text of the committer with each committed offset (`metadata`). The committer writes
+one `GroupNote` for each source of a batch, with the offset of the source's first partition. The
+note names the query and batch that committed the group's offsets last, and the source that read the
+rows. The source reads the note when a run begins (`source.plan_batch`), and the committer reads it
+to name the query that moved its group (`commit.refusals`). A tool that resets offsets writes no
+note.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ NOTE_VERSION = 1
 
 
 class GroupNote(NamedTuple):
-    """One source of one committed batch.
+    """Note about one source of one committed batch.
 
-    `positions` is the `positions_digest` of all offsets that the batch left this source at.
-    `source_id` is the source's (`SourceNote`) if nobody needs the rows of the batch again, else "".
+    `positions` is the `positions_digest` of the offsets of this source after the batch. `source_id`
+    is the id of the source (`SourceNote`) if the rows of the batch will not be needed again, else
+    "".
     """
 
     query_id: str
@@ -32,7 +34,7 @@ class GroupNote(NamedTuple):
 
 
 def format_note(note: GroupNote) -> str:
-    """Return the text beside a committed offset, some 120 characters; `note_of` reads it."""
+    """Return the text for a committed offset, some 120 characters; `note_of` parses it."""
     value = {
         "v": NOTE_VERSION,
         "q": note.query_id,
@@ -44,7 +46,7 @@ def format_note(note: GroupNote) -> str:
 
 
 def note_of(metadata: str) -> GroupNote | None:
-    """Return the note in the text beside a committed offset, None for a text of others."""
+    """Return the note in a committed offset's text, None if another program wrote the text."""
     try:
         value = json.loads(metadata)
     except ValueError:
@@ -60,6 +62,6 @@ def note_of(metadata: str) -> GroupNote | None:
 
 
 def notes_of(committed: Iterable[CommittedOffset]) -> list[GroupNote]:
-    """Return the notes beside a group's committed offsets."""
+    """Return the notes in a group's committed offsets."""
     found = (note_of(each.metadata) for each in committed)
     return [note for note in found if note is not None]

@@ -1,4 +1,4 @@
-"""Warnings that come again with every batch, and are logged once by a process."""
+"""Warnings that would come with every batch; each process logs them once."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from txnlog_spark.process_local import process_local
 
 
 class Warned(set[Hashable]):
-    """Of what this process has warned."""
+    """Warnings that this process has logged."""
 
 
 def warn_once(logger: logging.Logger, what: Hashable, text: str, *values: object) -> None:
-    """Log a warning, unless this process has logged one of `what` before."""
+    """Log a warning, unless this process has logged a warning with the same `what` before."""
     warned = process_local(Warned)
     if what not in warned:
         warned.add(what)

@@ -1,11 +1,11 @@
-"""Source offsets and the JSON that Spark's Kafka source keeps them in.
+"""Source offsets, and the JSON in which Spark's Kafka source stores them.
 
-One shape everywhere: `{"topic": {"0": 123}}`, the *next* offset to read per partition. It is what
-Spark writes into `<checkpoint>/offsets/<batchId>`, what the options `startingOffsets` and
-`endingOffsets` take, and what the sink reads back to commit a consumer group's position; the JVM's
-own Kafka source writes the same, so a checkpoint can be read whichever of them wrote it (Spark's
-`JsonUtils` and `KafkaSourceOffset`). Beside its topics an offset that our source plans holds a
-`SourceNote`, under keys that no topic can have. Pure: text and mappings in, values out.
+There is one shape everywhere: `{"topic": {"0": 123}}`, the *next* offset to read in each partition.
+Spark writes this JSON to `<checkpoint>/offsets/<batchId>`, the options `startingOffsets` and
+`endingOffsets` accept it, and the sink reads it back to commit a consumer group's offsets. The
+JVM's own Kafka source writes the same JSON (Spark's `JsonUtils` and `KafkaSourceOffset`), so each
+source can read the other's checkpoint. An offset that the connector's source plans also has a
+`SourceNote`, under keys that are not valid topic names. This module is pure.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
 EARLIEST_OFFSET = -2
-"""In `startingOffsets`: the log start offset of the partition (Spark's `KafkaOffsetRangeLimit`)."""
+"""Value in `startingOffsets` for the log start offset of the partition (Spark's
+`KafkaOffsetRangeLimit`)."""
 LATEST_OFFSET = -1
-"""In `startingOffsets` and `endingOffsets`: the end of the partition."""
+"""Value in `startingOffsets` and `endingOffsets` for the end of the partition."""
 
 
 CLUSTER_NOTE = "txnlog/cluster.id/"
@@ -28,25 +29,27 @@ GROUP_NOTE = "txnlog/group.id/"
 TOPIC_NOTE = "txnlog/topic.id/"
 SOURCE_NOTE = "txnlog/source.id/"
 START_NOTE = "txnlog/group.start/"
-"""Beside the topics of every offset that our source plans: keys with what they note behind these
-prefixes and no partitions below them, so that Spark's own Kafka source reads them as no partition
-and a checkpoint can go back to it. A topic's name has no slash (Kafka's `Topic.validate`)."""
+"""Prefixes of the keys that hold the notes of an offset, next to its topics. The text of a note
+follows the prefix, and the value has no partitions. So Spark's own Kafka source reads no partition
+from these keys, and a checkpoint can go back to it. A topic's name has no slash (Kafka's
+`Topic.validate`)."""
 _FORMER_START = "startingOffsets/committed"
-"""A former version's note of a start from committed offsets."""
+"""Note of a former version about a start from committed offsets."""
 _NOTES = (_FORMER_START, CLUSTER_NOTE, GROUP_NOTE, TOPIC_NOTE, SOURCE_NOTE, START_NOTE)
 
 SourceOffset = Mapping[TopicPartition, int]
-"""Next offset to read per partition: inclusive as a start, exclusive as an end."""
+"""Next offset to read in each partition: inclusive as a start, exclusive as an end."""
 
 
 class SourceNote(NamedTuple):
-    """The logs that the offsets are positions in, and the reader's `kafka.group.id` (None without).
+    """Identity of the logs that the offsets belong to, and the reader's `kafka.group.id` (or None).
 
-    `topic_ids` has (topic, id) of the topics whose id the brokers tell (Kafka 2.8 and newer), in
-    order, each id as Kafka's tools show it: a topic that is deleted and created again gets another.
-    `source_id` names this source of this checkpoint, and `group_start` is the `positions_digest` of
-    the group's offsets that the source went to without reading: at its start, or for a batch that
-    its checkpoint had lost. A later offset inherits both from the offset before it. "" without one.
+    `topic_ids` has (topic, id), sorted, for the topics whose id the brokers report (Kafka 2.8 and
+    newer). An id is written as Kafka's tools show it; a topic that is deleted and created again
+    gets another id. `source_id` names this source of this checkpoint. `group_start` is the
+    `positions_digest` of the group's offsets to which the source moved without reading: at its
+    start, or for a batch that its checkpoint had lost. A later offset inherits both values from the
+    offset before it. Both are "" if unknown.
     """
 
     cluster_id: str
@@ -57,11 +60,11 @@ class SourceNote(NamedTuple):
 
 
 class OffsetFormatError(ValueError):
-    """Text or a value that is not offset JSON; the message says where."""
+    """The text or value is not offset JSON; the message says where."""
 
 
 def to_json_value(offsets: SourceOffset) -> dict[str, dict[str, int]]:
-    """The JSON value of `offsets`, topics and partitions in ascending order."""
+    """Return the JSON value of `offsets`, topics and partitions in ascending order."""
     value: dict[str, dict[str, int]] = {}
     for (topic, partition), position in sorted(offsets.items()):
         value.setdefault(topic, {})[str(partition)] = position
@@ -69,9 +72,9 @@ def to_json_value(offsets: SourceOffset) -> dict[str, dict[str, int]]:
 
 
 def from_json_value(value: Any) -> dict[TopicPartition, int]:
-    """The offsets of a JSON value. Raises OffsetFormatError naming the part that is wrong.
+    """Return the offsets of a JSON value. Raises OffsetFormatError naming the wrong part.
 
-    The notes beside the topics are left out: `source_note_of` gives them.
+    The notes next to the topics are left out; `source_note_of` returns them.
     """
     if not isinstance(value, Mapping):
         raise OffsetFormatError(f"expected an object of topics, got {_shown(value)}")
@@ -90,7 +93,7 @@ def from_json_value(value: Any) -> dict[TopicPartition, int]:
 
 
 def with_source_note(value: Mapping[str, Any], note: SourceNote) -> dict[str, Any]:
-    """The JSON value with `note` as its last parts; equal offsets give equal JSON text."""
+    """Return the JSON value with `note` as its last parts; equal offsets give equal JSON text."""
     topics: dict[str, Any] = {
         f"{TOPIC_NOTE}{topic}/{topic_id}": {} for topic, topic_id in note.topic_ids
     }
@@ -105,7 +108,8 @@ def with_source_note(value: Mapping[str, Any], note: SourceNote) -> dict[str, An
 
 
 def source_note_of(value: Any) -> SourceNote | None:
-    """The `SourceNote` in a JSON value, None without one. Raises OffsetFormatError for several."""
+    """Return the `SourceNote` in a JSON value, None without a note. Raises OffsetFormatError if
+    there are several."""
     if not isinstance(value, Mapping):
         return None
     cluster_id = _noted(value, CLUSTER_NOTE)
@@ -119,7 +123,7 @@ def source_note_of(value: Any) -> SourceNote | None:
 
 
 def _noted(value: Mapping[str, Any], prefix: str) -> str | None:
-    """The text behind a note's prefix, None without the note."""
+    """Return the text after a note's prefix, None without the note."""
     found = [key.removeprefix(prefix) for key in value if key.startswith(prefix)]
     if len(found) > 1:
         raise OffsetFormatError(f"{len(found)} notes {prefix}: {', '.join(sorted(found))}")
@@ -127,20 +131,20 @@ def _noted(value: Mapping[str, Any], prefix: str) -> str | None:
 
 
 def noted_topic_ids(value: Any) -> dict[str, str]:
-    """The topic ids of the `SourceNote` in a JSON value. Raises OffsetFormatError as it does."""
+    """Return the topic ids of the `SourceNote` in a JSON value. Raises its OffsetFormatError."""
     note = source_note_of(value)
     return {} if note is None else dict(note.topic_ids)
 
 
 def plain_offset(value: Any) -> Any:
-    """The JSON value without its notes; any other value as it is."""
+    """Return the JSON value without its notes; return any other value unchanged."""
     if not isinstance(value, Mapping):
         return value
     return {key: part for key, part in value.items() if not str(key).startswith(_NOTES)}
 
 
 def parse_offsets(text: str) -> dict[TopicPartition, int]:
-    """The offsets of JSON text such as `{"orders":{"0":23,"1":-2}}`.
+    """Parse offsets from JSON text such as `{"orders":{"0":23,"1":-2}}`.
 
     Offsets below -2 are refused. Raises OffsetFormatError.
     """
@@ -154,7 +158,7 @@ def parse_offsets(text: str) -> dict[TopicPartition, int]:
 
 
 def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
-    """The partitions of an `assign` option such as `{"orders":[0,1]}`, sorted, without repeats.
+    """Parse the partitions of an `assign` option such as `{"orders":[0,1]}`; sort, drop repeats.
 
     Raises OffsetFormatError.
     """
@@ -172,19 +176,20 @@ def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
 
 
 def positions_digest(offsets: SourceOffset) -> str:
-    """Return 16 hexadecimal digits that name these offsets, whatever their order."""
+    """Return 16 hexadecimal digits that identify these offsets, whatever their order."""
     return hashlib.sha256(format_offsets(offsets).encode()).hexdigest()[:16]
 
 
 def format_offsets(offsets: SourceOffset) -> str:
-    """The compact JSON text of `offsets`: `parse_offsets` gives it back."""
+    """Return the compact JSON text of `offsets`; `parse_offsets` parses it."""
     return json.dumps(to_json_value(offsets), separators=(",", ":"))
 
 
 def is_source_offset(value: Any) -> bool:
-    """Whether a line of Spark's offset log is the offset of a Kafka-like source.
+    """True if a line of Spark's offset log is an offset of a Kafka-like source.
 
-    A file or rate source writes other shapes; those have no partitions to commit to a group.
+    A file or rate source writes other shapes, without partitions that could be committed for a
+    group.
     """
     try:
         offsets = from_json_value(value)

@@ -1,7 +1,8 @@
-"""What a process keeps of its own: Spark builds and pickles everything else again and again.
+"""Objects that a process keeps; Spark builds and pickles everything else again and again.
 
-One object of each kind, made when it is first asked for. A forked child begins with none, as Spark
-forks its workers from a daemon: it must not use its parent's connections.
+There is one object of each kind, made when it is first needed. A forked child begins without
+objects, because it must not use its parent's connections: Spark forks its workers from a daemon.
+The results of pure functions are not here: `functools` keeps them, and a child may have them.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ os.register_at_fork(after_in_child=_kept.clear)
 
 
 def process_local(kind: Callable[[], T]) -> T:
-    """This process's object of a class, which is made without arguments."""
+    """Return this process's object of a class, which is made without arguments."""
     found: T | None = _kept.get(kind)
-    # Of two threads that make one at the same time, both get the first.
+    # If two threads make an object at the same time, both get the first object.
     return found if found is not None else _kept.setdefault(kind, kind())
 
 
 class Frozen:
-    """What a process of Spark's has loaded when it first comes here, and keeps to its end.
+    """Freezes the objects that a Spark process has loaded when it first comes here, until its end.
 
-    A collection of garbage looks at every object of every module: 12 ms, twice while a commit's
-    modules are imported, and 40 ms after each task, as Spark's daemon asks for it, most of what a
-    small one costs. What is frozen is not looked at again. It is done before a process has worked,
-    so there is no garbage yet that would be kept too.
+    A garbage collection looks at every object of every module. This takes 12 ms, twice while a
+    commit's modules are imported, and 40 ms after each task, because Spark's daemon asks for a
+    collection: most of the time of a small task. Frozen objects are not looked at again. The freeze
+    comes before the process has worked, so no garbage is frozen with them.
     """
 
     def __init__(self) -> None:

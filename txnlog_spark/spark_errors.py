@@ -1,13 +1,16 @@
-"""How our errors reach a person: through Spark, on a line of their own near the top of its text.
+"""Shows the connector's errors through Spark, on a separate line near the top of Spark's text.
 
-Spark shows the traceback of the Python worker. Frames of PySpark and ours would bury the one line
-that says what to do, and the message already holds the cause. So at the boundary an error loses its
-causes, its text begins on a new line, as Spark puts 300 characters of its own before it, and the
-worker leaves its traceback out, by the variable that Spark sets for
-`spark.sql.execution.pyspark.udf.hideTraceback.enabled`: not for sources of streams, and not unless
-somebody has set it. A worker ends with the error that it reports, so nothing else is hidden. The
-whole traceback goes to the log at level DEBUG. Anything that is not a TxnLogError is a fault of
-ours, and keeps its full traceback.
+Spark shows the traceback of the Python worker. Frames of PySpark and of the connector would bury
+the one line that says what to do, and the message already contains the cause. So at this boundary
+an error loses its causes and its traceback; the whole traceback goes to the log at level DEBUG. The
+error's text begins on a new line, because Spark puts 300 characters of its own before it.
+
+The worker also leaves out its own traceback. The variable for this is the one that Spark sets for
+`spark.sql.execution.pyspark.udf.hideTraceback.enabled`: Spark never sets it for stream sources, and
+for others only if the user has set that option. A worker ends with the error that it reports, so
+the variable hides nothing else.
+
+An error that is not a TxnLogError is a bug of the connector and keeps its full traceback.
 """
 
 from __future__ import annotations
@@ -21,18 +24,20 @@ from txnlog_spark.errors import TxnLogError
 logger = logging.getLogger(__name__)
 
 RUNTIME_VARIABLE, WORKER = "SPARK_PYTHON_RUNTIME", "PYTHON_WORKER"
-"""What each of Spark's Python workers has in its environment, and the job's Python has not."""
+"""Environment variable and its value in each of Spark's Python workers; the driver's Python lacks
+it."""
 HIDE_TRACEBACK_VARIABLE = "SPARK_HIDE_TRACEBACK"
 
 
 class readable_errors:  # noqa: N801  used as a function: `with readable_errors():`
-    """Strip a TxnLogError that leaves the block of its causes and of tracebacks.
+    """Strip the causes and tracebacks of a TxnLogError that leaves the block.
 
-    The exception goes on as it is: raising it again here would add frames of this module.
+    The exception leaves the block unchanged otherwise: to raise it again here would add frames of
+    this module.
     """
 
     def __enter__(self) -> None:
-        """Nothing to prepare."""
+        """Do nothing: only the exit matters."""
 
     def __exit__(
         self,
@@ -40,7 +45,7 @@ class readable_errors:  # noqa: N801  used as a function: `with readable_errors(
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Never stops the exception."""
+        """Strip a TxnLogError; never stop the exception."""
         if isinstance(error, TxnLogError):
             logger.debug("%s", error, exc_info=(type(error), error, trace))
             error.__traceback__ = None

@@ -1,9 +1,10 @@
 """Requests between broker_sim's processes that clients never send: numbers, classes and codes.
 
-Those of the registry are our own. They are framed as Kafka's requests are, so both hosts carry
-them, and numbered from 20000 up, where Kafka has none. Those between brokers are Kafka's, in one
-version each. No broker advertises any of them in ApiVersions. A class is made from the definition
-of its name beside this file, in the format of Kafka's own definitions, when it is first asked for.
+The registry's requests are our own. They are framed as Kafka's requests are, so both hosts carry
+them, and numbered from 20000 up, where Kafka has no requests. The requests between brokers are
+Kafka's, in one version each. No broker advertises any of them in ApiVersions. A class is made from
+the definition of its name beside this file, in the format of Kafka's own definitions, when it is
+first used.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from txnlog_kafka.wire.structs import message_class
 
 
 class RegistryApiKey(enum.IntEnum):
-    """The requests of the registry."""
+    """Requests of the registry."""
 
     REGISTRY_OPEN_SESSION = 20000
     REGISTRY_CLOSE_SESSION = 20001
@@ -42,28 +43,28 @@ class BrokerApiKey(enum.IntEnum):
 
 AnyApiKey = ApiKey | RegistryApiKey | BrokerApiKey
 OWN_API_VERSION = 0
-"""The only version of each of the registry's requests so far."""
+"""Version of each of the registry's requests; there is only one so far."""
 
 
 @dataclass(frozen=True)
 class OwnApi:
-    """One request kind that is defined here."""
+    """Kind of request that is defined here."""
 
     key: RegistryApiKey | BrokerApiKey
     name: str
     version: int = OWN_API_VERSION
-    """The only one."""
+    """The only version of the request."""
     has_tagged_header: bool = False
-    """Kafka's newer headers end with tagged fields."""
+    """True if the header ends with tagged fields, as Kafka's newer headers do."""
 
     @cached_property
     def request(self) -> Any:
-        """The class of the request."""
+        """Class of the request."""
         return message_class(f"{self.name}Request", __name__)
 
     @cached_property
     def response(self) -> Any:
-        """The class of the answer."""
+        """Class of the answer."""
         return message_class(f"{self.name}Response", __name__)
 
 
@@ -72,7 +73,7 @@ def _name(key: enum.IntEnum) -> str:
 
 
 OWN_APIS: dict[int, OwnApi] = {key: OwnApi(key, _name(key)) for key in RegistryApiKey}
-"""The registry's."""
+"""Requests of the registry, by their numbers."""
 _VERSIONS = {
     BrokerApiKey.ALTER_PARTITION: 3,
     BrokerApiKey.ENVELOPE: 0,
@@ -83,20 +84,22 @@ BROKER_APIS: dict[int, OwnApi] = {
     for key, version in _VERSIONS.items()
 }
 DEFINED_APIS: dict[int, OwnApi] = OWN_APIS | BROKER_APIS
-"""All whose definitions are here."""
+"""Requests whose definitions are here."""
 _BATCHED_VERSION = 4
-"""From here on AddPartitionsToTxn is what brokers verify transactions by (KIP-890)."""
+"""Version from which on brokers verify transactions by AddPartitionsToTxn (KIP-890)."""
 _BY_NAME = {f"{own.name}Request": own for own in DEFINED_APIS.values()}
 
 
 def own_api_of(message: Any) -> OwnApi:
-    """The API that a request defined here belongs to. Raises KeyError for any other message."""
+    """Return the API of a request defined here. Raises KeyError for any other message."""
     return _BY_NAME[type(message).__name__]
 
 
 def only_brokers_ask(api_key: int, api_version: int, message: Any) -> bool:
-    """Whether a request is one that brokers alone send. Kafka's tools that abort a transaction send
-    WriteTxnMarkers, too, in passing."""
+    """Return True if only brokers send this request.
+
+    WriteTxnMarkers counts, although Kafka's tools send it too when they abort a transaction.
+    """
     match api_key:
         case ApiKey.FETCH:
             state = message.replica_state

@@ -1,8 +1,8 @@
-"""Frames of all requests: `txnlog_kafka.wire.framing`, with the APIs that are defined here beside.
+"""Frames of all requests: `txnlog_kafka.wire.framing`, and the APIs that are defined here.
 
 A request of the registry has Kafka's request header v1, and its answer Kafka's response header v0:
-neither has tagged fields. Kafka's requests between brokers have headers v2 and v1. Whatever the
-bytes are, a decoder returns a value or raises `MalformedFrame`.
+neither has tagged fields. Kafka's requests between brokers have headers v2 and v1. For any bytes a
+decoder returns a value or raises `MalformedFrame`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NO_TAGS = b"\x00"
 
 @dataclass(frozen=True, slots=True)
 class OwnRequestHeader:
-    """The header of a request that is defined here; `client_id` may be None."""
+    """Header of a request that is defined here; `client_id` may be None."""
 
     api_key: RegistryApiKey | BrokerApiKey
     api_version: int
@@ -50,7 +50,8 @@ class OwnRequestHeader:
 def decode_request(
     frame: Frame, decode: DecodeBody = decode_body
 ) -> tuple[RequestHeader | OwnRequestHeader, Message]:
-    """A frame's header and message. Raises MalformedFrame, and UnsupportedVersion for Kafka's."""
+    """Return a frame's header and message. Raises MalformedFrame, and UnsupportedVersion for
+    Kafka's requests."""
     own = DEFINED_APIS.get(int.from_bytes(frame[:2]))
     if own is None:
         return framing.decode_request(frame, decode)
@@ -68,7 +69,7 @@ def decode_request(
 
 
 def encode_request(message: Message, correlation_id: int, client_id: str) -> bytes:
-    """The framed request of those that are defined here."""
+    """Return the framed request, which must be defined here."""
     own, name = own_api_of(message), client_id.encode()
     head = _HEAD.pack(own.key, own.version, correlation_id, len(name)) + name
     return _framed(head + _tags(own) + encode_message(message, own.version))
@@ -81,9 +82,9 @@ def encode_peer_request(
     client_id: str,
     decode: DecodeBody = decode_body,
 ) -> tuple[bytes, Callable[[Frame], Message]]:
-    """The framed request, of either kind, and what decodes the frame of its answer.
+    """Return the framed request, of either kind, and the function that decodes its answer's frame.
 
-    `api_version` counts for Kafka's requests only: those that are defined here have one version.
+    `api_version` counts for Kafka's requests only: a request that is defined here has one version.
     """
     try:
         own = own_api_of(message)
@@ -98,7 +99,7 @@ def encode_peer_request(
 def encode_response(
     api_key: AnyApiKey, version: int, correlation_id: int, message: Message
 ) -> bytes:
-    """The framed answer."""
+    """Return the framed answer."""
     if isinstance(api_key, ApiKey):
         return framing.encode_response(api_key, version, correlation_id, message)
     head = _INT32.pack(correlation_id) + _tags(DEFINED_APIS[api_key])
@@ -108,7 +109,7 @@ def encode_response(
 def decode_response(
     own: OwnApi, frame: Frame, decode: DecodeBody = decode_body
 ) -> tuple[int, Message]:
-    """The correlation id and the message of an answer. Raises MalformedFrame."""
+    """Return the correlation id and the message of an answer. Raises MalformedFrame."""
     correlation_id = framing.response_correlation_id(frame)
     start = _skip_tags(own, frame, _INT32.size)
     body = memoryview(frame)[start:]
@@ -120,7 +121,7 @@ def _tags(own: OwnApi) -> bytes:
 
 
 def _skip_tags(own: OwnApi, frame: Frame, position: int) -> int:
-    """Our own processes write none, so any are refused."""
+    """Skip tagged fields of a header; refuse any field, because our own processes write none."""
     tags = _tags(own)
     if frame[position : position + len(tags)] != tags:
         raise MalformedFrame(f"{own.name} with tagged fields in its header")

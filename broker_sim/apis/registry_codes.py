@@ -1,4 +1,4 @@
-"""The codes of the registry's requests, which both sides use."""
+"""Codes of the registry's requests, which both sides use."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from dataclasses import dataclass
 NO_SESSION = -1
 ANY_VERSION = -1
 CONTROLLER_EPOCH_PATH = "/controller_epoch"
-"""Its node's version is the controller epoch. It is persistent and never deleted, so that the
-epoch never goes back."""
+"""Path of the node whose version is the controller epoch. The node is persistent and never deleted,
+so that the epoch never goes back."""
 
 
 _NUMBER_BITS = 32
-"""Of a session id those that count the sessions."""
+"""Number of low bits of a session id that count the sessions."""
 REGISTRY_IDS = range(1, 1 << 31)
-"""What a registry draws its id from, once for its data directory."""
+"""Range from which a registry draws its id, once for its data directory."""
 
 
 def registry_of_session(session_id: int) -> int:
-    """The id of the registry that gave this session id; 0 of one that has not drawn it yet.
+    """Return the id of the registry that assigned this session id; 0 if the registry had no id yet.
 
-    So no other registry takes the session for one of its own, and a broker that opens a new one
-    sees whether the registry still has the data directory that it had. (ZooKeeper's session ids
-    begin with the server and the time.)
+    The id keeps a session out of other registries. A broker that opens a new session sees whether
+    the registry still has the same data directory. (ZooKeeper's session ids begin with the server
+    and the time.)
     """
     return session_id >> _NUMBER_BITS
 
 
 def session_of_registry(registry_id: int, session_id: int) -> int:
-    """The id with that of the registry, which it does not have yet."""
+    """Return the session id with the id of the registry added, which it must not have yet."""
     return session_id | registry_id << _NUMBER_BITS
 
 
@@ -37,7 +37,7 @@ class RegistryError(enum.IntEnum):
     """Numbers on the wire, as in ZooKeeper (KeeperException.Code) or else in Kafka (Errors)."""
 
     RUNTIME_INCONSISTENCY = -2
-    """The operation comes after the one that failed."""
+    """The operation comes after the failed operation."""
     BAD_ARGUMENTS = -8
     NO_NODE = -101
     BAD_VERSION = -103
@@ -48,11 +48,11 @@ class RegistryError(enum.IntEnum):
     STALE_CONTROLLER_EPOCH = 11
     KAFKA_STORAGE_ERROR = 56
     BAD_OFFSET = 20000
-    """Ours: the log's end is elsewhere."""
+    """The log's end is at another offset; a code of our own."""
 
 
 class OperationType(enum.IntEnum):
-    """What an operation of a multi does; numbers on the wire."""
+    """Kinds of operation in a multi; numbers on the wire."""
 
     CHECK = 0
     CREATE = 1
@@ -63,7 +63,7 @@ class OperationType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:
-    """One check or change of a multi; `version` is the expected one, or ANY_VERSION."""
+    """Check or change in a multi; `version` is the expected version, or ANY_VERSION."""
 
     type: OperationType
     path: str

@@ -1,6 +1,6 @@
-"""Commands for people: look at and change what a broker holds, and read its files.
+"""Commands for people: show and change the data of a broker, and read its files.
 
 `topics`, `groups` and `transactions` talk to any Kafka broker with the connector's own client;
-`dump` reads files, needs no broker and never writes. Nothing of the broker's core is used but what
-knows its file formats.
+`dump` reads files, needs no broker and never writes. The commands use only the parts of the
+broker's core that know its file formats.
 """

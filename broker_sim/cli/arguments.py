@@ -1,4 +1,4 @@
-"""What the commands' options have in common; their names are those of Kafka's own tools."""
+"""Options that the commands share; their names are those in Kafka's own tools."""
 
 from __future__ import annotations
 
@@ -13,42 +13,44 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 
 TIMEOUT_MS = 30_000
 INT16_MAX, INT32_MAX, INT64_MAX = 2**15 - 1, 2**31 - 1, 2**63 - 1
-"""The largest values that requests can hold."""
+"""Largest values that requests can hold."""
 
 Run = Callable[[Cluster, argparse.Namespace], Output | int]
-"""What a command has to say, or the exit code of one that has said it."""
+"""Function that carries out a command, and returns its output, or its exit code if it has
+printed."""
 
 _TOPIC_PARTITIONS = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)(:(?P<partitions>\d+(,\d+)*))?")
 
 
 class UsageError(Exception):
-    """Options that do not go together, or an option's value that cannot be; names the option."""
+    """Options that contradict each other, or an invalid value of an option; the text names the
+    option."""
 
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
-    """Which brokers: a cluster, or the embedded broker of a directory."""
+    """Add the options that choose the brokers: a cluster, or the embedded broker of a directory."""
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument(
         "--bootstrap-server",
         metavar="HOST:PORT",
-        help="brokers to connect to first, host:port,host:port",
+        help="addresses of some brokers, host:port,host:port",
     )
     where.add_argument(
         "--path",
         metavar="DIR",
-        help="the embedded broker that format('txnlog') uses with this path; it is started for "
-        "the time of the command when it does not run, and made by produce and topics create",
+        help="folder of the embedded broker that format('txnlog') uses with this path; the command "
+        "starts the broker if it does not run; produce and topics create also create it",
     )
     parser.add_argument(
         "--command-config",
         type=Path,
         metavar="FILE",
-        help="properties file with security.protocol, ssl.* and sasl.*, as of Kafka's own tools",
+        help="properties file with security.protocol, ssl.* and sasl.*, as for Kafka's own tools",
     )
 
 
 def add_broker_options(parser: argparse.ArgumentParser) -> None:
-    """The options of every command that asks a broker, and prints a table."""
+    """Add the options of every command that asks a broker, and prints a table."""
     add_cluster_options(parser)
     parser.add_argument(
         "--timeout-ms",
@@ -65,7 +67,7 @@ def add_command(
     run: Run,
     help_text: str,
 ) -> argparse.ArgumentParser:
-    """A sub-command that asks a broker; `run` carries it out."""
+    """Add a sub-command that asks a broker; `run` carries it out."""
     parser = commands.add_parser(name, help=help_text, description=help_text)
     add_broker_options(parser)
     parser.set_defaults(run=run)
@@ -73,7 +75,7 @@ def add_command(
 
 
 def number(low: int, high: int) -> Callable[[str], int]:
-    """Reads a whole number from `low` to `high`, for argparse."""
+    """Return a function for argparse that reads a whole number from `low` to `high`."""
 
     def read(text: str) -> int:
         try:
@@ -88,7 +90,7 @@ def number(low: int, high: int) -> Callable[[str], int]:
 
 
 def one_of(names: Sequence[str]) -> Callable[[str], str]:
-    """Reads one of these names, in upper or lower case, for argparse."""
+    """Return a function for argparse that reads one of these names, in upper or lower case."""
 
     def read(text: str) -> str:
         for name in names:
@@ -100,7 +102,7 @@ def one_of(names: Sequence[str]) -> Callable[[str], str]:
 
 
 def parse_pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
-    """`name=value` texts. Raises UsageError."""
+    """Read `name=value` texts. Raises UsageError."""
     values = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")
@@ -111,7 +113,7 @@ def parse_pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
 
 
 def parse_topic_partitions(option: str, texts: Sequence[str]) -> list[tuple[str, list[int] | None]]:
-    """`topic` or `topic:0,1` texts; None stands for all partitions. Raises UsageError."""
+    """Read `topic` or `topic:0,1` texts; None stands for all partitions. Raises UsageError."""
     found: list[tuple[str, list[int] | None]] = []
     for text in texts:
         match = _TOPIC_PARTITIONS.fullmatch(text)
@@ -124,12 +126,13 @@ def parse_topic_partitions(option: str, texts: Sequence[str]) -> list[tuple[str,
 
 
 def resolve_partitions(cluster: Cluster, option: str, texts: Sequence[str]) -> list[TopicPartition]:
-    """The partitions that such texts name, each of which exists. Raises UsageError, Refused."""
+    """Return the partitions that such texts name, each of which exists. Raises UsageError,
+    Refused."""
     partitions: dict[TopicPartition, None] = {}
     for topic, numbers in parse_topic_partitions(option, texts):
         known = cluster.partitions(topic)
         for number in known if numbers is None else numbers:
             partition = TopicPartition(topic, number)
-            cluster.leader(partition)
+            cluster.check_partition(partition)
             partitions[partition] = None
     return list(partitions)

@@ -1,8 +1,8 @@
-"""Lines and records, as Kafka's console tools turn the one into the other.
+"""Lines and records, converted into each other as Kafka's console tools do.
 
-A line to be produced is `headers delimiter key separator value`, each part only when it is to be
+A line to be produced is `headers delimiter key separator value`, each part only if it is to be
 parsed (Kafka's `LineMessageReader`); a consumed record is printed as `DefaultMessageFormatter`
-prints it. Properties have Kafka's names and defaults. Bytes stay bytes: nothing has to be text.
+prints it. Properties have Kafka's names and defaults. Bytes stay bytes: they need not be text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ READER_PROPERTIES: Mapping[str, str] = {
     "null.marker": "",
     "ignore.error": "false",
 }
-"""Of produce, with their defaults; without null.marker nothing stands for null."""
+"""Properties of produce, with their defaults; without null.marker no text stands for null."""
 
 FORMATTER_PROPERTIES: Mapping[str, str] = {
     "print.timestamp": "false",
@@ -38,7 +38,7 @@ FORMATTER_PROPERTIES: Mapping[str, str] = {
     "headers.separator": ",",
     "null.literal": "null",
 }
-"""Of consume, with their defaults."""
+"""Properties of consume, with their defaults."""
 
 _BOOLEANS = {"true": True, "false": False}
 
@@ -46,9 +46,9 @@ _BOOLEANS = {"true": True, "false": False}
 def read_properties(
     option: str, pairs: Sequence[str], known: Mapping[str, str]
 ) -> dict[str, str | bool]:
-    """The value of every known property; switches as booleans. Raises UsageError.
+    """Return the value of every known property; switches as booleans. Raises UsageError.
 
-    Values are taken as they are: a separator may well be a blank.
+    Values are not stripped: a separator may well be a blank.
     """
     values = dict(known)
     for pair in pairs:
@@ -72,17 +72,17 @@ def read_properties(
 
 
 class LineRefused(Exception):
-    """A line that lacks a separator; the text names the line and the part."""
+    """Line that lacks a separator; the text names the line and the part."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineReader:
-    """Lines to records, by READER_PROPERTIES."""
+    """Converts lines to records, by READER_PROPERTIES."""
 
     properties: Mapping[str, str | bool]
 
     def record(self, line: bytes, number: int, timestamp_ms: int) -> Record:
-        """The record of line `number`. Raises LineRefused unless errors are ignored."""
+        """Return the record of line `number`. Raises LineRefused unless errors are ignored."""
         headers, rest = self._part("parse.headers", "headers.delimiter", line, number)
         key, value = self._part("parse.key", "key.separator", rest, number)
         pairs: tuple[tuple[str, bytes | None], ...] = ()
@@ -95,7 +95,7 @@ class LineReader:
     def _part(
         self, switch: str, separator: str, line: bytes, number: int
     ) -> tuple[bytes | None, bytes]:
-        """What stands before the separator, None when it is not wanted, and the rest."""
+        """Return the text before the separator, None if it is not wanted, and the rest."""
         if not self.properties[switch]:
             return None, line
         before, found, after = line.partition(self._bytes(separator))
@@ -130,12 +130,12 @@ class LineReader:
 
 @dataclass(frozen=True, slots=True)
 class RecordFormatter:
-    """Records to lines, by FORMATTER_PROPERTIES."""
+    """Converts records to lines, by FORMATTER_PROPERTIES."""
 
     properties: Mapping[str, str | bool]
 
     def line(self, partition: int, header: BatchHeader, record: Record) -> bytes:
-        """The record as bytes, its line separator included."""
+        """Return the record as bytes, its line separator included."""
         fields = []
         if self._wants("timestamp"):
             kind = b"LogAppendTime" if header.is_log_append_time else b"CreateTime"

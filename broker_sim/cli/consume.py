@@ -1,7 +1,7 @@
-"""`consume`: print a topic's records, as kafka-console-consumer does it, without a group.
+"""Command `consume`: print a topic's records, as kafka-console-consumer does, without a group.
 
-It asks for the partitions' ends, prints what lies before them, and asks again: with read_committed
-the end is the last stable offset, so nothing undecided is fetched.
+It asks for the partitions' ends, prints the records before them, and asks again. With
+read_committed the end is the last stable offset, so no undecided record is fetched.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Found = tuple[TopicPartition, BatchHeader, Record]
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The options, as kafka-console-consumer has them."""
+    """Add the options, as kafka-console-consumer has them."""
     text = "print a topic's records, from now on or from the beginning, until it is stopped"
     example = (
         "example: python -m broker_sim consume --bootstrap-server HOST:9092 --topic orders "
@@ -54,10 +54,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_cluster_options(parser)
     parser.add_argument("--topic", required=True)
     parser.add_argument(
-        "--partition", type=number(0, INT32_MAX), help="only this one (default: all)"
+        "--partition", type=number(0, INT32_MAX), help="only this partition (default: all)"
     )
     parser.add_argument(
-        "--offset", help="where to start in --partition: earliest, latest (the default) or a number"
+        "--offset", help="start in --partition: earliest, latest (the default) or a number"
     )
     parser.add_argument(
         "--from-beginning", action="store_true", help="start at the earliest record"
@@ -69,7 +69,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--timeout-ms",
         dest="idle_ms",
         type=number(1, INT32_MAX),
-        help="stop when no record arrives for this long (default: never)",
+        help="stop if no record arrives for this time (default: never)",
     )
     parser.add_argument(
         "--isolation-level",
@@ -84,17 +84,18 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="how a record is printed: " + ", ".join(FORMATTER_PROPERTIES) + "; may be repeated",
+        help="format of a record: " + ", ".join(FORMATTER_PROPERTIES) + "; may be repeated",
     )
     parser.set_defaults(run=consume, timeout_ms=TIMEOUT_MS, json=False)
 
 
 def consume(cluster: Cluster, arguments: argparse.Namespace) -> int:
-    """Print records until there are enough, or none for long enough; how many, to stderr."""
+    """Print records until there are enough, or no record came for long enough; write their number
+    to stderr."""
     properties = read_properties("--property", arguments.property, FORMATTER_PROPERTIES)
     formatter = RecordFormatter(properties)
     check_start(arguments)
-    positions = _start(cluster, arguments)
+    positions = _start_offsets(cluster, arguments)
     is_committed = arguments.isolation_level == READ_COMMITTED
     count = 0
     found = _records(cluster, positions, is_committed, arguments.idle_ms)
@@ -112,24 +113,25 @@ def consume(cluster: Cluster, arguments: argparse.Namespace) -> int:
 
 
 def check_start(arguments: argparse.Namespace) -> None:
-    """Raise UsageError for options of the start that do not go together."""
+    """Raise UsageError for options of the start that contradict each other."""
     if arguments.offset is None:
         return
     if arguments.partition is None:
         raise UsageError("--offset needs --partition")
     if arguments.from_beginning:
-        raise UsageError("--offset goes without --from-beginning")
+        raise UsageError("--offset excludes --from-beginning")
     if not (arguments.offset in ("earliest", "latest") or arguments.offset.isdecimal()):
         raise UsageError(f"--offset takes earliest, latest or a number, not {arguments.offset!r}")
 
 
-def _start(cluster: Cluster, arguments: argparse.Namespace) -> dict[TopicPartition, int]:
-    """The first offset to read of each partition. Raises Refused for one that is out of range."""
+def _start_offsets(cluster: Cluster, arguments: argparse.Namespace) -> dict[TopicPartition, int]:
+    """Return the first offset to read of each partition. Raises Refused for an offset out of
+    range."""
     topic, only = arguments.topic, arguments.partition
     numbers = cluster.partitions(topic) if only is None else (only,)
     partitions = [TopicPartition(topic, each) for each in numbers]
     for partition in partitions:
-        cluster.leader(partition)
+        cluster.check_partition(partition)
 
     def listed(timestamp: int) -> dict[TopicPartition, int]:
         specs = dict.fromkeys(partitions, timestamp)
@@ -150,14 +152,14 @@ def _start(cluster: Cluster, arguments: argparse.Namespace) -> dict[TopicPartiti
 def _records(
     cluster: Cluster, positions: dict[TopicPartition, int], is_committed: bool, idle_ms: int | None
 ) -> Generator[Found]:
-    """Records as they come, partition by partition."""
+    """Yield records as they come, partition by partition."""
     heard_s = time.monotonic()
     while True:
         specs = dict.fromkeys(positions, LATEST_TIMESTAMP)
         ends = cluster.client.list_offsets(specs, read_committed=is_committed)
         for partition, position in sorted(positions.items()):
             end = max(position, ends[partition].offset)
-            for found in _read(cluster, partition, position, end, is_committed):
+            for found in _read_range(cluster, partition, position, end, is_committed):
                 yield found
                 heard_s = time.monotonic()
             positions[partition] = end
@@ -167,10 +169,10 @@ def _records(
         time.sleep(POLL_S)
 
 
-def _read(
+def _read_range(
     cluster: Cluster, partition: TopicPartition, start: int, end: int, is_committed: bool
 ) -> Generator[Found]:
-    """The records of [start, end) that this isolation level shows."""
+    """Yield the records of [start, end) that this isolation level shows."""
     answers = cluster.client.fetch_range(
         *partition, start_offset=start, end_offset=end, read_committed=is_committed
     )
@@ -184,7 +186,7 @@ def _read(
 
 
 def _visible(answer: FetchedBatches) -> Iterator[tuple[BatchHeader, int]]:
-    """Data batches, those of aborted transactions left out where the answer lists them.
+    """Yield data batches, without the aborted transactions that the answer lists.
 
     A listed transaction reaches from its first offset to its ABORT marker (Kafka's `Fetcher`).
     """

@@ -1,7 +1,7 @@
-"""`dump PATH...`: what is in the files of a data directory, of ours or of Apache Kafka's.
+"""Command `dump PATH...`: the content of files of a data directory, of ours or of Apache Kafka's.
 
-It reads files and asks nobody: a broker may run on them, or not. It never writes. The first byte
-that cannot be is reported, and then the exit code is 1; other files are dumped all the same.
+It reads files and asks no broker: a broker may run on them, or not. It never writes. It reports the
+first damaged byte of a file, and the exit code is then 1; other files are dumped all the same.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from broker_sim.cli.dump_values import Damage, Item
 from broker_sim.cli.printing import EXIT_OK, EXIT_REFUSED, write_error, write_line
 
 SEGMENT_SUFFIXES = (".log", ".checkpoint")
-"""Kafka's metadata snapshots are record batches, too."""
+"""Suffixes of record batches; Kafka's metadata snapshots are record batches, too."""
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The options of dump."""
+    """Add the options of dump."""
     help_text = "print segments, indexes, snapshots and checkpoints readably"
     parser = commands.add_parser("dump", help=help_text, description=help_text)
-    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a file, or a folder")
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="file, or folder")
     parser.add_argument(
-        "--deep", "--deep-iteration", action="store_true", help="every record of a segment, too"
+        "--deep", "--deep-iteration", action="store_true", help="print the records of a segment too"
     )
     decoders = parser.add_mutually_exclusive_group()
     for name, decoder in (
@@ -48,7 +48,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Dump every path in its order; 1 when one is missing, unknown or damaged."""
+    """Dump every path in its order; return 1 if a path is missing, unknown or damaged."""
     code = EXIT_OK
     for path in arguments.paths:
         try:
@@ -58,16 +58,16 @@ def run(arguments: argparse.Namespace) -> int:
             code = EXIT_REFUSED
             continue
         if not files:
-            write_error(f"{path}: no file in it is one that a broker writes")
+            write_error(f"{path}: the folder has no file of a broker")
             code = EXIT_REFUSED
         for file in files:
-            if not _dump(file, arguments):
+            if not _dump_file(file, arguments):
                 code = EXIT_REFUSED
     return code
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """The file itself, or all that is known in a folder and the folders below."""
+    """Yield the file itself, or all known files in a folder and the folders below."""
     if not path.is_dir():
         path.stat()
         yield path
@@ -79,8 +79,8 @@ def _files(path: Path) -> Iterator[Path]:
             yield each
 
 
-def _dump(path: Path, arguments: argparse.Namespace) -> bool:
-    """Whether the file is whole."""
+def _dump_file(path: Path, arguments: argparse.Namespace) -> bool:
+    """Dump a file; return True if the file is whole."""
     show = _write_json if arguments.json else _write_text
     try:
         show(path, Item("file", {"path": str(path), "bytes": path.stat().st_size}))
@@ -104,7 +104,7 @@ def _items(path: Path, arguments: argparse.Namespace) -> Iterator[Item]:
         return dump_segment(path, decoder, deep=arguments.deep)
     dumper = FILE_DUMPERS.get(path.suffix) or FILE_DUMPERS.get(path.name)
     if dumper is None:
-        raise Damage(0, "this is not a file that a broker writes")
+        raise Damage(0, "this is not a file of a broker")
     return dumper(path)
 
 

@@ -1,4 +1,4 @@
-"""The files beside the segments: indexes, producer snapshots, checkpoints, small text files."""
+"""Files beside the segments: indexes, producer snapshots, checkpoints, small text files."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Dumper = Callable[[Path], Iterator[Item]]
 
 
 def is_known(path: Path) -> bool:
-    """Whether there is a dumper for a file of this name."""
+    """Return True if there is a dumper for a file of this name."""
     return path.suffix in FILE_DUMPERS or path.name in FILE_DUMPERS
 
 
 def _entries(path: Path, layout: struct.Struct) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """(position, fields) of each entry, up to the unused rest of a file that is made in advance."""
+    """Yield (position, fields) of each entry, up to the unused rest of a preallocated file."""
     data = path.read_bytes()
     used = len(data) - len(data) % layout.size
     for position in range(0, used, layout.size):
@@ -44,7 +44,8 @@ def _base_offset(path: Path) -> int:
 
 
 def _dump_offset_index(path: Path) -> Iterator[Item]:
-    """Entries rise, and point at batches that end with their offset, where the log is there."""
+    """Yield the entries; they must rise, and point at batches that end with their offset, if there
+    is a log."""
     base = _base_offset(path)
     log = path.with_suffix(".log")
     last_offsets = {}
@@ -168,4 +169,4 @@ FILE_DUMPERS: dict[str, Dumper] = {
     "quorum-state": _dump_text,
     ".kafka_cleanshutdown": _dump_text,
 }
-"""By the end of a file's name, or the whole of it."""
+"""Dumpers by the suffix or the whole name of a file."""

@@ -1,4 +1,4 @@
-"""A segment, batch by batch: headers, CRCs, offsets that rise, and the records where asked for."""
+"""Dump of a segment, batch by batch: headers, CRCs, rising offsets, and records on request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from txnlog_kafka.wire.records import (
 
 
 def scan_batches(path: Path) -> Iterator[tuple[int, BatchHeader, bytes]]:
-    """(position, header, bytes) of each batch. Raises Damage at the first that is not whole."""
+    """Yield (position, header, bytes) of each batch. Raises Damage at the first incomplete
+    batch."""
     size_bytes = path.stat().st_size
     position = 0
     next_offset = -1
@@ -56,7 +57,7 @@ def _read_batch(file: BinaryIO, position: int, size_bytes: int) -> tuple[BatchHe
 
 
 def dump_segment(path: Path, decoder: str, *, deep: bool) -> Iterator[Item]:
-    """Every batch; with `deep` its records too."""
+    """Yield every batch; with `deep` its records too."""
     for position, header, batch in scan_batches(path):
         yield Item("batch", _header_fields(position, header))
         if deep:
@@ -118,7 +119,7 @@ def _record_items(position: int, header: BatchHeader, batch: bytes, decoder: str
 
 
 def plain_records(header: BatchHeader, batch: bytes) -> Iterator[Record]:
-    """The records of a batch, whatever codec it is in. Raises CorruptBatch."""
+    """Yield the records of a batch, with any codec. Raises CorruptBatch."""
     if header.compression == Compression.NONE:
         yield from decode_records(batch, 0, header)
         return

@@ -1,4 +1,4 @@
-"""What the records of internal topics mean, by the folder they lie in."""
+"""Meaning of the records of internal topics, by the folder that they lie in."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROUPS = "offsets"
 TRANSACTIONS = "transaction-log"
 METADATA = "cluster-metadata"
 SECRET_FIELDS = frozenset({"salt", "stored_key", "server_key"})
-"""Of a SCRAM user's record."""
+"""Fields of a SCRAM user's record that a dump hides."""
 
 _FOLDERS = {
     "__consumer_offsets-": GROUPS,
@@ -35,16 +35,16 @@ _CONTROL_TYPES = {
     5: "KRAFT_VERSION",
     6: "KRAFT_VOTERS",
 }
-"""Kafka's `ControlRecordType`."""
+"""Names of Kafka's `ControlRecordType`."""
 
 
 def decoder_of(folder: str) -> str:
-    """The decoder of a partition's folder."""
+    """Return the decoder for a partition's folder."""
     return next((name for start, name in _FOLDERS.items() if folder.startswith(start)), PLAIN)
 
 
 def decode_record(record: Record, decoder: str) -> Mapping[str, Any]:
-    """Key and value as fields; raw ones where the bytes are not what the decoder knows."""
+    """Return key and value as fields, or as raw bytes if the decoder does not know them."""
     try:
         fields = _DECODERS[decoder](record)
     except (CorruptRecord, ValueError, KeyError, IndexError, struct.error):
@@ -53,7 +53,7 @@ def decode_record(record: Record, decoder: str) -> Mapping[str, Any]:
 
 
 def decode_control(record: Record) -> Mapping[str, Any]:
-    """Which control record it is, and the coordinator epoch of a marker."""
+    """Return the type of a control record, and the coordinator epoch of a marker."""
     if record.key is None or len(record.key) < 4:
         return {"key": record.key, "payload": record.value}
     _, kind = struct.unpack_from(">hh", record.key)
@@ -93,7 +93,8 @@ def _transaction(record: Record) -> Mapping[str, Any] | None:
 
 
 def _metadata(record: Record) -> Mapping[str, Any] | None:
-    """Ours are JSON objects; Kafka's begin with frame version 1, type and version as varints."""
+    """Return the fields. Our records are JSON objects; Kafka's begin with frame version 1, type and
+    version as varints."""
     value = record.value or b""
     if value[:1] == b"{":
         fields: dict[str, Any] = json.loads(value)
@@ -104,7 +105,7 @@ def _metadata(record: Record) -> Mapping[str, Any] | None:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """A dataclass as JSON can hold it; states by name, sets in order."""
+    """Return a dataclass as JSON can hold it; states by name, sets in order."""
     found = {}
     for field in dataclasses.fields(value):
         each = getattr(value, field.name)

@@ -1,4 +1,4 @@
-"""What a dump consists of: items in the order of the file, or the place where it is damaged."""
+"""Parts of a dump: items in the order of the file, or the place where it is damaged."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One batch, record or entry: its kind, and its fields by Kafka's names in their order."""
+    """Batch, record or entry: its kind, and its fields by Kafka's names in their order."""
 
     kind: str
     fields: Mapping[str, Any]
 
 
 class Damage(Exception):
-    """The file cannot be read from `position` on."""
+    """Damage of a file: it cannot be read from `position` on."""
 
     def __init__(self, position: int, reason: str) -> None:
         super().__init__(f"damaged at byte {position}: {reason}")

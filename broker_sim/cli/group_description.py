@@ -1,6 +1,6 @@
-"""What a coordinator says of a group, and which partitions a member has.
+"""Coordinator's description of a group, and the partitions of a member.
 
-The latter is Kafka's `ConsumerProtocolAssignment`:
+The partitions are in Kafka's `ConsumerProtocolAssignment`:
 
     int16 version, array of (string topic, array of int32 partition), bytes of the assignor
 """
@@ -9,44 +9,33 @@ from __future__ import annotations
 
 import struct
 
-from broker_sim.cli.cluster import Cluster, check_code
-from txnlog_kafka.operations.calls import GROUP
-from txnlog_kafka.wire.error_codes import ErrorCode
-from txnlog_kafka.wire.messages import APIS, ApiKey, Message
+from broker_sim.cli.cluster import Cluster
+from txnlog_kafka.operations.admin import describe_group
+from txnlog_kafka.wire.messages import Message
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
 DEAD = "Dead"
 INACTIVE = ("Empty", DEAD)
-"""States in which nobody consumes, so that offsets may be changed."""
+"""States without a consumer, in which offsets may be changed."""
 
 
 def described(cluster: Cluster, group: str) -> Message:
-    """What the coordinator says of a group. Raises Refused; one that is not there is `Dead`."""
-    cls = APIS[ApiKey.DESCRIBE_GROUPS].request
-    doing = f"describing group {group!r}"
-    answer = cluster.ask_coordinator(
-        cls(groups=[group]),
-        doing,
-        key_type=GROUP,
-        key=group,
-        codes=lambda reply: [each.error_code for each in reply.groups],
-    )
-    (found,) = answer.groups
-    if found.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
-        check_code(doing, found.error_code)
-    return found
+    """Return the coordinator's description of a group; a missing group is `Dead`. Raises
+    Refused."""
+    operation = describe_group(cluster.client.session, group)
+    return cluster.run(operation, f"describing group {group!r}")
 
 
 def assigned_partitions(member: Message) -> list[TopicPartition]:
-    """The member's partitions; () for a member of another protocol, or with nothing yet."""
+    """Return the member's partitions; [] for another protocol, or without an assignment yet."""
     data = bytes(member.member_assignment or b"")
     try:
-        return sorted(_decode(data)) if data else []
+        return sorted(_decode_assignment(data)) if data else []
     except (struct.error, UnicodeDecodeError):
         return []
 
 
-def _decode(data: bytes) -> list[TopicPartition]:
+def _decode_assignment(data: bytes) -> list[TopicPartition]:
     (topics,) = struct.unpack_from(">i", data, 2)
     at = 6
     found: list[TopicPartition] = []

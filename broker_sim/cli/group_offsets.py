@@ -1,4 +1,5 @@
-"""Offsets of a consumer group: committed ones, the ends they lag behind, and setting them."""
+"""Offsets of a consumer group: committed offsets, the log ends that they lag behind, and setting
+them."""
 
 from __future__ import annotations
 
@@ -15,36 +16,38 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options of reset-offsets."""
+    """Add the options of reset-offsets."""
     parser.add_argument("--group", required=True)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--topic", action="append", help="TOPIC or TOPIC:0,1; may be repeated")
     which.add_argument(
-        "--all-topics", action="store_true", help="every partition the group has an offset of"
+        "--all-topics", action="store_true", help="every partition with an offset of the group"
     )
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--to-earliest", action="store_true")
     where.add_argument("--to-latest", action="store_true")
     where.add_argument("--to-current", action="store_true")
     where.add_argument("--to-offset", type=int, metavar="N")
-    where.add_argument("--shift-by", type=int, metavar="N", help="negative goes back")
+    where.add_argument(
+        "--shift-by", type=int, metavar="N", help="offsets to add; negative: go back"
+    )
     where.add_argument("--to-datetime", metavar="YYYY-MM-DDThh:mm:ss[Z]")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--dry-run", action="store_true", help="only show it (the default)")
-    how.add_argument("--execute", action="store_true", help="do it")
+    how.add_argument("--dry-run", action="store_true", help="show the new offsets (the default)")
+    how.add_argument("--execute", action="store_true", help="set the new offsets")
 
 
 def committed(
     cluster: Cluster, group: str, partitions: Iterable[TopicPartition] = ()
 ) -> dict[TopicPartition, int]:
-    """The group's committed offsets, undecided ones left out."""
+    """Return the group's committed offsets, without undecided offsets."""
     return cluster.client.committed_offsets(
         group, partitions=list(partitions), require_stable=False
     )
 
 
 def ends(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """Log end offsets; partitions of deleted topics are left out."""
+    """Return log end offsets; partitions of deleted topics are left out."""
     return _listed(cluster, partitions, LATEST_TIMESTAMP)
 
 
@@ -62,7 +65,8 @@ def _listed(
 
 
 def reset(cluster: Cluster, arguments: argparse.Namespace) -> Output:
-    """Show, and with --execute set, where the group goes on. Raises Refused for an active group."""
+    """Show, and with --execute set, the group's next offsets. Raises Refused for an active
+    group."""
     group = arguments.group
     offsets = committed(cluster, group)
     if arguments.all_topics:
@@ -87,7 +91,7 @@ def _targets(
     partitions: list[TopicPartition],
     offsets: dict[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """The new offsets, each within its log, as in Kafka's tool."""
+    """Return the new offsets, each within its log, as in Kafka's tool."""
     first, last = _listed(cluster, partitions, EARLIEST_TIMESTAMP), ends(cluster, partitions)
     known = [p for p in partitions if p in first and p in last]
     if arguments.to_earliest:
@@ -113,7 +117,7 @@ def _targets(
 
 
 def parse_datetime(text: str) -> int:
-    """Milliseconds since the epoch; without a zone it is UTC. Raises UsageError."""
+    """Return milliseconds since the epoch; without a zone it is UTC. Raises UsageError."""
     try:
         moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
@@ -122,5 +126,5 @@ def parse_datetime(text: str) -> int:
         moment = moment.replace(tzinfo=UTC)
     timestamp = int(moment.timestamp() * 1000)
     if timestamp < 0:  # the protocol has other meanings for these, such as -1 for the latest
-        raise UsageError(f"--to-datetime takes no time before 1970, as {text!r} is")
+        raise UsageError(f"--to-datetime takes a time from 1970 on, not {text!r}")
     return timestamp

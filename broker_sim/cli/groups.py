@@ -1,17 +1,26 @@
-"""`groups list | describe | delete | delete-offsets | reset-offsets`: kafka-consumer-groups."""
+"""Commands `groups list | describe | delete | delete-offsets | reset-offsets`:
+kafka-consumer-groups."""
 
 from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from broker_sim.cli import group_offsets
 from broker_sim.cli.arguments import UsageError, add_command, one_of, resolve_partitions
-from broker_sim.cli.cluster import Cluster, check_code, refusal
+from broker_sim.cli.cluster import Cluster, Refused, refusal
 from broker_sim.cli.group_description import DEAD, assigned_partitions, described
 from broker_sim.cli.printing import Output, Table
-from txnlog_kafka.operations.calls import GROUP
+from txnlog_kafka.operations import admin
+from txnlog_kafka.operations.admin import GroupListing
+from txnlog_kafka.operations.calls import (
+    GROUP,
+    CoordinatorRequest,
+    call_coordinator,
+    top_level_code,
+)
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.topic_partition import TopicPartition
@@ -26,33 +35,33 @@ STATES = (
     "Reconciling",
     "NotReady",
 )
-"""Of groups of every type (Kafka's `GroupState`)."""
+"""States of groups of every type (Kafka's `GroupState`)."""
 
 _PROGRESS_GROUP = re.compile(r"\.progress(\.|$)")
-"""How the connector names the groups that hold progress alone, and that nobody consumes with."""
+"""Pattern of the groups that the connector keeps progress in; no consumer uses them."""
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The options of all group commands."""
+    """Add the options of all group commands."""
     parser = commands.add_parser("groups", help="consumer groups, their offsets and lag")
     actions = parser.add_subparsers(dest="action", required=True)
     listing = add_command(actions, "list", list_groups, "list the ids of all groups")
     listing.add_argument(
-        "--state", action="append", type=one_of(STATES), help="only these; may be repeated"
+        "--state", action="append", type=one_of(STATES), help="only this state; may be repeated"
     )
     listing.add_argument(
         "--exclude-internal",
         action="store_true",
-        help="leave out the groups that queries keep their progress in (GROUP.progress.QUERY)",
+        help="leave out the groups in which queries keep progress (GROUP.progress.QUERY)",
     )
     describing = add_command(
         actions, "describe", describe_groups, "show offsets and lag of a group"
     )
     _choose_groups(describing)
     shown = describing.add_mutually_exclusive_group()
-    shown.add_argument("--offsets", action="store_true", help="offsets and lag (the default)")
-    shown.add_argument("--members", action="store_true", help="members and their partitions")
-    shown.add_argument("--state", action="store_true", help="state and coordinator")
+    shown.add_argument("--offsets", action="store_true", help="show offsets and lag (the default)")
+    shown.add_argument("--members", action="store_true", help="show members and their partitions")
+    shown.add_argument("--state", action="store_true", help="show state and coordinator")
     deleting = add_command(actions, "delete", delete_groups, "delete groups with their offsets")
     _choose_groups(deleting)
     forgetting = add_command(
@@ -68,36 +77,32 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def _choose_groups(parser: argparse.ArgumentParser) -> None:
     chosen = parser.add_mutually_exclusive_group(required=True)
-    chosen.add_argument("--group", action="append", help="may be repeated")
-    chosen.add_argument("--all-groups", action="store_true")
+    chosen.add_argument("--group", action="append", help="group id; may be repeated")
+    chosen.add_argument("--all-groups", action="store_true", help="all groups of the cluster")
 
 
 def list_groups(cluster: Cluster, arguments: argparse.Namespace) -> Output:
-    """One row a group."""
-    listed = _listed(cluster, arguments.state or [])
-    if arguments.exclude_internal:
-        listed = [each for each in listed if not _PROGRESS_GROUP.search(each.group_id)]
-    rows = [[each.group_id, each.group_state, each.protocol_type] for each in listed]
-    return Output([Table("groups", ["GROUP", "STATE", "PROTOCOL-TYPE"], sorted(rows))])
+    """Return one row a group."""
+    rows = [
+        [each.group_id, each.state, each.protocol_type]
+        for each in _listed(cluster, arguments.state or ())
+        if not (arguments.exclude_internal and _PROGRESS_GROUP.search(each.group_id))
+    ]
+    return Output([Table("groups", ["GROUP", "STATE", "PROTOCOL-TYPE"], rows)])
 
 
-def _listed(cluster: Cluster, states: list[str]) -> list[Message]:
-    cls = APIS[ApiKey.LIST_GROUPS].request
-    found = []
-    for answer in cluster.ask_all(cls(states_filter=states, types_filter=[]), "listing groups"):
-        check_code("listing groups", answer.error_code)
-        found += answer.groups
-    return found
+def _listed(cluster: Cluster, states: Sequence[str] = ()) -> tuple[GroupListing, ...]:
+    return cluster.run(admin.list_groups(cluster.client.session, states), "listing groups")
 
 
 def _wanted(cluster: Cluster, arguments: argparse.Namespace) -> list[str]:
     if arguments.all_groups:
-        return sorted({each.group_id for each in _listed(cluster, [])})
+        return [each.group_id for each in _listed(cluster)]
     return list(dict.fromkeys(arguments.group))
 
 
 def describe_groups(cluster: Cluster, arguments: argparse.Namespace) -> Output:
-    """Offsets and lag, members or state of each group; unknown groups are refusals."""
+    """Return offsets and lag, members or state of each group; unknown groups are refusals."""
     rows: list[list[Any]] = []
     output = Output()
     for group in _wanted(cluster, arguments):
@@ -139,7 +144,8 @@ def _member_rows(found: Message) -> list[list[Any]]:
 def _offset_rows(
     cluster: Cluster, found: Message, offsets: dict[TopicPartition, int]
 ) -> list[list[Any]]:
-    """Committed partitions, and those that a member has without a commit yet."""
+    """Return rows of committed partitions, and of partitions that a member has without a commit
+    yet."""
     owners = {p: member for member in found.members for p in assigned_partitions(member)}
     partitions = sorted({*offsets, *owners})
     ends = group_offsets.ends(cluster, partitions)
@@ -158,22 +164,15 @@ def _offset_rows(
 
 
 def delete_groups(cluster: Cluster, arguments: argparse.Namespace) -> Output:
-    """Each group on its own; those that cannot be deleted are refusals."""
-    cls = APIS[ApiKey.DELETE_GROUPS].request
+    """Delete each group on its own; a group that cannot be deleted is a refusal."""
     output = Output()
     rows = []
     for group in _wanted(cluster, arguments):
-        doing = f"deleting group {group!r}"
-        answer = cluster.ask_coordinator(
-            cls(groups_names=[group]),
-            doing,
-            key_type=GROUP,
-            key=group,
-            codes=lambda reply: [each.error_code for each in reply.results],
-        )
-        (result,) = answer.results
-        if result.error_code:
-            output.refusals.append(refusal(doing, result.error_code))
+        operation = admin.delete_group(cluster.client.session, group)
+        try:
+            cluster.run(operation, f"deleting group {group!r}")
+        except Refused as error:
+            output.refusals.append(str(error))
         else:
             rows.append([group, "deleted"])
     output.tables.append(Table("groups", ["GROUP", "DONE"], rows))
@@ -181,7 +180,7 @@ def delete_groups(cluster: Cluster, arguments: argparse.Namespace) -> Output:
 
 
 def delete_offsets(cluster: Cluster, arguments: argparse.Namespace) -> Output:
-    """Forget the committed offsets of some partitions."""
+    """Delete the committed offsets of some partitions."""
     group = arguments.group
     partitions = resolve_partitions(cluster, "--topic", arguments.topic)
     if not partitions:
@@ -197,13 +196,11 @@ def delete_offsets(cluster: Cluster, arguments: argparse.Namespace) -> Output:
         topics=[topic_class(name=name, partitions=places) for name, places in by_topic.items()],
     )
     doing = f"deleting offsets of group {group!r}"
-    answer = cluster.ask_coordinator(
-        message, doing, key_type=GROUP, key=group, codes=lambda reply: [reply.error_code]
-    )
-    check_code(doing, answer.error_code)
+    request = CoordinatorRequest(GROUP, group, message, doing, top_level_code)
+    answer = cluster.run(call_coordinator(cluster.client.session, request), doing)
     output = Output()
     rows = []
-    for found in answer.topics:
+    for found in answer.message.topics:
         for place in found.partitions:
             if place.error_code:
                 what = f"{doing} of {found.name}-{place.partition_index}"

@@ -1,4 +1,4 @@
-"""From the command line to a command's output and exit code.
+"""Entry point: from the command line to a command's output and exit code.
 
 Exit codes: 0 done, 1 the broker refused or did not answer, or a file is damaged, 2 wrong options.
 """
@@ -22,20 +22,21 @@ from broker_sim.cli.printing import (
 )
 from txnlog_kafka.errors import OptionError, TxnLogError
 from txnlog_kafka.host.addresses import BOOTSTRAP_OPTION
+from txnlog_kafka.host.broker_process import ensure_broker
 from txnlog_kafka.host.command_config import explain_name, read_command_config
-from txnlog_kafka.host.embedded import ensure_broker
 from txnlog_kafka.host.security import PLAINTEXT, Security
 from txnlog_kafka.host.sign_of_life import SignOfLife
 
 MAKERS = (produce.produce, topics.create_topic)
-"""Commands that make the embedded broker of a --path without data; the others need one there."""
+"""Commands that make the embedded broker of a --path without data; the others need a broker
+there."""
 
 STREAMING = (produce.produce, consume.consume)
 """Commands that print or read while they work."""
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+    """Return the parser of all commands."""
     parser = argparse.ArgumentParser(prog="python -m broker_sim")
     commands = parser.add_subparsers(dest="command", required=True)
     for module in (topics, groups, transactions, produce, consume, dump, timeline):
@@ -44,10 +45,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one command; the exit code. Wrong options leave through argparse with code 2."""
+    """Run one command; return its exit code. Wrong options leave through argparse with code 2."""
     options = build_parser().parse_args(arguments)
     try:
-        code = _run(options)
+        code = _run_command(options)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader of the output has enough, as `head` does. What is left of it goes nowhere, or
@@ -60,10 +61,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _servers(options: argparse.Namespace) -> str:
-    """Of --bootstrap-server, or of the embedded broker of --path.
+    """Return the servers of --bootstrap-server, or the address of the embedded broker of --path.
 
-    That one is found, started and ended as the connector does it: a command and a job never run two
-    brokers on one directory. Raises Refused, TxnLogError when it does not start.
+    The embedded broker is found, started and ended as the connector does it: a command and a job
+    never run two brokers on one directory. Raises Refused, and TxnLogError if the broker does not
+    start.
     """
     if options.path is None:
         return str(options.bootstrap_server)
@@ -74,19 +76,19 @@ def _servers(options: argparse.Namespace) -> str:
 
 
 def _security(options: argparse.Namespace) -> Security:
-    """Of --command-config. Raises UsageError, OptionError."""
+    """Read the security of --command-config. Raises UsageError, OptionError."""
     path = options.command_config
     if path is None:
         return PLAINTEXT
     if options.path is not None:
-        raise UsageError("--command-config is for --bootstrap-server: --path needs no security")
+        raise UsageError("--command-config needs --bootstrap-server: --path has no security")
     try:
         return read_command_config(path)
     except OSError as error:
         raise UsageError(f"--command-config {path}: {error.strerror or error}") from error
 
 
-def _run(options: argparse.Namespace) -> int:
+def _run_command(options: argparse.Namespace) -> int:
     try:
         if options.command == "dump":
             return dump.run(options)

@@ -1,4 +1,4 @@
-"""What a command has to say: aligned tables for people, JSON for programs, refusals on stderr."""
+"""Output of the commands: aligned tables for people, JSON for programs, refusals on stderr."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ EXIT_OK = 0
 EXIT_REFUSED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
-"""A shell's code of Ctrl-C."""
+"""Exit code of a shell after Ctrl-C."""
 
 NOTHING = "-"
-"""How an absent value is printed; null in JSON."""
+"""Text for an absent value; null in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Table:
     rows: Sequence[Sequence[Any]]
 
     def lines(self) -> list[str]:
-        """The columns aligned, two blanks in between, the headings first."""
+        """Return the aligned columns, with two blanks in between, the headings first."""
         cells = [list(self.headings), *([_text(value) for value in row] for row in self.rows)]
         widths = [max(len(row[at]) for row in cells) for at in range(len(self.headings))]
         padded = (
@@ -39,20 +39,20 @@ class Table:
         return [line.rstrip() for line in padded]
 
     def records(self) -> list[dict[str, Any]]:
-        """One object a row."""
+        """Return one object a row."""
         keys = [heading.lower().replace("-", "_") for heading in self.headings]
         return [dict(zip(keys, row, strict=True)) for row in self.rows]
 
 
 @dataclass(slots=True)
 class Output:
-    """The tables of a command, and what was refused in part."""
+    """Tables of a command, and its partial refusals."""
 
     tables: list[Table] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
 
     def write(self, *, as_json: bool) -> int:
-        """Print everything; the exit code."""
+        """Print the tables and the refusals; return the exit code."""
         if as_json or not self.refusals or any(table.rows for table in self.tables):
             write_line(self.json() if as_json else self.text())
         for refusal in self.refusals:
@@ -60,7 +60,7 @@ class Output:
         return EXIT_REFUSED if self.refusals else EXIT_OK
 
     def text(self) -> str:
-        """All tables, with their titles where there are several."""
+        """Return the tables as text, with their titles if there are several."""
         blocks = []
         for table in self.tables:
             title = [table.title] if len(self.tables) > 1 and table.title else []
@@ -68,7 +68,7 @@ class Output:
         return "\n\n".join(blocks)
 
     def json(self) -> str:
-        """One table is a list, several are an object by their titles."""
+        """Return JSON: one table is a list, several tables are an object by their titles."""
         if len(self.tables) == 1:
             value: Any = self.tables[0].records()
         else:
@@ -87,7 +87,8 @@ def _text(value: Any) -> str:
 
 
 def write_line(text: str) -> None:
-    """One line, or several, to standard output; what its encoding lacks is escaped."""
+    """Write one line, or several, to standard output; characters missing in its encoding are
+    escaped."""
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
 

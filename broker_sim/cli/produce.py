@@ -1,7 +1,7 @@
-"""`produce`: lines of standard input to records, as kafka-console-producer does it.
+"""Command `produce`: lines of standard input to records, as kafka-console-producer does.
 
 The producer is idempotent: each batch is appended once, however often it has to be sent. It is not
-transactional: what was written before an error stays. Lines are sent as they come in, so it can be
+transactional: records written before an error stay. Lines are sent as they come in, so it can be
 used by hand.
 """
 
@@ -38,17 +38,17 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 
 READ_BYTES = 64 * 1024
 TOPIC_NAME_VERSION_MAX = 12
-"""Later versions of Produce name topics by id (KIP-516)."""
+"""Last version that names topics; later versions of Produce name topics by id (KIP-516)."""
 ACKS_ALL = -1
 NO_TIMEOUT_MS = 2**31 - 1
-"""A producer without a transactional id has no transaction to time out."""
+"""Timeout of a producer without a transactional id: it has no transaction to time out."""
 
 _PRODUCE = APIS[ApiKey.PRODUCE].request
 _INIT = APIS[ApiKey.INIT_PRODUCER_ID].request
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The options, as kafka-console-producer has them."""
+    """Add the options, as kafka-console-producer has them."""
     text = "write records, one a line of standard input"
     example = (
         "example: echo 'k1:hello' | python -m broker_sim produce --bootstrap-server HOST:9092 "
@@ -65,18 +65,19 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="how a line is read: " + ", ".join(READER_PROPERTIES) + "; may be repeated",
+        help="format of a line: " + ", ".join(READER_PROPERTIES) + "; may be repeated",
     )
     parser.set_defaults(run=produce)
 
 
 def produce(cluster: Cluster, arguments: argparse.Namespace) -> Output:
-    """Write all lines; one row with how many. Raises Refused for a line that cannot be read."""
+    """Write all lines; return one row with their number. Raises Refused for a line that cannot be
+    read."""
     reader = LineReader(read_properties("--property", arguments.property, READER_PROPERTIES))
     topic = arguments.topic
     (partitions,) = cluster.client.topic_partitions([topic], allow_auto_create=True).values()
     if sys.stdin.isatty():
-        write_error("one record a line; Ctrl-D ends")
+        write_error("type one record a line; Ctrl-D ends")
     producer = _Producer(cluster, topic, len(partitions))
     count = 0
     for lines in _read_lines(cast(_Input, sys.stdin.buffer)):
@@ -88,22 +89,22 @@ def produce(cluster: Cluster, arguments: argparse.Namespace) -> Output:
         except LineRefused as error:
             producer.write(records)
             written = count + len(records)
-            raise Refused(f"{error}; the {written} records before are written") from None
+            raise Refused(f"{error}; the {written} records before it are written") from None
         producer.write(records)
         count += len(records)
     return Output([Table("topics", ["TOPIC", "RECORDS-WRITTEN"], [[topic, count]])])
 
 
 class _Input(Protocol):
-    """Standard input's bytes."""
+    """Bytes of standard input."""
 
     def read1(self, size: int, /) -> bytes:
-        """What is there, at most `size` bytes; b"" at the end."""
+        """Return the available bytes, at most `size`; b"" at the end."""
         ...
 
 
 def _read_lines(file: _Input) -> Iterator[list[bytes]]:
-    """Whole lines as they come in, without their ends; the last may lack its end."""
+    """Yield whole lines as they come in, without their ends; the last line may lack its end."""
     rest = b""
     while chunk := file.read1(READ_BYTES):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -115,7 +116,7 @@ def _read_lines(file: _Input) -> Iterator[list[bytes]]:
 
 @dataclass(slots=True)
 class _Producer:
-    """An idempotent producer on one topic; it gets its producer id with the first record."""
+    """Idempotent producer on one topic; it gets its producer id with the first record."""
 
     cluster: Cluster
     topic: str
@@ -125,7 +126,7 @@ class _Producer:
     sequences: dict[int, int] = field(default_factory=dict)
 
     def write(self, records: Sequence[Record]) -> None:
-        """Append them all, or raise what the broker says."""
+        """Append all records, or raise the broker's refusal."""
         if not records:
             return
         client = self.cluster.client
@@ -148,11 +149,11 @@ class _Producer:
                 base_sequence=sequence,
             )
             self.sequences[number] = increment_sequence(sequence, len(part))
-        client.run(_append(client.session, batches))
+        client.run(_append_batches(client.session, batches))
 
 
 def _init_producer(session: Session) -> Operation[tuple[int, int]]:
-    """A producer id of our own, from any broker."""
+    """Return a producer id of our own, from any broker."""
     doing = "getting a producer id"
     message = _INIT(
         transactional_id=None,
@@ -172,8 +173,8 @@ def _init_producer(session: Session) -> Operation[tuple[int, int]]:
         yield from deadline.backoff(doing, describe_code(code))
 
 
-def _append(session: Session, batches: Mapping[TopicPartition, bytes]) -> Operation[None]:
-    """One batch a partition to the leaders, again until each is acknowledged.
+def _append_batches(session: Session, batches: Mapping[TopicPartition, bytes]) -> Operation[None]:
+    """Append one batch a partition at the leaders, repeated until each is acknowledged.
 
     Raises RecordRefused, UnknownTopic and other FatalErrors, DeadlineExceeded.
     """
@@ -196,7 +197,7 @@ def _append(session: Session, batches: Mapping[TopicPartition, bytes]) -> Operat
         outcomes = yield from call_all(tuple(calls))
         errors = []
         for part, outcome in zip(by_leader.values(), outcomes, strict=True):
-            errors += _take(session, part, outcome, waiting)
+            errors += _take_answer(session, part, outcome, waiting)
         if errors:
             yield from deadline.backoff("producing", errors[0])
 
@@ -216,13 +217,13 @@ def _request(batches: Mapping[TopicPartition, bytes], timeout_ms: int) -> Messag
     )
 
 
-def _take(
+def _take_answer(
     session: Session,
     asked: Sequence[TopicPartition],
     outcome: Reply | Unanswered,
     waiting: dict[TopicPartition, bytes],
 ) -> list[str]:
-    """Drop what is acknowledged from `waiting`; why the rest is to be sent again."""
+    """Remove the acknowledged batches from `waiting`; return why the others must be sent again."""
     if isinstance(outcome, Unanswered):
         refuse_if_final(outcome, "producing")
         for partition in asked:
@@ -250,12 +251,13 @@ def _take(
 
 
 def partition_of(key: bytes, partition_count: int) -> int:
-    """The partition that Kafka's default partitioner gives a key, empty ones too."""
+    """Return the partition that Kafka's default partitioner assigns to a key, also to an empty
+    key."""
     return (_murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
 def _murmur2(data: bytes) -> int:
-    """`org.apache.kafka.common.utils.Utils.murmur2`, as an unsigned number."""
+    """Return `org.apache.kafka.common.utils.Utils.murmur2`, as an unsigned number."""
     mask, factor = 0xFFFFFFFF, 0x5BD1E995
     state = 0x9747B28C ^ len(data)
     whole = len(data) & ~3

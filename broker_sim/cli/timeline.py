@@ -1,9 +1,9 @@
-"""`timeline DIR`: the life of one transaction, drawn from the log files of a broker or a cluster.
+"""Command `timeline DIR`: draw one transaction from the log files of a broker or a cluster.
 
-`DIR` is a data directory, of ours or of one broker of Apache Kafka, or what the simulator's
-`--save-logs` has left, also of a cluster: then each broker has its lanes, and after a failover the
-next coordinator or leader has its own. It reads files and asks nobody. Without --transactional-id
-it lists what there is.
+`DIR` is a data directory, of ours or of one broker of Apache Kafka, or a folder that the
+simulator's `--save-logs` has written. For the folder of a cluster, each broker has its lanes, and
+after a failover the next coordinator or leader has its own. The command reads files and asks no
+broker. Without --transactional-id it lists the transactions.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ _COMMITS = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The options of timeline."""
+    """Add the options of timeline."""
     help_text = "draw the life of a transaction as SVG, from log files"
     parser = commands.add_parser("timeline", help=help_text, description=help_text)
-    parser.add_argument("directory", type=Path, metavar="DIR", help="a broker's data directory")
-    parser.add_argument("--transactional-id", metavar="ID", help="default: list them")
+    parser.add_argument("directory", type=Path, metavar="DIR", help="data directory of a broker")
+    parser.add_argument("--transactional-id", metavar="ID", help="without it: list all ids")
     parser.add_argument(
         "--transaction", type=int, default=-1, metavar="N",
-        help="which of the id's transactions, 0 the oldest in the log (default: the last)",
+        help="number of the transaction, 0 for the oldest in the log (default: the last)",
     )  # fmt: skip
     parser.add_argument("--output", type=Path, metavar="FILE", default=Path("timeline.svg"))
     parser.add_argument("--json", action="store_true", help="list as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Draw or list; 1 when there is no such transaction."""
+    """Draw or list; return 1 if there is no such transaction."""
     try:
         if not arguments.directory.is_dir():
             raise NotADirectoryError(20, "it is not a directory")
@@ -99,7 +99,7 @@ def picture_of(
     leaders: Leaders,
     number: int,
 ) -> Picture:
-    """The transaction's picture: producer, coordinator, partitions, groups, markers."""
+    """Return the transaction's picture: producer, coordinator, partitions, groups, markers."""
     last = history.records[-1]
     metadata = last.metadata
     begun = history.first(TransactionState.ONGOING) or history.records[0]
@@ -141,25 +141,27 @@ def picture_of(
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """A picture that is being made, and the names of its lanes."""
+    """Picture that is being made, and the names of its lanes."""
 
     picture: Picture
     leaders: Leaders
     state_folder: str
-    """The coordinator's partition."""
+    """Folder of the coordinator's partition."""
 
     def coordinator(self, leader_epoch: int) -> str:
-        """Of the coordinator in this leader epoch of its partition."""
+        """Return the lane of the coordinator in this leader epoch of its partition."""
         return self.leaders.lane(COORDINATOR, self.state_folder, leader_epoch)
 
     def data_lanes(self, partition: TopicPartition, left: Written) -> list[str]:
-        """The partition; of one of groups, the groups whose offsets the transaction has there."""
+        """Return the partition's lane; for a partition of groups, the lanes of groups with offsets
+        in it."""
         if not left.batches:
             return []
         return self._lanes(partition, left, left.batches[-1].leader_epoch)
 
     def marker_lanes(self, partition: TopicPartition, left: Written) -> list[str]:
-        """Likewise, where the marker is; the partition itself where there is nothing."""
+        """Return the lanes of the marker; the partition itself if there are neither records nor a
+        marker."""
         if left.marker is None:
             return [] if left.batches else [str(partition)]
         return self._lanes(partition, left, left.marker.leader_epoch)
@@ -210,7 +212,7 @@ def _draw_data(drawn: _Drawn, written: Mapping[TopicPartition, Written]) -> None
             f"record batches: {len(left.batches)}",
         )
         (lane,) = drawn.data_lanes(partition, left)
-        _add(picture, "data", lane, lines, caused_by=PRODUCER)
+        _add_event(picture, "data", lane, lines, caused_by=PRODUCER)
 
 
 def _draw_offsets(drawn: _Drawn, written: Mapping[TopicPartition, Written]) -> None:
@@ -226,7 +228,9 @@ def _draw_offsets(drawn: _Drawn, written: Mapping[TopicPartition, Written]) -> N
                      for name, topic, number, offset in left.offsets if name == group]  # fmt: skip
             more = [f"and {len(texts) - 2} more"] if len(texts) > 2 else []
             tooltip = f"in {partition}: {', '.join(texts)}"
-            _add(picture, "offsets", lane, [*texts[:2], *more], tooltip=tooltip, caused_by=PRODUCER)
+            _add_event(
+                picture, "offsets", lane, [*texts[:2], *more], tooltip=tooltip, caused_by=PRODUCER
+            )
 
 
 def _draw_decision(drawn: _Drawn, decided: StateRecord) -> None:
@@ -242,17 +246,19 @@ def _draw_markers(drawn: _Drawn, written: Mapping[TopicPartition, Written]) -> N
     picture.columns.append(("markers", min((m.timestamp for m in markers.values()), default=None)))
     senders = [drawn.coordinator(marker.coordinator_epoch) for marker in markers.values()]
     for sender in dict.fromkeys(senders):
-        _add(picture, "request", sender, ("WriteTxnMarkers",))
+        _add_event(picture, "request", sender, ("WriteTxnMarkers",))
     for (partition, marker), sender in zip(markers.items(), senders, strict=True):
         for lane in drawn.marker_lanes(partition, written[partition]):
             lines = (f"{marker.kind} at offset {marker.offset}", f"epoch {marker.producer_epoch}")
             tooltip = f"{partition}: {', '.join(lines)}"
             outcome = marker.kind.lower()
-            _add(picture, "marker", lane, lines, tooltip=tooltip, outcome=outcome, caused_by=sender)
+            _add_event(
+                picture, "marker", lane, lines, tooltip=tooltip, outcome=outcome, caused_by=sender
+            )
 
 
 def _producer_event(picture: Picture, text: str) -> None:
-    _add(picture, "request", PRODUCER, (text,))
+    _add_event(picture, "request", PRODUCER, (text,))
 
 
 def _coordinator_event(
@@ -265,10 +271,12 @@ def _coordinator_event(
         outcome = "commit" if record.state in _COMMITS else "abort"
     tooltip = f"{record.folder.name}: {', '.join(lines)}"
     lane = drawn.coordinator(record.leader_epoch)
-    _add(drawn.picture, kind, lane, lines, tooltip=tooltip, outcome=outcome, caused_by=caused_by)
+    _add_event(
+        drawn.picture, kind, lane, lines, tooltip=tooltip, outcome=outcome, caused_by=caused_by
+    )
 
 
-def _add(
+def _add_event(
     picture: Picture,
     kind: str,
     lane: str,
@@ -278,6 +286,6 @@ def _add(
     outcome: str = "",
     caused_by: str = "",
 ) -> None:
-    """An event in the last column."""
+    """Add an event in the last column."""
     column = len(picture.columns) - 1
     picture.events.append(Event(kind, lane, column, lines, tooltip, outcome, caused_by))

@@ -1,9 +1,10 @@
-"""One transaction's life, put together from the log files of a broker.
+"""History of one transaction, assembled from the log files of a broker.
 
 The coordinator's records in `__transaction_state` are its frame: they name the producer id, the
 epoch and the partitions. In each of those partitions the producer's batches lie between the marker
-of its transaction before and this one's; in `__consumer_offsets` they are the offsets of groups.
-Files are read as they are: what compaction or retention removed is not there to be shown.
+of its former transaction and this transaction's marker; in `__consumer_offsets` they are the
+offsets of groups. Files are read as they are: records that compaction or retention removed are
+missing.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ GROUP_TOPIC = "__consumer_offsets"
 
 @dataclass(frozen=True, slots=True)
 class StateRecord:
-    """What the coordinator wrote, and where."""
+    """Record of the coordinator, and its position."""
 
     folder: Path
     offset: int
@@ -40,13 +41,13 @@ class StateRecord:
 
     @property
     def state(self) -> TransactionState:
-        """The state from this record on."""
+        """State from this record on."""
         return self.metadata.state
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A transaction marker in a partition's log; `kind` is COMMIT or ABORT."""
+    """Marker of a transaction in a partition's log; `kind` is COMMIT or ABORT."""
 
     offset: int
     timestamp: int
@@ -54,38 +55,39 @@ class Marker:
     kind: str
     leader_epoch: int
     coordinator_epoch: int
-    """The leader epoch of the coordinator that decided to write it."""
+    """Leader epoch of the coordinator that decided to write it."""
 
 
 @dataclass(slots=True)
 class Written:
-    """What a transaction left in one partition."""
+    """Batches, offsets and marker of a transaction in one partition."""
 
     batches: list[BatchHeader] = field(default_factory=list)
-    """Also those of offsets."""
+    """Batches of records, or of offsets."""
     offsets: list[tuple[str, str, int, int]] = field(default_factory=list)
-    """(group, topic, partition, committed offset), of a partition of `__consumer_offsets`."""
+    """Tuples (group, topic, partition, committed offset), of a partition of
+    `__consumer_offsets`."""
     marker: Marker | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionHistory:
-    """The coordinator's records of one transaction, in their order."""
+    """Records of the coordinator for one transaction, in their order."""
 
     records: tuple[StateRecord, ...]
 
     def first(self, *states: TransactionState) -> StateRecord | None:
-        """The first record in one of these states."""
+        """Return the first record in one of these states."""
         return next((r for r in self.records if r.state in states), None)
 
     @property
     def partitions(self) -> tuple[TopicPartition, ...]:
-        """All that were ever part of it."""
+        """Partitions that were ever part of it."""
         return tuple(sorted({p for r in self.records for p in r.metadata.partitions}))
 
 
 def find_stories(root: Path) -> dict[str, list[TransactionHistory]]:
-    """By transactional id, oldest first. Raises OSError."""
+    """Return the transactions by transactional id, oldest first. Raises OSError."""
     by_id: dict[str, list[StateRecord]] = {}
     for folder in replicas_of(root, f"**/{TRANSACTION_TOPIC}-*"):
         for header, batch in _batches(folder):
@@ -95,7 +97,7 @@ def find_stories(root: Path) -> dict[str, list[TransactionHistory]]:
                 found = _state_of(folder, header.leader_epoch, record)
                 if found is not None:
                     by_id.setdefault(found.metadata.transactional_id, []).append(found)
-    return {name: _split(records) for name, records in sorted(by_id.items())}
+    return {name: _split_records(records) for name, records in sorted(by_id.items())}
 
 
 def _state_of(folder: Path, leader_epoch: int, record: Any) -> StateRecord | None:
@@ -110,7 +112,7 @@ def _state_of(folder: Path, leader_epoch: int, record: Any) -> StateRecord | Non
         return None
 
 
-def _split(records: Sequence[StateRecord]) -> list[TransactionHistory]:
+def _split_records(records: Sequence[StateRecord]) -> list[TransactionHistory]:
     stories: list[list[StateRecord]] = [[]]
     for record in records:
         before = stories[-1][-1].state if stories[-1] else None
@@ -121,7 +123,8 @@ def _split(records: Sequence[StateRecord]) -> list[TransactionHistory]:
 
 
 def find_written(history: TransactionHistory, root: Path) -> Mapping[TopicPartition, Written]:
-    """What the transaction left in each of its partitions; of one without a folder, nothing."""
+    """Return the batches, offsets and marker of each partition; empty for a partition without a
+    folder."""
     own = history.records[0].folder.parent
     # Brokers of one cluster stand side by side; elsewhere only the broker of the records counts.
     where = own.parent if root in own.parents else own
@@ -129,12 +132,12 @@ def find_written(history: TransactionHistory, root: Path) -> Mapping[TopicPartit
     for name in history.partitions:
         folders = replicas_of(where, f"**/{name.topic}-{name.partition}")
         passages = [passage for folder in folders for passage in _passages(folder, history)]
-        found[name] = _choose(history, passages)
+        found[name] = _choose_passage(history, passages)
     return found
 
 
 def _passages(folder: Path, history: TransactionHistory) -> Iterator[Written]:
-    """All that the producer id wrote, cut behind each of its markers."""
+    """Yield the producer id's batches, divided behind each of its markers."""
     producer_ids = {record.metadata.producer_id for record in history.records}
     open_one = Written()
     for header, batch in _batches(folder):
@@ -169,10 +172,11 @@ def _offsets(header: BatchHeader, batch: bytes) -> Iterator[tuple[str, str, int,
             yield key["group_id"], key["topic"], key["partition"], offset
 
 
-def _choose(history: TransactionHistory, passages: Sequence[Written]) -> Written:
-    """The passage of this transaction: its epoch, and a marker not older than the decision.
+def _choose_passage(history: TransactionHistory, passages: Sequence[Written]) -> Written:
+    """Return the passage of this transaction: its epoch, and a marker not older than the decision.
 
-    With transaction version 2 the decision raises the epoch, which is the next one's for its data.
+    With transaction version 2 the decision raises the epoch; the next transaction's data has that
+    epoch.
     """
     begun = history.first(TransactionState.ONGOING) or history.records[0]
     decided = history.first(*PREPARED)

@@ -1,7 +1,7 @@
-"""A transaction as a picture: lanes from top to bottom, what happened from left to right.
+"""Picture of a transaction: lanes from top to bottom, events from left to right.
 
-Plain SVG text, for a browser. Steps stand in their order, not at their times: between two of them
-may lie a millisecond or an hour, which the column's heading says. Each shape has a tooltip.
+Plain SVG text, for a browser. Steps stand in their order, not at their times: between two steps may
+lie a millisecond or an hour, which the column's heading shows. Each shape has a tooltip.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape, quoteattr
 LEFT, TOP, COLUMN, ROW = 270, 96, 190, 78
 LINES_MAX, CHARS_MAX = 3, 28
 ON_BROKER = " on broker "
-"""In a lane's name before the number of the broker whose lane it is, if there are several."""
+"""Text in a lane's name before the number of the lane's broker, if there are several brokers."""
 
 STYLE = """
 text { font: 12px sans-serif; fill: #222 } .small { font-size: 11px; fill: #444 }
@@ -29,8 +29,8 @@ text { font: 12px sans-serif; fill: #222 } .small { font-size: 11px; fill: #444 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One shape. `kind` names its look: request, init, begin, data, offsets, decision, marker or
-    complete, the last three with `outcome` commit or abort."""
+    """Shape of the picture. `kind` selects its look: request, init, begin, data, offsets, decision,
+    marker or complete, the last three with `outcome` commit or abort."""
 
     kind: str
     lane: str
@@ -39,12 +39,13 @@ class Event:
     tooltip: str = ""
     outcome: str = ""
     caused_by: str = ""
-    """The lane that an arrow comes from."""
+    """Lane that an arrow comes from."""
 
 
 @dataclass(slots=True)
 class Picture:
-    """What is drawn. `columns` are heading and time (ms since the epoch, None without one)."""
+    """Content of the drawing. `columns` are heading and time (ms since the epoch, None without a
+    time)."""
 
     title: str
     subtitle: str
@@ -52,11 +53,11 @@ class Picture:
     columns: list[tuple[str, int | None]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     open_spans: list[tuple[str, int, int]] = field(default_factory=list)
-    """(lane, from column, to column): where readers with read_committed have to wait."""
+    """Tuples (lane, from column, to column) in which read_committed readers have to wait."""
 
 
 def draw(picture: Picture) -> str:
-    """The SVG document."""
+    """Return the SVG document."""
     width = LEFT + COLUMN * len(picture.columns) + 40
     height = TOP + ROW * len(picture.lanes) + 60
     parts = [
@@ -84,7 +85,7 @@ def _grid(picture: Picture, width: int) -> Iterator[str]:
     for name in picture.lanes:
         y = _y(picture, name)
         what, _, broker = name.rpartition(ON_BROKER)
-        yield _text(20, y + 4, _cut(what or name, CHARS_MAX), "heading")
+        yield _text(20, y + 4, _cut_text(what or name, CHARS_MAX), "heading")
         if what:
             yield _text(20, y + 18, f"on broker {broker}", "small")
         yield f'<line class="lane" x1="{LEFT - 20}" y1="{y}" x2="{width - 20}" y2="{y}"/>'
@@ -109,7 +110,7 @@ def _event(picture: Picture, event: Event) -> Iterator[str]:
         yield f'<circle cx="{x}" cy="{y}" r="8"/>'
     yield f"<title>{escape(event.tooltip or ', '.join(event.lines))}</title>"
     for row, line in enumerate(event.lines[:LINES_MAX]):
-        yield _text(x + 14, y + 22 + 13 * row, _cut(line, CHARS_MAX), "small")
+        yield _text(x + 14, y + 22 + 13 * row, _cut_text(line, CHARS_MAX), "small")
     yield "</g>"
 
 
@@ -128,7 +129,7 @@ def _legend(height: int) -> Iterator[str]:
 
 
 def clock(time_ms: int) -> str:
-    """A time of day in UTC, with milliseconds."""
+    """Return a time of day in UTC, with milliseconds."""
     when = datetime.fromtimestamp(time_ms / 1000, UTC)
     return f"{when:%H:%M:%S}.{time_ms % 1000:03d}"
 
@@ -141,7 +142,7 @@ def _y(picture: Picture, lane: str) -> int:
     return TOP + ROW * picture.lanes.index(lane) + 20
 
 
-def _cut(text: str, chars_max: int) -> str:
+def _cut_text(text: str, chars_max: int) -> str:
     return text if len(text) <= chars_max else text[: chars_max - 1] + "…"
 
 

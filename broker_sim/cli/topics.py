@@ -1,4 +1,5 @@
-"""`topics list | describe | create | alter | delete`: what kafka-topics and kafka-configs do."""
+"""Commands `topics list | describe | create | alter | delete`, as kafka-topics and
+kafka-configs."""
 
 from __future__ import annotations
 
@@ -25,18 +26,18 @@ USE_DEFAULT = -1
 TOPIC = 2
 SET, DELETE = 0, 1
 OWN_CONFIG = 1
-"""The source of a value that was set for the topic itself (Kafka's `ConfigSource`)."""
+"""Source of a value that was set for the topic itself (Kafka's `ConfigSource`)."""
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The options of all topic commands."""
+    """Add the options of all topic commands."""
     parser = commands.add_parser("topics", help="list, describe, create, change, delete topics")
     actions = parser.add_subparsers(dest="action", required=True)
     listing = add_command(actions, "list", list_topics, "list the names of all topics")
     describing = add_command(
         actions, "describe", describe_topics, "show partitions and configurations"
     )
-    describing.add_argument("--topic", action="append", help="only this one; may be repeated")
+    describing.add_argument("--topic", action="append", help="only this topic; may be repeated")
     for each in (listing, describing):
         each.add_argument(
             "--exclude-internal", action="store_true", help="leave out internal topics"
@@ -62,7 +63,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def list_topics(cluster: Cluster, arguments: argparse.Namespace) -> Output:
-    """One row a topic."""
+    """Return one row a topic."""
     cluster.load_topics(None)
     names = [n for n in cluster.topics() if _is_wanted(n, arguments)]
     return Output([Table("topics", ["TOPIC"], [[name] for name in names])])
@@ -73,7 +74,7 @@ def _is_wanted(name: str, arguments: argparse.Namespace) -> bool:
 
 
 def describe_topics(cluster: Cluster, arguments: argparse.Namespace) -> Output:
-    """A table of topics, and one of their partitions."""
+    """Return a table of topics, and a table of their partitions."""
     cls = APIS[ApiKey.METADATA].request
     wanted = arguments.topic and [
         cls.MetadataRequestTopic(name=name) for name in dict.fromkeys(arguments.topic)
@@ -106,7 +107,7 @@ def _topic_row(topic: Message) -> list[Any]:
 
 
 def _id_text(topic_id: uuid.UUID) -> str:
-    """As Kafka prints ids: base64 without padding."""
+    """Return an id as Kafka prints ids: base64 without padding."""
     return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
 
 
@@ -140,7 +141,7 @@ def _own_configs(cluster: Cluster, topics: list[str]) -> dict[str, list[str]]:
 
 
 def create_topic(cluster: Cluster, arguments: argparse.Namespace) -> Output:
-    """Make one topic."""
+    """Create one topic."""
     name = arguments.topic
     cls = APIS[ApiKey.CREATE_TOPICS].request
     topic = cls.CreatableTopic
@@ -162,7 +163,7 @@ def create_topic(cluster: Cluster, arguments: argparse.Namespace) -> Output:
         validate_only=False,
     )
     doing = f"creating topic {name!r}"
-    (result,) = cluster.ask(message, doing).topics
+    (result,) = cluster.change(message, doing).topics
     done = "created"
     if arguments.if_not_exists and result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
         done = "exists"
@@ -172,7 +173,7 @@ def create_topic(cluster: Cluster, arguments: argparse.Namespace) -> Output:
 
 
 def alter_topic(cluster: Cluster, arguments: argparse.Namespace) -> Output:
-    """More partitions, or other configurations, or both; partitions first."""
+    """Add partitions, or change configurations, or both; partitions first."""
     name = arguments.topic
     configs = parse_pairs("--config", arguments.config)
     changes: list[tuple[str, int, str | None]] = [(key, SET, configs[key]) for key in configs]
@@ -197,7 +198,7 @@ def _grow(cluster: Cluster, name: str, arguments: argparse.Namespace) -> None:
     topic = cls.CreatePartitionsTopic(name=name, count=arguments.partitions, assignments=None)
     message = cls(topics=[topic], timeout_ms=arguments.timeout_ms, validate_only=False)
     doing = f"giving topic {name!r} {arguments.partitions} partitions"
-    (result,) = cluster.ask(message, doing).results
+    (result,) = cluster.change(message, doing).results
     check_code(doing, result.error_code, result.error_message)
 
 
@@ -215,12 +216,12 @@ def _change_configs(
         validate_only=False,
     )
     doing = f"configuring topic {name!r}"
-    (result,) = cluster.ask(message, doing).responses
+    (result,) = cluster.change(message, doing).responses
     check_code(doing, result.error_code, result.error_message)
 
 
 def delete_topics(cluster: Cluster, arguments: argparse.Namespace) -> Output:
-    """Each topic on its own; those that cannot be deleted are refusals."""
+    """Delete each topic on its own; a topic that cannot be deleted is a refusal."""
     names = list(dict.fromkeys(arguments.topic))
     cls = APIS[ApiKey.DELETE_TOPICS].request
     message = cls(
@@ -228,7 +229,7 @@ def delete_topics(cluster: Cluster, arguments: argparse.Namespace) -> Output:
         topic_names=names,
         timeout_ms=arguments.timeout_ms,
     )
-    answer = cluster.ask(message, f"deleting topics {', '.join(names)}")
+    answer = cluster.change(message, f"deleting topics {', '.join(names)}")
     output = _done([])
     rows: list[list[Any]] = []
     for result in sorted(answer.responses, key=lambda each: names.index(each.name)):

@@ -1,7 +1,8 @@
-"""`transactions list | describe | describe-producers | find-hanging | abort`: kafka-transactions.
+"""Commands `transactions list | describe | describe-producers | find-hanging | abort`.
 
-A transaction hangs when a partition holds it open and the coordinator knows nothing of it: then
-read_committed consumers wait there for ever (KIP-664). `abort` writes the marker by hand.
+They do the work of kafka-transactions. A transaction hangs if a partition holds it open and the
+coordinator does not know it: then read_committed consumers wait there for ever (KIP-664). `abort`
+writes the marker by hand.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import argparse
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from broker_sim.cli.arguments import (
@@ -24,6 +24,7 @@ from broker_sim.cli.arguments import (
 )
 from broker_sim.cli.cluster import Cluster, Refused, check_code
 from broker_sim.cli.printing import Output, Table
+from txnlog_kafka.operations import admin
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.topic_partition import TopicPartition
@@ -41,29 +42,29 @@ STATES = (
     "Dead",
     "PrepareEpochFence",
 )
-"""Kafka's `TransactionState`."""
+"""States of Kafka's `TransactionState`."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """What a partition's leader knows of a producer with an open transaction there."""
+    """Producer with an open transaction in a partition, as the partition's leader describes it."""
 
     partition: TopicPartition
     producer: Message
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """The options of all transaction commands."""
+    """Add the options of all transaction commands."""
     parser = commands.add_parser(
         "transactions", help="list, describe, find hanging and abort transactions"
     )
     actions = parser.add_subparsers(dest="action", required=True)
     listing = add_command(actions, "list", list_all, "list all transactional ids and their states")
     listing.add_argument(
-        "--state", action="append", type=one_of(STATES), help="only these; may be repeated"
+        "--state", action="append", type=one_of(STATES), help="only this state; may be repeated"
     )
     describing = add_command(
-        actions, "describe", describe, "show what the coordinator knows of a transactional id"
+        actions, "describe", describe, "show the coordinator's state of a transactional id"
     )
     describing.add_argument("--transactional-id", required=True)
     producing = add_command(
@@ -80,17 +81,19 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         type=number(0, INT32_MAX),
         default=TIMEOUT_MINUTES,
         metavar="MINUTES",
-        help="younger ones are left alone",
+        help="age from which an open transaction counts as hanging",
     )
     aborting = add_command(actions, "abort", abort, "abort a hanging transaction of a partition")
     for each, required in ((producing, True), (hanging, False), (aborting, True)):
         each.add_argument("--topic", required=required)
         each.add_argument("--partition", type=number(0, INT32_MAX), required=required)
     int64 = number(0, INT64_MAX)
-    aborting.add_argument("--start-offset", type=int64, help="of the transaction to abort")
+    aborting.add_argument("--start-offset", type=int64, help="first offset of the transaction")
     aborting.add_argument("--producer-id", type=int64)
     aborting.add_argument(
-        "--force", action="store_true", help="also one that its coordinator knows, and may commit"
+        "--force",
+        action="store_true",
+        help="abort it even if its coordinator knows it, and may commit it",
     )
     aborting.add_argument("--producer-epoch", type=number(0, INT16_MAX))
     aborting.add_argument("--coordinator-epoch", type=number(0, INT32_MAX))
@@ -99,7 +102,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def list_all(cluster: Cluster, arguments: argparse.Namespace) -> Output:
-    """One row a transactional id."""
+    """Return one row a transactional id."""
     found = cluster.client.list_transactions(arguments.state or [])
     rows = [[each.transactional_id, each.producer_id, each.state] for each in found]
     headings = ["TRANSACTIONAL-ID", "PRODUCER-ID", "TRANSACTION-STATE"]
@@ -107,7 +110,7 @@ def list_all(cluster: Cluster, arguments: argparse.Namespace) -> Output:
 
 
 def describe(cluster: Cluster, arguments: argparse.Namespace) -> Output:
-    """One row. Raises Refused for an id that the coordinator does not know."""
+    """Return one row. Raises Refused for an id that the coordinator does not know."""
     name = arguments.transactional_id
     found = cluster.client.describe_transaction(name)
     if found is None:
@@ -131,7 +134,7 @@ def describe(cluster: Cluster, arguments: argparse.Namespace) -> Output:
 
 
 def describe_producers(cluster: Cluster, arguments: argparse.Namespace) -> Output:
-    """One row a producer that the partition's leader knows."""
+    """Return one row a producer that the partition's leader knows."""
     partition = TopicPartition(arguments.topic, arguments.partition)
     rows = [
         [
@@ -154,19 +157,15 @@ def _start_offset(producer: Message) -> int | None:
     return None if start == NO_TRANSACTION else start
 
 
-def _producers(cluster: Cluster, partition: TopicPartition) -> list[Message]:
-    cls = APIS[ApiKey.DESCRIBE_PRODUCERS].request
+def _producers(cluster: Cluster, partition: TopicPartition) -> tuple[Message, ...]:
+    cluster.check_partition(partition)
+    operation = admin.describe_producers(cluster.client.session, partition)
     topic, number = partition
-    message = cls(topics=[cls.TopicRequest(name=topic, partition_indexes=[number])])
-    doing = f"describing the producers of {topic}-{number}"
-    answer = cluster.read(message, doing, partial(cluster.leader, partition))
-    (found,) = answer.topics[0].partitions
-    check_code(doing, found.error_code, found.error_message)
-    return list(found.active_producers)
+    return cluster.run(operation, f"describing the producers of {topic}-{number}")
 
 
 def find_hanging(cluster: Cluster, arguments: argparse.Namespace) -> Output:
-    """Open transactions older than the timeout that no coordinator would ever end."""
+    """Return open transactions older than the timeout that no coordinator would ever end."""
     if arguments.partition is not None and arguments.topic is None:
         raise UsageError("--partition needs --topic")
     limit_ms = arguments.now_ms() - arguments.max_transaction_timeout * 60_000
@@ -209,7 +208,7 @@ def _open_transactions(
 
 
 def _numbers(producer: Message) -> tuple[int, int, int]:
-    """(producer id, producer epoch, coordinator epoch), as in its marker."""
+    """Return (producer id, producer epoch, coordinator epoch), as in the producer's marker."""
     # A coordinator that never wrote here has no epoch yet; 0 is the least there is.
     return producer.producer_id, producer.producer_epoch, max(0, producer.coordinator_epoch)
 
@@ -220,7 +219,8 @@ def _is_known(
     partition: TopicPartition,
     numbers: tuple[int, int, int],
 ) -> bool:
-    """The coordinator has the partition in the transaction of this very producer epoch."""
+    """Return True if the coordinator has the partition in the transaction of this very producer
+    epoch."""
     known = cluster.client.describe_transaction(transactional_id)
     if known is None or known.producer_id != numbers[0]:
         return False
@@ -230,8 +230,8 @@ def _is_known(
 def abort(cluster: Cluster, arguments: argparse.Namespace) -> Output:
     """Write one abort marker, chosen by start offset or by the producer's own numbers.
 
-    Not into a transaction that a coordinator has: its producer may commit it all the same, and
-    what it wrote here would be missing without a word. (Kafka's tool does not look.)
+    Refuse a transaction that a coordinator knows: its producer may still commit it, and the records
+    of this partition would be missing without a warning. (Kafka's tool does not check.)
     """
     topic, number = partition = TopicPartition(arguments.topic, arguments.partition)
     marker = _marker_ids(cluster, arguments, partition)
@@ -254,7 +254,7 @@ def abort(cluster: Cluster, arguments: argparse.Namespace) -> Output:
         ]
     )
     doing = f"aborting the transaction of producer {marker[0]} in {topic}-{number}"
-    answer = cluster.ask(message, doing, node=cluster.leader(partition))
+    answer = cluster.change(message, doing, node=cluster.leader(partition))
     (result,) = answer.markers[0].topics[0].partitions
     check_code(doing, result.error_code)
     headings = ["TOPIC", "PARTITION", "PRODUCER-ID", "PRODUCER-EPOCH", "DONE"]
@@ -269,16 +269,16 @@ def _refuse_known(
             name = each.transactional_id
             if _is_known(cluster, name, partition, marker):
                 raise Refused(
-                    f"the coordinator of {name!r} has this transaction: its producer ends it, or "
-                    "else its timeout. Aborted here it may be committed all the same, without "
-                    "these records; --force aborts it"
+                    f"the coordinator of {name!r} knows this transaction: its producer or its "
+                    "timeout ends it. If you abort it in this partition, the producer may still "
+                    "commit it, without these records; --force aborts it"
                 )
 
 
 def _marker_ids(
     cluster: Cluster, arguments: argparse.Namespace, partition: TopicPartition
 ) -> tuple[int, int, int]:
-    """(producer id, producer epoch, coordinator epoch). Raises UsageError, Refused."""
+    """Return (producer id, producer epoch, coordinator epoch). Raises UsageError, Refused."""
     given = (arguments.producer_id, arguments.producer_epoch, arguments.coordinator_epoch)
     if arguments.start_offset is None:
         if None in given:
@@ -288,7 +288,7 @@ def _marker_ids(
             )
         return given
     if given != (None, None, None):
-        raise UsageError("--start-offset goes without --producer-id and the epochs")
+        raise UsageError("--start-offset excludes --producer-id and the epochs")
     for each in _producers(cluster, partition):
         if each.current_txn_start_offset == arguments.start_offset:
             return _numbers(each)

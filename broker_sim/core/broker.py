@@ -41,6 +41,7 @@ from broker_sim.core.parts import BrokerParts, respond
 from broker_sim.core.registry_client import REGISTRY_PEER, REGISTRY_WAIT_PEER
 from broker_sim.core.replica.delayed_fetch import FETCH_TIMER
 from broker_sim.core.replica.log_cleaner import CLEANER_TIMER
+from broker_sim.core.security.bearer import NO_TOKEN_CHECKS, TokenChecks
 from broker_sim.core.security.logins import LOGIN_TIMER
 from txnlog_kafka.wire.invariants import InvariantViolation, check, present
 from txnlog_kafka.wire.messages import ApiKey, Message
@@ -111,11 +112,12 @@ class Broker:
         rng: Random,
         *,
         codecs: Codecs = NO_CODECS,
+        token_checks: TokenChecks = NO_TOKEN_CHECKS,
     ) -> None:
         """`rng` is all the entropy there is. Without `codecs` ListOffsets by time is up to one
         batch early in compressed batches, and logs with such batches are not compacted.
         """
-        self._given = startup.Given(config, storage, rng, codecs)
+        self._given = startup.Given(config, storage, rng, codecs, token_checks)
         self._registry: Endpoint | None = None
         """Endpoint of the registry; None: this broker is alone."""
         self._handlers: Mapping[AnyApiKey, Handler] = HANDLERS
@@ -171,7 +173,7 @@ class Broker:
                 self.opened.fetches.forget_connection(connection_id, effects)
                 self.opened.logins.forget(connection_id, effects)
             case Start(machine_boot_id):
-                self._start(machine_boot_id, effects)
+                self._start_parts(machine_boot_id, effects)
             case PeerAnswer():
                 self._given.peers.on_answer(item, effects)
             case PeerLost():
@@ -182,20 +184,24 @@ class Broker:
             case ControlledShutdown():
                 self.membership.begin_shutdown(effects)
             case Stop():
-                self._stop(effects)
+                self._stop_parts(effects)
         self._wake_fetches(effects)
         return effects.freeze()
 
     # ------------------------------------------------------------------ life
 
-    def _start(self, machine_boot_id: str, effects: Effects) -> None:
+    def _start_parts(self, machine_boot_id: str, effects: Effects) -> None:
         check(self._membership is None, "the broker was started twice")
         self._registry = read_registry(self._given.config)
         if self._registry is None:
             self._on_opened(startup.start(self._given, machine_boot_id, effects), effects)
         else:
             member = startup.join(
-                self._given, machine_boot_id, effects, decide=self._decide, opened=self._on_opened
+                self._given,
+                machine_boot_id,
+                effects,
+                decide=self._decide_request,
+                opened=self._on_opened,
             )
             self._membership, self._handlers = member, cluster_handlers(member)
 
@@ -206,7 +212,7 @@ class Broker:
         for key in PERIODIC:
             self._schedule(key, effects)
 
-    def _stop(self, effects: Effects) -> None:
+    def _stop_parts(self, effects: Effects) -> None:
         self.membership.stop(effects)
         if self.opened is not None:  # else what the last stop has left is untouched
             startup.stop(self.opened, effects)
@@ -228,11 +234,13 @@ class Broker:
             return
         if principal != request.principal:
             request = replace(request, principal=principal)
-        message = self._handle(handler, request, effects)
+        message = self._handle_request(handler, request, effects)
         if message is not None:
             respond(request, message, effects)
 
-    def _handle(self, handler: Handler, request: Request, effects: Effects) -> Message | None:
+    def _handle_request(
+        self, handler: Handler, request: Request, effects: Effects
+    ) -> Message | None:
         """The answer, when there is one already. A client whose request makes no sense loses
         its connection."""
 
@@ -241,14 +249,14 @@ class Broker:
             reason = f"{request.api_key.name} v{request.api_version} failed: {error!r}"
             effects.responses.append(Close(request.connection_id, reason))
 
-        return self._attempt(handler, request, effects, close)
+        return self._attempt_request(handler, request, effects, close)
 
-    def _decide(self, request: Request, effects: Effects) -> Message | None:
+    def _decide_request(self, request: Request, effects: Effects) -> Message | None:
         """The answer to a request at the controller, None for one that makes no sense."""
         handler = CONTROLLER_HANDLERS[request.api_key]
-        return self._attempt(handler, request, effects, lambda _error: None)
+        return self._attempt_request(handler, request, effects, lambda _error: None)
 
-    def _attempt(
+    def _attempt_request(
         self,
         handler: Handler,
         request: Request,

@@ -1,14 +1,54 @@
-"""Input and output of the core: inputs, effects, and the order of effects.
+"""Input and output of the core, and the duties of its host.
 
-Rules for this file: only frozen values and one collector. A `Step` is the work of the host, in the
-order of its fields. Storage operations are carried out one after another, in their order. `Flush`
-is an operation, so its position says what is durable before the next operation.
+This file has frozen values and one collector only. The core is `Broker.step`, or the registry's. It
+has no clock, file, socket or thread, so you, the host, have these duties:
 
-A host may coalesce the steps of several inputs, if it keeps the order of storage operations. A
-request to a peer or a response leaves only after all storage operations of its step are done.
+1. Call `step` with one input at a time, in the order in which the inputs came: `Start` first,
+   `Stop` last. Pass the wall clock and the monotonic clock with each input. The core has no other
+   time.
+2. Carry out `Step.storage` in its order, before you call `step` again: the core reads its own
+   writes through `Storage`. A `Flush` makes its files durable before the next operation. It may
+   wait for other flushes as long as `FlushOrder` allows it, at the latest until the round ends.
+3. Let `sends` and `responses` leave only when all storage operations and all flushes of their step
+   are done. Keep the order of the requests to one peer on one kind of connection.
+4. If a step truncates, deletes or renames files, first flush, and deliver the answers of the steps
+   before it: these answers may refer to bytes in the files.
+5. Submit `TimerFired(key)` when the deadline of a `SetTimer` has passed by the monotonic clock. If
+   another step sets or cancels the key before the core gets the input, drop the input.
+6. Give the core one request of a connection at a time. The next one follows the `Respond` or
+   `NoResponse` to it. Submit `Disconnected` when a connection is gone.
+7. Submit a `PeerAnswer` for each answer of a peer. If a peer is lost that owes answers, submit one
+   `PeerLost`.
+8. Submit `StorageSpace` each time that the free space falls under the reserve, or is back.
+9. If a write finds no free space, deliver no answer of this round and close the connections that
+   wait for one. Discard the core, because its memory is ahead of the files, and start a new core
+   from the files. If a flush or any other operation fails, remove `machine.boot` and end the
+   process. Never repeat a failed flush. An exception of the core ends the process, too.
 
-A crash may happen between any two storage operations, and may lose everything not flushed. The core
-is written so that every such prefix recovers to a correct state.
+You may die between any two storage operations, and between any two deliveries, and lose everything
+that was not flushed. The core is written so that every such prefix recovers to a correct state.
+
+The driving loop. Inputs that are ready together are one round and share their flushes:
+
+    while running:                                    # the first round is `Start`
+        inputs, answers = take_all_that_are_ready(), []
+        for item in inputs:
+            if isinstance(item, TimerFired) and was_taken_back(item.key):
+                continue
+            step = core.step(item, wall_ms(), monotonic_ms())
+            if answers and changes_files(step):       # Truncate, Delete or Rename: duty 4
+                disk.flush_what_waits()
+                deliver(answers)
+                answers = []
+            disk.perform(step.storage)                # through FlushOrder
+            timers.change(step.timers)
+            log(step.traces)
+            answers += [*step.sends, *step.responses]
+        disk.flush_what_waits()                       # the last moment: nothing has been sent
+        deliver(answers)
+
+`broker_sim/server/broker_server.py` is this loop on sockets and files, for a broker and for the
+registry. `simulation/hosts/sim_broker.py` is this loop on virtual time.
 """
 
 from __future__ import annotations
@@ -22,7 +62,7 @@ from txnlog_kafka.wire.messages import Message
 
 ConnectionId = int
 TimerKey = tuple[str, ...]
-"""Such as ("transaction-timeout",). Setting a key again moves its deadline."""
+"""Key of a timer, such as ("transaction-timeout",). Setting a key again moves its deadline."""
 
 
 # --------------------------------------------------------------------------- inputs
@@ -32,9 +72,9 @@ TimerKey = tuple[str, ...]
 class Start:
     """The host is up: recover from storage, load coordinators, set timers.
 
-    `machine_boot_id` names the machine's present boot, "" when the host cannot tell. Another one
-    than at the last start means that what was not flushed may be gone; the same one means that a
-    killed process lost nothing, since its writes were in the machine's memory.
+    `machine_boot_id` names the machine's present boot, "" if the host does not know it. If the boot
+    differs from the boot of the last start, data that was not flushed may be gone. If it is the
+    same, a killed process lost nothing, because its writes were in the machine's memory.
     """
 
     machine_boot_id: str = ""
@@ -42,7 +82,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class ControlledShutdown:
-    """The host is about to stop: others of the cluster are to lead what this broker leads."""
+    """The host is about to stop: let other brokers lead the partitions that this broker leads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +92,10 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A decoded request. Answers carry the same connection and correlation id.
+    """A decoded request. Its answer carries the same connection and correlation id.
 
-    Answers on a connection keep the order of its requests (Kafka's rule): the core may answer out
-    of order (long polls), so the host hands over a connection's next request after the answer.
+    Kafka's rule: answers on a connection keep the order of its requests. The core may answer out of
+    order (long polls), so the host hands over the next request of a connection after the answer.
     """
 
     connection_id: ConnectionId
@@ -68,12 +108,12 @@ class Request:
     listener: str = "PLAINTEXT"
     """The name of the listener that the connection came by."""
     principal: str = "User:ANONYMOUS"
-    """The client that asks: what the host knows of a certificate, and then what a login says."""
+    """Name of the client: from its certificate, until a login gives another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """A connection is gone: forget the requests of it that are delayed."""
+    """A connection is gone: forget its delayed requests."""
 
     connection_id: ConnectionId
 
@@ -87,14 +127,14 @@ class TimerFired:
 
 @dataclass(frozen=True, slots=True)
 class StorageSpace:
-    """Free space is under the reserve (`log.dir.reserved.bytes`), or no longer; on each change."""
+    """Free space fell under the reserve (`log.dir.reserved.bytes`), or is back above it."""
 
     is_low: bool
 
 
 @dataclass(frozen=True, slots=True)
 class PeerAnswer:
-    """Another broker has answered a `Send`."""
+    """Answer of another broker to a `Send`."""
 
     peer: int
     correlation_id: int
@@ -103,9 +143,10 @@ class PeerAnswer:
 
 @dataclass(frozen=True, slots=True)
 class PeerLost:
-    """The connection to another broker is gone: what it has not answered it may have done or not.
+    """The connection to another broker is gone.
 
-    The host connects again at the next `Send`.
+    The peer may have carried out the requests without an answer, or not. The host connects again at
+    the next `Send`.
     """
 
     peer: int
@@ -163,7 +204,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove a file, or a folder with all in it. Absent is fine."""
+    """Remove a file, or a folder with its content. An absent path is fine."""
 
     path: str
 
@@ -181,7 +222,7 @@ StorageOperation = Append | Flush | WriteFile | Truncate | Delete | Rename
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """Path of the data directory, and the space of its file system, total and usable."""
+    """Path of the data directory, with the total and usable bytes of its file system."""
 
     path: str
     total_bytes: int
@@ -189,16 +230,16 @@ class Volume:
 
 
 class Storage(Protocol):
-    """The core's read-only view of the disk: what all operations of earlier steps left there."""
+    """The core's read-only view of the disk, with all operations of earlier steps carried out."""
 
     def read(self, path: str, position: int, length: int) -> bytes:
-        """Up to `length` bytes; fewer at the end of the file; b"" for an absent file."""
+        """Return up to `length` bytes; fewer at the end of the file, b"" for an absent file."""
 
     def size_bytes(self, path: str) -> int | None:
-        """The file's size, None when absent."""
+        """Return the size of the file; None for an absent file."""
 
     def list(self, path: str) -> tuple[str, ...]:
-        """Sorted names in a folder, () when absent. "" is the data directory itself."""
+        """Return the sorted names in a folder; () for an absent one. "" is the data directory."""
 
     def volume(self) -> Volume | None:
         """Return the volume of the data directory; None when the file system does not report it."""
@@ -209,7 +250,7 @@ class Storage(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """Log bytes by reference: the host reads them, or sends them from the file."""
+    """Log bytes by reference: the host reads the bytes, or sends them from the file."""
 
     path: str
     position: int
@@ -218,10 +259,10 @@ class FileSlice:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A request to another broker, `peer` its id.
+    """A request to another broker; `peer` is its id.
 
-    Requests to one peer keep their order, fetches and the others each by themselves: a fetch may
-    wait at the leader, and nothing else should wait behind it.
+    Requests of one `ConnectionKind` to one peer keep their order. Fetches go by themselves: a
+    fetch may wait at the leader, and no other request should wait behind it.
     """
 
     peer: int
@@ -249,9 +290,9 @@ class Respond:
     message: Message
     records: tuple[RecordsField, ...] = ()
     logged_in: bool = False
-    """The client has logged in by this: its requests may be large from here on."""
+    """True if this answer ends the client's login: its requests may be large from here on."""
     for_replica: bool = False
-    """The records are for a follower."""
+    """True if the records are for a follower."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +321,7 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True)
 class CancelTimer:
-    """Forget `key`; absent is fine."""
+    """Forget `key`; a key that is not set is fine."""
 
     key: TimerKey
 
@@ -295,7 +336,10 @@ class TraceEvent:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Work of the host, field by field in this order."""
+    """Work of the host: `storage`, then `sends`, then `responses` (duties 2 to 4 of the module).
+
+    `timers` and `traces` depend on nothing else: the host sees to them when it likes.
+    """
 
     storage: tuple[StorageOperation, ...] = ()
     sends: tuple[Send, ...] = ()
@@ -306,7 +350,7 @@ class Step:
 
 @dataclass(slots=True)
 class Effects:
-    """Collects the effects of one step; passed down to all that may cause one.
+    """Collector of the effects of one step; passed down to each part that may cause one.
 
     `now_ms` is the host's wall clock in ms since the epoch, for timestamps and persisted times;
     `monotonic_ms` never goes back, for deadlines inside this process.
@@ -322,12 +366,12 @@ class Effects:
     uses_reserve: bool = False
     """True if the appends of this step may use the reserved space."""
     keyed_records: int = 0
-    """Records of compacted topics whose keys this step has looked at; a limit applies."""
+    """Records of compacted topics whose keys this step has read; a limit applies."""
     decompressed_bytes: int = 0
     """Bytes of compacted topics that this step has decompressed; a limit applies."""
 
     def trace(self, kind: str, /, **fields: Any) -> None:
-        """Add one trace line."""
+        """Add one line to the trace."""
         self.traces.append(TraceEvent(kind, fields))
 
     def set_timer(self, *parts: str, after_ms: int) -> None:
@@ -335,7 +379,7 @@ class Effects:
         self.timers.append(SetTimer(parts, self.monotonic_ms + after_ms))
 
     def freeze(self) -> Step:
-        """The step."""
+        """Return the effects as a `Step`."""
         return Step(
             tuple(self.storage),
             tuple(self.sends),

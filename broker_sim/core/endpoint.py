@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from broker_sim.core.config import MECHANISMS, BrokerConfig, ConfigError
+from broker_sim.core.config import MECHANISMS, OAUTHBEARER, BrokerConfig, ConfigError
 from broker_sim.core.config.security import listener_of
 
 PORT_MAX = 65_535
@@ -128,8 +128,9 @@ def read_registry(config: BrokerConfig) -> Endpoint | None:
 
 def _check_peer_mechanism(listener: str, config: BrokerConfig) -> None:
     mechanism = config.text("sasl.mechanism.inter.broker.protocol")
-    enabled = enabled_mechanisms(listener, config)
+    enabled = [each for each in enabled_mechanisms(listener, config) if each != OAUTHBEARER]
     if mechanism not in enabled:
+        # By a token brokers do not log in to each other.
         raise ConfigError(
             "sasl.mechanism.inter.broker.protocol must be one of the sasl.enabled.mechanisms of "
             f"the listener {listener}, {', '.join(enabled)}, and is {mechanism}"

@@ -58,8 +58,8 @@ class Publisher:
         for name in (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC):
             topic = self.image.topics.get(name)
             if topic is not None:
-                self._resize(topic)
-                self._load(topic, effects)
+                self._resize_coordinator(topic)
+                self._load_coordinator(topic, effects)
         self.groups.start(effects)
         self.fence(effects)
         self.transactions.start(effects, abort_open=self.lost_power)
@@ -78,6 +78,8 @@ class Publisher:
             before, after = delta
             if after is not None:
                 self._change(before, after, effects)
+                if before is None:
+                    self.groups.on_topic_created(effects)
             elif before is not None:
                 for number in range(len(before.partitions)):
                     self.replication.forget(TopicPartition(before.name, number))
@@ -92,9 +94,9 @@ class Publisher:
             for number, registration in enumerate(topic.partitions):
                 name = TopicPartition(topic.name, number)
                 self.replication.fence(name, registration, effects)
-                self._coordinate(name, effects)
+                self._coordinate_partition(name, effects)
 
-    def _load(self, topic: Topic, effects: Effects) -> None:
+    def _load_coordinator(self, topic: Topic, effects: Effects) -> None:
         """Load the coordinator of an internal topic from all partitions, where a broker is alone;
         in a cluster each is loaded when this broker is elected."""
         for partition in range(0 if topic.partitions else topic.partition_count):
@@ -105,7 +107,7 @@ class Publisher:
     def _coordinator(self, topic: str) -> GroupCoordinator | TransactionCoordinator:
         return self.transactions if topic == TRANSACTION_STATE_TOPIC else self.groups
 
-    def _coordinate(self, name: TopicPartition, effects: Effects) -> None:
+    def _coordinate_partition(self, name: TopicPartition, effects: Effects) -> None:
         """The leader of a partition of an internal topic coordinates what is in it; a new leader
         epoch is a new coordinator, also on the same broker."""
         if name.topic not in INTERNAL_TOPICS:
@@ -128,19 +130,19 @@ class Publisher:
 
     def _change(self, before: Topic | None, after: Topic, effects: Effects) -> None:
         if after.is_internal and after.partitions:
-            self._resize(after)
+            self._resize_coordinator(after)
         present = 0 if before is None else before.partition_count
         hosted = [number for number in self.image.hosted(after) if number >= present]
         self.logs.create(after, hosted, self.image, effects)
         for number in hosted if after.partitions else ():
             name = TopicPartition(after.name, number)
-            self._apply(name, after.partitions[number], effects)
+            self._apply_registration(name, after.partitions[number], effects)
         if before is None and after.is_internal:
-            self._load(after, effects)
+            self._load_coordinator(after, effects)
         elif before is not None and before.configs != after.configs:
             self.logs.reconfigure(after)
 
-    def _resize(self, topic: Topic) -> None:
+    def _resize_coordinator(self, topic: Topic) -> None:
         """Set the partition count of a coordinator's topic once known, maybe after the start."""
         self.transactions.resize(topic.name, topic.partition_count)
         if topic.name == GROUP_METADATA_TOPIC:
@@ -155,17 +157,17 @@ class Publisher:
         if self.image.node_id not in delta.after.replicas:
             if is_here:
                 self.replication.delete(name, effects)
-                self._coordinate(name, effects)
+                self._coordinate_partition(name, effects)
             return
         if not is_here:
             self.logs.create(delta.topic, [delta.partition], self.image, effects)
-        self._apply(name, delta.after, effects)
+        self._apply_registration(name, delta.after, effects)
 
-    def _apply(
+    def _apply_registration(
         self, name: TopicPartition, registration: PartitionRegistration, effects: Effects
     ) -> None:
         self.replication.apply(name, registration, effects)
-        self._coordinate(name, effects)
+        self._coordinate_partition(name, effects)
 
 
 def apply_dynamic(config: BrokerConfig, image: ClusterImage) -> list[str]:

@@ -47,6 +47,7 @@ from broker_sim.core.replica.log_manager import LogManager
 from broker_sim.core.replica.replica_manager import ReplicaManager
 from broker_sim.core.replica.replication import Replication
 from broker_sim.core.security.authorizer import Authorizer
+from broker_sim.core.security.bearer import TokenChecks
 from broker_sim.core.security.logins import Logins
 from broker_sim.core.transaction import TransactionCoordinator
 from broker_sim.core.transaction.verifier import TransactionVerifier
@@ -66,6 +67,7 @@ class Given:
     storage: Storage
     rng: Random
     codecs: Codecs
+    token_checks: TokenChecks
     peers: Peers = field(default_factory=Peers)
     space: FreeSpace = field(default_factory=FreeSpace)
 
@@ -195,7 +197,7 @@ def _started(
         acls=AclAdmin(metadata, space),
         control=ReplicationControl(image, config),
         authorizer=Authorizer(config, image.acls),
-        logins=Logins(config, listeners, image, rng),
+        logins=Logins(config, listeners, image, rng, given.token_checks),
         markers=publisher.markers,
         transactions=publisher.transactions,
         verifier=TransactionVerifier(image, peers),
@@ -223,6 +225,7 @@ def _publisher(
     writer = PartitionWriter(logs, replicas)
     groups = GroupCoordinator(
         config,
+        image,
         writer,
         lambda: str(uuid.UUID(int=rng.getrandbits(128), version=4)),
     )

@@ -14,4 +14,29 @@ OffsetCommitKey = message_class("OffsetCommitKey", __name__)
 OffsetCommitValue = message_class("OffsetCommitValue", __name__)
 GroupMetadataKey = message_class("GroupMetadataKey", __name__)
 GroupMetadataValue = message_class("GroupMetadataValue", __name__)
+ConsumerProtocolAssignment = message_class("ConsumerProtocolAssignment")
 ConsumerProtocolSubscription = message_class("ConsumerProtocolSubscription")
+ConsumerGroupMetadataKey = message_class("ConsumerGroupMetadataKey", __name__)
+ConsumerGroupMetadataValue = message_class("ConsumerGroupMetadataValue", __name__)
+ConsumerGroupMemberMetadataKey = message_class("ConsumerGroupMemberMetadataKey", __name__)
+ConsumerGroupMemberMetadataValue = message_class("ConsumerGroupMemberMetadataValue", __name__)
+ConsumerGroupTargetAssignmentMetadataKey = message_class(
+    "ConsumerGroupTargetAssignmentMetadataKey", __name__
+)
+ConsumerGroupTargetAssignmentMetadataValue = message_class(
+    "ConsumerGroupTargetAssignmentMetadataValue", __name__
+)
+ConsumerGroupTargetAssignmentMemberKey = message_class(
+    "ConsumerGroupTargetAssignmentMemberKey", __name__
+)
+ConsumerGroupTargetAssignmentMemberValue = message_class(
+    "ConsumerGroupTargetAssignmentMemberValue", __name__
+)
+ConsumerGroupCurrentMemberAssignmentKey = message_class(
+    "ConsumerGroupCurrentMemberAssignmentKey", __name__
+)
+ConsumerGroupCurrentMemberAssignmentValue = message_class(
+    "ConsumerGroupCurrentMemberAssignmentValue", __name__
+)
+ConsumerGroupRegularExpressionKey = message_class("ConsumerGroupRegularExpressionKey", __name__)
+ConsumerGroupRegularExpressionValue = message_class("ConsumerGroupRegularExpressionValue", __name__)

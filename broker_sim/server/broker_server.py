@@ -1,19 +1,19 @@
-"""The real host: drives one `Broker`, or the registry, with sockets, files, the clock and timers.
+"""Real host: drives one `Broker`, or the registry, with sockets, files, the clock and timers.
 
 Theory of operation: inputs that are ready together are one *round*: at most one request of each
-connection, so that a flood on one delays the others by one request. For each input the core makes a
-`Step`, whose storage operations are carried out at once (so that the core's next read sees them);
-flushes are shared within the round as far as their order allows; when all are done, answers go
-out. Requests that arrive during an fsync form the next round: this is group commit without a timer.
-Rounds that flush nothing follow one another, up to `ROUNDS_IN_A_ROW`, before sockets are looked at.
-Requests to peers leave with the answers, in their order among them (`server/peer_connections.py`).
+connection, so that a flood on one connection delays the others by one request. For each input the
+core makes a `Step`, whose storage operations are carried out at once (so that the core's next read
+sees them); flushes are shared within the round as far as their order allows; when all are done,
+answers go out. Requests that arrive during an fsync form the next round: this is group commit
+without a timer. Rounds without a flush follow one another, up to `ROUNDS_IN_A_ROW`, before the host
+polls sockets. Requests to peers leave with the answers, in their order among them
+(`server/peer_connections.py`).
 
 One thread runs everything. An exception of the core or of the disk leaves memory ahead of the disk,
-and recovery is the tested way back. When a write found no free space, the host does that by itself:
-it throws the core away, closes the connections that wait for an answer, so that nobody gets "ok",
-and starts a new core from the files, as after a crash; writes are then refused until there is
-space. After any other error, such as a failed fsync, the process ends (`server/system.py` says
-why).
+and recovery is the tested way back. When a write found no free space, the host recovers by itself:
+it drops the core, closes the connections that wait for an answer, so that no client gets "ok", and
+starts a new core from the files, as after a crash; writes are then refused until there is space.
+After any other error, such as a failed fsync, the process ends (`server/system.py` says why).
 """
 
 from __future__ import annotations
@@ -105,17 +105,17 @@ _WARNINGS = frozenset(
 
 
 def wall_ms() -> int:
-    """Milliseconds since the epoch."""
+    """Return milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
 def monotonic_ms() -> int:
-    """Milliseconds that never go back; the same clock as the event loop's."""
+    """Return milliseconds that never go back; the same clock as the event loop's."""
     return time.monotonic_ns() // 1_000_000
 
 
 def machine_boot_id() -> str:
-    """Names the machine's present boot; "" where the system does not tell, as outside Linux."""
+    """Return the id of the machine's present boot; "" if the system has none, as outside Linux."""
     try:
         return BOOT_ID_FILE.read_text(encoding="ascii").strip()
     except OSError:
@@ -126,7 +126,7 @@ class Core(Protocol):
     """Core that the host drives: a `Broker`, or the registry."""
 
     def step(self, item: Input, now_ms: int, monotonic_ms: int) -> Step:
-        """Everything `item` causes, as in `Broker.step`."""
+        """Return all effects of `item`, as `Broker.step` does."""
 
 
 class BrokerServer:
@@ -140,16 +140,17 @@ class BrokerServer:
         space: SpaceGuard,
         metrics: BrokerMetrics | None = None,
     ) -> None:
-        """`make_core` gives a core that was not started, on `storage`."""
+        """`make_core` returns a core that was not started, on `storage`."""
         self._metrics = metrics
         self.frame_bytes_max = config.integer("socket.request.max.bytes")
         self.frame_bytes_max_before_login = config.integer("sasl.server.max.receive.size")
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Gets an exception when the broker cannot go on."""
+        """Future that gets an exception when the broker cannot go on."""
         self.serving = asyncio.Event()
-        """Set from when clients may be let in."""
+        """Event that is set when clients may be let in."""
         self._handed_over: asyncio.Event | None = None
-        """Set when others lead what this broker has led; None before that is asked for."""
+        """Event that is set when other brokers lead this broker's partitions; None before it is
+        requested."""
         self._loop = asyncio.get_running_loop()
         self._make_core = make_core
         self._core: Core | None = None
@@ -170,17 +171,17 @@ class BrokerServer:
         self._peers = PeerConnections(self, config)
 
     def start(self) -> None:
-        """Recover and load. Raises whatever makes starting impossible."""
+        """Recover and load. Raises the error that makes starting impossible."""
         with self._noting_loss():
             try:
-                self._begin()
+                self._begin_core()
             except StorageFull:
                 self._space.release(self._loop.time())
-                self._begin()
+                self._begin_core()
         self._check_connections()
 
     async def hand_over(self, seconds_max: float) -> None:
-        """Let others lead what this broker leads, as far as they can in that time."""
+        """Let other brokers lead this broker's partitions, as far as they can in that time."""
         core = self._core
         if not isinstance(core, Broker) or core.may_stop or self.failed.done():
             return
@@ -193,21 +194,21 @@ class BrokerServer:
             _log.warning("stopping without a controlled shutdown: it took over %g s", seconds_max)
 
     def stop(self) -> None:
-        """A clean stop: answers that wait are dropped, files flushed and closed."""
+        """Stop cleanly: answers that wait are dropped, files flushed and closed."""
         self._drop_inputs()
         self._cancel_timers()
         if self._core is not None:
             with self._noting_loss():
-                self._carry_out(self._step(self._core, Stop()))
+                self._carry_out_answers(self._step_core(self._core, Stop()))
         for connection in self._connections:
             connection.close("the broker stops", level=logging.INFO)
         self._peers.close()
         self._storage.close()
 
     def accept(self, listener: Listener | None = None) -> ClientConnection:
-        """The protocol for a new socket (the factory of `loop.create_server`).
+        """Return the protocol for a new socket (the factory of `loop.create_server`).
 
-        Raises ConnectionRefusedError when there are too many for another TLS handshake.
+        Raises ConnectionRefusedError if there are too many connections for another TLS handshake.
         """
         connection = ClientConnection(self, self._next_connection_id, listener)
         self._next_connection_id += 1
@@ -221,7 +222,7 @@ class BrokerServer:
         return self._connections.clients_were_there()
 
     def metrics_text(self) -> str:
-        """The figures of now; "" for a host that counts nothing."""
+        """Return the current figures; "" for a host that counts nothing."""
         parts = self._core.opened if isinstance(self._core, Broker) else None
         flushes = self._storage.flush_count
         return "" if self._metrics is None else self._metrics.text(parts, flushes)
@@ -229,17 +230,17 @@ class BrokerServer:
     # ------------------------------------------------------------------ connection.PeerOwner
 
     def opened(self, connection: ClientConnection) -> None:
-        """A connection was accepted."""
+        """Add a connection that was accepted."""
         self._connections.add(connection)
 
     def closed(self, connection: ClientConnection) -> None:
-        """A connection is gone."""
+        """Remove a connection that is gone."""
         if self._connections.remove(connection):
             self.submit(Disconnected(connection.connection_id))
 
     @property
     def round_is_full(self) -> bool:
-        """The next round has enough requests."""
+        """True if the next round has enough requests."""
         return self._round_bytes > ROUND_BYTES_MAX
 
     def submit(
@@ -253,7 +254,7 @@ class BrokerServer:
         self._schedule_round()
 
     def outgoing(self, response: Respond) -> Outgoing:
-        """The answer, to be encoded piece by piece."""
+        """Return the answer, to be encoded piece by piece."""
         return Outgoing(response, self._storage)
 
     def call_soon(self, connection: ClientConnection) -> None:
@@ -295,27 +296,30 @@ class BrokerServer:
         answers: list[_Answer] = []
         try:
             if self._core is None:
-                self._refuse(inputs)
+                self._refuse_inputs(inputs)
                 return
             self._look_at_space(self._core)
             for item in inputs:
                 if isinstance(item, TimerFired) and not self._take_fired(item.key):
                     continue
-                answers += self._step(self._core, item, answers)
-            self._carry_out(answers)
+                answers += self._step_core(self._core, item, answers)
+            self._carry_out_answers(answers)
         except StorageFull as full:
             self._start_anew(full)
         except BaseException as error:  # noqa: BLE001 the process ends with it
             self._fail(error)
 
-    def _step(self, core: Core, item: Input, before: list[_Answer] | None = None) -> list[_Answer]:
-        """Carry out a step; its answers. Those `before` it go out first if it changes files."""
+    def _step_core(
+        self, core: Core, item: Input, before: list[_Answer] | None = None
+    ) -> list[_Answer]:
+        """Carry out a step and return its answers. The answers `before` it go out first if it
+        changes files."""
         step = core.step(item, wall_ms(), monotonic_ms())
         self._tell_of_life(core)
         if self._metrics is not None:
             self._metrics.count(item, step, core.opened if isinstance(core, Broker) else None)
         if before and any(isinstance(op, Truncate | Delete | Rename) for op in step.storage):
-            self._carry_out(before)
+            self._carry_out_answers(before)
             before.clear()
         self._storage.perform(step.storage)
         self._set_timers(step)
@@ -333,18 +337,18 @@ class BrokerServer:
         return [*step.sends, *responses]
 
     def _tell_of_life(self, core: Core) -> None:
-        """A broker of a cluster lets nobody in before it is registered."""
+        """Let clients in: a broker of a cluster waits until it is registered."""
         if not self.serving.is_set() and (not isinstance(core, Broker) or core.is_serving):
             self.serving.set()
         if self._handed_over is not None and isinstance(core, Broker) and core.may_stop:
             self._handed_over.set()
 
-    def _carry_out(self, answers: list[_Answer]) -> None:
+    def _carry_out_answers(self, answers: list[_Answer]) -> None:
         self._storage.barrier()
         for answer in answers:
-            self._deliver(answer)
+            self._deliver_answer(answer)
 
-    def _deliver(self, answer: _Answer) -> None:
+    def _deliver_answer(self, answer: _Answer) -> None:
         if isinstance(answer, Send):
             self._peers.send(answer)
             return
@@ -356,11 +360,11 @@ class BrokerServer:
 
     # ------------------------------------------------------------------ storage
 
-    def _begin(self) -> None:
-        """A new core from what is on disk."""
+    def _begin_core(self) -> None:
+        """Start a new core from the files on disk."""
         self._storage.reset()
         core = self._make_core()
-        self._carry_out(self._step(core, Start(machine_boot_id())))
+        self._carry_out_answers(self._step_core(core, Start(machine_boot_id())))
         self._core = core
         self._warned_low = False
 
@@ -373,10 +377,11 @@ class BrokerServer:
             _log.error("free space is under log.dir.reserved.bytes: writes are refused")
         else:
             _log.warning("there is free space again: writes are accepted")
-        self._carry_out(self._step(core, StorageSpace(is_low)))
+        self._carry_out_answers(self._step_core(core, StorageSpace(is_low)))
 
     def _start_anew(self, full: StorageFull) -> None:
-        """A write found no free space: nothing of this round was answered, and memory is ahead."""
+        """Start again after a write found no free space: no client of this round got an answer, and
+        memory is ahead of the disk."""
         _log.error("no free space: %s; restarting from disk, with writes refused", full)
         self._core = None
         self._drop_inputs()
@@ -393,7 +398,7 @@ class BrokerServer:
         if self.failed.done():
             return
         try:
-            self._begin()
+            self._begin_core()
         except StorageFull as full:
             _log.error("no free space to start: %s", full)
             self._core = None
@@ -402,7 +407,7 @@ class BrokerServer:
         except BaseException as error:  # noqa: BLE001 the process ends with it
             self._fail(error)
 
-    def _refuse(self, inputs: deque[Input]) -> None:
+    def _refuse_inputs(self, inputs: deque[Input]) -> None:
         for item in inputs:
             if isinstance(item, Request):
                 connection = self._connections.get(item.connection_id)
@@ -455,12 +460,12 @@ class BrokerServer:
                     # One more ms: the loop may fire early by its clock's resolution, and the core
                     # ignores a timer whose deadline has not come.
                     self._timers[key] = self._loop.call_at(
-                        (deadline_ms + 1) / 1000, self._fire, key
+                        (deadline_ms + 1) / 1000, self._fire_timer, key
                     )
                 case CancelTimer():
                     pass
 
-    def _fire(self, key: TimerKey) -> None:
+    def _fire_timer(self, key: TimerKey) -> None:
         del self._timers[key]
         self._fired.add(key)
         self.submit(TimerFired(key))

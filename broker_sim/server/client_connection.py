@@ -36,7 +36,7 @@ from txnlog_kafka.wire.messages import ApiKey
 
 DEFAULT_LISTENER = "PLAINTEXT"
 READ_AHEAD_BYTES = 64 * 1024
-"""Received while a request is being answered; beyond it the socket is not read."""
+"""Bytes received while a request is being answered; beyond it the socket is not read."""
 WRITE_BUFFER_HIGH_BYTES = 64 * 1024
 PIECE_BYTES = 128 * 1024
 """Bytes of an answer that are handed to the socket at a time."""
@@ -55,26 +55,27 @@ class ConnectionOwner(Protocol):
 
     @property
     def round_is_full(self) -> bool:
-        """The next round has enough requests: others are decoded when it is done."""
+        """True if the next round has enough requests: further requests are decoded when it is
+        done."""
 
     def opened(self, connection: ClientConnection) -> None:
-        """A connection was accepted."""
+        """Add a connection that was accepted."""
 
     def closed(self, connection: ClientConnection) -> None:
-        """A connection is gone."""
+        """Remove a connection that is gone."""
 
     def submit(self, request: Request | Disconnected, size_bytes: int = 0) -> None:
         """Hand an input, of so many bytes, to the core, in the order of the calls."""
 
     def outgoing(self, response: Respond) -> Outgoing:
-        """The answer, to be encoded piece by piece."""
+        """Return the answer, to be encoded piece by piece."""
 
     def call_soon(self, connection: ClientConnection) -> None:
-        """Call `client_connection.go_on` when others had their turn."""
+        """Call `client_connection.go_on` when other connections had their turn."""
 
 
 class ClientConnection(asyncio.Protocol):
-    """See the module. Created by the server for each accepted socket."""
+    """Protocol of an accepted socket, see the module; the server creates it."""
 
     __slots__ = (
         "_bytes_moved",
@@ -112,7 +113,7 @@ class ClientConnection(asyncio.Protocol):
         self.memory_held_bytes = 0
         """Part of `buffered_bytes` that is counted in the owner's `RequestMemory`."""
         self.memory_waits = False
-        """Not read from until there is memory for its frame."""
+        """True if it is not read from until there is memory for its frame."""
         self._owner = owner
         self._listener = DEFAULT_LISTENER if listener is None else listener.name
         self._is_tls = False
@@ -128,7 +129,7 @@ class ClientConnection(asyncio.Protocol):
         self._reading = True
         self._closing = False
         self._ended = False
-        """The peer has sent its last byte."""
+        """True if the peer has sent its last byte."""
         self._waits_turn = False
         """True if the received bytes are looked at after the next round."""
         self._bytes_moved = 0
@@ -136,34 +137,35 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """No request waits for its answer, and no answer for its reader."""
+        """True if no request waits for its answer, and no answer for its reader."""
         return self._in_flight is None and self._outgoing is None and self._response is None
 
     @property
     def awaits_answer(self) -> bool:
-        """The broker has a request of it."""
+        """True if the broker has a request of this connection."""
         return self._in_flight is not None
 
     @property
     def is_closing(self) -> bool:
-        """Closed, by either side."""
+        """True if either side has closed."""
         return self._closing
 
     @property
     def buffered_bytes(self) -> int:
-        """Received and not yet a request."""
+        """Bytes that were received and are not yet a request."""
         return self._decoder.buffered_bytes
 
     @property
     def bytes_moved(self) -> int:
-        """Grows while bytes go in either direction; bytes that only wait to go do not count."""
+        """Number that grows while bytes go in either direction; bytes that only wait to go do not
+        count."""
         waiting = 0 if self._transport is None else self._transport.get_write_buffer_size()
         return self._bytes_moved - waiting
 
     # ------------------------------------------------------------------ asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accepted."""
+        """Begin with the accepted socket."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_BYTES)
         peer = transport.get_extra_info("peername")
@@ -178,7 +180,7 @@ class ClientConnection(asyncio.Protocol):
         self._owner.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Gone, closed by either end."""
+        """Forget the connection, closed by either end."""
         del exc
         self._closing = True
         self._drop_answer()
@@ -186,7 +188,7 @@ class ClientConnection(asyncio.Protocol):
         self._owner.closed(self)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes arrived."""
+        """Take bytes that arrived."""
         if self._closing:
             return
         self._bytes_moved += len(data)
@@ -194,30 +196,31 @@ class ClientConnection(asyncio.Protocol):
         self.go_on()
 
     def eof_received(self) -> bool:
-        """The peer sends no more, and may be gone: whether the connection stays open for now.
+        """Note that the peer sends no more, and may be gone; return True to keep the connection
+        open for now.
 
-        What it sent before is carried out, as in Kafka: a producer without acks may leave while
+        As in Kafka, its earlier requests are carried out: a producer without acks may leave while
         its last batches wait here. A long poll with nothing behind it is forgotten at once. TLS has
-        no half that stays open in asyncio: what waits then is lost.
+        no half that stays open in asyncio: its waiting requests are lost.
         """
         self._ended = True
         return self._has_work and not self._is_tls
 
     def pause_writing(self) -> None:
-        """The peer reads too slowly: hand over nothing more, and read nothing more."""
+        """Stop sending and reading: the peer reads too slowly."""
         self._writable = False
 
     def resume_writing(self) -> None:
-        """The peer caught up."""
+        """Go on: the peer caught up."""
         self._writable = True
         self.go_on()
 
     # ------------------------------------------------------------------ for the host
 
     def deliver(self, response: Outgoing | Respond | NoResponse | Close) -> None:
-        """An effect of the core for this connection."""
+        """Carry out an effect of the core for this connection."""
         if self._closing:
-            _close(response)
+            _close_response(response)
             return
         if isinstance(response, Close):
             self.close(response.reason)
@@ -228,7 +231,7 @@ class ClientConnection(asyncio.Protocol):
                 self.connection_id,
                 response.correlation_id,
             )
-            _close(response)
+            _close_response(response)
             return
         self._in_flight = None
         if isinstance(response, Respond) and response.logged_in:
@@ -238,10 +241,10 @@ class ClientConnection(asyncio.Protocol):
         self.go_on()
 
     def go_on(self) -> None:
-        """Do what can be done now: send, take the next request, read or stop reading."""
+        """Do all that can be done now: send, take the next request, read or stop reading."""
         if self._closing or self._transport is None:
             return
-        if self._send(self._transport):
+        if self._send_answers(self._transport):
             self._take_request(self._transport)
         self._owner.request_memory.account(self)
         self.regulate()
@@ -250,7 +253,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def _has_work(self) -> bool:
-        """There is something to do without the peer sending more."""
+        """True if there is something to do before the peer sends more."""
         if self._response is not None or self._outgoing is not None:
             return True
         may_go_on = self._in_flight is not None or self._waits_turn or not self._writable
@@ -270,7 +273,7 @@ class ClientConnection(asyncio.Protocol):
         self._reading = wanted
 
     def close(self, reason: str, *, level: int = logging.WARNING) -> None:
-        """Send what the socket was given, then close; `level` is the log's for this reason."""
+        """Send the bytes that the socket has, then close; `level` is the log's for this reason."""
         if self._start_closing(reason, level) and self._transport is not None:
             self._transport.close()
 
@@ -293,14 +296,15 @@ class ClientConnection(asyncio.Protocol):
         return True
 
     def _drop_answer(self) -> None:
-        _close(self._response)
+        _close_response(self._response)
         self._response = None
         if self._outgoing is not None:
             self._outgoing.close()
             self._outgoing = None
 
-    def _send(self, transport: asyncio.Transport) -> bool:
-        """Hand over what the socket takes; whether all is handed over and the peer keeps up."""
+    def _send_answers(self, transport: asyncio.Transport) -> bool:
+        """Hand over as much as the socket takes; return True if all is handed over and the peer
+        keeps up."""
         sent_bytes = 0
         while self._writable and not self._closing:
             piece = self._next_piece()
@@ -317,7 +321,7 @@ class ClientConnection(asyncio.Protocol):
         return False
 
     def _next_piece(self) -> bytes | memoryview | None:
-        """The next bytes of the answer; None when there is none, or the connection was closed."""
+        """Return the next bytes of the answer; None at its end, or if the connection was closed."""
         try:
             if self._outgoing is None:
                 response, self._response = self._response, None
@@ -355,7 +359,7 @@ class ClientConnection(asyncio.Protocol):
             except MalformedFrame as error:
                 self.close(f"malformed request: {error}")
                 return
-            if self._response is not None and not self._send(transport):
+            if self._response is not None and not self._send_answers(transport):
                 return
 
     def _on_frame(self, frame: Frame) -> None:
@@ -389,7 +393,7 @@ class ClientConnection(asyncio.Protocol):
         )
 
 
-def _close(response: object) -> None:
-    """An answer that is not sent lets go of its files."""
+def _close_response(response: object) -> None:
+    """Release the files of an answer that is not sent."""
     if isinstance(response, Outgoing):
         response.close()

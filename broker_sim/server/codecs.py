@@ -1,7 +1,7 @@
-"""The compression codecs that a host gives the core.
+"""Compression codecs that a host gives the core.
 
-A batch that a client sends is decompressed within less than a reader allows itself: a request made
-to explode costs the broker, and so everybody, an error only.
+The limit for a batch of a client is lower than the limit for a reader's own batches: a request made
+to explode costs an error only, not the broker's memory.
 """
 
 from __future__ import annotations

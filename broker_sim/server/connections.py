@@ -18,14 +18,16 @@ from broker_sim.server.client_connection import ClientConnection
 from broker_sim.server.storage import OPEN_FILES_MAX
 
 SPARE_DESCRIPTORS = 64
-"""For what is neither connection nor log file: the event loop, the lock, the standard streams."""
+"""Descriptors that are neither connection nor log file: the event loop, the lock, the standard
+streams."""
 
 
 class Connections:
-    """See the module."""
+    """Open connections of a host, see the module."""
 
     def __init__(self, config: BrokerConfig, descriptors_max: int | None = None) -> None:
-        """`descriptors_max` is how many files the process may have open; None asks the system."""
+        """`descriptors_max` is the number of files that the process may have open; None asks the
+        system."""
         if descriptors_max is None:
             descriptors_max = raise_descriptor_limit()
         self.idle_seconds_max = config.integer("connections.max.idle.ms") / 1000
@@ -34,11 +36,11 @@ class Connections:
         self._by_id: dict[int, ClientConnection] = {}
         self._per_address: Counter[str] = Counter()
         self._in_handshake: set[int] = set()
-        """Ids of those that are accepted and not open yet."""
+        """Ids of connections that are accepted and not open yet."""
         self._still: dict[int, tuple[int, float]] = {}
-        """By connection id: bytes moved when last seen, and since when they are the same."""
+        """Bytes moved when last seen, and the time since they are the same, by connection id."""
         self._client_left = False
-        """Since `clients_were_there` was last asked."""
+        """True if a client's connection was closed since `clients_were_there` was last asked."""
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -47,7 +49,7 @@ class Connections:
         return iter(list(self._by_id.values()))
 
     def get(self, connection_id: int) -> ClientConnection | None:
-        """The open connection of this number."""
+        """Return the open connection of this number."""
         return self._by_id.get(connection_id)
 
     def may_shake_hands(self, connection: ClientConnection) -> bool:
@@ -58,7 +60,7 @@ class Connections:
         return True
 
     def add(self, connection: ClientConnection) -> None:
-        """A connection was accepted; it is closed when that makes too many."""
+        """Add an accepted connection; close it if there are too many."""
         self._in_handshake.discard(connection.connection_id)
         refused = self._refused(connection.peer)
         if refused is not None:
@@ -68,7 +70,7 @@ class Connections:
         self._per_address[connection.peer] += 1
 
     def remove(self, connection: ClientConnection) -> bool:
-        """The connection is gone; False for one that was refused, or never open."""
+        """Remove a connection that is gone; return False if it was refused, or never open."""
         self._in_handshake.discard(connection.connection_id)
         if self._by_id.pop(connection.connection_id, None) is None:
             return False
@@ -89,7 +91,8 @@ class Connections:
         return client_left or any(not each.is_of_broker for each in self._by_id.values())
 
     def close_idle(self, now_seconds: float) -> None:
-        """Close what has been still for connections.max.idle.ms; called at a fraction of that."""
+        """Close connections that stood still for connections.max.idle.ms; called at a fraction of
+        that."""
         if self.idle_seconds_max <= 0:
             return
         for connection in self:
@@ -119,7 +122,7 @@ class Connections:
 
 
 def raise_descriptor_limit() -> int:
-    """Raise the soft limit of open files to the hard one; what it is then."""
+    """Raise the soft limit of open files to the hard limit, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

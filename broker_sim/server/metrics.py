@@ -1,14 +1,14 @@
 """Figures of a running broker, by Kafka's own names, for Prometheus.
 
-Names are those that Kafka's metrics get from the JMX exporter with its example rules for Kafka:
+Kafka's metrics get these names from the JMX exporter with its example rules for Kafka:
 `kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec,topic=t` is
 `kafka_server_brokertopicmetrics_messagesin_total{topic="t"}`, and the broker's total has no topic.
 
-Counted here, outside the core, from what goes into it and comes out: what was appended to a log
-file counts as in, markers and the coordinators' records too, as in Kafka, whose
-`ReplicaManager.appendToLocalLog` counts whatever a leader appends. What a follower appends, and
-what it is sent, are bytes of replication, which have no topic. Gauges are looked up when they are
-asked for. Counters begin at 0 with each start of the process.
+This module counts outside the core, from its inputs and outputs. An append to a log file counts as
+in, markers and the coordinators' records too, as in Kafka, whose `ReplicaManager.appendToLocalLog`
+counts every append of a leader. The appends of a follower, and the bytes sent to it, are bytes of
+replication, which have no topic. Gauges are computed when they are requested. Counters begin at 0
+with each start of the process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _Sample = tuple[dict[str, str], float]
 
 
 class BrokerMetrics:
-    """Counts steps; one a broker process."""
+    """Counters of steps; one object a broker process."""
 
     def __init__(self) -> None:
         self._requests: Counter[tuple[AnyApiKey, int]] = Counter()
@@ -54,11 +54,11 @@ class BrokerMetrics:
             )
         )  # fmt: skip
         self._unclean_elections = 0
-        """That this broker has read of: each may be the controller, as in Kafka each of its
-        controllers counts them."""
+        """Number of unclean elections that this broker has read of. Each broker may be the
+        controller; each of Kafka's controllers counts them."""
 
     def count(self, item: Input, step: Step, parts: BrokerParts | None = None) -> None:
-        """Count an input that was carried out; `parts` say which partitions the broker leads."""
+        """Count an input that was carried out; `parts` know which partitions the broker leads."""
         if isinstance(item, Request):
             self._requests[item.api_key, item.api_version] += 1
             if item.api_key is ApiKey.PRODUCE:
@@ -76,7 +76,7 @@ class BrokerMetrics:
         self._unclean_elections += sum(each.kind == UNCLEAN_ELECTION for each in step.traces)
 
     def text(self, parts: BrokerParts | None, flush_count: int) -> str:
-        """Everything in Prometheus' text format; `parts` None while no logs are open."""
+        """Return the figures in Prometheus' text format; `parts` is None while no logs are open."""
         lines: list[str] = []
         for name, kind, samples in self._all(parts, flush_count):
             lines.append(f"# TYPE {name} {kind}")
@@ -200,7 +200,7 @@ def _is_under_replicated(parts: BrokerParts, log: PartitionLog) -> bool:
 
 
 def _api_name(api: AnyApiKey) -> str:
-    """Kafka's name of it, such as InitProducerId."""
+    """Return Kafka's name of an API, such as InitProducerId."""
     return "".join(word.capitalize() for word in api.name.split("_"))
 
 

@@ -1,4 +1,4 @@
-"""`GET /metrics` over HTTP, in the broker's event loop: one request a connection.
+"""Server of `GET /metrics` over HTTP, in the broker's event loop: one request a connection.
 
 It is for a scraper on the same machine: no TLS, no login, and no more of HTTP than that.
 """
@@ -12,12 +12,12 @@ from collections.abc import Callable
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 REQUEST_BYTES_MAX = 8_192
 REQUEST_SECONDS_MAX = 5.0
-"""A connection that has not asked by then is closed."""
+"""Time after which a connection without a request is closed."""
 CONNECTIONS_MAX = 16
 
 
 class MetricsServer:
-    """Answers with what `text` gives; `listening` is a bound socket."""
+    """Server that answers with the result of `text`; `listening` is a bound socket."""
 
     def __init__(self, listening: socket.socket, text: Callable[[], str]) -> None:
         self._listening = listening
@@ -32,7 +32,7 @@ class MetricsServer:
         )
 
     def close(self) -> None:
-        """Accept no more."""
+        """Accept no more connections."""
         if self._server is not None:
             self._server.close()
 

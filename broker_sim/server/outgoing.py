@@ -46,13 +46,14 @@ class Outgoing:
                 self._in_use = storage.use(paths)
 
     def read(self, size_bytes: int) -> bytes | memoryview:
-        """Up to `size_bytes`; b"" at the end. Raises LookupError when record bytes are gone."""
+        """Return up to `size_bytes`; b"" at the end. Raises LookupError if record bytes are
+        gone."""
         if self._in_use is not None and self._in_use.changed is not None:
             raise LookupError(f"{self._in_use.changed} was removed, replaced or truncated")
         if self._response is not None:
             response, self._response = self._response, None
             if not response.records:
-                data = _encode(response)
+                data = _encode_response(response)
                 if len(data) <= size_bytes:
                     return data
                 self._pieces.append(memoryview(data))
@@ -74,7 +75,7 @@ class Outgoing:
         return self._storage.read_slices([FileSlice(piece.path, piece.position, length)])
 
     def close(self) -> None:
-        """No more is taken."""
+        """Drop the rest of the answer, and release its files."""
         self._response = None
         self._pieces.clear()
         if self._in_use is not None:
@@ -83,15 +84,15 @@ class Outgoing:
 
 
 def _parts(response: Respond, storage: FileStorage) -> Iterable[bytes | FileSlice]:
-    """The framed answer."""
+    """Return the parts of the framed answer."""
     if sum(s.length for field in response.records for s in field.slices) > WHOLE_BYTES_MAX:
         return _pieces(response)
     for field in response.records:
         field.target.records = storage.read_slices(field.slices)
-    return [_encode(response)]
+    return [_encode_response(response)]
 
 
-def _encode(response: Respond) -> bytes:
+def _encode_response(response: Respond) -> bytes:
     return encode_response(
         response.api_key, response.api_version, response.correlation_id, response.message
     )
@@ -105,15 +106,15 @@ def _pieces(response: Respond) -> Iterator[bytes | FileSlice]:
         field.target.records = mark
     api = APIS[ApiKey(response.api_key)]
     compact = api.response.SCHEMA.is_flexible(response.api_version)
-    parts = list(_split(_encode(response)[_INT32.size :], fields, compact))
+    parts = list(_split_body(_encode_response(response)[_INT32.size :], fields, compact))
     yield _INT32.pack(sum(map(_length, parts)))
     yield from parts
 
 
-def _split(
+def _split_body(
     body: bytes, fields: dict[bytes, RecordsField], compact: bool
 ) -> Iterator[bytes | FileSlice]:
-    """The body with each mark, and the length in front of it, replaced by what it stands for."""
+    """Yield the body, with each mark, and the length before it, replaced by its record bytes."""
     mark_bytes = len(_MARK) + _INT32.size
     prefix_bytes = 1 if compact else _INT32.size
     start = 0

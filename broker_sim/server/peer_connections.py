@@ -1,17 +1,17 @@
 """Requests to other processes, brokers and the registry: performs `Step.sends`.
 
-Theory of operation: a peer is connected to at the first request for it, and again at the first one
-after a loss. Requests wait here while their connection is being made, or while the peer reads too
-slowly; answers are matched by their order, which is that of the requests. Whatever ends a
-connection (refused, broken, no address, bytes that are not an answer, an answer that stays away)
+Theory of operation: a peer is connected to at the first request for it, and again at the first
+request after a loss. Requests wait here while their connection is being made, or while the peer
+reads too slowly; answers come in the order of the requests (`wire/conversation.py`). Any end of
+a connection (refused, broken, no address, bytes that are not an answer, an answer that stays away)
 loses the peer: all of its connections are dropped, and the core gets one PeerLost if it waits for
-anything.
+an answer.
 
 A peer takes one request of a connection at a time, and some requests wait there for others: so each
 kind has a connection of its own (`core/peers.py`).
 
 A connection to a broker may begin with TLS and a login (`server/peer_security.py`). A login that
-ends is renewed before that (KIP-368): from then on requests wait, and when the ones before them are
+ends is renewed before that (KIP-368): from then on requests wait, and when the earlier requests are
 answered the login begins again.
 
 Rules for this file: nothing here holds up the loop. After a loss a peer is left alone for
@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import socket
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, cast
 
@@ -34,21 +34,14 @@ from broker_sim.core.effects import PeerAnswer, PeerLost, Send
 from broker_sim.core.endpoint import Endpoint
 from broker_sim.core.peers import ConnectionKind, connection_kind
 from broker_sim.server.client_connection import WRITE_BUFFER_HIGH_BYTES
-from broker_sim.server.peer_security import (
-    LoginFailed,
-    LoginStep,
-    PeerLogin,
-    PeerSecurity,
-    read_peer_security,
-)
-from txnlog_kafka.wire import framing
+from broker_sim.server.peer_security import PeerSecurity, PeerUser, read_peer_security
+from txnlog_kafka.wire.conversation import Asked, Conversation
 from txnlog_kafka.wire.framing import Frame, FrameDecoder, MalformedFrame
-from txnlog_kafka.wire.messages import Message
+from txnlog_kafka.wire.login import Login, LoginRefused
+from txnlog_kafka.wire.messages import Message, api_of
 
 RECONNECT_SECONDS = 0.05
 """Kafka's default of reconnect.backoff.ms."""
-RENEWED_AFTER = 0.85
-"""Part of a login's time after which it is renewed, as by Kafka's clients at the earliest."""
 REQUESTS_MAX = 10_000
 """Requests to one peer that are not answered; the core's own limits are far below."""
 
@@ -66,10 +59,10 @@ class PeerOwner(Protocol):
 
 
 class PeerConnections:
-    """The connections of one broker to all its peers; used inside a running event loop."""
+    """Connections of one broker to all its peers; used inside a running event loop."""
 
     def __init__(self, owner: PeerOwner, config: BrokerConfig) -> None:
-        """Raises ConfigError for keys and logins of the inter-broker listener that cannot be."""
+        """Raises ConfigError for invalid keys and logins of the inter-broker listener."""
         self._owner = owner
         self._limits = _Limits(
             config.integer("socket.connection.setup.timeout.ms") / 1000,
@@ -80,15 +73,16 @@ class PeerConnections:
         self._peers: dict[int, _Peer] = {}
 
     def send(self, request: Send) -> None:
-        """Ask; the answer, or the loss of the peer, is submitted later, never within this call."""
+        """Send a request; its answer, or the loss of the peer, is submitted later, never within
+        this call."""
         peer = self._peers.get(request.peer)
         if peer is None:
             peer = self._peers[request.peer] = _Peer(request.peer, self._owner, self._limits)
         peer.send(request)
 
     def close(self, *, abort: bool = False) -> None:
-        """Drop all connections and tell nobody: the core that asked is gone, or stops. What was
-        handed to the sockets still goes, unless `abort`."""
+        """Drop all connections and report no loss: the core that asked is gone, or stops. The bytes
+        that the sockets have still go, unless `abort`."""
         peers, self._peers = self._peers, {}
         for peer in peers.values():
             peer.close(abort)
@@ -106,7 +100,7 @@ class _Limits:
 
 
 class _Peer:
-    """A peer and its connections, by what they carry."""
+    """Peer and its connections, by the kind of their requests."""
 
     def __init__(self, number: int, owner: PeerOwner, limits: _Limits) -> None:
         self.number = number
@@ -114,9 +108,9 @@ class _Peer:
         self.limits = limits
         self._links: dict[ConnectionKind, _Link] = {}
         self._not_before = 0.0
-        """When the next connection may be made, by the loop's clock."""
+        """Earliest time of the next connection, by the loop's clock."""
         self._is_away = False
-        """The operator has been warned."""
+        """True if the operator has been warned."""
 
     @property
     def name(self) -> str:
@@ -124,15 +118,13 @@ class _Peer:
 
     @property
     def is_broker(self) -> bool:
-        """And not the registry."""
+        """True if it is a broker and not the registry."""
         return self.number >= 0
 
-    def new_login(self) -> PeerLogin | None:
-        """Return the login of a new connection; None when there is nothing to log in to."""
-        user = self.limits.security.user
-        if user is None or not self.is_broker:
-            return None
-        return PeerLogin(user, self.limits.client_id)
+    @property
+    def user(self) -> PeerUser | None:
+        """User to log in as; None if a connection needs no login."""
+        return self.limits.security.user if self.is_broker else None
 
     def send(self, request: Send) -> None:
         kind = connection_kind(request.message)
@@ -143,13 +135,13 @@ class _Peer:
         link.send(request)
 
     def connected(self) -> None:
-        """A connection is open."""
+        """Note that a connection is open."""
         if self._is_away:
             _log.warning("connected to %s again", self.name)
         self._is_away = False
 
     def lost(self, reason: str) -> None:
-        """Some connection ended: all do."""
+        """Drop all connections, because one of them ended."""
         links, self._links = self._links, {}
         if not any(link.waits for link in links.values()):
             level = logging.DEBUG  # an idle one, which either side may close
@@ -168,36 +160,36 @@ class _Peer:
             link.close(abort)
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """A request that was handed to the socket."""
+@dataclass(slots=True, eq=False)
+class _Asked(Asked):
+    """Request that was handed to the socket."""
 
-    correlation_id: int
-    decode: Callable[[Frame], Message]
     deadline: float
 
 
 class _Link(asyncio.Protocol):
-    """A connection, from the attempt to make it; it is not used after it has ended."""
+    """Connection, from the attempt to make it; it is not used after it has ended."""
 
     def __init__(self, peer: _Peer) -> None:
         self._peer = peer
         self._loop = asyncio.get_running_loop()
         self._decoder = FrameDecoder()
         self._unsent: deque[Send] = deque()
-        self._unanswered: deque[_Asked] = deque()
+        self._conversation = Conversation[_Asked](peer.limits.client_id)
+        self._unanswered = self._conversation.unanswered
         self._transport: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._overdue: asyncio.TimerHandle | None = None
         self._writable = True
         self._closed = False
-        self._login = peer.new_login()
-        self._renews_at: float | None = None
-        """When the login is to begin again; by the loop's clock."""
+        self._login: Login | None = None
+        """Login that is going on."""
+        self._renews_at = math.inf if peer.user is None else 0.0
+        """Time from which requests wait for a new login, by the loop's clock."""
 
     @property
     def waits(self) -> bool:
-        """For an answer."""
+        """True if it waits for an answer."""
         return bool(self._unsent or self._unanswered)
 
     def open(self, not_before: float) -> None:
@@ -205,7 +197,7 @@ class _Link(asyncio.Protocol):
         self._connecting = self._loop.create_task(self._connect(not_before - self._loop.time()))
 
     def send(self, request: Send) -> None:
-        """Ask when the connection is there and the peer reads."""
+        """Send a request when the connection is there and the peer reads."""
         self._unsent.append(request)
         if len(self._unsent) + len(self._unanswered) > REQUESTS_MAX:
             self._fail(f"it has not answered {REQUESTS_MAX} requests")
@@ -213,11 +205,12 @@ class _Link(asyncio.Protocol):
         self._write()
 
     def close(self, abort: bool) -> None:
-        """Nothing more is reported of it."""
+        """Close the connection; it reports no loss any more."""
         self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()
-        self._cancel_overdue()
+        if self._overdue is not None:
+            self._overdue.cancel()
         if self._transport is not None:
             if abort:
                 self._transport.abort()
@@ -227,7 +220,7 @@ class _Link(asyncio.Protocol):
     # ------------------------------------------------------------------ asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connected."""
+        """Begin with the connected socket."""
         self._transport = cast(asyncio.Transport, transport)
         if self._closed:
             self._transport.abort()
@@ -236,30 +229,30 @@ class _Link(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if self._login is None:
+        if self._peer.user is None:
             self._peer.connected()
         self._write()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ended by the other side, or by `close`."""
+        """Lose the peer: the other side, or `close`, ended the connection."""
         self._fail("it has closed the connection" if exc is None else str(exc))
 
     def data_received(self, data: bytes) -> None:
-        """A part of answers."""
+        """Take a part of answers."""
         if self._closed:
             return
         try:
             for frame in self._decoder.feed(data):
                 self._take(frame)
-        except (MalformedFrame, LoginFailed) as error:
+        except (MalformedFrame, LoginRefused) as error:
             self._fail(str(error))
 
     def pause_writing(self) -> None:
-        """The peer reads too slowly."""
+        """Stop sending: the peer reads too slowly."""
         self._writable = False
 
     def resume_writing(self) -> None:
-        """The peer has caught up."""
+        """Go on: the peer has caught up."""
         self._writable = True
         self._write()
 
@@ -292,7 +285,7 @@ class _Link(asyncio.Protocol):
 
     def _write(self) -> None:
         transport = self._transport
-        if transport is None or not self._is_logged_in(transport):
+        if transport is None or self._closed or not self._is_logged_in(transport):
             return
         while self._unsent and self._writable and not self._closed:
             request = self._unsent[0]
@@ -309,67 +302,58 @@ class _Link(asyncio.Protocol):
                 return
             self._unsent.popleft()
             deadline = self._loop.time() + self._peer.limits.answer_seconds_max
-            self._unanswered.append(_Asked(request.correlation_id, decode, deadline))
+            self._conversation.expect(_Asked(deadline), request.correlation_id, decode)
             transport.write(frame)
-        if self._unanswered and self._overdue is None and not self._closed:
-            self._overdue = self._loop.call_at(self._unanswered[0].deadline, self._check_overdue)
+        self._await_answer()
 
     def _is_logged_in(self, transport: asyncio.Transport) -> bool:
         """True if requests may be sent; begins the login, or its renewal, when it is time."""
-        login = self._login
-        if login is None or self._closed:
-            return not self._closed
-        is_over = self._renews_at is not None and self._loop.time() >= self._renews_at
-        if login.step is LoginStep.COMPLETE and not is_over:
+        now, user = self._loop.time(), self._peer.user
+        if self._login is None and now < self._renews_at:
             return True
-        if login.step is LoginStep.NEW or (is_over and not self._unanswered and self._unsent):
-            self._renews_at = None
-            transport.write(login.begin())
-            self._cancel_overdue()
-            after_seconds = self._peer.limits.answer_seconds_max
-            self._overdue = self._loop.call_later(after_seconds, self._check_overdue)
+        if user is not None and self._login is None and self._unsent and not self._unanswered:
+            self._login = user.new_login()
+            deadline = now + self._peer.limits.answer_seconds_max
+            self._send_login(transport, self._login.begin(), deadline)
+            self._await_answer()
         return False
 
-    def _go_on_with_login(self, login: PeerLogin, frame: Frame) -> None:
-        following = login.on_frame(frame)
+    def _send_login(self, transport: asyncio.Transport, request: Message, deadline: float) -> None:
+        # The brokers of a cluster have one version: they know the newest versions.
+        version = api_of(request).version_max
+        transport.writelines(self._conversation.ask(request, version, _Asked(deadline)))
+
+    def _go_on_with_login(self, login: Login, answer: Message, deadline: float) -> None:
+        following = login.on_answer(answer)
         if following is not None and self._transport is not None:
-            self._transport.write(following)
+            self._send_login(self._transport, following, deadline)
             return
-        self._cancel_overdue()
-        if login.lifetime_ms > 0:
-            self._renews_at = self._loop.time() + login.lifetime_ms * RENEWED_AFTER / 1000
+        self._login = None
+        self._renews_at = self._loop.time() + login.renewed_after_s
         self._peer.connected()
         self._write()
 
     def _take(self, frame: Frame) -> None:
-        """Raises MalformedFrame for what is not the answer to the oldest request; LoginFailed."""
-        if self._login is not None and self._login.step is not LoginStep.COMPLETE:
-            self._go_on_with_login(self._login, frame)
-            return
-        correlation_id = framing.response_correlation_id(frame)
-        if not self._unanswered or self._unanswered[0].correlation_id != correlation_id:
-            raise MalformedFrame(f"an answer to no request of ours, number {correlation_id}")
-        message = self._unanswered[0].decode(frame)
+        """Take an answer. Raises MalformedFrame, LoginRefused."""
+        asked = self._conversation.oldest(frame)
+        message = asked.decode(frame)
         self._unanswered.popleft()
-        answer = PeerAnswer(self._peer.number, correlation_id, message)
+        if self._login is not None:
+            self._go_on_with_login(self._login, message, asked.deadline)
+            return
+        answer = PeerAnswer(self._peer.number, asked.correlation_id, message)
         self._peer.owner.submit(answer, len(frame))
         if self._unsent and not self._unanswered:
             self._write()
 
-    def _cancel_overdue(self) -> None:
-        if self._overdue is not None:
-            self._overdue.cancel()
-            self._overdue = None
+    def _await_answer(self) -> None:
+        if self._unanswered and self._overdue is None and not self._closed:
+            self._overdue = self._loop.call_at(self._unanswered[0].deadline, self._check_overdue)
 
     def _check_overdue(self) -> None:
         self._overdue = None
-        if self._login is not None and self._login.step is not LoginStep.COMPLETE:
-            self._fail(f"no login within {self._peer.limits.answer_seconds_max:g} s")
-            return
-        if not self._unanswered:
-            return
-        deadline = self._unanswered[0].deadline
-        if self._loop.time() >= deadline:
-            self._fail(f"no answer within {self._peer.limits.answer_seconds_max:g} s")
+        if self._unanswered and self._loop.time() >= self._unanswered[0].deadline:
+            missing = "answer" if self._login is None else "login"
+            self._fail(f"no {missing} within {self._peer.limits.answer_seconds_max:g} s")
         else:
-            self._overdue = self._loop.call_at(deadline, self._check_overdue)
+            self._await_answer()

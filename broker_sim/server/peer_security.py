@@ -8,7 +8,6 @@ login.
 
 from __future__ import annotations
 
-import enum
 import secrets
 import ssl
 from dataclasses import dataclass
@@ -18,38 +17,13 @@ from broker_sim.core.config.security import listener_option
 from broker_sim.core.endpoint import Listener, inter_broker_listener, read_listeners
 from broker_sim.core.security.logins import read_login_module
 from broker_sim.server.tls import build_peer_context
-from txnlog_kafka.wire import framing
-from txnlog_kafka.wire.error_codes import error_name
-from txnlog_kafka.wire.framing import Frame, MalformedFrame
-from txnlog_kafka.wire.invariants import present
-from txnlog_kafka.wire.messages import APIS, ApiKey, Message
-from txnlog_kafka.wire.sasl import Mechanism, TooFewIterations, password_mechanism
-
-HANDSHAKE_VERSION = 1
-AUTHENTICATE_VERSION = 2
-
-
-class LoginFailed(Exception):
-    """The other broker does not let this one in, or is not who it must be; one line without any
-    secret."""
-
-
-class LoginStep(enum.Enum):
-    """State of a login. A complete login may begin once more (KIP-368)."""
-
-    NEW = "new"
-    """Nothing was sent; -> HANDSHAKE."""
-    HANDSHAKE = "handshake"
-    """SaslHandshake is to be answered; -> AUTHENTICATE."""
-    AUTHENTICATE = "authenticate"
-    """SaslAuthenticate is to be answered; -> AUTHENTICATE, COMPLETE."""
-    COMPLETE = "complete"
-    """Requests may be sent; -> HANDSHAKE."""
+from txnlog_kafka.wire.login import Login
+from txnlog_kafka.wire.sasl import password_mechanism
 
 
 @dataclass(frozen=True, slots=True)
 class PeerUser:
-    """The user that a broker logs in as; the password is in no text."""
+    """User that a broker logs in as; the password is in no text."""
 
     mechanism: str
     name: str
@@ -58,78 +32,12 @@ class PeerUser:
     def __repr__(self) -> str:
         return f"PeerUser({self.mechanism!r}, {self.name!r})"
 
-
-class PeerLogin:
-    """The login of one connection: frames to send, for frames that come. Sans-IO."""
-
-    def __init__(self, user: PeerUser, client_id: str) -> None:
-        self.step = LoginStep.NEW
-        self.lifetime_ms = 0
-        """Milliseconds that the login lasts; 0 is for ever."""
-        self._user = user
-        self._client_id = client_id
-        self._correlation_id = 0
-        self._mechanism: Mechanism | None = None
-
-    def begin(self) -> bytes:
-        """The first frame, of a new login or of its renewal."""
-        self.step = LoginStep.HANDSHAKE
-        user = self._user
-        self._mechanism = password_mechanism(
-            user.mechanism, user.name, user.password, secrets.token_hex(16)
+    def new_login(self) -> Login:
+        """Return the login of a connection, or its renewal."""
+        mechanism = password_mechanism(
+            self.mechanism, self.name, self.password, secrets.token_hex(16)
         )
-        request = APIS[ApiKey.SASL_HANDSHAKE].request(mechanism=user.mechanism)
-        return self._framed(request, HANDSHAKE_VERSION)
-
-    def on_frame(self, frame: Frame) -> bytes | None:
-        """The next frame to send; None when the login is complete. Raises LoginFailed, and
-        MalformedFrame for what is not the answer."""
-        if framing.response_correlation_id(frame) != self._correlation_id:
-            raise MalformedFrame("an answer to no request of the login")
-        if self.step is LoginStep.HANDSHAKE:
-            answer = self._answer(ApiKey.SASL_HANDSHAKE, HANDSHAKE_VERSION, frame)
-            self.step = LoginStep.AUTHENTICATE
-            return self._authenticate()
-        answer = self._answer(ApiKey.SASL_AUTHENTICATE, AUTHENTICATE_VERSION, frame)
-        if not self._receive(answer.auth_bytes):
-            return self._authenticate()
-        self.step = LoginStep.COMPLETE
-        self._mechanism = None
-        self.lifetime_ms = answer.session_lifetime_ms
-        return None
-
-    def _authenticate(self) -> bytes:
-        token = present(self._mechanism, "a login has begun").next_bytes()
-        request = APIS[ApiKey.SASL_AUTHENTICATE].request(auth_bytes=token)
-        return self._framed(request, AUTHENTICATE_VERSION)
-
-    def _receive(self, token: bytes) -> bool:
-        """Take the other side's bytes; whether the login is complete."""
-        mechanism = present(self._mechanism, "a login has begun")
-        try:
-            mechanism.receive(token)
-        except TooFewIterations as error:
-            raise LoginFailed(f"it asks for {error}") from None
-        except (ValueError, LookupError) as error:
-            # Without `from`: what the code of a mechanism says may have been made of secrets.
-            raise LoginFailed(
-                f"its answer is not one of {self._user.mechanism} ({type(error).__name__})"
-            ) from None
-        return mechanism.is_complete
-
-    def _answer(self, key: ApiKey, version: int, frame: Frame) -> Message:
-        answer = framing.decode_response(APIS[key], version, frame)
-        if answer.error_code:
-            user = self._user
-            raise LoginFailed(
-                f"it refuses the login of {user.name!r} by {user.mechanism}: "
-                f"{error_name(answer.error_code)}"
-            )
-        return answer
-
-    def _framed(self, request: Message, version: int) -> bytes:
-        self._correlation_id += 1
-        return framing.encode_request(request, version, self._correlation_id, self._client_id)
+        return Login(self.mechanism, mechanism, f"{self.name!r} by {self.mechanism}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""A broker as a process: the data directory's lock, the listening socket, signals, READY.
+"""Broker as a process: the data directory's lock, the listening socket, signals, READY.
 
 The data of broker `k` lives in `<data-dir>/broker-k`, so that a directory can hold a cluster.
 """
@@ -29,6 +29,7 @@ from broker_sim.core.endpoint import (
     read_listeners,
     read_registry,
 )
+from broker_sim.core.security.bearer import TokenChecks
 from broker_sim.server.broker_server import BrokerServer
 from broker_sim.server.client_connection import ClientConnection
 from broker_sim.server.codecs import CODECS
@@ -38,27 +39,27 @@ from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import StorageFull
 from broker_sim.server.tls import TlsServer, build_tls_context
+from broker_sim.server.tokens import token_checks
+from txnlog_kafka.processes import has_ended, start_time
 
 LOCK_FILE = ".lock"
 BACKLOG = 1024
 PARENT_POLL_SECONDS = 0.5
 HAND_OVER_SECONDS_MAX = 10.0
-"""For a controlled shutdown; a broker that a cluster's registry or controller does not answer stops
-without it, and its session is over when it does."""
+"""Time limit of a controlled shutdown. If the cluster's registry or controller does not answer, the
+broker stops without it, and its session ends later."""
 LINGER_SECONDS = 5.0
 """Seconds that a broker whose application ended waits for a client to come back.
 
 Another application may have asked for its address, and be about to connect.
 """
 
-_START_TIME_FIELD = 19
-"""Field of /proc/PID/stat, counted from the state, which follows the name in parentheses."""
 
 _log = logging.getLogger(__name__)
 
 
 class CannotStart(Exception):
-    """The broker cannot start; the text says why and what to do."""
+    """Failure to start; the text says why and what to do."""
 
 
 def broker_directory(data_dir: Path, node_id: int) -> Path:
@@ -75,17 +76,18 @@ def run(
 ) -> None:
     """Start, print READY, serve until SIGTERM or SIGINT, stop cleanly.
 
-    A broker of a cluster is ready, and lets clients in, when the registry knows it.
-    `metrics` is where figures are served over HTTP; a second line, METRICS, then says so. A line
+    A broker of a cluster is ready, and lets clients in, when the registry knows it. `metrics` is
+    the address that serves figures over HTTP; a second line, METRICS, then names it. A line
     LISTENER follows for each listener but the first.
 
-    Raises ConfigError or CannotStart before READY, StorageError when the data directory cannot be
-    relied on; anything else is a crash.
+    Raises ConfigError or CannotStart before READY, StorageError if the data directory cannot be
+    relied on; any other exception is a crash.
     """
     config = BrokerConfig(overrides)
     listeners = read_listeners(config)
     read_registry(config)
     contexts = {each.name: build_tls_context(each, config) for each in listeners}
+    tokens = token_checks(config, listeners)
     root = broker_directory(data_dir, config.integer("node.id"))
     with lock_directory(root), contextlib.ExitStack() as stack:
         sockets = {each.name: stack.enter_context(listen(each.bound)) for each in listeners}
@@ -96,12 +98,12 @@ def run(
         scraped = (
             None if metrics is None else stack.enter_context(listen(metrics, "--metrics-port"))
         )
-        asyncio.run(_serve(root, config, doors, exit_with_pid, scraped))
+        asyncio.run(_serve(root, config, doors, exit_with_pid, scraped, tokens))
 
 
 @contextlib.contextmanager
 def lock_directory(root: Path, holder: str = "broker") -> Iterator[None]:
-    """Hold the directory for this process. Raises CannotStart when another `holder` has it."""
+    """Hold the directory for this process. Raises CannotStart if another `holder` has it."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(root / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -122,7 +124,7 @@ def lock_directory(root: Path, holder: str = "broker") -> Iterator[None]:
 
 @contextlib.contextmanager
 def listen(endpoint: Endpoint, option: str = "--port") -> Iterator[socket.socket]:
-    """The listening socket. Raises CannotStart when the address cannot be had."""
+    """Yield the listening socket. Raises CannotStart if the address is not available."""
     try:
         infos = socket.getaddrinfo(
             endpoint.host or None,
@@ -149,7 +151,7 @@ def _with_ports(
     listeners: Iterable[Listener],
     sockets: Mapping[str, socket.socket],
 ) -> BrokerConfig:
-    """The configuration with the ports that were bound, which may have been 0."""
+    """Return the configuration with the ports that were bound; a configured port may be 0."""
     bound, advertised = {}, {}
     for each in listeners:
         host, port = sockets[each.name].getsockname()[:2]
@@ -163,7 +165,7 @@ def _with_ports(
 
 @dataclass(frozen=True, slots=True)
 class _Door:
-    """A listener that is open: its socket, and its TLS if it has any."""
+    """Open listener: its socket, and its TLS if it has any."""
 
     listener: Listener
     listening: socket.socket
@@ -187,12 +189,13 @@ async def _serve(
     doors: Sequence[_Door],
     exit_with_pid: int | None,
     scraped: socket.socket | None,
+    tokens: TokenChecks,
 ) -> None:
     storage = FileStorage(root)
     space = SpaceGuard(root, config.integer("log.dir.reserved.bytes"))
     rng = secrets.SystemRandom()
     host = BrokerServer(
-        lambda: Broker(config, storage, rng, codecs=CODECS),
+        lambda: Broker(config, storage, rng, codecs=CODECS, token_checks=tokens),
         storage,
         config,
         space,
@@ -233,7 +236,7 @@ async def _serve(
 
 
 async def _first_of(*events: asyncio.Event) -> None:
-    """Until one of them is set."""
+    """Return when one of the events is set."""
     waiting = [asyncio.create_task(event.wait()) for event in events]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     for each in waiting:
@@ -241,7 +244,7 @@ async def _first_of(*events: asyncio.Event) -> None:
 
 
 def recover(host: BrokerServer, root: Path) -> None:
-    """Start the core. Raises CannotStart when there is no free space for it."""
+    """Start the core. Raises CannotStart if there is no free space for it."""
     try:
         host.start()
     except StorageFull as full:
@@ -251,7 +254,7 @@ def recover(host: BrokerServer, root: Path) -> None:
 
 
 def stop_event(host: BrokerServer) -> asyncio.Event:
-    """Set by SIGTERM, by SIGINT, and when the host cannot go on."""
+    """Return an event that SIGTERM, SIGINT and a failed host set."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -261,7 +264,7 @@ def stop_event(host: BrokerServer) -> asyncio.Event:
 
 
 async def stop(host: BrokerServer) -> None:
-    """Stop cleanly. Raises what the host failed with, if it did."""
+    """Stop cleanly. Raises the host's failure, if it failed."""
     if host.failed.done():
         host.failed.result()
     host.stop()
@@ -272,15 +275,15 @@ async def stop(host: BrokerServer) -> None:
 async def watch_parent(
     pid: int | None, clients_were_there: Callable[[], bool], stopping: asyncio.Event
 ) -> None:
-    """Stop when the process that wanted this broker is gone, and nobody else uses it.
+    """Stop when the process that wanted this broker is gone, and no other client uses it.
 
-    The connections of that process have gone with it: what is open belongs to others, such as a
+    The connections of that process have gone with it: open connections belong to others, such as a
     second application that found this broker in its directory.
     """
     if pid is None:
         return
-    started = process_started(pid)
-    while started is not None and process_started(pid) == started:
+    started = start_time(pid)
+    while not has_ended(pid, started):
         clients_were_there()
         await asyncio.sleep(PARENT_POLL_SECONDS)
     _log.info("process %d is gone, stopping when no client is left", pid)
@@ -295,26 +298,6 @@ async def watch_parent(
         await asyncio.sleep(PARENT_POLL_SECONDS)
     _log.info("no client is left, stopping")
     stopping.set()
-
-
-def process_started(pid: int) -> str | None:
-    """When a process started, as the system writes it; None when it is gone.
-
-    A process id is used again, the pair of both is not. A killed process that its parent has not
-    waited for is gone, too. Where there is no /proc a living process started "sometime".
-    """
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
-    except PermissionError:
-        pass
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return "sometime"
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] == "Z" else fields[_START_TIME_FIELD]
 
 
 __all__ = ["CannotStart", "ConfigError", "broker_directory", "run"]

@@ -1,7 +1,7 @@
-"""The registry as a process: the same host, lock and signals as a broker's.
+"""Registry as a process: the same host, lock and signals as a broker's.
 
-Its files are in `<data-dir>/registry`. It listens on the loopback interface alone, because nobody
-has to log in to it.
+Its files are in `<data-dir>/registry`. It listens on the loopback interface alone, because it asks
+for no login.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def run(
 ) -> None:
     """Start, print READY, serve until SIGTERM or SIGINT, stop cleanly.
 
-    Raises CannotStart before READY, StorageError when the data directory cannot be relied on;
-    anything else is a crash.
+    Raises CannotStart before READY, StorageError if the data directory cannot be relied on; any
+    other exception is a crash.
     """
     root = data_dir / "registry"
     with lock_directory(root, "registry"), listen(Endpoint(LOOPBACK, port)) as listening:

@@ -1,12 +1,12 @@
 """Memory for requests that are being received, over all connections: `queued.max.request.bytes`.
 
-Each connection may hold `FREE_BYTES` of a frame that is not whole; what is beyond comes out of one
-account. When the account is used up, connections in the middle of a large frame are not read from
-until others are done. One of them always may go on, whatever it takes, or all could wait for each
-other; the one that has this turn and sends nothing is closed after a while (`close_stalled`).
+Each connection may hold `FREE_BYTES` of an incomplete frame; further bytes come out of one account.
+When the account is used up, connections in the middle of a large frame are not read from until
+others are done. One connection always may go on, whatever it takes, or all could wait for each
+other; if the connection with this turn sends nothing, it is closed after a while (`close_stalled`).
 
-Kafka reserves the size that a frame claims before it reads the frame; here only bytes that
-arrived count, so a claim costs nothing.
+Kafka reserves the size that a frame claims before it reads the frame; here only bytes that arrived
+count, so a claim costs nothing.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class MemoryUser(Protocol):
 
     @property
     def buffered_bytes(self) -> int:
-        """Received and not yet a request."""
+        """Bytes that were received and are not yet a request."""
 
     @property
     def bytes_moved(self) -> int:
-        """Grows while it sends."""
+        """Number that grows while it sends."""
 
     def regulate(self) -> None:
         """Called when `memory_waits` changed."""
@@ -40,7 +40,7 @@ class MemoryUser(Protocol):
 
 
 class RequestMemory:
-    """The account. `limit_bytes` -1: unlimited."""
+    """Account of memory. `limit_bytes` -1: unlimited."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.held_bytes = 0
@@ -48,10 +48,10 @@ class RequestMemory:
         self._waiting: deque[MemoryUser] = deque()
         self._turn: MemoryUser | None = None
         self._turn_seen = (0, 0.0)
-        """(bytes moved, when) the holder of the turn last made progress."""
+        """Tuple (bytes moved, time) of the last progress of the turn's holder."""
 
     def account(self, member: MemoryUser) -> None:
-        """After each change of `member.buffered_bytes`."""
+        """Account for a change of `member.buffered_bytes`; call after each change."""
         held = max(0, member.buffered_bytes - FREE_BYTES)
         if not (held or member.memory_held_bytes or self._waiting or member is self._turn):
             return  # as most of the time: it has nothing of the account, and nobody waits
@@ -65,7 +65,7 @@ class RequestMemory:
         self._admit()
 
     def forget(self, member: MemoryUser) -> None:
-        """The connection is gone."""
+        """Remove a connection that is gone."""
         self.held_bytes -= member.memory_held_bytes
         member.memory_held_bytes = 0
         if member.memory_waits:
@@ -75,7 +75,7 @@ class RequestMemory:
         self._admit()
 
     def close_stalled(self, now_seconds: float) -> None:
-        """Close the holder of the turn when others wait and it sends nothing; call now and then."""
+        """Close the holder of the turn if others wait and it sends nothing; call now and then."""
         turn = self._turn
         if turn is None or not self._waiting:
             return

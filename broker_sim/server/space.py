@@ -1,10 +1,9 @@
 """Free space of the data directory: enough for writes, or not.
 
 Theory of operation: writes are refused before the space is gone, as soon as less is free than
-`log.dir.reserved.bytes`. What others write to the same disk, and quotas, can still make a write
-fail. For that there is a file of `RESERVE_FILE_BYTES` that holds nothing: it is removed when a
-write has failed, so that recovery has space for what it repairs, and writes stay refused until the
-file could be recreated.
+`log.dir.reserved.bytes`. Other writers to the same disk, and quotas, can still make a write fail.
+For that there is an empty file of `RESERVE_FILE_BYTES`: it is removed when a write has failed, so
+that recovery has space for its repairs, and writes stay refused until the file could be recreated.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ RETRY_SECONDS = 1.0
 
 
 class SpaceGuard:
-    """See the module. `free_bytes` tells how much is free, other than by asking the system."""
+    """Guard of the free space, see the module. `free_bytes` replaces the question to the system."""
 
     def __init__(
         self, root: Path, reserved_bytes: int, free_bytes: Callable[[], int] | None = None
@@ -41,7 +40,7 @@ class SpaceGuard:
         return not self._held or self._free_bytes() < self._reserved_bytes
 
     def release(self, now_seconds: float) -> None:
-        """A write has failed: give the file's space to recovery."""
+        """Give the file's space to recovery, after a failed write."""
         self._held = False
         self._next_try_seconds = now_seconds + RETRY_SECONDS
         with contextlib.suppress(OSError):  # then recovery has to do without

@@ -1,7 +1,7 @@
-"""The data directory of one broker: carries out storage operations, and reads for the core.
+"""Data directory of one broker: carries out storage operations, and reads for the core.
 
-Theory of operation: operations are carried out one after another, flushes when `FlushOrder` says
-so or `barrier` is called. So several transactions of one round share an fsync.
+Theory of operation: operations are carried out one after another, flushes when `FlushOrder` says so
+or `barrier` is called. So several transactions of one round share an fsync.
 
 An error of the operating system is never retried here: it is raised as `StorageFull`, after which
 `reset` and recovery from disk are enough, or as `StorageFailed`, after which the process must end
@@ -32,13 +32,15 @@ from broker_sim.core.flush_order import FlushOrder
 from broker_sim.server.system import System, storage_error, telling
 
 OPEN_FILES_MAX = 512
-"""File descriptors kept open; the least recently used is closed beyond it."""
+"""File descriptors kept open; beyond it the least recently used is closed."""
 
 
 class SlicesInUse:
-    """Files whose bytes are being sent, piece by piece; `changed` names one that is not as it was.
+    """Files whose bytes are being sent, piece by piece; `changed` names a file that has changed
+    since.
 
-    An append does not change what is being sent; removing, renaming and truncating a file do.
+    An append does not change the bytes that are being sent; removing, renaming and truncating a
+    file do.
     """
 
     def __init__(self, paths: frozenset[str]) -> None:
@@ -49,24 +51,24 @@ class SlicesInUse:
 class NewEntries:
     """Folders with an entry that was created and is not yet durable.
 
-    Every folder above one knows it: to look at all of them whenever a folder is removed made a new
-    partition take 8 ms where there were 40,000.
+    Every folder above such a folder knows it: to scan all of them whenever a folder is removed made
+    a new partition take 8 ms with 40,000 of them.
     """
 
     def __init__(self) -> None:
         self._below: dict[str, set[str]] = {}
-        """By folder: the new ones below it, and itself."""
+        """New folders by folder: the folders below it, and itself."""
 
     def __contains__(self, folder: str) -> bool:
         return folder in self._below.get(folder, ())
 
     def add(self, folder: str) -> None:
-        """Its entries are not durable."""
+        """Add a folder whose entries are not durable."""
         for each in _path_up(folder):
             self._below.setdefault(each, set()).add(folder)
 
     def discard(self, folder: str) -> None:
-        """Its entries are durable, or it is gone."""
+        """Remove a folder whose entries are durable, or that is gone."""
         for each in _path_up(folder):
             below = self._below.get(each, set())
             below.discard(folder)
@@ -86,7 +88,7 @@ class FileStorage:
 
     def __init__(self, root: Path, system: System | None = None) -> None:
         self.reads_medium = False
-        """While set, a file that is opened is read from the medium, not from the page cache."""
+        """True if an opened file is read from the medium, not from the page cache."""
         self._root = root
         self._system = system or System()
         self._descriptors: OrderedDict[str, int] = OrderedDict()
@@ -99,9 +101,9 @@ class FileStorage:
     # ------------------------------------------------------------------ reads
 
     def read(self, path: str, position: int, length: int) -> bytes:
-        """Up to `length` bytes; fewer at the end of the file; b"" for an absent file."""
+        """Return up to `length` bytes; fewer at the end of the file; b"" for an absent file."""
         try:
-            descriptor = self._open(path, create=False)
+            descriptor = self._open_file(path, create=False)
         except FileNotFoundError:
             return b""
         with telling(f"reading {path}"):
@@ -119,14 +121,14 @@ class FileStorage:
             return b"".join(parts)
 
     def size_bytes(self, path: str) -> int | None:
-        """The file's size, None when absent."""
+        """Return the file's size, None if it is absent."""
         try:
             return self._path(path).stat().st_size
         except FileNotFoundError:
             return None
 
     def volume(self) -> Volume | None:
-        """The folder and the space of its file system; None when it cannot be asked."""
+        """Return the folder and the space of its file system; None if the system does not tell."""
         try:
             found = os.statvfs(self._root)
         except OSError:
@@ -136,14 +138,14 @@ class FileStorage:
         return Volume(root, found.f_blocks * block, found.f_bavail * block)
 
     def list(self, path: str) -> tuple[str, ...]:
-        """Sorted names in a folder, () when absent."""
+        """Return sorted names in a folder, () if it is absent."""
         try:
             return tuple(sorted(os.listdir(self._path(path))))  # noqa: PTH208 names, not paths
         except (FileNotFoundError, NotADirectoryError):
             return ()
 
     def read_slices(self, slices: Iterable[FileSlice]) -> bytes:
-        """The concatenated bytes. Raises LookupError when a file is gone or was truncated."""
+        """Return the concatenated bytes. Raises LookupError if a file is gone or was truncated."""
         parts = [self.read(s.path, s.position, s.length) for s in slices]
         for part, wanted in zip(parts, slices, strict=True):
             if len(part) != wanted.length:
@@ -151,13 +153,13 @@ class FileStorage:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def use(self, paths: frozenset[str]) -> SlicesInUse:
-        """From here on changes of these files are noted, until `release`."""
+        """Note changes of these files from now on, until `release`."""
         in_use = SlicesInUse(paths)
         self._in_use.add(in_use)
         return in_use
 
     def release(self, in_use: SlicesInUse) -> None:
-        """The end of `use`."""
+        """End a `use`."""
         self._in_use.discard(in_use)
 
     def _note_change(self, path: str) -> None:
@@ -176,38 +178,38 @@ class FileStorage:
         """
         for operation in operations:
             for due in self._flush_order.admit(operation):
-                self._perform(due)
+                self._perform_operation(due)
 
     def barrier(self) -> None:
-        """Everything that was to be flushed is durable on return. Raises StorageFailed."""
+        """Return when all requested flushes are durable. Raises StorageFailed."""
         for flush in self._flush_order.drain():
-            self._perform(flush)
+            self._perform_operation(flush)
 
-    def _perform(self, operation: StorageOperation) -> None:
+    def _perform_operation(self, operation: StorageOperation) -> None:
         match operation:
             case Append():
-                self._append(operation)
+                self._append_data(operation)
             case Flush(paths):
                 for path in paths:
-                    self._flush(path)
+                    self._flush_file(path)
             case WriteFile(path, data):
-                self._replace(path, data)
+                self._replace_file(path, data)
             case Truncate(path, size_bytes):
                 self._note_change(path)
                 with telling(f"truncating {path}"):
-                    self._system.truncate(self._open(path, create=True), size_bytes)
+                    self._system.truncate(self._open_file(path, create=True), size_bytes)
             case Rename(path, new_path):
-                self._rename(path, new_path)
+                self._rename_path(path, new_path)
             case Delete(path):
-                self._delete(path)
+                self._delete_path(path)
 
     def reset(self) -> None:
-        """After StorageFull: forget what was to be flushed, for nobody learned that it was.
+        """Forget the requested flushes after StorageFull, because no client was answered for them.
 
-        Whatever is being sent ends: recovery may truncate the files.
+        Answers that are being sent end: recovery may truncate the files.
 
-        Entries of folders that are not durable yet are remembered: the next flush below makes
-        them so.
+        Folders whose entries are not durable yet are remembered: the next flush below makes them
+        durable.
         """
         self._flush_order.forget()
         for in_use in self._in_use:
@@ -230,8 +232,8 @@ class FileStorage:
             _, descriptor = self._descriptors.popitem()
             os.close(descriptor)
 
-    def _open(self, path: str, *, create: bool) -> int:
-        """Raises FileNotFoundError unless `create`, StorageFull and StorageFailed."""
+    def _open_file(self, path: str, *, create: bool) -> int:
+        """Open a file. Raises FileNotFoundError unless `create`, StorageFull and StorageFailed."""
         descriptor = self._descriptors.get(path)
         if descriptor is not None:
             self._descriptors.move_to_end(path)
@@ -243,7 +245,7 @@ class FileStorage:
                 if not create:
                     descriptor = -1
                 else:
-                    descriptor = self._create(self._path(path), path)
+                    descriptor = self._create_file(self._path(path), path)
         if descriptor < 0:
             raise FileNotFoundError(path)
         if self.reads_medium:
@@ -259,7 +261,8 @@ class FileStorage:
         return descriptor
 
     def _open_again_with_fewer(self, full: Path, flags: int) -> int:
-        """When the process has no descriptor left, do without those that are only kept at hand."""
+        """Open a file; if the process has no descriptor left, close the files that are only kept
+        open."""
         try:
             return self._system.open(full, flags)
         except OSError as error:
@@ -268,7 +271,7 @@ class FileStorage:
         self._close_all()
         return self._system.open(full, flags)
 
-    def _create(self, full: Path, path: str) -> int:
+    def _create_file(self, full: Path, path: str) -> int:
         folder = _folder(path)
         if not full.parent.is_dir():
             self._system.make_folder(full.parent)
@@ -276,15 +279,15 @@ class FileStorage:
         self._new_entries.add(folder)
         return self._open_again_with_fewer(full, os.O_RDWR | os.O_CREAT)
 
-    def _append(self, operation: Append) -> None:
-        descriptor = self._open(operation.path, create=True)
+    def _append_data(self, operation: Append) -> None:
+        descriptor = self._open_file(operation.path, create=True)
         try:
-            self._write(descriptor, operation.data, operation.position)
+            self._write_data(descriptor, operation.data, operation.position)
         except OSError as error:
             doing = f"writing {len(operation.data)} bytes to {operation.path}"
             raise storage_error(doing, error) from error
 
-    def _write(self, descriptor: int, data: bytes, position: int) -> None:
+    def _write_data(self, descriptor: int, data: bytes, position: int) -> None:
         written = self._system.write(descriptor, data, position)
         if written != len(data):
             rest = memoryview(data)[written:]
@@ -293,16 +296,16 @@ class FileStorage:
                 written = self._system.write(descriptor, rest, position)
                 rest = rest[written:]
 
-    def _flush(self, path: str) -> None:
+    def _flush_file(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            descriptor = self._open(path, create=False)
+            descriptor = self._open_file(path, create=False)
             with telling(f"fsync of {path}", is_flush=True):
                 self._system.sync(descriptor)
             self.flush_count += 1
         self._flush_new_folders(_folder(path))
 
     def _flush_new_folders(self, folder: str) -> None:
-        """Make the folder's entries durable, and those of the folders above, where they are new."""
+        """Make the folder's new entries durable, and the new entries of the folders above."""
         while folder in self._new_entries:
             self._flush_folder(folder)
             if not folder:
@@ -314,7 +317,7 @@ class FileStorage:
             self._system.sync_folder(self._path(folder))
         self._new_entries.discard(folder)
 
-    def _replace(self, path: str, data: bytes) -> None:
+    def _replace_file(self, path: str, data: bytes) -> None:
         full = self._path(path)
         temporary = full.with_name(full.name + ".tmp")
         with telling(f"writing {path}"):
@@ -324,7 +327,7 @@ class FileStorage:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
             descriptor = self._open_again_with_fewer(temporary, flags)
             try:
-                self._write(descriptor, data, 0)
+                self._write_data(descriptor, data, 0)
                 with telling(f"fsync of {path}.tmp", is_flush=True):
                     self._system.sync(descriptor)
             except BaseException:
@@ -333,29 +336,29 @@ class FileStorage:
                 raise
             finally:
                 os.close(descriptor)
-        self._forget(path)
+        self._forget_descriptors(path)
         with telling(f"renaming {path}.tmp"):
             self._system.rename(temporary, full)
         self._new_entries.add(_folder(path))
         self._flush_new_folders(_folder(path))
 
-    def _rename(self, path: str, new_path: str) -> None:
-        self._forget(path)
-        self._forget(new_path)
+    def _rename_path(self, path: str, new_path: str) -> None:
+        self._forget_descriptors(path)
+        self._forget_descriptors(new_path)
         with telling(f"renaming {path} to {new_path}"):
             self._system.rename(self._path(path), self._path(new_path))
         for each in self._new_entries.take(path):
             self._new_entries.add(new_path + each.removeprefix(path))
         self._flush_folder(_folder(path))
 
-    def _delete(self, path: str) -> None:
-        self._forget(path)
+    def _delete_path(self, path: str) -> None:
+        self._forget_descriptors(path)
         with telling(f"removing {path}"):
             self._system.remove(self._path(path))
         self._new_entries.take(path)
 
-    def _forget(self, path: str) -> None:
-        """The path and everything below it is not what it was: close its descriptors."""
+    def _forget_descriptors(self, path: str) -> None:
+        """Close the descriptors of a changed path and of everything below it."""
         self._note_change(path)
         below = path + "/"
         for name in [n for n in self._descriptors if n == path or n.startswith(below)]:
@@ -367,7 +370,7 @@ def _folder(path: str) -> str:
 
 
 def _path_up(folder: str) -> Iterator[str]:
-    """The folder, and those above it; the last one is the root, ""."""
+    """Yield the folder and the folders above it; the last is the root, ""."""
     yield folder
     while folder:
         folder = _folder(folder)

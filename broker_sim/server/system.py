@@ -19,19 +19,19 @@ from pathlib import Path
 STORAGE_FULL = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 )
-"""No space, no quota, no larger file, no more descriptors or memory: all may pass."""
+"""Error numbers that may pass: no space, quota, larger file, descriptors or memory."""
 
 
 class StorageError(Exception):
-    """The data directory could not be written or read."""
+    """Failure to write or read the data directory."""
 
 
 class StorageFull(StorageError):
-    """No free space. The operations before this one were carried out, this one perhaps in part."""
+    """Lack of free space. Earlier operations were carried out, this operation perhaps in part."""
 
 
 class StorageFailed(StorageError):
-    """The data directory cannot be relied on any more."""
+    """Failure after which the data directory cannot be relied on any more."""
 
 
 @contextlib.contextmanager
@@ -55,23 +55,23 @@ def storage_error(doing: str, error: OSError, *, is_flush: bool = False) -> Stor
 
 
 class System:
-    """The calls, as thin as can be."""
+    """System calls, as thin as can be."""
 
     def open(self, path: Path, flags: int) -> int:
-        """A descriptor that child processes do not get."""
+        """Return a descriptor that child processes do not get."""
         return os.open(path, flags | os.O_CLOEXEC, 0o644)
 
     def forget_pages(self, descriptor: int) -> None:
-        """Read from the medium what the system believes to be the same in memory.
+        """Drop the pages in memory, so that the next read is from the medium.
 
-        After a failed fsync that belief is wrong, and the process that learned of it is gone.
-        Pages that are still to be written stay.
+        After a failed fsync the pages in memory may differ from the medium, and the process that
+        learned of it is gone. Pages that are still to be written stay.
         """
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def read(self, descriptor: int, length: int, position: int) -> bytes:
-        """Some of the bytes there; b"" at the end."""
+        """Return some of the bytes at the position; b"" at the end."""
         return os.pread(descriptor, length, position)
 
     def write(self, descriptor: int, data: bytes | memoryview, position: int) -> int:
@@ -100,15 +100,15 @@ class System:
             os.close(descriptor)
 
     def make_folder(self, path: Path) -> None:
-        """With its parents; present is fine."""
+        """Create a folder with its parents; an existing folder is fine."""
         path.mkdir(parents=True, exist_ok=True)
 
     def rename(self, path: Path, new_path: Path) -> None:
-        """Atomically; a file of the new name is replaced."""
+        """Rename atomically; a file of the new name is replaced."""
         path.replace(new_path)
 
     def remove(self, path: Path) -> None:
-        """A file, or a folder with all in it; absent is fine."""
+        """Remove a file, or a folder with all its content; an absent path is fine."""
         if path.is_dir():
             shutil.rmtree(path)
         else:

@@ -1,7 +1,7 @@
 """TLS on the broker's side: contexts of listeners, handshakes, principals of certificates.
 
-Handshakes are counted as connections from the first moment, which asyncio's own server would not
-let us: so a TLS listener accepts its sockets here.
+Handshakes are counted as connections from the first moment. asyncio's own server does not allow
+that, so a TLS listener accepts its sockets here.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from broker_sim.server.client_connection import ClientConnection
 
 HANDSHAKE_SECONDS = 30.0
-"""A client that does not get through the handshake in this time is gone."""
+"""Time limit of a client's handshake."""
 
 ACCEPT_PAUSE_SECONDS = 1.0
-"""After an error of `accept`, such as that there are no descriptors left; as in asyncio."""
+"""Pause after an error of `accept`, such as a lack of descriptors; as in asyncio."""
 
 _log = logging.getLogger(__name__)
 
@@ -59,12 +59,12 @@ _CLIENT_AUTH = {
 
 
 def build_tls_context(listener: Listener, config: BrokerConfig) -> ssl.SSLContext | None:
-    """Build the context of a listener's options; None when it has no TLS. Raises ConfigError."""
+    """Build the context of a listener's options; None if it has no TLS. Raises ConfigError."""
     if not listener.protocol.uses_tls:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = _CLIENT_AUTH[_client_auth(listener, config)]
-    _load(context, listener, config, ssl.Purpose.CLIENT_AUTH)
+    _load_certificates(context, listener, config, ssl.Purpose.CLIENT_AUTH)
     return context
 
 
@@ -72,21 +72,21 @@ def build_peer_context(listener: Listener, config: BrokerConfig) -> ssl.SSLConte
     """Build the context of a broker that connects to this listener of another broker.
 
     Both have the same options: the broker shows the listener's key, and trusts the certificates
-    that the listener trusts. None when there is no TLS. Raises ConfigError.
+    that the listener trusts. None if there is no TLS. Raises ConfigError.
     """
     if not listener.protocol.uses_tls:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     algorithm = config.of_listener(listener.name, "ssl.endpoint.identification.algorithm")
     context.check_hostname = bool(algorithm)
-    _load(context, listener, config, ssl.Purpose.SERVER_AUTH)
+    _load_certificates(context, listener, config, ssl.Purpose.SERVER_AUTH)
     return context
 
 
-def _load(
+def _load_certificates(
     context: ssl.SSLContext, listener: Listener, config: BrokerConfig, purpose: ssl.Purpose
 ) -> None:
-    """The listener's key, and the certificates that it trusts. Raises ConfigError."""
+    """Load the listener's key, and the certificates that it trusts. Raises ConfigError."""
     values = {name: str(config.of_listener(listener.name, name)) for name in _OPTIONS}
     options = {name: value for name, value in values.items() if value}
     for store, text in (("keystore", "key"), ("truststore", "certificates")):
@@ -127,7 +127,8 @@ def _client_auth(listener: Listener, config: BrokerConfig) -> str:
 
 
 def certified_principal(certificate: dict[str, object] | None) -> str:
-    """The principal of a verified certificate, as `ssl` gives one; User:ANONYMOUS without."""
+    """Return the principal of a verified certificate, in the form of `ssl`; User:ANONYMOUS without
+    one."""
     if not certificate:
         return ANONYMOUS
     subject = certificate.get("subject", ())
@@ -137,7 +138,7 @@ def certified_principal(certificate: dict[str, object] | None) -> str:
 
 
 class TlsServer:
-    """Accepts the connections of one listener, inside a running event loop."""
+    """Server that accepts the connections of one listener, inside a running event loop."""
 
     def __init__(
         self,
@@ -153,7 +154,7 @@ class TlsServer:
         self._accepting = asyncio.get_running_loop().create_task(self._accept_all())
 
     def close(self) -> None:
-        """Accept no more; handshakes that are under way end."""
+        """Accept no more connections; end the handshakes that are under way."""
         for task in (self._accepting, *self._handshakes):
             task.cancel()
 

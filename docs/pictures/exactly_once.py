@@ -18,7 +18,7 @@ FONT = "Helvetica, Arial, sans-serif"
 def text(
     x: int, y: int, words: str, colour: str = INK, *, bold: bool = False, at: str = "start"
 ) -> str:
-    """One line of text; `at` is where x is: start, middle or end."""
+    """Return a line of text; `at` says if x is its start, its middle or its end."""
     weight = ' font-weight="bold"' if bold else ""
     return (
         f'<text x="{x}" y="{y}" fill="{colour}" text-anchor="{at}"{weight}>{escape(words)}</text>'
@@ -55,7 +55,7 @@ def titled(
 
 
 def shapes() -> Iterator[str]:
-    """All that is in the picture, from left to right."""
+    """Yield all parts of the picture, from left to right."""
     yield from titled(
         20, 70, 170, 110, "topic orders", ["offsets 0 ... 39", "", "batch 7: 20 to 39"]
     )

@@ -134,7 +134,7 @@ class GroupHistory:
                          found=committed, committed=floor)  # fmt: skip
         for partition, committed in found.items():
             if (partition, committed) not in self._sent:
-                violated(34, "an offset with what nobody committed", partition=partition,
+                violated(34, "an offset with text that no member committed", partition=partition,
                          found=committed)  # fmt: skip
         self.on_durable({partition: each.offset for partition, each in found.items()})
 
@@ -144,7 +144,7 @@ class GroupHistory:
         offsets = {record.record_offset for record in records if record.record_offset < end}
         missing = sorted(offsets - self.processed[partition])
         if missing:
-            violated(3, "offsets are committed of records that nobody has processed",
+            violated(3, "offsets are committed of records that no member has processed",
                      partition=partition, missing=missing, committed=end)  # fmt: skip
 
     def check_copied(

@@ -21,6 +21,7 @@ from simulation.violation import DUPLICATE, GARBAGE_READ, LOST_WRITE, violated
 
 if TYPE_CHECKING:
     from simulation.hosts.checkpoint import Checkpoint
+    from simulation.load.deployment import Deployment
     from simulation.load.operator import Operator
 
 SHOWN_MAX = 10
@@ -33,18 +34,19 @@ def check_held(operator: Operator, seen: Collection[Row], groups: Groups) -> Non
     finished = operator.finished
     if finished is None:
         violated(46, "the query did not finish")
-    ends = {place.partition: end for place, end in operator.source.ends.items()}
+    deployment = operator.deployment
+    ends = {place.partition: end for place, end in deployment.source.ends.items()}
     if foreign := sorted(row for row in seen if not 0 <= row[1] < ends.get(row[0], 0)):
         violated(35, "rows are in the output that are not in the input", GARBAGE_READ,
                  foreign=foreign[:SHOWN_MAX])  # fmt: skip
-    waiting = {*held_in(finished.recalled(STATE, _progress(operator, finished, groups)) or "[]")}
+    waiting = {*held_in(finished.recalled(STATE, _progress(deployment, finished, groups)) or "[]")}
     if twice := sorted(waiting & {*seen}):
         violated(35, "rows are in the output and will be once more", DUPLICATE,
                  rows=twice[:SHOWN_MAX], count=len(twice))  # fmt: skip
     abandoned: set[Row] = set()
-    for checkpoint in operator.checkpoints:
+    for checkpoint in deployment.checkpoints:
         if checkpoint is not finished:
-            abandoned |= _held(checkpoint, _progress(operator, checkpoint, groups))
+            abandoned |= _held(checkpoint, _progress(deployment, checkpoint, groups))
     starts = finished.starts()
     excused = {row for row in abandoned if row[1] < starts.get(row[0], 0)}
     wanted = {(p, n) for p, end in ends.items() for n in range(end)}
@@ -53,9 +55,9 @@ def check_held(operator: Operator, seen: Collection[Row], groups: Groups) -> Non
                  missing=missing[:SHOWN_MAX], missing_count=len(missing))  # fmt: skip
 
 
-def _progress(operator: Operator, checkpoint: Checkpoint, groups: Groups) -> int:
+def _progress(deployment: Deployment, checkpoint: Checkpoint, groups: Groups) -> int:
     """Return the version of the state that the last committed batch has left."""
-    group_id = operator.progress_group_at(checkpoint, operator.sinks[-1])
+    group_id = deployment.progress_group_at(checkpoint, deployment.sinks[-1])
     return max(groups[group_id].values(), default=0)
 
 

@@ -26,6 +26,7 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from simulation.hosts.checkpoint import Checkpoint
+    from simulation.load.deployment import Deployment
     from simulation.load.operator import Operator
 
 INVARIANTS = {
@@ -38,7 +39,7 @@ INVARIANTS = {
     7: "every replica in the ISR has what is committed",
     8: "what was committed once is on every leader, and at the end on every replica",
     9: "metadata has one history, in which every epoch rises and leaders are of the ISR",
-    10: "nobody truncates what is committed",
+    10: "no broker truncates committed records",
     11: "acks=all is answered only when min.insync.replicas were in sync",
     12: "the log holds whole, valid batches, and consumers get the bytes that were sent",
     13: "sequences of a producer follow each other",
@@ -79,7 +80,7 @@ INVARIANTS = {
     51: "in a scenario with a file every planned fault fires and every expected outcome happens",
     74: "in a generation of a group each partition has one member",
     75: "records and topics that are there are never taken to be gone",
-    78: "a run that has read, or could read, that a newer one has begun a batch fences nobody",
+    78: "a run that has read, or could read, that a newer one has begun a batch fences no driver",
     79: "a copy of a checkpoint leaves the original's transactional id and progress alone",
 }
 
@@ -134,12 +135,13 @@ class FinalState:
 def check_final(operator: Operator, observations: Observations, final: FinalState) -> None:
     """Make all checks of the end of a query."""
     check_observed(observations, final)
-    own = _written_by(operator, final)
-    for topics in operator.lineages:
-        if operator.source.settings.state:
-            check_held(operator, check_once(operator.source, own, topics), final.groups)
+    deployment, source = operator.deployment, operator.deployment.source
+    own = _written_by(deployment, final)
+    for topics in deployment.lineages:
+        if source.settings.state:
+            check_held(operator, check_once(source, own, topics), final.groups)
         else:
-            check_exactly_once(operator.source, own, topics, operator.begins)
+            check_exactly_once(source, own, topics, deployment.begins)
     check_order(own)
     check_skipped(operator.history, own)
     check_taken(operator.history, own)
@@ -161,13 +163,13 @@ def _row_of(record: Record) -> _Row:
         partition, position, run_id, attempt = (record.value or b"").decode().split(":")
         return _Row(int(partition), int(position), run_id, int(attempt))
     except ValueError:
-        violated(35, "a row has a value that nobody wrote", value=record.value)
+        violated(35, "a row has a value that no driver wrote", value=record.value)
 
 
-def _written_by(operator: Operator, final: FinalState) -> FinalState:
-    """Without what a query has written that shares the topic: a copy with the original."""
-    of_query = f"{operator.name}-run-"
-    others = () if operator.sharing is None else (f"{operator.sharing}-run-",)
+def _written_by(deployment: Deployment, final: FinalState) -> FinalState:
+    """Leave out the rows of a query that shares the topic: a copy shares it with the original."""
+    of_query = f"{deployment.name}-run-"
+    others = () if deployment.sharing is None else (f"{deployment.sharing}-run-",)
     committed: dict[TopicPartition, list[Record]] = {}
     for place, records in final.committed.items():
         own = committed[place] = []
@@ -271,31 +273,32 @@ def check_groups(operator: Operator, final: FinalState) -> None:
     checkpoint = operator.finished
     if checkpoint is None:
         violated(46, "the query did not finish")
-    last = operator.last_written(checkpoint)
-    offsets = final.groups[str(operator.options.group_id)]
-    for partition, rows in operator.source.ends.items():
+    deployment = operator.deployment
+    last = deployment.last_written(checkpoint)
+    offsets = final.groups[str(deployment.options.group_id)]
+    for partition, rows in deployment.source.ends.items():
         # A copy of a checkpoint whose batches are all done has none for its own group.
-        wanted = None if operator.original is not None and last < 0 else rows
+        wanted = None if deployment.original is not None and last < 0 else rows
         if (found := offsets.get(partition)) != wanted:
             violated(37, "the group is not at the input's end", partition=partition, found=found)
     for group_id, done in operator.done_batches().items():
         check_done(group_id, final.groups[group_id], done)
-    for group_id in operator.progress_groups().values():
+    for group_id in deployment.progress_groups().values():
         if len(places := final.groups[group_id]) > 1:
             violated(37, "progress lies in several partitions", group_id=group_id, places=places)
-    for sink in operator.sinks:
-        progress = list(final.groups[operator.progress_group_at(checkpoint, sink)].values())
-        if last >= 0 and not _is_whole(operator, checkpoint, progress):
+    for sink in deployment.sinks:
+        progress = list(final.groups[deployment.progress_group_at(checkpoint, sink)].values())
+        if last >= 0 and not _is_whole(deployment, checkpoint, progress):
             violated(37, "progress is not that of the last batch", progress=progress,
                      planned=checkpoint.batches("offsets"),
                      noted=checkpoint.batches("commits"))  # fmt: skip
 
 
-def _is_whole(operator: Operator, checkpoint: Checkpoint, progress: list[int]) -> bool:
+def _is_whole(deployment: Deployment, checkpoint: Checkpoint, progress: list[int]) -> bool:
     """True if the progress is that of the last batch, and both logs have that batch."""
     planned, noted = checkpoint.batches("offsets"), checkpoint.batches("commits")
-    last = operator.last_written(checkpoint)
-    if operator.source.settings.state:
+    last = deployment.last_written(checkpoint)
+    if deployment.source.settings.state:
         # A driver that was left behind at the end may plan one more batch without data.
         return len(progress) == 1 and progress[0] > noted[-1] >= planned[-1] - 1
     # An empty batch that was lost with the checkpoint's tail does not come again: nothing is ahead.

@@ -115,11 +115,14 @@ class _Transaction:
 class LogOracle:
     """Watches one broker's disk."""
 
-    def __init__(self, disk: SimDisk) -> None:
+    def __init__(self, disk: SimDisk, initialised: Mapping[int, int] | None = None) -> None:
+        """`initialised` has the highest epoch of a producer id that a client was given.
+
+        InitProducerId gives it. The mapping grows during the run.
+        """
         self.markers = {MarkerType.COMMIT: 0, MarkerType.ABORT: 0}
         """Markers that ended a transaction with data, as appended so far."""
-        self.initialised: Mapping[int, int] = {}
-        """The highest epoch of a producer id that an InitProducerId was answered with."""
+        self._initialised = {} if initialised is None else initialised
         self._disk = disk
         self._partitions: dict[str, PartitionHistory] = {}
         self._transactions: dict[str, _Transaction] = {}
@@ -342,7 +345,7 @@ class LogOracle:
 
     def _check_effective(self, directory: str, producer_id: int, epoch: int) -> None:
         """Data of an epoch become visible: nobody was given a newer one before (39)."""
-        newest = self.initialised.get(producer_id, -1)
+        newest = self._initialised.get(producer_id, -1)
         if self._is_judged and epoch < newest:
             violated(39, "what an older producer sent was committed after the newer one began",
                      directory=directory, producer_id=producer_id, epoch=epoch,

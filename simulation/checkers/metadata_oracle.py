@@ -6,7 +6,7 @@ the rules are checked then; all others have to read the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from broker_sim.core.controller.reassignment import in_progress
@@ -17,18 +17,25 @@ METADATA_TRACE = "metadata"
 """The kind of the trace."""
 
 
+class MetadataListener:
+    """Called for changes of partitions; a change that a subclass leaves out passes unseen."""
+
+    def on_changed(self, directory: str) -> None:
+        """Hear that a partition has another registration."""
+
+    def on_unclean(self, directory: str, after: PartitionRegistration) -> None:
+        """Hear that a partition where this is allowed has had an unclean election."""
+
+
 class MetadataOracle:
     """Records of the metadata so far, and the brokers and partitions that they make."""
 
-    def __init__(self, on_changed: Callable[[str], None]) -> None:
-        """`on_changed` is called with each partition that has another registration."""
-        self._on_changed = on_changed
-        self.unsafe: set[str] = set()
-        """Directories of partitions where an unclean election is allowed."""
-        self.on_unclean: Callable[[str, PartitionRegistration], None] = lambda _name, _after: None
-        """Called with each of these that has one."""
+    def __init__(self, listener: MetadataListener, unsafe: Collection[str] = ()) -> None:
+        """`unsafe` are the directories of partitions where an unclean election is allowed."""
+        self._listener = listener
+        self._unsafe = unsafe
         self.partitions: dict[str, PartitionRegistration] = {}
-        """By directory, as the newest record says."""
+        """Partitions by directory, as the newest record says."""
         self.topic_ids: dict[str, str] = {}
         """Topic ids by name, of the topics that exist."""
         self.broker_epochs: dict[int, int] = {}
@@ -40,7 +47,7 @@ class MetadataOracle:
         self._next_producer_id = 0
 
     def on_read(self, broker: str, records: Sequence[Mapping[str, Any]], next_offset: int) -> None:
-        """A broker has read these, up to the offset. Raises Violation (9)."""
+        """Note that a broker has read these records, up to the offset. Raises Violation (9)."""
         for offset, record in enumerate(records, next_offset - len(records)):
             if offset < len(self.records):
                 if self.records[offset] != record:
@@ -72,7 +79,7 @@ class MetadataOracle:
                 self._allocate(record["next_producer_id"])
 
     def _add(self, topic: str, record: Mapping[str, Any]) -> None:
-        """New partitions, after those that there are."""
+        """Add new partitions of a topic, after its present ones."""
         known = sum(name.rpartition("-")[0] == topic for name in self.partitions)
         for number, fields in enumerate(record.get("registrations", ()), known):
             self.partitions[f"{topic}-{number}"] = PartitionRegistration.of_record(fields)
@@ -96,14 +103,14 @@ class MetadataOracle:
             # By one record the last replica that a reassignment waits for comes into the ISR, and
             # the leader goes.
             moved = in_progress(before) and not in_progress(after)
-            is_allowed = is_unclean and directory in self.unsafe
+            is_allowed = is_unclean and directory in self._unsafe
             if after.leader not in (after.isr if moved else before.isr) and not is_allowed:
                 violated(9, "a leader that was not in the ISR", **where)
             if is_allowed:
-                self.on_unclean(directory, after)
+                self._listener.on_unclean(directory, after)
         if after.leader != NO_LEADER and after.leader not in self.broker_epochs:
             violated(9, "a leader that is not registered", **where)
-        self._on_changed(directory)
+        self._listener.on_changed(directory)
 
     def _register(self, broker: int, epoch: int) -> None:
         if epoch <= self._highest_epoch.get(broker, -1):

@@ -13,14 +13,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from simulation.hosts.client import ClientProcess
 from simulation.hosts.spark_driver import Driver
 from simulation.violation import violated
 from txnlog_kafka.operations.effects import (
+    Failpoint,
     FileAsk,
     FileFailed,
     FileOutcome,
-    Milestone,
     ReadFile,
     WriteFile,
 )
@@ -28,7 +27,7 @@ from txnlog_kafka.wire.messages import ApiKey, Message, api_of
 from txnlog_spark.commit.journal import journal_folder
 
 if TYPE_CHECKING:
-    from simulation.load.operator import Operator
+    from simulation.load.deployment import Deployment
 
 RECORD = "/attempt.json"
 WRITING = frozenset(
@@ -59,7 +58,7 @@ class OutputWitness:
         self,
         driver: Driver,
         records: dict[str, Record],
-        original: Operator | None,
+        original: Deployment | None,
         *,
         is_refused: bool,
     ) -> None:
@@ -78,20 +77,6 @@ class OutputWitness:
         """The record that stood when the commit of its batch began. A driver that was paused may
         write an older run's over it before it is read."""
 
-    def watch(self, process: ClientProcess) -> None:
-        """Look at each request that leaves the driver, and each step that it comes to."""
-        sent, goes_on = process.on_sent, process.on_reached
-
-        def on_sent(message: Message) -> None:
-            sent(message)
-            self._on_sent(message)
-
-        def on_reached(reached: Milestone) -> None:
-            self._on_reached(reached)
-            goes_on(reached)
-
-        process.on_sent, process.on_reached = on_sent, on_reached
-
     def served(self, ask: FileAsk, perform: Callable[[], FileOutcome]) -> FileOutcome:
         """Return the store's answer, and note whether it says that another run has followed."""
         path = getattr(ask, "path", "")
@@ -109,7 +94,8 @@ class OutputWitness:
                 self._is_reported = True
         return found
 
-    def _on_reached(self, reached: Milestone) -> None:
+    def on_reached(self, reached: Failpoint) -> None:
+        """Note the record that stands when the driver begins to commit a batch."""
         if (reached.step, reached.when) == ("collect", "before"):
             self._stood = self._records.get(self._path)
             self._is_reported = False
@@ -130,7 +116,8 @@ class OutputWitness:
             return False
         return self._driver.run_id in stood.ended
 
-    def _on_sent(self, message: Message) -> None:
+    def on_sent(self, message: Message) -> None:
+        """Check a request that leaves the driver. Raises Violation (78, 79)."""
         key = api_of(message).key
         if key not in WRITING:
             return

@@ -168,7 +168,7 @@ class ProducerHistory:
         producer_id, epoch = answer.producer_id, answer.producer_epoch
         identity = producer_id, epoch
         if not 0 <= epoch <= EPOCH_MAX:
-            violated(16, "an epoch was given that is none", identity=identity, process=process)
+            violated(16, "the broker gave an invalid epoch", identity=identity, process=process)
         first = self._owners.setdefault(identity, process)
         if first != process:
             violated(16, "an epoch was given to two processes", identity=identity, first=first,

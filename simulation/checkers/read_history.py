@@ -101,8 +101,10 @@ class ReadHistory:
         ]  # fmt: skip
         key = next((key for key in keys if key in self.producers.sent), None)
         if key is None:
-            violated(4, "a consumer was given what nobody sent", topic=topic, partition=partition,
-                     header=header)  # fmt: skip
+            violated(
+                4, "a consumer got records that no producer sent",
+                topic=topic, partition=partition, header=header,
+            )  # fmt: skip
         if self.producers.sent[key] != own:
             violated(12, "a consumer was given other bytes than were sent", batch=key,
                      offset=header.base_offset)  # fmt: skip

@@ -11,7 +11,7 @@ committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from broker_sim.core.effects import Append, Flush, StorageOperation, WriteFile
@@ -32,45 +32,65 @@ TEXT_BYTES_MAX = 100
 
 
 def partition_name(directory: str, metadata: bytes = b"") -> str:
-    """A partition by its folder and the file there that names its topic id."""
+    """Return a partition's name: its folder, and the file there that names its topic id."""
     return f"{directory} {metadata.decode(errors='replace')}"
 
 
-def unnamed(directory: str) -> str:
-    """Return the partition of a folder without such a file."""
-    return partition_name(directory)
+class ClusterState:
+    """State of a cluster by its newest metadata; without a subclass there are no metadata."""
+
+    def leader_of(self, directory: str) -> str:
+        """Return the broker that leads a partition; "" if the leader is not up."""
+        del directory
+        return ""
+
+    def partition_of(self, directory: str) -> str | None:
+        """Return the partition that now has the name of a folder.
+
+        That is "" for a deleted one, and None if partitions have no other names than their folders.
+        """
+        del directory
+        return None
+
+    def in_sync(self, directory: str) -> Sequence[str]:
+        """Return the brokers in a partition's ISR, without one that has lost its records.
+
+        The disk of such a broker has lost them, and the cluster has not noticed it yet.
+        """
+        del directory
+        return ()
+
+    def has_to_keep(self, broker: str, directory: str, partition: str) -> bool:
+        """True if a broker must have a folder of this partition."""
+        del broker, directory, partition
+        return True
 
 
 @dataclass(slots=True)
 class ReplicaLogs:
     """Logs of all replicas together."""
 
+    state: ClusterState = field(default_factory=ClusterState)
+    """State of the cluster, by which the logs are judged."""
+    trimmed: Collection[str] = ()
+    """Folders of partitions whose first records a client may have deleted."""
+    unsafe: Collection[str] = ()
+    """Folders of partitions that may lose what is committed, as `losses` says."""
+    compacts: bool = False
+    """True if each replica compacts an internal topic by itself: their bytes are not compared."""
+    initialised: Mapping[int, int] = field(default_factory=dict)
+    """Highest epoch of each producer id that an InitProducerId was answered with."""
     oracles: dict[str, ReplicaOracle] = field(default_factory=dict)
-    """By the broker's name."""
+    """Witnesses of disks by the broker's name."""
     batches: dict[tuple[str, int, int], tuple[int, int]] = field(default_factory=dict)
     """(next offset, CRC) by partition, first offset and leader epoch."""
     committed: dict[str, list[_Known]] = field(default_factory=dict)
-    """By partition, the batches under the highest high watermark that was named, in their order."""
-    partition_of: Callable[[str], str] | None = None
-    """The partition that a folder is of by the newest metadata, "" for one that is gone."""
-    trimmed: set[str] = field(default_factory=set)
-    """Folders of partitions whose first records a client may have deleted."""
-    unsafe: set[str] = field(default_factory=set)
-    """Folders of partitions that may lose what is committed, as `losses` says."""
+    """Batches under the highest high watermark that was named, in their order, by partition."""
     starts: dict[str, int] = field(default_factory=dict)
-    """By partition, the highest offset that a broker's log was said to begin at."""
-    has_to_keep: Callable[[str, str, str], bool] = lambda _broker, _directory, _partition: True
-    """True if a broker must have a folder of this partition, by its own and the newest metadata."""
-    leader_of: Callable[[str], str] = lambda _directory: ""
-    """The broker that leads a partition by the newest metadata, "" for none that is up."""
-    compacts: bool = False
-    """Each replica of an internal topic is compacted by itself: their bytes are not compared."""
-    in_sync: Callable[[str], Sequence[str]] = lambda _directory: ()
-    """The brokers in a partition's ISR by the newest metadata, without one whose disk has lost what
-    it had, and which is not noticed yet."""
+    """Highest offset that a broker's log was said to begin at, by partition."""
 
     def is_first(self, broker: str, directory: str, batch: Batch) -> bool:
-        """Note a batch that was appended; whether nobody has had it. Raises Violation (6)."""
+        """Note an appended batch; return True if no replica had it. Raises Violation (6)."""
         header = batch.header
         partition = self.oracles[broker].partition_in(directory)
         key = partition, header.base_offset, header.leader_epoch
@@ -87,18 +107,18 @@ class ReplicaLogs:
         return self.compacts and directory.startswith(COMPACTED_PREFIX)
 
     def on_log_start(self, broker: str, log: str, start_offset: int) -> None:
-        """A broker says where its log begins now."""
+        """Note where a broker says that its log begins now."""
         partition = self.oracles[broker].partition_in(log)
         self.starts[partition] = max(start_offset, self.starts.get(partition, 0))
 
     def on_high_watermark(self, broker: str, directory: str, high_watermark: int) -> None:
-        """A leader has named it: what is under it is committed, once for all. Raises Violation (8).
+        """Note the batches below a leader's high watermark: they are committed.
 
-        What it has is compared as far as it was not before.
+        The leader's log is compared from where the last comparison ended. Raises Violation (8).
         """
         if self.may_differ(directory):
             return
-        if directory in self.unsafe and self.leader_of(directory) != broker:
+        if directory in self.unsafe and self.state.leader_of(directory) != broker:
             return  # it does not know yet of an unclean election
         oracle = self.oracles[broker]
         done = oracle.compared.get(directory, 0)
@@ -122,17 +142,19 @@ class ReplicaLogs:
     def _is_present(self, broker: str, directory: str) -> bool:
         """True if a broker's folder is of the partition that now has that name."""
         partition = self.oracles[broker].partition_in(directory)
-        return self.partition_of is None or self.partition_of(directory) == partition
+        named = self.state.partition_of(directory)
+        return named is None or named == partition
 
     def committed_in(self, directory: str) -> list[_Known]:
         """Return the committed batches of the partition that now has the folder's name."""
-        named = self.partition_of or unnamed
-        return self.committed.get(named(directory), [])
+        named = self.state.partition_of(directory)
+        partition = partition_name(directory) if named is None else named
+        return self.committed.get(partition, [])
 
     def check_in_sync(self, directory: str) -> None:
-        """Every member of the ISR has all that is committed. Raises Violation (7)."""
+        """Check that every replica in the ISR has all committed batches. Raises Violation (7)."""
         committed = self.committed_in(directory)
-        for name in self.in_sync(directory) if committed else ():
+        for name in self.state.in_sync(directory) if committed else ():
             held = self.oracles[name].held.get(directory, [])
             if committed and held[len(committed) - 1 : len(committed)] != committed[-1:]:
                 violated(7, "a replica in the ISR has not what is committed", broker=name,
@@ -151,7 +173,7 @@ class ReplicaLogs:
                          found=len(found))  # fmt: skip
 
     def epochs_of(self, directory: str, crc: int) -> set[int]:
-        """The leader epochs in which a batch was appended to a partition of this name."""
+        """Return the leader epochs in which a batch was appended to a partition of this name."""
         return {
             epoch
             for (partition, _, epoch), (_, found) in self.batches.items()
@@ -172,7 +194,7 @@ class ReplicaLogs:
             found
             for name, oracle in self.oracles.items()
             for found in oracle.open_transactions()
-            if self.leader_of(found[0]) == name and self._is_present(name, found[0])
+            if self.state.leader_of(found[0]) == name and self._is_present(name, found[0])
         ]
 
 
@@ -180,7 +202,7 @@ class ReplicaOracle(LogOracle):
     """Watches one broker's disk, as one of several that have the same partitions."""
 
     def __init__(self, name: str, disk: SimDisk, logs: ReplicaLogs) -> None:
-        super().__init__(disk)
+        super().__init__(disk, logs.initialised)
         self.held: dict[str, list[_Known]] = {}
         """Batches of a partition, in their order, by folder."""
         self.compared: dict[str, int] = {}
@@ -204,7 +226,7 @@ class ReplicaOracle(LogOracle):
         before, partition = self.held.get(directory, []), self._partition_in.get(directory, "")
         labels = super().watch(operation)
         # A whole folder goes with the partition, or where another broker has it from now on.
-        if folder or self._logs.has_to_keep(self._name, directory, partition):
+        if folder or self._logs.state.has_to_keep(self._name, directory, partition):
             self._check_kept(directory, partition, before)
         return labels
 
@@ -232,7 +254,7 @@ class ReplicaOracle(LogOracle):
 
     def _follow(self, directory: str, batch: Batch) -> list[str]:
         is_first = self._logs.is_first(self._name, directory, batch) and self._live
-        self.leads_last = is_first and self._logs.leader_of(directory) == self._name
+        self.leads_last = is_first and self._logs.state.leader_of(directory) == self._name
         labels = super()._follow(directory, batch)
         header = batch.header
         known = header.base_offset, header.next_offset, header.leader_epoch, header.crc
@@ -245,7 +267,7 @@ class ReplicaOracle(LogOracle):
         return labels
 
     def partition_in(self, directory: str) -> str:
-        """The partition whose log is in a folder."""
+        """Return the partition whose log is in a folder."""
         if directory not in self._partition_in:
             named = self._disk.read(f"{directory}/{PARTITION_METADATA}", 0, TEXT_BYTES_MAX)
             self._partition_in[directory] = partition_name(directory, named)

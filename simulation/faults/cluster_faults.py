@@ -24,6 +24,7 @@ from simulation.checkers.metadata_oracle import MetadataOracle
 from simulation.checkers.replica_oracle import ReplicaLogs
 from simulation.faults.bit_flips import closed_segments, flip_beside_logs, flip_in_closed_segment
 from simulation.faults.disk_faults import DiskFaults
+from simulation.faults.fragile_machine import FragileMachine, number_of
 from simulation.faults.network_faults import NetworkFaults
 from simulation.faults.unclean_election import UncleanElection
 from simulation.hosts.clock import CLOCK_JUMP_MS_MAX, drawn_rate
@@ -68,13 +69,14 @@ class Victims(Protocol):
     """The cluster, as far as faults know it."""
 
     network: Network
+    fragile: FragileMachine
     metadata: MetadataOracle
     logs: ReplicaLogs
     losses: Losses
 
     @property
     def registry(self) -> SimulatedBroker:
-        """The registry's process."""
+        """Process of the registry."""
 
     @property
     def processes(self) -> tuple[SimulatedBroker, ...]:
@@ -100,9 +102,9 @@ class ClusterFaults:
         trace: Trace,
         rng: Callable[[str], random.Random],
         *,
-        driver: Callable[[], Operator],
+        driver: Operator,
     ) -> None:
-        """`driver` is the query's: it has faults, too, at the moments that are looked for here."""
+        """`driver` is the operator of the query, whose drivers have faults at the same moments."""
         self.are_on = False
         self._chances = chances.cluster
         self._broker_chances = chances.broker
@@ -134,11 +136,9 @@ class ClusterFaults:
                 scheduler, trace, rng("lonely-leader"), cluster.brokers,
                 self._unsafe_leader, self._may_disturb_all,
             )  # fmt: skip
-        self._fragile: tuple[SimulatedBroker, int] | None = None
-        """A machine that has lost what others have, and its broker epoch then."""
 
     def begin(self) -> None:
-        """Faults may happen from now on."""
+        """Let faults happen from now on."""
         self.are_on = True
         self._network.begin()
         self._disk_faults.begin(self._cluster.processes)
@@ -147,7 +147,7 @@ class ClusterFaults:
         self._scheduler.after(TICK_US, self._tick)
 
     def end(self) -> None:
-        """Nothing more happens; what was done is undone, but for what is lost."""
+        """End the faults, and undo them; lost records stay lost."""
         self.are_on = False
         self._disk_faults.end()
         if self._lonely is not None:
@@ -159,15 +159,14 @@ class ClusterFaults:
             process.clock.wall_skew_ms = 0
 
     def _shut_down(self, broker: ClusterBroker) -> None:
-        """A clean stop, with what it leads handed over, and a start after a while."""
+        """Stop a broker cleanly: it hands over its partitions. Start it again after a while."""
         self._trace.fault("clean stop", broker.name)
         self._trace.line(broker.name, "shut-down")
         broker.shut_down(lambda: self._start_later(broker))
 
-    def has_lost(self, name: str) -> bool:
-        """True if the machine lost records that others have, and is still taken to have them."""
-        self._notice()
-        return self._fragile is not None and self._fragile[0].name == name
+    def flush_fails(self, process: SimulatedBroker) -> bool:
+        """Draw whether a flush of a process fails."""
+        return self._disk_faults.flush_fails(process)
 
     # ------------------------------------------------------------------ deaths
 
@@ -176,7 +175,10 @@ class ClusterFaults:
         return POWER_LOSS if fault.power_loss else KILL
 
     def chance_of_death(self, process: SimulatedBroker, bias: int = 1) -> str | None:
-        """Asked after each effect: the reason to die now; so many times as likely as else."""
+        """Draw whether a process dies after an effect; return the reason, None if it lives on.
+
+        With `bias`, a death is so many times as likely.
+        """
         if not self.are_on:
             return None
         chances, is_registry = self._broker_chances, process is self._cluster.registry
@@ -191,7 +193,7 @@ class ClusterFaults:
         return POWER_LOSS if self._all_is_flushed or self._all_is_in_sync(process) else KILL
 
     def on_dying(self, process: SimulatedBroker, reason: str) -> None:
-        """Count it, while the process still is what it was."""
+        """Count a death while the process is as it was, and perhaps flip a bit of its disk."""
         self._trace.fault(reason, process.name)
         may_flip = self.are_on and process is not self._cluster.registry
         flips = self._flips.random() < self._chances.bit_flip or process is self._damaged
@@ -199,12 +201,12 @@ class ClusterFaults:
             self._flip(process, in_log=not self._is_blackout and self._all_is_in_sync(process))
 
     def _flip(self, process: SimulatedBroker, *, in_log: bool) -> None:
-        """A bit of its disk; in a log only while all others have what is lost by it."""
+        """Flip a bit of a disk. In a log, all others must have the records that it damages."""
         what, path = "bit flip in a log", None
         if in_log:
             path = flip_in_closed_segment(process.disk, self._flips)
         if path is not None:
-            self._fragile = process, self._broker_epoch(process)
+            self._cluster.fragile.mark(process)
         else:
             what, path = "bit flip beside logs", flip_beside_logs(process.disk, self._flips)
         if path is not None:
@@ -212,9 +214,9 @@ class ClusterFaults:
             self._trace.line("disk", "bit-flipped", {"of": process.name, "path": path})
 
     def on_died(self, process: SimulatedBroker, reason: str) -> None:
-        """Start it again after a while."""
+        """Start a process again after a while; it may have lost bytes."""
         oracle = self._cluster.logs.oracles.get(process.name)
-        if oracle is not None and self.has_lost(process.name):
+        if oracle is not None and self._cluster.fragile.has_lost(process.name):
             oracle.rebuild()
         if reason in (POWER_LOSS, DISK_LOSS):
             self._lose_power(process, with_disk=reason == DISK_LOSS)
@@ -248,7 +250,7 @@ class ClusterFaults:
         if oracle is not None:
             oracle.rebuild()
         if (with_disk or not self._all_is_flushed) and oracle is not None:
-            self._fragile = process, self._broker_epoch(process)
+            self._cluster.fragile.mark(process)
 
     def _may_lose(self, process: SimulatedBroker) -> bool:
         """True if it may now lose the bytes that it has not flushed."""
@@ -257,27 +259,17 @@ class ClusterFaults:
         return self._all_is_in_sync(process)
 
     def _may_disturb(self, process: SimulatedBroker) -> bool:
-        """Not while another machine's replicas must not be taken for whole."""
-        self._notice()
-        return self._fragile is None or process is self._fragile[0]
+        """True unless the replicas of another machine must not be taken for whole."""
+        return self._cluster.fragile.may_disturb(process)
 
     def _may_disturb_all(self) -> bool:
         return all(self._may_disturb(process) for process in self._cluster.processes)
-
-    def _notice(self) -> None:
-        """The machine that has lost something is out of every ISR, or was there once again."""
-        if self._fragile is None:
-            return
-        lost, epoch = self._fragile
-        in_sync = any(_number(lost) in held.isr for held in self._held)
-        if not in_sync or self._broker_epoch(lost) not in (epoch, -1):
-            self._fragile = None
 
     def _all_is_in_sync(self, process: SimulatedBroker) -> bool:
         """True if the others have all that this machine has, and can say so."""
         others = [each for each in self._cluster.processes if each is not process]
         return (
-            self._fragile is None
+            not self._cluster.fragile.exists
             and self._network.is_whole
             and all(each.incarnation >= 0 and not each.paused for each in others)
             and all(_serves(broker) for broker in self._cluster.brokers if broker is not process)
@@ -288,9 +280,6 @@ class ClusterFaults:
     def _held(self) -> Sequence[PartitionRegistration]:
         return list(self._cluster.metadata.partitions.values())
 
-    def _broker_epoch(self, process: SimulatedBroker) -> int:
-        return self._cluster.metadata.broker_epochs.get(_number(process), -1)
-
     # ------------------------------------------------------------------ ticks
 
     def _tick(self) -> None:
@@ -300,22 +289,23 @@ class ClusterFaults:
         state = next(iter(self._trace.columns_of("")), "")
         self._happen(SHORT_STATES.get(state, 1))
         if self._isolations.random() < self._chances.isolation and self._may_disturb_all():
-            self.isolate(self._driver().progress_group(), self._isolations.randint(*ISOLATION_MS))
+            group_id = self._driver.deployment.progress_group()
+            self.isolate(group_id, self._isolations.randint(*ISOLATION_MS))
 
     def isolate(self, group_id: str, for_ms: int) -> None:
-        """A group's coordinator cannot learn that it is not that any more."""
+        """Cut a group's coordinator from the cluster: it does not learn who follows it."""
         for broker in self._cluster.brokers:
-            if self._cluster.coordinates(_number(broker), group_id):
+            if self._cluster.coordinates(number_of(broker), group_id):
                 self._network.isolate(broker.name, for_ms * 1000)
 
     def at_moment(self, coordinator: SimulatedBroker, state: str) -> None:
-        """A transaction has come to a state, perhaps not for long: something may happen in it."""
+        """Let faults happen soon: a transaction has come to a state, perhaps not for long."""
         if not self.are_on:
             return
         bias = SHORT_STATES.get(state, MOMENT_BIAS)
         self._disk_faults.at_moment(coordinator, bias * FLUSH_BIAS)
         if self._chances.isolation > 0.0:
-            self._scheduler.after(self._isolations.randint(*MOMENT_US), self._driver().at_moment)
+            self._scheduler.after(self._isolations.randint(*MOMENT_US), self._driver.at_moment)
         share = MOMENT_SHARE * (2 if state in SHORT_STATES else 1)
         if self._moments.random() < share:
             self._scheduler.after(self._moments.randint(*MOMENT_US), partial(self._at_moment, bias))
@@ -324,10 +314,10 @@ class ClusterFaults:
         if self.are_on:
             self._happen(bias, MOMENT_BIAS)
             self._disk_faults.happen()
-            self._driver().at_moment()
+            self._driver.at_moment()
 
     def _happen(self, bias: int, blackout_bias: int = 1) -> None:
-        """`bias` is of what needs all replicas in sync, and so comes seldom."""
+        """Draw the faults of a tick; `bias` is for the few that need all replicas in sync."""
         rng, chances = self._ticks, self._chances
         pauses, parts, fails, stops = (rng.random() for _ in range(4))
         victim = rng.choice(self._cluster.processes)
@@ -358,7 +348,7 @@ class ClusterFaults:
                 self._lose_power(process, with_disk=False)
         self._is_blackout = False
         if had:
-            self._fragile = None  # what others had is lost there, too
+            self._cluster.fragile.forget()
         for name, brokers in had.items():
             if name in held:
                 losses.on_blackout(name, held[name], brokers)
@@ -366,7 +356,7 @@ class ClusterFaults:
     def _unsafe_leader(self) -> tuple[ClusterBroker, PartitionRegistration] | None:
         """Return the leader of the unsafe topic, with its registration."""
         held = self._cluster.metadata.partitions.get(UNSAFE_DIRECTORY)
-        found = (each for each in self._cluster.brokers if held and _number(each) == held.leader)
+        found = (each for each in self._cluster.brokers if held and number_of(each) == held.leader)
         broker = next(found, None)
         return None if broker is None or held is None else (broker, held)
 
@@ -396,7 +386,7 @@ class ClusterFaults:
             self._jump(process, rng)
 
     def _damage(self) -> None:
-        """A broker dies, and a bit of a closed segment has flipped when it is back."""
+        """Kill a broker, and flip a bit of a closed segment before it comes back."""
         found = [
             each for each in self._cluster.brokers
             if each.is_running and closed_segments(each.disk) and self._all_is_in_sync(each)
@@ -417,7 +407,3 @@ def _serves(host: ClusterBroker) -> bool:
     A registration of the session before ends with that session, and so do its places in ISRs.
     """
     return host.is_up and host.broker.membership.is_serving
-
-
-def _number(process: SimulatedBroker) -> int:
-    return int(process.name.removeprefix("broker-"))

@@ -43,28 +43,29 @@ class DiskFaults:
         self._biased: tuple[SimulatedBroker, int] | None = None
 
     def begin(self, processes: Sequence[SimulatedBroker]) -> None:
-        """From now on, to these."""
+        """Let faults happen to the disks of these processes from now on."""
         self._processes = processes
-        if self._chances.flush_failure:
-            for process in processes:
-                process.disk.flush_fails = partial(self._flush_fails, process)
         if self._chances.full:
             self._scheduler.after(DISK_TICK_US, self._tick)
 
     def end(self) -> None:
         """End the faults: all disks work and have space."""
         for process in self._processes:
-            process.disk.flush_fails = bool
             process.disk.free_bytes = None
         self._processes = ()
 
     def at_moment(self, process: SimulatedBroker, bias: int) -> None:
-        """Its next flush is of a record that says in which state a transaction is, and fails so
-        many times as likely as others."""
+        """Let the next flush of a process fail so many times as likely as other flushes.
+
+        It flushes a record that says in which state a transaction is.
+        """
         self._biased = process, bias
 
-    def _flush_fails(self, process: SimulatedBroker) -> bool:
+    def flush_fails(self, process: SimulatedBroker) -> bool:
+        """Draw whether a flush of a process fails."""
         chance = self._chances.flush_failure
+        if chance == 0.0 or process not in self._processes:
+            return False
         if self._biased is not None and process is self._biased[0]:
             chance, self._biased = chance * self._biased[1], None
         return self._rng.random() < chance and self._may_lose(process)
@@ -76,7 +77,7 @@ class DiskFaults:
         self.happen()
 
     def happen(self) -> None:
-        """A disk may be full from now on."""
+        """Draw whether the disk of a process is full from now on."""
         if not self._processes or self._rng.random() >= self._chances.full:
             return
         process = self._rng.choice(self._processes)

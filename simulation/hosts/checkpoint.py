@@ -286,6 +286,9 @@ class Checkpoint:
             folder: min(last, moment + rng.randint(0, spread))
             for folder in ("metadata", "offsets", "commits", "state", "txnlog")
         }
+        # A version of the state that is older than its batch's commit may be of another attempt,
+        # with other rows, and its file does not say so: such a copy is against condition 6.
+        moments["state"] = max(moments["state"], moments["commits"])
         self._set_back(moments)
         self._roll_back(first)
 

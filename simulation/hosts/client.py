@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from simulation.hosts.clock import MachineClock
 from simulation.hosts.network import BrokerEnd, Network, SimulatedConnection
@@ -26,11 +26,11 @@ from txnlog_kafka.operations.effects import (
     Ask,
     Call,
     Calls,
+    Failpoint,
     FileAsk,
     FileOutcome,
     FlushFile,
     ListFolder,
-    Milestone,
     Operation,
     Outcome,
     ReadFile,
@@ -44,19 +44,52 @@ from txnlog_kafka.operations.effects import (
     Unanswered,
     WriteFile,
 )
+from txnlog_kafka.operations.metadata import api_versions_request
+from txnlog_kafka.wire.conversation import Asked, Conversation
 from txnlog_kafka.wire.error_codes import error_name
-from txnlog_kafka.wire.framing import decode_response, encode_request, response_correlation_id
-from txnlog_kafka.wire.messages import APIS, ApiKey, Message, api_of
+from txnlog_kafka.wire.messages import Message, api_of
 from txnlog_spark.errors import TxnLogError
 
 API_VERSIONS_VERSION = 3
 
-OnReply = Callable[[Message, Message, int], None]
-"""Gets request, answer and version of every answered call: the history."""
+Done = Callable[[Any, TxnLogError | None], None]
+"""Gets the result of an operation, or the error that the operation raised."""
 
 
 def _ignore(*_: object) -> None:
-    """Nobody listens."""
+    """Drop the result of an operation that nobody waits for."""
+
+
+class Recorder(Protocol):
+    """Record of the requests and answers of all client processes of a run."""
+
+    def on_sent(self, process: str, request: Message) -> None:
+        """Note that a request leaves a process."""
+
+    def on_answer(self, process: str, request: Message, answer: Message, version: int) -> None:
+        """Note the answer to a request."""
+
+
+class Watcher:
+    """Called at these moments of an operation; it does nothing where a subclass has no method."""
+
+    __slots__ = ()
+
+    def on_sent(self, request: Message) -> None:
+        """Hear that a request leaves the process."""
+
+    def on_answer(self, request: Message) -> None:
+        """Hear that a request was answered."""
+
+    def on_reached(self, reached: Failpoint) -> None:
+        """Hear that the operation has come to a step; the process may die or stop there."""
+
+    def serve_file(self, ask: FileAsk) -> FileOutcome:
+        """Perform a file operation of the operation; the process may die in it."""
+
+    def file_delay_us(self) -> int:
+        """Return the microseconds that the next file operation takes."""
+        return 0
 
 
 @dataclass(slots=True)
@@ -68,8 +101,8 @@ class _Wait:
     timer: Event | None = None
 
 
-@dataclass(slots=True)
-class _InFlight:
+@dataclass(slots=True, eq=False)
+class _InFlight(Asked):
     """A request, and whether its bytes left."""
 
     ticket: Ticket
@@ -81,35 +114,41 @@ class _InFlight:
 
 @dataclass(slots=True)
 class _NodeLink:
-    """The connection to one node and what waits on it; `versions` None while negotiating."""
+    """The connection to one node, its requests, and those that wait for the node's versions."""
 
     connection: SimulatedConnection
-    versions: dict[int, tuple[int, int]] | None = None
+    conversation: Conversation[Asked]
     waiting: list[_InFlight] = field(default_factory=list)
-    sent: dict[int, _InFlight] = field(default_factory=dict)
-    next_correlation_id: int = 1
+
+    def ask(self, message: Message, version: int, asked: Asked) -> None:
+        """Send a request."""
+        self.connection.request(b"".join(self.conversation.ask(message, version, asked))[4:])
 
 
 class ClientProcess:
     """A process with a single operation at a time."""
 
     def __init__(
-        self, name: str, scheduler: Scheduler, network: Network, brokers: dict[int, BrokerEnd],
+        self,
+        name: str,
+        scheduler: Scheduler,
+        network: Network,
+        brokers: dict[int, BrokerEnd],
         trace: Trace,
-    ) -> None:  # fmt: skip
+        *,
+        clock: MachineClock | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
+        """`clock` is the clock of a machine that runs other processes too."""
         self.name = name
         self.alive = True
         self.paused = False
-        self.clock = MachineClock(scheduler)
-        """Its machine's: timeouts and waits go by it."""
+        self.clock = clock or MachineClock(scheduler)
+        """Clock of the machine, by which the process measures timeouts and waits."""
         self.sent_counts: dict[str, int] = {}
         """Requests that left this process, by API name."""
-        self.on_reply: OnReply = _ignore
-        self.on_sent: Callable[[Message], None] = _ignore
-        self.on_reached: Callable[[Milestone], None] = _ignore
-        self.serve_file: Callable[[FileAsk], FileOutcome] = _ignore
-        """Performs what is asked of the checkpoint's disk; the process may die in it."""
-        self.file_delay_us: Callable[[], int] = int
+        self._recorder = recorder
+        self._watcher = Watcher()
         self._scheduler = scheduler
         self._network = network
         self._brokers = brokers
@@ -119,7 +158,7 @@ class ClientProcess:
         self._turn = 0
         """Count of bootstrap servers that have refused: the next try takes another one."""
         self._operation: Operation[Any] | None = None
-        self._done: Callable[[Any, TxnLogError | None], None] = _ignore
+        self._done: Done = _ignore
         self._next_ticket = 1
         self._open: set[Ticket] = set()
         self._outcomes: dict[Ticket, Reply | Unanswered] = {}
@@ -129,15 +168,17 @@ class ClientProcess:
 
     # ------------------------------------------------------------------ life
 
-    def run(
-        self, operation: Operation[Any], done: Callable[[Any, TxnLogError | None], None]
-    ) -> None:
-        """Run `operation`; `done` gets its result or the error that it raised."""
+    def run(self, operation: Operation[Any], done: Done, watcher: Watcher | None = None) -> None:
+        """Run `operation`; `done` gets its result or the error that it raised.
+
+        `watcher` hears of each moment of the operation, and performs its file operations.
+        """
         self._operation, self._done = operation, done
+        self._watcher = watcher or Watcher()
         self._later(lambda: self._resume(None))
 
     def kill(self) -> None:
-        """SIGKILL: nothing of it runs any more; its connections close."""
+        """Kill the process as by SIGKILL; its connections close."""
         self._trace.line(self.name, "killed")
         self.alive = False
         for link in self._links.values():
@@ -145,7 +186,7 @@ class ClientProcess:
         self._links.clear()
 
     def pause(self, duration_us: int) -> None:
-        """SIGSTOP, and SIGCONT after a while."""
+        """Stop the process as by SIGSTOP; let it go on after a while."""
         self._trace.line(self.name, "paused", {"for_us": duration_us})
         self.paused = True
 
@@ -159,7 +200,7 @@ class ClientProcess:
         self._scheduler.after(duration_us, go_on)
 
     def discard(self) -> None:
-        """The simulation is over: let the generator go without a word."""
+        """Close the generator without an error: the simulation is over."""
         self.alive = False
         if self._operation is not None:
             with contextlib.suppress(RuntimeError, TxnLogError):
@@ -216,11 +257,11 @@ class ClientProcess:
                 self._await(_Wait(frozenset(self._send(call) for call in calls), is_for_all=True))
             case Sleep(duration_ms):
                 self._timer(lambda: self._resume(None), duration_ms)
-            case Milestone():
+            case Failpoint():
                 fields = {"step": ask.step, "when": ask.when, "batch_id": ask.batch_id}
                 self._trace.line(self.name, "reached", fields)
                 self._later(lambda: self._resume(None))
-                self.on_reached(ask)
+                self._watcher.on_reached(ask)
             case (
                 ReadFile()
                 | ListFolder()
@@ -231,10 +272,10 @@ class ClientProcess:
             ):
                 fields = {"path": getattr(ask, "path", "-"), "what": type(ask).__name__}
                 self._trace.line(self.name, "file", fields)
-                self._later(lambda: self._serve(ask), self.file_delay_us())
+                self._later(lambda: self._serve(ask), self._watcher.file_delay_us())
 
     def _serve(self, ask: FileAsk) -> None:
-        outcome = self.serve_file(ask)
+        outcome = self._watcher.serve_file(ask)
         self._later(lambda: self._resume(outcome))
 
     def _await(self, wait: _Wait) -> None:
@@ -269,11 +310,11 @@ class ClientProcess:
         self.close_unanswered()
 
     def close_unanswered(self) -> None:
-        """The operation that asked has ended: close the connections that still owe it an answer."""
+        """Close the connections that still owe an answer to an operation that has ended."""
         self._open.clear()
         self._outcomes.clear()
         for node, link in list(self._links.items()):
-            if link.sent or link.waiting:
+            if link.conversation.unanswered or link.waiting:
                 self._break(node, "the operation that asked has ended")
 
     # ------------------------------------------------------------------ calls
@@ -314,14 +355,13 @@ class ClientProcess:
         connection = None if broker is None else self._network.connect(self, broker)
         if connection is None:
             return None
-        link = self._links[node] = _NodeLink(connection)
-        api = APIS[ApiKey.API_VERSIONS]
-        request = api.request(client_software_name="sim", client_software_version="1")
-        connection.request(encode_request(request, API_VERSIONS_VERSION, 0, self.name)[4:])
+        conversation = Conversation[Asked](self.name, connection.decode)
+        link = self._links[node] = _NodeLink(connection, conversation)
+        link.ask(api_versions_request(), API_VERSIONS_VERSION, Asked())
         return link
 
     def _flush(self, node: int, link: _NodeLink) -> None:
-        if link.versions is None:
+        if not link.conversation.versions:
             return
         waiting, link.waiting = link.waiting, []
         for flight in waiting:
@@ -329,20 +369,16 @@ class ClientProcess:
                 self._settle(flight, Unanswered("connection lost", sent=False))
                 continue
             api = api_of(flight.call.message)
-            low, high = link.versions.get(api.key, (1, 0))
-            wanted = api.version_max if flight.call.version_max is None else flight.call.version_max
-            flight.version = min(api.version_max, high, wanted)
-            if flight.version < max(api.version_min, low):
+            version = link.conversation.negotiate(api, flight.call.version_max)
+            if version is None:
                 self._settle(flight, Unanswered(f"no common version of {api.name}", sent=False))
                 continue
-            correlation_id = link.next_correlation_id
-            link.next_correlation_id += 1
-            frame = encode_request(flight.call.message, flight.version, correlation_id, self.name)
-            flight.sent = True
-            self.on_sent(flight.call.message)
-            link.sent[correlation_id] = flight
+            flight.version, flight.sent = version, True
+            if self._recorder is not None:
+                self._recorder.on_sent(self.name, flight.call.message)
+            self._watcher.on_sent(flight.call.message)
             self.sent_counts[api.name] = self.sent_counts.get(api.name, 0) + 1
-            link.connection.request(frame[4:])
+            link.ask(flight.call.message, version, flight)
 
     def _settle(self, flight: _InFlight, answer: Reply | Unanswered) -> None:
         if flight.timer is not None:
@@ -362,17 +398,18 @@ class ClientProcess:
             return
         self._trace.line(self.name, "disconnected", {"node": node, "reason": reason})
         link.connection.close()
-        for flight in (*link.sent.values(), *link.waiting):
-            self._settle(flight, Unanswered(reason, sent=flight.sent))
+        for flight in (*link.conversation.unanswered, *link.waiting):
+            if isinstance(flight, _InFlight):
+                self._settle(flight, Unanswered(reason, sent=flight.sent))
 
     # ------------------------------------------------------------------ ClientEnd
 
     def on_frame(self, connection: SimulatedConnection, frame: bytes) -> None:
-        """An answer arrived."""
+        """Take an answer that has arrived."""
         self._guarded(lambda: self._on_frame(connection, frame))
 
     def on_closed(self, connection: SimulatedConnection) -> None:
-        """The connection broke."""
+        """Give up all calls of a connection that broke."""
         self._guarded(lambda: self._on_closed(connection))
 
     def _node_of(self, connection: SimulatedConnection) -> int | None:
@@ -389,22 +426,23 @@ class ClientProcess:
         if node is None:
             return
         link = self._links[node]
-        if link.versions is None:
-            api = APIS[ApiKey.API_VERSIONS]
-            answer = decode_response(api, API_VERSIONS_VERSION, frame, connection.decode)
-            link.versions = {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys}
+        flight = link.conversation.oldest(frame)
+        link.conversation.unanswered.popleft()
+        answer = flight.decode(frame)
+        if not isinstance(flight, _InFlight):
+            link.conversation.on_versions(answer)
             self._flush(node, link)
             return
-        flight = link.sent.pop(response_correlation_id(frame))
         api = api_of(flight.call.message)
-        answer = decode_response(api, flight.version, frame, connection.decode)
         fields = {"version": flight.version, "error": _error_of(answer)}
         self._trace.line(self.name, f"answer-{api.key.name}", fields)
-        self.on_reply(flight.call.message, answer, flight.version)
+        self._watcher.on_answer(flight.call.message)
+        if self._recorder is not None:
+            self._recorder.on_answer(self.name, flight.call.message, answer, flight.version)
         self._settle(flight, Reply(answer, flight.version))
 
 
 def _error_of(answer: Message) -> str:
-    """The answer's top-level error, "-" where the message has none there."""
+    """Return the answer's top-level error; "-" if the message has no such field."""
     code = getattr(answer, "error_code", None)
     return "-" if code is None else error_name(code)

@@ -40,11 +40,11 @@ POWER_LOSS = "power loss"
 
 
 class NoSpace(Exception):
-    """No free space; what did not fit is not there, or the first part of it."""
+    """A write found no space; at most its first part is there."""
 
 
 class FlushFailed(Exception):
-    """Nobody knows what of the file is on the medium."""
+    """A flush failed; nobody knows which bytes of the file are on the medium."""
 
 
 @dataclass(slots=True)
@@ -59,11 +59,11 @@ class _File:
 class SimDisk:
     """Data directory of a broker; implements the core's `Storage` and performs its operations."""
 
-    def __init__(self) -> None:
+    def __init__(self, flush_fails: Callable[[], bool] = bool) -> None:
+        """`flush_fails` is asked before each flush."""
         self.flush_works = True
         """False is a planted bug: flushes are acknowledged and not done."""
-        self.flush_fails: Callable[[], bool] = bool
-        """Asked before each flush."""
+        self._flush_fails = flush_fails
         self.free_bytes: int | None = None
         """Free bytes; None: as many as any process needs."""
         self._files: dict[str, _File] = {}
@@ -73,22 +73,22 @@ class SimDisk:
     # ------------------------------------------------------------------ Storage
 
     def read(self, path: str, position: int, length: int) -> bytes:
-        """Up to `length` bytes; b"" for an absent file."""
+        """Return up to `length` bytes of a file; b"" for an absent file."""
         file = self._files.get(path)
         return b"" if file is None else bytes(file.content[position : position + length])
 
     def size_bytes(self, path: str) -> int | None:
-        """The file's size, None when absent."""
+        """Return the size of a file; None if the file is absent."""
         file = self._files.get(path)
         return None if file is None else len(file.content)
 
     def volume(self) -> Volume | None:
-        """Its size is without bounds; what is free of it may not be."""
+        """Return the volume: its size has no bounds, its free bytes may have."""
         free_bytes = DISK_BYTES if self.free_bytes is None else self.free_bytes
         return Volume("disk", DISK_BYTES, free_bytes)
 
     def list(self, path: str) -> tuple[str, ...]:
-        """Sorted names in a folder."""
+        """Return the sorted names in a folder."""
         if not path:
             return tuple(sorted({name.partition("/")[0] for name in self._files}))
         prefix = f"{path}/"
@@ -130,7 +130,7 @@ class SimDisk:
             raise NoSpace(path)
 
     def _space_for(self, size_bytes: int) -> int:
-        """Take so many bytes, or what is left."""
+        """Take so many free bytes, or all that are left; return their number."""
         if self.free_bytes is None:
             return size_bytes
         taken = min(size_bytes, self.free_bytes)
@@ -142,7 +142,7 @@ class SimDisk:
             self.free_bytes += size_bytes
 
     def reserve(self, size_bytes: int) -> bool:
-        """Take space without a file, or give it back; False when there is not as much."""
+        """Take space without a file, or give it back; return False if there is too little."""
         if self.free_bytes is not None and self.free_bytes < size_bytes:
             return False
         self._free(-size_bytes)
@@ -151,7 +151,7 @@ class SimDisk:
     def _flush(self, paths: tuple[str, ...]) -> None:
         if not self.flush_works:
             return
-        if self.flush_fails():
+        if self._flush_fails():
             self._not_flushed = paths
             raise FlushFailed(", ".join(paths))
         for path in paths:
@@ -168,7 +168,7 @@ class SimDisk:
             file.flushed_bytes = min(file.flushed_bytes, len(file.content))
 
     def _under(self, path: str) -> tuple[str, ...]:
-        """The file, or all files of the folder."""
+        """Return the file of this path, or all files of the folder."""
         if path in self._files:
             return (path,)
         prefix = f"{path}/"
@@ -188,12 +188,14 @@ class SimDisk:
         self._files[path].content[bit // 8] ^= 1 << bit % 8
 
     def wipe(self) -> None:
-        """An empty disk takes the place of this one."""
+        """Empty the disk: another one takes its place."""
         self._files.clear()
 
     def read_medium(self, rng: random.Random) -> int:
-        """After a failed flush the next process finds what is on the medium; returns how many bytes
-        are gone. They are missing at the file's end, or zeros."""
+        """Show the next process the medium after a failed flush; return how many bytes are gone.
+
+        They are missing at the file's end, or they are zeros.
+        """
         lost_bytes = 0
         for path in self._not_flushed:
             file = self._files.get(path)
@@ -209,7 +211,7 @@ class SimDisk:
         return lost_bytes
 
     def lose_power(self, rng: random.Random) -> int:
-        """Forget what was not flushed; returns how many bytes are gone."""
+        """Forget bytes that were not flushed; return how many are gone."""
         lost_bytes = 0
         for path in sorted(self._files):
             file = self._files[path]

@@ -41,10 +41,10 @@ class ClientEnd(Protocol):
     name: str
 
     def on_frame(self, connection: SimulatedConnection, frame: bytes) -> None:
-        """An answer arrived, without its length prefix."""
+        """Take an answer, without its length prefix."""
 
     def on_closed(self, connection: SimulatedConnection) -> None:
-        """The connection is broken."""
+        """Hear that the connection is broken."""
 
 
 class BrokerEnd(Protocol):
@@ -54,16 +54,16 @@ class BrokerEnd(Protocol):
 
     @property
     def incarnation(self) -> int:
-        """Rises with every start; -1 while nobody can connect: it is down, or not ready."""
+        """Number of the broker's starts; -1 while nobody can connect: it is down, or not ready."""
 
     def on_frame(self, connection: SimulatedConnection, frame: bytes) -> None:
-        """A request arrived, without its length prefix."""
+        """Take a request, without its length prefix."""
 
     def on_ended(self, connection: SimulatedConnection) -> None:
-        """The client's end is closed; what it sent has arrived."""
+        """Hear that the client's end is closed; its requests have arrived."""
 
     def on_disconnected(self, connection: SimulatedConnection) -> None:
-        """The connection broke."""
+        """Hear that the connection broke."""
 
 
 class SimulatedConnection:
@@ -120,7 +120,7 @@ class SimulatedConnection:
         self._to_broker_us = self._network.deliver(self._to_broker_us, arrive, self._to_broker)
 
     def _give_up(self) -> None:
-        """No answer comes to the client, which hears of it soon; what it sent arrives."""
+        """Close the client's end, which hears of it soon; its request still arrives."""
         self.client_open = False
 
         def hear() -> None:
@@ -132,7 +132,7 @@ class SimulatedConnection:
         self._network.deliver(0, hear)
 
     def _send_again(self, frame: bytes) -> None:
-        """The same bytes, later and on another connection, whose answer nobody waits for."""
+        """Send the same bytes later on another connection; nobody waits for the answer."""
 
         def arrive() -> None:
             copy = self._network.connect(self._client, self._broker)
@@ -165,7 +165,7 @@ class SimulatedConnection:
         self._to_client_us = self._network.deliver(self._to_client_us, arrive, self._to_client)
 
     def close(self) -> None:
-        """The client closes its end; what it sent before still arrives."""
+        """Close the client's end; its earlier requests still arrive."""
         if not self.client_open:
             return
         self.client_open = False
@@ -174,14 +174,14 @@ class SimulatedConnection:
         )
 
     def close_by_broker(self) -> None:
-        """The broker closes its end, after the answers it sent."""
+        """Close the broker's end, after the answers that it has sent."""
         self.broker_open = False
         self._to_client_us = self._network.deliver(
             self._to_client_us, self._client_hears, self._to_client
         )
 
     def cut(self, *, always_heard: bool = False) -> None:
-        """Break it now: what is on its way is lost."""
+        """Break the connection now: messages on their way are lost."""
         was_there, self.broker_open = self.broker_open, False
         if was_there and self._broker.incarnation == self._incarnation:
             self._network.deliver(0, lambda: self._broker.on_disconnected(self))
@@ -219,8 +219,10 @@ def machine_of(name: str) -> str:
 
 
 def _server_of(direction: Direction | None) -> str:
-    """The broker or the registry that a message comes to, else the one that it comes from; "" for
-    what does not go by the network."""
+    """Return the broker or the registry that a message goes to, else the one that it comes from.
+
+    That is "" for an event that does not go by the network.
+    """
     names = reversed(direction or ())
     return next((name for name in names if name.startswith(SERVER_PREFIXES)), "")
 
@@ -228,14 +230,21 @@ def _server_of(direction: Direction | None) -> str:
 class Network:
     """Connections of a simulation."""
 
-    def __init__(self, scheduler: Scheduler, trace: Trace, rng: random.Random) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        trace: Trace,
+        rng: random.Random,
+        duplicates: random.Random | None = None,
+    ) -> None:
+        """`duplicates` draws the requests that come twice: it was added later than `rng`."""
         self.weather = LinkConditions()
         self.decode = DecodedMessages()
         """For both ends of all connections."""
         self.trace = trace
         self.rng = rng
-        self.duplicates = random.Random("duplicates")
-        """Draws which requests come twice, and when: by itself, as it came later than the rest."""
+        self.duplicates = duplicates or random.Random("duplicates")
+        """Generator that draws which requests come twice, and when."""
         self._scheduler = scheduler
         self._next_connection_id = 1
         self.machines: dict[str, None] = {}
@@ -248,7 +257,7 @@ class Network:
 
     @property
     def now_us(self) -> int:
-        """Virtual time."""
+        """Virtual time in microseconds."""
         return self._scheduler.now_us
 
     def reaches(self, one: str, other: str) -> bool:
@@ -256,7 +265,7 @@ class Network:
         return (one, other) not in self._cut_off and (other, one) not in self._cut_off
 
     def cut_off(self, *directions: Direction) -> None:
-        """Nothing arrives by these from now on."""
+        """Hold back all messages of these directions from now on."""
         self._cut_off.update(directions)
 
     def open_again(self, *directions: Direction) -> None:
@@ -269,7 +278,7 @@ class Network:
         self._clogged[direction] = self._clogged.get(direction, 0) + 1
 
     def unclog(self, direction: Direction) -> None:
-        """The end of one `clog`, if it has not been ended yet."""
+        """End one `clog` of a direction, unless all have been ended."""
         times = self._clogged.pop(direction, 0)
         if times > 1:
             self._clogged[direction] = times - 1
@@ -277,7 +286,7 @@ class Network:
             self._let_arrive()
 
     def unclog_all(self) -> None:
-        """No direction is clogged any more."""
+        """End all clogs; held-back messages arrive now."""
         self._clogged.clear()
         self._let_arrive()
 
@@ -294,7 +303,7 @@ class Network:
             arrive()
 
     def connect(self, client: ClientEnd, broker: BrokerEnd) -> SimulatedConnection | None:
-        """A connection, None when it is refused because the broker is down."""
+        """Return a connection; None if the broker is down, or does not hear the client."""
         machine = machine_of(client.name)
         if broker.incarnation < 0 or not self.reaches(machine, broker.name):
             return None
@@ -317,15 +326,15 @@ class Network:
         return chance > 0.0 and chance > self.duplicates.random()
 
     def when_again(self) -> int:
-        """When the second of two equal requests arrives, at the earliest."""
+        """Draw the earliest time at which the second of two equal requests arrives."""
         return self._scheduler.now_us + self.duplicates.randint(0, LATE_US_MAX)
 
     def after_long(self, not_before_us: int) -> int:
-        """When a late request arrives, at the earliest."""
+        """Draw the earliest time at which a late request arrives."""
         return max(not_before_us, self._scheduler.now_us + self.rng.randint(0, LATE_US_MAX))
 
     def delay_us(self, direction: Direction | None = None) -> int:
-        """The delay of one message, which goes this way."""
+        """Draw the delay of a message that goes this way."""
         if self.weather.spike > self.rng.random():
             self.trace.fault("delay", _server_of(direction))
             return self.rng.randint(DELAY_US_MAX, max(DELAY_US_MAX, self.weather.spike_ms * 1000))
@@ -350,7 +359,7 @@ class DecodedMessages:
     def __call__(
         self, message_class: Any, version: int, body: memoryview, elements_max: int
     ) -> Message:
-        """The message of these bytes, the same object each time. Raises as `decode_body`."""
+        """Return the message of these bytes, the same object each time. Raises as `decode_body`."""
         key = message_class, version, elements_max, bytes(body)
         known = self._known.get(key)
         if known is None:

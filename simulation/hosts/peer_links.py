@@ -24,8 +24,7 @@ from broker_sim.core.peers import ConnectionKind, connection_kind
 from simulation.hosts.network import BrokerEnd, Network, SimulatedConnection
 from simulation.hosts.scheduler import Event, Scheduler
 from simulation.trace import Trace
-from txnlog_kafka.wire import framing
-from txnlog_kafka.wire.invariants import check
+from txnlog_kafka.wire.conversation import Asked, Conversation
 from txnlog_kafka.wire.messages import Message
 
 RECONNECT_US = 50_000
@@ -42,19 +41,17 @@ class Owner(Protocol):
         """Hand an input to the core."""
 
     def later(self, delay_us: int, action: Callable[[], None]) -> Event:
-        """Do it in a while, unless the process has ended by then."""
+        """Do an action in a while, unless the process has ended by then."""
 
     def guarded(self, action: Callable[[], None]) -> None:
-        """Do what has happened to the process, later while it stands still."""
+        """Do an action now, or later if the process stands still."""
 
     def knows(self, peer: int) -> bool:
         """True if the core knows where a peer listens."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    correlation_id: int
-    decode: Callable[[bytes], Message]
+@dataclass(slots=True, eq=False)
+class _Asked(Asked):
     deadline_us: int
 
 
@@ -64,51 +61,56 @@ class _Link:
 
     peer: int
     may_be_late: bool
-    """Requests may arrive when this end is closed."""
+    """True if requests may arrive after this end is closed."""
+    conversation: Conversation[_Asked]
     connection: SimulatedConnection | None = None
     unsent: deque[Send] = field(default_factory=deque)
-    unanswered: deque[_Asked] = field(default_factory=deque)
     overdue: Event | None = None
     is_closed: bool = False
 
 
-class PeerLinks:
-    """Links of a process; `ends` are the processes by peer id."""
+def never_late(_message: Message) -> bool:
+    """Return False: only the weather delays requests."""
+    return False
 
-    def __init__(
-        self,
-        owner: Owner,
-        ends: Mapping[int, BrokerEnd],
-        network: Network,
-        scheduler: Scheduler,
-        trace: Trace,
-        answer_us_max: int,
-        *,
-        late_markers: bool,
-    ) -> None:
-        """`late_markers`: markers may arrive after what their sender does next."""
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """Peers of all processes of a cluster, and the rules of the way to them."""
+
+    network: Network
+    ends: Mapping[int, BrokerEnd]
+    """Processes by peer id; whole when the first process starts."""
+    answer_us_max: int
+    """Microseconds that a peer may take for an answer."""
+    late_markers: bool
+    """True if markers may arrive after the next request of their sender."""
+    is_late: Callable[[Message], bool]
+    """True for a request that is late for sure, besides requests that the weather delays."""
+
+
+class PeerLinks:
+    """Links of one process to its peers."""
+
+    def __init__(self, owner: Owner, peers: Peers, scheduler: Scheduler, trace: Trace) -> None:
         self.name = owner.name
-        self.is_late: Callable[[Message], bool] = lambda _message: False
-        """True for a request that is late for sure, besides requests that the weather delays."""
         self._owner = owner
-        self._ends = ends
-        self._network = network
+        self._peers = peers
+        self._network = peers.network
         self._scheduler = scheduler
         self._trace = trace
-        self._answer_us_max = answer_us_max
-        self._late_markers = late_markers
         self._links: dict[int, dict[ConnectionKind, _Link]] = {}
-        """By peer and kind of request."""
+        """Links by peer and kind of request."""
         self._not_before_us: dict[int, int] = {}
 
     def send(self, request: Send) -> None:
-        """Ask; the answer, or the loss of the peer, is submitted later."""
+        """Send a request; its answer, or the loss of the peer, is submitted later."""
         kind = connection_kind(request.message)
         links = self._links.setdefault(request.peer, {})
         link = links.get(kind)
         if link is None:
-            may_be_late = self._late_markers or kind is not ConnectionKind.MARKERS
-            link = links[kind] = _Link(request.peer, may_be_late)
+            may_be_late = self._peers.late_markers or kind is not ConnectionKind.MARKERS
+            link = links[kind] = _Link(request.peer, may_be_late, Conversation(self.name))
             wait_us = self._not_before_us.get(request.peer, 0) - self._scheduler.now_us
             self._owner.later(max(0, wait_us), partial(self._connect, link))
         link.unsent.append(request)
@@ -124,22 +126,20 @@ class PeerLinks:
     # ------------------------------------------------------------------ ClientEnd
 
     def on_frame(self, connection: SimulatedConnection, frame: bytes) -> None:
-        """An answer arrived."""
+        """Submit an answer that has arrived."""
         self._owner.guarded(lambda: self._on_frame(connection, frame))
 
     def on_closed(self, connection: SimulatedConnection) -> None:
-        """The connection is broken."""
+        """Lose the peer of a connection that is broken."""
         self._owner.guarded(lambda: self._on_closed(connection))
 
     def _on_frame(self, connection: SimulatedConnection, frame: bytes) -> None:
         link = self._link_of(connection)
         if link is None:
             return
-        asked = link.unanswered.popleft()
-        found = framing.response_correlation_id(frame)
-        check(found == asked.correlation_id, "a peer answers out of order", peer=link.peer)
-        answer = PeerAnswer(link.peer, found, asked.decode(frame))
-        self._owner.submit(answer)
+        asked = link.conversation.oldest(frame)
+        link.conversation.unanswered.popleft()
+        self._owner.submit(PeerAnswer(link.peer, asked.correlation_id, asked.decode(frame)))
 
     def _on_closed(self, connection: SimulatedConnection) -> None:
         link = self._link_of(connection)
@@ -155,7 +155,7 @@ class PeerLinks:
     def _connect(self, link: _Link) -> None:
         if link.is_closed:
             return
-        end = self._ends[link.peer]
+        end = self._peers.ends[link.peer]
         if not self._owner.knows(link.peer):
             self._lose(link, "its address is not known")
         elif not self._network.reaches(self.name, end.name):
@@ -178,26 +178,27 @@ class PeerLinks:
                 self.name,
                 link.connection.decode,
             )
-            deadline_us = self._scheduler.now_us + self._answer_us_max
-            link.unanswered.append(_Asked(request.correlation_id, decode, deadline_us))
+            deadline_us = self._scheduler.now_us + self._peers.answer_us_max
+            link.conversation.expect(_Asked(deadline_us), request.correlation_id, decode)
             if link.overdue is None:
                 check_overdue = partial(self._check_overdue, link)
-                link.overdue = self._owner.later(self._answer_us_max, check_overdue)
-            is_late = self.is_late(request.message)
+                link.overdue = self._owner.later(self._peers.answer_us_max, check_overdue)
+            is_late = self._peers.is_late(request.message)
             link.connection.request(frame[4:], may_be_late=link.may_be_late, is_late=is_late)
 
     def _check_overdue(self, link: _Link) -> None:
         link.overdue = None
-        if not link.unanswered or link.is_closed:
+        unanswered = link.conversation.unanswered
+        if not unanswered or link.is_closed:
             return
-        left_us = link.unanswered[0].deadline_us - self._scheduler.now_us
+        left_us = unanswered[0].deadline_us - self._scheduler.now_us
         if left_us <= 0:
             self._lose(link, "no answer in time")
         else:
             link.overdue = self._owner.later(left_us, partial(self._check_overdue, link))
 
     def _lose(self, lost: _Link, reason: str) -> None:
-        """Some connection ended: all to this peer do."""
+        """Lose a peer: when one connection to it has ended, all others end too."""
         if lost.is_closed:
             return
         peer = lost.peer
@@ -206,7 +207,7 @@ class PeerLinks:
         self._not_before_us[peer] = self._scheduler.now_us + RECONNECT_US
         for link in links.values():
             self._close(link)
-        if any(link.unsent or link.unanswered for link in links.values()):
+        if any(link.unsent or link.conversation.unanswered for link in links.values()):
             self._owner.submit(PeerLost(peer))
 
     @staticmethod

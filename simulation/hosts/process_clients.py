@@ -17,35 +17,40 @@ class Core(Protocol):
     """Core that a process drives: a `Broker`, or the registry."""
 
     def step(self, item: Input, now_ms: int, monotonic_ms: int) -> Step:
-        """Everything `item` causes, as in `Broker.step`."""
+        """Return everything that an input causes, as `Broker.step` does."""
 
 
 class Observer:
-    """Called at these moments; one that does nothing about a moment leaves it as it is here."""
+    """Called at these moments of a process; it does nothing where a subclass has no method."""
 
     def on_storage(self, process: SimulatedBroker, operation: StorageOperation) -> str | None:
-        """After each operation on files; a text is the reason to die now."""
+        """Return the reason if the process dies after this operation on files."""
+
+    def flush_fails(self, process: SimulatedBroker) -> bool:
+        """True if the next flush of the process fails."""
+        del process
+        return False
 
     def on_answer(self, process: SimulatedBroker) -> str | None:
-        """Between two answers of one round, likewise."""
+        """Return the reason if the process dies between two answers of a round."""
 
     def on_step(self, process: SimulatedBroker, item: Input, step: Step) -> None:
-        """Before the effects of a step are carried out."""
+        """Hear of a step before its effects are carried out."""
 
     def on_done(self, process: SimulatedBroker, step: Step) -> None:
-        """When what a step writes is in the files."""
+        """Hear of a step when everything that it writes is in the files."""
 
     def on_respond(self, process: SimulatedBroker, response: Respond) -> None:
-        """An answer leaves."""
+        """Hear that an answer leaves."""
 
     def on_dying(self, process: SimulatedBroker, reason: str) -> None:
-        """The process is still as it was."""
+        """Hear that the process is about to die; it is still as it was."""
 
     def on_died(self, process: SimulatedBroker, reason: str) -> None:
-        """The process is gone."""
+        """Hear that the process is gone."""
 
     def on_write_failed(self, process: SimulatedBroker) -> None:
-        """A write found no space: there may be a part of it."""
+        """Hear that a write found no space; a part of it may be there."""
 
 
 @dataclass(slots=True)
@@ -58,4 +63,4 @@ class Client:
     correlation_id: int | None = None
     """Correlation id of the request that the broker has."""
     ended: bool = False
-    """The client sends no more."""
+    """True if the client sends no more."""

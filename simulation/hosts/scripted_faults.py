@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simulation.scenario import Fault
-from txnlog_kafka.operations.effects import Milestone
+from txnlog_kafka.operations.effects import Failpoint
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class ScriptedFaults:
         """Faults that have happened."""
         return [each.fault for each in self._planned if each.fired]
 
-    def at_step(self, reached: Milestone) -> Fault | None:
+    def at_step(self, reached: Failpoint) -> Fault | None:
         """The fault that fires when a driver reaches this step."""
         for planned in self._planned:
             fault = planned.fault

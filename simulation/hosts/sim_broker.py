@@ -84,7 +84,7 @@ class SimulatedBroker:
         observer: Observer,
     ) -> None:
         self.name = name
-        self.disk = SimDisk()
+        self.disk = SimDisk(partial(observer.flush_fails, self))
         self.files = ProcessFiles(
             self.disk, random.Random(f"{seed}/flush-times"), partial(observer.on_storage, self)
         )
@@ -119,17 +119,17 @@ class SimulatedBroker:
         """Answers of the round whose flushes are going on."""
         self._timers = ProcessTimers(self, self.clock)
         self.clients: dict[int, Client] = {}
-        """By connection."""
+        """Clients by the id of their connection."""
         self._mortal = Mortal(self._die_of)
 
     @property
     def incarnation(self) -> int:
-        """Rises with every start; -1 while the process is down, or lets nobody in yet."""
+        """Number of the process's starts; -1 while it is down, or lets nobody in yet."""
         return self._starts if self._is_serving else DOWN
 
     @property
     def broker(self) -> Broker:
-        """The core of a broker that is up."""
+        """Core of a broker that is up."""
         if not isinstance(self._core, Broker):
             raise InvariantViolation(f"{self.name} has not a broker's core now")
         return self._core
@@ -160,7 +160,7 @@ class SimulatedBroker:
                 self._begin()
 
     def _begin(self) -> None:
-        """A new core from what is on the disk."""
+        """Start a new core from the files on the disk."""
         self._forget_core()
         self._space.said_low = False
         self._core = core = self._make_core(self._rng)
@@ -172,7 +172,7 @@ class SimulatedBroker:
         return Broker(self._config, self.disk, rng)
 
     def stop(self) -> None:
-        """A clean stop, as on SIGTERM: the round that goes on is answered, others are not."""
+        """Stop cleanly, as on SIGTERM: the present round is answered, later inputs are not."""
         core = self._core
         with self._mortal:
             self._deliver(self._take_answers())
@@ -184,7 +184,7 @@ class SimulatedBroker:
             self._end()
 
     def kill(self, reason: str) -> None:
-        """SIGKILL between two events."""
+        """Kill the process as by SIGKILL, between two events."""
         if self.is_running:
             self._trace.line(self.name, "killed", {"reason": reason})
             self._observer.on_dying(self, reason)
@@ -192,7 +192,7 @@ class SimulatedBroker:
             self._observer.on_died(self, reason)
 
     def pause(self, duration_us: int) -> None:
-        """SIGSTOP, and SIGCONT after a while; nothing for one that is down or stands still."""
+        """Stop a process that runs, as by SIGSTOP; let it go on after a while."""
         if not self.is_running or self.paused:
             return
         self._trace.line(self.name, "paused", {"for_us": duration_us})
@@ -203,7 +203,7 @@ class SimulatedBroker:
         )
 
     def wake_up(self) -> None:
-        """Go on, with what has happened meanwhile, in its order."""
+        """Go on, with the events that have happened meanwhile, in their order."""
         if not self.paused:
             return
         self._trace.line(self.name, "resumed")
@@ -213,14 +213,14 @@ class SimulatedBroker:
             self.later(0, action)
 
     def later(self, delay_us: int, action: Callable[[], None]) -> Event:
-        """Do it in a while, unless the process has ended by then."""
+        """Do an action in a while, unless the process has ended by then."""
         starts = self._starts
         return self._scheduler.after(
             delay_us, lambda: self.guarded(action) if starts == self._starts else None
         )
 
     def guarded(self, action: Callable[[], None]) -> None:
-        """Do what has happened to the process: not to a dead one, later while it stands still."""
+        """Do an action now, later if the process stands still, and never if it is dead."""
         if self.paused:
             self._deferred.append(action)
         elif self.is_running:
@@ -235,7 +235,7 @@ class SimulatedBroker:
         self.clients.clear()
 
     def _forget_core(self) -> None:
-        """And all that it has begun."""
+        """Forget the core, and everything that it has begun."""
         self._core = None
         if self.links is not None:
             self.links.close()
@@ -248,7 +248,7 @@ class SimulatedBroker:
             self._round = None
 
     def _die_of(self, error: BaseException | None) -> bool:
-        """The process ends by what was raised; False for what does not end one."""
+        """End the process by an error; return False for an error that ends no process."""
         match error:
             case ProcessDied():
                 self.kill(str(error))
@@ -271,7 +271,7 @@ class SimulatedBroker:
         self._observer.on_write_failed(self)
 
     def _start_anew(self) -> None:
-        """A write found no space: nothing of this round was answered, and memory is ahead."""
+        """Start a new core after a write without space: the old one is ahead of its files."""
         self._find_no_space()
         for client in list(self.clients.values()):
             if client.correlation_id is not None:
@@ -301,7 +301,7 @@ class SimulatedBroker:
     # ------------------------------------------------------------------ BrokerEnd
 
     def on_frame(self, connection: SimulatedConnection, frame: bytes) -> None:
-        """A request arrived."""
+        """Take a request that has arrived."""
         self.guarded(partial(self._on_frame, connection, frame))
 
     def _on_frame(self, connection: SimulatedConnection, frame: bytes) -> None:
@@ -310,7 +310,7 @@ class SimulatedBroker:
         self._go_on(client)
 
     def on_ended(self, connection: SimulatedConnection) -> None:
-        """The client sends no more: what it sent before is carried out."""
+        """Hear that the client sends no more: its earlier requests are carried out."""
         self.guarded(partial(self._on_ended, connection))
 
     def _on_ended(self, connection: SimulatedConnection) -> None:
@@ -320,7 +320,7 @@ class SimulatedBroker:
             self._go_on(client)
 
     def on_disconnected(self, connection: SimulatedConnection) -> None:
-        """The connection is gone, and what waited there."""
+        """Forget a connection that is gone, with the requests that waited there."""
         connection.broker_open = False
         self.guarded(partial(self._on_disconnected, connection))
 
@@ -392,7 +392,7 @@ class SimulatedBroker:
             self._trace.count("broker died in a round of several")
 
     def _refuse_all(self, inputs: Iterable[Input]) -> None:
-        """There is no space for a core."""
+        """Refuse all requests: there is no space for a core."""
         for item in inputs:
             if isinstance(item, Request) and item.connection_id in self.clients:
                 self._refuse(self.clients[item.connection_id])

@@ -26,7 +26,7 @@ from simulation.hosts.spark_tasks import Executors, Job, Row, TasksFailed
 from simulation.hosts.staging import Staging
 from simulation.hosts.stateful import StatefulQuery, StateMissing
 from simulation.scenario import QuerySettings, WorkerChances
-from txnlog_kafka.operations.effects import Milestone, Operation, Sleep
+from txnlog_kafka.operations.effects import Failpoint, Operation, Sleep
 from txnlog_kafka.operations.metadata import refresh_metadata
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.records import Record
@@ -37,7 +37,7 @@ from txnlog_spark.commit.query import QueryBatch, commit_query_batch
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.offsets import from_json_value
 from txnlog_spark.source.available import JsonOffset, SourceState
-from txnlog_spark.source.brokers import Brokers
+from txnlog_spark.source.log_queries import LogQueries
 from txnlog_spark.source.plan_batch import batch_tasks, initial_offset, latest_offset
 from txnlog_spark.source.planning import OffsetRange
 from txnlog_spark.source.selection import PlanSettings, PositionRequest, Selection
@@ -47,7 +47,7 @@ from txnlog_spark.staging.staged_output import (
     check_one_batch,
     complete_messages,
     merge_counts,
-    plan_partitions,
+    plan_chunks,
 )
 
 KEYS = 5
@@ -206,7 +206,7 @@ class Driver:
         yield from refresh_metadata(session, ())
         while len(self.application.workers) < WORKERS:
             self.application.workers.append(self.new_session())
-        brokers = Brokers(session, self._read_settings)
+        brokers = LogQueries(session, self._read_settings)
         self._state = SourceState(source_id=f"source-of-{self.run_id}")
         batch_id, start, planned = self._begin()
         settings = self.source.settings
@@ -220,12 +220,12 @@ class Driver:
                 return
             if self._tasks or not settings.leaves_out:
                 yield from self._run_function(batch_id)
-            yield Milestone("commit_log", "before", batch_id)
+            yield Failpoint("commit_log", "before", batch_id)
             done = b"v1\n{}" if self._stateful is None else self._stateful.committed()
             self.checkpoint.create("commits", batch_id, done)
             if settings.retained_batches:
                 self.checkpoint.purge(batch_id + 1 - settings.retained_batches)
-            yield Milestone("commit_log", "after", batch_id)
+            yield Failpoint("commit_log", "after", batch_id)
             yield Sleep(TRIGGER_MS)
             batch_id, start, planned = batch_id + 1, end, None
 
@@ -288,7 +288,7 @@ class Driver:
             location=self.checkpoint.location,
             batch_id=batch_id,
             options=self.options,
-            staged=plan_partitions(staged, self.staging.index_of),
+            staged=plan_chunks(staged, self.staging.index_of),
             run_id=self.run_id,
             query_id=self.checkpoint.query_id if first is None else first.query_id,
             is_function=self.source.settings.has_function,
@@ -309,7 +309,7 @@ class Driver:
             except StopIteration as stop:
                 done: CommitOutcome = stop.value
                 return done
-            if isinstance(ask, Milestone) and self.rng.random() < self.chances.kill:
+            if isinstance(ask, Failpoint) and self.rng.random() < self.chances.kill:
                 break
             outcome = yield ask
         with contextlib.suppress(RuntimeError, TxnLogError):
@@ -370,7 +370,7 @@ class Driver:
 
     def _plan(
         self,
-        brokers: Brokers,
+        brokers: LogQueries,
         batch_id: int,
         start: JsonOffset | None,
         end: JsonOffset | None,
@@ -388,9 +388,9 @@ class Driver:
             stateful = self._stateful
             if batch_id and is_at_end and not (stateful and stateful.may_drain(batch_id)):
                 return None
-            yield Milestone("offset_log", "before", batch_id)
+            yield Failpoint("offset_log", "before", batch_id)
             self.checkpoint.create("offsets", batch_id, self._log_entry(end))
-            yield Milestone("offset_log", "after", batch_id)
+            yield Failpoint("offset_log", "after", batch_id)
         self._tasks = yield from batch_tasks(brokers, self._state, start, end)
         return end
 

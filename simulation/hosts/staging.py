@@ -2,7 +2,7 @@
 
 What is kept and what is refused is decided by the product (`txnlog_spark.staging.store`), and so is
 what the driver makes of messages and what it has removed (`staging.output`). What a task has staged
-is known by its commit message alone, so the driver checks what it is given (`StagedPiece.check`).
+is known by its commit message alone, so the driver checks what it is given (`StagedChunk.check`).
 When the server ends, all that it had is gone, and the next batch finds a new one; when an executor
 is lost whose files nobody else has, they are gone.
 """
@@ -12,22 +12,16 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from simulation.trace import Trace
-from txnlog_kafka.operations.effects import FileFailed
-from txnlog_kafka.operations.producer import StagedPiece
-from txnlog_kafka.wire.invariants import InvariantViolation
+from txnlog_kafka.operations.producer import Bytes, StagedChunk
 from txnlog_kafka.wire.records import iter_batches
 from txnlog_spark.errors import StagedBatchesInvalid
-from txnlog_spark.staging.chunks import IndexDamaged, StagedChunk, decode_index
+from txnlog_spark.staging.chunks import IndexDamaged, decode_index
 from txnlog_spark.staging.frames import Forgotten, TaskAttempt
-from txnlog_spark.staging.staged_output import (
-    PieceSource,
-    StagedOutput,
-    over_after_commit,
-    over_after_failure,
-)
+from txnlog_spark.staging.staged_output import StagedOutput, over_after_commit, over_after_failure
 from txnlog_spark.staging.store import Store
 
 STALL_MS = (10, 20_000)
@@ -121,17 +115,16 @@ class Staging:
                 raise StagedBatchesInvalid(f"{message.attempt.name} staged what is gone")
             index = found[message.summary.size_bytes :]
         try:
-            return decode_index(index, message.summary)
+            return decode_index(index, message.summary, partial(self._read, message))
         except IndexDamaged as error:
             raise StagedBatchesInvalid(str(error)) from error
 
-    def read(self, piece: StagedPiece) -> bytes | FileFailed:
-        """Return the staged bytes if they are still there."""
-        message, position = _source(piece)
+    def _read(self, message: StagedOutput, position: int, size: int) -> bytes:
+        """Return staged bytes. Raises OSError if they are gone."""
         found = message.inline if message.inline is not None else self._kept(message)
         if found is None:
-            return FileFailed("what the task staged is gone")
-        return found[position : position + piece.size_bytes]
+            raise OSError("what the task staged is gone")
+        return found[position : position + size]
 
     def _kept(self, message: StagedOutput) -> bytes | None:
         if message.path is None:
@@ -169,12 +162,15 @@ class Staging:
 
 def read_with_a_fault(
     staging: Staging,
-    piece: StagedPiece,
+    piece: StagedChunk,
     faults: random.Random,
     trace: Trace,
     stall: Callable[[int], None],
-) -> bytes | FileFailed:
-    """Return the answer of a server that fails now. `stall` lets the driver wait for so many ms."""
+) -> Bytes:
+    """Return the answer of a server that fails now. `stall` lets the driver wait for so many ms.
+
+    Raises OSError if the bytes are gone.
+    """
     kind = faults.choice(("ends", "stalls", "tears", "lies", "mistakes"))
     trace.fault("staging fault")
     trace.count(f"staging server {kind}")
@@ -182,9 +178,7 @@ def read_with_a_fault(
         staging.server.end()
     if kind == "stalls":
         stall(faults.randint(*STALL_MS))
-    data = staging.read(piece)
-    if isinstance(data, FileFailed):
-        return data
+    data = piece.read()
     if kind == "tears":
         return data[: faults.randrange(len(data))]
     if kind == "lies":
@@ -203,9 +197,3 @@ def _alike(kept: Iterable[bytes], size_bytes: int) -> list[bytes]:
         cuts = [*(at for _, at in iter_batches(data)), len(data)]
         found += [data[a:b] for a in cuts for b in cuts if b - a == size_bytes]
     return found
-
-
-def _source(piece: StagedPiece) -> PieceSource:
-    if not isinstance(piece.source, PieceSource):
-        raise InvariantViolation("a simulated task stages for its driver")
-    return piece.source

@@ -266,7 +266,7 @@ class BackgroundLoad:
                 violated(22, "a transaction answered as committed is not there once",
                          neighbour=member.name, found=own)  # fmt: skip
             if member.aborted & set(own):
-                violated(22, "a transaction is committed that nobody committed", ABORTED_READ,
+                violated(22, "a transaction is committed that no producer committed", ABORTED_READ,
                          neighbour=member.name, found=own)  # fmt: skip
 
 

@@ -201,7 +201,7 @@ class PlainClients:
         )
         foreign = sorted(set(numbers) - self._sent)
         if foreign:
-            violated(4, "records that nobody has sent", foreign=foreign)
+            violated(4, "records that no client has sent", foreign=foreign)
         check_sends(self._acknowledged, numbers)
 
 

@@ -12,6 +12,12 @@ from typing import Any
 
 from simulation.checkers.group_history import Committed, GroupHistory
 from simulation.hosts.client import ClientProcess
+from simulation.load.consumer_members import (
+    ConsumerCopier,
+    ConsumerHistory,
+    ConsumerMember,
+    describe_consumers,
+)
 from simulation.load.group_members import Copier, Member, describe, read_committed_offsets
 from simulation.load.reader import read_bounds
 from simulation.load.routing import RETRY_MS, Routing
@@ -45,7 +51,7 @@ class GroupLoad:
         is_coordinator: Callable[[int], bool],
     ) -> None:
         """`topic` is read, with so many partitions. `is_coordinator` is of the group."""
-        self.history = GroupHistory(is_coordinator)
+        self.history = (ConsumerHistory if settings.modern else GroupHistory)(is_coordinator)
         self.is_over = settings.members == 0
         """The group was stable with nothing left to do, and is empty now."""
         self._settings = settings
@@ -87,8 +93,11 @@ class GroupLoad:
             "delay_ms": delay_ms,
             "chance": lambda: self._chance(process, number),
         }
-        is_copier = self._settings.copiers
-        member = Copier(**common, target=COPIES_TOPIC) if is_copier else Member(**common)
+        if self._settings.copiers:
+            copier = ConsumerCopier if self._settings.modern else Copier
+            member: Member = copier(**common, target=COPIES_TOPIC)
+        else:
+            member = (ConsumerMember if self._settings.modern else Member)(**common)
         self._running += 1
         made = self._processes[number] = process(f"{name}-{self._starts}")
         made.run(member.live(), self._on_left)
@@ -123,7 +132,7 @@ class GroupLoad:
             yield Sleep(RETRY_MS)
         self._leaves = True
         while True:
-            found = yield from describe(places)
+            found = yield from self._describe(places)
             if not self._running and found is not None and found[0] in GONE:
                 break
             yield Sleep(RETRY_MS)
@@ -132,7 +141,7 @@ class GroupLoad:
 
     def _is_healed(self, places: Routing) -> Operation[bool]:
         """Stable, with all members and no others, all read and nothing pending."""
-        if (yield from describe(places)) != (STABLE, self._settings.members):
+        if (yield from self._describe(places)) != (STABLE, self._settings.members):
             return False
         committed = yield from self._committed(places)
         if committed is None:
@@ -143,6 +152,9 @@ class GroupLoad:
             if done < bounds.high_watermark:
                 return False
         return True
+
+    def _describe(self, places: Routing) -> Operation[tuple[str, int] | None]:
+        return describe_consumers(places) if self._settings.modern else describe(places)
 
     def _committed(self, places: Routing) -> Operation[dict[int, Committed] | None]:
         return read_committed_offsets(places, self.history, self._topic, self._partitions)

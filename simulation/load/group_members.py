@@ -379,8 +379,8 @@ class Copier(Member):
     ) -> Message:
         topic_type = _COMMIT_IN_TRANSACTION.TxnOffsetCommitRequestTopic
         return _COMMIT_IN_TRANSACTION(
-            group_id=GROUP_ID, generation_id=joined.generation, member_id=joined.member_id,
-            group_instance_id=self.instance_id, **ids,
+            group_id=GROUP_ID, generation_id_or_member_epoch=joined.generation,
+            member_id=joined.member_id, group_instance_id=self.instance_id, **ids,
             topics=[topic_type(name=self.topic, partitions=[
                 topic_type.TxnOffsetCommitRequestPartition(**fields)
                 for fields in commit_fields(joined.generation, after)

@@ -1,107 +1,147 @@
-"""Mishaps of a restart: to a query's checkpoint and its options, by the scenario's chances."""
+"""Mishaps of one query: their chances, and the generators that decide which of them happen.
+
+A mishap is a value. The operator asks at each step of a driver and at each restart, and carries
+out the mishap that it gets.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import enum
+import random
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from simulation.hosts.checkpoint import Checkpoint
-from txnlog_spark.commit.plan import CommitOptions
+from simulation.hosts.clock import CLOCK_JUMP_MS_MAX, MachineClock, drawn_rate
+from simulation.hosts.scripted_faults import ScriptedFaults
+from simulation.scenario import Chances, Fault, WorkerChances
+from simulation.trace import Trace
 
-if TYPE_CHECKING:
-    from simulation.load.operator import Operator
+PAUSE_MS_MIN = 10
+FILE_DELAY_US_MIN = 20
+JUMP_SHARE = 0.5
+"""Share of the faults of a driver's clocks that are jumps; the rest is drift."""
+SAME_APPLICATION = 0.5
+"""Probability per restart after an error that the query keeps its application.
 
-STARTED_BY_THE_OLD = 0.7
-"""Share of the new transactional ids that an old deployment meets with the old id."""
+The session of such an application has other queries.
+"""
+_KILL = Fault("step", action="kill")
+_COPY = Fault("step", action="copy")
 
 
-@dataclass(slots=True)
+class Mishap(enum.Enum):
+    """A mishap before a restart, by the name of its chance in `OperatorChances`.
+
+    One number decides which of them happens, so their order is part of what a seed means.
+    """
+
+    CHECKPOINT_LOST = "checkpoint_lost"
+    TAIL_LOST = "tail_lost"
+    OLD_CHECKPOINT = "old_checkpoint"
+    ID_CHANGE = "id_change"
+    TOPIC_CHANGE = "topic_change"
+    MOVED = "moved"
+    LOGS_LOST = "logs_lost"
+    BACKUP_RESTORED = "backup_restored"
+
+
+@dataclass(frozen=True, slots=True)
 class Mishaps:
-    """The mishaps of one operator's query."""
+    """Chances of all that may happen to one query, with a generator for each part of its life."""
 
-    operator: Operator
-    old_deployment: tuple[Checkpoint, Sequence[CommitOptions]] | None = None
-    """The deployment that starts a driver of its own beside the next one."""
-    _id_count: int = 0
-    _move_count: int = 0
+    chances: Chances
+    planned: ScriptedFaults
+    faults: random.Random
+    """Generator of the faults of drivers, of their files, and of restarts."""
+    workload: random.Random
+    """Generator of the driver's own choices: rows per batch, workers, and their deaths."""
+    tasks: random.Random
+    """Generator of the faults of tasks, and of the choice of an application at a restart."""
+    clocks: random.Random
+    """Generator of the faults of the clocks of drivers' machines."""
+    are_on: bool = True
+    """True while faults happen."""
 
-    def happen(self) -> Checkpoint | None:
-        """Let one happen, or none; return the checkpoint to start with, None for the newest."""
-        operator = self.operator
-        newest, chance = operator.checkpoints[-1], operator.faults.random()
-        chances = operator.chances.operator
-        limits = (
-            (chances.checkpoint_lost, self._lose_checkpoint),
-            (chances.tail_lost, self._lose_tail),
-            (chances.old_checkpoint, self._old_checkpoint),
-            (chances.id_change, self._change_id),
-            (chances.topic_change, self.change_topic),
-            (chances.moved, self._move),
-            (chances.logs_lost, self._lose_logs),
-            (chances.backup_restored, self._restore_backup),
-        )
-        for limit, happen in limits:
-            if chance < limit:
-                return happen(newest)
-            chance -= limit
+    def ended(self) -> Mishaps:
+        """Return the mishaps of a query when faults have ended."""
+        return replace(self, are_on=False)
+
+    # ------------------------------------------------------------------ at a step of a driver
+
+    def at_step(self, *, is_current: bool, may_copy: bool, bias: int = 1) -> Fault | None:
+        """Draw the fault of a driver that runs; only the current driver is paused."""
+        if not self.are_on:
+            return None
+        chances, copied = self.chances.driver, self.chances.operator.copied
+        if self.faults.random() < chances.kill * bias:
+            return _KILL
+        if is_current and self.faults.random() < chances.pause * bias:
+            pause_ms = self.faults.randint(PAUSE_MS_MIN, chances.pause_ms)
+            return Fault("step", action="pause", pause_ms=pause_ms)
+        if may_copy and copied > 0.0 and self.faults.random() < copied:
+            return _COPY
         return None
 
-    def _lose_checkpoint(self, _: Checkpoint) -> Checkpoint:
-        self.operator.trace.count("checkpoint lost")
-        return self.operator.new_checkpoint(starts_committed=True)
+    def lose_power(self) -> bool:
+        """Draw whether the machine of a killed driver loses power."""
+        return self.are_on and self.faults.random() < self.chances.driver.power_loss
 
-    def _lose_tail(self, newest: Checkpoint) -> None:
-        """With the machine that wrote it: a driver that lives does not lose its plan."""
-        operator, batches = self.operator, len(newest.batches("offsets"))
-        if batches > 1:
-            operator.trace.count("checkpoint tail lost")
-            operator.end_zombies(newest)
-            newest.lose_tail(min(operator.faults.randint(1, 2), batches - 1), operator.faults)
+    def lose_unflushed_logs(self, *, nobody_lives: bool) -> bool:
+        """Draw whether a loss of power takes files of Spark's: no driver may live that knows them.
 
-    def _lose_logs(self, newest: Checkpoint) -> None:
-        self.operator.trace.count("logs lost")
-        self.operator.end_zombies(newest)
-        newest.lose_logs(self.operator.faults)
+        This draws nothing where a driver lives.
+        """
+        share = self.chances.driver.unflushed_logs
+        return share > 0.0 and nobody_lives and self.faults.random() < share
 
-    def _restore_backup(self, newest: Checkpoint) -> None:
-        """No driver lives while a backup is restored: that is a condition of the guarantee."""
-        self.operator.trace.count("backup restored")
-        self.operator.end_zombies(newest)
-        newest.restore_backup(self.operator.faults)
+    def disturb(self, clock: MachineClock, trace: Trace, bias: int = 1) -> None:
+        """Draw whether a driver's machine gets clocks of other rates, or a jump of its wall clock.
 
-    def _old_checkpoint(self, _: Checkpoint) -> Checkpoint:
-        operator = self.operator
-        found = operator.faults.choice(operator.checkpoints)
-        if found is not operator.checkpoints[-1]:
-            operator.trace.count("old checkpoint started")
-        return found
+        Other rates last until faults end.
+        """
+        chance = self.chances.driver.clock * bias
+        if not self.are_on or chance == 0.0 or self.clocks.random() >= chance:
+            return
+        if self.clocks.random() < JUMP_SHARE:
+            trace.fault("driver's clock jumped")
+            clock.wall_skew_ms = self.clocks.randint(-CLOCK_JUMP_MS_MAX, CLOCK_JUMP_MS_MAX)
+        else:
+            trace.fault("driver's clock drifted")
+            clock.drift(monotonic=drawn_rate(self.clocks), wall=drawn_rate(self.clocks))
 
-    def _change_id(self, newest: Checkpoint) -> None:
-        """Perhaps while the old deployment starts a driver once more, with the old id."""
-        operator = self.operator
-        operator.trace.count("transactional id changed")
-        self._id_count += 1
-        if operator.faults.random() < STARTED_BY_THE_OLD:
-            self.old_deployment = (newest, operator.sinks)
-        name = f"{operator.name}-id-{self._id_count}"
-        operator.options = replace(operator.options, transactional_id=name)
+    # ------------------------------------------------------------------ at a file
 
-    def change_topic(self, newest: Checkpoint) -> None:
-        """To the other one, once the record says which one it was."""
-        operator = self.operator
-        if newest.is_begun:
-            operator.trace.count("topic changed")
-            topics = {operator.source.output_topic, operator.second_topic}
-            topics -= {str(operator.options.topic)}
-            operator.options = replace(operator.options, topic=topics.pop())
+    def fail_store(self) -> bool:
+        """Draw whether the store of the checkpoint fails at this file."""
+        chance = self.chances.driver.store_failure
+        return self.are_on and chance > 0.0 and self.faults.random() < chance
 
-    def _move(self, newest: Checkpoint) -> None:
-        """To another place; one that was copied not, as nobody could see what the original is."""
-        operator = self.operator
-        if newest.is_begun and not operator.was_copied:
-            operator.trace.count("checkpoint moved")
-            operator.end_zombies(newest)
-            self._move_count += 1
-            moved = newest.moved_to(f"{operator.name}-moved-{self._move_count}")
-            operator.checkpoints[-1] = moved
+    def fail_staged_read(self) -> bool:
+        """Draw whether the staging server fails at this read of a staged piece."""
+        return self.are_on and self.faults.random() < self.chances.tasks.staged_read
+
+    def file_delay_us(self) -> int:
+        """Draw the microseconds that a file operation takes."""
+        return self.faults.randint(FILE_DELAY_US_MIN, self.chances.driver.store_ms * 1000)
+
+    # ------------------------------------------------------------------ at a restart
+
+    @property
+    def of_workers(self) -> WorkerChances:
+        """Chances of a driver's Python workers."""
+        return self.chances.worker if self.are_on else WorkerChances()
+
+    def keep_application(self) -> bool:
+        """Draw whether the query is started again in the application in which it has stopped."""
+        return self.tasks.random() < SAME_APPLICATION
+
+    def at_restart(self) -> Mishap | None:
+        """Draw the mishap that happens before a restart; None for none."""
+        if not self.are_on:
+            return None
+        drawn = self.faults.random()
+        for mishap in Mishap:
+            chance: float = getattr(self.chances.operator, mishap.value)
+            if drawn < chance:
+                return mishap
+            drawn -= chance
+        return None

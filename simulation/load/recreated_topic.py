@@ -103,7 +103,7 @@ class RecreatedTopic:
         if not self.committed <= set(found) or max(found.values(), default=1) > 1:
             violated(22, "a transaction answered as committed is not there once", found=found)
         if self.aborted & set(found):
-            violated(22, "a transaction is committed that nobody committed", ABORTED_READ,
+            violated(22, "a transaction is committed that no producer committed", ABORTED_READ,
                      found=found)  # fmt: skip
 
     # ------------------------------------------------------------------ one life

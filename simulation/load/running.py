@@ -1,17 +1,31 @@
-"""A driver that was started, as the person that runs the query sees it."""
+"""A driver that was started, as the operator of the query sees it."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
 from simulation.checkers.output_witness import OutputWitness
-from simulation.hosts.client import ClientProcess
+from simulation.checkers.producer_history import check_in_transaction
+from simulation.hosts.client import ClientProcess, Watcher
 from simulation.hosts.spark_driver import Driver
+from simulation.hosts.staging import read_with_a_fault
 from simulation.hosts.stateful import StateMissing
+from simulation.load.mishaps import Mishaps
 from simulation.trace import Trace
 from simulation.violation import violated
-from txnlog_kafka.operations.effects import Milestone
+from txnlog_kafka.operations.effects import (
+    Failpoint,
+    FileAsk,
+    FileFailed,
+    FileOutcome,
+    ReadStaged,
+    RemoveOtherRuns,
+)
+from txnlog_kafka.operations.producer import Bytes, StagedChunk
+from txnlog_kafka.wire.messages import Message
 from txnlog_spark.commit.output import Output, moved_or_copied
 from txnlog_spark.errors import (
     AnotherOutput,
@@ -29,30 +43,103 @@ from txnlog_spark.errors import (
 PRODUCE = "Produce"
 
 
-@dataclass(slots=True)
-class Running:
-    """A driver that was started, and what it had sent when its present batch began."""
+class Keeper(Protocol):
+    """The operator, as far as a driver of its query knows it."""
+
+    mishaps: Mishaps
+
+    def on_step(self, running: Running, reached: Failpoint) -> None:
+        """Hear that the driver has come to a step; the driver may die or stop there."""
+
+    def on_file(self, running: Running) -> None:
+        """Hear that a file operation of the driver is done; the driver may die or stop there."""
+
+
+@dataclass(slots=True, eq=False)
+class Running(Watcher):
+    """A driver that was started, with its process and its witness."""
 
     process: ClientProcess
     driver: Driver
     witness: OutputWitness
+    keeper: Keeper
+    trace: Trace
     produces_before: int = 0
+    """Produce requests that the driver had sent when its present batch began."""
     skips_before: int = 0
+    """Batches that all drivers had skipped when the present batch began."""
 
-    def check_skip(self, reached: Milestone, trace: Trace) -> None:
-        """A batch that was skipped must not have sent a Produce (38)."""
+    # ------------------------------------------------------------------ as `Watcher`
+
+    def on_sent(self, request: Message) -> None:
+        """Have the witness look at a request that leaves the driver."""
+        self.witness.on_sent(request)
+
+    def on_answer(self, request: Message) -> None:
+        """Check that the driver asked for it within its transaction."""
+        check_in_transaction(self.process.name, request)
+
+    def on_reached(self, reached: Failpoint) -> None:
+        """Have the witness and the operator look at a step; the operator may end the driver."""
+        self.witness.on_reached(reached)
+        self._check_skip(reached)
+        self.keeper.on_step(self, reached)
+
+    def serve_file(self, ask: FileAsk) -> FileOutcome:
+        """Perform a file operation; the store may fail, and the operator may end the driver."""
+        if isinstance(ask, ReadStaged):
+            found: FileOutcome
+            try:
+                found = self._read_staged(ask.piece)
+            except OSError as error:  # the server is gone; the product's host says the same
+                found = FileFailed(str(error))
+        elif isinstance(ask, RemoveOtherRuns):
+            found = None
+            self.driver.remove_other_runs()
+        else:
+            found = self.witness.served(ask, partial(self._perform, ask))
+        self.keeper.on_file(self)
+        return found
+
+    def file_delay_us(self) -> int:
+        """Return the microseconds that the next file operation takes."""
+        return self.keeper.mishaps.file_delay_us()
+
+    def _perform(self, ask: FileAsk) -> FileOutcome:
+        mishaps, checkpoint = self.keeper.mishaps, self.driver.checkpoint
+        if mishaps.fail_store():
+            self.trace.fault("store failed")
+            return checkpoint.perform_in_vain(ask, mishaps.faults)
+        return checkpoint.perform(ask)
+
+    def _read_staged(self, piece: StagedChunk) -> Bytes:
+        """Return the bytes of a chunk, or the answer of a failing server. Raises OSError."""
+        executors, mishaps = self.driver.application.executors, self.keeper.mishaps
+        executors.advance()
+        if not mishaps.fail_staged_read():
+            return piece.read()
+
+        def stall(duration_ms: int) -> None:
+            self.process.pause(duration_ms * 1000)
+
+        return read_with_a_fault(executors.staging, piece, mishaps.faults, self.trace, stall)
+
+    # ------------------------------------------------------------------ checks
+
+    def _check_skip(self, reached: Failpoint) -> None:
+        """Check that a driver sent no Produce for a batch that it skipped (38)."""
         if reached.step != "commit_log":
             return
         sent, skipped = self.process.sent_counts.get(PRODUCE, 0), self.driver.history.skipped
         skips = skipped[self.skips_before :]
         if reached.when == "before" and (self.driver.run_id, reached.batch_id) in skips:
-            trace.count("batch skipped")
+            self.trace.count("batch skipped")
             if sent > self.produces_before and len(self.driver.sinks) == 1:
                 violated(38, "a skipped batch sent Produce", batch_id=reached.batch_id)
         self.produces_before, self.skips_before = sent, len(skipped)
 
     def check_end(self, error: TxnLogError) -> None:
-        """No input is gone, and no topic (75)."""
+        """Check that the driver does not say that input or a topic is gone (75)."""
         if isinstance(error, DataLoss | UnknownTopic):
             violated(75, "what is there was taken to be gone", error=str(error))
 

@@ -276,7 +276,7 @@ def check_transaction(made: Transaction, seen: set[bytes], in_safe: bool, losses
     """Check a transaction by its visible records in the end. Raises Violation (20, 22)."""
     where = {"transaction": made, "seen": sorted(seen), "in_safe": in_safe}
     if (seen or in_safe) and made.commit_asked_us is None:
-        violated(22, "a transaction is committed that nobody committed", **where)
+        violated(22, "a transaction is committed that no producer committed", **where)
     if made.is_committed and not in_safe:
         violated(22, "a transaction answered as committed is not there", **where)
     if seen and not in_safe:

@@ -29,14 +29,16 @@ from bench_formats import QUICK_CASES as FORMAT_QUICK_CASES
 from bench_formats import format_jars, measure_formats
 from bench_setup import machine, make_session, revision, running_broker
 from bench_sink import make_input, measure_sink
+from bench_start import measure_start, start_table
 from bench_tables import BY_TCP, SAVED, saved, table_of
 from support.spark.spark_kafka_jars import spark_kafka_jars
 
 BROKERS = ("broker_sim", "apache_kafka")
 SPARK_WORK = ("copy", "sink", "formats")
-WORK = (*SPARK_WORK, "broker")
+WORK = (*SPARK_WORK, "broker", "start")
 DEFAULT_WORK = ("copy", "sink")
-"""What `make bench` does without --work: typed streams need two more jars, brokers half an hour."""
+"""Work of `make bench` without --work: typed streams need two more jars, brokers half an hour,
+starts a quarter of one."""
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -48,7 +50,7 @@ def parse_arguments() -> argparse.Namespace:
         action="append",
         choices=WORK,
         help="copy: topic to topic; sink: write and read; formats: JSON, Avro, Protobuf; "
-        "broker: broker_sim beside Apache Kafka, without Spark",
+        "broker: broker_sim beside Apache Kafka, without Spark; start: a small job as a whole",
     )
     parser.add_argument("--rows", type=int, default=400_000, help="of write and read")
     parser.add_argument("--rounds", type=int, default=3, help="of write and read")
@@ -69,7 +71,10 @@ def main() -> None:
     if "broker" in work:
         cases = measure_brokers(broker_arguments(["--quick"] if args.quick else []))
         print(brokers_table(cases))
-    if set(work) == {"broker"}:
+    if "start" in work:
+        with tempfile.TemporaryDirectory() as name, running_broker(BROKERS[0], Path(name)) as at:
+            print(start_table(measure_start(at, 1 if args.quick else 5)))
+    if not set(work) & set(SPARK_WORK):
         return
     jars = spark_kafka_jars()
     if "formats" in work:

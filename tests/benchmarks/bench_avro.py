@@ -24,7 +24,7 @@ from pyspark.sql.avro import functions as jar
 from support.spark.spark_avro_peer import spark_avro_jar
 
 from txnlog_spark import avro as ours
-from txnlog_spark.avro import functions
+from txnlog_spark.formats.avro import functions
 
 ROUNDS = 7
 FLAT = {

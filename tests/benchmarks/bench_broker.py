@@ -45,9 +45,9 @@ REQUESTS = 20_000
 """Over all connections."""
 
 Figures = dict[str, float]
-"""By what was measured, with its unit."""
+"""Figures of one round, by name and unit."""
 Rounds = dict[str, list[Figures]]
-"""Of each kind."""
+"""Rounds of each kind of broker."""
 
 
 def measure(brokers: Running, partitions: int, args: argparse.Namespace) -> Figures:
@@ -78,7 +78,7 @@ def measure(brokers: Running, partitions: int, args: argparse.Namespace) -> Figu
 
 
 def measure_brokers(args: argparse.Namespace) -> dict[str, Rounds]:
-    """All cases, each kind in turns and first in every second round."""
+    """Measure all cases: the kinds in turns, and each kind first in every second round."""
     cases: dict[str, Rounds] = {}
     for count in args.brokers:
         for partitions in args.partitions:

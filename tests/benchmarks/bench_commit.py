@@ -1,15 +1,16 @@
-"""What the commit of a micro-batch costs, without Spark, in this tree and beside it in another.
+"""Measure the commit of a micro-batch without Spark, in this tree and in another one beside it.
 
     python tests/benchmarks/bench_commit.py [--tree DIR] [--brokers KIND]... [--delay-ms 20]...
         [--rounds 4] [--batches 25] [--json FILE]
 
-Many batches of few records, on one broker of ours, one of Apache Kafka (and one on transaction
-version 1) and three of Apache Kafka, directly and with a delay between driver and brokers. `--tree`
-is another checkout, such as one of the commit before a change: both commit in turns, on the same
-brokers, each in a process and for a query of its own. Nothing is asserted.
+Many batches of few records are committed on one broker_sim, on one Apache Kafka (and one on
+transaction version 1) and on three Apache Kafka brokers, directly and with a delay between driver
+and brokers. `--tree` is another checkout, such as the commit before a change. Both trees commit in
+turns on the same brokers, each in a process of its own and for a query of its own. Nothing is
+asserted.
 
-Between two batches the query pauses, as a stream does: at once after EndTxn a transactional id is
-busy, until the markers are written.
+The query pauses between two batches, as a stream does: right after EndTxn a transactional id is
+busy until the markers are written.
 """
 
 from __future__ import annotations
@@ -37,26 +38,26 @@ CHILD = Path(__file__).with_name("commit_child.py")
 
 @dataclass
 class Figures:
-    """What one tree's batches took in one case."""
+    """Figures of one tree's batches in one case."""
 
     rounds_ms: list[list[float]] = field(default_factory=list)
     phases_ms: list[dict[str, float]] = field(default_factory=list)
     waits: Counter[str] = field(default_factory=Counter)
 
     def add(self, answer: dict) -> None:
-        """One round's."""
+        """Add the figures of one round."""
         self.rounds_ms.append(answer["ms"])
         self.phases_ms += answer["phases_ms"]
         self.waits.update(answer["waits"])
 
     @property
     def all_ms(self) -> list[float]:
-        """Of all rounds."""
+        """Times of all batches of all rounds, in ms."""
         return [ms for spent in self.rounds_ms for ms in spent]
 
     @property
     def median_ms(self) -> float:
-        """Of all batches."""
+        """Median time of all batches, in ms."""
         return statistics.median(self.all_ms)
 
     @property
@@ -66,7 +67,7 @@ class Figures:
 
     @property
     def phase_medians_ms(self) -> dict[str, float]:
-        """Each phase's median."""
+        """Median time of each phase, in ms."""
         names = dict.fromkeys(name for phases in self.phases_ms for name in phases)
         return {
             name: statistics.median(phases.get(name, 0.0) for phases in self.phases_ms)
@@ -98,11 +99,11 @@ class Child:
         self._commit(WARM_BATCHES)
 
     def play(self, batches: int) -> None:
-        """One round."""
+        """Commit the batches of one round."""
         self.figures.add(self._commit(batches))
 
     def close(self) -> None:
-        """No more batches."""
+        """End the process: no more batches come."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
@@ -124,7 +125,7 @@ class Child:
 def measure(
     trees: dict[str, Path], doors: Doors, delay_ms: int, folder: Path, args: argparse.Namespace
 ) -> dict[str, Figures]:
-    """One case: the trees in turns, and each of them first in every second round."""
+    """Measure one case: the trees in turns, and each tree first in every second round."""
     children = {
         name: Child(tree, doors, delay_ms, folder / f"{name}-{delay_ms}", args)
         for name, tree in trees.items()
@@ -181,7 +182,7 @@ def _print_row(cells: Iterable[str]) -> None:
 def write_json(
     path: Path, trees: dict[str, Path], cases: dict[str, dict[str, Figures]], about: dict
 ) -> None:
-    """All that was measured."""
+    """Write all that was measured."""
     found = {
         case: {
             name: {

@@ -45,7 +45,7 @@ class CopyCase:
 
     @property
     def name(self) -> str:
-        """For topics, checkpoints and the report."""
+        """Name of the case in topics, checkpoints and the report."""
         return f"{self.rows}-rows-{self.partitions}-partitions"
 
 
@@ -56,7 +56,7 @@ CASES = tuple(
 )
 QUICK_CASES = (CopyCase(1_000, 6, 8), CopyCase(20_000, 6, 6))
 WARM_UP = CopyCase(1_000, 6, 4, 0)
-"""What the JVM and Spark's classes cost the first time is no part of any case."""
+"""Case that takes the first costs of the JVM and of Spark's classes; no figure includes it."""
 
 
 def fill_input(servers: str, case: CopyCase, label: str = "in") -> str:
@@ -152,19 +152,20 @@ def copy_once(
 
 
 def whole_batches(batches: list[dict[str, Any]], rows: int) -> list[dict[str, Any]]:
-    """Without the small last one: Spark's own source rounds what it takes of a partition down."""
+    """Leave out the small last batch: Spark's own source rounds down what it takes of a
+    partition."""
     return [p for p in batches if 2 * p["numInputRows"] > rows]
 
 
 def whole_batch_times(batches: list[dict[str, Any]], rows: int) -> list[int]:
-    """What each of them took, in ms."""
+    """Return the time that each whole batch took, in ms."""
     return [p["durationMs"]["triggerExecution"] for p in whole_batches(batches, rows)]
 
 
 def measure_copy(
     spark: SparkSession, broker: str, servers: str, cases: tuple[CopyCase, ...]
 ) -> list[dict]:
-    """Both connectors and the floor in turns, case after case: what each micro-batch took."""
+    """Measure each micro-batch of both connectors and of the floor, in turns, case after case."""
     spark.dataSource.register(Floor)
     connectors = [*SINKS, FLOOR]
     source = fill_input(servers, WARM_UP)

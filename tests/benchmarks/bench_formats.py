@@ -41,7 +41,8 @@ ORDER_DDL = (
 BILL_DDL = "order_id BIGINT, customer STRING, amount DOUBLE, currency STRING, paid BOOLEAN"
 JAR_VERSIONS = ("4.3.0", "4.2.1", "4.2.0", "4.1.1", "4.0.2")
 BILLED_FIELDS = "order_id,customer,quantity,price,currency,paid"
-"""What the query needs: Spark tells its own functions by itself, and a Python source not."""
+"""Fields that the query needs. Spark prunes the columns of its own functions, not of a Python
+source."""
 BILL_FIELDS = [column.split()[0] for column in BILL_DDL.split(", ")]
 MESSAGES = {"in": "bench.Order", "out": "bench.Bill"}
 _AVRO = {"BIGINT": "long", "STRING": "string", "INT": "int", "DOUBLE": "double"}
@@ -61,7 +62,7 @@ class FormatCase:
 
     @property
     def name(self) -> str:
-        """For topics and the report."""
+        """Name of the case in topics and the report."""
         return f"{self.format}-{self.rows}"
 
 
@@ -157,6 +158,7 @@ class Job:
             "kafka.isolation.level": "read_committed",
         }
         write = both | {"topic": target}
+        # The connector decodes and encodes by options, Spark's `kafka` by functions on `value`.
         ours = connector == "txnlog"
         if ours:
             read = read | self.options("in") | {"value.fields": BILLED_FIELDS}
@@ -180,6 +182,7 @@ class Job:
                 raise RuntimeError(f"{name} did not end in {QUERY_SECONDS_MAX} s")
             used = cpu_seconds() - before
             batches = [p for p in query.recentProgress if p["numInputRows"]]
+        # A query that has read less would look faster.
         done = sum(p["numInputRows"] for p in batches)
         if done != case.rows * case.batches:
             raise RuntimeError(f"{name} read {done} rows of {case.rows * case.batches}")
@@ -187,7 +190,7 @@ class Job:
 
 
 def billed(rows: DataFrame) -> DataFrame:
-    """What the query computes: nine orders of ten, and what they cost."""
+    """Compute the query: keep nine orders of ten, and multiply price by quantity."""
     return rows.where("value.quantity >= 10").selectExpr(
         "key",
         "value.order_id",
@@ -199,7 +202,7 @@ def billed(rows: DataFrame) -> DataFrame:
 
 
 def cpu_seconds() -> float:
-    """User and system time of this process and of all below it, those that have ended too."""
+    """Return the user and system time of this process and of all below it, ended ones included."""
     import psutil
 
     own = psutil.Process()
@@ -256,7 +259,7 @@ def measure_formats(
     cases: tuple[FormatCase, ...],
     jars: list[Path],
 ) -> list[dict]:
-    """Both connectors in turns, case after case, and the loop."""
+    """Measure both connectors in turns, case after case, and the loop."""
     has_jar = {name: any(name in jar.name for jar in jars) for name in ("avro", "protobuf")}
     found = []
     with tempfile.TemporaryDirectory() as folder:

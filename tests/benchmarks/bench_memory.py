@@ -2,8 +2,9 @@
 
 Run: python tests/benchmarks/bench_memory.py [--queries 1 5] [--json FILE].
 Each application has a driver and one executor, as on a cluster (`local-cluster[1,1,1024]`), and is
-measured twice: with queries of the connector's, and with as many of a data source and a sink of a
-few lines of Python, which shows what PySpark takes by itself. A process's memory is its PSS of
+measured three times: with queries of the connector's, with as many of a data source and a sink of a
+few lines of Python, which shows what PySpark takes by itself, and with the connector's queries and
+`txnlog-python` in the place of `python`. A process's memory is its PSS of
 /proc/PID/smaps_rollup: pages that several processes share are divided among them. It is read when
 each query has committed some batches (`memory_job.py`). Nothing is asserted: figures depend on the
 machine.
@@ -23,7 +24,7 @@ from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PATHS = [str(ROOT), str(ROOT / "tests")]
+PATHS = [str(ROOT), str(ROOT / "tests"), str(Path(__file__).parent)]
 sys.path[:0] = PATHS
 
 # isort: split
@@ -31,16 +32,21 @@ sys.path[:0] = PATHS
 from floor import NAME as FLOOR  # noqa: E402
 from support.brokers.sim_broker import SimBroker  # noqa: E402
 from support.clients.librdkafka import create_topic, produce_values  # noqa: E402
-from support.spark.spark_home import INSTALLED  # noqa: E402
+from support.spark.spark_home import INSTALLED, WARM_PYTHON  # noqa: E402
 
 JOB = Path(__file__).with_name("memory_job.py")
 STAGING = "txnlog_spark.staging.server"
+FORKS = "txnlog_python.server"
+WARM = "txnlog-python"
+PEERS = {"txnlog": "connector", FLOOR: "PySpark alone", WARM: f"connector, {WARM}"}
+"""Applications, and the heads of their columns."""
 KINDS = (
     ("driver: JVM", "the driver's JVM"),
     ("driver: job", "the job's Python"),
     ("driver: sources", "sources of streams, one a query"),
     ("driver: planning", "planning and commits"),
     ("driver: staging", "staging server"),
+    ("driver: forks", f"`{WARM}`: its servers, and what they forked"),
     ("executor: JVM", "an executor's JVM"),
     ("executor: Python", "an executor's Python"),
 )
@@ -84,6 +90,9 @@ def kinds_of(root: int, folder: Path) -> dict[int, str]:
         if command[0].endswith("/java"):
             is_executor = any("ExecutorBackend" in word for word in command)
             return "executor: JVM" if is_executor else "driver: JVM"
+        if FORKS in command:  # a forked process has its server's arguments; the last is its JVM
+            of_executor = kind_of(int(command[command.index(FORKS) + 2])).startswith("executor")
+            return "executor: Python" if of_executor else "driver: forks"
         if kind_of(parent[pid]).startswith("executor"):
             return "executor: Python"
         is_source = any("streaming_source_runner" in word for word in command)
@@ -106,7 +115,8 @@ def make_topics(bootstrap: str, queries: int) -> None:
 
 
 def measure(name: str, count: int, bootstrap: str, folder: Path) -> dict[str, tuple[int, float]]:
-    """How many processes of each kind an application has, and their MiB together."""
+    """Return the number of processes of each kind of an application, and their MiB together."""
+    # A Spark home of its own: the application is told from others by the folder that it works in.
     home = folder / "home"
     home.mkdir(parents=True)
     for each in ("bin", "jars", "python"):
@@ -119,12 +129,12 @@ def measure(name: str, count: int, bootstrap: str, folder: Path) -> dict[str, tu
     }
     words = [str(home / "bin" / "spark-submit"), "--master", "local-cluster[1,1,1024]"]
     words += [word for item in settings.items() for word in ("--conf", "=".join(item))]
-    words += [str(JOB), name, str(count), bootstrap, str(folder)]
+    words += [str(JOB), FLOOR if name == FLOOR else "txnlog", str(count), bootstrap, str(folder)]
     variables = {
         **os.environ,
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": WARM_PYTHON if name == WARM else sys.executable,
         "PYTHONPATH": os.pathsep.join(PATHS),
     }
     with (folder / "stderr").open("w") as log, subprocess.Popen(
@@ -140,6 +150,7 @@ def measure(name: str, count: int, bootstrap: str, folder: Path) -> dict[str, tu
             for pid, above in parents().items()
             if above == job.pid and b"memory_job.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
         )
+        # A process that ends meanwhile has no memory any more, and still counts as a process.
         kinds = kinds_of(root, folder)
         amounts: Counter[str] = Counter()
         for pid, kind in kinds.items():
@@ -151,41 +162,30 @@ def measure(name: str, count: int, bootstrap: str, folder: Path) -> dict[str, tu
 
 
 def table(results: dict[str, dict[int, dict[str, tuple[int, float]]]]) -> str:
-    """The results in Markdown: processes and MiB, the connector's and the floor's."""
+    """The results in Markdown: processes and MiB of each application."""
     counts = sorted(results["txnlog"])
-    columns = [
-        f"{name}, {count} quer{'y' if count == 1 else 'ies'}"
-        for count in counts
-        for name in ("connector", "PySpark alone")
-    ]
-    lines = [f"| process | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    columns = [(count, name) for count in counts for name in PEERS]
+    of = {count: "1 query" if count == 1 else f"{count} queries" for count in counts}
+    heads = [f"{PEERS[name]}, {of[count]}" for count, name in columns]
+    lines = [f"| process | {' | '.join(heads)} |", "|---" * (len(columns) + 1) + "|"]
     for kind, meaning in KINDS:
-        cells = []
-        for count in counts:
-            for name in ("txnlog", FLOOR):
-                processes, mib = results[name][count][kind]
-                cells.append(f"{mib} ({processes})" if processes else "")
+        found = [results[name][count][kind] for count, name in columns]
+        cells = [f"{mib} ({processes})" if processes else "" for processes, mib in found]
         lines.append(f"| {meaning} | {' | '.join(cells)} |")
-    sums = [
-        str(sum(results[name][count][kind][1] for kind, _ in KINDS if is_drivers_python(kind)))
-        for count in counts
-        for name in ("txnlog", FLOOR)
-    ]
-    return "\n".join([*lines, f"| Python of the driver together | {' | '.join(sums)} |"])
-
-
-def is_drivers_python(kind: str) -> bool:
-    """Whether a kind of process counts for the driver's Python."""
-    return kind.startswith("driver: ") and kind != "driver: JVM"
+    for meaning, begin in (("Python of the driver together", "driver: "), ("all Python", "")):
+        kinds = [kind for kind, _ in KINDS if kind.startswith(begin) and not kind.endswith("JVM")]
+        sums = [str(sum(results[name][count][k][1] for k in kinds)) for count, name in columns]
+        lines.append(f"| {meaning} | {' | '.join(sums)} |")
+    return "\n".join(lines)
 
 
 def main() -> None:
-    """Measure both applications for each count of queries, and print the table."""
+    """Measure all applications for each count of queries, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--queries", type=int, nargs="+", default=[1, 5])
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    results: dict[str, dict[int, dict[str, tuple[int, float]]]] = {"txnlog": {}, FLOOR: {}}
+    results: dict[str, dict[int, dict[str, tuple[int, float]]]] = {name: {} for name in PEERS}
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         with SimBroker(folder / "broker") as broker:

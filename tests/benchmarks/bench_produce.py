@@ -1,11 +1,11 @@
-"""From tasks to brokers: what the staging server and the committer take for a megabyte of output.
+"""Measure what the staging server and the committer take for a megabyte of output.
 
     python tests/benchmarks/bench_produce.py [--tls] [--megabytes 43] [--batch-bytes 500000]
 
-Record batches are staged in a staging server, as tasks on the driver's machine do it, or those on
-others (`--tls`), and produced in a transaction to leaders that swallow: they acknowledge whatever
-comes, so that no broker's cost is in the figures. Printed are medians: processor time of the
-staging server and of the committer, and the clock.
+Record batches are staged in a staging server, as tasks on the driver's machine stage them, or with
+`--tls` as tasks on other machines do. Then they are produced in a transaction to leaders that
+acknowledge and discard everything, so no broker's cost is in the figures. The output is medians:
+processor time of the staging server and of the committer, and the time on the clock.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def swallow(ready: Connection) -> None:
 
 
 def filled(connection: socket.socket, view: memoryview) -> bool:
-    """Whether so many bytes have come."""
+    """Fill the view from the connection; False if the connection ends before."""
     while view:
         count = connection.recv_into(view)
         if not count:
@@ -72,7 +72,7 @@ def filled(connection: socket.socket, view: memoryview) -> bool:
 
 
 def versions(_request: Any) -> Any:
-    """All that the client knows."""
+    """Answer ApiVersions with every version that the client knows."""
     answer = APIS[ApiKey.API_VERSIONS].response
     return answer(
         api_keys=[
@@ -83,7 +83,7 @@ def versions(_request: Any) -> Any:
 
 
 def acknowledged(request: Any) -> Any:
-    """Every partition of it was appended."""
+    """Answer that every partition of the request was appended."""
     answer = APIS[ApiKey.PRODUCE].response
     topic_type = answer.TopicProduceResponse
     return answer(
@@ -106,7 +106,7 @@ ANSWERS = {ApiKey.API_VERSIONS: versions, ApiKey.PRODUCE: acknowledged}
 
 @dataclass(frozen=True)
 class Round:
-    """What one transaction's output took."""
+    """Cost of one transaction's output."""
 
     produced_bytes: int
     taken_s: float
@@ -132,7 +132,7 @@ class Output:
         self._batches = max(1, megabytes * 1_000_000 // len(self._batch))
 
     def play(self, client: Client, cluster: ClusterView, epoch: int) -> Round:
-        """One transaction."""
+        """Stage, produce and remove the output of one transaction."""
         write = f"w{epoch}"
         reader = StagedReader(self._settings, None)
         before_s = staging_cpu_s()
@@ -141,7 +141,7 @@ class Output:
         produced = Produced()
         operation = produce_staged(client.session, Transaction("t", 1, epoch, 2), plan, produced)
         staging_s, cpu_s, clock_s = staging_cpu_s(), time.process_time(), time.monotonic()
-        client.run(CheckpointHost(read_staged=reader.read).serve(operation))
+        client.run(CheckpointHost().serve(operation))
         found = Round(
             produced.bytes,
             staging_s - before_s,
@@ -166,7 +166,7 @@ class Output:
 
 
 def staging_cpu_s() -> float:
-    """Of this application's staging server, so far."""
+    """Return the CPU seconds of this application's staging server so far."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             command = (folder / "cmdline").read_text()

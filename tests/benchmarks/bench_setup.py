@@ -1,8 +1,8 @@
-"""What the benchmarks share: the tree that is measured, a Spark session, brokers, topics.
+"""Parts that the benchmarks share: the measured tree, a Spark session, brokers, topics.
 
-The connector is that of the first folder of PYTHONPATH that has one, else of this repository: so
-that one benchmark can be run on an older checkout as well. To be imported before anything else
-that comes from a tree.
+The connector comes from the first folder of PYTHONPATH that has one, else from this repository, so
+that a benchmark can measure an older checkout too. Import this module before anything else that
+comes from a tree.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _measured_tree() -> Path:
 
 
 TREE = _measured_tree()
-"""Where the connector, and broker_sim, are imported from, here and in Spark's workers."""
+"""Folder from which the connector and broker_sim are imported, here and in Spark's workers."""
 
 sys.path.insert(0, str(ROOT / "tests"))
 sys.path.insert(0, str(TREE))
@@ -47,7 +47,7 @@ def revision() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """What a figure depends on."""
+    """Describe the machine that the figures depend on."""
     import pyspark
 
     (model,) = {
@@ -90,9 +90,9 @@ def create_topic(servers: str, topic: str, partitions: int) -> str:
 
 
 def make_session(jars: list[Path], *, over_tcp: bool = False) -> SparkSession:
-    """One session with both connectors; its workers find the packages of the measured tree.
+    """Start a session with both connectors, whose workers find the packages of the measured tree.
 
-    They and the JVM talk as `conf/spark-defaults.conf` says, or as is Spark's default.
+    The JVM and the workers talk as `conf/spark-defaults.conf` says, or by TCP, Spark's default.
     """
     from pyspark.sql import SparkSession
 

@@ -51,7 +51,7 @@ def sink_table(results: dict[str, dict[str, list[float]]]) -> str:
 
 
 def _ratio(rates: list[float], peer: list[float]) -> str:
-    """Of the medians."""
+    """Return the ratio of the medians."""
     return f"{statistics.median(rates) / statistics.median(peer):.2f}"
 
 
@@ -86,11 +86,11 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "sink": sink_table,
     "formats": formats_table,
 }
-"""Of each work that `--work` names and this session has measured."""
+"""Tables of each work that `--work` names and this session has measured."""
 
 
 def saved() -> dict[str, Any]:
-    """What is in `SAVED`, by the name of the work; nothing without the file."""
+    """Return the content of `SAVED`, by the name of the work; empty without the file."""
     return json.loads(SAVED.read_text()) if SAVED.exists() else {}
 
 

@@ -1,4 +1,4 @@
-"""What `bench_broker` runs and loads: both kinds of brokers, and the same load for each of them."""
+"""Start both kinds of brokers for `bench_broker`, and put the same load on each of them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ KAFKA_OPTIONS = (
     "-Xms1g -Xmx1g -XX:TieredStopAtLevel=4 -XX:-UseSerialGC -XX:+UseG1GC "
     "-XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35"
 )
-"""As `kafka-server-start.sh` has it; the tests' brokers start sooner, and do less later."""
+"""Java options that `kafka-server-start.sh` sets. The brokers of tests start sooner and are slower
+later."""
 _HERTZ = os.sysconf("SC_CLK_TCK")
 
 
@@ -53,14 +54,14 @@ class Running:
     servers: str
     pids: tuple[int, ...]
     start_seconds: float
-    """From the first process to all of them."""
+    """Time from the start of the first process until all brokers are ready, in seconds."""
 
     def cpu_seconds(self) -> float:
-        """Of the brokers so far, user and system."""
+        """CPU seconds of the brokers so far, user and system."""
         return sum(map(_cpu_seconds, self.pids))
 
     def resident_mib(self) -> float:
-        """Of the brokers now, in MiB."""
+        """Memory of the brokers now, in MiB."""
         return sum(map(resident_bytes, self.pids)) / 2**20
 
 
@@ -71,7 +72,7 @@ def _cpu_seconds(pid: int) -> float:
 
 @contextlib.contextmanager
 def running(kind: str, count: int, folder: Path) -> Iterator[Running]:
-    """One broker of a kind, or three."""
+    """Run one broker of a kind, or three."""
     folder.mkdir(parents=True)
     if kind == "broker_sim":
         with LocalCluster(folder, brokers=count) as probe:
@@ -126,7 +127,7 @@ def create_topics(brokers: Running, partitions: int) -> None:
 
 
 def more_load(brokers: Running, name: str) -> str:
-    """One more topic like that of the load, for a load of its own."""
+    """Create one more topic like the load's, for a load of its own."""
     admin = AdminClient({"bootstrap.servers": brokers.servers, "log_level": 3})
     for done in admin.create_topics([NewTopic(name, 4, len(brokers.pids))]).values():
         done.result()
@@ -177,7 +178,7 @@ def consume(brokers: Running, topic: str, records: int) -> float:
 
 
 def commit_milliseconds(brokers: Running, topic: str, count: int) -> list[float]:
-    """What each of so many commits took, of a transaction with one record (librdkafka)."""
+    """Return the time of each of `count` commits, of one record each, by librdkafka, in ms."""
     producer = Producer(
         {"bootstrap.servers": brokers.servers, "transactional.id": f"{topic}-commits",
          "linger.ms": 0, "log_level": 3}
@@ -195,7 +196,7 @@ def commit_milliseconds(brokers: Running, topic: str, count: int) -> list[float]
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Such as 0.99: what all but one of a hundred are at most."""
+    """Return a quantile: with `share` 0.99, the value that 99 of 100 values do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
@@ -204,7 +205,8 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def idle_percent(brokers: Running, seconds: float) -> float:
-    """Of a core, by each broker, while no client does anything."""
+    """Return the share of a core that each broker uses while no client does anything, in
+    percent."""
     pause(2)
     before, began = brokers.cpu_seconds(), time.monotonic()
     pause(seconds)
@@ -213,7 +215,8 @@ def idle_percent(brokers: Running, seconds: float) -> float:
 
 
 def requests_a_second(brokers: Running, connections: int, each: int) -> float:
-    """Of so many connections to the first broker, each of which asks again when it was answered."""
+    """Return the requests a second of so many connections, each of which asks again once
+    answered."""
     return asyncio.run(_ask(ports_of(brokers.servers)[0], connections, each))
 
 

@@ -17,12 +17,12 @@ from broker_sim import LocalCluster
 
 PLAIN = "PLAINTEXT"
 KINDS = ("broker_sim", "apache_kafka", "apache_kafka_v1", "apache_kafka_3")
-"""One broker each, but the last; `_v1` is on transaction version 1."""
+"""Kinds of brokers: one broker each, but the last; `_v1` is on transaction version 1."""
 
 
 @dataclass
 class Doors:
-    """How clients reach brokers: for each delay a listener, which tells the addresses behind it."""
+    """Ways to reach the brokers: for each delay a listener, which tells the addresses behind it."""
 
     lines: dict[int, DelayLine]
     servers: dict[int, list[str]] = field(default_factory=dict)
@@ -46,12 +46,12 @@ class Doors:
         }
 
     def bootstrap(self, delay_ms: int) -> str:
-        """Where clients with this delay begin."""
+        """Bootstrap servers of clients with this delay."""
         return ",".join(self.servers[delay_ms])
 
 
 class _Kafka(ApacheKafka):
-    """With the doors' listeners; brokers reach each other without a delay."""
+    """Apache Kafka with the doors' listeners; its brokers reach each other without a delay."""
 
     def __init__(
         self, folder: Path, doors: Doors, config: dict[str, str], node: Node, version: int = 2

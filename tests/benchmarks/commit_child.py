@@ -1,8 +1,9 @@
-"""One query of `bench_commit`, in a process of its own, with the committer of one tree.
+"""Commit the batches of one query of `bench_commit`, in a process of its own, with one tree's
+committer.
 
-The tree is the first folder of PYTHONPATH. What is imported here is alike in the trees that are
-compared; `tests/support` is not imported, which is of one tree. On each line of its input
-({"batches": 10}) it commits so many batches and answers with a line of figures.
+The tree is the first folder of PYTHONPATH. Modules that are imported here are alike in the compared
+trees; `tests/support` belongs to one tree, so it is not imported. For each line of its input
+({"batches": 10}) the process commits so many batches and answers with a line of figures.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from txnlog_spark.staging.writer import StagingWriter
 STARTING_LOG = "v1\n{}\n"
 TOPIC_TIMEOUT_S = 30.0
 INTERNAL_PARTITIONS = 4
-"""Of each internal topic, as the brokers of tests have them."""
+"""Partitions of each internal topic, as the brokers of tests have them."""
 COORDINATORS = (0, 1, 2)
 """The partitions for the group, its query's progress and its transactional id: of three brokers
 each leads one."""
@@ -153,7 +154,8 @@ def _create(servers: str, partitions: dict[str, int]) -> None:
 
 
 def watch() -> tuple[list[CommitReport], Counter[str]]:
-    """Where each commit's phases, and each wait before a request is sent again, are noted."""
+    """Return the lists that note each commit's phases, and each wait before a request is sent
+    again."""
     reports: list[CommitReport] = []
     waits: Counter[str] = Counter()
     wait = Deadline.wait

@@ -1,11 +1,13 @@
-"""What clients see of a failover, on three brokers of ours and on three of Apache Kafka.
+"""Compare what clients see of a failover, on three brokers of broker_sim and of Apache Kafka.
 
-Run: python tests/benchmarks/failover.py [--fault NAME]... [--library NAME]... [--repetitions 10]
-         [--json FILE] [--only "broker_sim"]
-Equal timeouts on both; one cluster runs at a time. First the stories: four libraries at work while
-a broker with one part is killed, or is stopped, and started again after twice the session timeout.
-Then the time from the kill of a partition's leader to the next record that is acknowledged by all
-replicas. Nothing is asserted here; tests/chaos/test_chaos_failover.py asserts what must be equal.
+    python tests/benchmarks/failover.py [--fault NAME]... [--library NAME]... [--repetitions 10]
+        [--json FILE] [--only "broker_sim"]
+
+Timeouts are equal on both, and one cluster runs at a time. First come the stories: four libraries
+work while a broker with one part is killed, or is stopped, and is started again after twice the
+session timeout. Then comes the time from the kill of a partition's leader to the next record that
+all replicas acknowledge. Nothing is asserted here: tests/chaos/test_chaos_failover.py asserts what
+must be equal.
 """
 
 import argparse
@@ -51,7 +53,8 @@ def measured(kind: str, arguments: argparse.Namespace) -> dict:
 
 
 def repetition(cluster) -> int:
-    """One failover's time; librdkafka asks again soon, so that it is the cluster's."""
+    """Return the time of one failover. librdkafka retries soon, so that the time is the
+    cluster's."""
     made = producer(
         cluster.bootstrap_servers, acks="all", enable_idempotence=True, linger_ms=0,
         reconnect_backoff_max_ms=100, retry_backoff_ms=20, retry_backoff_max_ms=100,

@@ -30,7 +30,7 @@ NAME = "floor"
 
 
 def rows_of(count: int) -> Iterator[Any]:
-    """So many rows, as Arrow batches."""
+    """Yield `count` rows, as Arrow batches."""
     import numpy as np
     import pyarrow as pa
 
@@ -58,14 +58,14 @@ def rows_of(count: int) -> Iterator[Any]:
 
 
 class Share(InputPartition):
-    """So many rows for a task."""
+    """Number of rows that one task produces."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
 
 
 def shares_of(rows: int, tasks: int) -> list[Share]:
-    """These rows, in so many tasks."""
+    """Divide rows among tasks."""
     return [Share((rows + index) // tasks) for index in range(tasks)]
 
 

@@ -82,6 +82,7 @@ def main() -> None:
         }
     )
     consumer.subscribe([source])
+    # The time counts from the first records on: joining the group is no part of the loop.
     left, started = int(rows), 0.0
     while left > 0:
         messages = consumer.consume(AT_ONCE, 1.0)

@@ -28,26 +28,27 @@ from broker_sim.core.data_directory import CLEAN_SHUTDOWN_FILE
 
 BATCH_S_MAX = 600
 ROWS = 20_000
-"""Of a batch, where something else grows."""
+"""Rows of a batch, where something else grows."""
 READS = 5
-"""Of the same log, after one that finds everything cold."""
+"""Reads of the same log, after one read that finds everything cold."""
 
 
 @dataclass
 class Point:
-    """What one batch took, or one read, where x was so much."""
+    """Cost of one batch, or of one read, at this x."""
 
     x: int
     seconds: float
     cpu_s: dict[str, float] = field(default_factory=dict)
-    """By kind of process."""
+    """CPU seconds by kind of process."""
     mib: dict[str, int] = field(default_factory=dict)
-    """By kind of process: of the largest one at its highest, or of all together."""
+    """Memory by kind of process: of the largest process at its highest, or of all together."""
 
 
 @dataclass
 class Bench:
-    """What the axes run in. `quick` leaves out the long ends of axes."""
+    """Session, broker and folder in which the axes run. `quick` leaves out the long ends of
+    axes."""
 
     spark: SparkSession
     broker: SimBroker
@@ -57,7 +58,7 @@ class Bench:
 
     @property
     def servers(self) -> str:
-        """Of the broker."""
+        """Bootstrap servers of the broker."""
         return self.broker.bootstrap_servers
 
     def xs(self, *values: int) -> Sequence[int]:

@@ -18,7 +18,7 @@ from matplotlib.ticker import LogFormatter, NullFormatter
 COLUMNS = 3
 PANEL_INCHES = (4.3, 3.4)
 MIB_MAX = 400
-"""What each Python process may take."""
+"""Memory that each Python process may take, in MiB."""
 COLOURS = {
     "all processes": "#24292f",
     "JVM": "#bf8700",
@@ -39,7 +39,7 @@ Points = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Panel:
-    """What one of them shows of an axis."""
+    """Panel of the picture: one view of an axis."""
 
     axis: str
     title: str
@@ -47,7 +47,7 @@ class Panel:
     y: str = "CPU"
     """CPU by kind of process, or in all of each line; or MiB."""
     slope: int = 1
-    """Of the work: 0 where it stays the same."""
+    """Slope of the work's line: 0 if the work stays the same."""
 
 
 PANELS = (
@@ -143,7 +143,7 @@ def _cpu(point: Mapping[str, Any]) -> float:
 
 
 def _of_kind(point: Mapping[str, Any], kind: str) -> float:
-    """Never 0, which a log scale has no place for."""
+    """Return the CPU seconds of a kind, but never 0, which a log scale cannot show."""
     kinds = ("source", "planning") if kind == "source and planning" else (kind,)
     return max(sum(point["cpu_s"].get(each, 0.0) for each in kinds), 1e-3)
 

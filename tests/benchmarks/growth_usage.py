@@ -1,7 +1,7 @@
-"""What the processes of `bench_growth` use, by kind: CPU seconds, and memory at its highest.
+"""Watch the processes of `bench_growth`, by kind: CPU seconds, and memory at its highest.
 
-All of them are below this process: the driver's JVM with Spark's workers, and the brokers. A thread
-looks at them twice a second, and keeps what it saw, since a query tells only afterwards when its
+All processes are below this one: the driver's JVM with Spark's workers, and the brokers. A thread
+looks at them twice a second and keeps what it saw, because a query tells only afterwards when its
 batches began and ended.
 """
 
@@ -27,18 +27,18 @@ KINDS = {
     "pyspark.sql.streaming.python_streaming_source_runner": "source",
     "pyspark.sql.worker.python_streaming_sink_runner": "commit",
 }
-"""By a word of the command; other workers of Spark's, short-lived mostly, plan."""
+"""Kinds by a word of the command; Spark's other workers, mostly short-lived, plan."""
 
 
 @dataclass
 class Look:
-    """What was seen at one time."""
+    """Observation of all processes at one time."""
 
     at_s: float
     cpu_s: dict[str, float]
-    """By kind, of all processes that there have been."""
+    """CPU seconds by kind, of all processes so far."""
     mib: dict[str, float]
-    """By kind, of the largest process: its PSS."""
+    """Memory by kind, of the largest process: its PSS."""
 
 
 @dataclass
@@ -102,7 +102,7 @@ class Usage:
 
 
 def kind_of(process: psutil.Process) -> str:
-    """What a process of the application is, by its command. IndexError: it is ending."""
+    """Return the kind of a process, by its command. IndexError: the process is ending."""
     command = process.cmdline()
     if command[0].endswith("java"):
         return "JVM"
@@ -110,6 +110,6 @@ def kind_of(process: psutil.Process) -> str:
 
 
 def span_of(batches: list[dict[str, Any]]) -> tuple[float, float]:
-    """From the first batch's beginning to the last one's end, by Spark's progress."""
+    """Return the start of the first batch and the end of the last, by Spark's progress."""
     first, last = (datetime.fromisoformat(p["timestamp"]) for p in (batches[0], batches[-1]))
     return first.timestamp(), last.timestamp() + batches[-1]["durationMs"]["triggerExecution"] / 1e3

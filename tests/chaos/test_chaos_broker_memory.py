@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.brokers.memory_broker import Held, started
-from support.core.comers import COMERS
+from support.core.churn import CHURN
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(3600)]
 
@@ -16,8 +16,10 @@ FIRST = 500
 LEAK = 900
 """Less than one of each way to go leaves; more than the code of messages that are rare."""
 GROWTH_BYTES_MAX = 16 * 1024 * 1024
-"""A tenth of what the connections took that a broker kept. What Python and its allocator hold of
-freed memory comes and goes by less."""
+"""A tenth of the growth of a broker that would keep its connections.
+
+The freed memory that Python and its allocator hold varies by less.
+"""
 
 
 @pytest.fixture(scope="module", params=["one broker", "three brokers"])
@@ -40,7 +42,7 @@ def test_fifty_thousand_connections_leave_nothing(held):
     check_memory(before, held.resident_bytes())
 
 
-@pytest.mark.parametrize("kind", COMERS)
+@pytest.mark.parametrize("kind", CHURN)
 def test_five_thousand_that_came_and_went_leave_nothing(held, kind):
     before = held.resident_bytes()
     held.check(kind, COUNT, LEAK)

@@ -52,7 +52,7 @@ class Run:
         self.deaths: Counter[str] = Counter()
 
     def play(self, number: int, rng: random.Random) -> str:
-        """One round; the line about it."""
+        """Play a round of faults; return its line of the report."""
         began = time.monotonic()
         self.deaths.clear()
         faults = Faults(self.cluster, lambda: self.job, rng).draw()
@@ -93,12 +93,15 @@ class Run:
         wait_until(are_equal, f"equal replicas of {topic}-{partition}", timeout_s=MOVED_SECONDS_MAX)
 
     def _feed(self, ends: threading.Event) -> None:
-        """All the time, also while nobody answers. What is acknowledged is on all in-sync replicas,
-        and by the producer's sequences once.
+        """Produce until the round ends, also while no broker answers.
 
-        One request is in flight at a time: when a broker refuses one of several, librdkafka raises
-        the producer's epoch for those behind it, and sends a record of another partition whose
-        answer was lost again under the new epoch, which no broker can know for the same record.
+        An acknowledged record is on all in-sync replicas, and the producer's sequences keep it from
+        being there twice.
+
+        The producer has one request in flight at a time. With several, a refused request lets
+        librdkafka raise the producer's epoch for the requests after it. If the answer for another
+        partition was lost, librdkafka then sends that record again under the new epoch, and no
+        broker can recognise the repeated record.
         """
         query, failures = self.query, []
         made = producer(query.bootstrap, enable_idempotence=True, acks="all", max_in_flight=1)

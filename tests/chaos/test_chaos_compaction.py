@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.lives.compaction_story import tell_crashes, tell_story
+from support.histories.compaction_history import tell_crashes, tell_story
 
 pytestmark = pytest.mark.chaos
 

@@ -27,7 +27,7 @@ SENDING = {"init_producer_id", "judge", "produce", "txn_offset_commit", "end_txn
 
 
 def matrix() -> tuple[Row, ...]:
-    """One row for each place and way to die, with what its attempt leaves behind."""
+    """Return a row for each place and way to die, with the traces that the attempt leaves."""
     rows = [
         Row(f"{KILL} {place}", f"{place}:{KILL}")
         for place in ("offset_log:before", "offset_log:after")

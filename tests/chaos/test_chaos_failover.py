@@ -1,4 +1,4 @@
-"""What four client libraries see when a broker of three goes, on ours and on Apache Kafka."""
+"""Four client libraries see one of three brokers go: broker_sim's and Apache Kafka's alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the conformance tests share: their brokers, and one JVM for Kafka's tools and client."""
+"""Fixtures of the conformance tests: their brokers, and one JVM for Kafka's tools and client."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BROKERS = [
 
 
 AROUND = pytest.StashKey[Callable]()
-"""What goes around a body that runs on three brokers."""
+"""Stash key of the context manager that wraps a test body on three brokers."""
 
 
 @pytest.fixture(params=BROKERS)
@@ -56,7 +56,7 @@ def shared_cluster(tmp_path_factory) -> Iterator[Callable[[], ClusterBroker]]:
 
 @pytest.fixture
 def broker(request, broker_name, shared_brokers, shared_cluster):
-    """A running broker, ours and Apache Kafka in turn; or three, one of which is killed."""
+    """Return a running broker: broker_sim, Apache Kafka, or three, one of which may be killed."""
     if broker_name not in (WHOLE, KILLED):
         yield shared_brokers(broker_name)
         return
@@ -82,7 +82,7 @@ def topic(bootstrap, unique) -> str:
 
 @pytest.fixture
 def connection(broker):
-    """A connection to the broker, or to those of a cluster."""
+    """Return a connection to the broker, or one that routes to the brokers of a cluster."""
     with connect(broker) as opened:
         yield opened
 
@@ -105,14 +105,14 @@ def place(broker, unique):
 
 @pytest.fixture
 def committed(bootstrap, place):
-    """What read_committed consumers see in the topic of `place` now."""
+    """Return a function that reads the topic of `place` as read_committed consumers see it now."""
     _, topic, _ = place
     return lambda: values_of(read_topic(bootstrap, topic))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
-    """What is set up for a body is there before a broker is killed."""
+    """Run the body after its fixtures are ready: a broker is killed during the body alone."""
     with item.stash.get(AROUND, contextlib.nullcontext)() as died:
         result = yield
     item.user_properties += [("died", each) for each in died or ()]
@@ -121,7 +121,7 @@ def pytest_runtest_call(item):
 
 @pytest.fixture(scope="session")
 def java_host(tmp_path_factory) -> Iterator[JavaHost]:
-    """One JVM for the session; `java` hands it out where Kafka's jars can be had."""
+    """Start one JVM for the session; `java` provides it where Kafka's jars are available."""
     with JavaHost(tmp_path_factory.mktemp("java")) as host:
         yield host
 

@@ -31,7 +31,7 @@ from txnlog_spark.source.settings import read_source_settings
 from txnlog_spark.source.stream import TxnLogStreamReader
 
 INPUT_ROWS = 20
-"""Where the second of two batches ends."""
+"""Rows of the input; the second of two batches ends after the last row."""
 
 READ_INPUT = Acl("READ", "TOPIC", "{in}")
 WRITE_OUTPUT = Acl("WRITE", "TOPIC", "{out}")
@@ -80,7 +80,7 @@ DOCUMENTED: dict[str, tuple[Acl, ...]] = {
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory) -> Iterator[Callable[[str], Any]]:
-    """One broker a kind, started when first asked for."""
+    """Return a function that starts a broker of each kind when a test first asks for the kind."""
     with started_when_asked(SECURED_BROKERS, tmp_path_factory.mktemp) as broker_of:
         yield broker_of
 
@@ -121,7 +121,7 @@ class World:
         return [replace(acl, name=acl.name.format(**names)) for acl in DOCUMENTED[kind]]
 
     def prepare(self, kind: str) -> None:
-        """What has to be there before, for the work to find it."""
+        """Create the group's offsets, which the work of this kind needs before it starts."""
         if kind == "source from committed":
             start_group(self.query.bootstrap, self.query.group, self.query.input, 1)
 

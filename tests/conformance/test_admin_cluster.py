@@ -1,5 +1,7 @@
-"""What brokers say of the cluster, its directories and its topics, and topics that are deleted or
-made anew while somebody uses them: the same answers on both brokers, to requests by hand."""
+"""Requests by hand about the cluster, its directories and its topics: both brokers answer alike.
+
+Topics are deleted and recreated while clients use them.
+"""
 
 from __future__ import annotations
 
@@ -218,7 +220,7 @@ def recreate(connection, topic: str) -> uuid.UUID:
 
 
 def transaction_state(connection, transactional_id: str) -> str:
-    """What DescribeTransactions says."""
+    """Return the state that DescribeTransactions reports."""
     request = message_class(ApiKey.DESCRIBE_TRANSACTIONS)(transactional_ids=[transactional_id])
     (found,) = connection.ask(request, 0).transaction_states
     return found.transaction_state

@@ -185,7 +185,7 @@ def test_options_are_described_by_type_text_and_permission(connection, unique):
     topic = unique("described")
     make_topic(connection, topic)
     error, found = describe_configs(connection, TOPIC, topic, [], documentation=True)
-    assert (error, len(found)) == ("NONE", 33)
+    assert (error, len(found)) == ("NONE", 37)
     kinds = {
         name: found[name].config_type
         for name in ("preallocate", "message.timestamp.type", "segment.bytes", "segment.ms",
@@ -220,7 +220,7 @@ def test_the_numbers_of_all_topic_options_are_kafkas(broker, connection, unique)
 
 
 EVERY_BROKER: dict[str, dict] = {}
-"""What the first broker answered."""
+"""Answers of the first broker, by question; the other brokers must give the same."""
 
 VALUES = [
     "", " ", "0", "1", "-1", "-2", "-3", "5", "05", "+5", " 5 ", "5.0", "5e3", "0x10", "1_0", "1.",

@@ -1,4 +1,4 @@
-"""What only aiokafka does, or has an own call for, unchanged, on both brokers."""
+"""Calls that only aiokafka has, unchanged, on both brokers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""`python -m broker_sim topics | groups | transactions | dump` against both brokers: the commands
-are those of ours, the brokers and their files are also Apache Kafka's."""
+"""`python -m broker_sim topics | groups | transactions | dump` against both brokers.
+
+The commands are broker_sim's; the brokers and their files are also Apache Kafka's.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ class Commands:
         return json.loads(out) if out else []
 
     def refused(self, *words: str) -> str:
-        """What a command that is refused says."""
+        """Run a command that the broker refuses; return its error."""
         assert self.run(*words)[0] == 1, words
         return self.error
 
@@ -73,7 +75,7 @@ def commands(bootstrap, capsys) -> Commands:
 
 
 def column(rows: list[dict], *names: str) -> list:
-    """Some columns of a table, as tuples when there are several."""
+    """Return columns of a table; several columns as tuples."""
     found = [tuple(row[name] for name in names) for row in rows]
     return found if len(names) > 1 else [each[0] for each in found]
 
@@ -258,7 +260,7 @@ def test_an_open_transaction_is_shown_and_not_taken_for_hanging(commands, broker
         assert commands.json(*hanging, "--max-transaction-timeout", "0") == []
         abort = ("transactions", "abort", "--topic", topic, "--partition", "0")
         said = commands.refused(*abort, "--start-offset", "0")
-        assert f"the coordinator of '{name}' has this transaction" in said
+        assert f"the coordinator of '{name}' knows this transaction" in said
         numbers = ("--producer-id", str(producer.producer_id), "--coordinator-epoch", "0")
         epoch = ("--producer-epoch", str(producer.identity[1]))
         assert "--force aborts it" in commands.refused(*abort, *numbers, *epoch)

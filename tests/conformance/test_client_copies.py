@@ -1,8 +1,8 @@
 """Exactly once by a client: consume, transform, produce, with workers that come and go.
 
 Workers of one group read a topic under read_committed and copy it in transactions that carry their
-offsets. One is killed in the middle of a transaction, one joins late, one leaves; what
-read_committed sees in the end is every input record once.
+offsets. A worker is killed in the middle of a transaction, another joins late, and another leaves.
+In the end read_committed sees every input record once.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Copy:
             self.fed += values
 
     def caught_up(self) -> bool:
-        """Whether the group has committed the whole input."""
+        """Return True if the group has committed the whole input."""
         offsets = committed_offsets(self.bootstrap, self.group, self.input, PARTITIONS)
         return sum(offsets.values()) == len(self.fed)
 
@@ -83,7 +83,7 @@ class Copy:
 
 
 def copies(*names: str, chaos: tuple[str, ...] = ()) -> pytest.MarkDecorator:
-    """Of a test: the libraries, with the newest assignor of each; in long runs with others, too."""
+    """Parametrize a test by library with its newest assignor; long runs add the older one."""
     newest = {"aiokafka": "range", "librdkafka": "cooperative-sticky", "java": "cooperative-sticky"}
     params = [(each, newest[each.values[0]], []) for each in params_of(*names)]
     params += [(each, "range", [pytest.mark.chaos]) for each in params_of(*chaos) if chaos]

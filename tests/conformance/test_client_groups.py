@@ -33,13 +33,13 @@ class Group:
         self.places = {(topic, number) for topic in topics for number in range(PARTITIONS)}
 
     def join(self, assignor: str | None = None, **settings: object) -> Member:
-        """One more member."""
+        """Start another member."""
         if assignor is not None:
             settings["partition_assignment_strategy"] = assignor
         return Member(*self._names, *self.topics, **settings)
 
     def wait_shared(self, *members: Member) -> None:
-        """These members have each partition once, evenly."""
+        """Wait until these members have each partition once, evenly."""
 
         def shared() -> bool:
             for each in members:

@@ -1,4 +1,4 @@
-"""What a producer sends a consumer of the same library gets, on both brokers, by four libraries."""
+"""Consumers of four libraries receive the records that producers of the same library send."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Copies:
         return sum(each[0] for each in found if each is not None)
 
     def values(self, isolation: str = "read_committed") -> list[str]:
-        """What is in the other topic, sorted."""
+        """Return the values of the output topic, sorted."""
         return values_of(
             self.client.read(self.bootstrap, self.target, PARTITIONS, isolation=isolation)
         )
@@ -76,7 +76,7 @@ class Copies:
 
 @pytest.fixture
 def copies(client, bootstrap, unique) -> Copies:
-    """Of this library, on this broker."""
+    """Return a copy job by this library on this broker."""
     return Copies(client, bootstrap, unique)
 
 

@@ -1,4 +1,4 @@
-"""Our definitions of messages are those of the published kafka-clients."""
+"""Our definitions of messages equal the definitions of the published kafka-clients."""
 
 from __future__ import annotations
 

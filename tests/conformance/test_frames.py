@@ -9,6 +9,7 @@ import pytest
 from support.brokers.probe import ports_of, read_exactly
 from support.raw.raw import Connection, message_class
 
+from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.framing import encode_request
 from txnlog_kafka.wire.messages import ApiKey
 
@@ -22,12 +23,12 @@ METADATA = encode_request(message_class(ApiKey.METADATA)(topics=[]), 9, 7, "raw"
 
 @pytest.fixture
 def port(bootstrap) -> int:
-    """Of the broker, or of one of a cluster."""
+    """Return the port of the broker, or of the first broker of a cluster."""
     return ports_of(bootstrap)[0]
 
 
 def framed(body: bytes) -> bytes:
-    """With the length in front."""
+    """Return the body with its length in front."""
     return struct.pack(">i", len(body)) + body
 
 
@@ -48,7 +49,7 @@ CLOSING = {
 
 
 def is_healthy(connection: Connection) -> bool:
-    """Whether the broker still answers on this connection."""
+    """Return True if the broker still answers on this connection."""
     known = connection.ask(message_class(ApiKey.METADATA)(topics=[]), 9).brokers
     return connection.socket.getpeername()[1] in {each.port for each in known}
 
@@ -115,6 +116,35 @@ def test_features_that_begin_at_level_0_are_told_from_version_4_on(port):
         for version in (3, 4):
             features = connection.ask(message, version).supported_features
             assert any(f.min_version == 0 for f in features) == (version == 4)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "node", "version", "error"),
+    [
+        ("its own", "its own", 5, "NONE"),
+        ("another", "its own", 5, "REBOOTSTRAP_REQUIRED"),
+        ("its own", "another", 5, "REBOOTSTRAP_REQUIRED"),
+        (None, None, 5, "NONE"),
+        ("its own", None, 5, "INVALID_REQUEST"),
+        (None, "its own", 5, "INVALID_REQUEST"),
+        ("another", "another", 4, "NONE"),
+    ],
+)
+def test_a_client_that_means_another_broker_is_told_so(port, cluster, node, version, error):
+    """KIP-1242; the connection stays open, and the broker is the one that its metadata says."""
+    with Connection(port) as connection:
+        found = connection.ask(message_class(ApiKey.METADATA)(topics=[]), 9)
+        own_id = next(each.node_id for each in found.brokers if each.port == port)
+        message = message_class(ApiKey.API_VERSIONS)(
+            client_software_name="raw",
+            client_software_version="1",
+            cluster_id={"its own": found.cluster_id, "another": "x"}.get(cluster),
+            node_id={"its own": own_id, "another": own_id + 100}.get(node, -1),
+        )
+        answer = connection.ask(message, version)
+        told = (error_name(answer.error_code), bool(answer.api_keys))
+        assert told == (error, error == "NONE")
+        assert is_healthy(connection)
 
 
 def random_frame(rng: random.Random) -> bytes:

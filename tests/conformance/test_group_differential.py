@@ -3,7 +3,7 @@
 JoinGroup and SyncGroup that one broker parks are parked by the other, and released by the same
 request with the same answer. After every request the group's description and its offsets are the
 same too. A sequence ends early when the leader is gone: who is the next one depends on Kafka's
-random member ids.
+random member ids. Consumer groups of KIP-848 make no such choice.
 
 What Apache Kafka answers to the sequences of `make test` is recorded: ours is asked alone, and both
 only when what it was asked and told is not as recorded.
@@ -20,13 +20,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from support.brokers.apache_kafka import ApacheKafka
+from support.brokers.apache_kafka import VERSION, ApacheKafka
 from support.clients.librdkafka import create_topic
 from support.core.broker_build import BrokerOnDisk, request
 from support.harness.recordings import wants_live
 from support.harness.transcripts import Transcript, read_transcripts, write_transcripts
-from support.lives.group_pair import GROUPS, ORDERED, OtherLeader, Pair, find_coordinators
-from support.lives.group_sequence import REQUESTS, TOPICS, Sequence
+from support.histories.consumer_sequence import PARTITIONS, ConsumerSequence
+from support.histories.group_pair import (
+    GROUPS,
+    ORDERED,
+    OtherLeader,
+    Pair,
+    find_coordinators,
+)
+from support.histories.group_sequence import REQUESTS, TOPICS, Sequence
 
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
@@ -34,9 +41,10 @@ from txnlog_kafka.wire.messages import ApiKey
 K = ApiKey
 SEQUENCES = 200
 SEQUENCES_LONG = 1_500
+CONSUMERS = "consumer-groups"
 OTHER_LEADER = "other-leader"
 """Ends the transcript of a sequence in which Kafka's next leader was another one."""
-EXPECTED = {
+CLASSIC = {
     "JoinGroup": {
         "NONE", "MEMBER_ID_REQUIRED", "UNKNOWN_MEMBER_ID", "FENCED_INSTANCE_ID",
         "INCONSISTENT_GROUP_PROTOCOL", "INVALID_SESSION_TIMEOUT",
@@ -59,7 +67,7 @@ EXPECTED = {
     "OffsetFetch": {"NONE", "UNSTABLE_OFFSET_COMMIT", "UNKNOWN_TOPIC_ID"},
     "TxnOffsetCommit": {
         "NONE", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "FENCED_INSTANCE_ID",
-        "UNKNOWN_TOPIC_OR_PARTITION",
+        "UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID",
     },
     "OffsetDelete": {
         "NONE", "GROUP_ID_NOT_FOUND", "GROUP_SUBSCRIBED_TO_TOPIC", "UNKNOWN_TOPIC_OR_PARTITION",
@@ -69,25 +77,59 @@ EXPECTED = {
     "ListGroups": {"NONE"},
     "EndTxn": {"NONE"},
 }  # fmt: skip
-"""What the sequences have to meet: no corner is left out by chance."""
+MODERN = {
+    "ConsumerGroupHeartbeat": {
+        "NONE", "INVALID_REQUEST", "UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH",
+        "UNRELEASED_INSTANCE_ID", "FENCED_INSTANCE_ID", "UNSUPPORTED_ASSIGNOR",
+        "GROUP_MAX_SIZE_REACHED", "GROUP_ID_NOT_FOUND", "INVALID_REGULAR_EXPRESSION",
+    },
+    "ConsumerGroupDescribe": {"NONE", "GROUP_ID_NOT_FOUND"},
+    "OffsetCommit": {
+        "NONE", "UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH", "UNSUPPORTED_VERSION",
+        "GROUP_ID_NOT_FOUND", "UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID",
+    },
+    "OffsetFetch": {
+        "NONE", "UNKNOWN_MEMBER_ID", "STALE_MEMBER_EPOCH", "UNSTABLE_OFFSET_COMMIT",
+    },
+    "TxnOffsetCommit": {
+        "NONE", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "UNKNOWN_TOPIC_OR_PARTITION",
+    },
+    "OffsetDelete": {
+        "NONE", "GROUP_ID_NOT_FOUND", "GROUP_SUBSCRIBED_TO_TOPIC", "UNKNOWN_TOPIC_OR_PARTITION",
+    },
+    "DeleteGroups": {"NONE", "GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP"},
+    "DescribeGroups": {"NONE", "GROUP_ID_NOT_FOUND"},
+    "JoinGroup": {"MEMBER_ID_REQUIRED", "INCONSISTENT_GROUP_PROTOCOL"},
+    "Heartbeat": {"UNKNOWN_MEMBER_ID"},
+    "ListGroups": {"NONE"},
+    "EndTxn": {"NONE"},
+}  # fmt: skip
+EXPECTED = {"groups": CLASSIC, CONSUMERS: MODERN}
+"""Answers that the sequences must meet, by request, so that chance leaves out no corner."""
+KINDS: dict[str, type[Sequence]] = {"groups": Sequence, CONSUMERS: ConsumerSequence}
+"""Kinds of sequences by the name of their recording."""
+VERSIONS = {"groups": VERSION, CONSUMERS: max(VERSION, "4.4.0")}
+"""Kafka 4.4 bumps the epoch of a consumer group in other places than the versions before."""
 
 
 @pytest.fixture(scope="module")
-def kafka_port(tmp_path_factory) -> Iterator[Callable[[], int]]:
-    """The port of an Apache Kafka with the topics, started when first asked for."""
-    running: list[ApacheKafka] = []
+def kafka_port(tmp_path_factory) -> Iterator[Callable[[str], int]]:
+    """The port of an Apache Kafka with the topics, by the kind of sequence; started when first
+    asked for."""
+    running: dict[str, ApacheKafka] = {}
 
-    def port() -> int:
-        if not running:
-            theirs = ApacheKafka(tmp_path_factory.mktemp("ordered"), ORDERED | GROUPS)
-            running.append(theirs)
+    def port(kind: str) -> int:
+        version = VERSIONS[kind]
+        if version not in running:
+            folder = tmp_path_factory.mktemp("ordered")
+            running[version] = theirs = ApacheKafka(folder, ORDERED | GROUPS, version=version)
             theirs.start()
             for topic in TOPICS:
-                create_topic(theirs.bootstrap_servers, topic, 2)
-        return running[0].port
+                create_topic(theirs.bootstrap_servers, topic, PARTITIONS[topic])
+        return running[version].port
 
     yield port
-    for theirs in running:
+    for theirs in running.values():
         theirs.stop()
 
 
@@ -96,10 +138,10 @@ def new_pair(port: int | None) -> Pair:
     ours = BrokerOnDisk(GROUPS)
     ours.client_id = "raw"
     for topic in TOPICS:
-        ours.create_topic(topic, 2)
+        ours.create_topic(topic, PARTITIONS[topic])
     pair = Pair(ours, port)
-    learn_topic_ids(pair)
     find_coordinators(pair, "any", "any")
+    learn_topic_ids(pair)
     return pair
 
 
@@ -119,33 +161,36 @@ def learn_topic_ids(pair: Pair) -> None:
 
 @dataclass
 class Told:
-    """What was asked and answered."""
+    """Requests and answers of all sequences."""
 
     transcripts: dict[int, Transcript] = field(default_factory=dict)
     met: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """How often each answer was met."""
+    """Number of times each answer was met."""
 
     @property
     def ended(self) -> int:
-        """How many sequences ended with another leader."""
+        """Return the number of sequences that ended because Apache Kafka chose another leader."""
         return sum(each[-1] == OTHER_LEADER for each in self.transcripts.values())
 
 
-def tell(port: int | None, count: int, known: dict[int, Transcript] | None = None) -> Told:
+def tell(
+    kind: str, port: int | None, count: int, known: dict[int, Transcript] | None = None
+) -> Told:
     """Run the sequences; of ours alone, each ends where it is `known` to end."""
     told = Told()
+    first = kind[0]
     with closing(new_pair(port)) as pair:
         for seed in range(count):
-            name = f"g{seed}" if count == SEQUENCES else f"long-{seed}"
+            name = f"{first}{seed}" if count == SEQUENCES else f"{first}-long-{seed}"
             told.transcripts[seed] = pair.transcript = []
             expected = (known or {}).get(seed, [""])
             pair.ends_at = len(expected) - 1 if expected[-1] == OTHER_LEADER else None
-            run_sequence(Sequence(pair, name, random.Random(seed), told.met))
+            run_sequence(KINDS[kind](pair, name, random.Random(seed), told.met))
     return told
 
 
 def run_sequence(sequence: Sequence) -> None:
-    """To its end, or to where Kafka's leader was another one."""
+    """Run the sequence to its end, or to the point where Kafka chose another leader."""
     try:
         sequence.run()
     except OtherLeader:
@@ -156,11 +201,11 @@ def run_sequence(sequence: Sequence) -> None:
         raise AssertionError(f"{sequence.group}: {difference}\n{lines}") from difference
 
 
-def tell_as_recorded() -> Told | None:
-    """What ours alone tells, when it is what Apache Kafka told too; else None."""
-    known = read_transcripts("groups")
+def tell_as_recorded(kind: str) -> Told | None:
+    """Return broker_sim's transcripts if they equal Apache Kafka's recording, else None."""
+    known = read_transcripts(kind, VERSIONS[kind])
     try:
-        told = tell(None, SEQUENCES, known)
+        told = tell(kind, None, SEQUENCES, known)
     except AssertionError as difference:
         warnings.warn(f"asking Apache Kafka: {difference}"[:300], stacklevel=2)
         return None
@@ -172,21 +217,23 @@ def tell_as_recorded() -> Told | None:
 
 @pytest.mark.kafka
 @pytest.mark.recordable
-def test_random_requests_to_a_group_are_answered_alike(kafka_port, pytestconfig):
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_requests_to_a_group_are_answered_alike(kafka_port, pytestconfig, kind):
     records = pytestconfig.getoption("--record")
-    told = None if records or wants_live() else tell_as_recorded()
+    told = None if records or wants_live() else tell_as_recorded(kind)
     if told is None:
-        told = tell(kafka_port(), SEQUENCES)
-    missing = {(api, e) for api, errors in EXPECTED.items() for e in errors} - set(told.met)
+        told = tell(kind, kafka_port(kind), SEQUENCES)
+    missing = {(api, e) for api, errors in EXPECTED[kind].items() for e in errors} - set(told.met)
     assert not missing
     assert told.ended < SEQUENCES // 2
     if records:
-        write_transcripts("groups", told.transcripts)
+        write_transcripts(kind, told.transcripts, VERSIONS[kind])
 
 
 @pytest.mark.kafka
 @pytest.mark.chaos
-def test_many_more_random_requests_to_a_group_are_answered_alike(kafka_port):
-    told = tell(kafka_port(), SEQUENCES_LONG)
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_more_random_requests_to_a_group_are_answered_alike(kafka_port, kind):
+    told = tell(kind, kafka_port(kind), SEQUENCES_LONG)
     assert sum(told.met.values()) > SEQUENCES_LONG * REQUESTS
     assert told.ended < SEQUENCES_LONG // 2

@@ -1,4 +1,4 @@
-"""What only Apache Kafka's Java client does, or has an own call for, on both brokers."""
+"""Calls that only Apache Kafka's Java client has, on both brokers."""
 
 from __future__ import annotations
 

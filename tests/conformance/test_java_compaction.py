@@ -1,7 +1,7 @@
 """Kafka's own test of compaction, `LogCompactionTester`, on both brokers.
 
-It writes keys many times over, deletes some, lets the cleaner run, reads everything back, and
-compares what both files say of each key's last value.
+The tool writes keys many times over, deletes some, and lets the cleaner run. Then it reads
+everything back, and compares the last value of each key in both of its files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Console and performance clients of Apache Kafka, and those of its own tests, on both brokers."""
+"""Console and performance clients of Apache Kafka and of its own tests, on both brokers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """`kafka-dump-log` reads the files of both brokers and finds nothing wrong with them.
 
-One broker of each kind writes what brokers write: data in several segments with transactions that
-commit and abort, every codec, committed offsets plain and transactional, a group that comes and
-goes. It is stopped, and the tool dumps what it left.
+A broker of each kind writes segments with committed and aborted transactions, every codec, plain
+and transactional offsets, and a group that comes and goes. Then the broker stops, and the tool
+dumps its files.
 """
 
 from __future__ import annotations
@@ -107,7 +107,8 @@ def load_groups(bootstrap: str, port: int) -> None:
 
 @pytest.fixture(scope="module", params=BROKERS)
 def stopped(request, tmp_path_factory) -> Iterator[Stopped]:
-    """What each kind of broker left after all this."""
+    """Return the data directory of each kind of broker, stopped after producers and groups wrote to
+    it."""
     check_available(request.param)
     broker = BROKERS[request.param](tmp_path_factory.mktemp("dump"))
     with broker:
@@ -149,7 +150,7 @@ ENTRY = re.compile(r"key: (\{.*\}) payload: (\{.*\}|<DELETE>)$", re.MULTILINE)
 
 
 def entries(text: str, key_type: str) -> dict[str, list[Any]]:
-    """By key, all values that a decoder printed in the order of the log; None for a tombstone."""
+    """Return by key the values that a decoder printed, in the log's order; None for a tombstone."""
     found: dict[str, list[Any]] = {}
     for key, payload in ENTRY.findall(text):
         parsed = json.loads(key)
@@ -236,9 +237,9 @@ def test_the_transaction_log_tells_each_transaction_s_life(stopped, dump):
     text = transactions(stopped, dump)
     states = entries(text, "0")
     assert set(states) == {f"writer-{codec}" for codec in CODECS} | {"offsets"}
-    # Empty, Ongoing, PrepareCommit, CompleteCommit, Ongoing, PrepareAbort, CompleteAbort.
     statuses = [each["transactionStatus"] for each in states["offsets"]]
-    assert statuses == [0, 1, 2, 4, 1, 3, 5]
+    assert statuses == ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit",
+                        "Ongoing", "PrepareAbort", "CompleteAbort"]  # fmt: skip
     topics = [
         [part["topic"] for part in each["transactionPartitions"] or []]
         for each in states["offsets"]
@@ -248,7 +249,10 @@ def test_the_transaction_log_tells_each_transaction_s_life(stopped, dump):
         kinds = Counter(each["transactionStatus"] for each in states[f"writer-{codec}"])
         commits = len(stopped.committed) // 4 // len(CODECS)
         aborts = ROUNDS - commits
-        assert kinds == {0: 1, 1: ROUNDS, 2: commits, 4: commits, 3: aborts, 5: aborts}
+        assert kinds == {
+            "Empty": 1, "Ongoing": ROUNDS, "PrepareCommit": commits, "CompleteCommit": commits,
+            "PrepareAbort": aborts, "CompleteAbort": aborts,
+        }  # fmt: skip
 
 
 def test_the_offsets_log_tells_commits_groups_and_what_was_deleted(stopped, dump):

@@ -1,4 +1,4 @@
-"""What a transactional Java producer sees when it is fenced, too late, or in error.
+"""A transactional Java producer that is fenced, too late or in error.
 
 On transaction version 1, as Apache Kafka 3 has it, the epoch grows when a producer asks for it
 (KIP-360), and not with each transaction.
@@ -39,7 +39,7 @@ class Stage:
         return self.client.transactional(self.bootstrap, self.id + suffix, **settings)
 
     def send(self, writer: Writer, value: str) -> None:
-        """And wait for its acknowledgement."""
+        """Send a record and wait for its acknowledgement."""
         writer.sent(self.topic, value, partition=0)
 
     def described(self) -> Any:
@@ -51,7 +51,7 @@ class Stage:
         return self.described().state().toString()
 
     def readable(self) -> list[str]:
-        """What is committed, in order."""
+        """Return the committed values, in order."""
         return [each.value.decode() for each in self.client.read(self.bootstrap, self.topic)]
 
 
@@ -64,7 +64,7 @@ def made(java) -> Iterator[Java]:
 
 @pytest.fixture
 def stage(made, bootstrap, unique) -> Stage:
-    """On a broker with transaction version 2."""
+    """Return a stage on a broker with transaction version 2."""
     return Stage(made, bootstrap, unique)
 
 
@@ -79,7 +79,7 @@ def old_broker(request, tmp_path_factory) -> Iterator[SimBroker | ApacheKafka]:
 
 @pytest.fixture
 def old_stage(made, old_broker, unique) -> Stage:
-    """On that one."""
+    """Return a stage on the broker with transaction version 1."""
     return Stage(made, old_broker.bootstrap_servers, unique)
 
 
@@ -288,7 +288,7 @@ EXPECTED: dict[Callable[[Stage], dict[str, object]], tuple[dict, dict]] = {
         {},
     ),
 }  # fmt: skip
-"""What each sees on transaction version 2, and what else on version 1."""
+"""Observations of each body on transaction version 2, then the differences of version 1."""
 MOVES = pytest.mark.no_kill("a list lacks the transactions of a coordinator that moves")
 BODIES = [
     pytest.param(each, id=each.__name__, marks=[MOVES] if "listed" in each.__name__ else [])

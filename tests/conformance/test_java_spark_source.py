@@ -1,8 +1,8 @@
 """Spark's own JVM source `kafka` under read_committed, over the gaps that transactions leave.
 
-The four cases of SPARK-25005: a planned range without a record, one whose first offset is none, one
-whose last offset is none, and a gap in the middle. As batches and as streams, on both brokers, in
-one Spark session.
+SPARK-25005 has four cases: a planned range without a record, a range whose first offset has no
+record, a range whose last offset has no record, and a gap in the middle. The test reads each case
+as a batch and as a stream, on both brokers, in one Spark session.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ END = 21
 
 @pytest.fixture(scope="module")
 def reader() -> Iterator[JsonPeer]:
-    """One Spark session for the module."""
+    """Start the Spark session that the tests of this module share."""
     started = JsonPeer(spark_source_reader.__file__, available(spark_kafka_jars))
     yield started
     started.stop()
 
 
 def write(broker, topic: str, runs, name: str) -> None:
-    """One transaction after another on partition 0; returns when the last marker is there."""
+    """Run these transactions in turn on partition 0; return when the last marker is written."""
     writer = transactional(broker.bootstrap_servers, name)
     for value, commits, count in runs:
         transact(writer, topic, *(f"{value}{n}" for n in range(count)), commits=commits)

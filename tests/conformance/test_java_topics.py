@@ -87,13 +87,13 @@ def test_kafka_log_dirs_knows_the_size_of_each_partition(java, bootstrap, unique
     assert sizes() == {f"{topic}-0": 0, f"{topic}-1": 70}
 
 
-def test_kafka_broker_api_versions_finds_all_that_a_client_of_4_3_uses(java, bootstrap):
+def test_kafka_broker_api_versions_finds_all_that_a_client_of_4_4_uses(java, bootstrap):
     done = java.ok(API_VERSIONS, "--bootstrap-server", bootstrap)
     usable = dict(re.findall(r"(\w+)\(\d+\): .*\[usable: (\d+)\]", done.out))
     expected = {
         "Produce": 13, "Fetch": 18, "ListOffsets": 11, "Metadata": 13, "OffsetCommit": 10,
         "OffsetFetch": 10, "FindCoordinator": 6, "JoinGroup": 9, "InitProducerId": 5,
-        "AddPartitionsToTxn": 5, "EndTxn": 5, "TxnOffsetCommit": 5, "WriteTxnMarkers": 2,
+        "AddPartitionsToTxn": 5, "EndTxn": 5, "TxnOffsetCommit": 6, "WriteTxnMarkers": 2,
         "DescribeTopicPartitions": 0, "ListTransactions": 2, "DescribeTransactions": 0,
     }  # fmt: skip
     assert {name: int(usable[name]) >= least for name, least in expected.items()} == dict.fromkeys(

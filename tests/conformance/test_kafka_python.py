@@ -1,4 +1,4 @@
-"""What only kafka-python does, or has an own call for, unchanged, on both brokers."""
+"""Calls that only kafka-python has, unchanged, on both brokers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_consumer_that_is_told_the_version_of_its_broker_asks_in_its_newest_ve
 def test_a_commit_succeeds_without_records_that_were_given_up_and_only_their_futures_say_so(
     new_broker, client, unique
 ):
-    """It takes the time that is over for no error of the transaction."""
+    """kafka-python does not count an expired record as an error of the transaction."""
     broker = new_broker()
     topic = create_topic(broker.bootstrap_servers, unique("given-up"))
     times = {"delivery_timeout_ms": 3000, "request_timeout_ms": 1500}

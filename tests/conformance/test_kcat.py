@@ -26,7 +26,7 @@ def cat() -> Kcat:
 
 
 def consume(cat: Kcat, bootstrap: str, topic: str, *arguments: str) -> list[str]:
-    """What a consumer prints from the start (unless told otherwise) until the end (-e)."""
+    """Return the lines that a consumer prints, from the start (or `-o`) until the end (-e)."""
     start = () if "-o" in arguments else ("-o", "beginning")
     return cat.output(bootstrap, "-C", "-q", "-e", "-t", topic, *start, *arguments).splitlines()
 

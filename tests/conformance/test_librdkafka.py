@@ -1,4 +1,4 @@
-"""What only librdkafka does, or has an own call for, unchanged, on both brokers."""
+"""Calls that only librdkafka has, unchanged, on both brokers."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ KNOWN_FROM = {
 
 @pytest.fixture
 def topic(bootstrap, unique):
-    """With three records, the second of which is the latest by its timestamp."""
+    """Return a topic with three records, the second of which has the latest timestamp."""
     name = create_topic(bootstrap, unique("listed"))
     produce_values(bootstrap, name, ["a", "b", "c"], partition=0)
     return name

@@ -1,4 +1,4 @@
-"""What a transaction counts as: Apache Kafka's figures by JMX, ours of these names by HTTP."""
+"""Figures of a transaction: Apache Kafka's by JMX, broker_sim's of the same names by HTTP."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ from support.kafka.java_tools import JavaHost, java_command
 
 
 class Figures(Protocol):
-    """What a broker shows: by a meter of BrokerTopicMetrics, such as MessagesIn, and a topic, or
-    by a gauge of Kafka's class Partition and a topic, of its partition 0."""
+    """Figures of a broker.
+
+    `counted` reads a meter of BrokerTopicMetrics, such as MessagesIn, for a topic. `gauge` reads a
+    gauge of Kafka's class Partition, for partition 0 of a topic.
+    """
 
     def counted(self, meter: str, topic: str) -> float: ...
 
@@ -33,7 +36,7 @@ JMX = "org.apache.kafka.tools.JmxTool"
 
 
 class OfKafka:
-    """By JMX."""
+    """Figures of Apache Kafka, by JMX."""
 
     def __init__(self, java: JavaHost, port: int) -> None:
         self._java = java
@@ -54,7 +57,7 @@ class OfKafka:
 
 
 class OfOurs:
-    """By HTTP."""
+    """Figures of broker_sim, by HTTP."""
 
     def __init__(self, url: str) -> None:
         self._url = url

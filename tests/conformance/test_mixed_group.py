@@ -33,7 +33,7 @@ class Worker:
         self._process = start([sys.executable, member.__file__, client, *names, SETTINGS])
 
     def said(self, name: str) -> list[dict]:
-        """All of these events so far."""
+        """Return all events of this name so far."""
         return [each for each in map(json.loads, self._process.so_far()) if each["name"] == name]
 
     @property
@@ -48,7 +48,7 @@ class Worker:
         return [tuple(each) for told in self.said("got") for each in told["records"]]
 
     def check_alive(self) -> None:
-        """Whether the process runs."""
+        """Fail unless the process runs."""
         assert self._process.alive, (self.client, self._process.account())
 
     def leave(self) -> None:
@@ -73,18 +73,18 @@ class Group:
         self._producer = plain_producer(bootstrap)
 
     def join(self, client: str) -> None:
-        """One more member."""
+        """Start another member."""
         self.members.append(Worker(self._start, client, *self.names))
 
     def end(self, index: int, *, kills: bool) -> None:
-        """One member less, while records are on their way to it."""
+        """End a member while records are on their way to it."""
         worker = self.members.pop(index)
         self.produce(60)
         (worker.kill if kills else worker.leave)()
         self.gone.append(worker)
 
     def produce(self, count: int) -> None:
-        """So many records, over all partitions in turn."""
+        """Produce `count` records, over all partitions in turn."""
         for _ in range(count):
             self._producer.produce(self.names[2], b"x", partition=self.count % PARTITIONS)
             self.count += 1

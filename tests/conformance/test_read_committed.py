@@ -1,7 +1,7 @@
-"""What read_committed delivers, from every kind of start, to five client stacks (B13, SPARK-25005).
+"""Five clients read committed records alone, from every kind of start (B13, SPARK-25005).
 
-One log with many decided transactions is read by each client as it is; the truth it must match is
-what the producers' delivery reports and their commits and aborts say.
+Each client, unchanged, reads one log with many decided transactions. The producers' delivery
+reports, commits and aborts say which records it must return.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SMALL_FETCH_BYTES = 1_500
 
 @dataclass
 class History:
-    """A topic, and (offset, value) of all of its records and of those that are committed."""
+    """A topic, and the (offset, value) of all its records and of its committed records."""
 
     topic: str
     everything: list[tuple[int, str]] = field(default_factory=list)
@@ -47,7 +47,7 @@ class History:
         return told
 
     def committed_from(self, start: int) -> list[tuple[int, str]]:
-        """What a read_committed reader gets from an offset on."""
+        """Return the records that a read_committed reader gets from an offset on."""
         return [each for each in sorted(self.committed) if each[0] >= start]
 
 
@@ -144,7 +144,7 @@ def gap_topics(unique_names) -> Callable[..., str]:
 
 
 def make_gaps(bootstrap: str, unique: Callable[[str], str]) -> str:
-    """One partition per kind of gap, three records per transaction."""
+    """Create a topic with a partition for each kind of gap, and three records per transaction."""
     topic = create_topic(bootstrap, unique("gaps"), len(GAPS))
     made = transactional(bootstrap, unique("txn"))
     for partition, letters in enumerate(GAPS.values()):

@@ -1,7 +1,7 @@
 """Kafka's tools, its Java client and librdkafka on secured listeners with ACLs, on both brokers.
 
-Who comes by PLAINTEXT administers: it is a super user, as the broker itself is. USER and the user
-that a test adds by `kafka-configs` may do what its ACLs say.
+A PLAINTEXT client administers: it is a super user, as the broker itself is. USER, and the user that
+a test adds by `kafka-configs`, may do only the operations that their ACLs allow.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ GUARDED = {
 MODULES = "org.apache.kafka.common.security"
 NEW_PASSWORD = "dora-secret"
 NAMES = {TOPIC: "t", GROUP: "g", TRANSACTIONAL_ID: "x", CLUSTER: CLUSTER_NAME}
-"""What the requests of ASKS name."""
+"""Resource names in the requests of ASKS, by resource type."""
 
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory) -> Iterator[Callable[[str], Any]]:
-    """One broker a kind."""
+    """Return a function that starts a broker of each kind when a test first asks for the kind."""
     with started_when_asked(TLS_BROKERS, tmp_path_factory.mktemp, config=GUARDED) as broker_of:
         yield broker_of
 
@@ -190,7 +190,7 @@ def with_topic(started: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def codes_of(guarded: Any, message: Any, version: int) -> set[int]:
-    """Those in the answer that USER gets."""
+    """Return the error codes of the answer that USER gets."""
     with port_in(guarded.security.ports["SASL_PLAINTEXT"]) as sock:
         assert asked(sock, ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code == 0
         token = f"\0{USER}\0{PASSWORD}".encode()
@@ -251,6 +251,8 @@ RIGHT = f"\0{USER}\0{PASSWORD}".encode()
 SOFTWARE = {"client_software_name": "test", "client_software_version": "1"}
 METADATA = (ApiKey.METADATA, 12, {"topics": []})
 VERSIONS = (ApiKey.API_VERSIONS, 3, SOFTWARE)
+OF_ANOTHER = (ApiKey.API_VERSIONS, 5, SOFTWARE | {"cluster_id": "another", "node_id": 1})
+"""Refused after the login alone (KIP-1242)."""
 
 
 def mechanism(name: str) -> tuple[ApiKey, int, dict[str, Any]]:
@@ -268,6 +270,11 @@ def token(data: bytes) -> tuple[ApiKey, int, dict[str, Any]]:
         ("SASL_PLAINTEXT", [token(RIGHT)], [None]),
         ("SASL_PLAINTEXT", [VERSIONS, VERSIONS], [0, None]),
         ("SASL_PLAINTEXT", [VERSIONS, METADATA], [0, None]),
+        (
+            "SASL_PLAINTEXT",
+            [OF_ANOTHER, mechanism("PLAIN"), token(RIGHT), OF_ANOTHER, METADATA],
+            [0, 0, 0, 129, 0],
+        ),
         ("SASL_PLAINTEXT", [mechanism("GSSAPI"), VERSIONS], [33, None]),
         ("SASL_PLAINTEXT", [mechanism("PLAIN"), token(RIGHT + b"x"), METADATA], [0, 58, None]),
         ("SASL_PLAINTEXT", [mechanism("PLAIN"), token(b"nonsense")], [0, 58]),
@@ -283,7 +290,7 @@ def token(data: bytes) -> tuple[ApiKey, int, dict[str, Any]]:
     ],
 )
 def test_what_a_login_is_answered(guarded, listener, asks, answers):
-    """None: the connection is closed."""
+    """Check each answer; the expected answer None means that the broker closes the connection."""
     port = guarded.port if listener == "PLAINTEXT" else guarded.security.ports[listener]
     with port_in(port) as sock:
         for (key, version, fields), expected in zip(asks, answers, strict=True):

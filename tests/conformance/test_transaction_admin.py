@@ -1,4 +1,4 @@
-"""What administrators see of transactions and can do to them, on both brokers (KIP-664)."""
+"""Administrators describe, list, abort and end transactions, on both brokers (KIP-664)."""
 
 from __future__ import annotations
 

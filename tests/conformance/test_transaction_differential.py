@@ -1,9 +1,9 @@
 """Random requests to two brokers, ours and Apache Kafka's: the same answers, and the same records.
 
-Each sequence (see `lives.transaction_steps`) runs on a fresh transactional id and group at both
-brokers; answers, admin views, and in the end the batches and aborted transactions that readers
-get, have to be equal. One thread per broker, one request at a time: Kafka mixes the requests of
-several connections into one verification, and then answers one in the words meant for the other.
+Each sequence (`support.histories.transaction_steps`) runs on a fresh transactional id and group at
+both brokers. The answers, the admin views, and in the end the batches and aborted transactions that
+readers get have to be equal. One thread per broker, one request at a time: Kafka mixes the requests
+of several connections into one verification, and then answers one in the words meant for the other.
 
 A failure prints its seed and the shortest part of the sequence that still differs.
 
@@ -26,15 +26,15 @@ from support.clients.librdkafka import create_topic
 from support.core.broker_build import BrokerOnDisk
 from support.harness.recordings import wants_live
 from support.harness.transcripts import Transcript, digest, read_transcripts, write_transcripts
-from support.lives.transaction_steps import Side, Step, build_sequence
+from support.histories.transaction_steps import Side, Step, build_sequence
 from support.raw.raw import Connection
 
 STEPS = 14
 SEEDS = {2: range(400), 1: range(400, 650)}
-"""Which seeds run under which transaction.version; `make chaos` runs more of them."""
+"""Seeds of each transaction.version; `make chaos` runs more seeds."""
 CHAOS_SEEDS = {2: range(2000), 1: range(400, 1900)}
 DIFFERENCES_MAX = 3
-"""So many differing sequences are reduced and shown, the others are counted."""
+"""Number of differing sequences that are reduced and shown; further ones are counted."""
 
 Answers = list[Any]
 Named = tuple[str, Sequence[Step]]
@@ -42,7 +42,7 @@ Named = tuple[str, Sequence[Step]]
 
 
 class Pair:
-    """One broker of each kind, with a topic of two partitions."""
+    """Brokers of both kinds, each with a topic of two partitions."""
 
     def __init__(
         self,
@@ -91,7 +91,8 @@ class Pair:
 def run_one(
     connection: Any, topic: str, name: str, sequence: Sequence[Step], **settings: bool
 ) -> Answers:
-    """One broker's answers to a sequence, and what can be read in the end."""
+    """Run a sequence on one broker; return its answers and the records that are readable at the
+    end."""
     side = Side(connection, topic, name, name, **settings)
     return [*(side.ask(step) for step in sequence), side.finish()]
 
@@ -138,7 +139,7 @@ def transcripts(seeds: range, answers: Sequence[Answers]) -> dict[int, Transcrip
 
 
 def is_as_recorded(version: int, seeds: range, known: dict[int, Transcript]) -> bool:
-    """Whether our core alone answers what Apache Kafka answered too."""
+    """Return True if broker_sim's core alone gives the recorded answers of Apache Kafka."""
     partitions = {"offsets.topic.num.partitions": 4, "transaction.state.log.num.partitions": 4}
     ours = BrokerOnDisk({**partitions, "transaction.version": version})
     ours.create_topic("differential", 2)

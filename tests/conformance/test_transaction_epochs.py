@@ -1,7 +1,7 @@
-"""Epochs at their end, on both brokers: a producer id has 32,767 of them, and the last is reserved.
+"""Last epochs of a producer id, on both brokers: an id has 32,767 epochs, the last is reserved.
 
-The stories are those of KAFKA-19367, 20090, 18660 and 18464. Never is a client given 32767 or a
-negative epoch, and every transaction completes.
+The tests follow KAFKA-19367, 20090, 18660 and 18464. A client is never given 32767 or a negative
+epoch, and every transaction completes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from support.brokers.probe import wait_for, wait_until
 from support.brokers.sim_broker import SimBroker
 from support.clients.librdkafka import create_topic
 from support.harness.availability import check_available
-from support.lives.transaction_presets import Preset, plant_transactions
-from support.lives.transaction_steps import Side, build_sequence
+from support.histories.transaction_presets import Preset, plant_transactions
+from support.histories.transaction_steps import Side, build_sequence
 from support.raw.raw import Connection, RawProducer, message_class
 
 from broker_sim.core.transaction import TransactionState
@@ -49,7 +49,7 @@ def _named(name: str, preset: Preset) -> Preset:
 
 
 def _random_presets() -> dict[int, Preset]:
-    """By the seed of the sequence that starts from it."""
+    """Return the presets, by the seed of the sequence that starts from each."""
     cases = itertools.product(EPOCHS, STATES, range(SEEDS_PER_PRESET))
     return {
         seed: _named(f"random-{seed}", Preset("", epoch, state, client_version=number % 2 * 2))
@@ -194,7 +194,7 @@ def test_in_version_1_the_last_epoch_serves_any_number_of_transactions(holder):
 
 
 def has_timed_out(connection: Connection) -> bool:
-    """Whether the one preset that times out is over: its markers would lie in what others read."""
+    """Return True if the preset that times out has ended; its markers would disturb other reads."""
     request = message_class(ApiKey.DESCRIBE_TRANSACTIONS)(transactional_ids=["timeout-at-last"])
     state = connection.ask(request, 0).transaction_states[0].transaction_state
     return state in ("Empty", "CompleteAbort", "CompleteCommit")

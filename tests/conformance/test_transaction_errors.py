@@ -6,9 +6,12 @@ version means (Produce < 12, EndTxn < 5), version 2 the newest of KIP-890.
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 from support.brokers.probe import wait_for
 from support.raw.raw import RawProducer, fetch_offsets
+from support.raw.raw_admin import ZERO_ID, topic_id
 
 
 @pytest.mark.parametrize(("timeout_ms", "error"), [
@@ -92,6 +95,33 @@ def test_offsets_of_a_transaction_are_unstable_until_its_end(place, unique, vers
         assert producer.end(commit=commit, version=end) == "NONE"
         expected = {(topic, 0): (committed_offset, metadata)} if commit else before[1]
         wait_for(lambda: fetch_offsets(connection, group), ("NONE", expected))
+
+
+def test_offsets_are_committed_by_the_id_of_their_topic(place, unique):
+    """KIP-1319: a group that does not exist has an error of its own, too."""
+    connection, topic, make = place
+    group, nobody = unique("group"), unique("nobody")
+    producer = make()
+    of_topic, other = topic_id(connection, topic), uuid.uuid4()
+    for name in (group, nobody):
+        assert producer.find_coordinator(name, 0) == "NONE"
+    for version, at, expected in (
+        (6, of_topic, "NONE"),
+        (6, other, "UNKNOWN_TOPIC_ID"),
+        (6, ZERO_ID, "UNKNOWN_TOPIC_ID"),
+        (5, other, "NONE"),
+    ):
+        error = producer.commit_offset(group, topic, 0, 3 + version, version=version, topic_id=at)
+        assert (version, at, error) == (version, at, expected)
+    assert producer.commit_offset(group, topic, 9, 1, version=6, topic_id=of_topic) == (
+        "UNKNOWN_TOPIC_OR_PARTITION"
+    )
+    as_member = {"generation_id": 1, "member_id": "m", "topic_id": of_topic}
+    for version, expected in ((5, "ILLEGAL_GENERATION"), (6, "GROUP_ID_NOT_FOUND")):
+        error = producer.commit_offset(nobody, topic, 0, 1, version=version, **as_member)
+        assert (version, error) == (version, expected)
+    assert producer.end(commit=True, version=5) == "NONE"
+    wait_for(lambda: fetch_offsets(connection, group), ("NONE", {(topic, 0): (8, "")}))
 
 
 def test_offset_commits_check_epoch_metadata_size_and_generation(place, unique):

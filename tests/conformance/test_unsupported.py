@@ -1,4 +1,4 @@
-"""What broker_sim does not do is said so, at once and by the client's own error for it.
+"""Requests that broker_sim does not support: each client reports its own error for it, at once.
 
 An API that ApiVersions does not name is an UnsupportedVersionException in the Java client and
 _UNSUPPORTED_FEATURE in librdkafka, before anything is sent. On Apache Kafka all of these work.
@@ -9,14 +9,14 @@ from __future__ import annotations
 import struct
 
 import pytest
-from confluent_kafka import ElectionType, KafkaError, KafkaException
+from confluent_kafka import ElectionType, KafkaError, KafkaException, ShareConsumer
 from confluent_kafka.admin import AdminClient
 from support.brokers.probe import exchange
 from support.raw.raw import Connection
 
 JAVA = {
     "quotas": (
-        "kafka.admin.ConfigCommand",
+        "org.apache.kafka.tools.ConfigCommand",
         [
             *("--alter", "--entity-type", "clients", "--entity-name", "some"),
             *("--add-config", "producer_byte_rate=1024"),
@@ -35,7 +35,8 @@ JAVA = {
     ),
     "share groups": ("org.apache.kafka.tools.consumer.group.ShareGroupCommand", ["--list"]),
 }
-"""What a person would run. Share groups are listed by ListGroups, of which there are none."""
+"""Commands that a person would run; ListGroups answers the last with an empty list of share groups.
+"""
 
 
 @pytest.fixture
@@ -72,10 +73,23 @@ def test_librdkafka_says_that_the_broker_does_not_support_it(ours):
 
 @pytest.mark.parametrize("api_key", [29, 30, 43, 45, 49, 55, 57, 68, 71, 78, 999, -1])
 def test_a_client_that_asks_all_the_same_is_disconnected_and_nobody_else(ours, api_key):
-    """As Apache Kafka does with an API key or version it does not know."""
+    """Apache Kafka, too, disconnects a client whose API key or version it does not know."""
     with Connection(ours.port) as asking, Connection(ours.port) as other:
         frame = struct.pack(">hhih", api_key, 0, 1, -1)
         asking.send_bytes(struct.pack(">i", len(frame)) + frame)
         assert asking.closed_by_peer()
         versions = struct.pack(">hhih", 18, 0, 7, -1)
         assert struct.unpack_from(">i", exchange(other.socket, versions)) == (7,)
+
+
+def test_librdkafka_s_share_consumer_says_that_the_broker_has_no_share_groups(ours, unique):
+    subscriber = ShareConsumer(
+        {"bootstrap.servers": ours.bootstrap_servers, "group.id": unique("s")}
+    )
+    subscriber.subscribe([unique("topic")])
+    with pytest.raises(KafkaException) as failed:
+        for _ in range(20):
+            assert not subscriber.poll(0.5)
+    error = failed.value.args[0]
+    assert (error.fatal(), error.code()) == (True, KafkaError.UNSUPPORTED_VERSION)
+    subscriber.close()

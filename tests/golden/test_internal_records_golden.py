@@ -32,7 +32,7 @@ PARTITIONS = frozenset({("töpic", 1), ("töpic", 0), ("c", 2**31 - 1)})
 
 
 def transaction(state: TransactionState, **fields) -> TransactionMetadata:
-    """One with every field set, but for those named."""
+    """Return a transaction with every field set, except `fields`, which replace the values here."""
     values = {
         "transactional_id": "txn-é",
         "producer_id": 2**40,

@@ -1,9 +1,9 @@
-"""What lies at rest, byte for byte as this release writes it: logs, checkpoints, metadata records.
+"""Compare the bytes at rest with those of this release: logs, checkpoints, metadata records.
 
 `at_rest.json` has each file by its path, text as lines and all else as hex. A difference means that
-an older data directory is read in another way, or that Kafka's tools no longer read ours: then say
-in the documentation how a directory is upgraded, and write the file again with
-`python -m golden.test_log_golden` in the folder of the tests.
+an older data directory is read in another way, or that Kafka's tools no longer read ours. Then say
+in the documentation how to upgrade a directory, and write the file again with `python -m
+golden.test_log_golden` in the folder of the tests.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ BY_TIMESTAMP = (NOW_MS + 100, 10)
 
 
 class _Writer:
-    """One data directory, written in the same way each time."""
+    """Writer of a data directory that is the same each time."""
 
     def __init__(self) -> None:
         self.disk = SimDisk()
@@ -147,7 +147,7 @@ class _Writer:
 
 
 def files_of(disk: SimDisk) -> dict[str, bytes]:
-    """All files of the data directory."""
+    """Return all files of the data directory, by path."""
     paths = [
         path
         for name in disk.list("")
@@ -157,7 +157,7 @@ def files_of(disk: SimDisk) -> dict[str, bytes]:
 
 
 def stored_files() -> dict[str, bytes]:
-    """As they were written down."""
+    """Return the files of `at_rest.json`, by path."""
     stored: dict[str, dict[str, list[str]]] = json.loads(STORED.read_text())
     return {
         path: "".join(content["text"]).encode()

@@ -47,21 +47,21 @@ def query(broker, tmp_path: Path, unique: Callable[[str], str]) -> Query:
 
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How many of each request our clients send from now on."""
+    """Count the requests that our clients send from now on, by API."""
     sent: Counter[str] = Counter()
-    original = Client._send
+    original = Client._send_call
 
     def send(client, call, requests):
         sent[api_of(call.message).key.name] += 1
         return original(client, call, requests)
 
-    monkeypatch.setattr(Client, "_send", send)
+    monkeypatch.setattr(Client, "_send_call", send)
     return sent
 
 
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where staging servers of this test alone live; they end with it."""
+    """Create a folder for staging servers of this test alone; end them with the test."""
     with staging_home(monkeypatch) as folder:
         yield folder
 

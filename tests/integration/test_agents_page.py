@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "AGENTS.md").read_text(encoding="utf-8")
 LINES_MAX = 80
 RUN_S_MAX = 600
-"""On a busy machine; most of it is Spark's start."""
+"""Seconds on a busy machine; most of the time is Spark's start."""
 
 
 def files() -> dict[str, str]:

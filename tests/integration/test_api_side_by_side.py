@@ -1,4 +1,5 @@
-"""All that PySpark's readers and writers offer, with Spark's own connector and with this one."""
+"""Every public method of PySpark's readers and writers, with Spark's own connector and with this
+one."""
 
 from __future__ import annotations
 

@@ -44,9 +44,11 @@ SETTINGS: dict[str, dict[str, str]] = {
     },
 }
 """The settings in `SET -v` of Spark 4.3 that change the batches of a data source or an Arrow UDF.
-All others with arrow in their names are of toPandas, createDataFrame, R, caches and state. No limit
-of rows, a maxRecordsPerBatch of 0, stops each read of a Python data source, by an assertion of
-Spark's."""
+
+The other settings with arrow in their names concern toPandas, createDataFrame, R, caches and state.
+A maxRecordsPerBatch of 0 (no limit of rows) stops each read of a Python data source, by an
+assertion in Spark.
+"""
 
 CASES = ["plain", "string", "json", "avro", "protobuf", "functions"]
 VALUE = StructType(

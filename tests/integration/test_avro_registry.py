@@ -15,7 +15,7 @@ from support.spark.avro_cases import encoded
 
 from txnlog_spark.avro import from_avro, to_avro
 from txnlog_spark.errors import OptionError
-from txnlog_spark.schema_registry.errors import (
+from txnlog_spark.formats.errors import (
     RegistryError,
     RegistryUnreachable,
     UnknownSchema,

@@ -17,9 +17,9 @@ from support.spark.avro_cases import NODE, RECORD, SCHEMAS, encoded, orders
 from support.spark.spark_avro_peer import Refused, SparkAvro, spark_avro_jar
 
 from txnlog_spark.avro import from_avro, to_avro
-from txnlog_spark.avro.errors import AvroSchemaError
-from txnlog_spark.avro.schema import parse_avro
-from txnlog_spark.avro.types import TypeOptions, avro_json, spark_type
+from txnlog_spark.formats.avro.schema import parse_avro
+from txnlog_spark.formats.avro.types import TypeOptions, avro_json, spark_type
+from txnlog_spark.formats.errors import AvroSchemaError
 
 pytestmark = pytest.mark.slow
 

@@ -35,7 +35,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 def fenced(port: int) -> dict[int, bool]:
-    """Whether each broker is fenced, by its number (KIP-1073)."""
+    """Return True for each fenced broker, by broker id (KIP-1073)."""
     with Connection(port) as connection:
         message = message_class(ApiKey.DESCRIBE_CLUSTER)(include_fenced_brokers=True)
         found = connection.ask(message, FENCED_VERSION).brokers

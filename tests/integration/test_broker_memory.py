@@ -1,7 +1,7 @@
-"""What comes to a broker and goes again leaves nothing in its memory.
+"""Clients, topics and groups that come and go leave nothing in a broker's memory.
 
-Each object of each process is counted before and after. What Kafka, too, keeps for a while expires
-within a second here. The long runs of the same are in `tests/chaos/test_chaos_broker_memory.py`.
+The tests count each object of each process before and after. State that Kafka, too, keeps for a
+while expires within a second here. `tests/chaos/test_chaos_broker_memory.py` has the long runs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.brokers.memory_broker import Held, started
-from support.core.comers import COMERS
+from support.core.churn import CHURN
 
 COUNT = 160
 CONNECTIONS = 500
@@ -33,6 +33,6 @@ def test_connections_leave_nothing(held):
     held.check_connections(CONNECTIONS, LEAK)
 
 
-@pytest.mark.parametrize("kind", COMERS)
+@pytest.mark.parametrize("kind", CHURN)
 def test_what_came_and_went_leaves_nothing(held, kind):
     held.check(kind, COUNT, LEAK)

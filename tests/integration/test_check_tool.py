@@ -105,7 +105,7 @@ def topics_of(client: Client) -> set[str]:
 
 
 def test_nothing_is_created(new_broker, tool: Tool, tmp_path: Path) -> None:
-    """Neither the topics that it is asked about, nor those of a coordinator that was looked up."""
+    """The tool creates neither the topics that it checks nor a coordinator's topics."""
     bootstrap = new_broker().bootstrap_servers
     create_topic(bootstrap, "ready", 1)
     words = ["--bootstrap-server", bootstrap, "--output", "loud", "--group", "shouter"]

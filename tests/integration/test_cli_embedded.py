@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from support.brokers.probe import wait_until
 
+from txnlog_kafka.host.broker_process import ADDRESS_FILE
 from txnlog_kafka.host.client import Client
-from txnlog_kafka.host.embedded import ADDRESS_FILE
-from txnlog_kafka.host.processes import start_time
 from txnlog_kafka.operations.metadata import refresh_metadata
+from txnlog_kafka.processes import start_time
 
 ROOT = Path(__file__).resolve().parents[2]
 CONSUME = ("consume", "--from-beginning", "--topic", "orders", "--path", ".txnlog")
@@ -34,7 +34,7 @@ def start(folder: Path, *words: str) -> subprocess.Popen[str]:
 
 
 def run(folder: Path, *words: str, text: str = "") -> str:
-    """What a command prints, which must succeed."""
+    """Run a command that must succeed; return its output."""
     process = start(folder, *words)
     out, error = process.communicate(text, timeout=120)
     assert process.returncode == 0, error
@@ -47,7 +47,7 @@ def broker_pid(folder: Path) -> int:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is such a process, that has not ended."""
+    """Return True if the process exists and has not ended."""
     return start_time(pid) is not None
 
 

@@ -21,9 +21,8 @@ from support.raw.raw import Connection
 from support.raw.raw_admin import ZERO_ID, delete_topics, wait_until_gone
 
 from txnlog_kafka.host.client import Client
-from txnlog_kafka.operations.effects import Milestone
+from txnlog_kafka.operations.effects import Failpoint
 from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from txnlog_kafka.operations.producer import StagedPartition
 from txnlog_spark.codec.decode import decode_batches
 from txnlog_spark.errors import (
     FatalError,
@@ -58,8 +57,8 @@ def plan_for(names, batch_id=0, parts=None, **changes):
     out = names["out"]
     if parts is None:
         parts = (
-            staged(out, 0, record_batch(f"{batch_id}.a", f"{batch_id}.b"), record_batch("c")),
-            staged(out, 1, record_batch(f"{batch_id}.d"), record_batch(f"{batch_id}.e")),
+            *staged(out, 0, record_batch(f"{batch_id}.a", f"{batch_id}.b"), record_batch("c")),
+            *staged(out, 1, record_batch(f"{batch_id}.d"), record_batch(f"{batch_id}.e")),
         )
     values = {
         "staged": parts,
@@ -109,7 +108,7 @@ def with_steps(operation, on_reached):
     ask = next(operation)
     while True:
         try:
-            if isinstance(ask, Milestone):
+            if isinstance(ask, Failpoint):
                 on_reached(ask.step, ask.when)
             outcome = yield ask
         except Exception as error:
@@ -221,9 +220,7 @@ def test_a_large_batch_streams_through(client, names):
         for start in range(0, rows, 500):
             yield record_batch(*(f"{p}.{i}" + "x" * 90 for i in range(start, start + 500)))
 
-    parts = tuple(
-        StagedPartition(names["out"], p, [piece_of(data) for data in pieces(p)]) for p in (0, 1)
-    )
+    parts = tuple(piece_of(data, names["out"], p) for p in (0, 1) for data in pieces(p))
     outcome = commit_on(client, plan_for(names, parts=parts))
     assert outcome.produced_records == 2 * rows
     for p in (0, 1):
@@ -246,7 +243,7 @@ def test_topics_offsets_and_groups_are_administered(broker, client, names):
     client.create_topic(out, partitions=1, exists_ok=True)
     client.commit_offsets(names["g"], {(out, 0): 7})
     assert client.committed_offsets(names["g"]) == {(out, 0): 7}
-    assert names["g"] in client.list_groups()
+    assert names["g"] in [group.group_id for group in client.list_groups()]
     client.delete_group(names["g"])
     assert client.committed_offsets(names["g"]) == {}
     client.delete_group(names["g"], missing_ok=True)

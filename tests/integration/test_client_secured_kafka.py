@@ -30,7 +30,7 @@ LOGINS = {"PLAIN": PLAIN, "SCRAM-SHA-256": SCRAM, "SCRAM-SHA-512": SCRAM}
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory):
-    """One broker a kind, started when first asked for."""
+    """Return a function that starts a broker of each kind when a test first asks for the kind."""
     with started_when_asked(TLS_BROKERS, tmp_path_factory.mktemp) as broker_of:
         yield broker_of
 
@@ -67,7 +67,7 @@ def commit_and_read(client, kafka, unique):
     client.create_topic(source, partitions=1)
     plan = build_plan(
         0,
-        staged=(staged(topic, 0, record_batch("a", "b")),),
+        staged=staged(topic, 0, record_batch("a", "b")),
         transactional_id=unique("t"),
         group_id=unique("g"),
         progress_group_id=unique("progress"),
@@ -101,31 +101,36 @@ def test_a_client_certificate_lets_in(kafka, unique, tmp_path):
         assert commit_and_read(client, kafka, unique) == ["a", "b"]
 
 
-@pytest.mark.kafka
-@pytest.mark.only_kafka
-def test_a_token_of_an_endpoint_lets_in(started, unique):
-    kafka = started("apache_kafka")
-    now_s = time.time()
-    token = unsigned_token(TOKEN_USER, now_s + 3600, now_s)
-    options = options_for(kafka, "SASL_SSL") | {"sasl.mechanism": "OAUTHBEARER"}
-    with TokenEndpoint({"access_token": token}) as endpoint:
+@pytest.mark.parametrize("listener", ["SASL_SSL", "SIGNED"])
+def test_a_token_of_an_endpoint_lets_in(kafka, unique, listener):
+    now_s = int(time.time())
+    good, late = {"exp": now_s + 3600, "iat": now_s}, {"exp": now_s - 60, "iat": now_s - 120}
+
+    def token(times):
+        if listener == "SIGNED":
+            return kafka.security.signed_token(**times)
+        return unsigned_token(TOKEN_USER, times["exp"], times["iat"])
+
+    options = options_for(kafka, listener) | {"sasl.mechanism": "OAUTHBEARER"}
+    with TokenEndpoint({"access_token": token(good)}) as endpoint:
         options |= {
             "sasl.oauthbearer.token.endpoint.url": endpoint.url,
             "sasl.oauthbearer.client.credentials.client.id": endpoint.client,
             "sasl.oauthbearer.client.credentials.client.secret": endpoint.secret,
         }
-        with connect(kafka, "SASL_SSL", options) as client:
+        with connect(kafka, listener, options) as client:
             assert commit_and_read(client, kafka, unique) == ["a", "b"]
-        endpoint.answer = {"access_token": unsigned_token(TOKEN_USER, now_s - 60, now_s - 120)}
-        text = refused(kafka, "SASL_SSL", options)
+        endpoint.answer = {"access_token": token(late)}
+        text = refused(kafka, listener, options)
     assert f"refused the login of client '{endpoint.client}'" in text
     assert endpoint.answer["access_token"] not in text
 
 
 def test_a_connection_outlives_its_login(kafka):
-    """The broker ends a connection whose login is over at its next request, unless it is renewed.
+    """A client must renew its login: the broker ends a connection at a request after the expiry.
 
-    As the requests are made all the time, each later one comes after a login that would be over.
+    The test sends requests all the time, so each later request follows a login that would have
+    expired.
     """
     options = options_for(kafka, "SHORT", "SCRAM-SHA-256")
     with connect(kafka, "SHORT", options) as client:

@@ -1,7 +1,8 @@
-"""`kafka-reassign-partitions` and `kafka-leader-election`: one body on three brokers of each kind.
+"""`kafka-reassign-partitions` and `kafka-leader-election`, on three brokers of each kind.
 
-What the tools print is compared word for word with the ids of brokers counted from 0, but for the
-places of log directories and for a broker's own reasons; and where the replicas are afterwards.
+Both kinds must print the same text, word for word, with the ids of brokers counted from 0. Places
+of log directories and a broker's own reasons may differ. Afterwards the replicas must be in the
+same places.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Tools:
         return name
 
     def replicas(self, topic: str) -> list[tuple[int, list[int], set[int]]]:
-        """(leader, replicas, ISR) of each partition; a leader below 0 is none."""
+        """Return (leader, replicas, ISR) of each partition; a negative leader means no leader."""
         found = self.admin.list_topics(topic, timeout=TIMEOUT_S).topics[topic].partitions
         return [
             (
@@ -114,7 +115,7 @@ class Tools:
         return done.code, [self._counted(line) for line in lines]
 
     def in_progress(self) -> list[str]:
-        """What `--list` prints."""
+        """Return the lines of `--list`."""
         return [self._counted(line) for line in self.run(REASSIGN, "--list").lines]
 
     def elect(self, kind: str, *words: object) -> tuple[int, list[str]]:
@@ -236,7 +237,7 @@ def test_a_throttle_is_set_and_taken_back_when_the_reassignment_is_over(tools: T
         found = set()
         for broker in range(3):
             words = ("--entity-type", "brokers", "--entity-name", tools.number(broker))
-            described = tools.run("kafka.admin.ConfigCommand", "--describe", *words).out
+            described = tools.run("org.apache.kafka.tools.ConfigCommand", "--describe", *words).out
             found |= set(re.findall(r"^ +(\w+\.replication\.throttled\.rate=\d+)", described, re.M))
         return found
 

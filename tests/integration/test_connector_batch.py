@@ -111,7 +111,7 @@ def test_a_batch_write_is_one_transaction_and_leaves_no_group_behind(pipe: Pipe)
     pipe.save(pipe.rows(range(500)).repartition(4))
     assert pipe.output_values() == sorted(map(str, range(500)))
     groups = client_for(ConnectionSettings.of({"kafka.bootstrap.servers": pipe.bootstrap}))
-    assert not [g for g in groups.list_groups() if "write-" in str(g)]
+    assert not [g for g in groups.list_groups() if "write-" in g.group_id]
 
 
 def test_a_batch_write_that_fails_writes_nothing(pipe: Pipe) -> None:
@@ -148,7 +148,8 @@ def test_a_thread_writes_once_it_has_an_active_session(pipe: Pipe) -> None:
 
 
 def interrupt_when_waiting() -> None:
-    """What a notebook's stop button does, once the main thread waits in awaitTermination."""
+    """Interrupt the main thread once it waits in awaitTermination, as a notebook's stop button
+    does."""
 
     def is_waiting() -> bool:
         names: set[str] = set()

@@ -1,4 +1,4 @@
-"""A new checkpoint that starts from the group's committed offsets, whoever is still alive."""
+"""A new checkpoint that starts from the group's committed offsets while other clients may live."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_writer_of_another_group_is_refused_before_it_writes(
         options["kafka.group.id"] = group
     new.settings = read_sink_settings(options, streaming=True)
     start = new.reader.initialOffset()
-    with pytest.raises(OptionError, match=f"set it to '{old.group}' for the writer as well"):
+    with pytest.raises(OptionError, match=f"set it to '{old.group}' on the writer as well"):
         new.run(0, start, new.plan(0, start))
     assert old.values("read_uncommitted") == values(range(10))
 

@@ -279,11 +279,11 @@ def test_a_group_on_the_reader_only_is_warned_of_once_a_run(
             log_with_group(query, batch_id, "lag")
             commit_streaming(alone, [query.stage(batch_id, ["a"])], batch_id, "run-1")
     assert caplog.text.count("kafka.group.id=lag is set on the reader only") == 1
-    assert caplog.text.count(f"writes to {query.input}, which it reads") == 1
+    assert caplog.text.count(f"writes to {query.input}, which it also reads") == 1
 
 
 def test_another_group_on_the_reader_than_on_the_writer_is_refused(query: Query) -> None:
     log_with_group(query, 0, "other")
-    with pytest.raises(OptionError, match="set it to 'other' for the writer as well"):
+    with pytest.raises(OptionError, match="set it to 'other' on the writer as well"):
         query.commit_staged(0, [query.stage(0, ["a"])])
     assert query.values("read_uncommitted") == []

@@ -46,7 +46,8 @@ class Fan(Query):
         self.commit_staged(batch_id, [message], run)
 
     def delete(self, topic: str) -> None:
-        """What an operator does between two runs; Kafka forgets the topic's offsets a bit later."""
+        """Delete a topic between two runs, as an operator does; Kafka forgets its offsets a bit
+        later."""
         client = client_for(self.settings.connection)
         recorded = self.begun()
         delete(self, topic)
@@ -58,7 +59,7 @@ class Fan(Query):
         wait_until(forgotten, f"the group's offsets of the deleted topic {topic} are gone")
 
     def kept(self) -> list[bytes | None]:
-        """What is in `keep`."""
+        """Return the values in the topic `keep`."""
         return [record.value for record in read_topic(self.bootstrap, self.keep)]
 
 

@@ -1,4 +1,4 @@
-"""Which cluster a query talks to: always one that its author has named."""
+"""Cluster of a query: always the cluster that the query's author has named."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_path_of_a_file_is_refused_by_name(connector_spark, tmp_path: Path) ->
 
 
 def shown(action: Callable[[], object]) -> str:
-    """All that Spark shows of the error that `action` must raise."""
+    """Return the text that Spark shows of the error that `action` must raise."""
     with pytest.raises(PySparkException) as caught:
         action()
     return str(caught.value)

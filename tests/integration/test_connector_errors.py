@@ -116,7 +116,7 @@ def test_a_checkpoint_from_the_sessions_configuration_is_refused_and_told_why(
     ("select", "named"),
     [
         ("value as v", "column value"),
-        ("value;cast(9 as int) as partition", "column partition=9: 0 to 2"),
+        ("value;cast(9 as int) as partition", "column partition=9: use 0 to 2"),
     ],
 )
 def test_a_wrong_column_is_named_and_nothing_is_written(

@@ -16,7 +16,7 @@ from txnlog_spark.sink.writers import BATCH_ID_PROPERTY
 
 
 def counted(rows: DataFrame) -> DataFrame:
-    """How often each value came, as update mode gives it."""
+    """Return the count of each value, as update mode gives it."""
     words = rows.selectExpr("CAST(value AS STRING) AS word")
     return words.groupBy("word").count()
 

@@ -1,4 +1,4 @@
-"""Where a new query begins while its group has been somewhere, and whose offsets a group takes."""
+"""First start of a query whose group has committed offsets, and the offsets a group accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark's table of its Python workers' logs has of the connector's warnings, and what not."""
+"""Spark's table of Python worker logs: the connector's warnings that it has, and those it lacks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def logging_pipe(pipe: Pipe) -> Iterator[Pipe]:
 
 
 def has_warned_of(spark: SparkSession, option: str) -> bool:
-    """Whether the session's table has a warning that an option has no effect."""
+    """Return True if the session's table has a warning that an option has no effect."""
     rows = spark.tvf.python_worker_logs().where("level = 'WARNING'").collect()
     return any(option in row.msg and "no effect" in row.msg for row in rows)
 

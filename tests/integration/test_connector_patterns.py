@@ -22,7 +22,7 @@ from txnlog_spark.source.stream import TxnLogStreamReader
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...] | None]:
     """The topics of each Metadata request, None for all; partitions are asked for at each poll."""
     found: list[tuple[str, ...] | None] = []
-    original = Client._send
+    original = Client._send_call
 
     def send(client, call, requests):
         if api_of(call.message).key is ApiKey.METADATA:
@@ -30,7 +30,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...] | None]:
             found.append(None if topics is None else tuple(t.name for t in topics))
         return original(client, call, requests)
 
-    monkeypatch.setattr(Client, "_send", send)
+    monkeypatch.setattr(Client, "_send_call", send)
     monkeypatch.setattr(available, "DISCOVERY_MS", 0)
     return found
 

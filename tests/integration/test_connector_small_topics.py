@@ -33,7 +33,7 @@ def rows_of_110_bytes(pipe: Pipe) -> DataFrame:
 
 
 def values_of(pipe: Pipe, topic: str) -> list[str]:
-    """In the order of the log; `topic` has one partition."""
+    """Return the values in the order of the log; `topic` has one partition."""
     read = pipe.read(topic).orderBy("offset").selectExpr("cast(value as string) v")
     return [row.v for row in read.collect()]
 
@@ -81,7 +81,7 @@ def test_a_single_record_over_the_limit_passes_when_it_is_raised_as_the_error_sa
     found = re.search(r"a record with key b'k' \(a record batch of (\d+) bytes", line)
     assert found is not None, line
     assert f"to {topic}-0" in line
-    assert "max.message.bytes is less: raise it to this size at least" in line
+    assert "max.message.bytes is smaller: raise it to at least this size" in line
     set_limit(pipe, topic, int(found[1]))
     pipe.save(row, topic=topic)
     assert values_of(pipe, topic) == ["x" * 5_000]

@@ -56,7 +56,7 @@ def test_the_demo_refuses_too_few_brokers_for_its_replicas(
 ) -> None:
     with pytest.raises(SystemExit):
         demo.main(["--brokers", count])
-    assert "--brokers is 1, or 3 and more" in capsys.readouterr().err
+    assert "--brokers is 1, or at least 3" in capsys.readouterr().err
 
 
 def test_the_demo_leaves_a_folder_alone_that_it_did_not_make(

@@ -16,7 +16,7 @@ import pytest
 from support.brokers.probe import wait_until
 
 from broker_sim.server.process import LINGER_SECONDS, PARENT_POLL_SECONDS
-from txnlog_kafka.host.embedded import ensure_broker
+from txnlog_kafka.host.broker_process import ensure_broker
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NOTICED_SECONDS = PARENT_POLL_SECONDS + LINGER_SECONDS + 1
@@ -25,7 +25,7 @@ NOTICED_SECONDS = PARENT_POLL_SECONDS + LINGER_SECONDS + 1
 APPLICATION = """
 import sys
 from txnlog_kafka.host.client import Client
-from txnlog_kafka.host.embedded import ensure_broker
+from txnlog_kafka.host.broker_process import ensure_broker
 from txnlog_kafka.operations.metadata import refresh_metadata
 print("begun", flush=True)
 address = ensure_broker(sys.argv[1], is_made=True)
@@ -86,7 +86,7 @@ def broker_pid(path: Path) -> int:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether the process is gone, or a zombie."""
+    """Return True if the process is gone, or a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] == "Z"
     except OSError:

@@ -1,7 +1,7 @@
-"""Rows D of docs/internals/faults.md: the driver is killed inside the commit, at six steps for all.
+"""Rows D of docs/internals/faults.md: the driver is killed inside the commit, at each of six steps.
 
-One query lives through all rows (`driver_rows`), then each row is judged. What is killed is
-the whole Spark application: the JVM, its Python workers and the driver program.
+One query lives through all rows (`driver_rows`), then each row is judged. A kill ends the whole
+Spark application: the JVM, its Python workers and the driver program.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ def stories(shared_brokers, tmp_path_factory, unique_names):
             broker = shared_brokers(name)
             folder = tmp_path_factory.mktemp(f"driver-rows-{name}")
             query = CopyQuery(folder, broker.bootstrap_servers, unique_names("rows"))
-            query.has_warm_python = True
             story = Story(query)
             story.play(ROWS_OF[name])
             told[name] = story

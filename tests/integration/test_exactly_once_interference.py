@@ -30,7 +30,6 @@ def in_chaos(value: str):
 def query(broker, tmp_path, unique) -> CopyQuery:
     """A query with two batches to do."""
     made = CopyQuery(tmp_path, broker.bootstrap_servers, unique("query"))
-    made.has_warm_python = True
     made.feed(60)
     return made
 
@@ -104,7 +103,7 @@ def test_a_driver_that_wakes_up_after_another_took_over_is_fenced(query):
 
 
 FAILED = "the query failed: "
-"""What `copy_job.py` writes before the error that Spark gives it."""
+"""Text that `copy_job.py` writes before the error that Spark raises."""
 
 
 def check_takeover(query: CopyQuery, step: str) -> None:

@@ -41,7 +41,7 @@ NO_ORDER = "no order"
 
 
 def order(number: int) -> dict[str, Any]:
-    """One a second from noon on, each of one more piece than the last."""
+    """Return an order: one a second from noon on, each with one more piece than the last."""
     item = ITEMS[number % len(ITEMS)]
     at = f"2026-01-01T12:{number // 60:02}:{number % 60:02}Z"
     return {"id": number, "item": item, "count": number + 1, "cents": PRICES[item], "at": at}
@@ -56,7 +56,7 @@ class Example:
         self._patch = monkeypatch
 
     def arguments(self, **more: object) -> list[str]:
-        """Of its command line."""
+        """Return the arguments of the job's command line."""
         pipe = self.pipe
         named = {"input": pipe.input, "output": pipe.output, "checkpoint": pipe.checkpoint}
         named |= {"bootstrap-server": pipe.bootstrap, "group": pipe.group}
@@ -65,13 +65,15 @@ class Example:
         return [word for pair in words for word in pair]
 
     def run(self, **more: object) -> None:
-        """To the end of the input."""
+        """Run the job to the end of its input."""
         self._patch.setattr(sys, "argv", [str(self.path), *self.arguments(**more)])
         runpy.run_path(str(self.path), run_name="__main__")
 
     def lose_last_commit(self) -> None:
-        """What a driver leaves that is killed between Kafka's commit and Spark's: the next run
-        begins with the same batch again."""
+        """Leave the checkpoint as a driver that is killed between Kafka's commit and Spark's.
+
+        The next run begins with the same batch again.
+        """
         self.pipe.lose("commits", max(self.pipe.logged("commits")))
 
     def feed(self, *values: object) -> None:
@@ -89,7 +91,7 @@ class Example:
         return [json.loads(text) for text in sorted(each.value.decode() for each in seen)]
 
     def committed(self) -> int:
-        """How many records of the input the group has read."""
+        """Return the number of input records that the group has read."""
         pipe = self.pipe
         found = committed_offsets(pipe.bootstrap, pipe.group, pipe.input, PARTITIONS)
         return sum(found.values())
@@ -109,7 +111,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apicurio]:
 
 
 def in_order(values: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """As `Example.output` has them: Spark's to_json leaves no space."""
+    """Sort the values as `Example.output` does: Spark's to_json leaves no space."""
     return sorted(values, key=lambda value: json.dumps(value, separators=(",", ":")))
 
 

@@ -37,14 +37,14 @@ def broken() -> OSError:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    """What waits for room looks again at once."""
+    """Retry at once instead of waiting for free space."""
     monkeypatch.setattr(space_module, "RETRY_SECONDS", 0.0)
     monkeypatch.setattr(host_module, "RETRY_SECONDS", 0.0)
 
 
 @dataclass
 class Told:
-    """What the client was told, or left without an answer to."""
+    """Answers that the client received, and its requests without an answer."""
 
     committed: set[str] = field(default_factory=set)
     unknown: set[str] = field(default_factory=set)
@@ -107,7 +107,7 @@ class Client:
         return answer.error_code
 
     async def transaction(self, number: int) -> None:
-        """One that commits, or every third that aborts."""
+        """Run a transaction that commits, or, for every third number, aborts."""
         await self.until_done(lambda: self._attempt(number))
 
     async def _attempt(self, number: int) -> int:
@@ -146,7 +146,7 @@ class Client:
                 return code
         self._sequence += 1
         message = request(ApiKey.TXN_OFFSET_COMMIT, transactional_id="t", group_id="g",
-                          generation_id=-1, member_id="", **ids)  # fmt: skip
+                          member_id="", **ids)  # fmt: skip
         place = struct(message, "TxnOffsetCommitRequestPartition", partition_index=0,
                        committed_offset=offset)  # fmt: skip
         message.topics = [struct(message, "TxnOffsetCommitRequestTopic", name="orders",
@@ -177,7 +177,7 @@ async def workload(client: Client) -> None:
 
 
 async def values_of(broker: HostOnFiles, partition: int) -> list[str]:
-    """What a read_committed reader sees."""
+    """Return the values that a read_committed reader sees."""
     message = fetch_request("orders", partition=partition, max_wait_ms=0, committed=True)
     answer = (await broker.ask(message, 11)).responses[0].partitions[0]
     assert answer.error_code == 0
@@ -196,7 +196,8 @@ async def values_of(broker: HostOnFiles, partition: int) -> list[str]:
 
 
 async def check_told(broker: HostOnFiles, told: Told, *, with_plain: bool = True) -> None:
-    """All that was acknowledged is there, whole; of the rest all or nothing."""
+    """Check that every acknowledged transaction is there whole, and each other one whole or not at
+    all."""
     seen = [await values_of(broker, partition) for partition in PARTITIONS]
     transactional = [[v for v in each if "/" in v] for each in seen]
     assert sorted(transactional[0]) == sorted(transactional[1]), "half a transaction"
@@ -330,7 +331,7 @@ def test_a_broken_write_ends_the_broker_and_what_was_told_is_there_afterwards(tm
 
 @pytest.mark.parametrize("first", [90])
 def test_a_disk_that_stays_full_says_no_and_goes_on_when_there_is_room(tmp_path, first):
-    """From one call on there is no room, for many tries; then there is."""
+    """The disk is full from one call on, for many tries; then it has space again."""
 
     async def scenario() -> None:
         full_until = [10**9]

@@ -102,7 +102,7 @@ exec "$@"
 @pytest.mark.chaos
 @pytest.mark.parametrize("reserved_bytes", [2 * MEBIBYTE, 0])
 def test_a_small_file_system_that_is_full_for_a_while(tmp_path, reserved_bytes):
-    """With a reserve writes stop before the space is gone; without one they run into its end."""
+    """With a reserve, writes stop before the space is gone; without one, they reach the end."""
     disk = tmp_path / "disk"
     disk.mkdir()
     settings = SMALL_BROKER | {"log.dir.reserved.bytes": str(reserved_bytes)}

@@ -23,7 +23,7 @@ WAIT_S = 120
 
 @dataclass
 class Job:
-    """One place of a checkpoint, with the options of the query that is started there."""
+    """A query at one place of its checkpoint, with the options of its source and sink."""
 
     pipe: Pipe
     checkpoint: Path
@@ -32,7 +32,7 @@ class Job:
     sink: dict[str, Any] = field(default_factory=dict)
 
     def run(self, **source: Any) -> StreamingQuery:
-        """To the end of the input."""
+        """Run the query to the end of its input."""
         return self.pipe.copy(
             {"kafka.group.id": self.group} | source,
             {
@@ -44,11 +44,11 @@ class Job:
         )
 
     def error(self) -> str:
-        """What a run is refused with."""
+        """Return the error with which a run is refused."""
         return error_of(self.run)
 
     def written(self) -> list[str]:
-        """What is in the output, with what was aborted."""
+        """Return the values in the output, aborted values included."""
         return values_of(read_topic(self.pipe.bootstrap, self.topic, isolation="read_uncommitted"))
 
 
@@ -89,13 +89,13 @@ class Copies:
         return create_topic(self.pipe.bootstrap, self.unique("other"), 1)
 
     def rows(self, first: int = 0) -> list[str]:
-        """What the input has, from there on."""
+        """Return the rows of the input, from `first` on."""
         return [f"{number:03}" for number in range(first, self.fed)]
 
 
 @pytest.fixture
 def copies(both_pipe, unique: Callable[[str], str]) -> Copies:
-    """On both brokers, after two runs of the query."""
+    """Return the copies on both brokers, after two runs of the query."""
     made = Copies(both_pipe, unique)
     for _ in range(2):
         made.feed()
@@ -143,7 +143,6 @@ def test_a_copy_in_another_application_does_not_fence_the_original(
     copies: Copies, tmp_path: Path
 ) -> None:
     copy = CopyQuery(tmp_path / "blue", copies.pipe.bootstrap, copies.unique("blue"))
-    copy.has_warm_python = True
     copy.source, before = copies.pipe.input, copies.fed
     shutil.copytree(copies.prod.checkpoint, copy.checkpoint)
     rows = copies.pipe.stream().select("key", "value")
@@ -164,7 +163,7 @@ def test_a_copy_in_another_application_does_not_fence_the_original(
 
 
 def forget_planned(copy: Job, text: str) -> None:
-    """As the refusal says."""
+    """Delete the planned batch of the copy, as the refusal advises."""
     planned = max((copy.checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
     digest = planned.with_name(f".{planned.name}.crc")
     assert f"delete {planned} and {digest.name} beside it" in text
@@ -177,13 +176,13 @@ def test_a_copy_that_nothing_tells_from_the_original_goes_on_with_a_group_and_a_
 ) -> None:
     copies.feed()
     copy = copies.copied()
-    assert "Nothing was written, and nobody was fenced" in copy.error()
+    assert "Nothing was written, and no driver was fenced" in copy.error()
     copies.prod.run()
     text = copy.error()
     assert "CheckpointCopied" in text
     assert copies.prod.written() == copies.rows()
-    assert "give it a kafka.group.id of its own" in text
-    assert "and a topic of its own" in text
+    assert "give the copy its own kafka.group.id" in text
+    assert "and its own topic" in text
     forget_planned(copy, text)
     copy.group, copy.topic = copies.unique("own"), copies.another_topic()
     for job in (copy, copies.prod, copy, copies.prod):
@@ -215,8 +214,8 @@ def test_a_moved_checkpoint_with_another_topic_is_refused_and_both_ways_on_hold(
     copies.feed()
     text = moved.error()
     assert "CheckpointCopied" in text
-    assert "start it once with the topic of before; it may be changed after the next batch" in text
-    assert f"If it is a copy, delete {moved.checkpoint}/txnlog" in text
+    assert "; you may change the topic after the next batch" in text
+    assert f"If you copied it, delete {moved.checkpoint}/txnlog" in text
     moved.topic = first
     moved.run()
     assert moved.written() == copies.rows()
@@ -270,7 +269,7 @@ def test_another_cluster_is_refused_also_for_a_copy_and_the_query_goes_on_when_i
         at = Job(job.pipe, job.checkpoint, job.topic, job.group, job.sink | there)
         text = at.error()
         assert "WrongCluster" in text
-        assert "Set it back" in text
+        assert "Set kafka.bootstrap.servers back" in text
         assert values_of(read_topic(elsewhere, job.topic, isolation="read_uncommitted")) == []
     copies.prod.group = copies.pipe.group
     for job in (copy, copies.prod):

@@ -1,4 +1,4 @@
-"""Who writes what in foreachBatch: sinks with and without names, threads, guards and job groups."""
+"""Writers in foreachBatch: sinks with and without names, threads, guards and job groups."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class Sinks:
         self.fed += count
 
     def run(self, function: Function, **source: Any) -> None:
-        """To the end of the input; raises what the query failed with."""
+        """Run the query to the end of its input; raise the error that stopped the query."""
         rows = self.pipe.stream(**({"kafka.group.id": None} | source))
         writer = rows.writeStream.foreachBatch(function)
         writer = writer.option("checkpointLocation", str(self.pipe.checkpoint))
         finish(writer.trigger(availableNow=True).start())
 
     def written(self) -> list[list[str]]:
-        """What is in each topic, with what was aborted."""
+        """Return the values in each topic, aborted values included."""
         return [
             values_of(read_topic(self.pipe.bootstrap, topic, isolation="read_uncommitted"))
             for topic in self.topics
@@ -66,7 +66,7 @@ class Sinks:
 
 @pytest.fixture
 def sinks(both_pipe, unique: Callable[[str], str]) -> Sinks:
-    """On both brokers."""
+    """Return the sinks on both brokers."""
     return Sinks(both_pipe, create_topic(both_pipe.bootstrap, unique("second"), 1))
 
 

@@ -22,7 +22,6 @@ def test_a_driver_killed_between_two_sinks_and_in_the_second_writes_both_once(
     broker, tmp_path: Path, unique: Callable[[str], str]
 ) -> None:
     query = CopyQuery(tmp_path, broker.bootstrap_servers, unique("sinks"))
-    query.has_warm_python = True
     query.program = "two_sinks_job.py"
     second = create_topic(query.bootstrap, unique("second"), 1)
     query.job_arguments = [f"second={second}"]

@@ -1,7 +1,7 @@
-"""What a run is: all batches of one start of a query have one run id, each start another.
+"""A run: all batches of one start of a query share a run id, and each start has another one.
 
-This pins what Spark does: it makes one instance of a data source for the commits of a query when
-the query is started, and keeps it.
+The test pins Spark's behaviour: when a query is started, Spark makes one instance of a data source
+for the query's commits, and keeps the instance.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from support.brokers.probe import wait_until
 
 
 def recorded(pipe: Any) -> dict[str, Any]:
-    """What the checkpoint says was begun last."""
+    """Return the checkpoint's record of the batch that was begun last."""
     return dict(json.loads((pipe.checkpoint / "txnlog" / "attempt.json").read_text()))
 
 

@@ -1,4 +1,7 @@
-"""One body on broker_sim and Apache Kafka 3.9 and 4, alone and three of each, killed in turn."""
+"""A killed driver, a woken driver and a killed broker, on broker_sim and Apache Kafka 3.9 and 4.
+
+broker_sim and Apache Kafka 4 run as one broker and as a cluster of three.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ KINDS = {
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory) -> Iterator[Callable]:
-    """One of each kind for all tests of this file."""
+    """Start a broker or cluster of each kind once for all tests of this file."""
     started: dict[str, object] = {}
 
     def of(kind: str):

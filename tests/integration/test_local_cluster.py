@@ -52,7 +52,7 @@ def query(broker, tmp_path: Path, unique: Callable[[str], str]) -> Iterator[Copy
 
 
 def processes_of(job: RunningJob, name: str) -> list[psutil.Process]:
-    """Those of the run whose command line has this name."""
+    """Return the processes of the run that have this name in their command line."""
     found = []
     for process in psutil.Process(job.process.pid).children(recursive=True):
         try:
@@ -64,7 +64,7 @@ def processes_of(job: RunningJob, name: str) -> list[psutil.Process]:
 
 
 def staging_servers(query: CopyQuery) -> list[psutil.Process]:
-    """Those that a run of the query started: each leads a session of its own."""
+    """Return the staging servers that a run of the query started; each leads its own session."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -109,7 +109,7 @@ def test_executors_without_a_shared_directory_lose_and_double_nothing(
 def test_a_full_driver_names_its_bounds_and_a_killed_server_costs_one_batch(
     query: CopyQuery,
 ) -> None:
-    """That the bounds refuse the rows shows as well that they go this way."""
+    """The refusal by the staging server's bounds also shows that the rows are staged there."""
     query.write_options = {"stagingDiskSpace": "1k"}
     refused = query.run()
     assert refused.code == 1

@@ -42,17 +42,17 @@ class IdleTriggers(StreamingQueryListener):
         self.counts: Counter[str] = Counter()
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802  Spark's names
-        """Not counted."""
+        """Ignore the event; the test counts others."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        """Not counted."""
+        """Ignore the event; the test counts others."""
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802
         """A trigger without input."""
         self.counts[str(event.id)] += 1
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-        """Not counted."""
+        """Ignore the event; the test counts others."""
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ ONE_MORE += 'rows.write.format("txnlog").options(**kafka, topic="invoices").mode
 
 
 def output_of(cell: nbformat.NotebookNode) -> str:
-    """What stands below a cell, as text."""
+    """Return the output below a cell, as text."""
     shown = [
         each.get("text") or each.get("data", {}).get("text/plain", "") for each in cell.outputs
     ]

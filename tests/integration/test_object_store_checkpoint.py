@@ -37,7 +37,6 @@ def query_of(shared_brokers, tmp_path: Path, unique) -> Iterator[Callable[[str],
 
 def test_a_driver_killed_while_it_commits_goes_on_from_an_object_store(query_of, capsys):
     query = query_of("broker_sim")
-    query.has_warm_python = True
     events = query.folder / "events"
     events.mkdir()
     query.spark_config |= {
@@ -75,7 +74,7 @@ def check_tool(query: ObjectStoreQuery, last: int, capsys: pytest.CaptureFixture
 
 
 def check_secret_is_nowhere(query: ObjectStoreQuery) -> None:
-    """Neither in a log of Spark or of the connector, nor in events, nor in the checkpoint."""
+    """Check the logs of Spark and of the connector, the events and the checkpoint."""
     logs = [path for path in query.folder.rglob("*") if path.is_file()]
     assert any(path.name.startswith("run-") for path in logs)
     for secret in (SECRET_KEY.encode(), PLANTED.encode()):

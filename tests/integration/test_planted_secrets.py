@@ -34,7 +34,8 @@ ALSO_THERE = {
     "errors": (b"TXNLOG_SECURITY", b"registry", b"txnlog.fs.azure", b"txnlog.fs.s3a"),
 }
 # fmt: on
-"""What is no secret: each place is looked at, and has what it is for."""
+"""Text without secrets that each place must contain, which proves that the test looks at the place.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def seen() -> Iterator[Seen]:
 
 
 def had(fetch: Callable[[], T]) -> T | None:
-    """What it gives; None where that is not to be had, which in CI is a failure."""
+    """Return the result of `fetch`, or None where it is unavailable; in CI that is a failure."""
     try:
         return fetch()
     except Unavailable:

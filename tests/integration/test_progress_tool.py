@@ -30,7 +30,7 @@ class Tool:
         self._capsys = capsys
 
     def run(self, action: str, *words: str, code: int = 0) -> str:
-        """What it prints; standard error when it is refused."""
+        """Run the tool; return its output, or its standard error if `code` is a failure."""
         self._capsys.readouterr()
         found = main(["progress", action, *self.where, *words])
         out, error = self._capsys.readouterr()
@@ -38,7 +38,7 @@ class Tool:
         return error if code else out
 
     def show(self) -> dict:
-        """All that is known."""
+        """Return the tool's report as JSON."""
         return json.loads(self.run("show", "--json"))
 
     def named_by(self, error: BaseException) -> dict[str, list[str]]:
@@ -149,7 +149,7 @@ def test_a_step_back_would_double_and_is_refused(query: Query, tool: Tool) -> No
     for words in (["--to-checkpoint"], ["--next-batch-id", "1"]):
         said = tool.run("set", *words, "--execute", code=1)
         assert "the next batch of query" in said
-        assert "it would write again" in said
+        assert "would write batches again" in said
     query.commit(2, ["v02"], run="run-2")
     assert query.values() == ["v00", "v01", "v02"]
 
@@ -176,7 +176,7 @@ def test_a_driver_that_lives_is_fenced(query: Query, tool: Tool, monkeypatch) ->
     begin = micro_batch.begin
 
     def overtaken(*arguments: Any, **named: Any) -> Any:
-        """It stands still between InitProducerId and its transaction."""
+        """Set the progress as an operator, after the driver's InitProducerId."""
         tool.run("set", "--next-batch-id", "2", "--execute")
         return (yield from begin(*arguments, **named))
 

@@ -23,9 +23,9 @@ from support.spark.protobuf_cases import (
 )
 from support.spark.protobuf_java import ask_java, protobuf_java_jar, text_of
 
-from txnlog_spark.protobuf.decode import protobuf_decoder
-from txnlog_spark.protobuf.encode import protobuf_encoder
-from txnlog_spark.protobuf.types import protobuf_type
+from txnlog_spark.formats.protobuf.decode import protobuf_decoder
+from txnlog_spark.formats.protobuf.encode import protobuf_encoder
+from txnlog_spark.formats.protobuf.types import protobuf_type
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +61,7 @@ def test_each_value_is_read_and_written_byte_for_byte_as_in_java(jar, file):
 
 @files
 def test_damage_is_refused_where_java_refuses_it(jar, file):
-    """Where the two runtimes differ, of overlong numbers alone, ours does what Python's does."""
+    """Java and Python differ for overlong numbers alone; there the decoder agrees with Python."""
     descriptor, values = file.descriptor("All"), list(damaged(messages(file, 3), random.Random(2)))
     made = protobuf_decoder(descriptor)(pa.array(values, pa.binary()))
     theirs = ask_java(jar, file.descriptor_set(), "All", values)

@@ -1,4 +1,4 @@
-"""What a running query shows: Spark's progress, and Prometheus metrics over HTTP."""
+"""Metrics of a running query: Spark's progress, and Prometheus metrics over HTTP."""
 
 from __future__ import annotations
 

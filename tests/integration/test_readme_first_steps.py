@@ -20,7 +20,7 @@ from support.harness.availability import started_when_asked
 from support.harness.printed import code_blocks, section
 
 LINE_S_MAX = 600
-"""On a busy machine; most of it is Spark's start."""
+"""Seconds on a busy machine; most of the time is Spark's start."""
 INSTALLED = os.environ.get("TXNLOG_INSTALLED_PYTHON")
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -87,9 +87,9 @@ def test_the_first_steps_end_with_the_rows_that_are_printed_there(tmp_path: Path
 def test_the_first_hour_names_all_missing_grants_at_once_and_explains_an_error(
     tmp_path: Path,
 ) -> None:
-    """By the Python of the first steps, in an empty folder, on a cluster where nothing is granted.
+    """The Python of the first steps checks an empty folder and a cluster that grants nothing.
 
-    Besides the grants, `check` finds the python3 of PATH that Spark's workers would run.
+    Besides the missing grants, `check` finds the python3 of PATH, which Spark's workers would run.
     """
     with started_when_asked(SECURED_BROKERS, lambda name: tmp_path / name) as broker_of:
         kafka = broker_of("broker_sim")

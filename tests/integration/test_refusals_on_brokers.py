@@ -1,4 +1,4 @@
-"""What errors of real brokers tell: the values that did not fit, and who holds things up."""
+"""Errors of real brokers name the values that did not fit, and the client that blocks progress."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ REFUSED = "[TXNLOG_PROGRESS.STATEFUL_REPLANNED]"
 
 @pytest.fixture
 def one_partition(both_pipe: Pipe, unique: Callable[[str], str]) -> Pipe:
-    """On both brokers; events of a query with a watermark come in their order."""
+    """Return a pipe with one input partition on both brokers: a watermark needs events in order."""
     both_pipe.input = create_topic(both_pipe.bootstrap, unique("in-1"), 1)
     return both_pipe
 
@@ -121,7 +121,7 @@ def alerts(pipe: Pipe, **options: Any) -> Callable[[DataFrame, int], None]:
 
 
 def run_function(pipe: Pipe, function: Callable[[DataFrame, int], None], **source: Any) -> None:
-    """To the end of the input; raises what the query failed with."""
+    """Run the function's query to the end of its input; raise the error that stopped the query."""
     rows = pipe.stream(**({"startingOffsets": "committedOrEarliest"} | source))
     writer = rows.writeStream.foreachBatch(function)
     writer = writer.option("checkpointLocation", str(pipe.checkpoint))
@@ -178,7 +178,7 @@ def test_the_first_alert_of_a_job_may_come_after_spark_has_purged_where_it_began
 
 
 def delete_records(pipe: Pipe, before: int) -> None:
-    """As retention does."""
+    """Delete the records below an offset, as retention does."""
     admin = AdminClient({"bootstrap.servers": pipe.bootstrap})
     gone = admin.delete_records([TopicPartition(pipe.input, 0, before)])
     for each in gone.values():
@@ -230,7 +230,7 @@ class TwoSinks:
         self.pipe, self.first = pipe, first
 
     def run(self, checkpoint: str, **source: Any) -> None:
-        """One run with the checkpoint of this name."""
+        """Run the query once, with the checkpoint of this name."""
         pipe = self.pipe
         pipe.checkpoint = pipe.checkpoint.with_name(checkpoint)
         sink = {"kafka.bootstrap.servers": pipe.bootstrap, "checkpointLocation": pipe.checkpoint}

@@ -266,7 +266,7 @@ def test_a_flood_of_pipelined_requests_does_not_keep_others_waiting(start):
 
 
 def test_a_peer_that_is_silent_or_never_reads_is_closed_after_a_while(start):
-    """Half open: no FIN ever comes. What was parked or waiting for it is let go, too."""
+    """The connection is half open: no FIN comes. The broker also drops its waiting requests."""
     broker = start(connections_max_idle_ms="2000")
     fill(broker, "large", 20, 900_000)
     pid = pid_of(broker)

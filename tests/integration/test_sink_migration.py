@@ -54,7 +54,7 @@ class Migrating:
         return str(answer.get("error", ""))
 
     def lose_the_last_commit(self) -> None:
-        """As if the driver had died between Kafka's commit and Spark's."""
+        """Delete the last commit, as if the driver had died between Kafka's commit and Spark's."""
         commits = self.checkpoint / "commits"
         last = max(int(path.name) for path in commits.glob("[0-9]*"))
         (commits / str(last)).unlink()
@@ -99,7 +99,7 @@ def test_a_migration_there_and_back_and_there_again_loses_and_doubles_nothing(
 def test_sparks_own_source_feeds_the_sink_exactly_once_and_hands_over_to_ours(
     query: Migrating,
 ) -> None:
-    """Also where a batch that `kafka` planned is done again, by either source."""
+    """Either source may also do again a batch that `kafka` planned."""
     assert query.feed_and_run("kafka", "txnlog") == ""
     for source in ("kafka", "txnlog"):
         query.lose_the_last_commit()

@@ -42,6 +42,7 @@ def test_the_commands_of_the_warning_find_the_transaction_and_its_abort_lets_the
     produce_values(broker.bootstrap_servers, topic, ["before"])
     plant_hanging_transaction(broker, topic, 0, unique("hangs"))
     produce_values(broker.bootstrap_servers, topic, ["after"])
+    # A source on a clock of the test stands still until the warning is due.
     options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic}
     settings = read_source_settings(options | {"startingOffsets": "earliest"}, streaming=True)
     session = client_for(settings.connection).session
@@ -59,6 +60,7 @@ def test_the_commands_of_the_warning_find_the_transaction_and_its_abort_lets_the
     (at_once,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert f"{topic}-0 (last stable offset 1, high watermark 3)" in at_once
 
+    # The commands of the warning find the transaction, and its abort ends it.
     with JavaHost(tmp_path / "java") as java:
         for found, column in zip(
             re.findall(r"`kafka-transactions\.sh ([^`]+)`", text),
@@ -69,6 +71,7 @@ def test_the_commands_of_the_warning_find_the_transaction_and_its_abort_lets_the
             assert "1" in [row[column] for row in rows]
         where = ("--bootstrap-server", broker.bootstrap_servers, "abort", "--topic", topic)
         java.ok(TRANSACTIONS, *where, "--partition", 0, "--start-offset", 1)
+    # The source goes on behind the marker.
     now_ms += HANGING_MS
     assert source.latestOffset(end, ALL)[topic] == {"0": 4}
     assert source.reportLatestOffset()[topic] == {"0": 4}

@@ -1,9 +1,9 @@
-"""What Spark documents for `kafka`, with that one word changed to `txnlog`.
+"""Spark's own examples for `kafka`, with that one word changed to `txnlog`.
 
-The word count is the file that PySpark installs. Of the "Structured Streaming + Kafka Integration
-Guide" each Python example is a row: the options that it sets, with the addresses and names of the
-test. Two things have to be added to the guide's writers, as docs/migration.md says:
-`mode("append")` and the option `checkpointLocation`.
+The word count is the file that PySpark installs. Each Python example of the "Structured Streaming +
+Kafka Integration Guide" is a row: the options that the example sets, with the addresses and names
+of the test. The guide's writers need two additions, as docs/migration.md says: `mode("append")`
+and the option `checkpointLocation`.
 """
 
 from __future__ import annotations

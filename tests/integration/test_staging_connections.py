@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.brokers.probe import wait_until
+from support.query.concurrent_tasks import stage_in_many_tasks
 from support.query.staged_messages import on_server, stage
 from support.query.staging_home import (
     expected,
@@ -20,7 +21,6 @@ from support.query.staging_home import (
     rows,
     servers_under,
 )
-from support.query.task_wave import task_wave
 
 from txnlog_spark.staging.address import StagingSettings, ensure_server
 from txnlog_spark.staging.channel import connect_remote
@@ -35,7 +35,7 @@ SILENT = 530
 def test_many_tasks_that_connect_at_once_wait_for_a_busy_server(
     settings: StagingSettings, home: Path, way: Callable[..., Callable[[], Outlet]]
 ) -> None:
-    """All are in the system's queue of connections while the server does not accept any."""
+    """Every connection waits in the system's queue while the server accepts no connection."""
     address = ensure_server(settings)
     (server,) = servers_under(home)
     attempts = [TaskAttempt("q", 3, "r", f"r-{number}") for number in range(100)]
@@ -118,9 +118,9 @@ def test_both_ends_of_a_connection_notice_within_two_minutes_that_the_other_is_g
 
 
 def keep_alive_timer_s(here: int, there: int) -> float:
-    """When the system sends the first probe on a connection of IPv4, by /proc/net/tcp.
+    """Return the time to the first keep-alive probe of an IPv4 connection, by /proc/net/tcp.
 
-    Where no timer of keep-alive runs (2 in the column `tr`) it fails.
+    The function fails if no keep-alive timer runs (2 in the column `tr`).
     """
 
     def timer() -> tuple[int, float] | None:
@@ -141,7 +141,7 @@ def keep_alive_timer_s(here: int, there: int) -> float:
 def test_more_tasks_than_may_prove_the_token_at_once_wait_and_are_all_stored(
     settings: StagingSettings,
 ) -> None:
-    assert task_wave(ensure_server(settings), 1_000) == {"STORED": 1_000}
+    assert stage_in_many_tasks(ensure_server(settings), 1_000) == {"STORED": 1_000}
 
 
 @pytest.mark.parametrize("source", ["127.0.0.2", "127.0.0.1"])
@@ -149,5 +149,5 @@ def test_silent_connections_of_a_stranger_keep_no_task_from_staging(
     settings: StagingSettings, source: str
 ) -> None:
     """Not even of the stranger's own address: those of it wait longer."""
-    wave = task_wave(ensure_server(settings), 40, silent=(SILENT, source))
+    wave = stage_in_many_tasks(ensure_server(settings), 40, silent=(SILENT, source))
     assert wave == {"STORED": 40}

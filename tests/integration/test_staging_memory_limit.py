@@ -10,7 +10,7 @@ from pathlib import Path
 from support.query.staging_home import MIB
 
 LIMIT_BYTES = 300 * MIB
-"""As `spark.sql.planner.pythonExecution.memory` sets it for the worker that starts the server."""
+"""Memory limit of the worker that starts the server: `spark.sql.planner.pythonExecution.memory`."""
 
 WORKER = f"""
 import resource

@@ -46,7 +46,9 @@ def test_a_server_that_stands_still_is_named_and_found_again_when_it_goes_on(
                 ensure_server(settings)
             process_local(Warned).clear()
             StagedReader(settings, None).remove_other_runs("q", 1, "run")
-            assert re.search(f"what was staged for q is not removed: .*{named}", caplog.text)
+            assert re.search(
+                f"the rows that were staged for q are not removed: .*{named}", caplog.text
+            )
     finally:
         server.resume()
     assert ensure_server(settings) == address

@@ -21,7 +21,7 @@ BATCH = 30
 
 
 def feed(bootstrap: str, topics: tuple[str, str], numbers: range) -> None:
-    """All of them to the first topic, the even ones to the second."""
+    """Produce all numbers to the first topic, and the even numbers to the second."""
     first, second = topics
     produce_values(bootstrap, first, map(str, numbers))
     produce_values(bootstrap, second, [str(n) for n in numbers if n % 2 == 0])
@@ -35,7 +35,7 @@ def feed_far(bootstrap: str, topics: tuple[str, str]) -> None:
 
 @pytest.fixture(params=("1", "2"))
 def small_state(connector_spark: SparkSession, request: pytest.FixtureRequest):
-    """One state store of each kind, as a store takes more time than its rows, in both formats."""
+    """Use one shuffle partition, in both state formats: a state store is slower than its rows."""
     settings = {
         STATE_STORE: ROCKS_DB,
         STATE_FORMAT: request.param,

@@ -47,6 +47,7 @@ def test_the_error_names_the_timeout_that_the_batch_needs_and_following_it_commi
             session, transaction, replace(plan, staged=plan.staged[1:]), produced
         )
 
+    # The coordinator aborts the transaction between the two halves of the batch.
     with monkeypatch.context() as patched:
         patched.setattr(micro_batch, "produce_staged", slow)
         with pytest.raises(TransactionTimedOut) as caught:
@@ -56,6 +57,7 @@ def test_the_error_names_the_timeout_that_the_batch_needs_and_following_it_commi
     assert "transaction.max.timeout.ms, 900000 here" in text
     assert tries == [1], "the same batch with the same timeout is not tried again"
     assert query.values() == ["first"]
+    # The restart takes the timeout that the error names.
     needed = re.search(r"to at least (\d+)", text)
     assert needed is not None
     options = {

@@ -1,4 +1,4 @@
-"""What the installed package has, and not only the checkout: built, unpacked and run elsewhere."""
+"""The installed package, instead of the checkout: built, unpacked and run elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from txnlog_spark.tools.explain import explain
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("txnlog_spark", "txnlog_kafka", "broker_sim", "pyspark_txnlog", "txnlog_python")
 SOURCES = (*PACKAGES, "jobs", "conf")
-FILES = ("setup.cfg", "pyproject.toml", "PACKAGE.md", "LICENSE")
+FILES = ("setup.cfg", "pyproject.toml", "PACKAGE.md", "CHANGELOG.md", "LICENSE")
 ABSENT = "raise ModuleNotFoundError(f\"No module named '{__name__}'\", name=__name__)\n"
 SERVES = """
 from broker_sim import LocalCluster
@@ -32,7 +32,7 @@ NAMES_THE_EXTRA = "PySpark 4.2 or newer is needed: pip install 'txnlog_spark[spa
 
 
 def run(folder: Path, *words: str, path: str = "") -> str:
-    """What a Python command prints, in a folder and with nothing but `path` beside the packages."""
+    """Run a Python command in a folder, with `path` alone beside the packages; return its text."""
     done = started(folder, *words, path=path)
     assert done.returncode == 0, f"{words}\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
     return done.stdout
@@ -109,6 +109,11 @@ def test_the_wheel_brings_pyspark_with_its_extra_alone(installed: Path) -> None:
     asked = re.findall(r"^Requires-Dist: (.*)$", metadata.read_text(), re.MULTILINE)
     pyspark = [each for each in asked if re.match(r"pyspark\b", each)]
     assert pyspark == ['pyspark<6,>=4.2; extra == "spark"']
+
+
+def test_the_description_of_the_wheel_has_the_changelog(installed: Path) -> None:
+    (metadata,) = installed.glob("*.dist-info/METADATA")
+    assert "\n## Unreleased" in metadata.read_text()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from support.spark.spark_home import SPARK_HOME
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN_S_MAX = 240
-"""On a busy machine; most of it is Spark's start."""
+"""Seconds on a busy machine; most of the time is Spark's start."""
 PATH_PYTHON = """#!/bin/sh
 [ -e {repaired} ] || exit 1
 exec {python} "$@"

@@ -5,6 +5,7 @@
 
 from planted.client_plants import CLIENT_PLANTS
 from planted.commit_plants import CONNECTOR_PLANTS_OF_CLUSTERS
+from planted.group_plants import GROUP_PLANTS
 from planted.plants import ONE_BROKER_PLANTS
 from planted.replication_plants import REPLICATION_PLANTS
 from planted.transaction_plants import TRANSACTION_PLANTS
@@ -14,6 +15,7 @@ PLANTS = (
     | TRANSACTION_PLANTS
     | CLIENT_PLANTS
     | REPLICATION_PLANTS
+    | GROUP_PLANTS
     | CONNECTOR_PLANTS_OF_CLUSTERS
 )
-"""All, by name."""
+"""Plants of all rooms, by name."""

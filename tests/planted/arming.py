@@ -1,6 +1,6 @@
-"""Where failpoints get into the connector: modules are patched when they are imported.
+"""Put failpoints into the connector: patch its modules when they are imported.
 
-Imports nothing of the connector: a process that never uses it pays nothing.
+This module imports nothing of the connector, so a process that never uses it pays nothing.
 """
 
 from __future__ import annotations

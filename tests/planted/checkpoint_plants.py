@@ -71,4 +71,4 @@ CHECKPOINT_PLANTS: dict[str, Plant] = {
     "gone-forward-anywhere": _gone_forward_anywhere,
     "purged-entry-taken-for-nothing": _purged_entry_taken_for_nothing,
 }
-"""By name; the canary test runs each until it is caught."""
+"""Plants by name; the canary test runs each of them until it is caught."""

@@ -1,4 +1,4 @@
-"""Bugs planted in how the connector does things again: tasks, transactions, record batches.
+"""Bugs planted where the connector repeats something: tasks, transactions, record batches.
 
 Numbers are those of the planted bugs in `docs/internals/faults.md`.
 """
@@ -42,14 +42,14 @@ from txnlog_spark.commit.progress import progress_after
 from txnlog_spark.staging.staged_output import StagedOutput
 
 _BASE_TIMESTAMP_AT = 27
-"""In a record batch, version 2."""
+"""Position of the base timestamp in a record batch, version 2."""
 
 
 @contextlib.contextmanager
 def _no_abort_before_a_retry(_: Any) -> Iterator[None]:
     """24: who does a batch again that has failed goes on in the transaction of the first time."""
     left: dict[str, ProducerIdentity] = {}
-    """By transactional id."""
+    """Identities by transactional id."""
 
     def leave_open(session: Session, transaction: Transaction) -> Operation[bool]:
         del session
@@ -73,7 +73,7 @@ def _no_abort_before_a_retry(_: Any) -> Iterator[None]:
 def _progress_in_a_second_transaction(_: Any) -> Iterator[None]:
     """25: a batch's progress is committed behind it, in a transaction of its own."""
     attempts: dict[int, TransactionTry] = {}
-    """By transaction."""
+    """Tries by transaction."""
 
     def remember(
         session: Session, attempt: TransactionTry, transaction: Transaction, **more: Any
@@ -110,10 +110,10 @@ def _progress_in_a_second_transaction(_: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _judged_before_initialising(_: Any) -> Iterator[None]:
-    """26: the stable progress is read while an older driver may still commit; and nobody reads it
+    """(26) Read the stable progress while an older driver may still commit, and never read it
     again."""
     early: dict[int, Progress | None] = {}
-    """By session."""
+    """Progress by session."""
 
     def read_first(session: Session, plan: LocatedPlan) -> Operation[ProducerIdentity]:
         early[id(session)] = yield from stable_progress(session, plan)
@@ -134,7 +134,7 @@ def _judged_before_initialising(_: Any) -> Iterator[None]:
 
 def _sequences_reset_without_a_leader(_: Any) -> contextlib.AbstractContextManager[None]:
     """28: a partition that the metadata does not have, while its leader is looked up, is new."""
-    recover = _Window._recover
+    recover = _Window._recover_partitions
 
     def forgetful(
         self: _Window, partitions: list[TopicPartition], failures: Any, node: int | None = None
@@ -143,7 +143,7 @@ def _sequences_reset_without_a_leader(_: Any) -> contextlib.AbstractContextManag
             self._transaction.sequences.pop(partition, None)
         return recover(self, partitions, failures, node)
 
-    return replaced(_Window, "_recover", forgetful)
+    return replaced(_Window, "_recover_partitions", forgetful)
 
 
 def _batches_built_again(_: Any) -> contextlib.AbstractContextManager[None]:
@@ -163,7 +163,7 @@ def _batches_built_again(_: Any) -> contextlib.AbstractContextManager[None]:
 def _both_attempts_taken(_: Any) -> Iterator[None]:
     """The driver commits what every attempt of a task has staged, not what one has."""
     staged: dict[tuple[str, int], list[StagedOutput]] = {}
-    """By run and batch."""
+    """Staged output by run and batch."""
     put, run = Executors._put, Executors.run
 
     def remember(self: Executors, message: StagedOutput, *data: bytes) -> StagedOutput | None:
@@ -188,4 +188,4 @@ CLIENT_PLANTS: dict[str, Plant] = {
     "batches-built-again": _batches_built_again,
     "both-attempts-taken": _both_attempts_taken,
 }
-"""By name; the canary test runs each until it is caught."""
+"""Plants by name; the canary test runs each of them until it is caught."""

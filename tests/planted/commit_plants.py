@@ -15,7 +15,7 @@ from simulation.world import Plant
 from txnlog_kafka.operations import fetch
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.operations.offsets import commit_offsets, fetch_committed
-from txnlog_kafka.operations.producer import Bytes, ProducerIdentity, StagedPiece
+from txnlog_kafka.operations.producer import Bytes, ProducerIdentity, StagedChunk
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.operations.transaction import init_producer_id
 from txnlog_kafka.wire.topic_partition import TopicPartition
@@ -49,7 +49,8 @@ def _nothing_asked(*_: object) -> Operation[None]:
 
 @contextlib.contextmanager
 def unread() -> Iterator[None]:
-    """What a batch was judged by is not read again: that would show the bug, or heal it."""
+    """Skip the second read of the facts that a batch was judged by: it would show the bug, or heal
+    it."""
     with (
         replaced(micro_batch, "confirm", _nothing_asked),
         replaced(attempt, "confirm", _nothing_asked),
@@ -85,7 +86,7 @@ def _own_id(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity]:
 def _initialised_by(
     initialise: Callable[[Session, CommitPlan], Operation[ProducerIdentity]],
 ) -> Iterator[None]:
-    """And nobody reads the progress again, which would show what the other one has committed."""
+    """Replace `initialise`, and skip the second read, which would show another driver's commit."""
     with (
         replaced(micro_batch, "initialise", initialise),
         replaced(attempt, "initialise", initialise),
@@ -130,20 +131,19 @@ def _only_the_last_id_fenced(_: Any) -> contextlib.AbstractContextManager[None]:
 
 
 def _nothing(*_: object) -> None:
-    """In place of a check: never refuses."""
+    """Do nothing, in place of a check that refuses."""
 
 
 def _group_not_compared(_: Any) -> contextlib.AbstractContextManager[None]:
-    """Nobody looks whether the group still is where the batch before left it."""
+    """Skip the check that the group still is where the batch before left it."""
     return replaced(judgement, "check_previous", _nothing)
 
 
 @contextlib.contextmanager
 def _start_compared_before_fencing(_: Any) -> Iterator[None]:
-    """What the query starts from is compared while an old driver can still move it; and nobody
-    reads it again."""
+    """Compare the group's start while an old driver can still move it, and never read it again."""
     early: dict[int, dict[TopicPartition, int]] = {}
-    """By session: several drivers are at work."""
+    """Offsets by session, because several drivers work."""
 
     def compare_first(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity]:
         early.pop(id(session), None)
@@ -167,7 +167,7 @@ def _start_compared_before_fencing(_: Any) -> Iterator[None]:
 
 
 def _progress_on_a_second_partition(_: Any) -> contextlib.AbstractContextManager[None]:
-    """Each batch commits its progress where it likes."""
+    """Commit the progress of a batch on any partition of its source offsets."""
 
     def place(session: Session, plan: CommitPlan, *before: Any) -> Operation[Any]:
         found = yield from place_progress(session, plan, *before)
@@ -179,8 +179,8 @@ def _progress_on_a_second_partition(_: Any) -> contextlib.AbstractContextManager
 
 @contextlib.contextmanager
 def _judged_by_an_unstable_read(_: Any) -> Iterator[None]:
-    """The progress that was visible before the fence decides; what was undecided then is missed,
-    and nobody reads it again."""
+    """Judge by the progress that was visible before the fence: a transaction that was undecided
+    then is missed, and the progress is never read again."""
     last: dict[int, Progress | None] = {}
 
     def remember(session: Session, plan: CommitPlan) -> Operation[Progress | None]:
@@ -227,7 +227,7 @@ def _ended_runs_forgotten(_: Any) -> contextlib.AbstractContextManager[None]:
 
 
 def _one_run_id_for_all(_: Any) -> contextlib.AbstractContextManager[None]:
-    """All runs of a query have one id, as of the job group: none knows that it was overtaken."""
+    """Give all runs of a query one id, as the job group is: no run knows that it was overtaken."""
 
     def batch_of(**fields: Any) -> QueryBatch:
         return QueryBatch(**fields | {"run_id": "job group"})
@@ -249,15 +249,15 @@ def _failed_produce_ignored(_: Any) -> contextlib.AbstractContextManager[None]:
 def _staged_bytes_not_compared(_: Any) -> contextlib.AbstractContextManager[None]:
     """Bytes of the staged size are taken for what was staged, if they are record batches."""
 
-    def size_only(piece: StagedPiece, data: Bytes) -> None:
+    def size_only(piece: StagedChunk, data: Bytes) -> None:
         if len(data) != piece.size_bytes:
             raise ValueError("another size")
 
-    return replaced(StagedPiece, "check", size_only)
+    return replaced(StagedChunk, "check", size_only)
 
 
 def _former_coordinator_believed(_: Any) -> contextlib.AbstractContextManager[None]:
-    """What was read of a coordinator that may be a former one is not read again before EndTxn."""
+    """Believe a coordinator that may be a former one: do not read its facts again before EndTxn."""
     return unread()
 
 
@@ -278,11 +278,11 @@ COMMIT_PLANTS: dict[str, Plant] = {
     "one-run-id-for-all": _one_run_id_for_all,
     "failed-produce-ignored": _failed_produce_ignored,
 }
-"""By name; the canary test runs each until it is caught."""
+"""Plants by name; the canary test runs each of them until it is caught."""
 
 
 def _former_leader_believed(_: Any) -> contextlib.AbstractContextManager[None]:
-    """Where a log ends is what one broker says of it."""
+    """Believe one broker about the end of a log."""
 
     def believed(
         session: Session,
@@ -300,4 +300,4 @@ CONNECTOR_PLANTS_OF_CLUSTERS: dict[str, Plant] = {
     "former-coordinator-believed": _former_coordinator_believed,
     "former-leader-believed": _former_leader_believed,
 }
-"""They need a scenario with several brokers."""
+"""Plants that need a scenario with several brokers."""

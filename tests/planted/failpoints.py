@@ -34,7 +34,7 @@ from support.brokers.probe import wait_until
 
 from planted.arming import ARMED_VARIABLE
 from txnlog_kafka.host.client import Client, Requests
-from txnlog_kafka.operations.effects import Ask, Call, Milestone, Outcome, Reply, Ticket, Unanswered
+from txnlog_kafka.operations.effects import Ask, Call, Failpoint, Outcome, Reply, Ticket, Unanswered
 from txnlog_spark.errors import OptionError, TxnLogError
 
 FIRED_VARIABLE = "TXNLOG_FAILPOINTS_FIRED"
@@ -76,7 +76,7 @@ class FailpointRaised(TxnLogError):
 
 
 class Interference(enum.Enum):
-    """What a failpoint does to the requests that are sent next, up to the first wait after one."""
+    """Interference with the requests that are sent next, up to the first wait after one of them."""
 
     NONE = "none"
     DROP_REQUEST = "drop-request"
@@ -85,8 +85,8 @@ class Interference(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Failpoint:
-    """One armed entry; `batch_id` None fires at the first batch that comes along."""
+class ArmedFailpoint:
+    """Armed entry; with `batch_id` None it fires at the first batch that comes along."""
 
     step: str
     when: str
@@ -100,16 +100,16 @@ class Failpoint:
         return f"{self.step}:{self.when}:{self.action}{batch}"
 
     def matches(self, step: str, when: str, batch_id: int) -> bool:
-        """Whether this is the place."""
+        """True if the failpoint belongs to this step of this batch."""
         return (self.step, self.when) == (step, when) and self.batch_id in (None, batch_id)
 
 
-def parse_failpoints(text: str) -> tuple[Failpoint, ...]:
-    """The entries of TXNLOG_FAILPOINTS. Raises OptionError for one that is none."""
+def parse_failpoints(text: str) -> tuple[ArmedFailpoint, ...]:
+    """Return the entries of TXNLOG_FAILPOINTS. Raises OptionError for an invalid entry."""
     return tuple(_parse_entry(entry.strip()) for entry in text.split(";") if entry.strip())
 
 
-def _parse_entry(entry: str) -> Failpoint:
+def _parse_entry(entry: str) -> ArmedFailpoint:
     parts = entry.split(":", 2)
     if len(parts) != 3 or parts[1] not in ("before", "after"):
         raise OptionError(ARMED_VARIABLE, entry, "expected step:before|after:action[@batch id]")
@@ -119,7 +119,7 @@ def _parse_entry(entry: str) -> Failpoint:
     if action not in _ACTIONS and not action.startswith("hook:"):
         allowed = ", ".join((*_ACTIONS, "hook:<path>"))
         raise OptionError(ARMED_VARIABLE, entry, f"the action must be one of {allowed}")
-    return Failpoint(parts[0], parts[1], action, int(batch) if batch else None)
+    return ArmedFailpoint(parts[0], parts[1], action, int(batch) if batch else None)
 
 
 _fired_here: set[str] = set()
@@ -139,7 +139,7 @@ def reached(step: str, when: str, batch_id: int) -> Interference:
     return Interference.NONE
 
 
-def _fire_once(failpoint: Failpoint) -> bool:
+def _fire_once(failpoint: ArmedFailpoint) -> bool:
     """Record that it fires; False when it has fired before."""
     if failpoint.text in _fired_here or failpoint.text in fired():
         return False
@@ -161,7 +161,7 @@ def fired() -> tuple[str, ...]:
     return tuple(Path(name).read_text(encoding="utf-8").splitlines())
 
 
-def _act(failpoint: Failpoint) -> Interference:
+def _act(failpoint: ArmedFailpoint) -> Interference:
     action = failpoint.action
     if action.startswith("hook:"):
         _wait_for_hook(action.removeprefix("hook:"))
@@ -208,7 +208,7 @@ def _send(pid: int, number: signal.Signals) -> None:
 
 
 def _processes() -> dict[int, tuple[int, str]]:
-    """(parent pid, command name) by pid, from /proc; empty where there is none."""
+    """Return (parent pid, command name) by pid, from /proc; empty if there is no /proc."""
     found = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -218,7 +218,21 @@ def _processes() -> dict[int, tuple[int, str]]:
         pid, _, rest = text.partition(" (")
         name, _, fields = rest.rpartition(") ")
         found[int(pid)] = (int(fields.split()[1]), name)
+    # The parent of a server of `txnlog-python` may have ended: the server's last argument is its
+    # JVM. The processes that it forks have the same arguments.
+    servers = {pid: jvm for pid in found if (jvm := _jvm_of_forks(pid)) is not None}
+    for pid, jvm in servers.items():
+        if found[pid][0] not in servers:
+            found[pid] = (jvm, found[pid][1])
     return found
+
+
+def _jvm_of_forks(pid: int) -> int | None:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    return int(words[-2]) if b"txnlog_python.server" in words else None
 
 
 def _ancestor_jvm(processes: dict[int, tuple[int, str]], pid: int) -> int | None:
@@ -252,24 +266,24 @@ class FaultInjectingClient(Client):
         self._has_interfered = False
         self._lost: set[Ticket] = set()
 
-    def _perform(self, ask: Ask, requests: Requests) -> Outcome:
-        if isinstance(ask, Milestone):
+    def _perform_ask(self, ask: Ask, requests: Requests) -> Outcome:
+        if isinstance(ask, Failpoint):
             found = reached(ask.step, ask.when, ask.batch_id)
             if not self._has_interfered:  # else a step of the other half, at the same time
                 self._interference = found
             return None
-        return super()._perform(ask, requests)
+        return super()._perform_ask(ask, requests)
 
-    def _send(self, call: Call, requests: Requests) -> Ticket:
+    def _send_call(self, call: Call, requests: Requests) -> Ticket:
         self._has_interfered = self._interference is not Interference.NONE
         if self._interference is Interference.DROP_REQUEST:
             return requests.add(Unanswered("failpoint: not sent", sent=True))
-        ticket = super()._send(call, requests)
+        ticket = super()._send_call(call, requests)
         if self._interference is Interference.DROP_RESPONSE:
             self._lost.add(ticket)
         return ticket
 
-    def _receive(
+    def _receive_outcome(
         self, tickets: frozenset[Ticket], within_ms: int | None, requests: Requests
     ) -> tuple[Ticket, Reply | Unanswered] | None:
         if self._has_interfered:
@@ -277,7 +291,7 @@ class FaultInjectingClient(Client):
                 self._write_all()
                 kill_driver()
             self._interference, self._has_interfered = Interference.NONE, False
-        received = super()._receive(tickets, within_ms, requests)
+        received = super()._receive_outcome(tickets, within_ms, requests)
         if received is not None and received[0] in self._lost:
             self._lost.remove(received[0])
             return received[0], Unanswered("failpoint: answer dropped", sent=True)
@@ -285,16 +299,17 @@ class FaultInjectingClient(Client):
 
     def _write_all(self) -> None:
         while any(c.wants_write or not c.is_ready for c in self._connections.values()):
-            self._wait()
+            self._wait_for_sockets()
 
 
 def arm_clients(module: Any) -> None:
-    """In `txnlog_spark.client_cache`: all clients obey failpoints."""
+    """Make all clients of `txnlog_spark.client_cache` obey failpoints."""
     module.Client = FaultInjectingClient
 
 
 def arm_reader(module: Any) -> None:
-    """In `txnlog_spark.source.stream`: around Spark's log of offsets, and what it calls commit."""
+    """Put failpoints into `txnlog_spark.source.stream`: around Spark's log of offsets, and its
+    commit."""
     reader = module.TxnLogStreamReader
     latest_offset, partitions, commit = reader.latestOffset, reader.partitions, reader.commit
 
@@ -316,8 +331,8 @@ def arm_reader(module: Any) -> None:
 
 
 def arm_writer(module: Any) -> None:
-    """In `txnlog_spark.sink.writers`: before Spark notes that the batch is done, of a stream or in
-    foreachBatch."""
+    """Put failpoints into `txnlog_spark.sink.writers`: before Spark notes that the batch is done,
+    of a stream or in foreachBatch."""
     commit = module.commit_streaming
 
     def committed(settings: Any, messages: Any, batch_id: int, run_id: str) -> None:

@@ -1,7 +1,7 @@
-"""One broker of a run has a bug; the others do as they should.
+"""Plant a bug in one broker of a run; the other brokers do as they should.
 
-Which broker it is, the seed says: the only one, where there is no other. A function of the product
-is replaced for all of them, and asks whose step it is that is being made.
+The seed chooses the broker; a single broker is always the one. A function of the product is
+replaced for all brokers, and the replacement asks which broker makes the present step.
 """
 
 from __future__ import annotations

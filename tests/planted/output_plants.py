@@ -20,7 +20,7 @@ def _output_not_compared(_: Any) -> contextlib.AbstractContextManager[None]:
     """A batch that another output has is skipped."""
 
     def anything(*_: object) -> None:
-        """In place of the check."""
+        """Accept anything, in place of the check."""
 
     return replaced(judgement, "check_output", anything)
 
@@ -110,4 +110,4 @@ OUTPUT_PLANTS: dict[str, Plant] = {
     "ids-of-the-original-fenced": _ids_of_the_original_fenced,
     "one-folder-for-all-sinks": _one_folder_for_all_sinks,
 }
-"""By name; the canary test runs each until it is caught."""
+"""Plants by name; the canary test runs each of them until it is caught."""

@@ -61,7 +61,7 @@ def _progress_outside(world: Any) -> Iterator[None]:
 
 
 def _nothing(*_: object) -> None:
-    """In place of a check: never refuses."""
+    """Do nothing, in place of a check that refuses."""
 
 
 @contextlib.contextmanager
@@ -84,7 +84,7 @@ def _commit_log_first(world: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _sequences_not_checked(world: Any) -> Iterator[None]:
-    """No duplicate and no gap is noticed: a produce that is sent again is there twice."""
+    """Notice no duplicate and no gap: a batch that is sent again is there twice."""
     del world
     with (
         replaced(producer_state, "_check_sequence", _nothing),
@@ -165,4 +165,4 @@ ONE_BROKER_PLANTS: dict[str, Plant] = {
     **OUTPUT_PLANTS,
     **SOURCE_PLANTS,
 }
-"""By name; the canary test runs each until it is caught."""
+"""Plants by name; the canary test runs each of them until it is caught."""

@@ -130,7 +130,7 @@ def _always(*_: Any) -> bool:
 
 
 def _nothing(*_: Any) -> None:
-    """In place of what ends something."""
+    """Do nothing, in place of a method that ends something."""
 
 
 def _newest_partition_epoch(
@@ -148,7 +148,7 @@ def _never(*_: Any) -> bool:
 
 
 def _no_error(*_: Any) -> ErrorCode:
-    """In place of what refuses."""
+    """Return no error, in place of a check that refuses."""
     return ErrorCode.NONE
 
 
@@ -205,4 +205,4 @@ REPLICATION_PLANTS: dict[str, Plant] = {
     ),
     "any-generation-commits": in_one_broker((offset_requests, "_refuse_member", _no_error)),
 }
-"""By name; they need a scenario with several brokers."""
+"""Plants by name; they need a scenario with several brokers."""

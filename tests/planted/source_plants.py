@@ -13,7 +13,7 @@ from txnlog_kafka.operations.effects import Operation
 from txnlog_spark.offsets import START_NOTE, SourceNote, from_json_value, to_json_value
 from txnlog_spark.source import plan_batch, planning
 from txnlog_spark.source.available import JsonOffset, SourceState
-from txnlog_spark.source.brokers import Brokers, Offsets
+from txnlog_spark.source.log_queries import LogQueries, Offsets
 from txnlog_spark.source.plan_batch import batch_tasks, latest_offset
 
 
@@ -27,7 +27,7 @@ def _start_kept_with_rows(_: Any) -> contextlib.AbstractContextManager[None]:
     original = plan_batch._kept_start
 
     def with_rows(
-        brokers: Brokers, state: SourceState, start: JsonOffset, note: SourceNote
+        brokers: LogQueries, state: SourceState, start: JsonOffset, note: SourceNote
     ) -> Operation[JsonOffset | None]:
         kept = yield from original(brokers, state, start, note)
         return None if kept is None else kept | to_json_value(from_json_value(state.latest))
@@ -39,17 +39,17 @@ def _start_not_noted(_: Any) -> contextlib.AbstractContextManager[None]:
     """The log does not say that batch 0's end is where the group was."""
     original = plan_batch._noted
 
-    def without(brokers: Brokers, offsets: Offsets, note: SourceNote) -> JsonOffset:
+    def without(brokers: LogQueries, offsets: Offsets, note: SourceNote) -> JsonOffset:
         return original(brokers, offsets, note._replace(group_start=""))
 
     return replaced(plan_batch, "_noted", without)
 
 
 def _start_noted_late(_: Any) -> contextlib.AbstractContextManager[None]:
-    """What is noted beside the start is where the group has come to since."""
+    """Note the group's present offsets beside the start, instead of its offsets at that time."""
 
     def late(
-        brokers: Brokers, state: SourceState, start: JsonOffset, rows_max: int | None
+        brokers: LogQueries, state: SourceState, start: JsonOffset, rows_max: int | None
     ) -> Operation[tuple[JsonOffset, SourceState]]:
         if state.latest is None and state.initial is not None:
             now = yield from brokers.committed(state.initial.offsets)
@@ -63,7 +63,7 @@ def _replayed_start_rewound(_: Any) -> contextlib.AbstractContextManager[None]:
     """A replayed batch 0 that starts after its logged end has lost records, as any other has."""
 
     def as_any_other(
-        brokers: Brokers, state: SourceState, start: JsonOffset, end: JsonOffset
+        brokers: LogQueries, state: SourceState, start: JsonOffset, end: JsonOffset
     ) -> Operation[Any]:
         plain = {k: v for k, v in end.items() if not k.startswith(START_NOTE)}
         forgetful = dataclasses.replace(state, initial=None)
@@ -85,4 +85,4 @@ SOURCE_PLANTS: dict[str, Plant] = {
     "replayed-start-rewound": _replayed_start_rewound,
     "lost-batch-not-found": _lost_batch_not_found,
 }
-"""By name; the canary test runs each until it is caught."""
+"""Plants by name; the canary test runs each of them until it is caught."""

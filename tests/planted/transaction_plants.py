@@ -50,11 +50,12 @@ FORGOTTEN_AFTER_MS = 1_000
 
 
 def _no_rejection(*_: object) -> None:
-    """In place of a check: never refuses."""
+    """Do nothing, in place of a check that refuses."""
 
 
 def _unless_added(_: Broken, parts: object, *, adds: bool) -> bool:
-    """Who does not have the partition added by his Produce is not asked for (before KIP-890)."""
+    """Skip the verification of producers whose Produce does not add the partition (before
+    KIP-890)."""
     del parts
     return adds
 
@@ -166,7 +167,7 @@ def _any_coordinator(
 
 
 def _expired_soon(_: Broken, coordinator: TransactionCoordinator, effects: Effects) -> None:
-    """It is looked for them often enough."""
+    """Look for expired transactional ids often enough that a run sees them go."""
     coordinator._timers.schedule(
         EXPIRATION_TIMER, FORGOTTEN_AFTER_MS, coordinator._expiration_sweep, effects
     )
@@ -192,7 +193,7 @@ def _timed_out_by_wall_clock(
         for found in coordinator._manager.ongoing()
         if found[1].committed.start_ms + found[1].committed.timeout_ms < effects.now_ms
     ]
-    coordinator._abort_all("transaction-timed-out", overdue, effects)
+    coordinator._abort_transactions("transaction-timed-out", overdue, effects)
     coordinator._schedule_abort(effects)
 
 
@@ -268,7 +269,7 @@ TRANSACTION_PLANTS: dict[str, Plant] = {
         (appends, "check_data_batch", _epoch_of_the_marker),
     ),
     "end-answered-before-replication": in_one_broker(
-        (TransactionEnding, "_decide", _answered_early)
+        (TransactionEnding, "_decide_transaction", _answered_early)
     ),
     "open-transactions-forgotten": in_one_broker(
         (TransactionShard, "on_loaded", _open_ones_forgotten)
@@ -302,4 +303,4 @@ TRANSACTION_PLANTS: dict[str, Plant] = {
         (Cleaning, "_clean_batch", _abort_marker_dropped)
     ),
 }
-"""By name; for any scenario, though some need several brokers to be seen."""
+"""Plants by name, for any scenario; some show only with several brokers."""

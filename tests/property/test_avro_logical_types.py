@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_type
 from support.spark.avro_cases import encoded
 
-from txnlog_spark.avro.decode import Decoder
-from txnlog_spark.avro.errors import AvroSchemaError
-from txnlog_spark.avro.scan import ROWS_MIN
-from txnlog_spark.avro.schema import parse_avro
-from txnlog_spark.avro.types import TypeOptions, spark_type
+from txnlog_spark.formats.avro.decode import avro_decoder
+from txnlog_spark.formats.avro.scan import ROWS_MIN
+from txnlog_spark.formats.avro.schema import parse_avro
+from txnlog_spark.formats.avro.types import TypeOptions, spark_type
+from txnlog_spark.formats.errors import AvroSchemaError
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROS_MAX = 10**16
@@ -60,7 +60,7 @@ def _times(draw: st.DrawFn) -> tuple[Any, Any, list[Any]]:
 
 @st.composite
 def _decimals(draw: st.DrawFn) -> tuple[Any, Any, list[Any]]:
-    """Of which the reader's holds the writer's."""
+    """Draw two decimal types, the writer's and a wider one of the reader, and values to write."""
     precision = draw(st.integers(1, 38))
     scale = draw(st.integers(0, precision))
     more_scale = draw(st.integers(0, 38 - precision))
@@ -93,9 +93,9 @@ def test_what_changes_its_unit_or_scale_is_what_fastavro_reads(
     theirs = [fastavro.schemaless_reader(io.BytesIO(each), *schemas) for each in written]
     node = parse_avro(json.dumps(reader))
     type_ = to_arrow_type(spark_type(node, TypeOptions()), timezone="UTC")
-    decoder = Decoder(parse_avro(json.dumps(writer)), node, type_, -1)
+    decoder = avro_decoder(parse_avro(json.dumps(writer)), node, type_, -1)
     for times in (1, ROWS_MIN):  # one by one where they are few, and all together
-        found = decoder.decode(pa.array(written * times, pa.binary()))
+        found = decoder(pa.array(written * times, pa.binary()))
         assert found.first_problem is None
         assert found.values.to_pylist() == theirs * times == pair[2] * times
 
@@ -112,8 +112,8 @@ def test_decimals_are_refused_unless_the_readers_holds_every_value(
     type_ = pa.decimal128(*reader)
     if not holds:
         with pytest.raises(AvroSchemaError, match="cannot be read as"):
-            Decoder(theirs, node, type_, -1)
+            avro_decoder(theirs, node, type_, -1)
         return
     value = encoded([nines], _decimal(*writer))
-    found = Decoder(theirs, node, type_, -1).decode(pa.array(value, pa.binary()))
+    found = avro_decoder(theirs, node, type_, -1)(pa.array(value, pa.binary()))
     assert found.values.to_pylist() == [nines]

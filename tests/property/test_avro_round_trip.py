@@ -16,14 +16,15 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_type
 from support.spark.avro_cases import NODE, RECORD, encoded, orders
 
-from txnlog_spark.avro.decode import Decoder
-from txnlog_spark.avro.encode import nullable_encoder, varints
-from txnlog_spark.avro.raw import RawDecoder
-from txnlog_spark.avro.scan import ROWS_MIN, scanner
-from txnlog_spark.avro.schema import parse_avro
-from txnlog_spark.avro.types import TypeOptions, spark_type
-from txnlog_spark.codec.decoded import Misfit
-from txnlog_spark.codec.types import all_nullable
+from txnlog_spark.formats.avro.decode import avro_decoder
+from txnlog_spark.formats.avro.encode import avro_encoder
+from txnlog_spark.formats.avro.raw import RawDecoder
+from txnlog_spark.formats.avro.scan import ROWS_MIN, scanner
+from txnlog_spark.formats.avro.schema import parse_avro
+from txnlog_spark.formats.avro.types import TypeOptions, spark_type
+from txnlog_spark.formats.columns import varints
+from txnlog_spark.formats.decoded import Misfit
+from txnlog_spark.formats.types import all_nullable
 
 LEAVES = ("boolean", "int", "long", "float", "double", "bytes", "string")
 _NUMBERS = {"int": 31, "long": 63}
@@ -154,14 +155,14 @@ def values_of(schema: Any, seed: int, rows: int = ROWS_MIN + 8) -> list[bytes]:
 def test_what_is_decoded_is_encoded_as_it_was(schema: Any, seed: int) -> None:
     values, node = values_of(schema, seed), parse_avro(json.dumps(schema))
     type_ = to_arrow_type(spark_type(node, TypeOptions()), timezone="UTC")
-    array = Decoder(node, node, type_, 1).decode(pa.array(values, pa.binary())).values
+    array = avro_decoder(node, node, type_, 1)(pa.array(values, pa.binary())).values
     array.validate(full=True)
     assert array.type == type_
-    again = nullable_encoder(node, type_)(array.drop_null()).to_pylist()
+    again = avro_encoder(node, type_)(array.drop_null()).to_pylist()
     if "decimal" not in json.dumps(schema):  # the shortest two's complement is what we write
         kept = [v for v, valid in zip(values, array.is_valid().to_pylist(), strict=True) if valid]
         assert again == kept
-    twice = Decoder(node, node, type_, 1).decode(pa.array(again, pa.binary())).values
+    twice = avro_decoder(node, node, type_, 1)(pa.array(again, pa.binary())).values
     assert twice.equals(array.drop_null())
 
 
@@ -187,12 +188,12 @@ def test_a_damaged_value_is_none_for_the_scan_or_what_fastavro_reads(
         damaged[chosen.randrange(len(damaged))] = chosen.randrange(256)
         values[row] = bytes(damaged[: chosen.randrange(len(damaged) + 1)])
     type_ = to_arrow_type(all_nullable(spark_type(node, TypeOptions())), timezone="UTC")
-    decoder, column = Decoder(node, node, type_, 1), pa.array(values, pa.binary())
-    found, encode = decoder.decode(column), nullable_encoder(node, type_)
+    decoder, column = avro_decoder(node, node, type_, 1), pa.array(values, pa.binary())
+    found, encode = decoder(column), avro_encoder(node, type_)
     made = found.values
     made.validate()  # not that text is UTF-8: like Spark's, ours is what the bytes are
     for row in range(len(values)):
-        alone = decoder.decode(column.slice(row, 1))
+        alone = decoder(column.slice(row, 1))
         if alone.first_problem is not None:
             assert not made[row].is_valid
             assert found.problems[row].is_valid
@@ -230,11 +231,12 @@ def test_a_column_with_malformed_values_takes_a_few_scans_and_not_one_a_value() 
     type_ = to_arrow_type(spark_type(node, TypeOptions()), timezone="UTC")
     values = encoded(orders(100), RECORD) * 20
     values[::100] = [value[:30] for value in values[::100]]
-    decoder = Decoder(node, node, type_, 1)
+    decoder = avro_decoder(node, node, type_, 1)
     checked = []
-    check = decoder._look_at
-    decoder._look_at = lambda column, row, found: checked.append(row) or check(column, row, found)
-    made = decoder.decode(pa.array(values, pa.binary()))
+    inner = decoder.__self__
+    check = inner._look_at
+    inner._look_at = lambda column, row, found: checked.append(row) or check(column, row, found)
+    made = decoder(pa.array(values, pa.binary()))
     assert made.values.null_count == 20
     assert "30 bytes are not a datum" in made.first_problem[1]
     assert sorted(checked) == list(range(0, 2000, 100))

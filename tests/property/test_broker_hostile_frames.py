@@ -55,7 +55,8 @@ class Target:
         self._connection_id = 100
 
     def _open_transaction(self) -> None:
-        """Of "safe", with a record and the offset of a group, by a producer id nobody guesses."""
+        """Open the transaction "safe", with a record and an offset, by a producer id that is hard
+        to guess."""
         ask = self.broker.ask
         for key_type in (0, 1):
             ask(request(ApiKey.FIND_COORDINATOR, key_type=key_type, coordinator_keys=["safe"]), 4)
@@ -83,7 +84,7 @@ class Target:
         return state_digest(self.broker.ask, ["safe"], ["safe"], ["safe"])
 
     def send(self, framed: bytes) -> str:
-        """What becomes of the frame: why it is refused, or "answered"; checks the rules."""
+        """Send the frame; return "answered" or the reason of the refusal, and check the rules."""
         try:
             (frame,) = FrameDecoder().feed(framed)
             header, message = decode_request(frame)

@@ -16,7 +16,7 @@ SPOKEN = [*APIS]
 
 
 def failures(broker: BrokerOnDisk) -> list[str]:
-    """What handlers raised, from the traces."""
+    """Return the exceptions that handlers raised, from the traces."""
     return [
         str(trace.fields)
         for step in broker.steps

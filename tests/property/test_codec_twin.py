@@ -93,7 +93,7 @@ def test_encoded_batches_read_back_the_same_through_the_twin(records, compressio
 
 
 def twin_rows(batches, bytes_max):
-    """What the scalar codec reads, in batches that keep the limit."""
+    """Return the rows that the scalar codec reads; check that each batch keeps the limit."""
     seen = []
     for batch in batches:
         assert len(batch) <= bytes_max

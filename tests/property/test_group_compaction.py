@@ -54,13 +54,13 @@ STEPS = st.lists(
 
 @dataclass
 class Story:
-    """What happened to the groups of one broker."""
+    """A history of the groups of one broker."""
 
     world: World
     number: int = 0
 
     def run(self, step: Step) -> None:
-        """One step; one that is refused changes nothing, which is fine."""
+        """Carry out one step; a refused step changes nothing, which is allowed."""
         kind, group, topic, producer_id = step
         self.number += 1
         to_commit = OffsetToCommit(topic, 0, self.number, self.number % 5, f"m{self.number}")
@@ -89,7 +89,7 @@ class Story:
         elif kind == "leave":
             members = groups.describe_group(group).members
             leaving = [LeavingMember(member.member_id) for member in members]
-            self.world.call(groups.leave_group, group, leaving)
+            self.world.tell(groups.leave_group, group, leaving)
         else:
             age(self.world)
 
@@ -149,14 +149,14 @@ def compacted(log: PartitionLog, *, drops_tombstones: bool) -> list[bytes]:
 
 
 def stamped(batch: bytes, base_offset: int, leader_epoch: int) -> bytes:
-    """At its old place."""
+    """Return the batch with this base offset and leader epoch."""
     data = bytearray(batch)
     records.stamp_offsets(data, 0, base_offset=base_offset, leader_epoch=leader_epoch)
     return bytes(data)
 
 
 def outcomes(log: PartitionLog) -> dict[int, bool | None]:
-    """Of each transactional record: committed, aborted, or None while it is undecided."""
+    """Return the outcome of each transactional record: committed, aborted, or None if undecided."""
     outcome: dict[int, bool | None] = {}
     undecided: dict[int, list[int]] = {}
     for header, batch in log.batches(0):
@@ -172,7 +172,8 @@ def outcomes(log: PartitionLog) -> dict[int, bool | None]:
 
 
 def state(world: World) -> dict[str, Any]:
-    """All that requests can see. A group of nothing but its name is none: it is nowhere stored."""
+    """Return the state that requests can see, without groups that have only a name: no log has
+    those."""
     seen = {}
     for group in GROUPS:
         plain = world.offsets(group, stable=False)

@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.core.coordinators import World
-from support.lives.group_model import (
+from support.models.group import (
     INITIAL_DELAY_MS,
     PREPARING,
     REBALANCE_MS,
@@ -41,7 +41,7 @@ DRIFT = st.sampled_from([0, 0, 0, 0, 1, -1])
 
 
 class GroupMachine(RuleBasedStateMachine):
-    """One group `g` on one coordinator."""
+    """A state machine of one coordinator with one group, `g`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @rule(leader_first=st.booleans())
     def finish_the_rebalance(self, leader_first: bool) -> None:
-        """Whoever is missing joins, delays pass, and all ask for their assignment."""
+        """Let missing members join, delays pass, and every member ask for its assignment."""
         for member in [*self.model.members.values()]:
             is_there = member.member_id in self.model.members
             if is_there and member.join_token is None and self.model.state == PREPARING:
@@ -203,7 +203,8 @@ class GroupMachine(RuleBasedStateMachine):
             self.pending.setdefault(producer_id, {})[topic] = offset
 
     def committer(self, who: int | None, instance: str | None, drift: int) -> dict[str, Any]:
-        """Who commits; None is a consumer without a group."""
+        """Return the fields that name the committing member; `who` None is a consumer without a
+        group."""
         if who is None:
             return {"member_id": "", "generation_id": -1, "group_instance_id": None}
         member_id = self.member_id(who)

@@ -35,6 +35,7 @@ from broker_sim.core.controller.image import (
     broker_registered_record,
     cluster_record,
     configs_record,
+    group_configs_record,
     partition_changed_record,
     partitions_record,
     producer_ids_record,
@@ -49,7 +50,7 @@ from broker_sim.core.controller.registrations import BrokerRegistration, Partiti
 from broker_sim.core.endpoint import Endpoint
 
 NEVER_MADE = {"broker-start", "broker-unregistered"}
-"""Of a broker that is alone, and of metadata logs of before."""
+"""Records of a broker that is alone, and of older metadata logs."""
 
 
 class Writer:
@@ -76,6 +77,7 @@ class Writer:
             self.configured,
             *([self.moved] * 3),
             self.broker_configured,
+            self.group_configured,
             lambda: producer_ids_record(self.image.next_producer_id + 1000),
             self.acl,
             self.scram,
@@ -142,6 +144,10 @@ class Writer:
     def broker_configured(self) -> MetadataRecord:
         configs = self.rng.choice([{}, {"message.max.bytes": "9"}])
         return broker_configs_record(self.rng.choice(["", "1"]), configs)
+
+    def group_configured(self) -> MetadataRecord:
+        configs = self.rng.choice([{}, {"consumer.session.timeout.ms": 50_000}])
+        return group_configs_record(self.rng.choice("gh"), configs)
 
     def acl(self) -> MetadataRecord:
         acl = Acl(

@@ -12,14 +12,11 @@ from hypothesis import strategies as st
 from pyspark.sql import types as spark
 from support.spark.json_cases import WHOLE, Texts, plain
 
-from txnlog_spark.codec.decoded import Decoded
-from txnlog_spark.json.decode import json_decoder
-from txnlog_spark.json.encode import json_encoder
-from txnlog_spark.json.one_by_one import one_by_one, step_by_step
-from txnlog_spark.json.plain import plain_reader
-from txnlog_spark.json.text import java_text
-from txnlog_spark.json.values import Cursor
-from txnlog_spark.json.zones import zone_of
+from txnlog_spark.formats.decoded import Decoded
+from txnlog_spark.formats.json.alone import one_by_one
+from txnlog_spark.formats.json.decode import json_decoder
+from txnlog_spark.formats.json.encode import json_encoder
+from txnlog_spark.formats.json.zones import session_zone
 
 ZONE = "Europe/Berlin"
 LEAVES = (
@@ -61,7 +58,7 @@ def test_texts_have_the_same_values_together_and_alone(type_, seed, often, count
     ]
     array = pa.array([b"", *values], pa.binary()).slice(1)
     together = json_decoder(type_, ZONE)(array)
-    alone = one_by_one(type_, zone_of(ZONE))(array)
+    alone = one_by_one(type_, session_zone(ZONE))(array)
     together.values.validate(full=True)
     assert problems(together) == problems(alone)
     assert together.values.type == alone.values.type
@@ -82,21 +79,6 @@ def test_what_is_written_is_read_as_the_same_value(type_, seed, count):
     assert json_encoder(type_, ZONE)(again.values).equals(written)
 
 
-@settings(max_examples=300)
-@given(types, st.integers(0, 2**32), st.sampled_from([0.02, 0.3]))
-def test_what_pythons_parser_takes_has_the_same_value_step_by_step(type_, seed, often):
-    made = Texts(random.Random(seed), odd=often, damaged=often)
-    zone = zone_of(ZONE)
-    plain, steps = plain_reader(type_, zone), step_by_step(type_, zone)
-    for _ in range(20):
-        text = java_text(made.text(type_))
-        try:
-            value = plain(text)
-        except ValueError:
-            continue
-        assert repr(value) == repr(steps(Cursor(text)))
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_many_texts_are_read_together_whatever_damage_is_among_them(seed):
     type_ = structs_of([spark.LongType(), spark.StringType(), spark.TimestampType()])
@@ -106,6 +88,6 @@ def test_many_texts_are_read_together_whatever_damage_is_among_them(seed):
     for _ in range(20):
         values[rng.randrange(len(values))] = wrong.text(type_)
     array = pa.array(values, pa.binary())
-    together, alone = json_decoder(type_, ZONE)(array), one_by_one(type_, zone_of(ZONE))(array)
+    together, alone = json_decoder(type_, ZONE)(array), one_by_one(type_, session_zone(ZONE))(array)
     assert together.values.equals(alone.values)
     assert problems(together) == problems(alone)

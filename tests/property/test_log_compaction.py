@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.lives.compaction_story import TRANSACTIONAL, Story, tell_crashes, tell_story
+from support.histories.compaction_history import TRANSACTIONAL, Story, tell_crashes, tell_story
 
 SEEDS = st.integers(0, 2**32)
 

@@ -20,7 +20,10 @@ REPLICATED = {"has_other_replicas": True, "leader_epoch_max": 3}
 
 @pytest.fixture(scope="module")
 def whole() -> tuple[LogOnDisk, Truth]:
-    """As a killed broker leaves it, with a start before: so all of it is indexed alike."""
+    """Return the log of a killed broker that was started once before, and its content.
+
+    The start has indexed every segment in the same way.
+    """
     on_disk = filled()
     on_disk.load(clean=False, recovery_point=0, **REPLICATED)
     return on_disk, truth_of(on_disk, fully=True)
@@ -54,7 +57,7 @@ def damage(on_disk: LogOnDisk, rng: random.Random) -> int:
 
 
 def refill(on_disk: LogOnDisk, source: LogOnDisk) -> None:
-    """What a leader with the whole log gives a follower."""
+    """Append the leader's batches that a follower's log lacks."""
     for header, batch in source.log.batches(on_disk.log.log_end_offset):
         if header.base_offset >= on_disk.log.log_end_offset:
             effects = on_disk.effects()
@@ -72,7 +75,7 @@ def check_prefix(on_disk: LogOnDisk, truth: Truth, end_offset: int) -> None:
 
 
 def states_of(on_disk: LogOnDisk) -> list:
-    """Of the segments as the next start reads them."""
+    """Return the state of each segment, as the next start reads it."""
     return [(s.base_offset, s.size_bytes, s.next_offset) for s in on_disk.log._local.segments]
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.core.log_build import LogOnDisk
-from support.lives.listed_log import ListedLog, check_equal, check_every_fetch
+from support.models.listed_log import ListedLog, check_equal, check_every_fetch
 
 from broker_sim.core.log import LogConfig
 
@@ -17,7 +17,8 @@ sizes = st.sampled_from([1, 200, 500, 1 << 20])
 
 
 def check_story(seed: int, count: int, max_bytes: int) -> None:
-    """So many things happen; then it is read from every offset, in this life and in two others."""
+    """Make `count` random changes; read from every offset, then again after a kill and a clean
+    stop."""
     log = ListedLog(random.Random(seed))
     for _ in range(count):
         log.act()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.lives.log_life import damage, live
+from support.histories.log_history import damage, live
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import random
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.lives.listed_log import ListedLog, Model, check_equal
+from support.models.listed_log import ListedLog, Model, check_equal
 
 from broker_sim.core.effects import Append
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.core.log_build import LogOnDisk
-from support.lives.compaction import CompactedLog, carry_out_some, compact, draw
-from support.lives.listed_log import ListedLog, Model, check_equal, segments_of
+from support.models.compacted_log import CompactedLog, carry_out_some, compact, draw
+from support.models.listed_log import ListedLog, Model, check_equal, segments_of
 
 from broker_sim.core.effects import Delete
 from broker_sim.core.log import LogConfig, segment_states
@@ -48,7 +48,7 @@ def live(seed: int, count: int) -> None:
 
 
 def crash(seed: int, count: int) -> None:
-    """At each operation of a truncation, as a killed process and as a loss of power."""
+    """Crash at each operation of a truncation, by a kill and by a loss of power."""
     log = ListedLog(random.Random(seed))
     for _ in range(count):
         log.act()
@@ -83,7 +83,7 @@ def crash(seed: int, count: int) -> None:
 
 
 def _start(log: ListedLog, known: int) -> None:
-    """On what the crash left; this start may be cut short itself."""
+    """Start on the state that the crash left; this start may crash as well."""
     more = {"log_start_offset": known, "may_truncate": log.rng.random() < 0.5}
     point = log.rng.choice(log.points)
     if log.rng.random() < 0.5:
@@ -96,7 +96,7 @@ def _start(log: ListedLog, known: int) -> None:
 
 
 def _go_on(log: ListedLog) -> None:
-    """It takes batches of other leaders, and another life finds them."""
+    """Append batches of other leaders, and check them again after a restart."""
     log.act_lead()
     for _ in range(log.rng.randint(0, 3)):
         log.append()

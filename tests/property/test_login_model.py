@@ -24,7 +24,7 @@ RIGHT = {TOKENS[2]: "bob", TOKENS[3]: "admin"}
 
 
 class Model:
-    """What a connection may do next, by the rules alone."""
+    """Model of a connection's login: which requests may come next, by the rules alone."""
 
     def __init__(self) -> None:
         self.user: str | None = None
@@ -34,14 +34,14 @@ class Model:
         self.versions = False
 
     def handshake(self, mechanism: str) -> bool:
-        """Whether the connection stays."""
+        """Return True if the connection stays open."""
         if self.in_login or mechanism not in MECHANISMS[:3]:
             return False
         self.in_login, self.mechanism = True, mechanism
         return True
 
     def authenticate(self, token: bytes) -> bool:
-        """Whether the connection stays; only PLAIN can be right here."""
+        """Return True if the connection stays open; only a PLAIN token can be right here."""
         if not self.in_login:
             return self.user is not None
         user = RIGHT.get(token) if self.mechanism == "PLAIN" else None

@@ -1,8 +1,8 @@
 """A broker that lies to the connector once: a clean error, and never a commit that is not there.
 
-One answer is mutated, or replaced by any answer of the right shape, while the request itself was
-carried out or not. What the connector then claims must be true, what it raises is one of its own
-errors, it comes to an end, and drivers started anew find the batch done exactly once.
+The test mutates an answer, or replaces it by any answer of the right shape; the request itself was
+carried out or not. The connector's claim must be true, its error must be one of its own, and it
+must come to an end. Drivers that start afterwards must find the batch done exactly once.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def lied(key: ApiKey, version: int, honest, rng: random.Random) -> bytes:
 
 
 def received(key: ApiKey, version: int, frame: bytes) -> Reply | Unanswered:
-    """What comes of a frame."""
+    """Return the client's result for a response frame: a reply, or the error of a bad frame."""
     try:
         return Reply(decode_response(APIS[key], version, frame[4:]), version)
     except MalformedFrame as error:

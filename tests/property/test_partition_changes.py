@@ -1,7 +1,7 @@
-"""What the controller decides, in any order of events: no leader that lacks what is committed.
+"""Decisions of the controller, in any order of events: a leader has all committed records.
 
 After every single record every leader is up and in the ISR, and without unclean elections it comes
-from the last ISR or from the one that the leader asked for. Requests that were made of an older
+from the last ISR or from the ISR that the leader asked for. Requests that were made of an older
 state change nothing, and a reassignment ends with exactly its target.
 """
 
@@ -36,7 +36,7 @@ REPLICAS = st.lists(BROKER, min_size=1, max_size=4, unique=True).map(tuple)
 
 
 class PartitionMachine(RuleBasedStateMachine):
-    """One topic, and five brokers that come and go."""
+    """A state machine of one topic, and of five brokers that come and go."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -225,7 +225,7 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @rule(partition=PARTITION)
     def finish(self, partition: int) -> None:
-        """All brokers come, and the leader finds the target in sync."""
+        """Start all brokers, and let the leader find the target in sync."""
         target = self.targets.get(partition)
         for broker in BROKERS:
             if not self.image.is_active(broker):

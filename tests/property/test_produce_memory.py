@@ -24,7 +24,7 @@ from txnlog_kafka.operations.transaction import Transaction
     [(10, [[1000]] * 3, 3), (1000, [[1000]] * 3, 3), (200, [[100] * 20] * 2, 1)],
 )
 def test_a_thousand_partitions_take_no_more_memory_than_ten(count, pieces, nodes):
-    parts = tuple(part_of(p, pieces) for p in range(count))
+    parts = tuple(chunk for p in range(count) for chunk in part_of(p, pieces))
     plan = ProducePlan(0, staged=parts, in_flight_bytes_max=20_000, produce_request_bytes=5000)
     watched = Watched(cluster_of(count, nodes), plan).run()
     watched.check()
@@ -33,7 +33,7 @@ def test_a_thousand_partitions_take_no_more_memory_than_ten(count, pieces, nodes
 
 
 def test_a_request_looks_only_at_the_partitions_that_it_serves():
-    parts = tuple(part_of(p, [[900], [900]]) for p in range(1000))
+    parts = tuple(chunk for p in range(1000) for chunk in part_of(p, [[900], [900]]))
     plan = ProducePlan(0, staged=parts, in_flight_bytes_max=20_000, produce_request_bytes=5000)
     watched = Watched(cluster_of(1000, 2), plan).run()
     requests = watched.requests()
@@ -42,7 +42,7 @@ def test_a_request_looks_only_at_the_partitions_that_it_serves():
 
 
 def test_partitions_take_turns_so_that_none_waits_for_the_whole_batch():
-    parts = tuple(part_of(p, [[900]] * 10) for p in range(100))
+    parts = tuple(chunk for p in range(100) for chunk in part_of(p, [[900]] * 10))
     plan = ProducePlan(0, staged=parts, in_flight_bytes_max=20_000, produce_request_bytes=5000)
     watched = Watched(cluster_of(100, 2), plan).run()
     turns: Counter[int] = Counter()
@@ -54,7 +54,7 @@ def test_partitions_take_turns_so_that_none_waits_for_the_whole_batch():
 
 
 def test_who_sends_again_comes_before_who_holds_a_piece():
-    parts = [part_of(p, [[10, 10], [10]]) for p in range(4)]
+    parts = [chunk for p in range(4) for chunk in part_of(p, [[10, 10], [10]])]
     turns = DrainOrder(queues_of(parts, Transaction("t", 1, 0, 2)))
     before = ClusterView(topics={"out": TopicView(bytes(16), dict.fromkeys(range(4), 1))})
     moved = ClusterView(topics={"out": TopicView(bytes(16), dict.fromkeys(range(4), 2))})

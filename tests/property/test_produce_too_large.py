@@ -7,7 +7,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.query.produce_run import FAULTS, Watched, move_leaders, slow_cluster_of
-from support.query.staged_pieces import staged_of
+from support.query.staged_pieces import piece_of
 
 from txnlog_kafka.operations.produce import staged_totals
 from txnlog_kafka.operations.producer import ProducePlan
@@ -19,7 +19,7 @@ RECORD_BYTES_MAX = 400
 
 
 def values(partition: int, sizes: list[list[int]]) -> list[list[bytes]]:
-    """By batch, each value with its place."""
+    """Return the values of each batch, with their places."""
     return [
         [b"%d.%d.%d." % (partition, b, r) + bytes(size) for r, size in enumerate(batch)]
         for b, batch in enumerate(sizes)
@@ -51,10 +51,9 @@ def test_whatever_the_limit_is_and_leaders_do_every_record_arrives_once_and_in_o
     plan = ProducePlan(
         0,
         staged=tuple(
-            staged_of(
-                "out", p, [encode_batch([Record(None, v, 1) for v in batch]) for batch in each]
-            )
+            piece_of(encode_batch([Record(None, value, 1) for value in batch]), "out", p)
             for p, each in enumerate(batches)
+            for batch in each
         ),
         in_flight_bytes_max=limits[0],
         produce_request_bytes=limits[1],

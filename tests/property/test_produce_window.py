@@ -60,7 +60,7 @@ def test_whatever_leaders_do_every_batch_arrives_once_and_in_order(
     cluster.script(K.PRODUCE, *faults)
     plan = ProducePlan(
         0,
-        staged=tuple(part_of(p, pieces) for p, pieces in enumerate(partitions)),
+        staged=tuple(chunk for p, pieces in enumerate(partitions) for chunk in part_of(p, pieces)),
         in_flight_bytes_max=limits[0],
         produce_request_bytes=limits[1],
     )
@@ -81,7 +81,9 @@ def test_no_leader_is_idle_while_there_is_something_to_send_to_it(
     cluster = slow_cluster_of(len(batch_counts), delays_ms)
     plan = ProducePlan(
         0,
-        staged=tuple(part_of(p, [[500]] * count) for p, count in enumerate(batch_counts)),
+        staged=tuple(
+            chunk for p, count in enumerate(batch_counts) for chunk in part_of(p, [[500]] * count)
+        ),
         in_flight_bytes_max=10**7,
         produce_request_bytes=request_bytes,
     )
@@ -106,7 +108,9 @@ def test_no_leader_is_idle_while_there_is_something_to_send_to_it(
 
 def test_a_partition_that_moves_is_sent_to_its_new_leader_when_the_old_one_has_answered():
     cluster = slow_cluster_of(3, [500, 10])
-    parts = tuple(part_of(p, [[500]] * (400 if p == 1 else 40)) for p in range(3))
+    parts = tuple(
+        chunk for p in range(3) for chunk in part_of(p, [[500]] * (400 if p == 1 else 40))
+    )
     watched = Watched(cluster, ProducePlan(0, staged=parts, produce_request_bytes=500))
     moved = []
 
@@ -131,7 +135,7 @@ def test_a_slow_leader_keeps_no_other_waiting():
         return carry_out(asked)
 
     cluster.carry_out = noting
-    parts = tuple(part_of(p, [[500]] * 20) for p in range(2))
+    parts = tuple(chunk for p in range(2) for chunk in part_of(p, [[500]] * 20))
     started_ms = cluster.now_ms
     Watched(cluster, ProducePlan(0, staged=parts, produce_request_bytes=500)).run().check()
     assert finished_ms[2] - started_ms < 20 * 10 + 10
@@ -149,7 +153,7 @@ def test_a_partition_that_waits_for_replicas_keeps_no_other_waiting():
         return None
 
     cluster.refuses = refuse
-    parts = tuple(part_of(p, [[500]] * 20) for p in range(2))
+    parts = tuple(chunk for p in range(2) for chunk in part_of(p, [[500]] * 20))
     Watched(cluster, ProducePlan(0, staged=parts, produce_request_bytes=500)).run().check()
     assert done_ms["out", 1] < 1_000
     assert done_ms["out", 0] < 8_000
@@ -167,7 +171,7 @@ def test_while_the_transaction_takes_no_partition_little_is_sent_in_vain():
         return None
 
     cluster.refuses = refuse
-    parts = tuple(part_of(p, [[500]] * 2) for p in range(40))
+    parts = tuple(chunk for p in range(40) for chunk in part_of(p, [[500]] * 2))
     plan = ProducePlan(0, staged=parts, produce_request_bytes=1200, in_flight_bytes_max=12_000)
     Watched(cluster, plan).run().check()
     assert refusals <= 8 * 10

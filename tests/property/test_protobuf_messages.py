@@ -31,10 +31,11 @@ from support.spark.protobuf_cases import (
     varint,
 )
 
-from txnlog_spark.protobuf.decode import protobuf_decoder
-from txnlog_spark.protobuf.encode import protobuf_encoder
-from txnlog_spark.protobuf.frames import index_prefix, split_indexes
-from txnlog_spark.protobuf.types import protobuf_type
+from txnlog_spark.formats.protobuf.decode import protobuf_decoder
+from txnlog_spark.formats.protobuf.encode import protobuf_encoder
+from txnlog_spark.formats.protobuf.frames import index_prefix, indexes_in, split_frames
+from txnlog_spark.formats.protobuf.types import protobuf_type
+from txnlog_spark.formats.schema_ids import NoSchema
 
 SEEDS = st.integers(0, 2**32)
 ROWS = 20
@@ -216,25 +217,27 @@ def test_confluents_frames_are_taken_apart_as_they_were_made(
     frames: list[tuple[int, list[int], bytes]],
 ) -> None:
     values = [b"\0" + id_.to_bytes(4, "big") + index_prefix(at) + m for id_, at, m in frames]
-    made = split_indexes(column(values))
-    assert made.problems is None
-    assert made.messages.to_pylist() == [message for _, _, message in frames]
-    kinds = [made.kinds[number] for number in made.kind.tolist()]
-    assert kinds == [(id_, tuple(at)) for id_, at, _ in frames]
-    assert len(set(made.kinds)) == len(made.kinds)
+    made = split_frames(column(values))
+    assert made.payloads.to_pylist() == [message for _, _, message in frames]
+    keys = [made.keys[number] for number in made.codes.tolist()]
+    assert [(id_, indexes_in(rest)) for id_, rest in keys] == [
+        (id_, tuple(at)) for id_, at, _ in frames
+    ]
+    assert len(set(made.keys)) == len(made.keys)
 
 
 @given(st.lists(st.binary(max_size=16), max_size=20))
-def test_any_bytes_are_a_frame_or_none(values: list[bytes]) -> None:
-    made = split_indexes(column(values))
+def test_any_bytes_are_a_frame_or_say_that_they_are_not(values: list[bytes]) -> None:
+    made = split_frames(column(values))
     for value, number, message in zip(
-        values, made.kind.tolist(), made.messages.to_pylist(), strict=True
+        values, made.codes.tolist(), made.payloads.to_pylist(), strict=True
     ):
-        if number >= 0:
-            assert value.endswith(message)
-            assert value[0] == 0
+        key = made.keys[number]
+        if isinstance(key, NoSchema):
+            assert message == value
         else:
-            assert message is None
+            assert value == b"\0" + key[0].to_bytes(4, "big") + key[1] + message
+            indexes_in(key[1])
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1))

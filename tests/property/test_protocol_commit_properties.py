@@ -81,8 +81,8 @@ def plan_of(number: int, run: int = 0):
         number,
         run_id=f"run-{run}",
         staged=(
-            staged("out", 0, record_batch(f"{number}.a"), record_batch(f"{number}.b")),
-            staged("out", 1, *(record_batch(f"{number}.{i}") for i in range(4))),
+            *staged("out", 0, record_batch(f"{number}.a"), record_batch(f"{number}.b")),
+            *staged("out", 1, *(record_batch(f"{number}.{i}") for i in range(4))),
         ),
         source_offsets={("in", 0): number + 1},
         source_digest=f"digest-{number}",
@@ -92,7 +92,7 @@ def plan_of(number: int, run: int = 0):
 
 
 def cluster_of(version: int) -> CoreBroker:
-    """With what Spark logged for each batch."""
+    """Return a cluster with Spark's log entry of each batch."""
     cluster = CoreBroker(version)
     for number in range(BATCHES):
         logged(cluster, number, entry_of(number))
@@ -159,7 +159,7 @@ def check_outcome(cluster):
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(version=st.sampled_from([1, 2]), fault=FAULTS, api_key=REQUESTS)
 def test_a_run_tries_its_batch_again_whatever_became_of_the_last_try(version, fault, api_key):
-    """As who calls the function of `foreach_batch` may, and catch its errors."""
+    """A function of `foreach_batch` may be called again by code that caught the error."""
     cluster = cluster_of(version)
     session = cluster.session()
     for number in range(BATCHES):

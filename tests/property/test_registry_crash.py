@@ -60,7 +60,7 @@ class Writer:
         self.note()
 
     def write_snapshot(self, session_id: int) -> None:
-        """Of the metadata log, in two parts, each a step."""
+        """Write a snapshot of the metadata log, in two parts, each in a step of its own."""
         log, rng = self.host.read(0), self.rng
         end_offset = rng.randint(log.log_start_offset, log.log_end_offset)
         given = session_id, 0, end_offset

@@ -149,7 +149,8 @@ class RegistryMachine(RuleBasedStateMachine):
         assert answer.log_end_offset == len(self.records)
 
     def is_there(self, offset: int, given: list[tuple[int, bytes]]) -> bool:
-        """Of what a snapshot has replaced only the epochs are known."""
+        """Return True if the log has these records there; a snapshot leaves only the epochs to
+        compare."""
         held = self.records[max(offset, 0) : offset + len(given)]
         if 0 <= offset < self.start:
             return len(held) == len(given) and held[0][0] == given[0][0]
@@ -222,7 +223,8 @@ class RegistryMachine(RuleBasedStateMachine):
 
 
 def apply(nodes: dict[str, Any], operation: NodeChange, session_id: int) -> int:
-    """One operation, by ZooKeeper's documentation; the node's version then. Raises _Refused."""
+    """Apply one operation by ZooKeeper's documentation; return the node's new version, or raise
+    _Refused."""
     path, node = operation.path, copy.copy(nodes.get(operation.path))
     if not path.startswith("/"):
         raise _Refused(E.BAD_ARGUMENTS)

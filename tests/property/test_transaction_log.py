@@ -75,7 +75,7 @@ def test_whatever_the_log_holds_requests_get_answers_and_the_transaction_ends(me
 
 
 def latest_by_key(batches: list[bytes], *, keeps_tombstones: bool) -> list[bytes]:
-    """What a cleaner leaves: of each key the last record, where it was, at its offset."""
+    """Return the batches that a cleaner leaves: the last record of each key, at its own offset."""
     last: dict[bytes | None, int] = {}
     flat: list[tuple[int, int, Record]] = []
     for data in batches:
@@ -97,7 +97,7 @@ def latest_by_key(batches: list[bytes], *, keeps_tombstones: bool) -> list[bytes
 
 
 def known(world: World) -> dict[str, TransactionEntry]:
-    """What the coordinator has."""
+    """Return the coordinator's transactions, by transactional id."""
     return {
         name: entry
         for shard in world.transactions._manager.runtime.shards()
@@ -106,7 +106,7 @@ def known(world: World) -> dict[str, TransactionEntry]:
 
 
 def loaded(world: World, stored: list[bytes]) -> dict[str, Any]:
-    """What a coordinator that starts on these batches knows, and which markers it writes."""
+    """Start a coordinator on these batches; return its entries, its markers and its listing."""
     started = world.with_log(STATE, stored)
     entries = {
         name: (entry.committed, entry.pending, entry.unmarked, entry.started_monotonic_ms)
@@ -177,7 +177,7 @@ def test_a_load_knows_what_was_known_before_it(steps) -> None:
 
 
 def committed(entries: dict[str, TransactionEntry]) -> dict[str, TransactionMetadata]:
-    """What lasts of them, but for when markers were written."""
+    """Return the durable state of each transaction, without the time of its markers."""
     return {
         name: dataclasses.replace(entry.committed, last_producer_epoch=-1, last_update_ms=0)
         for name, entry in entries.items()

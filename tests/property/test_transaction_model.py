@@ -1,6 +1,6 @@
 """A whole broker beside a dumb reference: same answers, same records, in any order, over restarts.
 
-The reference (`transaction_reference`) is written from Kafka's rules and knows no record,
+The reference (`support.models.transactions`) is written from Kafka's rules and knows no record,
 log or effect. Several transactional ids share partitions and groups; some begin near their last
 epoch, by what is in the log. Markers are refused for a while, time passes, the broker restarts.
 """
@@ -14,8 +14,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from support.brokers.hanging import list_transactions
 from support.core.broker_build import BrokerOnDisk, request, struct
-from support.lives.transaction_presets import INTERNAL_CLIENT_ID, LOG_TOPIC, Preset, preset_batch
-from support.lives.transaction_reference import LAST, Identity, Place, Reference, Txn
+from support.histories.transaction_presets import (
+    INTERNAL_CLIENT_ID,
+    LOG_TOPIC,
+    Preset,
+    preset_batch,
+)
+from support.models.transactions import LAST, Identity, Place, Reference, Txn
 from support.raw.raw import RawProducer, fetch_offsets
 
 from broker_sim.core.coordinator.runtime import partition_for
@@ -309,7 +314,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
 
 def _committed_values(data: bytes, aborted: set[tuple[int, int]]) -> list[bytes | None]:
-    """What a read_committed consumer keeps, by the list of aborted transactions."""
+    """Return the values that a read_committed consumer keeps, by the aborted transactions."""
     kept: list[bytes | None] = []
     dropping: set[int] = set()
     for header, at in iter_batches(data):

@@ -7,11 +7,12 @@ from random import Random
 from types import SimpleNamespace
 
 import pytest
+from support.core.replica_disks import SetState
 
 from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.effects import Append, Delete, Rename, WriteFile
 from broker_sim.core.log.files import encode_partition_metadata
-from simulation.checkers.metadata_oracle import MetadataOracle
+from simulation.checkers.metadata_oracle import MetadataListener, MetadataOracle
 from simulation.checkers.replica_oracle import ReplicaLogs, ReplicaOracle, partition_name
 from simulation.cluster import Cluster
 from simulation.hosts.disk import SimDisk
@@ -35,18 +36,21 @@ def batch(base_offset, value=b"v"):
 
 
 class Lives:
-    """One disk or several, on which the topic is created, deleted and created again."""
+    """Replica logs of one or several brokers, whose topic is created, deleted and recreated."""
 
-    def __init__(self, count=1):
-        self.logs = ReplicaLogs()
-        self.logs.has_to_keep = lambda *_: False
-        self.present = 0
-        self.logs.partition_of = lambda directory: partition_name(
-            directory, encode_partition_metadata(IDS[self.present])
-        )
+    def __init__(self, count=1, **logs):
+        self.state = SetState()
+        self.state.keepers = ()
+        self.name_life(0)
+        self.logs = ReplicaLogs(self.state, **logs)
         self.disks = [SimDisk() for _ in range(count)]
         for number, disk in enumerate(self.disks):
             ReplicaOracle(f"b{number}", disk, self.logs)
+
+    def name_life(self, life):
+        """Let the newest metadata name this life of the topic."""
+        metadata = encode_partition_metadata(IDS[life])
+        self.state.partition = partition_name(DIRECTORY, metadata)
 
     def do(self, number, *operations):
         for operation in operations:
@@ -73,7 +77,7 @@ def test_a_topic_of_the_same_name_is_another_one():
     lives.logs.on_high_watermark("b0", DIRECTORY, 1)
     lives.delete(0)
     lives.create(0, 1)
-    lives.present = 1
+    lives.name_life(1)
     # The other broker has not heard of it yet.
     lives.logs.on_high_watermark("b1", DIRECTORY, 1)
     lives.append(0, batch(0, b"other"))
@@ -89,8 +93,8 @@ def test_a_topic_of_the_same_name_is_another_one():
 
 @pytest.mark.invariant(8)
 def test_records_that_a_client_has_deleted_are_not_missing_and_others_are():
-    lives = Lives(2)
-    lives.logs.trimmed.add(DIRECTORY)
+    trimmed = {DIRECTORY}
+    lives = Lives(2, trimmed=trimmed)
     for number in (0, 1):
         lives.create(number, 0)
     lives.append(0, batch(0))
@@ -98,7 +102,7 @@ def test_records_that_a_client_has_deleted_are_not_missing_and_others_are():
     lives.logs.on_high_watermark("b0", DIRECTORY, 2)
     lives.append(1, batch(1))
     lives.logs.check_complete("b1", [DIRECTORY])
-    lives.logs.trimmed.clear()
+    trimmed.clear()
     other = SimDisk()
     ReplicaOracle("b2", other, lives.logs)
     lives.disks.append(other)
@@ -111,7 +115,7 @@ def test_records_that_a_client_has_deleted_are_not_missing_and_others_are():
 def test_partitions_of_topics_that_grow_and_go_are_known():
     made = PartitionRegistration((0, 1), (0, 1), 0, 0, 0).record_fields()
     topic_id = str(uuid.UUID(int=1))
-    oracle = MetadataOracle(lambda _directory: None)
+    oracle = MetadataOracle(MetadataListener())
     history = [
         {"type": "topic", "topic_id": topic_id, "name": "t", "registrations": [made]},
         {"type": "topic-changed", "topic_id": topic_id, "configs": {}},

@@ -1,4 +1,4 @@
-"""What a checkpoint loses, a query with state, and the check of its output."""
+"""Losses of a checkpoint, a query with state, and the check of the query's output."""
 
 import json
 import random
@@ -196,13 +196,13 @@ ROWS = {(0, n) for n in range(4)}
 
 
 def operator_of(*checkpoints, ends=4):
-    return SimpleNamespace(
+    deployment = SimpleNamespace(
         source=SimpleNamespace(ends={TopicPartition("in", 0): ends}),
         checkpoints=list(checkpoints),
-        finished=checkpoints[-1],
         sinks=["sink"],
         progress_group_at=lambda checkpoint, sink: checkpoint.location,
     )
+    return SimpleNamespace(deployment=deployment, finished=checkpoints[-1])
 
 
 def held(location, version, *positions, begins=None):

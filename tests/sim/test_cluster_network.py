@@ -1,4 +1,4 @@
-"""What can happen to a simulated cluster's network and its processes."""
+"""Faults of a simulated cluster's network and processes."""
 
 import random
 
@@ -96,7 +96,7 @@ def test_a_late_request_arrives_after_its_client_has_given_up():
 
 @pytest.mark.parametrize("hears_us", [0, 5_000_000])
 def test_a_broker_hears_that_the_client_of_a_late_request_is_gone(monkeypatch, hears_us):
-    """Also when the request arrives before the client gives it up (cluster 641)."""
+    """The broker hears of it also if the request comes before the client gives up (cluster 641)."""
     scheduler, network, client, broker, connection = connected()
     network.weather = LinkConditions(late=1.1)
     broker.on_frame = lambda it, _frame: it.respond(b"answer")

@@ -73,7 +73,7 @@ def test_a_leader_and_at_the_end_a_replica_without_what_was_committed_is_noticed
     replicas.logs.on_high_watermark("b0", DIRECTORY, 1)
     replicas.logs.check_complete("b1", [DIRECTORY])
     other = Replicas()
-    other.logs.in_sync = lambda _: ()
+    other.state.isr = ()
     other.append("b0", batch(0))
     other.append("b1", batch(0, b"other", leader_epoch=1))
     other.logs.on_high_watermark("b0", DIRECTORY, 1)
@@ -94,9 +94,9 @@ def test_a_truncation_of_what_is_committed_is_noticed_and_no_other():
         replicas.do("b1", Truncate(PATH, 0))
 
 
-def rolled() -> Replicas:
+def rolled(**logs) -> Replicas:
     """Both have two segments of one batch, all of it committed."""
-    replicas = Replicas()
+    replicas = Replicas(**logs)
     for name in replicas.disks:
         replicas.append(name, batch(0))
         replicas.do(name, Append(LATER, 0, batch(1)))
@@ -115,11 +115,12 @@ def test_segments_and_folders_of_what_is_committed_do_not_go(operation):
 
 
 def test_what_another_broker_has_from_now_on_or_a_client_has_deleted_may_go():
-    replicas = rolled()
-    replicas.logs.has_to_keep = lambda broker, *_: broker == "b0"
+    trimmed = set()
+    replicas = rolled(trimmed=trimmed)
+    replicas.state.keepers = {"b0"}
     replicas.do("b1", Rename(DIRECTORY, "t-0.0-delete"))
     replicas.logs.on_log_start("b0", DIRECTORY, 1)
-    replicas.logs.trimmed.add(DIRECTORY)
+    trimmed.add(DIRECTORY)
     replicas.do("b0", Delete(PATH))
     with pytest.raises(Violation, match="invariant 10:"):
         replicas.do("b0", Delete(LATER))
@@ -203,7 +204,7 @@ def test_a_controller_epoch_that_goes_back_or_has_two_controllers_is_noticed(bad
 
 
 def told(oracle, epoch):
-    """Somebody asked the registry for the epoch."""
+    """Let the oracle see a broker ask the registry for the epoch, and the answer."""
     oracle.on_asked(Request(1, 2, RegistryApiKey.REGISTRY_GET_NODES, 0, "b2", "host", message=None))
     node = SimpleNamespace(path=CONTROLLER_EPOCH_PATH, node_version=epoch)
     message = SimpleNamespace(error_code=0, nodes=[node])
@@ -380,9 +381,9 @@ def test_a_cluster_that_is_not_healed_is_noticed():
 def test_of_a_group_s_progress_only_what_its_coordinator_answers_counts():
     world, place = World(1, load_scenario("three_brokers_calm", 1)), ("input", 0)
     seen = Observations(groups={"g": {place: 5}})
-    query = SimpleNamespace(
-        observations=seen, operator=SimpleNamespace(is_rolled_back=lambda _group: False)
-    )
+    deployment = SimpleNamespace(is_rolled_back=lambda _group: False)
+    operator = SimpleNamespace(deployment=deployment)
+    query = SimpleNamespace(observations=seen, operator=operator)
     world.machines.coordinates = lambda node, _group: node == 1
     world._on_group(query, 0, "g", {place: 3}, 5)
     world._on_group(query, 0, "g", {place: 9}, 5)

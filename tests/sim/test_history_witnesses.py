@@ -1,4 +1,4 @@
-"""What clients sent and were answered: each rule of the history is shown one that must not be."""
+"""The history of requests and answers: each rule rejects a history that breaks the rule."""
 
 import uuid
 
@@ -39,7 +39,7 @@ def batch(sequence=0, epoch=0, value=b"v", transactional=True):
 
 
 def at(offset, data):
-    """As a consumer gets it."""
+    """Return the batch as a consumer gets it, with this base offset."""
     stamped = bytearray(data)
     stamp_offsets(stamped, 0, base_offset=offset, leader_epoch=3)
     return bytes(stamped)
@@ -72,7 +72,7 @@ def part_of(key, *, request=True):
 
 
 class History(ClientHistory):
-    """With calls that are sent and answered at once, unless nobody answers."""
+    """A client history whose requests are answered at once, or not at all."""
 
     def call(self, request, answer=None, process=DRIVERS, version=4):
         self.on_sent(process, request)
@@ -85,7 +85,7 @@ class History(ClientHistory):
         self.call(request, answer, process)
 
     def produce(self, data, offset=0, error=0, process=DRIVERS, transactional_id="x"):
-        """`error` None: nobody answers."""
+        """Add a Produce; `error` None means that the broker does not answer."""
         topic, part = part_of(ApiKey.PRODUCE)
         parts = [message(part, index=0, records=data)]
         request = asked(

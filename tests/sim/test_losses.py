@@ -1,4 +1,4 @@
-"""What may be lost in a simulated cluster, of which topic, and that it has to be reported."""
+"""Losses that a simulated cluster allows, by topic; the cluster must report each loss."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.effects import TraceEvent, Truncate
 from broker_sim.core.membership.cluster_metadata import UNCLEAN_ELECTION
 from simulation.checkers.losses import Losses
+from simulation.checkers.metadata_oracle import MetadataListener
 from simulation.cli import run_seed
 from simulation.load.unflushed_topic import DIRECTORY as UNSAFE_DIRECTORY
 from simulation.load.unflushed_topic import Transaction, check_transaction
@@ -24,10 +25,9 @@ LED_BY_1 = PartitionRegistration((0, 1), (1,), 1, 3, 6)
 
 def losing():
     """Broker 0 has two batches that are committed, broker 1 the first; and what may be lost."""
-    replicas, counts = Replicas(prefix="broker-"), Counter()
-    replicas.logs.in_sync = lambda _: ()
-    replicas.logs.leader_of = lambda _: "broker-0"
-    replicas.logs.unsafe.add(DIRECTORY)
+    replicas, counts = Replicas(prefix="broker-", unsafe={DIRECTORY}), Counter()
+    replicas.state.isr = ()
+    replicas.state.leader = "broker-0"
     replicas.append("broker-0", batch(0), batch(1))
     replicas.append("broker-1", batch(0))
     replicas.logs.on_high_watermark("broker-0", DIRECTORY, 2)
@@ -59,7 +59,7 @@ def test_an_unclean_election_loses_what_the_new_leader_has_not_and_nothing_else(
 def test_a_leader_that_does_not_know_of_the_election_commits_nothing():
     replicas, losses, _ = losing()
     losses.on_election(DIRECTORY, LED_BY_1)
-    replicas.logs.leader_of = lambda _: "broker-1"
+    replicas.state.leader = "broker-1"
     replicas.logs.on_high_watermark("broker-0", DIRECTORY, 2)
     assert len(replicas.logs.committed_in(DIRECTORY)) == 1
 
@@ -89,19 +89,27 @@ def test_an_election_that_is_not_reported_and_a_report_of_none_are_noticed(told)
         losses.check_reported()
 
 
+class Elections(MetadataListener):
+    """Unclean elections of a history: the directory, and the new leader."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_unclean(self, directory, after):
+        self.seen.append((directory, after.leader))
+
+
 @pytest.mark.invariant(9, 10)
 @pytest.mark.parametrize(("unsafe", "unclean"), [(False, True), (True, False), (True, True)])
 def test_a_leader_out_of_sync_is_noticed_but_where_it_is_allowed_and_said(unsafe, unclean):
-    oracle, history = read(changed(isr=(0,)))
-    if unsafe:
-        oracle.unsafe.add(DIRECTORY)
-    seen = []
-    oracle.on_unclean = lambda directory, after: seen.append((directory, after.leader))
+    listener = Elections()
+    allowed = {DIRECTORY} if unsafe else set()
+    oracle, history = read(changed(isr=(0,)), listener=listener, unsafe=allowed)
     record = changed(leader=1, isr=(1,), leader_epoch=4, partition_epoch=8)
     records = [record | ({"unclean": True} if unclean else {})]
     if unsafe and unclean:
         oracle.on_read("b0", records, len(history) + 1)
-        assert seen == [(DIRECTORY, 1)]
+        assert listener.seen == [(DIRECTORY, 1)]
     else:
         with pytest.raises(Violation, match="invariant 9: a leader that was not in the ISR"):
             oracle.on_read("b0", records, len(history) + 1)

@@ -7,7 +7,7 @@ import pytest
 from simulation.checkers.output_witness import OutputWitness
 from simulation.hosts.checkpoint import STORE_FAILED, Checkpoint, Files
 from simulation.violation import Violation
-from txnlog_kafka.operations.effects import Milestone, ReadFile, WriteFile
+from txnlog_kafka.operations.effects import Failpoint, ReadFile, WriteFile
 from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_spark.commit.plan import CommitOptions
 
@@ -21,12 +21,10 @@ class Run:
         options = CommitOptions(group_id="g")
         driver = SimpleNamespace(run_id=run_id, checkpoint=checkpoint, options=options)
         self._run_id, self._checkpoint = run_id, checkpoint
-        self._process = SimpleNamespace(on_sent=lambda _: None, on_reached=lambda _: None)
         self._witness = OutputWitness(driver, records, None, is_refused=False)
-        self._witness.watch(self._process)
 
     def begins(self):
-        self._process.on_reached(Milestone("collect", "before", 0))
+        self._witness.on_reached(Failpoint("collect", "before", 0))
 
     def reads(self, *, fails=False):
         self._ask(ReadFile(PATH), performs=True, fails=fails)
@@ -40,7 +38,7 @@ class Run:
 
     def fences(self):
         api = APIS[ApiKey.INIT_PRODUCER_ID]
-        self._process.on_sent(api.request(transactional_id="txnlog-g", transaction_timeout_ms=1))
+        self._witness.on_sent(api.request(transactional_id="txnlog-g", transaction_timeout_ms=1))
 
     def _ask(self, ask, *, performs, fails):
         def perform():

@@ -50,7 +50,7 @@ class Broker:
         self.held.clear()
 
     def on_ended(self, _connection):
-        """All that was sent is answered, or held."""
+        """Do nothing: every request that the client sent has been answered or is held."""
 
     def on_disconnected(self, _connection):
         self.closed += 1

@@ -141,7 +141,7 @@ def test_in_a_long_run_of_one_broker_every_fault_happens_in_every_state(capsys):
 
 
 def long_run(scenario, capsys):
-    """What it prints. All seeds pass, and no cell is zero."""
+    """Run the seeds and return the printed table; every seed passes and no cell is zero."""
     failed = main(["--seeds", f"0:{ENOUGH_SEEDS}", "--scenario", scenario, "--table"])
     printed = capsys.readouterr().out
     assert not failed, printed

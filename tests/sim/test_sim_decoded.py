@@ -1,4 +1,4 @@
-"""Decoded messages of a run: one object for equal bytes, which nobody may change."""
+"""Decoded messages of a run: equal bytes share one object, which code must not change."""
 
 from __future__ import annotations
 

@@ -37,12 +37,12 @@ def test_a_write_that_does_not_fit_leaves_its_first_part_and_a_replacement_the_o
 def test_after_a_failed_flush_any_part_of_what_was_not_flushed_is_there_or_zeros():
     seen = set()
     for seed in range(80):
-        disk = SimDisk()
+        fails = iter((False, True))
+        disk = SimDisk(lambda fails=fails: next(fails))
         disk.apply(Append("a/1.log", 0, b"abc"))
         disk.apply(Flush(("a/1.log",)))
         disk.apply(Append("a/1.log", 3, b"def"))
         disk.apply(Append("a/2.log", 0, b"xyz"))
-        disk.flush_fails = lambda: True
         with pytest.raises(FlushFailed):
             disk.apply(Flush(("a/1.log",)))
         disk.read_medium(random.Random(seed))
@@ -53,6 +53,11 @@ def test_after_a_failed_flush_any_part_of_what_was_not_flushed_is_there_or_zeros
 
 class Reasons(Observer):
     """Why the process ended, each time."""
+
+    flushes_fail = False
+
+    def flush_fails(self, _process):
+        return self.flushes_fail
 
     def on_died(self, process, reason):
         process.reasons.append(reason)
@@ -113,7 +118,7 @@ def test_a_failed_flush_ends_the_process_and_the_boot_of_its_machine_is_not_know
     _, broker, _ = running()
     broker.start()
     assert broker.disk.size_bytes("machine.boot")
-    broker.disk.flush_fails = lambda: True
+    broker._observer.flushes_fail = True
     broker.stop()
     assert broker.reasons == [FAILED_FLUSH]
     assert broker.disk.size_bytes("machine.boot") is None

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from support.lives.transaction_records import state_record, tombstone
+from support.histories.transaction_records import state_record, tombstone
 
 from broker_sim.core.broker import CHECKPOINT_TIMER
 from broker_sim.core.effects import Append, Effects
@@ -65,7 +65,7 @@ def final(*records: Record, group: int = 2, progress: int = 1) -> FinalState:
 def operator(*commits: int, done: int = 0) -> SimpleNamespace:
     noted = {"offsets": [0], "commits": list(commits)}
     options = SimpleNamespace(group_id="g")
-    return SimpleNamespace(
+    deployment = SimpleNamespace(
         options=options,
         sinks=[options],
         progress_group_at=lambda checkpoint, sink: "g.progress",
@@ -73,6 +73,9 @@ def operator(*commits: int, done: int = 0) -> SimpleNamespace:
         last_written=lambda checkpoint: 0,
         source=SimpleNamespace(ends={("in", 0): 2}, settings=QuerySettings()),
         progress_groups=lambda: {"q": "g.progress"},
+    )
+    return SimpleNamespace(
+        deployment=deployment,
         done_batches=lambda: {"g.progress": done},
         finished=SimpleNamespace(tail_losses=0, is_whole=True, query_id="q", batches=noted.get),
     )
@@ -106,7 +109,8 @@ def test_a_clean_history_breaks_nothing() -> None:
 @pytest.mark.invariant(37)
 def test_a_copy_of_a_finished_checkpoint_has_no_offsets() -> None:
     copy = operator(0)
-    copy.original, copy.last_written = operator(0), lambda checkpoint: -1
+    copy.deployment.original = operator(0).deployment
+    copy.deployment.last_written = lambda checkpoint: -1
     done_before = final(row(0, 0), row(1, 1))
     done_before.groups["g"].clear()
     check_groups(copy, done_before)
@@ -266,9 +270,8 @@ def test_a_marker_that_is_compacted_away_before_its_time() -> None:
 
 
 def logged(*appends: bytes, states: tuple[str, ...] = ("ongoing",), newest: int = -1) -> LogOracle:
-    """What a producer with id 7 and epoch 1 has done in t-0, after its transaction log."""
-    oracle, size = LogOracle(SimDisk()), 0
-    oracle.initialised = {7: newest}
+    """Return an oracle that saw this transaction log, then producer 7's appends to t-0."""
+    oracle, size = LogOracle(SimDisk(), {7: newest}), 0
     for number, state in enumerate(states):
         data = state_record(state, number, "t")
         oracle.watch(Append("__transaction_state-0/0.log", number * len(data), data))

@@ -1,9 +1,9 @@
-"""What must change no result changes none: a run's committed output, with and without it (50).
+"""Changes that must not change a result: a run's committed output with and without them (50).
 
 A run without faults is the measure. Beside it the same query runs while logs are compacted, while
 a broker or a driver ends and begins again, while a broker hands over all that it leads and leads
-again, or while replicas and leaders are moved; and with other batches. The output of a run is what
-a reader of committed records finds at its end, without who wrote it.
+again, or while replicas and leaders are moved; and with other batches. The output of a run is the
+committed records that a reader finds at its end, without the names of their producers.
 """
 
 from collections import defaultdict
@@ -31,7 +31,7 @@ SPLIT = {"query.batches": 20, "query.rows_per_batch": 6}
 
 
 def finals_of(scenario, monkeypatch):
-    """What its audits found, one before and one after a restart of all, and what was counted."""
+    """Run the scenario; return the audits before and after a restart of all, and the counts."""
     finals = []
 
     def check(operator, observations, final):
@@ -48,7 +48,7 @@ def finals_of(scenario, monkeypatch):
 
 
 def rows_of(final):
-    """Of each partition the rows in their order: key, and place in the source."""
+    """Return the rows of each partition in their order: the key, and the place in the source."""
     return {
         partition: [(record.key, record.value.split(b":")[:2]) for record in records]
         for partition, records in final.committed.items()
@@ -56,7 +56,8 @@ def rows_of(final):
 
 
 def rows_by_key(final):
-    """As far as the order says anything when batches are others."""
+    """Return the places of each key's rows, in order; other batches may change the rest of the
+    order."""
     found = defaultdict(list)
     for partition, rows in rows_of(final).items():
         for key, place in rows:

@@ -102,7 +102,7 @@ def draw_operation(rng: random.Random, sizes: dict[str, int]) -> StorageOperatio
 
 
 def draw_rounds(rng: random.Random) -> list[Round]:
-    """What arrives at once, several times: also two requests of one connection."""
+    """Draw several rounds of simultaneous arrivals; two of a round may be of one connection."""
     sizes: dict[str, int] = {}
     rounds, number = [], 0
     for _ in range(rng.randint(1, 6)):
@@ -218,7 +218,7 @@ def frame_of(arrival: Arrival) -> bytes:
 
 
 def told_by_server(root: Path, rounds: list[Round]) -> list[str]:
-    """What the server does, and in which order."""
+    """Return the actions of the server, in their order."""
     story: list[str] = []
 
     async def run() -> None:
@@ -261,7 +261,7 @@ class SimConnection:
 
 
 def named(operation: StorageOperation) -> str:
-    """As `NotingSystem` names it."""
+    """Return the storage operation as `NotingSystem` names it."""
     match operation:
         case Append(path, _, data):
             return f"append {path} {len(data)}"
@@ -289,7 +289,7 @@ class Files(Observer):
 
 
 def told_by_simulator(rounds: list[Round], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the simulator does, and in which order."""
+    """Return the actions of the simulator, in their order."""
     story: list[str] = []
     script = ScriptedBroker(rounds, story)
     monkeypatch.setattr(SimulatedBroker, "_make_core", lambda *_: script)

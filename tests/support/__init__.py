@@ -1,1 +1,1 @@
-"""What the tests start and look at the world with: brokers, Spark jobs, plain readers."""
+"""Brokers, Spark jobs and plain readers that tests start and look at the world with."""

@@ -18,21 +18,22 @@ from txnlog_spark.tools.explain import ErrorText, error_texts  # noqa: E402
 PAGE = ROOT / "docs" / "errors.md"
 HEAD = """# Errors
 
-For: people on call who have a line with `TXNLOG_` before them.
+For: people on call who read a line with `TXNLOG_`.
 
 Each error of the connector begins with a name in brackets, such as `[TXNLOG_PRODUCER_FENCED]`. The
-names are stable; the text behind one says what happened, with the ids involved, and what to do. A
-command that helps is a line of its own at its end, which begins with `Do this`.
-Below is a heading for each name. A name with a dot is a special case of the one before the dot.
+names are stable. The text after the name says what happened, with the ids involved, and what to do.
+If a command helps, it is on a separate last line that begins with `Do this`. This page has a
+heading for each name. A name with a dot is a special case of the name before the dot.
 
-`python -m txnlog_spark explain TXNLOG_PRODUCER_FENCED` prints cause and remedy of a name, and
-needs no broker. It takes a whole error in quotes as well. Without a name it lists all names. [When
-a query stops](operating.md#when-a-query-stops) says where Spark shows one. This page is written
-by `tests/tidy/error_page.py` from the docstrings that `explain` reads.
+`python -m txnlog_spark explain TXNLOG_PRODUCER_FENCED` prints the cause and the remedy, without a
+broker. You can also give it a whole error in quotes. Without a name, it lists all names.
+[When a query stops](operating.md#when-a-query-stops) says where Spark shows an error. This page is
+written by `tests/tidy/error_page.py` from the docstrings that `explain` reads.
 
 ## Spark's own errors
 
-What Spark refuses before it asks the connector, and the end of a Python worker, have no such name:
+Spark refuses some queries before it asks the connector, and reports the end of a Python worker
+itself. These errors have no `TXNLOG_` name:
 
 | Spark says | what to do |
 |---|---|
@@ -53,7 +54,7 @@ _NAME_OR_SETTING = re.compile(r"(?<![`\w.])((?:kafka|transaction)(?:\.\w+)+|\w+=
 
 
 def section_of(error: ErrorText) -> str:
-    """One heading, with an anchor that is the name in lower case, and what stands below it."""
+    """Return the section of one error: a heading, its lower-case anchor, cause and remedy."""
     cause, remedy = map(_marked, (error.cause, error.remedy))
     paragraphs = [
         *([f'<a id="{error.name.lower()}"></a>'] if "." in error.name else []),

@@ -1,15 +1,18 @@
-"""Who checks which invariant of `docs/internals/invariants.md`.
+"""Map each invariant of `docs/internals/invariants.md` to its checks.
 
-Run it to write that document's last column.
+Run it without arguments to write the document's last column. Run it with numbers, such as `35 41`,
+to print all tests of these invariants.
 
-A number is checked by tests that have `@pytest.mark.invariant(N)`, by the simulator, which prints
-it, and by an import contract that its row names.
+Tests with `@pytest.mark.invariant(N)` check number N. So does the simulator, which prints the
+number, and an import contract that the row names.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +22,14 @@ DOCUMENT = ROOT / "docs" / "internals" / "invariants.md"
 SIMULATOR = "simulation/checkers/invariants.py"
 ANOMALIES = "simulation/violation.py"
 CLUSTER_SECTION = "With the cluster"
+NAMED_MAX = 2
+"""Tests that the column names for one invariant; the command prints all of them."""
 _ROW = re.compile(r"^\| (\d+) \| (.*?) \|(.*)\|$")
 
 
 @dataclass(frozen=True, slots=True)
 class Invariant:
-    """One row of the document."""
+    """Row of the document."""
 
     number: int
     section: str
@@ -32,12 +37,12 @@ class Invariant:
 
     @property
     def contracts(self) -> list[str]:
-        """Import contracts that the text names."""
+        """Return the import contracts that the text names."""
         return re.findall(r"contract `([\w-]+)`", self.text)
 
 
 def invariants_of(document: str) -> list[Invariant]:
-    """The rows, in their order."""
+    """Return the rows of the document, in their order."""
     found, section = [], ""
     for line in document.splitlines():
         if line.startswith("## "):
@@ -49,7 +54,7 @@ def invariants_of(document: str) -> list[Invariant]:
 
 
 def marked(source: str) -> Iterator[tuple[int, str]]:
-    """(number, test) of each mark in a test module; a mark of the module has the name ""."""
+    """Yield (number, test) for each mark in a test module; a mark of the module has the name ""."""
     for node in ast.walk(ast.parse(source)):
         marks: list[ast.expr] = []
         name = getattr(node, "name", "")
@@ -63,7 +68,7 @@ def marked(source: str) -> Iterator[tuple[int, str]]:
 
 
 def simulated(source: str) -> set[int]:
-    """The numbers that the simulator prints: the keys of its table."""
+    """Return the numbers that the simulator prints: the keys of its table."""
     for node in ast.parse(source).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "INVARIANTS":
             return set(ast.literal_eval(node.value))
@@ -71,7 +76,7 @@ def simulated(source: str) -> set[int]:
 
 
 def tests_by_number(sources: Mapping[str, str]) -> dict[int, list[str]]:
-    """The names of the tests of each number, over all test modules by path."""
+    """Return the names of the tests of each number. `sources` are the test modules by path."""
     found: dict[int, list[str]] = {}
     for path, source in sources.items():
         for number, name in marked(source):
@@ -82,7 +87,7 @@ def tests_by_number(sources: Mapping[str, str]) -> dict[int, list[str]]:
 def problems(
     document: str, tests: Mapping[int, list[str]], simulator: set[int], contracts: set[str]
 ) -> Iterator[str]:
-    """What is wrong between the document and those who check it, a line each."""
+    """Yield a line for each contradiction between the document and its checks."""
     rows = invariants_of(document)
     numbers = [row.number for row in rows]
     for number in sorted({n for n in numbers if numbers.count(n) > 1}):
@@ -106,14 +111,22 @@ def with_checks(
     simulator: set[int],
     anomalies: Mapping[int, Sequence[str]],
 ) -> str:
-    """The document with its last column written."""
+    """Return the document with its last column written.
+
+    Of many tests it names the ones that check the fewest numbers: they say most of this one.
+    """
+    numbers_of = Counter(name for names in tests.values() for name in names)
 
     def cell(row: Invariant) -> str:
         named = ", ".join(f"*{name}*" for name in anomalies.get(row.number, ()))
         simulated_as = f"simulator ({named})" if named else "simulator"
         names = [simulated_as] if row.number in simulator else []
-        names += [f"`{name}`" for name in row.contracts + tests.get(row.number, [])]
-        return ", ".join(dict.fromkeys(names))
+        names += [f"`{name}`" for name in row.contracts]
+        known = dict.fromkeys(tests.get(row.number, []))
+        telling = sorted(known, key=lambda name: numbers_of[name])[:NAMED_MAX]
+        names += [f"`{name}`" for name in telling]
+        more = len(known) - len(telling)
+        return ", ".join([*names, f"{more} more"] if more else names)
 
     cells = {row.number: cell(row) for row in invariants_of(document)}
     lines = []
@@ -125,13 +138,13 @@ def with_checks(
 
 
 def read_tests() -> dict[str, str]:
-    """All test modules by path."""
+    """Return the source of each test module, by path."""
     paths = sorted((ROOT / "tests").rglob("test_*.py"))
     return {p.relative_to(ROOT).as_posix(): p.read_text(encoding="utf-8") for p in paths}
 
 
 def read_anomalies() -> dict[int, tuple[str, ...]]:
-    """What the simulator calls a broken invariant, by number."""
+    """Return the simulator's names of broken invariants, by number."""
     source = (ROOT / ANOMALIES).read_text(encoding="utf-8")
     for node in ast.parse(source).body:
         if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "ANOMALIES":
@@ -141,11 +154,21 @@ def read_anomalies() -> dict[int, tuple[str, ...]]:
 
 
 def read_simulated() -> set[int]:
-    """The numbers in the simulator's table."""
+    """Return the numbers in the simulator's table."""
     return simulated((ROOT / SIMULATOR).read_text(encoding="utf-8"))
 
 
-if __name__ == "__main__":
+def print_tests(numbers: Sequence[int]) -> None:
+    """Print the tests of these invariants, a line each, as pytest names them."""
+    for path, source in read_tests().items():
+        for number, name in marked(source):
+            if number in numbers:
+                print(number, f"{path}::{name}" if name else path)
+
+
+if sys.argv[1:] and __name__ == "__main__":
+    print_tests([int(number) for number in sys.argv[1:]])
+elif __name__ == "__main__":
     before = DOCUMENT.read_text(encoding="utf-8")
     after = with_checks(before, tests_by_number(read_tests()), read_simulated(), read_anomalies())
     DOCUMENT.write_text(after, encoding="utf-8")

@@ -32,7 +32,7 @@ def links_of(text: str) -> Iterator[tuple[int, str]]:
 
 
 def anchors_of(text: str) -> set[str]:
-    """What a link may name after `#`: headings as GitHub and MkDocs name them, and own anchors."""
+    """Return the anchors of a page: headings as GitHub and MkDocs name them, and own anchors."""
     headings = _HEADING.findall(_FENCE.sub("", text))
     plain = [re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings]
     return {re.sub(r"\s", "-", heading) for heading in plain} | set(_ANCHOR.findall(text))

@@ -83,7 +83,7 @@ def options_table(group: str) -> str:
 
 
 def outcomes(name: str) -> dict[str, str]:
-    """What becomes of an option: "obeyed", "no effect: why" or "refused: why", by use."""
+    """Return the effect of an option, by use: "obeyed", "no effect: why" or "refused: why"."""
     from txnlog_spark.options.declared import OPTIONS, Use
     from txnlog_spark.options.kafka_configs import KAFKA_CONFIGS, Support
     from txnlog_spark.options.parse import NO_EFFECT
@@ -144,7 +144,7 @@ def configs_list(standing: str) -> str:
 
 
 def sections() -> dict[Path, dict[str, str]]:
-    """What is written, by document and by the name of its place."""
+    """Return the generated texts, by document and by the name of their place."""
     groups = ("connection", "read", "write", "storage", "security")
     return {
         OPTIONS_PAGE: {group: options_table(group) for group in groups},

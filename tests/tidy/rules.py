@@ -1,8 +1,8 @@
-"""The house rules as functions over source text: each returns what it found, and where.
+"""The house rules as functions over source text: each yields its findings, with their places.
 
 A rule never reads a file and never raises: the test reads the tree, the planted offenders of
-`test_tidy.py` are strings, and both go through the same functions. What ruff, mypy and
-import-linter already check is not repeated here.
+`test_tidy.py` are strings, and both go through the same functions. The rules do not repeat the
+checks of ruff, mypy and import-linter.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One finding: which rule, in which file, at which line, and what to do about it."""
+    """A finding: the rule, the file, the line, and the advice."""
 
     rule: str
     path: str
@@ -37,7 +37,10 @@ class Violation:
 
 
 def _statements(source: str) -> Iterator[ast.stmt]:
-    """All statements, however deep: there are ten times as many nodes, most of expressions."""
+    """Yield all statements of a module, however deep.
+
+    Statements only: a module has ten times as many nodes, most of them expressions.
+    """
     bodies: list[Iterable[ast.stmt]] = [ast.parse(source).body]
     while bodies:
         for statement in bodies.pop():
@@ -211,11 +214,11 @@ def _has_tests(source: str) -> bool:
 def check_unused_names(
     sources: Mapping[str, str], public: Iterable[str] = ()
 ) -> Iterator[Violation]:
-    """Every function, class, constant and method of the product is used in the product.
+    """Yield each function, class, constant and method of the product that the product does not use.
 
-    By name alone: an import, `__all__` and what stands within the definition itself are no use.
-    Methods of a class with a foreign base are left out, for the base may call them. `public` names
-    what others use, as `package.module.name` or `package.module.Class.name`.
+    A use is a use of the name. An import, `__all__` and the definition itself are no use. The rule
+    leaves out methods of a class with a foreign base, because the base may call them. `public` has
+    the names that others use, as `package.module.name` or `package.module.Class.name`.
     """
     trees = {path: ast.parse(source) for path, source in sources.items()}
     classes = {n.name for t in trees.values() for n in ast.walk(t) if isinstance(n, ast.ClassDef)}
@@ -260,7 +263,7 @@ def _defined_names(body: Iterable[ast.stmt], classes: set[str]) -> Iterator[tupl
 
 
 def check_ambiguous_constants(sources: Mapping[str, str]) -> Iterator[Violation]:
-    """One name never means two things: a constant that others import has one value everywhere."""
+    """Yield constants that other modules import and that have two values in the tree."""
     shared = {name for path, source in sources.items() for name in imported_modules(path, source)}
     first: dict[str, tuple[str, str]] = {}
     for path, source in sources.items():

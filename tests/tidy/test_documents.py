@@ -1,4 +1,4 @@
-"""What the documents say is so: the options, the commands, the files, the jobs' arguments."""
+"""The documents agree with the code: options, commands, files and the jobs' arguments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from txnlog_spark.tools.cli import build_parser as build_connector_parser
 DOCUMENTS = read_documents()
 README = DOCUMENTS["README.md"]
 PAGES = {p: t for p, t in DOCUMENTS.items() if re.match(r"(README|docs/(broker/)?[\w-]+)\.md$", p)}
-"""What users read; the others are for contributors."""
+"""Pages for users; the other pages are for contributors."""
 TEXT = "\n".join(PAGES.values())
 PARSERS = {
     "jobs/audit.py": audit.parse_args,
@@ -109,11 +109,12 @@ def test_the_text_of_the_package_has_no_link_that_leads_nowhere_else() -> None:
     """A package index shows it alone: it has no other files of the repository beside it."""
     parser = configparser.ConfigParser()
     parser.read(ROOT / "setup.cfg", encoding="utf-8")
-    name = parser["metadata"]["long_description"].removeprefix("file: ")
-    links = [link for _, link in links_of(DOCUMENTS[name])]
+    names = parser["metadata"]["long_description"].removeprefix("file: ").split(", ")
+    links = [link for name in names for _, link in links_of(DOCUMENTS[name])]
     assert [link for link in links if not link.startswith("https://")] == []
-    for each in ("Makefile", "tests/integration/test_wheel.py"):
-        assert name in (ROOT / each).read_text(encoding="utf-8")
+    for each in ("Makefile", "tests/integration/test_wheel.py", ".dockerignore"):
+        text = (ROOT / each).read_text(encoding="utf-8")
+        assert [name for name in names if name not in text] == []
 
 
 @pytest.mark.parametrize("job", sorted(PARSERS))
@@ -213,3 +214,14 @@ def test_every_path_of_the_map_exists() -> None:
 @pytest.mark.parametrize("page", ["contributing", "changelog", "examples"])
 def test_a_page_that_lies_elsewhere_is_a_link_and_no_copy(page: str) -> None:
     assert (ROOT / "docs" / f"{page}.md").is_symlink()
+
+
+def test_the_page_of_tests_names_each_file_of_make_chaos() -> None:
+    page = DOCUMENTS["docs/internals/testing.md"]
+    tests = (ROOT / "tests").rglob("test_*.py")
+    marked = {p.name for p in tests if "mark.chaos" in p.read_text(encoding="utf-8")}
+    # The page has one table for `conformance`, whose fixtures mark the bodies.
+    for folder in ("conformance", "tidy"):
+        marked -= {p.name for p in (ROOT / "tests" / folder).glob("test_*.py")}
+    assert len(marked) > 20
+    assert sorted(name for name in marked if f"`{name}`" not in page) == []

@@ -1,4 +1,4 @@
-"""What a newcomer opens first is so: the examples, and the versions that were tested."""
+"""The examples are complete, and the table of versions names tested versions alone."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_package_names_the_pythons_that_the_tests_passed_on() -> None:
 
 
 def is_proven(python: str) -> bool:
-    """Whether runs on this Python are recorded, with Spark, and none of them failed."""
+    """Return True if this Python has recorded runs, also with Spark, and no run failed."""
     names = {run.name for run in matrix.planned() if run.python == python}
     found = [RECORDED[name] for name in names & RECORDED.keys()]
     with_spark = any(each["tests"] == matrix.SIM for each in found)

@@ -92,8 +92,22 @@ def test_marks_are_found_on_functions_classes_and_modules() -> None:
     assert map_.with_checks(written, found, {1}, {1: ("lost-write",)}) == written
 
 
+def test_of_many_tests_those_of_the_fewest_numbers_are_named() -> None:
+    found = {1: ["test_all", "test_one", "test_three", "test_two"], 2: ["test_all", "test_one"]}
+    written = map_.with_checks(DOCUMENT, found, set(), {})
+    assert "| 1 | a | `test_three`, `test_two`, 2 more |" in written
+    assert "| 2 | b: contract `is-there` | `is-there`, `test_all`, `test_one` |" in written
+
+
+def test_the_command_prints_each_test_of_a_number(capsys: pytest.CaptureFixture[str]) -> None:
+    map_.print_tests([56])
+    assert capsys.readouterr().out == (
+        "56 tests/tidy/test_invariants.py::test_the_code_of_a_task_imports_no_producer\n"
+    )
+
+
 def imports_of(*paths: str) -> set[str]:
-    """What the modules at these paths and below import."""
+    """Return the names that the modules at and below these paths import."""
     files = [f for p in paths for f in sorted(map_.ROOT.glob(p))]
     named = {f.relative_to(map_.ROOT).as_posix(): f.read_text(encoding="utf-8") for f in files}
     assert named
@@ -104,7 +118,7 @@ def imports_of(*paths: str) -> set[str]:
 def test_source_and_sink_build_no_requests_and_the_protocol_knows_no_arrow() -> None:
     assert not REQUESTS & imports_of("txnlog_spark/source/*.py", "txnlog_spark/sink/*.py")
     known = imports_of("txnlog_kafka/operations/*.py", "txnlog_spark/commit/*.py")
-    heavy = ("pyspark", "pyarrow", "numpy", "txnlog_spark.codec")
+    heavy = ("pyspark", "pyarrow", "numpy", "txnlog_spark.codec", "txnlog_spark.formats")
     assert not {name for name in known if name.startswith(heavy)}
 
 

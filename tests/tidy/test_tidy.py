@@ -34,12 +34,12 @@ ENTRY_POINTS = {
     "jobs.audit": "spark-submit",
     "jobs.demo": "make demo",
 }
-"""Modules that nobody imports, and who runs them."""
+"""Modules that no module imports, with the way that each is run."""
 
 PUBLIC_NAMES = {
     "txnlog_spark.foreachbatch.foreach_batch": "a person's own query calls it",
-    "txnlog_spark.avro.functions.from_avro": "as above",
-    "txnlog_spark.avro.functions.to_avro": "as above",
+    "txnlog_spark.formats.avro.functions.from_avro": "as above",
+    "txnlog_spark.formats.avro.functions.to_avro": "as above",
     "txnlog_spark.metrics.listener.serve_metrics": "a person's own driver calls it",
     "txnlog_spark.source.batch.FilteringBatchReader.pushFilters": "Spark calls it",
     "pyspark_txnlog.DefaultSource": "Spark looks for it in format('txnlog')",

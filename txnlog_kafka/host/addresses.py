@@ -9,11 +9,12 @@ from txnlog_kafka.errors import OptionError
 
 BOOTSTRAP_OPTION = "kafka.bootstrap.servers"
 _ADDRESS = re.compile(r"(?:[0-9A-Za-z%._-]*://)?(\[)?([0-9A-Za-z%._:-]+)(?(1)\]):([0-9]+)")
-"""With the characters that Kafka's client allows: others are those of a path, or separators."""
+"""Address with the characters that Kafka's client allows: other characters belong to a path, or are
+separators."""
 
 
 def parse_bootstrap_servers(text: str) -> tuple[tuple[str, int], ...]:
-    """(host, port) pairs of "host:port,[ipv6]:port". Raises OptionError."""
+    """Return (host, port) pairs of "host:port,[ipv6]:port". Raises OptionError."""
     addresses = tuple(
         _parse_address(part.strip(), text) for part in text.split(",") if part.strip()
     )

@@ -1,4 +1,4 @@
-"""What a client asks a cluster for: topics, offsets, groups, transactions; as plain calls."""
+"""Administration of a cluster, as plain calls: topics, offsets, groups, transactions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import TypeVar
 
 from txnlog_kafka.operations import admin as operations
 from txnlog_kafka.operations import metadata, offsets
-from txnlog_kafka.operations.admin import TransactionDescription, TransactionListing
+from txnlog_kafka.operations.admin import (
+    GroupListing,
+    TransactionDescription,
+    TransactionListing,
+)
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.operations.offsets import CommittedOffset, ListedOffset
 from txnlog_kafka.operations.session import Session
@@ -18,18 +22,18 @@ T = TypeVar("T")
 
 
 class Administration(ABC):
-    """Each carries one operation to its end; a `Client` is one of these."""
+    """Plain calls, each of which carries one operation to its end; a `Client` is one of these."""
 
     session: Session
 
     @abstractmethod
     def run(self, operation: Operation[T]) -> T:
-        """Carry the operation to its end and return its result, or raise what it raised."""
+        """Carry the operation to its end and return its result, or raise its error."""
 
     def topic_partitions(
         self, topics: Iterable[str] | None, *, allow_auto_create: bool = False
     ) -> dict[str, tuple[int, ...]]:
-        """Partition numbers by topic; None asks for all topics, internal ones left out.
+        """Return partition numbers by topic; None asks for all topics, without internal topics.
 
         Raises UnknownTopic naming every topic that is missing, DeadlineExceeded.
         """
@@ -40,15 +44,16 @@ class Administration(ABC):
         )
 
     def confirm_missing(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
-        """Those of `partitions` that the cluster does not have, asked repeatedly for a while."""
+        """Return the `partitions` that the cluster does not have, asked repeatedly for a while."""
         return self.run(metadata.confirm_missing(self.session, partitions))
 
     def list_offsets(
         self, specs: Mapping[TopicPartition, int], *, read_committed: bool
     ) -> dict[TopicPartition, ListedOffset]:
-        """Per partition: EARLIEST, LATEST (the LSO under read_committed) or a timestamp in ms.
+        """Return an offset per partition: EARLIEST, LATEST (the LSO under read_committed) or a
+        timestamp in ms.
 
-        For a timestamp `offset` is -1 when no record is that new. Raises UnknownTopic.
+        For a timestamp `offset` is -1 if no record is that new. Raises UnknownTopic.
         """
         return self.run(offsets.list_offsets(self.session, specs, read_committed=read_committed))
 
@@ -59,10 +64,10 @@ class Administration(ABC):
         partitions: Iterable[TopicPartition] = (),
         require_stable: bool = True,
     ) -> dict[TopicPartition, int]:
-        """All committed offsets of a group; empty for an unknown one.
+        """Return all committed offsets of a group; {} for an unknown group.
 
-        Name the `partitions` that matter: Kafka does not report a partition whose first offset ever
-        is still undecided, unless it is asked for by name.
+        Name the `partitions` that matter: unless asked by name, Kafka does not report a partition
+        whose first offset ever is still undecided.
         """
         found = self.run(
             offsets.fetch_committed(
@@ -72,7 +77,8 @@ class Administration(ABC):
         return {partition: c.committed_offset for partition, c in found.items()}
 
     def commit_offsets(self, group_id: str, committed: Mapping[TopicPartition, int]) -> None:
-        """A plain OffsetCommit outside any transaction and any group membership."""
+        """Commit offsets by a plain OffsetCommit outside any transaction and any group
+        membership."""
         values = {partition: CommittedOffset(offset, "") for partition, offset in committed.items()}
         self.run(offsets.commit_offsets(self.session, group_id, values))
 
@@ -101,18 +107,20 @@ class Administration(ABC):
         """Delete a group and all its offsets."""
         self.run(operations.delete_group(self.session, group_id, missing_ok=missing_ok))
 
-    def list_groups(self) -> tuple[str, ...]:
-        """The ids of all groups."""
-        return self.run(operations.list_groups(self.session))
+    def list_groups(self, states: Iterable[str] = ()) -> tuple[GroupListing, ...]:
+        """Return all groups with their states."""
+        return self.run(operations.list_groups(self.session, states))
 
     def list_transactions(self, states: Iterable[str] = ()) -> tuple[TransactionListing, ...]:
-        """All transactional ids with their producer ids and states."""
+        """Return all transactional ids with their producer ids and states."""
         return self.run(operations.list_transactions(self.session, states))
 
     def describe_transaction(self, transactional_id: str) -> TransactionDescription | None:
-        """What the coordinator knows of a transactional id; None when it does not know it."""
+        """Return the coordinator's description of a transactional id; None if it does not know the
+        id."""
         return self.run(operations.describe_transaction(self.session, transactional_id))
 
     def describe_decided_transaction(self, transactional_id: str) -> TransactionDescription | None:
-        """The same, once its markers are written if it is decided. Raises DeadlineExceeded."""
+        """Return the description, after the markers of a decided transaction. Raises
+        DeadlineExceeded."""
         return self.run(operations.describe_decided_transaction(self.session, transactional_id))

@@ -1,4 +1,4 @@
-"""Calls that block, carried out beside the client's loop: a name that is looked up, a token.
+"""Calls that block, carried out beside the client's loop: looking up a name, fetching a token.
 
 The standard library has no such call without blocking, and a directory or a token endpoint that
 does not answer must not hold up the connections to other brokers.
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class BackgroundCall(Generic[T]):
-    """One call in a thread of its own. `socket` becomes readable when it has ended."""
+    """Call in a thread of its own. `socket` becomes readable when the call has ended."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         self.socket, self._end = socket.socketpair()
@@ -34,16 +34,16 @@ class BackgroundCall(Generic[T]):
 
     @property
     def is_done(self) -> bool:
-        """Whether `result` can be taken."""
+        """True if `result` can be taken."""
         return bool(self._result) or self._error is not None
 
     def result(self) -> T:
-        """What the call returned. Raises what it raised."""
+        """Return the call's result, or raise its error."""
         self.close()
         if self._error is not None:
             raise self._error
         return self._result[0]
 
     def close(self) -> None:
-        """Do not wait for it any more."""
+        """Stop waiting for the call."""
         self.socket.close()

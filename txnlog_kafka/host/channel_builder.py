@@ -1,4 +1,4 @@
-"""What one client needs to be let in by a broker, made once of a `Security`."""
+"""Builder of a client's TLS and logins, made once from a `Security`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from txnlog_kafka.host.login import Login
+from txnlog_kafka.host.login import UserLogin
 from txnlog_kafka.host.security import Security
 from txnlog_kafka.wire.jaas import OPTION as JAAS_OPTION
 from txnlog_kafka.wire.sasl import OAuthBearer, password_mechanism
@@ -21,7 +21,7 @@ class ChannelBuilder:
     """Makes the TLS and the login of each connection of a client."""
 
     def __init__(self, security: Security) -> None:
-        """Reads certificates and keys. Raises OptionError."""
+        """Read certificates and keys. Raises OptionError."""
         self._security = security
         self._new_tls: Callable[[str], Tls] | None = None
         self._tokens: Callable[[str], Tokens] | None = None
@@ -39,35 +39,35 @@ class ChannelBuilder:
 
     @property
     def has_tls(self) -> bool:
-        """Whether bytes are encrypted."""
+        """True if bytes are encrypted."""
         return self._security.has_tls
 
     @property
     def has_login(self) -> bool:
-        """Whether a connection begins with a login."""
+        """True if a connection begins with a login."""
         return self._security.has_login
 
     @property
     def login_blocks(self) -> bool:
-        """Whether `new_login` may wait for somebody: it is to be called in a thread then."""
+        """True if `new_login` may block: then it must be called in a thread."""
         return self.has_login and self._security.mechanism in ("OAUTHBEARER", "AWS_MSK_IAM")
 
     def new_tls(self, host: str) -> Tls | None:
-        """The TLS of one connection; None without. Raises TlsFailed."""
+        """Return the TLS of one connection; None without TLS. Raises TlsFailed."""
         return None if self._new_tls is None else self._new_tls(host)
 
-    def new_login(self, host: str) -> Login:
-        """One login. Raises LoginRefused when no token can be had for it."""
+    def new_login(self, host: str) -> UserLogin:
+        """Return a login. Raises LoginRefused if it gets no token."""
         mechanism = self._security.mechanism
         if self._tokens is not None:
             tokens = self._tokens(host)
             made = OAuthBearer(tokens.token, tokens.extensions)
-            return Login(
+            return UserLogin(
                 "OAUTHBEARER", made, who=tokens.who, look_at=tokens.look_at, secrets=[tokens.token]
             )
         options = self._security.login_module.options
         user, password = options["username"], options["password"]
-        return Login(
+        return UserLogin(
             mechanism,
             password_mechanism(mechanism, user, password, secrets.token_hex(16)),
             who=f"user {user!r} by {mechanism}",

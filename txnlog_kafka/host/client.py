@@ -1,13 +1,14 @@
-"""The blocking host of operations: sockets and deadlines.
+"""Blocking host of operations: sockets and deadlines.
 
-Theory of operation. `run` resumes an operation with the outcome of what it asked for, until it
-returns; `stream` also hands on what it gives. Requests are put on one connection per node in their
-order, written without waiting in between, and answered in order; all connections are waited for at
-once. A request without an answer by its deadline breaks its connection, and all that was on it is
-`Unanswered`. A connection that owes an answer to an operation that has ended is closed.
+Theory of operation. `run` resumes an operation with the outcome of each ask, until it returns;
+`stream` also hands on the items that it gives. Requests are put on one connection per node in their
+order, written without waiting in between, and answered in order. The client waits for all
+connections at once. A request without an answer by its deadline breaks its connection, and all
+requests on it are `Unanswered`. A connection that owes an answer to an operation that has ended is
+closed.
 
-What it does not do: decide. Retries, routing and what an outcome means are the operations'. It is
-not safe for several threads, and forgets its sockets in a forked child.
+The client decides nothing: retries, routing and the meaning of an outcome are the operations'. It
+is not safe for several threads, and forgets its sockets in a forked child.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import shlex
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from txnlog_kafka.errors import TxnLogError
@@ -37,8 +38,8 @@ from txnlog_kafka.operations.effects import (
     Ask,
     Call,
     Calls,
+    Failpoint,
     Give,
-    Milestone,
     Operation,
     Outcome,
     Receive,
@@ -65,22 +66,22 @@ IDLE_S_MAX = 540.0
 
 @dataclass(slots=True)
 class Requests:
-    """The requests of one operation that it has not received yet, by their tickets."""
+    """Requests of one operation that it has not received yet, by their tickets."""
 
     numbers: Iterator[int]
-    """Of tickets, ascending over all operations of a client."""
+    """Numbers of tickets, ascending over all operations of a client."""
     unreachable: dict[int, Unanswered] = field(default_factory=dict)
-    """Nodes that are not tried again until the operation has waited for something."""
+    """Nodes that are not tried again until the operation has waited for an outcome."""
     _started: dict[Ticket, Pending | Unanswered] = field(default_factory=dict)
 
     def add(self, started: Pending | Unanswered) -> Ticket:
-        """A ticket for a request."""
+        """Return a ticket for a request."""
         ticket = Ticket(next(self.numbers))
         self._started[ticket] = started
         return ticket
 
     def take_first(self, tickets: frozenset[Ticket]) -> tuple[Ticket, Reply | Unanswered] | None:
-        """The first of these that has an outcome; it is not known any more after this."""
+        """Remove and return the first of these tickets that has an outcome; None without one."""
         check(tickets <= self._started.keys(), "an outcome is received once, by its operation")
         for ticket in sorted(tickets):
             started = self._started[ticket]
@@ -91,7 +92,7 @@ class Requests:
         return None
 
     def unanswered(self) -> list[Pending]:
-        """Those whose outcome is open."""
+        """Return the requests whose outcome is open."""
         pending = [p for p in self._started.values() if isinstance(p, Pending)]
         return [p for p in pending if p.outcome is None]
 
@@ -100,7 +101,11 @@ FETCH_BYTES = 8 * 1024 * 1024
 
 
 class Client(Administration):
-    """`client.run(operation(client.session, ...))`; `close` or a `with` block ends it."""
+    """Client of a cluster.
+
+    `client.run(operation(client.session, ...))` runs an operation; `close` or a `with` block ends
+    the client.
+    """
 
     def __init__(
         self,
@@ -115,17 +120,17 @@ class Client(Administration):
     ) -> None:
         """`bootstrap_servers` is "host:port,host:port"; connections are opened when needed.
 
-        Certificates and keys of `security` are read here: what is wrong with them raises
-        OptionError, as does a malformed address. A connection that was idle for longer than
-        `idle_s_max` is closed before its next use, as somebody in between may have forgotten it;
-        None keeps it. `clock` gives monotonic seconds.
+        Certificates and keys of `security` are read here: an error in them raises OptionError, as
+        does a malformed address. A connection that was idle for longer than `idle_s_max` is closed
+        before its next use, because a firewall in between may have forgotten it; None keeps it.
+        `clock` returns monotonic seconds.
         """
         self.bootstrap = parse_bootstrap_servers(bootstrap_servers)
         self._channels = ChannelBuilder(security)
         self.session = Session(_monotonic_ms, config or SessionConfig(), notice=logger.warning)
         self.session.bootstrap_servers = bootstrap_servers
         self.brokers_option = f"--bootstrap-server {shlex.quote(bootstrap_servers)}"
-        """How a command that an error names reaches the same brokers."""
+        """Option by which a command that an error names reaches the same brokers."""
         if security.protocol != PLAINTEXT.protocol:
             self.brokers_option += " --command-config FILE"
         self._client_id = client_id
@@ -133,18 +138,18 @@ class Client(Administration):
         self._idle_s_max = idle_s_max
         self._clock = clock
         self._throttled_until_s: dict[tuple[str, int], float] = {}
-        """Of brokers to which there is no connection at the moment."""
+        """End of the throttle, for brokers without a connection at the moment."""
         self._connections: dict[tuple[str, int], Connection] = {}
         self._last_answered: tuple[str, int] | None = None
         self._turn = 0
-        """Of the brokers, when another one is asked."""
+        """Number of times that another broker was asked; rotates the brokers."""
         self._pid = os.getpid()
         self._ticket_numbers = itertools.count(1)
 
     def run(self, operation: Operation[T]) -> T:
-        """Carry the operation to its end and return its result, or raise what it raised."""
+        """Carry the operation to its end and return its result, or raise its error."""
         try:
-            next(self._carry_on(operation))
+            next(self._run_operation(operation))
         except StopIteration as stop:
             result: T = stop.value
             return result
@@ -160,7 +165,7 @@ class Client(Administration):
         read_committed: bool = True,
         max_bytes: int = FETCH_BYTES,
     ) -> Iterator[FetchedBatches]:
-        """All batches that hold offsets in [start_offset, end_offset), in order; none when empty.
+        """Yield all batches that hold offsets in [start_offset, end_offset), in order.
 
         Raises OffsetOutOfRange, CorruptData, UnknownTopic, FatalError, DeadlineExceeded.
         """
@@ -177,25 +182,26 @@ class Client(Administration):
     def fetch_rest(
         self, cursor: FetchCursor, fetched: FetchedBatches | None = None
     ) -> Iterator[FetchedBatches]:
-        """`fetched`, the cursor's last answer if it had one, and what follows up to its end."""
+        """Yield `fetched`, the cursor's last answer if it had one, and all later batches up to its
+        end."""
         return self.stream(fetch_ahead(self.session, cursor, fetched))
 
     def stream(self, operation: Stream[T]) -> Iterator[T]:
-        """The items that the operation gives; it goes on when the next one is asked for.
+        """Yield the items that the operation gives; it goes on when the next item is asked for.
 
-        Other operations may run in between. Raises what the operation raises.
+        Other operations may run in between. Raises the operation's error.
         """
-        for item in self._carry_on(operation):
+        for item in self._run_operation(operation):
             given_s = self._clock()
             yield item
             away_s = self._clock() - given_s
             for connection in self._connections.values():
                 connection.prolong(away_s)
 
-    def _carry_on(
+    def _run_operation(
         self, operation: Generator[Ask | Give[Any], Outcome, T]
     ) -> Generator[Any, None, T]:
-        """Perform what the operation asks for, give its items, and return its result."""
+        """Perform the asks of the operation, yield its items, and return its result."""
         self._forget_after_fork()
         requests = Requests(self._ticket_numbers)
         try:
@@ -205,7 +211,7 @@ class Client(Administration):
                     yield ask.item
                     ask = operation.send(None)
                 else:
-                    ask = self._resume(operation, ask, requests)
+                    ask = self._resume_operation(operation, ask, requests)
         except StopIteration as stop:
             result: T = stop.value
             return result
@@ -214,46 +220,46 @@ class Client(Administration):
             raise
         finally:
             operation.close()
-            self._abandon(requests)
+            self._abandon_requests(requests)
 
-    def _resume(
+    def _resume_operation(
         self, operation: Generator[Ask | Give[Any], Outcome, T], ask: Ask, requests: Requests
     ) -> Ask | Give[Any]:
         try:
-            outcome = self._perform(ask, requests)
+            outcome = self._perform_ask(ask, requests)
         except TxnLogError as error:
             return operation.throw(error)
         return operation.send(outcome)
 
-    def _perform(self, ask: Ask, requests: Requests) -> Outcome:
+    def _perform_ask(self, ask: Ask, requests: Requests) -> Outcome:
         if isinstance(ask, Send):
-            return self._send(ask.call, requests)
+            return self._send_call(ask.call, requests)
         if isinstance(ask, Receive):
-            return self._receive(ask.tickets, ask.within_ms, requests)
+            return self._receive_outcome(ask.tickets, ask.within_ms, requests)
         if isinstance(ask, Calls):
-            sent = [self._send(call, requests) for call in ask.calls]
-            received = [self._receive(frozenset({t}), None, requests) for t in sent]
+            sent = [self._send_call(call, requests) for call in ask.calls]
+            received = [self._receive_outcome(frozenset({t}), None, requests) for t in sent]
             return tuple(each[1] for each in received if each is not None)
         if isinstance(ask, Sleep):
             time.sleep(ask.duration_ms / 1000)
         else:
-            check(isinstance(ask, Milestone), "an operation asks for what a host can do", ask=ask)
+            check(isinstance(ask, Failpoint), "an operation asks for what a host can do", ask=ask)
         return None
 
     # ------------------------------------------------------------------ requests
 
-    def _send(self, call: Call, requests: Requests) -> Ticket:
-        """Put a request on its connection and write what the socket takes at once."""
-        started = requests.unreachable.get(call.node) or self._start(call)
+    def _send_call(self, call: Call, requests: Requests) -> Ticket:
+        """Put a request on its connection and write as much as the socket takes at once."""
+        started = requests.unreachable.get(call.node) or self._start_call(call)
         outcome = started.outcome if isinstance(started, Pending) else started
         if isinstance(outcome, Unanswered) and outcome.retriable:
             requests.unreachable[call.node] = outcome
         return requests.add(started)
 
-    def _receive(
+    def _receive_outcome(
         self, tickets: frozenset[Ticket], within_ms: int | None, requests: Requests
     ) -> tuple[Ticket, Reply | Unanswered] | None:
-        """The outcome of the oldest of these requests that has one, waited for."""
+        """Wait for the oldest of these requests that has an outcome; return it with its outcome."""
         requests.unreachable.clear()
         until_s = None if within_ms is None else self._clock() + within_ms / 1000
         check(bool(tickets) or until_s is not None, "there is something to wait for")
@@ -261,9 +267,9 @@ class Client(Administration):
             received = requests.take_first(tickets)
             if received is not None or (until_s is not None and self._clock() >= until_s):
                 return received
-            self._wait(until_s)
+            self._wait_for_sockets(until_s)
 
-    def _abandon(self, requests: Requests) -> None:
+    def _abandon_requests(self, requests: Requests) -> None:
         """Close the connections that still owe an answer to an operation that has ended."""
         unanswered = requests.unanswered()
         for pending in unanswered:
@@ -271,19 +277,22 @@ class Client(Administration):
             pending.addresses.clear()
         for connection in list(self._connections.values()) if unanswered else ():
             if connection.owes(unanswered):
-                self._drop(connection, ConnectionFailed("the operation that asked has ended"))
+                self._drop_connection(
+                    connection, ConnectionFailed("the operation that asked has ended")
+                )
 
-    def _start(self, call: Call) -> Pending | Unanswered:
+    def _start_call(self, call: Call) -> Pending | Unanswered:
         self._close_idle()
         addresses = deque(self._addresses(call.node))
         if not addresses:
             return Unanswered(f"the address of node {call.node} is not known", sent=False)
         pending = Pending(call, self._clock() + call.timeout_ms / 1000, addresses)
-        self._route(pending)
+        self._route_request(pending)
         return pending
 
-    def _route(self, pending: Pending) -> None:
-        """Put a request on a connection to the next of its addresses; without one it has failed.
+    def _route_request(self, pending: Pending) -> None:
+        """Put a request on a connection to the next of its addresses; fail it when no address is
+        left.
 
         A connection that fails before it took the request comes back to here.
         """
@@ -294,7 +303,7 @@ class Client(Administration):
                 pending.failures.append(error)
                 continue
             connection.ask(pending)
-            self._guard(connection, connection.on_writable)
+            self._guard_connection(connection, connection.on_writable)
             return
         failures = pending.failures
         pending.outcome = Unanswered(
@@ -304,7 +313,7 @@ class Client(Administration):
             is_security=any(each.is_security for each in failures),
         )
 
-    def _wait(self, until_s: float | None = None) -> None:
+    def _wait_for_sockets(self, until_s: float | None = None) -> None:
         """Wait for the next socket or deadline, and let the connections move on."""
         with selectors.DefaultSelector() as selector:
             wakes = [] if until_s is None else [until_s]
@@ -323,43 +332,48 @@ class Client(Administration):
             for key, events in selector.select(timeout_s):
                 connection = key.data
                 if events & selectors.EVENT_WRITE:
-                    self._guard(connection, connection.on_writable)
+                    self._guard_connection(connection, connection.on_writable)
                 if events & selectors.EVENT_READ:
-                    self._guard(connection, connection.on_readable)
+                    self._guard_connection(connection, connection.on_readable)
                     if connection.is_ready and connection.address in self._connections:
                         self._last_answered = connection.address
         for connection in list(self._connections.values()):
-            self._guard(connection, connection.check_time)
+            self._guard_connection(connection, connection.check_time)
 
-    def _guard(self, connection: Connection, go_on: Callable[[], None]) -> None:
+    def _guard_connection(self, connection: Connection, go_on: Callable[[], None]) -> None:
         """Let one connection move on; drop it when it fails."""
         if self._connections.get(connection.address) is not connection:
             return
         try:
             go_on()
         except ConnectionFailed as error:
-            self._drop(connection, error)
+            self._drop_connection(connection, error)
 
-    def _drop(self, connection: Connection, failure: ConnectionFailed) -> None:
-        """Close a connection; what was not sent on it goes where else it may."""
+    def _drop_connection(self, connection: Connection, failure: ConnectionFailed) -> None:
+        """Close a connection; its unsent requests go to their next addresses."""
         if self._connections.get(connection.address) is connection:
             del self._connections[connection.address]
         if self._last_answered == connection.address:
             self._last_answered = None
+        if connection.is_misrouted:
+            # The addresses are of another time: the bootstrap servers know the new ones.
+            self.session.cluster = replace(self.session.cluster, nodes={})
         if connection.throttled_until_s > self._clock():
             self._throttled_until_s[connection.address] = connection.throttled_until_s
         unsent = connection.take_unsent()
         connection.close(str(failure))
         for pending in unsent:
             pending.failures.append(failure)
-            self._route(pending)
+            self._route_request(pending)
 
     def _close_idle(self) -> None:
         if self._idle_s_max is None:
             return
         for connection in list(self._connections.values()):
             if connection.idle_s() > self._idle_s_max:
-                self._drop(connection, ConnectionFailed(f"{connection.name} was idle for too long"))
+                self._drop_connection(
+                    connection, ConnectionFailed(f"{connection.name} was idle for too long")
+                )
 
     # ------------------------------------------------------------------ connections
 
@@ -378,10 +392,12 @@ class Client(Administration):
         return list(dict.fromkeys((*last, *known, *self.bootstrap, *sorted(nodes.values()))))
 
     def _connection_to(self, address: tuple[str, int], deadline_s: float) -> Connection:
-        """One that may still be opening. Raises ConnectionFailed."""
+        """Return a connection, which may still be opening. Raises ConnectionFailed."""
         connection = self._connections.get(address)
         if connection is not None and connection.is_stale:
-            self._drop(connection, ConnectionFailed(f"{connection.name} closed the connection"))
+            self._drop_connection(
+                connection, ConnectionFailed(f"{connection.name} closed the connection")
+            )
             connection = None
         if connection is None:
             connection = self._connections[address] = Connection(
@@ -392,11 +408,21 @@ class Client(Administration):
                 clock=self._clock,
                 channels=self._channels,
                 throttled_until_s=self._throttled_until_s.pop(address, 0.0),
+                broker=self._broker_at(address),
             )
         return connection
 
+    def _broker_at(self, address: tuple[str, int]) -> tuple[str, int] | None:
+        """Return cluster id and node id of the broker that has this address as far as is known."""
+        cluster, config = self.session.cluster, self.session.config
+        nodes = [node for node, each in cluster.nodes.items() if each == address]
+        if not config.names_broker or cluster.cluster_id is None or len(nodes) != 1:
+            return None
+        return cluster.cluster_id, nodes[0]
+
     def _forget_after_fork(self) -> None:
-        """A forked child shares the sockets with its parent: it must not speak on them."""
+        """Close the sockets in a forked child: it shares them with its parent, and must not write
+        to them."""
         if self._pid != os.getpid():
             for connection in self._connections.values():
                 connection.close("the process was forked")
@@ -410,7 +436,7 @@ class Client(Administration):
         for connection in list(self._connections.values()):
             for pending in connection.take_unsent():
                 pending.fail("the client was closed")
-            self._drop(connection, ConnectionFailed("the client was closed"))
+            self._drop_connection(connection, ConnectionFailed("the client was closed"))
 
     def __enter__(self) -> Client:
         return self

@@ -1,4 +1,4 @@
-"""`--command-config`: the options of a command, in a file as Kafka's own tools take it."""
+"""Options of a command in a file (`--command-config`), in the format of Kafka's own tools."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from txnlog_kafka.host.security_options import SECURITY_OPTIONS
 
 
 class FileOption(Protocol):
-    """What may be in such a file."""
+    """Option that may be in such a file."""
 
     @property
     def read(self) -> Callable[[str], str]:
-        """Checks a value; raises ValueError with what is allowed."""
+        """Function that checks a value; raises ValueError with the allowed values."""
 
 
 def explain_name(error: UnicodeEncodeError) -> str:
-    """Say that a name of the command line is not text: Python keeps its bytes as surrogates."""
+    """Return a text that a name of the command line is not UTF-8: Python keeps its bytes as
+    surrogates."""
     return (
         f"the name {error.object!r} is not UTF-8, as Kafka's names are: correct it; if it looks "
         "right, the locale is not UTF-8: set PYTHONUTF8=1"
@@ -30,20 +31,20 @@ def explain_name(error: UnicodeEncodeError) -> str:
 
 
 def read_command_config(path: Path) -> Security:
-    """The security of the file. Raises OptionError for any other option, and OSError."""
+    """Read the security of the file. Raises OptionError for any other option, and OSError."""
     return read_security(read_options(path))
 
 
 def read_options(path: Path) -> dict[str, str]:
-    """The security options of the file, by Kafka's names. Raises as `read_command_config`."""
+    """Read the security options of the file, by Kafka's names. Raises as `read_command_config`."""
     known = {option.name: option for option in SECURITY_OPTIONS}
-    return read_properties(path, known, "security options alone")
+    return read_properties(path, known, "only security options")
 
 
 def read_properties(path: Path, known: Mapping[str, FileOption], allowed: str) -> dict[str, str]:
-    """The values of the file, each read by its option.
+    """Read the values of the file, each by its option.
 
-    Raises OptionError for a name that is not known, which says what is `allowed`, and OSError.
+    Raises OptionError for an unknown name, with a text that says what is `allowed`, and OSError.
     """
     try:
         given = javaproperties.loads(path.read_text(encoding="utf-8"))

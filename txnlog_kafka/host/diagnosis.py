@@ -1,13 +1,15 @@
-"""Listeners that speak another protocol than they are asked in, recognised by how they answer.
+"""Listeners that speak another protocol than the client, recognised by their answers.
 
-The first request on a connection is ApiVersions. A TLS listener answers it in plain text with an
-alert or a reset, a web server with a line of text, a SASL listener closes the connection at the
-request that follows. Without a word on that a user sees a timeout and looks for a network fault.
+The first request on a connection is ApiVersions. If it is sent in plain text, a TLS listener
+answers with an alert or a reset, a web server with a line of text, and a SASL listener closes the
+connection at the request that follows. Without a word on that a user sees a timeout and looks for a
+network fault.
 """
 
 from __future__ import annotations
 
 from txnlog_kafka.host.channel_builder import ChannelBuilder
+from txnlog_kafka.wire.error_codes import ErrorCode, error_name
 
 _NOT_A_BROKER = "may not be a Kafka broker"
 CLOSED_AT_ONCE = (
@@ -38,7 +40,7 @@ _TLS_RECORDS = (0x14, 0x15, 0x16, 0x17)
 
 
 def describe_answer(first_bytes: bytes) -> str | None:
-    """What the listener is, if these cannot be the first bytes of an answer; else None."""
+    """Return a diagnosis if these cannot be the first bytes of a broker's answer; else None."""
     if len(first_bytes) >= 2 and first_bytes[0] in _TLS_RECORDS and first_bytes[1] == 3:
         return REQUIRES_TLS
     if first_bytes.startswith(b"HTTP/"):
@@ -47,12 +49,22 @@ def describe_answer(first_bytes: bytes) -> str | None:
 
 
 def describe_closed(answers: int, channels: ChannelBuilder, *, logs_in: bool) -> str:
-    """What it may mean that the peer closed while a request was waited for, after so many answers.
+    """Return the likely reason why the peer closed while a request was open, after so many answers.
 
-    The text continues the sentence that says so; it is empty where it is nothing special.
+    The text continues the sentence that reports the close; it is empty if the close is nothing
+    special.
     """
     if logs_in:
         return CLOSED_IN_LOGIN
     if not answers:
         return CLOSED_AT_ONCE_IN_TLS if channels.has_tls else CLOSED_AT_ONCE
     return CLOSED_AFTER_VERSIONS if answers == 1 and not channels.has_login else ""
+
+
+def describe_refusal(code: int, broker: tuple[str, int] | None) -> str:
+    """Return what a refusal of ApiVersions says about the peer, for the cluster id and the node id
+    that are meant; the text continues the address."""
+    if code == ErrorCode.REBOOTSTRAP_REQUIRED and broker is not None:
+        cluster_id, node = broker
+        return f" is not broker {node} of cluster {cluster_id} any more"
+    return f" refused ApiVersions: {error_name(code)}"

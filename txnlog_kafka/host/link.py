@@ -1,9 +1,9 @@
-"""The byte stream to one address: looked up, connected, and under TLS, without ever blocking.
+"""Byte stream to one address: looked up, connected, and under TLS, without ever blocking.
 
-Theory of operation. `waits_on` and `wants_write` say what the client has to wait for, and
-`advance` goes on from there until the link `is_open`: the host name is looked up in a thread, its
-addresses are tried in turn, then the two sides of TLS exchange what `tls.Tls` gives. After that
-`send` takes bytes and `receive` gives them. What `send` took may wait here for the socket.
+Theory of operation. `waits_on` and `wants_write` tell the client which socket event to wait for,
+and `advance` goes on from there until the link `is_open`: the host name is looked up in a thread,
+its addresses are tried in turn, then the two sides of TLS exchange the bytes of `tls.Tls`. After
+that `send` takes bytes and `receive` returns bytes. Sent bytes may wait here for the socket.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from txnlog_kafka.host.tls import Tls
 
 RECEIVE_BYTES = 64 * 1024
-"""At a time; of a large frame the rest comes into its own space (`framing`)."""
+"""Bytes received at a time; the rest of a large frame is received into its own space
+(`framing`)."""
 RECEIVE_SEALED_BYTES = 1024 * 1024
 SEAL_BYTES = 256 * 1024
-"""So much of a request is encrypted at a time."""
+"""Bytes of a request that are encrypted at a time."""
 _CONNECTED = (0, errno.EISCONN)
 _CONNECTING = (errno.EINPROGRESS, errno.EALREADY, errno.EWOULDBLOCK)
 _AddressInfo = tuple[Any, ...]
@@ -32,10 +33,10 @@ T = TypeVar("T")
 
 
 class ConnectionFailed(Exception):
-    """The connection cannot be used any more; the text says why.
+    """Failure of a connection: it cannot be used any more; the text says why.
 
-    `final` says that another attempt would end in the same way, `is_security` that it is for a
-    certificate, a login or the security protocol.
+    `final`: another attempt would end in the same way. `is_security`: the cause is a certificate, a
+    login or the security protocol.
     """
 
     def __init__(self, reason: str, *, final: bool = False, is_security: bool = False) -> None:
@@ -45,13 +46,14 @@ class ConnectionFailed(Exception):
 
 
 class LinkBroken(Exception):
-    """The peer has closed, or the network broke; the text continues a sentence with its name."""
+    """Close by the peer, or a broken network; the text continues a sentence with the peer's
+    name."""
 
 
 class TlsFailed(Exception):
-    """The two sides do not come together; the text says which option to look at.
+    """Failure of TLS; the text says which option to look at.
 
-    `final` says that another attempt would end in the same way.
+    `final`: another attempt would end in the same way.
     """
 
     def __init__(self, reason: str, *, final: bool) -> None:
@@ -60,10 +62,10 @@ class TlsFailed(Exception):
 
 
 class Link:
-    """A socket that does not block, to `address`, with or without TLS."""
+    """Socket that does not block, to `address`, with or without TLS."""
 
     def __init__(self, address: tuple[str, int], tls: Tls | None = None) -> None:
-        """Nothing is done before the first `advance`."""
+        """Prepare the link; the first `advance` opens it."""
         self.name = f"{address[0]}:{address[1]}"
         self.is_connected = False
         self._tls = tls
@@ -80,19 +82,19 @@ class Link:
 
     @property
     def is_open(self) -> bool:
-        """Whether requests may go out."""
+        """True if requests may go out."""
         return self.is_connected and (self._tls is None or self._tls.is_open)
 
     @property
     def waits_on(self) -> socket.socket:
-        """What to wait for."""
+        """Socket to wait for."""
         if self._lookup is not None:
             return self._lookup.socket
         return self._open_socket
 
     @property
     def wants_write(self) -> bool:
-        """Whether it waits until the socket takes bytes."""
+        """True if the link waits until the socket takes bytes."""
         return self._lookup is None and (bool(self._unsent) or not self.is_connected)
 
     @property
@@ -102,7 +104,7 @@ class Link:
         return self._socket
 
     def advance(self) -> None:
-        """Go on opening, or write what waits. Raises ConnectionFailed, LinkBroken."""
+        """Go on opening, or write the bytes that wait. Raises ConnectionFailed, LinkBroken."""
         if self.is_connected:
             self._flush()
             return
@@ -119,7 +121,7 @@ class Link:
         self._connect()
 
     def try_next_address(self) -> bool:
-        """Give up the address that does not answer; whether the host has another one.
+        """Give up the address that does not answer; return False if the host has no other address.
 
         Raises as `advance`.
         """
@@ -168,7 +170,7 @@ class Link:
         return ConnectionFailed(f"cannot connect to {self.name}: {error}")
 
     def send(self, pieces: Sequence[memoryview]) -> int:
-        """How many of these bytes were taken, from the first on; 0 when none can go now.
+        """Send bytes, and return how many were taken, from the first on; 0 if none can go now.
 
         Under TLS they may wait here, for `advance`. Raises ConnectionFailed, LinkBroken: then none
         was taken.
@@ -185,7 +187,7 @@ class Link:
         return len(taken)
 
     def _flush(self) -> None:
-        """Write what TLS has for the peer, as far as the socket takes it."""
+        """Write the bytes that TLS has for the peer, as far as the socket takes them."""
         while True:
             if not self._unsent and self._tls is not None:
                 self._unsent = memoryview(self._tls.take())
@@ -205,7 +207,8 @@ class Link:
             raise self._broken(f": {error}") from error
 
     def receive(self) -> bytes:
-        """What has arrived; nothing when there is none. Raises ConnectionFailed, LinkBroken."""
+        """Return the bytes that have arrived, b"" if there are none. Raises ConnectionFailed,
+        LinkBroken."""
         size = RECEIVE_BYTES if self._tls is None else RECEIVE_SEALED_BYTES
         data = self._take(lambda: self._open_socket.recv(size)) or b""
         if self._tls is None or not data:
@@ -219,15 +222,16 @@ class Link:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether what arrives is for TLS first."""
+        """True if the bytes that arrive are encrypted."""
         return self._tls is not None
 
     def receive_into(self, space: memoryview) -> int:
-        """How many bytes have arrived there; 0 when there are none. Raises as `receive`."""
+        """Receive into this space; return the number of bytes, 0 if none arrived. Raises as
+        `receive`."""
         return self._take(lambda: self._open_socket.recv_into(space)) or 0
 
     def _take(self, take: Callable[[], T]) -> T | None:
-        """None when nothing has arrived."""
+        """Return the bytes or their number; None if nothing has arrived."""
         try:
             taken = take()
         except BlockingIOError:
@@ -251,13 +255,13 @@ class Link:
             ) from error
 
     def _broken(self, what: str) -> LinkBroken | ConnectionFailed:
-        """A connection that ends within the handshake says more than a broken one."""
+        """Return the error: an end within the TLS handshake says more than a broken connection."""
         if self._tls is None or self._tls.is_open:
             return LinkBroken(what)
         return ConnectionFailed(f"{self.name}{what}{self._tls.ended_early}")
 
     def close(self) -> None:
-        """Close whatever is open."""
+        """Close the lookup and the socket."""
         if self._lookup is not None:
             self._lookup.close()
         if self._socket is not None:

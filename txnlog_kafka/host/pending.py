@@ -1,4 +1,4 @@
-"""One request on its way: what was asked, and what was encoded for one connection."""
+"""Requests on their way: the call, and its encoding for one connection."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ from dataclasses import dataclass, field
 
 from txnlog_kafka.host.link import ConnectionFailed
 from txnlog_kafka.operations.effects import Call, Reply, Unanswered
-from txnlog_kafka.wire.messages import Api
+from txnlog_kafka.wire.conversation import Asked
+from txnlog_kafka.wire.messages import ApiKey
 
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """One request on its way. `outcome` is None until it is known."""
+    """Request on its way. `outcome` is None until it is known."""
 
     call: Call
     deadline_s: float
     addresses: deque[tuple[str, int]] = field(default_factory=deque)
-    """Where else it may be taken, if it was not sent to the first."""
+    """Other addresses to try, if it was not sent to the first."""
     failures: list[ConnectionFailed] = field(default_factory=list)
-    """Why it could not be sent so far."""
+    """Failures to send it so far."""
     sent: bool = False
     outcome: Reply | Unanswered | None = None
 
     def fail(self, reason: str, *, retriable: bool = True) -> None:
-        """There will be no answer."""
+        """End the request without an answer."""
         if self.outcome is None:
             self.outcome = Unanswered(reason, self.sent, retriable)
 
 
-@dataclass(slots=True)
-class Asked:
-    """What was encoded. `pending` is None for a request of the handshake."""
+@dataclass(slots=True, eq=False)
+class EncodedRequest(Asked):
+    """Encoded request. `pending` is None for a request of the handshake."""
 
-    api: Api
+    api_key: ApiKey
     version: int
-    correlation_id: int
     deadline_s: float
     pending: Pending | None
     sent: bool = False
 
     def mark_sent(self) -> None:
-        """Some of its bytes went out."""
+        """Note that some of its bytes went out."""
         self.sent = True
         if self.pending is not None:
             self.pending.sent = True

@@ -1,7 +1,8 @@
-"""What a user said about security, checked, in one value that can be pickled and compared.
+"""Security options of a user, checked, as one value that can be pickled and compared.
 
-The names are Kafka's, without `kafka.`. A pickle of it has the passwords, as the tasks need them;
-its repr has not. `channel_builder.py` makes of it what one process needs to connect.
+The names are Kafka's, without `kafka.`. A pickle of the value has the passwords, as the tasks need
+them; its repr has no passwords. `channel_builder.py` builds from it what one process needs to
+connect.
 """
 
 from __future__ import annotations
@@ -18,38 +19,39 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK
 TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"
 CALLBACK = "sasl.login.callback.handler.class"
 OIDC_HANDLER = "OAuthBearerLoginCallbackHandler"
-"""The last part of the name of Kafka's own handler, which asks a token endpoint."""
+"""Last part of the name of Kafka's own handler, which asks a token endpoint."""
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """How to be let in. `options` are pairs of name and value, those that were given."""
+    """Security protocol and its options: pairs of name and value, of the options that were set."""
 
     protocol: str = "PLAINTEXT"
     options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     @property
     def has_tls(self) -> bool:
-        """Whether bytes are encrypted."""
+        """True if bytes are encrypted."""
         return self.protocol in ("SSL", "SASL_SSL")
 
     @property
     def has_login(self) -> bool:
-        """Whether the connection begins with a login."""
+        """True if the connection begins with a login."""
         return self.protocol.startswith("SASL_")
 
     def get(self, name: str) -> str | None:
-        """The value of an option, None without one."""
+        """Return the value of an option, None if it is not set."""
         return dict(self.options).get(name)
 
     @property
     def mechanism(self) -> str:
-        """The SASL mechanism that the user named."""
+        """SASL mechanism that the user named."""
         return self.get("sasl.mechanism") or ""
 
     @property
     def login_module(self) -> jaas.LoginModule:
-        """What `sasl.jaas.config` says; no options where it may be left out and is."""
+        """Login module of `sasl.jaas.config`; without options if the option may be left out and
+        is."""
         text = self.get("sasl.jaas.config")
         if text is None:
             return jaas.LoginModule("", {})
@@ -63,7 +65,7 @@ PLAINTEXT = Security()
 
 
 def read_security(options: Mapping[str, str]) -> Security:
-    """From options with Kafka's names, without `kafka.`. Raises OptionError."""
+    """Read options with Kafka's names, without `kafka.`. Raises OptionError."""
     protocol = options.get("security.protocol", "PLAINTEXT").strip().upper()
     if protocol not in PROTOCOLS:
         raise _wrong("security.protocol", protocol, " or ".join(PROTOCOLS))

@@ -1,7 +1,7 @@
-"""The options of `kafka.security.*`, `kafka.ssl.*` and `kafka.sasl.*` that are obeyed.
+"""Options of `kafka.security.*`, `kafka.ssl.*` and `kafka.sasl.*` that are obeyed.
 
-Rows of `options.OPTIONS`, which is where they are read; `client/security.py` says what belongs
-together, and `options/kafka_configs.py` what becomes of all other names of these families.
+These are rows of `options.OPTIONS`, where they are read. `host/security.py` checks which options
+belong together, and `options/kafka_configs.py` decides about all other names of these families.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _milliseconds(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SecurityOption:
-    """One option, by Kafka's name without `kafka.`; `read` is as in `options.Option`."""
+    """Security option, by Kafka's name without `kafka.`; `read` is as in `options.Option`."""
 
     name: str
     doc: str
@@ -57,42 +57,44 @@ SECURITY_OPTIONS: tuple[SecurityOption, ...] = (
         "security.protocol", "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
         _one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), "PLAINTEXT",
     ),
-    SecurityOption("ssl.truststore.type", "JKS (without it), PKCS12 or PEM.", _STORE),
+    SecurityOption("ssl.truststore.type", "JKS (the default), PKCS12 or PEM.", _STORE),
     SecurityOption(
         "ssl.truststore.location",
-        "File of the CAs to trust, on the driver and the executors; without it: the machine's.",
+        "File of the CAs to trust, on the driver and the executors. Default: the machine's CAs.",
     ),
     SecurityOption("ssl.truststore.password", "Password of a JKS or PKCS12 truststore.", _any_text),
-    SecurityOption("ssl.truststore.certificates", "The CAs to trust, as PEM text."),
-    SecurityOption("ssl.keystore.type", "JKS (without it), PKCS12 or PEM.", _STORE),
+    SecurityOption("ssl.truststore.certificates", "CAs to trust, as PEM text."),
+    SecurityOption("ssl.keystore.type", "JKS (the default), PKCS12 or PEM.", _STORE),
     SecurityOption(
         "ssl.keystore.location",
         "File of the client's key and certificate, on the driver and the executors.",
     ),
     SecurityOption("ssl.keystore.password", "Password of a JKS or PKCS12 keystore.", _any_text),
-    SecurityOption("ssl.keystore.key", "The client's private key, as PEM text."),
+    SecurityOption("ssl.keystore.key", "Private key of the client, as PEM text."),
     SecurityOption(
-        "ssl.keystore.certificate.chain", "The certificates of the client's key, as PEM text."
+        "ssl.keystore.certificate.chain", "Certificates of the client's key, as PEM text."
     ),
     SecurityOption("ssl.key.password", "Password of the private key itself.", _any_text),
     SecurityOption(
         "ssl.endpoint.identification.algorithm",
-        "Whether the certificate must be for the broker's host: https, or empty to accept any.",
+        "Check that the certificate is for the broker's host: https, or empty to accept any host.",
         _any_text, "https",
     ),
-    SecurityOption("ssl.enabled.protocols", "TLSv1.2, TLSv1.3; without it: both."),
+    SecurityOption(
+        "ssl.enabled.protocols", "TLSv1.2, TLSv1.3, or both separated by a comma. Default: both."
+    ),
     SecurityOption(
         "sasl.mechanism", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM.",
         lambda text: _text(text).upper(),
     ),
     SecurityOption(
         "sasl.jaas.config",
-        "The login module with the user's name and password, as for Kafka's Java clients.",
+        "Login module with the user's name and password, as for Kafka's Java clients.",
     ),
     SecurityOption(
         "sasl.login.callback.handler.class",
-        "Of OAUTHBEARER: Kafka's OAuthBearerLoginCallbackHandler, or `module:function`, a Python "
-        "function that returns a token.",
+        "Handler for OAUTHBEARER: Kafka's OAuthBearerLoginCallbackHandler, or `module:function`, a "
+        "Python function that returns a token.",
     ),
     SecurityOption("sasl.oauthbearer.token.endpoint.url", "Address of an OIDC token endpoint."),
     SecurityOption("sasl.oauthbearer.client.credentials.client.id", "Client id at that endpoint."),
@@ -102,21 +104,22 @@ SECURITY_OPTIONS: tuple[SecurityOption, ...] = (
     SecurityOption("sasl.oauthbearer.scope", "Scope of the token."),
     SecurityOption(
         "sasl.oauthbearer.header.urlencode",
-        "Whether client id and secret are URL-encoded, as RFC 6749 says: true or false.",
+        "URL-encode client id and secret, as RFC 6749 says: true or false.",
         _one_of("true", "false"), "false",
     ),
     SecurityOption(
-        "sasl.login.connect.timeout.ms", "Timeout of connecting to the token endpoint.",
+        "sasl.login.connect.timeout.ms", "Timeout of connecting to the token endpoint, in ms.",
         _milliseconds,
     ),
     SecurityOption(
-        "sasl.login.read.timeout.ms", "Timeout of reading from the token endpoint.", _milliseconds
+        "sasl.login.read.timeout.ms", "Timeout of reading from the token endpoint, in ms.",
+        _milliseconds,
     ),
 )  # fmt: skip
 
 
 def without_effect(names: Iterable[str], protocol: str) -> dict[str, str]:
-    """Which of these names mean nothing under a security protocol, and why."""
+    """Return the names that have no effect under a security protocol, and why."""
     unused = [(_SASL, "SASL")] if not protocol.startswith("SASL") else []
     unused += [(_SSL, "SSL")] if not protocol.endswith("SSL") else []
     return {

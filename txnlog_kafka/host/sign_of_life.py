@@ -1,7 +1,7 @@
-"""A sign of life of a command that takes long: one line on a terminal's standard error.
+"""Sign of life of a command that takes long: one line on a terminal's standard error.
 
-The line is there from the second second on, says what the command does and for how long, and is
-removed when the command has its answer. In a file or a pipe it would be noise, so it is left out.
+The line appears after two seconds, shows what the command does and for how long, and is removed
+when the command has its answer. In a file or a pipe the line would be noise, so it is left out.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import time
 from types import TracebackType
 
 QUIET_S = 2.0
-"""A command that is done by then shows nothing."""
+"""Time within which a command shows nothing."""
 TICK_S = 1.0
 CLEAR = "\r\x1b[K"
-"""Back to the beginning of the line, and empty to its end."""
+"""Control characters: to the beginning of the line, and clear it to its end."""
 
 
 class SignOfLife:
-    """A context manager around the work; a command prints its answer after it."""
+    """Context manager around the work; a command prints its answer after it."""
 
     def __init__(self, doing: str, *, is_wanted: bool = True) -> None:
-        """A command that prints as it works does not want it."""
+        """Pass `is_wanted=False` for a command that prints as it works."""
         self.doing = doing
-        """The work in words; a command may set it to what it does now."""
+        """Current work, in words; a command may change it."""
         self._is_wanted = is_wanted
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -32,7 +32,7 @@ class SignOfLife:
     def __enter__(self) -> SignOfLife:
         """Begin to wait, if standard error is a terminal."""
         if self._is_wanted and sys.stderr.isatty():
-            self._thread = threading.Thread(target=self._show, daemon=True)
+            self._thread = threading.Thread(target=self._show_sign, daemon=True)
             self._thread.start()
         return self
 
@@ -47,7 +47,7 @@ class SignOfLife:
         if self._thread is not None:
             self._thread.join()
 
-    def _show(self) -> None:
+    def _show_sign(self) -> None:
         began_s = time.monotonic()
         if self._ended.wait(QUIET_S):
             return

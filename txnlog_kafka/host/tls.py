@@ -1,9 +1,8 @@
-"""The client's side of TLS on one connection: bytes in, bytes out, no socket.
+"""Client's side of TLS on one connection: bytes in, bytes out, no socket.
 
 The protocol is Python's `ssl`, which runs here between two buffers. `start` makes the first bytes
-for the peer, `receive` takes what it sent and gives what that means, `seal` takes what it shall
-get, and `take` hands out what is to be sent. What goes wrong is put into one line that names the
-option to look at.
+for the peer, `receive` decrypts bytes of the peer, `seal` encrypts bytes for it, and `take` returns
+the bytes to send. A failure becomes one line that names the option to look at.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ _BY_VERIFY_CODE = {
     62: OTHER_NAME,
     64: OTHER_NAME,
 }
-"""OpenSSL's X509_V_ERR_*."""
+"""Texts by OpenSSL's X509_V_ERR_* numbers."""
 
 _BY_REASON = (
     ("WRONG_VERSION_NUMBER", NO_TLS),
@@ -76,19 +75,20 @@ _BY_REASON = (
     ("NO_SHARED_CIPHER", NOTHING_IN_COMMON),
     ("HANDSHAKE_FAILURE", f"{NOTHING_IN_COMMON}; or {CLIENT_CERTIFICATE_MISSING}"),
 )
-"""Parts of OpenSSL's reasons, what is more special first; alerts are the peer's words."""
+"""Texts by a part of OpenSSL's reason, the more special parts first; alerts are the peer's
+words."""
 
 
 class Tls:
-    """One connection's TLS, to a peer that calls itself `host`."""
+    """TLS of one connection, to a peer that calls itself `host`."""
 
     ended_early = ENDED_EARLY
 
     def __init__(self, context: ssl.SSLContext, host: str) -> None:
-        """Raises TlsFailed for what cannot be the name of a host."""
+        """Prepare TLS. Raises TlsFailed if `host` cannot be the name of a host."""
         self.is_open = False
         self.has_ended = False
-        """Whether the peer has said that it sends no more."""
+        """True if the peer has announced that it sends no more."""
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         try:
@@ -110,7 +110,8 @@ class Tls:
         self.is_open = True
 
     def receive(self, data: bytes) -> bytes:
-        """Go on with the bytes that arrived; what they say of the protocol above. TlsFailed."""
+        """Go on with the bytes that arrived; return the decrypted bytes in them. Raises
+        TlsFailed."""
         self._incoming.write(data)
         if not self.is_open:
             self._shake_hands()
@@ -135,12 +136,12 @@ class Tls:
             raise _failed(error) from error
 
     def take(self) -> bytes:
-        """What is to be sent to the peer now."""
+        """Return the bytes to send to the peer now."""
         return self._outgoing.read()
 
 
 def _failed(error: ssl.SSLError) -> TlsFailed:
-    """In one line, what it means. `final` only where it has a known cause."""
+    """Return the failure in one line. `final` only if its cause is known."""
     if isinstance(error, ssl.SSLCertVerificationError):
         text = _BY_VERIFY_CODE.get(error.verify_code, "the broker's certificate is not accepted")
         return TlsFailed(f"{text} ({error.verify_message})", final=True)

@@ -1,7 +1,7 @@
 """Tokens for OAUTHBEARER: from a token endpoint (OIDC client credentials), a user's function, AWS.
 
-All of it may wait for a network, so it runs in the thread of a `BackgroundCall`. A token of an
-endpoint is kept for most of its life. No error has a token or a secret.
+Fetching a token may wait for a network, so it runs in the thread of a `BackgroundCall`. A token of
+an endpoint is kept for most of its life. No error has a token or a secret.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from txnlog_kafka.errors import OptionError, do_this
-from txnlog_kafka.host.login import LoginRefused
 from txnlog_kafka.host.security import CALLBACK, PREFIX, TOKEN_URL, Security
 from txnlog_kafka.stores import build_tls_context
+from txnlog_kafka.wire.login import LoginRefused
 
 LIFE_PART = 0.8
-"""Of a token's life, after which a new one is asked for: Kafka's login.refresh.window.factor."""
+"""Part of a token's life after which the client asks for a new token: Kafka's
+login.refresh.window.factor."""
 ANSWER_BYTES_MAX = 1024 * 1024
 TIMEOUT_MS = 10_000
 REDIRECTS = range(300, 400)
@@ -39,7 +40,7 @@ _EXTENSION = "extension_"
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """One token, and whose it is for a person."""
+    """Token, and its owner in words for a person."""
 
     token: str = field(repr=False)
     who: str
@@ -48,7 +49,7 @@ class Tokens:
 
 
 def token_source(security: Security) -> Callable[[str], Tokens]:
-    """What gives the token for a login at a host. Raises OptionError."""
+    """Return the function that gets the token for a login at a host. Raises OptionError."""
     if security.mechanism == "AWS_MSK_IAM":
         return AwsTokens(security.login_module.options)
     options = security.login_module.options
@@ -76,7 +77,7 @@ class UserTokens:
             raise OptionError(PREFIX + CALLBACK, name, f"cannot be imported: {error}") from error
 
     def __call__(self, _host: str) -> Tokens:
-        """The function's token. Raises LoginRefused."""
+        """Return the function's token. Raises LoginRefused."""
         try:
             token = self._function()
         except Exception as error:
@@ -106,14 +107,14 @@ class AwsTokens:
             ) from error  # fmt: skip
 
     def __call__(self, host: str) -> Tokens:
-        """A token for the region of this broker. Raises LoginRefused."""
+        """Return a token for the region of this broker. Raises LoginRefused."""
         found = _MSK_REGION.search(host)
         environment = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
         region = found.group(1) if found else environment
         if not region:
             raise LoginRefused(f"the AWS region of {host} is not known: set AWS_REGION")
         try:
-            token, _ = self._sign(region)
+            token, _ = self._sign_token(region)
         except Exception as error:
             # Of botocore's many errors none is worth a case, and some name an access key.
             raise LoginRefused(
@@ -123,7 +124,7 @@ class AwsTokens:
             ) from error
         return Tokens(token, f"the AWS identity of this process in {region}", "its IAM policy")
 
-    def _sign(self, region: str) -> tuple[str, int]:
+    def _sign_token(self, region: str) -> tuple[str, int]:
         made: tuple[str, int]
         options = self._options
         if "awsRoleArn" in options:
@@ -138,10 +139,10 @@ class AwsTokens:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows none: the client's secret would go along, to whatever host is named."""
+    """Refusal of all redirects: the client's secret would go along, to any host that is named."""
 
     def redirect_request(self, *_: Any) -> None:
-        """The answer is an HTTPError then."""
+        """Return None: the answer is then an HTTPError."""
 
 
 class EndpointTokens:
@@ -166,10 +167,10 @@ class EndpointTokens:
         self._renew_at_s = 0.0
 
     def __call__(self, _host: str) -> Tokens:
-        """A token that is good for a while. Raises LoginRefused."""
+        """Return a token that is good for a while. Raises LoginRefused."""
         with self._lock:
             if not self._token or time.time() >= self._renew_at_s:
-                self._ask()
+                self._ask_endpoint()
             token = self._token
         return Tokens(
             token, f"client {self._id!r} by OAUTHBEARER",
@@ -177,9 +178,9 @@ class EndpointTokens:
             self._extensions,
         )  # fmt: skip
 
-    def _ask(self) -> None:
+    def _ask_endpoint(self) -> None:
         now_s = time.time()
-        answer = self._post()
+        answer = self._post_request()
         token = answer.get("access_token")
         if not isinstance(token, str) or not token:
             raise LoginRefused(f"{self._url} answered without an access_token", final=False)
@@ -190,7 +191,7 @@ class EndpointTokens:
         self._token = token
         self._renew_at_s = now_s if until_s is None else now_s + LIFE_PART * (until_s - now_s)
 
-    def _post(self) -> dict[str, Any]:
+    def _post_request(self) -> dict[str, Any]:
         form = {"grant_type": "client_credentials"} | (
             {"scope": self._scope} if self._scope else {}
         )
@@ -218,7 +219,8 @@ class EndpointTokens:
         return found
 
     def _refused(self, error: urllib.error.HTTPError) -> LoginRefused:
-        """By the status and the one word that OAuth has for the reason; the rest may echo us."""
+        """Return an error with the status and the one word that OAuth has for the reason; the rest
+        of the answer may echo our secret."""
         if error.code in REDIRECTS:
             with error:
                 to = _host_of(self._url, error.headers.get("Location"))
@@ -241,7 +243,7 @@ class EndpointTokens:
 
 
 def _host_of(url: str, location: str | None) -> str:
-    """Scheme, host and port that a redirect leads to; the rest may have a secret in it."""
+    """Return scheme, host and port of a redirect's target; the rest may have a secret in it."""
     if location is None:
         return "an address that it does not name"
     to = urllib.parse.urlsplit(urllib.parse.urljoin(url, location))
@@ -249,13 +251,14 @@ def _host_of(url: str, location: str | None) -> str:
 
 
 def _timeout_s(security: Security) -> float:
-    """Of one wait for the endpoint: the longer of connecting and reading."""
+    """Return the timeout of one wait for the endpoint: the longer of connecting and reading."""
     names = ("sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms")
     return max(int(security.get(name) or TIMEOUT_MS) for name in names) / 1000
 
 
 def _expires_s(token: str) -> float | None:
-    """`exp` of a JSON web token, in seconds since 1970; None where it is none or has none."""
+    """Return `exp` of a JSON web token, in seconds since 1970; None for other tokens or without
+    `exp`."""
     parts = token.split(".")
     if len(parts) < 2:
         return None

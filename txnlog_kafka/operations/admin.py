@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from txnlog_kafka.errors import BrokerError
-from txnlog_kafka.operations.broker_config import fetch_broker_config
 from txnlog_kafka.operations.calls import (
     GROUP,
     TRANSACTION,
     CoordinatorRequest,
+    call,
     call_all,
     call_coordinator,
+    fetch_broker_config,
     refuse_if_final,
 )
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Operation, Reply, Unanswered
@@ -24,11 +25,14 @@ from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
 __all__ = [
+    "GroupListing",
     "TransactionDescription",
     "TransactionListing",
     "create_topic",
     "delete_group",
     "describe_decided_transaction",
+    "describe_group",
+    "describe_producers",
     "describe_transaction",
     "fetch_broker_config",
     "list_groups",
@@ -43,11 +47,21 @@ _DESCRIBE_GROUPS = APIS[ApiKey.DESCRIBE_GROUPS]
 _LIST_GROUPS = APIS[ApiKey.LIST_GROUPS]
 _LIST_TRANSACTIONS = APIS[ApiKey.LIST_TRANSACTIONS]
 _DESCRIBE_TRANSACTIONS = APIS[ApiKey.DESCRIBE_TRANSACTIONS]
+_DESCRIBE_PRODUCERS = APIS[ApiKey.DESCRIBE_PRODUCERS]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """Entry of ListGroups; `state` in Kafka's words, such as Stable."""
+
+    group_id: str
+    state: str
+    protocol_type: str
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionListing:
-    """One entry of ListTransactions; `state` in Kafka's words, such as Ongoing."""
+    """Entry of ListTransactions; `state` in Kafka's words, such as Ongoing."""
 
     transactional_id: str
     producer_id: int
@@ -56,7 +70,7 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """One entry of DescribeTransactions; `start_time_ms` is -1 when nothing is open."""
+    """Entry of DescribeTransactions; `start_time_ms` is -1 when no transaction is open."""
 
     transactional_id: str
     state: str
@@ -78,7 +92,7 @@ def create_topic(
 ) -> Operation[None]:
     """Create a topic and wait for its leaders. Raises FatalError (TOPIC_ALREADY_EXISTS and so on).
 
-    A try without an answer may have created it, so TOPIC_ALREADY_EXISTS after one is success.
+    A try without an answer may have created the topic, so a later TOPIC_ALREADY_EXISTS is success.
     """
     topic_type = _CREATE.request.CreatableTopic
     message = _CREATE.request(
@@ -102,6 +116,7 @@ def create_topic(
     yield from _ask_controller(
         session, message, doing, accepted, ErrorCode.TOPIC_ALREADY_EXISTS, _topic_codes
     )
+    # The controller knows the topic; the other brokers hear of it a moment later.
     expected = [TopicPartition(topic, number) for number in range(max(partitions, 1))]
     deadline = session.deadline()
     while not session.cluster.partitions(topic):
@@ -113,7 +128,7 @@ def create_topic(
 
 
 _TopicCode = tuple[str, int, str]
-"""A topic's name, its error code, and the broker's text."""
+"""Topic name, error code, and the broker's text."""
 
 
 def _topic_codes(message: Message) -> list[_TopicCode]:
@@ -128,7 +143,7 @@ def _ask_controller(
     done_before: ErrorCode,
     codes: Callable[[Message], list[_TopicCode]],
 ) -> Operation[None]:
-    """Ask the controller; `done_before` is success once an earlier try had no answer."""
+    """Ask the controller; after a try without an answer, `done_before` counts as success."""
     deadline = session.deadline()
     while True:
         node = session.cluster.controller_id
@@ -154,7 +169,8 @@ def _controller_answer(
     accepted: set[ErrorCode],
     codes: Callable[[Message], list[_TopicCode]],
 ) -> str:
-    """ "" when done, else why to ask again. Raises FatalError with the broker's text."""
+    """Return "" if the request is done, else why to ask again. Raises FatalError with the broker's
+    text."""
     for topic, code, text in codes(reply.message):
         if code in accepted or code == ErrorCode.NONE:
             continue
@@ -184,40 +200,50 @@ def delete_group(session: Session, group_id: str, *, missing_ok: bool = False) -
             raise
 
 
+def describe_group(session: Session, group_id: str) -> Operation[Message]:
+    """Return the coordinator's description of a classic group. Raises FatalError.
+
+    The state of a group that does not exist is Dead, and it has no members.
+    """
+    request = CoordinatorRequest(
+        GROUP,
+        group_id,
+        _DESCRIBE_GROUPS.request(groups=[group_id], include_authorized_operations=False),
+        f"describing group {group_id!r}",
+        lambda reply: tuple(g.error_code for g in reply.message.groups),
+    )
+    answer = yield from call_coordinator(session, request)
+    (found,) = answer.message.groups
+    return found
+
+
 def group_members(session: Session, group_id: str) -> Operation[tuple[str, ...]]:
     """Return the members of a classic group for a text, as "client id at host". Raises FatalError.
 
-    A group that does not exist has none.
+    A group that does not exist has no members.
     """
-    found: list[str] = []
-
-    def codes(reply: Reply) -> tuple[int, ...]:
-        groups = reply.message.groups
-        found[:] = [f"{m.client_id} at {m.client_host}" for g in groups for m in g.members]
-        return tuple(g.error_code for g in groups)
-
-    message = _DESCRIBE_GROUPS.request(groups=[group_id], include_authorized_operations=False)
-    doing = f"asking for the members of group {group_id!r}"
-    try:
-        yield from call_coordinator(
-            session, CoordinatorRequest(GROUP, group_id, message, doing, codes)
-        )
-    except BrokerError as error:
-        if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
-            raise
-    return tuple(found)
+    found = yield from describe_group(session, group_id)
+    return tuple(f"{m.client_id} at {m.client_host}" for m in found.members)
 
 
-def list_groups(session: Session) -> Operation[tuple[str, ...]]:
-    """The ids of all groups on all brokers, sorted."""
-    replies = yield from _ask_all_nodes(session, _LIST_GROUPS.request(), "listing groups")
-    return tuple(sorted({g.group_id for reply in replies for g in reply.message.groups}))
+def list_groups(
+    session: Session, states: Iterable[str] = ()
+) -> Operation[tuple[GroupListing, ...]]:
+    """Return all groups on all brokers, sorted; `states` in Kafka's words filters them."""
+    message = _LIST_GROUPS.request(states_filter=list(states), types_filter=[])
+    replies = yield from _ask_all_nodes(session, message, "listing groups")
+    groups = {g.group_id: g for reply in replies for g in reply.message.groups}
+    return tuple(
+        GroupListing(name, each.group_state, each.protocol_type)
+        for name, each in sorted(groups.items())
+    )
 
 
 def list_transactions(
     session: Session, states: Iterable[str] = ()
 ) -> Operation[tuple[TransactionListing, ...]]:
-    """All transactional ids on all brokers, sorted; `states` in Kafka's words filters them."""
+    """Return all transactional ids on all brokers, sorted; `states` in Kafka's words filters
+    them."""
     message = _LIST_TRANSACTIONS.request(
         state_filters=list(states), producer_id_filters=[], duration_filter=-1
     )
@@ -231,7 +257,7 @@ def list_transactions(
 
 
 def _ask_all_nodes(session: Session, message: Message, doing: str) -> Operation[list[Reply]]:
-    """The same question to every broker, until all have answered without a retriable error."""
+    """Ask every broker the same question, until all have answered without a retriable error."""
     deadline = session.deadline()
     while True:
         yield from refresh_metadata(session, (), deadline=deadline)
@@ -261,7 +287,8 @@ def _ask_all_nodes(session: Session, message: Message, doing: str) -> Operation[
 def describe_transaction(
     session: Session, transactional_id: str
 ) -> Operation[TransactionDescription | None]:
-    """What the coordinator knows of a transactional id; None when it does not know it."""
+    """Return the coordinator's description of a transactional id; None if it does not know the
+    id."""
     request = CoordinatorRequest(
         TRANSACTION,
         transactional_id,
@@ -292,8 +319,11 @@ def describe_transaction(
 def describe_decided_transaction(
     session: Session, transactional_id: str
 ) -> Operation[TransactionDescription | None]:
-    """The same, once the markers of a transaction whose outcome is decided are written: soon, on
-    Apache Kafka after EndTxn is answered. Raises DeadlineExceeded."""
+    """Return the description of a transactional id, after waiting for the markers of a decided
+    transaction.
+
+    Apache Kafka writes them soon after it answers EndTxn. Raises DeadlineExceeded.
+    """
     deadline = session.deadline()
     while True:
         found = yield from describe_transaction(session, transactional_id)
@@ -301,3 +331,35 @@ def describe_decided_transaction(
             return found
         doing = f"waiting for the markers of transactional id {transactional_id!r}"
         yield from deadline.backoff(doing, f"its state is {found.state}")
+
+
+def describe_producers(
+    session: Session, partition: TopicPartition
+) -> Operation[tuple[Message, ...]]:
+    """Return the producers that the leader of a partition knows.
+
+    Follows leader changes. Raises UnknownTopic, FatalError, DeadlineExceeded.
+    """
+    topic, number = partition
+    request = _DESCRIBE_PRODUCERS.request
+    message = request(topics=[request.TopicRequest(name=topic, partition_indexes=[number])])
+    doing = f"describing the producers of {topic}-{number}"
+    deadline = session.deadline()
+    while True:
+        yield from require_leaders(session, [partition], deadline=deadline)
+        leader = session.cluster.leader(partition)
+        outcome = yield from call(session, leader, message, deadline=deadline)
+        if isinstance(outcome, Unanswered):
+            refuse_if_final(outcome, doing)
+            reason = outcome.reason
+        else:
+            (found,) = outcome.message.topics[0].partitions
+            action = decide(ApiKey.DESCRIBE_PRODUCERS, found.error_code)
+            if action is Action.DONE:
+                return tuple(found.active_producers)
+            if action not in (Action.RETRY, Action.REFRESH):
+                subject = Subject(ApiKey.DESCRIBE_PRODUCERS, topics=(topic,))
+                raise error_of(action, found.error_code, doing, subject)
+            reason = describe_code(found.error_code)
+        session.cluster = session.cluster.forget_leader(partition)
+        yield from deadline.backoff(doing, reason)

@@ -1,16 +1,16 @@
 """From staged to stamped: read staged record batches lazily and give each its sequence.
 
 Theory of operation. A `PartitionQueue` holds one partition's staged batches in order. The next
-piece is read only when a batch of it is taken (its size is known before), it is checked to be the
-one that was staged, and one batch after another is copied into a buffer of its own, stamped with
-producer id, epoch and base sequence. That buffer is what goes out, now and at every retry, byte for
+piece is read only when one of its batches is taken (its size is known before). The piece is checked
+to be the staged piece. Then one batch after another is copied into a buffer of its own, stamped
+with producer id, epoch and base sequence. That buffer is sent, now and at every retry, byte for
 byte: it is never built again. Batches that were not acknowledged come back to the front, in
 sequence order.
 
 The one exception is a batch that its leader refused as too large: it is divided, as Java's producer
-does (`ProducerBatch.split`). No answer says what the topic's limit is, so the size is halved with
-each refusal, and what was not sent yet of the topic is divided to it before it is. What was sent is
-not: a leader may have appended it.
+does (`ProducerBatch.split`). No answer contains the topic's limit, so the client halves the size
+with each refusal. It also divides batches of the topic that were not sent yet before it sends them.
+It does not divide batches that were sent: a leader may have appended them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from txnlog_kafka.errors import StagedBatchesInvalid
 from txnlog_kafka.operations.effects import FileFailed
-from txnlog_kafka.operations.producer import Bytes, StagedPartition, StagedPiece
+from txnlog_kafka.operations.producer import Bytes, StagedChunk
 from txnlog_kafka.operations.retry import RECORD_REFUSALS
 from txnlog_kafka.operations.transaction import Transaction
 from txnlog_kafka.wire.dividing import divide_batch, plain_batch
@@ -41,19 +41,20 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class StampedBatch:
-    """One record batch as it goes over the wire; `data` never changes after this."""
+    """Record batch as it goes over the wire; `data` never changes after this."""
 
     partition: TopicPartition
     data: bytearray | memoryview
     base_sequence: int
     record_count: int
     staged_bytes: int
-    """What is done of the staged bytes when it is acknowledged: of parts, all with the last one."""
+    """Staged bytes that are done when the batch is acknowledged; of a divided batch, the last part
+    has all."""
     was_sent: bool = False
 
     @property
     def description(self) -> str:
-        """What is in it, for a text."""
+        """Content of the batch, for a text."""
         if self.record_count > 1:
             last = increment_sequence(self.base_sequence, self.record_count - 1)
             sequences = f"sequences {self.base_sequence} to {last}"
@@ -66,7 +67,8 @@ class StampedBatch:
         )
 
     def divided(self, bytes_max: int) -> list[StampedBatch]:
-        """The same records in batches of at most `bytes_max`; one over it is a record alone."""
+        """Return the same records in batches of at most `bytes_max`; a larger batch has a single
+        record."""
         parts = []
         for data in divide_batch(self.data, bytes_max):
             head = parse_header(data)
@@ -78,72 +80,75 @@ class StampedBatch:
 
 
 class PartitionQueue:
-    """One partition's batches that are not acknowledged yet, in order."""
+    """Batches of one partition that are not acknowledged yet, in order."""
 
     def __init__(
-        self, partition: TopicPartition, staged: Iterable[StagedPartition], transaction: Transaction
+        self, partition: TopicPartition, staged: Iterable[StagedChunk], transaction: Transaction
     ) -> None:
         self.partition = partition
         self._transaction = transaction
         # Nothing but the batches that are not stamped yet keeps a piece's bytes in memory.
-        self._pieces = deque(piece for part in staged for piece in part.pieces)
-        self._split: deque[tuple[memoryview, BatchHeader]] = deque()
+        self._pieces = deque(staged)
+        self._unstamped: deque[tuple[memoryview, BatchHeader]] = deque()
         self._ready: deque[StampedBatch] = deque()
         self.unstamped_bytes = 0
-        """What was read and is not stamped."""
+        """Bytes that were read and are not stamped yet."""
 
     @property
     def is_stamped(self) -> bool:
-        """Whether the next batch has its sequence: it, or what it is a part of, was sent before."""
+        """True if the next batch has its sequence: it was sent before, whole or as part of a larger
+        batch."""
         return bool(self._ready)
 
     @property
     def was_sent(self) -> bool:
-        """Whether the next batch was sent before, as it is."""
+        """True if the next batch was sent before, as it is."""
         return bool(self._ready) and self._ready[0].was_sent
 
     @property
     def is_drained(self) -> bool:
-        """Whether all batches are taken."""
-        return not self._pieces and not self._split and not self._ready
+        """True if all batches are taken."""
+        return not self._pieces and not self._unstamped and not self._ready
 
     @property
     def must_read(self) -> bool:
-        """Whether the next batch is in a piece that has to be read; else it is in memory."""
-        return not self._ready and not self._split
+        """True if the next batch is in a piece that has to be read; else it is in memory."""
+        return not self._ready and not self._unstamped
 
     @property
-    def next_piece(self) -> StagedPiece:
-        """What has to be read next."""
+    def next_piece(self) -> StagedChunk:
+        """Chunk to read next."""
         return self._pieces[0]
 
     def next_bytes(self) -> int | None:
-        """How much the next batch takes at most, None when all are taken."""
+        """Return the maximum size of the next batch, None if all batches are taken."""
         if self._ready:
             return len(self._ready[0].data)
-        if self._split:
-            return self._split[0][1].size_bytes
+        if self._unstamped:
+            return self._unstamped[0][1].size_bytes
         return self._pieces[0].size_bytes if self._pieces else None
 
     def give(self, data: Bytes | FileFailed) -> None:
-        """The bytes of `next_piece`, as they were read back. Raises StagedBatchesInvalid."""
+        """Take the bytes of `next_piece`, as they were read back. Raises StagedBatchesInvalid."""
         piece = self._pieces.popleft()
         try:
             if isinstance(data, FileFailed):
                 raise ValueError(data.reason)
             piece.check(data)
-            self._split.extend(_split(data))
+            self._unstamped.extend(_split_into_batches(data))
         except ValueError as error:
             topic, number = self.partition
             raise StagedBatchesInvalid(
                 f"staged batches of {topic}-{number} cannot be read back: {error}. "
-                "Nothing of this batch becomes visible; restart the query, which stages it again"
+                "No record of this batch becomes visible; restart the query, which stages it again"
             ) from error
         self.unstamped_bytes = len(data)
 
     def pop(self) -> StampedBatch:
         """Take the next batch, which is in memory."""
-        batch = self._ready.popleft() if self._ready else self._stamp(*self._split.popleft())
+        batch = (
+            self._ready.popleft() if self._ready else self._stamp_batch(*self._unstamped.popleft())
+        )
         bytes_max = self._transaction.record_batch_bytes_max.get(self.partition.topic)
         if bytes_max is not None and not batch.was_sent:
             batch, *rest = batch.divided(bytes_max)
@@ -151,10 +156,10 @@ class PartitionQueue:
         return replace(batch, was_sent=True)
 
     def put_back(self, batches: Sequence[StampedBatch]) -> None:
-        """Batches that were not acknowledged, in sequence order, before all others."""
+        """Put batches that were not acknowledged, in sequence order, before all others."""
         self._ready.extendleft(reversed(batches))
 
-    def _stamp(self, piece: memoryview, header: BatchHeader) -> StampedBatch:
+    def _stamp_batch(self, piece: memoryview, header: BatchHeader) -> StampedBatch:
         self.unstamped_bytes -= header.size_bytes
         sequences = self._transaction.sequences
         base_sequence = sequences.get(self.partition, 0)
@@ -175,9 +180,10 @@ class PartitionQueue:
 
 
 def divide_refused(batch: StampedBatch, transaction: Transaction) -> list[StampedBatch]:
-    """Halve a batch that was too large, and from now on what is to be sent of its topic.
+    """Divide a batch that was too large, and lower the limit for later batches of its topic.
 
-    A little more than a half, or two parts would seldom be enough.
+    The limit is a little more than a half, because two parts of exactly a half would seldom be
+    enough.
     """
     known = transaction.record_batch_bytes_max
     topic = batch.partition.topic
@@ -186,17 +192,17 @@ def divide_refused(batch: StampedBatch, transaction: Transaction) -> list[Stampe
 
 
 def queues_of(
-    staged: Iterable[StagedPartition], transaction: Transaction
+    staged: Iterable[StagedChunk], transaction: Transaction
 ) -> dict[TopicPartition, PartitionQueue]:
-    """One queue per partition, in the order in which the plan first names them."""
-    grouped: dict[TopicPartition, list[StagedPartition]] = {}
-    for part in staged:
-        grouped.setdefault(TopicPartition(part.topic, part.partition), []).append(part)
-    return {p: PartitionQueue(p, parts, transaction) for p, parts in grouped.items()}
+    """Return one queue per partition, in the order in which the plan first names them."""
+    grouped: dict[TopicPartition, list[StagedChunk]] = {}
+    for chunk in staged:
+        grouped.setdefault(TopicPartition(chunk.topic, chunk.partition), []).append(chunk)
+    return {p: PartitionQueue(p, chunks, transaction) for p, chunks in grouped.items()}
 
 
 def refused_text(batch: StampedBatch, answer: Message, transaction: Transaction) -> str:
-    """What was refused, with the leader's own words where it has some."""
+    """Return a text about the refused batch, with the leader's own words if it sent any."""
     topic, number = batch.partition
     text = f"producing {batch.description} to {topic}-{number} ({transaction.who})"
     if answer.error_code in RECORD_REFUSALS and answer.error_message:
@@ -204,7 +210,7 @@ def refused_text(batch: StampedBatch, answer: Message, transaction: Transaction)
     return text
 
 
-def _split(piece: Bytes) -> Iterator[tuple[memoryview, BatchHeader]]:
+def _split_into_batches(piece: Bytes) -> Iterator[tuple[memoryview, BatchHeader]]:
     view = memoryview(piece)
     end = 0
     for header, position in iter_batches(view):

@@ -1,8 +1,8 @@
 """The loops that every operation is made of: ask a broker, ask a coordinator until it knows.
 
-`call` is one request and its outcome. `call_coordinator` finds the coordinator, asks, and follows
-the table of `retry` until the answer is final or the deadline has passed. What a refusal was about
-is read from the request and its answer, so that the error names it.
+`call` sends one request and returns its outcome. `call_coordinator` finds the coordinator, asks,
+and follows the table of `retry` until the answer is final or the deadline has passed. The error of
+a refusal names its subject, which is read from the request and its answer.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from txnlog_kafka.errors import BrokerError, RemoteProtocolError, SecurityRefused
-from txnlog_kafka.operations.broker_config import fetch_broker_config
 from txnlog_kafka.operations.effects import (
     ANOTHER_NODE,
     ANY_NODE,
@@ -38,23 +37,30 @@ from txnlog_kafka.wire.invariants import check
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message, api_of
 
 GROUP = 0
-"""FindCoordinator's key type of a group."""
+"""FindCoordinator's key type for a group."""
 TRANSACTION = 1
-"""FindCoordinator's key type of a transactional id."""
+"""FindCoordinator's key type for a transactional id."""
 MAX_TIMEOUT_CONFIG = "transaction.max.timeout.ms"
 LOOKUP_TIMEOUT_MS = 10_000
-"""A question that any broker can answer is soon asked of another."""
+"""Timeout of a question that any broker can answer; another broker is then asked."""
+BROKER = 4
+"""DescribeConfigs' resource type for a broker."""
+CONFIG_TIMEOUT_MS = 2_000
+"""Timeout of the one try. The caller has an error to report: an answer soon is better than a
+complete answer."""
+
+_DESCRIBE = APIS[ApiKey.DESCRIBE_CONFIGS]
 
 
 def call_all(calls: tuple[Call, ...]) -> Operation[tuple[Reply | Unanswered, ...]]:
-    """Several calls at once; their outcomes in the same order."""
+    """Send several requests at once; return their outcomes in the same order."""
     outcomes: tuple[Reply | Unanswered, ...] = yield Calls(calls)
     check(len(outcomes) == len(calls), "the host answers every call")
     return outcomes
 
 
 def send(request: Call) -> Operation[Ticket]:
-    """Send one request; its outcome is for `receive`."""
+    """Send one request; `receive` waits for its outcome."""
     ticket: Ticket = yield Send(request)
     return ticket
 
@@ -73,7 +79,7 @@ def call(
     deadline: Deadline,
     version_max: int | None = None,
 ) -> Operation[Reply | Unanswered]:
-    """One request to one node."""
+    """Send one request to one node and wait for its outcome."""
     outcomes = yield from call_all((Call(node, message, deadline.call_ms, version_max),))
     return outcomes[0]
 
@@ -86,7 +92,7 @@ def refuse_if_final(outcome: Unanswered, doing: str) -> None:
 
 
 def call_any(message: Message, *, doing: str, deadline: Deadline) -> Operation[Reply]:
-    """Ask any live broker until one answers; another than the last after something has failed.
+    """Ask any live broker until one answers; after a failure, ask another broker than the last.
 
     Raises DeadlineExceeded, RemoteProtocolError.
     """
@@ -104,12 +110,12 @@ def call_any(message: Message, *, doing: str, deadline: Deadline) -> Operation[R
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorRequest:
-    """A request to whichever broker coordinates `key`.
+    """Request to the broker that coordinates `key`.
 
-    `codes` gives every error code of an answer; `doing` is the sentence part for error messages.
-    One that is sent `behind` another of the same key, by its place among the requests, is carried
-    out when that one was: brokers take a connection's requests in their order. It is asked again
-    with it.
+    `codes` returns every error code of an answer; `doing` is the part of a sentence for error
+    messages. `behind` is the index, among the requests, of another request with the same key. The
+    broker handles the requests of a connection in their order, so it handles this request after
+    that one. If that request is asked again, this request is asked again with it.
     """
 
     key_type: int
@@ -122,14 +128,15 @@ class CoordinatorRequest:
 
     @property
     def api_key(self) -> ApiKey:
-        """The request's kind."""
+        """Kind of the request."""
         return api_of(self.message).key
 
 
 def find_coordinator(
     session: Session, key_type: int, key: str, *, deadline: Deadline
 ) -> Operation[int]:
-    """The node that coordinates a group or a transactional id, remembered until it is wrong."""
+    """Return the node that coordinates a group or a transactional id; it is cached until it is
+    wrong."""
     known = session.coordinators.get((key_type, key))
     if known is not None:
         return known
@@ -171,7 +178,8 @@ def call_coordinator(
 ) -> Operation[Reply]:
     """Ask the coordinator until the answer is final.
 
-    Raises what `retry.error_of` makes of a refusal, DeadlineExceeded, RemoteProtocolError.
+    Raises the error that `retry.error_of` returns for a refusal, DeadlineExceeded,
+    RemoteProtocolError.
     """
     (answer,) = yield from call_coordinators(session, [request], deadline=deadline)
     return answer
@@ -183,13 +191,16 @@ def call_coordinators(
     *,
     deadline: Deadline | None = None,
 ) -> Operation[list[Reply]]:
-    """Several requests, each to its key's coordinator, sent at once; answers in the same order.
+    """Send several requests at once, each to its key's coordinator; return answers in the same
+    order.
 
-    Each is asked until its answer is final. Raises what `call_coordinator` does for any of them.
+    Each request is asked until its answer is final. Raises what `call_coordinator` raises for any
+    of them.
     """
     deadline = deadline or session.deadline()
     answers: dict[int, Reply] = {}
     while len(answers) < len(requests):
+        # Ask what has no final answer yet, all at once.
         asked = [i for i in range(len(requests)) if i not in answers]
         calls = []
         for i in asked:
@@ -198,6 +209,8 @@ def call_coordinators(
             message, version_max = requests[i].message, requests[i].version_max
             calls.append(Call(node, message, deadline.call_ms, version_max))
         outcomes = yield from call_all(tuple(calls))
+        # Sort the outcomes. A request behind another counts only if that one has its final answer
+        # and both went to one broker: else it may have been carried out first.
         waits, is_soon = [], True
         nodes = {i: each.node for i, each in zip(asked, calls, strict=True)}
         for i, outcome in zip(asked, outcomes, strict=True):
@@ -220,7 +233,7 @@ def call_coordinators(
 
 
 def _is_soon_over(request: CoordinatorRequest, outcome: Reply | Unanswered) -> bool:
-    """Whether another request for the same transaction is in the way, or its markers are."""
+    """True if another request for the same transaction, or writing its markers, is in the way."""
     codes = request.codes(outcome) if isinstance(outcome, Reply) else ()
     return ErrorCode.CONCURRENT_TRANSACTIONS in codes
 
@@ -228,7 +241,7 @@ def _is_soon_over(request: CoordinatorRequest, outcome: Reply | Unanswered) -> b
 def _not_yet(
     session: Session, request: CoordinatorRequest, outcome: Reply | Unanswered
 ) -> Operation[str | None]:
-    """Why a request is to be sent again, None when its answer is final. Raises a refusal."""
+    """Return why a request must be sent again, None if its answer is final. Raises a refusal."""
     if isinstance(outcome, Unanswered):
         refuse_if_final(outcome, request.doing)
         forget_coordinator(session, request)
@@ -246,7 +259,7 @@ def _not_yet(
 def _refusal(
     session: Session, request: CoordinatorRequest, reply: Reply, action: Action, code: int
 ) -> Operation[BrokerError]:
-    """The error of a final answer, with the names and the values that it is about."""
+    """Return the error of a final answer, with the names and the values that it is about."""
     doing = request.doing
     timeout_ms = getattr(request.message, "transaction_timeout_ms", None)
     if code == ErrorCode.INVALID_TRANSACTION_TIMEOUT and timeout_ms is not None:
@@ -256,8 +269,35 @@ def _refusal(
     return error_of(action, code, doing, _subject(request, reply, code))
 
 
+def fetch_broker_config(session: Session, name: str) -> Operation[str | None]:
+    """Return a broker's value of `name`; None if the broker does not tell it. Tries once, never
+    raises.
+
+    Often the user is not allowed to see the value: that takes DESCRIBE_CONFIGS on the cluster,
+    which no query needs. Any broker can answer for a limit that all brokers share: the client asks
+    a known coordinator, because it has answered before.
+    """
+    node = next(iter(session.coordinators.values()), min(session.cluster.nodes, default=None))
+    if node is None:
+        return None
+    resource = _DESCRIBE.request.DescribeConfigsResource(
+        resource_type=BROKER, resource_name=str(node), configuration_keys=[name]
+    )
+    message = _DESCRIBE.request(resources=[resource])
+    timeout_ms = min(CONFIG_TIMEOUT_MS, session.config.request_timeout_ms)
+    (outcome,) = yield from call_all((Call(node, message, timeout_ms),))
+    if isinstance(outcome, Unanswered):
+        return None
+    for result in outcome.message.results or ():
+        for config in result.configs or ():
+            if result.error_code == ErrorCode.NONE and config.name == name:
+                return None if config.value is None else str(config.value)
+    return None
+
+
 def _subject(request: CoordinatorRequest, reply: Reply, code: int) -> Subject:
-    """Some requests name a group and a transactional id: `key` is only the one that routes them."""
+    """Return what the request was about: some requests name a group and a transactional id, and
+    `key` is only the name that routes the request."""
     message = request.message
     of_group = request.key_type == GROUP
     return Subject(
@@ -269,7 +309,8 @@ def _subject(request: CoordinatorRequest, reply: Reply, code: int) -> Subject:
 
 
 def refused_topics(reply: Reply, code: int) -> tuple[str, ...]:
-    """The topics that a coordinator's answer gives this code for, sorted; () where it has none."""
+    """Return the topics for which a coordinator's answer has this code, sorted; () if it names
+    none."""
     answer = reply.message
     match ApiKey(answer.API_KEY):
         case ApiKey.OFFSET_COMMIT | ApiKey.TXN_OFFSET_COMMIT:
@@ -294,10 +335,10 @@ def forget_coordinator(session: Session, request: CoordinatorRequest) -> None:
 
 
 def top_level_code(reply: Reply) -> tuple[int, ...]:
-    """The codes of an answer that has a single one."""
+    """Return the codes of an answer that has a single code."""
     return (reply.message.error_code,)
 
 
 def partition_codes(reply: Reply) -> tuple[int, ...]:
-    """The codes of an answer with `topics[].partitions[].error_code`."""
+    """Return the codes of an answer with `topics[].partitions[].error_code`."""
     return tuple(p.error_code for t in reply.message.topics for p in t.partitions)

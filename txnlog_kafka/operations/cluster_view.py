@@ -1,4 +1,4 @@
-"""What is known of the cluster, as a value: nodes, topics, leaders. Built from Metadata answers."""
+"""Knowledge of the cluster, as a value: nodes, topics, leaders. Built from Metadata answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_TOPIC_ID = bytes(16)
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """One topic: its id (16 zero bytes when unknown) and each partition's leader node or -1."""
+    """Topic with its id (16 zero bytes when unknown) and each partition's leader node, or -1."""
 
     topic_id: bytes
     leaders: Mapping[int, int]
@@ -24,7 +24,7 @@ class TopicView:
 
     @property
     def partition_count(self) -> int:
-        """How many partitions; they are numbered from 0 without gaps."""
+        """Number of partitions; they are numbered from 0 without gaps."""
         return len(self.leaders)
 
 
@@ -38,31 +38,32 @@ class ClusterView:
     controller_id: int = -1
 
     def leader(self, partition: TopicPartition) -> int:
-        """The node that leads `partition`, or -1 when that is not known."""
+        """Return the node that leads `partition`, or -1 if the leader is not known."""
         topic = self.topics.get(partition[0])
         return NO_LEADER if topic is None else topic.leaders.get(partition[1], NO_LEADER)
 
     def topic_id(self, topic: str) -> bytes:
-        """The topic's id, 16 zero bytes when not known."""
+        """Return the topic's id, 16 zero bytes if it is not known."""
         view = self.topics.get(topic)
         return NO_TOPIC_ID if view is None else view.topic_id
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """The ids of these topics, as Kafka's tools show them, of those that have one."""
+        """Return the known ids of these topics, as Kafka's tools show them."""
         known = {topic: self.topic_id(topic) for topic in topics}
         return {t: topic_id_text(each) for t, each in known.items() if each != NO_TOPIC_ID}
 
     def partitions(self, topic: str) -> tuple[int, ...]:
-        """The partition numbers of a topic, ascending; () when it is not known."""
+        """Return the partition numbers of a topic, ascending; () if the topic is not known."""
         view = self.topics.get(topic)
         return () if view is None else tuple(sorted(view.leaders))
 
     def forget_leader(self, partition: TopicPartition) -> ClusterView:
-        """The same view without this partition's leader, so that it is asked for again."""
+        """Return the same view without this partition's leader, so that the client asks for it
+        again."""
         return self.with_leader(partition, NO_LEADER)
 
     def with_leader(self, partition: TopicPartition, node: int) -> ClusterView:
-        """The same view with this leader of a partition that it knows."""
+        """Return the same view with this leader, if the view knows the partition."""
         view = self.topics.get(partition[0])
         if view is None or partition[1] not in view.leaders:
             return self
@@ -70,17 +71,18 @@ class ClusterView:
         return replace(self, topics={**self.topics, partition[0]: replace(view, leaders=leaders)})
 
     def with_topics(self, topics: Iterable[str]) -> ClusterView:
-        """The same view, knowing no other topics than these."""
+        """Return the same view with these topics only."""
         return replace(self, topics={name: self.topics[name] for name in topics})
 
     def without_controller(self) -> ClusterView:
-        """The same view, not knowing the controller."""
+        """Return the same view without a controller."""
         return replace(self, controller_id=-1)
 
     def merged(self, answer: Message, *, all_topics: bool) -> ClusterView:
-        """This view after a MetadataResponse; with `all_topics` it replaces what was known.
+        """Return this view updated by a MetadataResponse; with `all_topics` the answer replaces all
+        topics.
 
-        A topic that the answer reports as missing is dropped from the view, but nothing else is: a
+        A topic that the answer reports as missing is dropped from the view, and no other topic: a
         restarting broker may report topics as unknown for a while (librdkafka 1.9).
         """
         nodes = {b.node_id: (b.host, b.port) for b in answer.brokers}
@@ -105,17 +107,17 @@ def _topic_view(topic: Message) -> TopicView:
 
 
 def topic_id_text(topic_id: bytes) -> str:
-    """An id as Kafka's tools show it (`org.apache.kafka.common.Uuid`)."""
+    """Return an id as Kafka's tools show it (`org.apache.kafka.common.Uuid`)."""
     return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
 def parse_topic_id(text: str) -> bytes:
-    """The 16 bytes of an id that `topic_id_text` made."""
+    """Return the 16 bytes of an id that `topic_id_text` made."""
     return base64.urlsafe_b64decode(text + "==")
 
 
 def topic_id_of(topic: Message) -> bytes:
-    """The id of a topic in a Metadata answer; 16 zero bytes where it has none."""
+    """Return the id of a topic in a Metadata answer; 16 zero bytes if it has no id."""
     topic_id = getattr(topic, "topic_id", None)
     if topic_id is None:
         return NO_TOPIC_ID

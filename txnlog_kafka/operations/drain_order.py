@@ -1,10 +1,10 @@
-"""Which partition is next, and whether there is memory for its batch.
+"""Order in which partitions send, and memory for their batches.
 
-The queues of one leader that have something to send form two rings.
-A queue that was served goes to the end, so that no partition starves though there is space for a
-few only; one that has something in memory, read or to be sent again, comes to the front, so that it
-leaves memory first. Filling a request looks at the queues that it serves and at few others, however
-many there are: a queue that may not send at the moment is in no ring.
+The queues of one leader that have batches to send form two rings. A queue that was served goes to
+the end, so that no partition starves when there is space for a few only. A queue that has batches
+in memory, read or to be sent again, comes to the front, so that they leave memory first. Filling a
+request looks at the queues that it serves and at few others, however many there are: a queue that
+may not send at the moment is in no ring.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Ring = OrderedDict[TopicPartition, PartitionQueue]
 
 
 class DrainOrder:
-    """Whose turn it is: the queues that may send, in two rings for each leader.
+    """Queues that may send, in two rings for each leader.
 
-    Those that send again come before all others. What they hold counts as in flight, so that with
-    others before them there could be space for none.
+    Queues that send again come before all others. Their batches count as in flight: if other queues
+    came first, these batches could find no free space.
     """
 
     def __init__(self, queues: dict[TopicPartition, PartitionQueue]) -> None:
@@ -39,11 +39,11 @@ class DrainOrder:
 
     @property
     def is_over(self) -> bool:
-        """Whether no queue has anything to send, of those that rest as well."""
+        """True if all queues are empty, resting queues included."""
         return all(queue.is_drained for queue in self._queues.values())
 
     def arrange(self, view: ClusterView) -> list[TopicPartition]:
-        """Give each queue to its leader's rings; those without a known leader are returned."""
+        """Move each queue to its leader's rings; return the partitions without a known leader."""
         if view is not self._view:
             self._view = view
             self._again = self._by_leader(self._again)
@@ -60,34 +60,37 @@ class DrainOrder:
         return arranged
 
     def leaders(self) -> list[int]:
-        """The nodes that have something to get, each time another one first."""
+        """Return the nodes that have batches to get, starting with another node each time."""
         nodes = [n for n in dict.fromkeys([*self._rings, *self._again]) if any(self.of(n))]
         self._first = (self._first + 1) % max(1, len(nodes))
         return nodes[self._first :] + nodes[: self._first]
 
     def of(self, node: int) -> Iterator[tuple[TopicPartition, PartitionQueue]]:
-        """The queues of one leader, the next one first; to be looked through before a change."""
+        """Return the queues of one leader, the next queue first; iterate to the end before any
+        change."""
         return itertools.chain.from_iterable(
             rings[node].items() for rings in (self._again, self._rings) if node in rings
         )
 
     def rest(self, partition: TopicPartition) -> None:
-        """The queue may not send, until `ready` or `put_back`."""
+        """Bar the queue from sending, until `ready` or `put_back`."""
         node = self._leader(partition)
         for rings in (self._again, self._rings):
             if node in rings:
                 rings[node].pop(partition, None)
 
     def served(self, partition: TopicPartition) -> None:
-        """The queue got its turn and may send on: it comes last; first while it holds a piece.
+        """Move a queue that got its turn and may send on to the end, or to the front if it holds a
+        piece.
 
-        Were those that hold a piece not next, all that there is space for could be held by others.
+        If queues that hold a piece were not next, other queues could hold all of the space.
         """
         self.rest(partition)
         self.ready(partition)
 
     def ready(self, partition: TopicPartition) -> None:
-        """The queue may send, if it has anything left; nothing changes where it might already."""
+        """Let the queue send, if it has batches left; a queue that may already send stays where it
+        is."""
         node, queue = self._leader(partition), self._queues[partition]
         if queue.is_drained or partition in self._again.get(node, ()):
             return
@@ -100,7 +103,7 @@ class DrainOrder:
             ring.move_to_end(partition, last=queue.must_read)
 
     def put_back(self, partition: TopicPartition, batches: Sequence[StampedBatch]) -> None:
-        """Batches that were not acknowledged, in sequence order: their partition is next."""
+        """Return batches that were not acknowledged, in sequence order: their partition is next."""
         self.rest(partition)
         self._queues[partition].put_back(batches)
         self.ready(partition)
@@ -111,7 +114,8 @@ class DrainOrder:
 
 @dataclass(slots=True)
 class Memory:
-    """Bytes that are held until they are acknowledged, and those that wait for their stamp."""
+    """Bytes of batches that are not acknowledged yet, and bytes of read pieces that are not stamped
+    yet."""
 
     bytes_max: int
     stamped_bytes: int = 0
@@ -119,16 +123,16 @@ class Memory:
 
     @property
     def free_bytes(self) -> int:
-        """How much more may be stamped; may be negative."""
+        """Bytes that may still be stamped; may be negative."""
         return self.bytes_max - self.stamped_bytes
 
     def give(self, queue: PartitionQueue, data: Bytes | FileFailed) -> None:
-        """`PartitionQueue.give`, accounted for. Raises StagedBatchesInvalid."""
+        """Give a piece to the queue and account for it. Raises StagedBatchesInvalid."""
         queue.give(data)
         self.unstamped_bytes += queue.unstamped_bytes
 
     def has_space(self, queue: PartitionQueue, size_bytes: int) -> bool:
-        """Whether the queue's next batch may be taken; one alone always may."""
+        """True if the queue's next batch may be taken; a batch alone always may."""
         if queue.is_stamped:
             return True
         if queue.must_read and not _fits(self.unstamped_bytes, size_bytes, self.bytes_max):
@@ -136,7 +140,7 @@ class Memory:
         return _fits(self.stamped_bytes, size_bytes, self.bytes_max)
 
     def take(self, queue: PartitionQueue) -> StampedBatch:
-        """The queue's next batch, accounted for."""
+        """Take the queue's next batch and account for it."""
         unstamped_bytes = queue.unstamped_bytes
         batch = queue.pop()
         stamped_bytes = unstamped_bytes - queue.unstamped_bytes

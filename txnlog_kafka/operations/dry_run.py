@@ -1,9 +1,10 @@
 """Questions before a job's first start. No answer changes or creates anything.
 
-Metadata tells what this user may do with a topic (KIP-430). Of a group its coordinator alone tells,
-of a transactional id nobody; and FindCoordinator creates the internal topics of a new cluster. So
-all brokers are sent a request that none can carry out: a broker looks at the ACLs first, then
-whether it is the coordinator, then whether there is such a member or such a producer.
+Metadata shows what this user may do with a topic (KIP-430). Only a group's coordinator shows that
+for a group, and no request shows it for a transactional id. FindCoordinator is not used, because it
+creates the internal topics of a new cluster. So the client sends all brokers a request that no
+broker can carry out: a broker checks the ACLs first, then whether it is the coordinator, then
+whether there is such a member or such a producer.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 OPERATION_BITS = {3: "READ", 4: "WRITE", 5: "CREATE"}
-"""The bits of Kafka's `AclOperation` that matter here."""
+"""Bits of Kafka's `AclOperation` that matter here."""
 NO_OPERATIONS = -(2**31)
-"""Brokers that do not tell which operations are authorized."""
+"""Answer of brokers that do not report which operations are authorized."""
 TRANSACTION_APIS = (
     ApiKey.INIT_PRODUCER_ID,
     ApiKey.ADD_PARTITIONS_TO_TXN,
@@ -39,7 +40,7 @@ _NOWHERE = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAIL
 
 @dataclass(frozen=True, slots=True)
 class BrokerAnswer:
-    """A broker of the cluster: its address, and why it did not answer or cannot do transactions."""
+    """Broker of the cluster: its address, and why it did not answer or cannot do transactions."""
 
     node: int
     address: str
@@ -50,14 +51,14 @@ class BrokerAnswer:
 
 @dataclass(frozen=True, slots=True)
 class TopicAccess:
-    """A topic as one broker has it; `operations` is None where brokers do not tell them."""
+    """Topic as one broker has it; `operations` is None if brokers do not report them."""
 
     error_code: int
     partition_count: int
     operations: frozenset[str] | None
 
     def allows(self, operation: str) -> bool | None:
-        """True if this user may do it, None where brokers do not tell."""
+        """True if this user may do it, None if brokers do not report operations."""
         if self.is_hidden:
             return False
         return None if self.operations is None else operation in self.operations
@@ -75,13 +76,13 @@ class TopicAccess:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """The error codes that brokers answered a request with that none can carry out."""
+    """Error codes that brokers answered to a request that no broker can carry out."""
 
     codes: frozenset[int]
 
     @property
     def is_granted(self) -> bool | None:
-        """True if this user may do what was asked for, None without an answer."""
+        """True if this user may do the operation that was asked for, None without an answer."""
         return not self.codes & _REFUSALS if self.codes else None
 
     @property
@@ -93,7 +94,7 @@ class Probe:
 def ask_brokers(session: Session) -> Operation[tuple[BrokerAnswer, ...]]:
     """Ask each broker, at the address that the cluster gives, for its versions and features."""
     found = []
-    for node, outcome in (yield from _ask_all(session, api_versions_request())).items():
+    for node, outcome in (yield from _ask_brokers(session, api_versions_request())).items():
         host, port = session.cluster.nodes[node]
         address = f"{host}:{port}"
         if isinstance(outcome, Unanswered):
@@ -107,7 +108,8 @@ def ask_brokers(session: Session) -> Operation[tuple[BrokerAnswer, ...]]:
 
 
 def topic_access(session: Session, topics: Iterable[str]) -> Operation[dict[str, TopicAccess]]:
-    """Return what a broker says of these topics, and of what this user may do with them."""
+    """Return what a broker reports about these topics, and about what this user may do with
+    them."""
     request = APIS[ApiKey.METADATA].request
     message = request(
         topics=[request.MetadataRequestTopic(name=name) for name in sorted(set(topics))],
@@ -124,13 +126,13 @@ def probe_group(session: Session, group_id: str) -> Operation[Probe]:
     message = APIS[ApiKey.HEARTBEAT].request(
         group_id=group_id, generation_id=-1, member_id="txnlog-check"
     )
-    return (yield from _probe(session, message))
+    return (yield from _probe_brokers(session, message))
 
 
 def is_group_coordinated(session: Session, group_id: str) -> Operation[bool]:
     """True if a broker coordinates the group; else nothing was ever committed on the cluster.
 
-    A coordinator may be on its way to another broker, so it is asked for a while.
+    A coordinator may be moving to another broker, so the client asks for a while.
     """
     deadline = session.deadline(UNKNOWN_TOPIC_PATIENCE_MS)
     while not (yield from probe_group(session, group_id)).has_coordinator:
@@ -145,16 +147,16 @@ def probe_transactional_id(session: Session, transactional_id: str) -> Operation
     message = APIS[ApiKey.END_TXN].request(
         transactional_id=transactional_id, producer_id=-1, producer_epoch=-1, committed=False
     )
-    return (yield from _probe(session, message))
+    return (yield from _probe_brokers(session, message))
 
 
-def _probe(session: Session, message: Message) -> Operation[Probe]:
-    outcomes = (yield from _ask_all(session, message)).values()
+def _probe_brokers(session: Session, message: Message) -> Operation[Probe]:
+    outcomes = (yield from _ask_brokers(session, message)).values()
     return Probe(frozenset(o.message.error_code for o in outcomes if isinstance(o, Reply)))
 
 
-def _ask_all(session: Session, message: Message) -> Operation[dict[int, Reply | Unanswered]]:
-    """One try for each known broker."""
+def _ask_brokers(session: Session, message: Message) -> Operation[dict[int, Reply | Unanswered]]:
+    """Ask each known broker once."""
     nodes, deadline = sorted(session.cluster.nodes), session.deadline()
     calls = tuple(Call(node, message, deadline.call_ms) for node in nodes)
     outcomes = yield from call_all(calls)

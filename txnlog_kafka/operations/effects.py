@@ -1,10 +1,60 @@
-"""What an operation asks of its host, and what it gets back.
+"""Requests of an operation to its host, the outcomes, and the duties of the host.
 
-An operation is a generator: it yields one `Ask` (a request to a broker, an answer, a sleep, a
-failpoint, a file of the checkpoint) and is resumed with the outcome. Blocking code's readability
-without blocking: `txnlog_kafka.host` performs asks on sockets, `sink.checkpoint_host` on the disk,
-the simulator performs all of them on virtual time. The code that commits in production is the code
-that is simulated. `operation_group.py` carries several operations on side by side.
+An operation is a generator: it yields one `Ask` and is resumed with the outcome. So its code reads
+as if it blocked, and has no clock, file, socket or thread. You, the host, have these duties:
+
+1. Perform one ask at a time, and resume the operation with the outcome that the ask names. Decide
+   nothing: retries, routing and the meaning of an outcome are the operation's.
+2. Resume a `Send` at once with a `Ticket`. Write the requests to one node in their order on one
+   connection, without waiting for an answer in between. If a request cannot be sent, its ticket is
+   `Unanswered`.
+3. Report `sent=False` only if the broker certainly never saw the request. In doubt report
+   `sent=True`: the operation then treats the outcome as unknown.
+4. If a request has no answer after its `timeout_ms`, close its connection. All requests on the
+   connection are then `Unanswered`. You may send a request whose bytes never left to another
+   address of its node.
+5. Resume a `Receive` with the oldest of its tickets that has an outcome, or with None after
+   `within_ms`. Hand out each outcome once.
+6. Resume a `FlushFile` or a durable `WriteFile` only when the bytes would survive a loss of power.
+   The operation sends its next request after that: the order of its asks is the order of disk and
+   network. If you do not know whether the write took place, resume with `FileFailed`.
+7. Supply the time: `Session` gets your monotonic clock, and operations compare their deadlines with
+   this clock alone. Let `Sleep`, `within_ms` and `timeout_ms` go by it, too.
+8. Resume a `Failpoint` with None. A test may kill the process there.
+9. If you run a `Stream`, hand the item of a `Give` to the consumer. Add the time that the consumer
+   takes to the deadlines of the requests.
+10. When the operation ends, by a result or an error, close each connection that still owes it an
+    answer. A later request must not wait behind an answer that no operation reads.
+
+The driving loop:
+
+    requests = Requests()                            # tickets whose outcome is not received yet
+    try:
+        outcome = None
+        while True:                                  # StopIteration carries the result
+            match ask := operation.send(outcome):
+                case Send(call):
+                    outcome = requests.write(call)   # a Ticket
+                case Receive(tickets, within_ms):
+                    outcome = requests.first_outcome(tickets, within_ms)
+                case Calls(calls):
+                    outcome = requests.all_outcomes([requests.write(call) for call in calls])
+                case Sleep(duration_ms):
+                    outcome = sleep(duration_ms)
+                case Give(item):
+                    outcome = hand_over(item)        # None, when the consumer wants the next
+                case Failpoint():
+                    outcome = None
+                case _:                              # a FileAsk
+                    outcome = checkpoint.perform(ask)
+    finally:
+        operation.close()
+        close_connections_that_owe(requests)
+
+Two hosts do this. `txnlog_kafka/host/client.py` performs requests on sockets, and
+`txnlog_spark/sink/checkpoint_host.py` serves the files in front of it. `simulation/hosts/client.py`
+performs all asks on virtual time. So the code that commits in production is the code that is
+simulated. `operation_group.py` carries several operations on side by side.
 """
 
 from __future__ import annotations
@@ -14,18 +64,18 @@ from dataclasses import dataclass
 from typing import Any, Generic, NewType, TypeVar
 
 from txnlog_kafka.errors import TxnLogError
-from txnlog_kafka.operations.producer import StagedPiece
+from txnlog_kafka.operations.producer import StagedChunk
 from txnlog_kafka.wire.messages import Message
 
 ANY_NODE = -1
-"""Any live broker: the last one that answered, else a bootstrap server."""
+"""Any live broker: the broker that answered last, else a bootstrap server."""
 ANOTHER_NODE = -2
-"""Any live broker, each in its turn: what the last one answered did not help."""
+"""Any live broker, in turn: ask another one after an answer that did not help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request to one broker. `version_max` caps the negotiated version."""
+    """Request to a single broker. `version_max` caps the negotiated version."""
 
     node: int
     message: Message
@@ -35,7 +85,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The broker's answer and the version that was negotiated for it."""
+    """The broker's answer, and the negotiated version."""
 
     message: Message
     version: int
@@ -45,10 +95,10 @@ class Reply:
 class Unanswered:
     """No answer: refused connection, disconnect, timeout, malformed answer, unsupported version.
 
-    `sent` is False only when it is certain that the broker never saw the request; otherwise the
-    outcome is unknown, and for EndTxn that is `CommitStateUnknown`, never "failed". `retriable` is
-    False when asking again cannot help: no common version, bytes that are not an answer, or, with
-    `is_security`, a login or a certificate that was refused.
+    `sent` is False only if the broker certainly never saw the request. Otherwise the outcome is
+    unknown; for EndTxn that is `CommitStateUnknown`, never "failed". `retriable` is False if
+    another try cannot help: no common version, bytes that are not an answer, or, with
+    `is_security`, a refused login or certificate.
     """
 
     reason: str
@@ -58,15 +108,15 @@ class Unanswered:
 
 
 Ticket = NewType("Ticket", int)
-"""A request that was sent, by the operation that sent it; later ones have higher numbers."""
+"""Number of a request, for the operation that sent it; later requests have higher numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
     """Send one request without waiting for its answer; resumed at once with its Ticket.
 
-    Requests to one node are sent in their order on one connection, and answered in that order. One
-    that cannot be sent is sent all the same as far as the operation can tell: its outcome says so.
+    Requests to one node are sent in their order on one connection, and answered in that order. If a
+    request cannot be sent, the operation gets a ticket all the same, and its outcome says so.
     """
 
     call: Call
@@ -76,13 +126,14 @@ class Send:
 class Receive:
     """Wait for the outcome of any of `tickets`; resumed with (ticket, Reply | Unanswered).
 
-    Each outcome is received once. Of several that are there it is the one that was sent first. When
-    none is there after `within_ms`, resumed with None.
+    Each outcome is received once. If several outcomes have arrived, the operation gets the one of
+    the oldest request. If no outcome arrives within `within_ms`, it is resumed with None.
 
-    A request that is not received before its operation ends is abandoned: the host closes the
-    connection that still owes its answer, so that no later request waits behind it, and nobody
-    learns its outcome, which may be that the broker carries it out after later requests. So an
-    operation receives whatever must not happen later, also when it fails.
+    If an operation ends before it receives a request's outcome, the host abandons the request. The
+    host closes the connection that still owes the answer, so that no later request waits behind
+    it. The broker may still carry the request out, even after later requests, and the operation
+    does not learn of it. So an operation must receive every request that must not happen later,
+    also when it fails.
     """
 
     tickets: frozenset[Ticket]
@@ -91,7 +142,7 @@ class Receive:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Send several requests and receive all; resumed with their outcomes in the same order."""
+    """Send several requests and receive all outcomes; resumed with them in the same order."""
 
     calls: tuple[Call, ...]
 
@@ -104,8 +155,8 @@ class Sleep:
 
 
 @dataclass(frozen=True, slots=True)
-class Milestone:
-    """A failpoint: a step of the commit protocol; resumed with None, or never."""
+class Failpoint:
+    """Step of the commit protocol at which a test may interfere; resumed with None, or never."""
 
     step: str
     when: str
@@ -115,17 +166,17 @@ class Milestone:
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """A file of the query's checkpoint; resumed with its bytes, None without it, or FileFailed."""
+    """Read a checkpoint's file; resumed with its bytes, None if it is absent, or FileFailed."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class ListFolder:
-    """The names of the files in a folder of the checkpoint, in order; or of the folders in it.
+    """List the names of files in a folder of the checkpoint, sorted; with `folders`, of folders.
 
-    Resumed with a tuple, () without such a folder, or FileFailed. A file whose durable write was
-    done before is among them.
+    Resumed with a tuple, () for an absent folder, or FileFailed. The list has every file whose
+    durable write was done before.
     """
 
     path: str
@@ -136,9 +187,9 @@ class ListFolder:
 class FlushFile:
     """Make a file of the checkpoint durable that Spark has written.
 
-    Resumed with None or FileFailed. A local disk flushes the file, its checksum file and their
-    folder, whose entries are then durable too. A store keeps safely what can be read from it. A
-    file that is not there needs no flush.
+    Resumed with None or FileFailed. On a local disk the host flushes the file, its checksum file
+    and their folder, whose entries are then durable, too. In a store, a file that can be read is
+    durable. An absent file needs no flush.
     """
 
     path: str
@@ -148,9 +199,9 @@ class FlushFile:
 class WriteFile:
     """Replace a file of the checkpoint; resumed with None when it is done, or FileFailed.
 
-    After a crash of the process the file holds the old bytes or the new ones. With `durable` that
-    holds after a crash of the machine as well, and the new bytes stay once this is done; without
-    it the file may then hold anything.
+    After a crash of the process the file holds the old bytes or the new bytes. With `durable` this
+    is also true after a crash of the machine, and the new bytes stay once the write is done.
+    Without `durable` the file may hold anything after a crash of the machine.
     """
 
     path: str
@@ -160,56 +211,64 @@ class WriteFile:
 
 @dataclass(frozen=True, slots=True)
 class RemoveOtherRuns:
-    """The query run begins its first batch, and all runs before it are fenced.
+    """Remove the staged rows of all runs before this one; resumed with None.
 
-    The host removes what they staged; resumed with None.
+    The operation asks this when the run begins its first batch and has fenced the former runs.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class ReadStaged:
-    """What a task staged; resumed with the piece's bytes, or FileFailed. A bytearray is the
-    operation's own from then on, and is changed."""
+    """Read a piece that a task staged; resumed with its bytes, or FileFailed.
 
-    piece: StagedPiece
+    A bytearray then belongs to the operation, which changes it.
+    """
+
+    piece: StagedChunk
 
 
 @dataclass(frozen=True, slots=True)
 class FileFailed:
-    """A file could not be read or written; whether a write took place is not known."""
+    """A file could not be read or written. A write may have taken place."""
 
     reason: str
 
 
 FileAsk = ReadFile | ListFolder | WriteFile | FlushFile | RemoveOtherRuns | ReadStaged
 FileOutcome = bytes | bytearray | memoryview | tuple[str, ...] | FileFailed | None
-"""What a `FileAsk` is resumed with; each says which."""
+"""Outcome of a `FileAsk`; each ask names its own."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Give(Generic[T]):
-    """Hand an item to the consumer; resumed with None when it wants the next one.
+    """Hand an item to the consumer; resumed with None when the consumer wants the next item.
 
-    Only a `Stream` does this. Time that passes at the consumer is not taken from any request's.
+    Only a `Stream` does this. The time that the consumer takes does not count for any request's
+    timeout.
     """
 
     item: T
 
 
-Ask = Send | Receive | Calls | Sleep | Milestone | FileAsk
+Ask = Send | Receive | Calls | Sleep | Failpoint | FileAsk
 Outcome = Any
-"""What an operation is resumed with: each ask says it."""
+"""Outcome of an ask; each ask names its own."""
 Operation = Generator[Ask, Outcome, T]
-"""`result = yield from some_operation(...)` composes; the host runs the outermost one."""
+"""Generator that asks, and returns a result.
+
+`result = yield from some_operation(...)` composes operations; the host runs the outermost
+operation.
+"""
 Stream = Generator[Ask | Give[T], Outcome, None]
-"""An operation that gives items while it goes on."""
+"""Operation that gives items while it goes on."""
 
 
 def relayed(operation: Operation[T], answer: Callable[[Ask], Operation[Outcome]]) -> Operation[T]:
-    """`operation` with each of its asks answered by the operation that `answer` makes of it.
+    """Return `operation` with each ask answered by another operation, which `answer` makes.
 
-    That one yields what it leaves to the host, and its TxnLogErrors are raised in `operation`.
+    The answering operation yields the asks that it leaves to the host. Its TxnLogErrors are raised
+    in `operation`.
     """
     try:
         ask = next(operation)

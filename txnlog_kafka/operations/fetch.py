@@ -1,10 +1,10 @@
 """Fetch a partition's record batches, an answer at a time; or the first answers of many at once.
 
-`FetchCursor` is where a range is read: it builds the next request, takes its answer and moves on.
-The stream `fetch_ahead` reads a range with it and keeps one request ahead of its consumer. Batches
-are handed on as bytes: only their headers are read here, to know where to go on. Offsets may have
-gaps (markers, aborted and compacted records): a gap is not data loss, a log start offset beyond the
-start is.
+`FetchCursor` is the position in a range: it builds the next request, takes its answer and moves on.
+The stream `fetch_ahead` reads a range with a cursor and keeps one request ahead of its consumer.
+Batches are handed on as bytes: only their headers are read here, to find the next position. Offsets
+may have gaps (markers, aborted and compacted records). A gap is not data loss; a log start offset
+beyond the start is.
 """
 
 from __future__ import annotations
@@ -25,37 +25,43 @@ from txnlog_kafka.errors import (
 from txnlog_kafka.operations.calls import call_all, receive, refuse_if_final, send
 from txnlog_kafka.operations.cluster_view import NO_LEADER, NO_TOPIC_ID, topic_id_text
 from txnlog_kafka.operations.effects import Call, Give, Operation, Reply, Stream, Unanswered
-from txnlog_kafka.operations.log_ends import confirm_log_ends
 from txnlog_kafka.operations.metadata import (
     recreated_topics,
     refresh_metadata,
     require_leaders,
 )
-from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
-from txnlog_kafka.operations.preferred_replicas import NO_REPLICA
+from txnlog_kafka.operations.offsets import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    confirm_log_ends,
+    list_offsets,
+)
 from txnlog_kafka.operations.producer import Bytes
 from txnlog_kafka.operations.retry import Action, Subject, decide, describe_code, error_of
 from txnlog_kafka.operations.session import Deadline, Session
+from txnlog_kafka.operations.session_knowledge import NO_REPLICA
 from txnlog_kafka.wire.error_codes import RETRIABLE, ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.records import CorruptBatch, OldFormat, iter_batches
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
 TOPIC_NAME_VERSION_MAX = 12
-"""Fetch names topics up to here, and only their ids from v13 on (KIP-516)."""
+"""Last version that names topics; Fetch from v13 on has only topic ids (KIP-516)."""
 MAX_WAIT_MS = 500
 SHARE_BYTES_MIN = 64 * 1024
-"""What each partition may bring, at least, to an answer for several."""
+"""Bytes that each partition may bring, at least, to an answer for several."""
 _FETCH = APIS[ApiKey.FETCH]
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedBatches:
-    """One answer. `data` holds RecordBatches; the last may be torn and is then fetched again.
+    """Batches of one answer. `data` holds RecordBatches; the last may be torn and is then fetched
+    again.
 
-    Offsets below the start that was asked for may be in it (a batch is sent whole) and have to be
-    clipped. `aborted` lists (producer id, first offset) of aborted transactions that reach into it;
-    None under read_uncommitted. `next_offset` is the first offset not in whole batches of `data`.
+    A broker sends a batch whole, so `data` may have offsets below the requested start, which have
+    to be clipped. `aborted` lists (producer id, first offset) of aborted transactions that reach
+    into `data`; None under read_uncommitted. `next_offset` is the first offset not in whole batches
+    of `data`.
     """
 
     data: Bytes
@@ -68,7 +74,7 @@ class FetchedBatches:
 
 @dataclass(slots=True)
 class FetchCursor:
-    """Where a range of one partition is read: [next_offset, end_offset)."""
+    """Position in a range of one partition: [next_offset, end_offset)."""
 
     partition: TopicPartition
     next_offset: int
@@ -76,33 +82,37 @@ class FetchCursor:
     read_committed: bool
     max_bytes: int
     topic_id: bytes = NO_TOPIC_ID
-    """Of the topic that the range is of; without it, of the one that has its name now."""
+    """Id of the topic that the range belongs to; without it, the topic that has the name now is
+    read."""
     last_error: str = ""
     at_log_end: bool = False
-    """The last answer said that the log ends here, though the range does not."""
+    """True if the last answer reported that the log ends here, though the range does not."""
     is_sent_on: bool = False
-    """The last answer named a replica to read from."""
+    """True if the last answer named a replica to read from."""
     is_unknown_id: bool = False
-    """The last answer was that no topic has the id."""
+    """True if the last answer was that no topic has the id."""
     is_throttled: bool = False
-    """The last answer was empty, since this client is over a quota; the host waits as it says."""
+    """True if the last answer was empty because this client is over a quota; the host waits as long
+    as the broker asks."""
 
     @property
     def is_done(self) -> bool:
-        """All of the range was handed on."""
+        """True if the whole range was handed on."""
         return self.next_offset >= self.end_offset
 
     def call(self, session: Session, deadline: Deadline) -> Call:
-        """The Fetch for the next offset, to the leader or the replica that it has named."""
+        """Return the Fetch for the next offset, to the leader or the replica that the leader has
+        named."""
         return fetch_call(session, (self,), deadline)
 
     def id_in(self, session: Session) -> bytes:
-        """The id that the topic is fetched by; 16 zero bytes when it is not known."""
+        """Return the id that the topic is fetched by; 16 zero bytes if it is not known."""
         known = session.cluster.topic_id(self.partition[0])
         return known if NO_TOPIC_ID in (known, self.topic_id) else self.topic_id
 
     def take(self, session: Session, outcome: Reply | Unanswered) -> FetchedBatches | None:
-        """What an answer brought; None, with `last_error` set, when it is to be asked again.
+        """Return the batches of an answer; None, with `last_error` set, if the client must ask
+        again.
 
         Raises OffsetRefused for an offset out of range, CorruptData, OldMessageFormat, FatalError,
         UnknownTopic.
@@ -120,9 +130,11 @@ class FetchCursor:
             self.last_error = over
             return None
         code, answer = self._answer_of(outcome)
-        return self._take_part(session, code, answer)
+        return self._take_partition(session, code, answer)
 
-    def _take_part(self, session: Session, code: int, answer: Message) -> FetchedBatches | None:
+    def _take_partition(
+        self, session: Session, code: int, answer: Message
+    ) -> FetchedBatches | None:
         action = decide(ApiKey.FETCH, code)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if session.read_replicas.forget(self.partition):
@@ -149,7 +161,7 @@ class FetchCursor:
             self.is_sent_on = True
             self.last_error = f"the leader has named replica {answer.preferred_read_replica}"
             return None
-        fetched = self._accept(answer, self._look_at(session, answer))
+        fetched = self._accept_answer(answer, self._look_at_batches(session, answer))
         if fetched is None:
             # All of a range could be read when it was planned. A replica may be behind, and so may
             # one that led then and answers all the same, as a follower: look up who leads.
@@ -177,19 +189,20 @@ class FetchCursor:
         return parts[0].error_code, parts[0]
 
     def wanted_bytes(self, session: Session) -> int:
-        """What the next answer may have of this partition: what is left of the range takes."""
+        """Return the bytes to ask for: the size of the remaining range, as far as it is known."""
         left = self.end_offset - self.next_offset
         return session.fetch_sizes.wanted_bytes(self.partition[0], left, self.max_bytes)
 
     def take_if_whole(self, session: Session, answer: Message) -> FetchedBatches | None:
-        """What an answer for several partitions brought for this one; None for no whole batch.
+        """Return the batches of this partition in an answer for several; None if it has no whole
+        batch.
 
         The byte limit of such an answer may truncate a partition's first batch, or leave it out.
         """
-        next_offset = self._look_at(session, answer)
-        return self._accept(answer, next_offset) if next_offset > self.next_offset else None
+        next_offset = self._look_at_batches(session, answer)
+        return self._accept_answer(answer, next_offset) if next_offset > self.next_offset else None
 
-    def _accept(self, answer: Message, next_offset: int) -> FetchedBatches | None:
+    def _accept_answer(self, answer: Message, next_offset: int) -> FetchedBatches | None:
         data = _records_of(answer)
         if next_offset == self.next_offset and not len(data):
             self.at_log_end = answer.high_watermark <= next_offset
@@ -215,8 +228,9 @@ class FetchCursor:
             answer.log_start_offset,
         )
 
-    def _look_at(self, session: Session, answer: Message) -> int:
-        """The first offset that is not in whole batches of the answer, whose sizes are noted."""
+    def _look_at_batches(self, session: Session, answer: Message) -> int:
+        """Return the first offset that is not in whole batches of the answer, and note their
+        sizes."""
         next_offset = self.next_offset
         first_offset: int | None = None
         data_bytes = batch_bytes = 0
@@ -242,7 +256,8 @@ class FetchCursor:
 
 
 def _throttled_ms(answer: Message) -> int:
-    """Of an answer that has nothing because of a quota (KIP-219); 0 for any other."""
+    """Return the throttle time of an answer that is empty because of a quota (KIP-219); 0
+    otherwise."""
     is_empty = answer.error_code == ErrorCode.NONE and not answer.responses
     return answer.throttle_time_ms if is_empty else 0
 
@@ -252,7 +267,8 @@ def _records_of(answer: Message) -> Bytes:
 
 
 def name_replica(session: Session, partition: TopicPartition, answer: Message) -> bool:
-    """Whether a leader's answer names a replica to read from (from v11 on); then it is noted."""
+    """Note the replica that a leader's answer names to read from (from v11 on); return True if it
+    does."""
     replica = getattr(answer, "preferred_read_replica", NO_REPLICA)
     if replica == NO_REPLICA or replica not in session.cluster.nodes:
         return False
@@ -262,7 +278,7 @@ def name_replica(session: Session, partition: TopicPartition, answer: Message) -
 
 
 class OffsetRefused(Exception):
-    """The leader says OFFSET_OUT_OF_RANGE; `explain_out_of_range` finds out why."""
+    """The leader answers OFFSET_OUT_OF_RANGE; `explain_out_of_range` finds out why."""
 
     def __init__(self, refused_offset: int) -> None:
         super().__init__(f"offset {refused_offset} is out of range")
@@ -270,12 +286,13 @@ class OffsetRefused(Exception):
 
 
 def fetch_call(session: Session, cursors: Sequence[FetchCursor], deadline: Deadline) -> Call:
-    """One Fetch for the next offsets of cursors; their partitions are read from one node.
+    """Return one Fetch for the next offsets of cursors whose partitions are read from one node.
 
-    Each of several gets an equal part of the bytes: the range of one may end long before its log,
-    and would leave no space for the others. A leader gives the first of them a whole batch, however
-    large.
+    Each of several partitions gets an equal part of the bytes: the range of one may end long before
+    its log, and would leave no space for the others. A leader sends the first partition a whole
+    batch, however large.
     """
+    # The limits: one for the whole answer, and an equal share for each partition.
     max_bytes = max(cursor.max_bytes for cursor in cursors)
     share = max(SHARE_BYTES_MIN, max_bytes // len(cursors))
     by_topic: dict[str, list[FetchCursor]] = defaultdict(list)
@@ -308,6 +325,7 @@ def fetch_call(session: Session, cursors: Sequence[FetchCursor], deadline: Deadl
             for topic, of_topic in by_topic.items()
         ],
     )
+    # A topic whose id is not known can only be fetched by name.
     version_max = TOPIC_NAME_VERSION_MAX if NO_TOPIC_ID in topic_ids.values() else None
     node = session.read_node(cursors[0].partition)
     return Call(node, message, deadline.call_ms, version_max)
@@ -316,10 +334,10 @@ def fetch_call(session: Session, cursors: Sequence[FetchCursor], deadline: Deadl
 def fetch_together(
     session: Session, cursors: Sequence[FetchCursor]
 ) -> Operation[dict[TopicPartition, FetchedBatches]]:
-    """What one Fetch to each node brings of many partitions, to save a round trip for each.
+    """Send one Fetch to each node for many partitions, to save round trips; return their batches.
 
-    Nothing is asked again and nothing refused here: a partition that is not in the result, for
-    whatever reason, is for `fetch_next`. Raises CorruptData, DeadlineExceeded.
+    This asks once and raises no refusals: a partition that is missing from the result, for whatever
+    reason, is for `fetch_next`. Raises CorruptData, DeadlineExceeded.
     """
     deadline = session.deadline()
     lost = {c.partition[0] for c in cursors if session.cluster.leader(c.partition) == NO_LEADER}
@@ -372,9 +390,9 @@ def _answers_by_partition(
 def explain_out_of_range(
     session: Session, cursor: FetchCursor, position: int
 ) -> Operation[OffsetOutOfRange]:
-    """The error with the range that the partition holds now.
+    """Return the error with the range that the partition holds now.
 
-    An end before `position` is believed of the leader that most brokers say.
+    An end before `position` is believed only from the leader that most brokers name.
     """
     partition = cursor.partition
     ends = []
@@ -396,19 +414,20 @@ def explain_out_of_range(
 
 
 def fetch_next(session: Session, cursor: FetchCursor) -> Operation[FetchedBatches]:
-    """The next batches of the range; the cursor must not be done.
+    """Return the next batches of the range; the cursor must not be done.
 
     Raises OffsetOutOfRange, CorruptData, UnknownTopic, FatalError, and DeadlineExceeded when
-    nothing can be read for the operation timeout, in which a quota's waits do not count. A log that
-    ends inside the range is waited for as long, since a new leader may not know its high watermark
-    yet, and is then out of range: it was recreated or truncated after the range was planned.
+    nothing can be read for the operation timeout; waits for a quota do not count. If the log ends
+    inside the range, the client waits as long, since a new leader may not know its high watermark
+    yet. After that the offset is out of range: the log was recreated or truncated after the range
+    was planned.
     """
     deadline = session.deadline()
     is_confirmed = False
     while True:
         yield from require_leaders(session, [cursor.partition], deadline=deadline)
         (outcome,) = yield from call_all((cursor.call(session, deadline),))
-        fetched = yield from _settle(session, cursor, outcome)
+        fetched = yield from _settle_answer(session, cursor, outcome)
         if fetched is not None:
             return fetched
         if cursor.is_sent_on:
@@ -430,10 +449,11 @@ def fetch_next(session: Session, cursor: FetchCursor) -> Operation[FetchedBatche
 def fetch_ahead(
     session: Session, cursor: FetchCursor, fetched: FetchedBatches | None = None
 ) -> Stream[FetchedBatches]:
-    """Give `fetched`, the cursor's last answer if it had one, and what follows up to its end.
+    """Give `fetched`, the cursor's last answer if it had one, and all later batches up to its end.
 
     The next request is on its way while the consumer has an answer: its offset is known as soon as
-    the headers have been read. So at most two answers are in memory. Raises what `fetch_next` does.
+    the headers have been read. So at most two answers are in memory. Raises what `fetch_next`
+    raises.
     """
     while not cursor.is_done:
         if fetched is None:
@@ -442,17 +462,18 @@ def fetch_ahead(
         ticket = yield from send(cursor.call(session, session.deadline()))
         yield Give(fetched)
         outcome = yield from receive(ticket)
-        fetched = yield from _settle(session, cursor, outcome)
+        fetched = yield from _settle_answer(session, cursor, outcome)
     if fetched is not None:
         yield Give(fetched)
 
 
-def _settle(
+def _settle_answer(
     session: Session, cursor: FetchCursor, outcome: Reply | Unanswered
 ) -> Operation[FetchedBatches | None]:
     """Take one answer, and explain an offset out of range. Raises DataLoss for a recreated topic.
 
-    A broker may not know the id yet, so it is final when most brokers say another one.
+    One broker may not know the id yet, so the loss is final only when most brokers report another
+    id.
     """
     try:
         fetched = cursor.take(session, outcome)
@@ -462,8 +483,8 @@ def _settle(
             if again:
                 raise DataLoss(
                     f"{_reading(cursor)}: its topic was deleted and created again (topic id "
-                    f"{again[topic]} now). Set failOnDataLoss=false to go on with what is left, a "
-                    "recreated topic from its beginning, or start a new checkpoint"
+                    f"{again[topic]} now). Set failOnDataLoss=false to go on with the records that "
+                    "are left, for a recreated topic from its beginning, or start a new checkpoint"
                 )
         return fetched
     except OffsetRefused as refused:

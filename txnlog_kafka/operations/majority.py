@@ -1,10 +1,10 @@
-"""What most brokers say of topics and of their leaders, where one alone must not be believed.
+"""Knowledge that most brokers share of topics and leaders, where one broker must not be believed.
 
 A broker that was paused, or that clients reach and no other broker does, answers Metadata,
-ListOffsets and Fetch from what it knew, until it learns more (Apache Kafka's too). A leader of
-before ends its log early, and does not know new topics. So before records are taken to be gone, all
-brokers are asked, and most of them have to answer: the newest leader epoch says who leads
-(KIP-320), and a topic that one of them has exists.
+ListOffsets and Fetch from old knowledge, until it learns more (Apache Kafka's too). A former leader
+ends its log early, and does not know new topics. So before the client takes records to be gone, it
+asks all brokers, and most of them have to answer. The newest leader epoch decides the leader
+(KIP-320), and a topic exists if one answer has it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ _METADATA = APIS[ApiKey.METADATA]
 def ask_most(
     session: Session, topics: Iterable[str], *, deadline: Deadline
 ) -> Operation[list[Message]]:
-    """The Metadata answers of all brokers that answer, once these are most of those known.
+    """Return the Metadata answers of all brokers that answer, once they are most of the known
+    brokers.
 
-    Raises DeadlineExceeded, RemoteProtocolError.
+    Raises DeadlineExceeded, RemoteProtocolError, WrongCluster.
     """
     message = _METADATA.request(
         topics=[_METADATA.request.MetadataRequestTopic(name=n) for n in sorted(set(topics))],
@@ -40,12 +41,15 @@ def ask_most(
     doing = "asking most brokers for the cluster's metadata"
     if not session.cluster.nodes:
         reply = yield from call_any(message, doing=doing, deadline=deadline)
+        session.check_cluster(reply.message)
         session.cluster = session.cluster.merged(reply.message, all_topics=False)
     while True:
         nodes = sorted(session.cluster.nodes)
         timeout_ms = min(deadline.call_ms, LOOKUP_TIMEOUT_MS)
         outcomes = yield from call_all(tuple(Call(node, message, timeout_ms) for node in nodes))
         answers = [each.message for each in outcomes if isinstance(each, Reply)]
+        for each in answers:
+            session.check_cluster(each)
         if 2 * len(answers) > len(nodes):
             return answers
         left = [each for each in outcomes if isinstance(each, Unanswered)]
@@ -58,31 +62,31 @@ def ask_most(
 def find_leaders(
     session: Session, partitions: Iterable[TopicPartition], *, deadline: Deadline
 ) -> Operation[None]:
-    """Make the session know the leaders that most brokers say, each of the newest epoch."""
+    """Update the session with the leaders that most brokers report, each with the newest epoch."""
     wanted = list(partitions)
     answers = yield from ask_most(session, {topic for topic, _ in wanted}, deadline=deadline)
     session.cluster = newest_leaders(session.cluster, wanted, answers)
 
 
 class _Said(NamedTuple):
-    """What one answer says of a partition."""
+    """Report of one answer about a partition."""
 
     leader_epoch: int
-    """-1 where none is said."""
+    """Leader epoch; -1 if the answer has none."""
     leader: int
     address: tuple[str, int] | None
-    """Of the leader, where the answer lists it."""
+    """Address of the leader, if the answer lists it."""
 
 
 def newest_leaders(
     cluster: ClusterView, partitions: Iterable[TopicPartition], answers: Iterable[Message]
 ) -> ClusterView:
-    """The view with each partition's leader of the newest epoch among Metadata answers.
+    """Return the view with each partition's leader of the newest epoch among Metadata answers.
 
-    A topic that was deleted and created again begins with new epochs: then those answers count
-    that have the id which most have. Two ids that equally many have leave it without a leader. The
-    leader's address is as the brokers give it that name it in the newest epoch: the others may not
-    list one that came back since, or have its address of before.
+    A topic that was deleted and created again begins with new epochs: then only the answers count
+    that have the most frequent id. A tie between two ids leaves the topic without a leader. The
+    leader's address comes from the brokers that name the leader in the newest epoch: other brokers
+    may not list a leader that came back since, or may list its former address.
     """
     said = _said(answers)
     nodes = dict(cluster.nodes)
@@ -103,7 +107,7 @@ def newest_leaders(
 
 
 def _said(answers: Iterable[Message]) -> dict[TopicPartition, list[_Said]]:
-    """By partition, of the answers that count for its topic."""
+    """Return the reports by partition, from the answers that count for its topic."""
     said: dict[TopicPartition, list[_Said]] = {}
     for named in _by_name(answers).values():
         for topic, answer in _of_one_topic(named):
@@ -118,7 +122,7 @@ def _said(answers: Iterable[Message]) -> dict[TopicPartition, list[_Said]]:
 
 
 def _by_name(answers: Iterable[Message]) -> dict[str, list[tuple[Message, Message]]]:
-    """(topic, its answer) of each topic that answers have partitions of."""
+    """Return (topic, its answer) of each topic that answers have partitions of."""
     named: dict[str, list[tuple[Message, Message]]] = {}
     for answer in answers:
         for topic in answer.topics:
@@ -128,8 +132,8 @@ def _by_name(answers: Iterable[Message]) -> dict[str, list[tuple[Message, Messag
 
 
 def _of_one_topic(named: Sequence[tuple[Message, Message]]) -> list[tuple[Message, Message]]:
-    """(topic, its answer) of the id that most say, and of those that say none (Metadata below 10);
-    none for a tie."""
+    """Return (topic, its answer) for the most frequent id, and for answers without an id (Metadata
+    below version 10); [] for a tie."""
     ids = Counter(topic_id_of(topic) for topic, _ in named)
     del ids[NO_TOPIC_ID]
     common = [each for each in ids if ids[each] == max(ids.values())]
@@ -141,8 +145,8 @@ def _of_one_topic(named: Sequence[tuple[Message, Message]]) -> list[tuple[Messag
 def find_topic_ids(
     session: Session, topics: Iterable[str], *, deadline: Deadline
 ) -> Operation[dict[str, bytes]]:
-    """The id that most of most brokers know each topic by; without those that have none, and those
-    of which equally many say another."""
+    """Return the topic ids reported by most of the brokers that answered. Topics without an id, or
+    with a tie, are left out."""
     answers = yield from ask_most(session, topics, deadline=deadline)
     named = _by_name(answers)
     ids = {name: {topic_id_of(t) for t, _ in _of_one_topic(each)} for name, each in named.items()}
@@ -153,8 +157,9 @@ def find_topic_ids(
 def find_missing(
     session: Session, partitions: Iterable[TopicPartition], *, deadline: Deadline
 ) -> Operation[frozenset[TopicPartition]]:
-    """Those of `partitions` that none of most brokers has, and none says anything else of than
-    UNKNOWN_TOPIC_OR_PARTITION. The session knows the others then."""
+    """Return the `partitions` that are in no answer, if most brokers answer and none has another
+    error for the topic than UNKNOWN_TOPIC_OR_PARTITION. The session then knows all other
+    partitions."""
     wanted = frozenset(partitions)
     answers = yield from ask_most(session, {topic for topic, _ in wanted}, deadline=deadline)
     unsure: set[str] = set()

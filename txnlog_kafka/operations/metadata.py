@@ -23,9 +23,9 @@ KAFKA_INTERNAL_TOPICS = frozenset(
 )
 
 UNKNOWN_TOPIC_PATIENCE_MS = 3_000
-"""For so long a topic or a partition has to be unknown; less under a short timeout."""
+"""Time for which a topic or a partition has to stay unknown; less under a short timeout."""
 NEAR = 0.75
-"""Ratio of likeness, by `difflib`, from which a name may be meant by another."""
+"""Ratio of likeness, by `difflib`, from which one name may be a typing error of another."""
 
 _METADATA = APIS[ApiKey.METADATA]
 _API_VERSIONS = APIS[ApiKey.API_VERSIONS]
@@ -38,10 +38,10 @@ def refresh_metadata(
     allow_auto_create: bool = False,
     deadline: Deadline | None = None,
 ) -> Operation[dict[str, int]]:
-    """Ask for nodes and `topics` (None for all); the error code of each topic that has one.
+    """Ask for nodes and `topics` (None for all); return the error code of each topic that has one.
 
-    Updates `session.cluster`. A cluster never reached before has `bootstrap_timeout_ms` to answer,
-    so that a wrong address is an error soon.
+    Updates `session.cluster`. A cluster that was never reached has `bootstrap_timeout_ms` to
+    answer, so that a wrong address is an error soon. Raises WrongCluster.
     """
     if not session.cluster.nodes:
         deadline = session.deadline(session.config.bootstrap_timeout_ms)
@@ -55,12 +55,13 @@ def refresh_metadata(
     )
     doing = "reading the cluster's metadata"
     reply = yield from call_any(message, doing=doing, deadline=deadline)
+    session.check_cluster(reply.message)
     session.cluster = session.cluster.merged(reply.message, all_topics=names is None)
     return {t.name: int(t.error_code) for t in reply.message.topics if t.error_code != 0}
 
 
 def require_cluster(session: Session) -> Operation[None]:
-    """Ask for the nodes and the cluster's id, where they are not known yet."""
+    """Ask for the nodes and the cluster's id, if they are not known yet."""
     if not session.cluster.nodes:
         yield from refresh_metadata(session, ())
 
@@ -74,9 +75,9 @@ def require_topics(
 ) -> Operation[None]:
     """Wait until every topic is known. Raises UnknownTopic, or FatalError for a refusal.
 
-    "Unknown" is believed only when it is said again and again for a while, and at last by most
-    brokers: a restarting one may not know its topics at once (librdkafka 1.9), and creating one
-    takes time.
+    The client believes "unknown" only when it is answered repeatedly for a while, and in the end by
+    most brokers: a restarting broker may not know its topics at once (librdkafka 1.9), and creating
+    a topic takes time.
     """
     wanted = sorted(set(topics))
     deadline = deadline or session.deadline()
@@ -92,6 +93,7 @@ def require_topics(
         if not missing:
             return
         _check_topic_errors(errors)
+        # Another error than "unknown" shows that the topic exists: the patience begins again.
         now_ms = session.monotonic_ms()
         if any(errors.get(t) != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for t in missing):
             unknown_since_ms = None
@@ -113,7 +115,7 @@ def require_topics(
 def topic_partitions(
     session: Session, topics: Iterable[str], *, allow_auto_create: bool = False
 ) -> Operation[dict[str, tuple[int, ...]]]:
-    """Partition numbers by topic.
+    """Return partition numbers by topic.
 
     Raises UnknownTopic naming every topic that is missing, DeadlineExceeded.
     """
@@ -125,10 +127,11 @@ def topic_partitions(
 def matching_topics(
     session: Session, selects: Callable[[str], bool]
 ) -> Operation[dict[str, tuple[int, ...]]]:
-    """Partition numbers of those of all topics that `selects` takes, internal ones left out.
+    """Return partition numbers by topic for all topics that `selects` accepts, without internal
+    topics.
 
-    Kafka has no question for names alone: the answer has every partition of every topic. What was
-    not selected is forgotten, so that a client does not hold a large cluster. Raises
+    Kafka has no question for names alone: the answer has every partition of every topic. The client
+    forgets the topics that were not selected, so that it does not hold a large cluster. Raises
     DeadlineExceeded.
     """
     yield from refresh_metadata(session, None)
@@ -138,7 +141,8 @@ def matching_topics(
 
 
 def _nearest(session: Session, names: Sequence[str], left_ms: int) -> Operation[list[str]]:
-    """Ask once more, for all topics, and return those with nearly these names, for the error."""
+    """Ask once more, for all topics, and return the topics with nearly these names, for the
+    error."""
     before, deadline = session.cluster, session.deadline(min(left_ms, UNKNOWN_TOPIC_PATIENCE_MS))
     try:
         yield from refresh_metadata(session, None, deadline=deadline)
@@ -165,11 +169,11 @@ def _no_topics(names: Sequence[str], near: Sequence[str]) -> UnknownTopic:
 def confirm_missing(
     session: Session, partitions: Iterable[TopicPartition], *, deadline: Deadline | None = None
 ) -> Operation[frozenset[TopicPartition]]:
-    """Those of `partitions` that the metadata of most brokers does not have, again and again for a
+    """Return the `partitions` that the metadata of most brokers does not have, repeatedly for a
     while.
 
-    One answer that has a partition, or that says anything but UNKNOWN_TOPIC_OR_PARTITION of its
-    topic, is enough to take it for existing. Creates nothing. Raises DeadlineExceeded.
+    A partition counts as existing if one answer has it, or has any error but
+    UNKNOWN_TOPIC_OR_PARTITION for its topic. Creates nothing. Raises DeadlineExceeded.
     """
     deadline = deadline or session.deadline()
     missing = frozenset(partitions)
@@ -207,8 +211,8 @@ def require_leaders(
 ) -> Operation[None]:
     """Wait until each partition has a known leader.
 
-    Raises UnknownTopic for a topic or a partition number that is not there, again and again for a
-    while: a broker may not have heard of added partitions yet. Raises DeadlineExceeded.
+    Raises UnknownTopic for a topic or a partition number that stays unknown for a while: a broker
+    may not have heard of added partitions yet. Raises DeadlineExceeded.
     """
     deadline = deadline or session.deadline()
     wanted = list(partitions)
@@ -223,6 +227,7 @@ def require_leaders(
             allow_auto_create=allow_auto_create,
             deadline=deadline,
         )
+        # A broker may not have heard of added partitions yet: only most brokers are believed.
         absent = [p for p in lost if p[1] not in session.cluster.partitions(p[0])]
         now_ms = session.monotonic_ms()
         if not absent:
@@ -233,6 +238,7 @@ def require_leaders(
             gone = yield from find_missing(session, absent, deadline=deadline)
             if gone:
                 raise _no_partition(session, *min(gone))
+        # The partitions exist, and their leaders are being elected.
         lost = [p for p in wanted if session.cluster.leader(p) == NO_LEADER]
         if lost:
             names = ", ".join(f"{topic}-{number}" for topic, number in lost[:5])
@@ -251,17 +257,26 @@ def _no_partition(session: Session, topic: str, number: int) -> UnknownTopic:
     )
 
 
-def api_versions_request() -> Message:
-    """What is asked of each broker first, with this software's name."""
-    return _API_VERSIONS.request(
+def api_versions_request(broker: tuple[str, int] | None = None) -> Message:
+    """Return the first request to each broker, with this software's name.
+
+    `broker` is the cluster and the node that is meant: another one refuses, from Kafka 4.4 on
+    (KIP-1242).
+    """
+    message = _API_VERSIONS.request(
         client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=__version__
     )
+    if broker is not None:
+        message.cluster_id, message.node_id = broker
+    return message
 
 
 def recreated_topics(session: Session, noted: Mapping[str, str]) -> Operation[dict[str, str]]:
-    """The new ids of topics that were deleted and created again since they had these ids, as text.
+    """Return the new ids, as text, of topics that were deleted and created again since they had the
+    `noted` ids.
 
-    One broker is not believed: it may not know the topic of today yet. Raises DeadlineExceeded.
+    The client does not believe one broker alone: it may not know the current topic yet. Raises
+    DeadlineExceeded.
     """
     unknown = [topic for topic in noted if not session.cluster.partitions(topic)]
     if unknown:

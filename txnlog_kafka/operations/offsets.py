@@ -17,7 +17,8 @@ from txnlog_kafka.operations.calls import (
 )
 from txnlog_kafka.operations.cluster_view import NO_LEADER
 from txnlog_kafka.operations.effects import Call, Operation, Reply, Unanswered
-from txnlog_kafka.operations.metadata import require_leaders
+from txnlog_kafka.operations.majority import find_leaders, find_missing
+from txnlog_kafka.operations.metadata import UNKNOWN_TOPIC_PATIENCE_MS, require_leaders
 from txnlog_kafka.operations.retry import Action, Subject, decide, describe_code, error_of
 from txnlog_kafka.operations.session import Deadline, Session
 from txnlog_kafka.wire.error_codes import ErrorCode
@@ -25,14 +26,14 @@ from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
 EARLIEST_TIMESTAMP = -2
-"""ListOffsets: the log start offset."""
+"""ListOffsets timestamp for the log start offset."""
 LATEST_TIMESTAMP = -1
-"""ListOffsets: the high watermark, or the last stable offset under read_committed."""
+"""ListOffsets timestamp for the high watermark, or the last stable offset under read_committed."""
 REQUIRE_STABLE_VERSION = 7
-"""OffsetFetch can refuse undecided offsets from this version on (KIP-447, Kafka 2.5)."""
+"""OffsetFetch version from which on a broker can refuse undecided offsets (KIP-447, Kafka 2.5)."""
 
 TOPIC_NAME_VERSION_MAX = 9
-"""Later versions of OffsetCommit and OffsetFetch name topics by id (Kafka 4.1)."""
+"""Last version that names topics; later OffsetCommit and OffsetFetch use topic ids (Kafka 4.1)."""
 
 OFFSET_RECORDS_BYTES_MAX = 500_000
 """Bytes of offset records that one request leads to: half of the default message.max.bytes."""
@@ -47,7 +48,8 @@ _COMMIT = APIS[ApiKey.OFFSET_COMMIT]
 
 @dataclass(frozen=True, slots=True)
 class ListedOffset:
-    """An offset found by ListOffsets and its record's timestamp in ms; -1 when there is none."""
+    """Offset found by ListOffsets and its record's timestamp in ms; -1 if there is no such
+    offset."""
 
     offset: int
     timestamp_ms: int
@@ -55,7 +57,7 @@ class ListedOffset:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """A group's committed offset (next to read) with the metadata string kept beside it."""
+    """Committed offset of a group (next to read), with its metadata string."""
 
     committed_offset: int
     metadata: str
@@ -64,7 +66,7 @@ class CommittedOffset:
 def by_topic(
     partitions: Mapping[TopicPartition, object] | list[TopicPartition],
 ) -> dict[str, list[int]]:
-    """Partition numbers by topic, both ascending."""
+    """Return partition numbers by topic, both ascending."""
     topics: dict[str, list[int]] = defaultdict(list)
     for topic, number in sorted(partitions):
         topics[topic].append(number)
@@ -96,7 +98,8 @@ def offset_parts(
 def list_offsets(
     session: Session, specs: Mapping[TopicPartition, int], *, read_committed: bool
 ) -> Operation[dict[TopicPartition, ListedOffset]]:
-    """One offset per partition for EARLIEST_TIMESTAMP, LATEST_TIMESTAMP or a timestamp in ms.
+    """Return one offset per partition for EARLIEST_TIMESTAMP, LATEST_TIMESTAMP or a timestamp in
+    ms.
 
     Asks all leaders at once and follows leader changes. Raises UnknownTopic, FatalError,
     DeadlineExceeded.
@@ -121,8 +124,11 @@ def ask_leaders(
     read_committed: bool,
     deadline: Deadline,
 ) -> Operation[tuple[dict[TopicPartition, ListedOffset], list[str]]]:
-    """As `list_offsets`, but once, of the leaders that the session knows: what they answered, and
-    why the rest is missing; the leaders of those are forgotten. Raises UnknownTopic, FatalError."""
+    """Ask the known leaders once, as `list_offsets` does; return their offsets, and why others are
+    missing.
+
+    Forgets the leaders of partitions without an answer. Raises UnknownTopic, FatalError.
+    """
     by_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
     for partition, spec in specs.items():
         by_leader[session.cluster.leader(partition)][partition] = spec
@@ -137,6 +143,43 @@ def ask_leaders(
     for part, outcome in zip(by_leader.values(), outcomes, strict=True):
         errors += _take_listed(session, part, outcome, found, _LISTING)
     return found, errors
+
+
+def confirm_log_ends(
+    session: Session, positions: Mapping[TopicPartition, int], said: Mapping[TopicPartition, int]
+) -> Operation[dict[TopicPartition, int]]:
+    """Return the high watermarks of logs that are `said` to end before these positions.
+
+    A former leader ends its log early. So if there are several brokers, the client asks most of
+    them for the leader, and then that leader for the end of its log. While the end lies before the
+    position, the client asks again, for a while. Raises UnknownTopic, and DeadlineExceeded when the
+    leader does not answer.
+    """
+    if len(session.cluster.nodes) < 2:
+        return dict(said)
+    deadline = session.deadline()
+    until_ms = session.monotonic_ms() + deadline.patience_ms(UNKNOWN_TOPIC_PATIENCE_MS)
+    specs = dict.fromkeys(positions, LATEST_TIMESTAMP)
+    yield from require_leaders(session, positions, deadline=deadline)
+    while True:
+        yield from find_leaders(session, positions, deadline=deadline)
+        listed, errors = yield from ask_leaders(
+            session, specs, read_committed=False, deadline=deadline
+        )
+        ends = {partition: each.offset for partition, each in listed.items()}
+        short = [p for p, end in sorted(ends.items()) if end < positions[p]]
+        is_soon = session.monotonic_ms() < until_ms
+        if not errors and not (short and is_soon):
+            return ends
+        unsaid = [p for p in positions if p not in ends]
+        if unsaid and not is_soon:
+            gone = yield from find_missing(session, unsaid, deadline=deadline)
+            yield from require_leaders(session, gone, deadline=deadline)
+        first = (unsaid or short)[0]
+        yield from deadline.backoff(
+            f"making sure that {first[0]}-{first[1]} ends before offset {positions[first]}",
+            errors[0] if errors else f"its leader says {ends[first]}",
+        )
 
 
 def _list_request(specs: Mapping[TopicPartition, int], read_committed: bool) -> Message:
@@ -166,7 +209,8 @@ def _take_listed(
     found: dict[TopicPartition, ListedOffset],
     doing: str,
 ) -> list[str]:
-    """Keep what was answered; forget the leaders of the rest and say why."""
+    """Keep the offsets that were answered; forget the leaders of the other partitions and return
+    why."""
     errors = []
     if isinstance(outcome, Unanswered):
         refuse_if_final(outcome, doing)
@@ -199,13 +243,13 @@ def fetch_committed(
     require_stable: bool = True,
     deadline: Deadline | None = None,
 ) -> Operation[dict[TopicPartition, CommittedOffset]]:
-    """All committed offsets of a group; {} for a group that does not exist.
+    """Return all committed offsets of a group; {} for a group that does not exist.
 
-    With `require_stable` it waits while a transaction's offsets are undecided
-    (UNSTABLE_OFFSET_COMMIT, KIP-447) and refuses brokers that cannot tell. Kafka's answer for a
-    whole group says nothing of a partition whose *first* offset is undecided
-    (`OffsetMetadataManager.fetchAllOffsets` walks the committed ones), so `partitions`, those that
-    matter, are asked for by name as well. Raises FatalError, DeadlineExceeded.
+    With `require_stable` the operation waits while a transaction's offsets are undecided
+    (UNSTABLE_OFFSET_COMMIT, KIP-447), and refuses brokers that do not report this. Kafka's answer
+    for a whole group leaves out a partition whose *first* offset is undecided
+    (`OffsetMetadataManager.fetchAllOffsets` walks the committed offsets). So the operation also
+    asks by name for `partitions`, the partitions that matter. Raises FatalError, DeadlineExceeded.
     """
     named = sorted(set(partitions))
     asked = [named, None] if named and require_stable else [None]
@@ -225,14 +269,14 @@ def fetch_committed(
 def committed_request(
     group_id: str, named: list[TopicPartition] | None, require_stable: bool
 ) -> CoordinatorRequest:
-    """OffsetFetch for the named partitions, or for all."""
+    """Return an OffsetFetch request for the named partitions, or for all."""
     message = _fetch_request(group_id, named, require_stable)
     doing = f"reading the offsets of group {group_id!r}"
     return CoordinatorRequest(GROUP, group_id, message, doing, _fetch_codes, TOPIC_NAME_VERSION_MAX)
 
 
 def fetched_offsets(reply: Reply) -> dict[TopicPartition, CommittedOffset]:
-    """What an answer to `committed_request` has."""
+    """Return the offsets in an answer to `committed_request`."""
     return {
         TopicPartition(topic.name, p.partition_index): CommittedOffset(
             p.committed_offset, p.metadata or ""
@@ -246,7 +290,8 @@ def fetched_offsets(reply: Reply) -> dict[TopicPartition, CommittedOffset]:
 def _fetch_request(
     group_id: str, named: list[TopicPartition] | None, require_stable: bool
 ) -> Message:
-    """For the named partitions, or for all; in the shape up to v7 and in that from v8 on."""
+    """Return the message for the named partitions, or for all; in the shape up to v7 and the shape
+    from v8 on."""
     group_type = _FETCH.request.OffsetFetchRequestGroup
     if named is None:
         old, new = None, None
@@ -281,11 +326,11 @@ def _fetch_codes(reply: Reply) -> tuple[int, ...]:
 def commit_offsets(
     session: Session, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
 ) -> Operation[None]:
-    """A plain OffsetCommit, outside any transaction and any group membership.
+    """Commit offsets by a plain OffsetCommit, outside any transaction and any group membership.
 
-    Offsets that are too many for one record batch are sent in parts: when an error is raised, some
-    parts may be committed. Raises FatalError (such as UNKNOWN_MEMBER_ID while the group has
-    members), DeadlineExceeded.
+    If the offsets are too many for one record batch, they are sent in parts: when an error is
+    raised, some parts may be committed. Raises FatalError (such as UNKNOWN_MEMBER_ID while the
+    group has members), DeadlineExceeded.
     """
     parts = offset_parts(group_id, offsets)
     yield from call_coordinators(session, [_commit_request(group_id, part) for part in parts])

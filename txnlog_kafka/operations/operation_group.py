@@ -1,8 +1,8 @@
 """Several operations carried on side by side, as parts of one operation.
 
-Each part is started with a key and runs until it waits; `next_done` waits for whatever comes first
-to any of them. No part waits for another: what one asks for is asked for all, an answer goes to
-the part that sent the request, and a sleep is a time until which others are waited for.
+Each part is started with a key and runs until it waits; `next_done` waits for the first outcome
+that any part needs. No part waits for another part: the group asks for all requests of all parts,
+hands an answer to the part that sent the request, and turns a sleep into a time limit of its wait.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Received = tuple[Ticket, Reply | Unanswered]
 
 @dataclass(slots=True)
 class _Part(Generic[K, T]):
-    """One operation and what it waits for."""
+    """Operation and the outcomes that it waits for."""
 
     key: K
     operation: Operation[T]
@@ -42,7 +42,7 @@ class _Part(Generic[K, T]):
 
 
 class OperationGroup(Generic[K, T]):
-    """The parts of an operation that go on at the same time, by their keys.
+    """Parts of an operation that run at the same time, by their keys.
 
     A caller that leaves while parts are unfinished abandons them, and the requests that they wait
     for.
@@ -55,14 +55,14 @@ class OperationGroup(Generic[K, T]):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is neither a part nor a result of one."""
+        """True if there are neither parts nor results of parts."""
         return not self._parts and not self._done
 
     def start(self, key: K, operation: Operation[T]) -> Operation[None]:
-        """Begin a part and run it until it waits. Raises what it raises."""
+        """Begin a part and run it until it waits. Raises what the part raises."""
         check(key not in self._parts, "a part has a key of its own", key=key)
         self._parts[key] = part = _Part(key, operation)
-        yield from self._resume(part, None)
+        yield from self._resume_part(part, None)
 
     def cancel(self, key: K) -> None:
         """Close a part that is not wanted any more; its requests are abandoned."""
@@ -71,7 +71,7 @@ class OperationGroup(Generic[K, T]):
             part.operation.close()
 
     def next_done(self) -> Operation[tuple[K, T]]:
-        """The next part that is finished, and its result. Raises what any part raises."""
+        """Return the next finished part and its result. Raises what any part raises."""
         while not self._done:
             check(bool(self._parts), "somebody is waited for")
             tickets = frozenset(
@@ -81,24 +81,24 @@ class OperationGroup(Generic[K, T]):
             within_ms = max(0, min(times) - self._monotonic_ms()) if times else None
             received: Received | None = yield Receive(tickets, within_ms)
             if received is not None:
-                yield from self._hand_over(*received)
+                yield from self._hand_over_outcome(*received)
             elif times:
                 now_ms = self._monotonic_ms()
                 for part in list(self._parts.values()):
                     if part.wakes_at_ms is not None and part.wakes_at_ms <= now_ms:
-                        yield from self._resume(part, None)
+                        yield from self._resume_part(part, None)
         return self._done.pop(0)
 
-    def _hand_over(self, ticket: Ticket, outcome: Reply | Unanswered) -> Operation[None]:
+    def _hand_over_outcome(self, ticket: Ticket, outcome: Reply | Unanswered) -> Operation[None]:
         part = next(p for p in self._parts.values() if ticket in p.tickets)
         if not part.awaits_all:
-            yield from self._resume(part, (ticket, outcome))
+            yield from self._resume_part(part, (ticket, outcome))
             return
         part.outcomes[ticket] = outcome
         if len(part.outcomes) == len(part.tickets):
-            yield from self._resume(part, tuple(part.outcomes[t] for t in part.tickets))
+            yield from self._resume_part(part, tuple(part.outcomes[t] for t in part.tickets))
 
-    def _resume(self, part: _Part[K, T], outcome: Any) -> Operation[None]:
+    def _resume_part(self, part: _Part[K, T], outcome: Any) -> Operation[None]:
         """Run a part until it waits or ends."""
         while True:
             try:
@@ -123,7 +123,7 @@ class OperationGroup(Generic[K, T]):
             outcome = yield ask
 
     def _waits(self, part: _Part[K, T], ask: Ask) -> bool:
-        """Note what a part waits for, if it does."""
+        """Note what a part waits for; return False if it does not wait."""
         if isinstance(ask, Sleep):
             part.tickets, part.wakes_at_ms = (), self._monotonic_ms() + ask.duration_ms
         elif isinstance(ask, Receive):
@@ -137,7 +137,8 @@ class OperationGroup(Generic[K, T]):
 
 
 def side_by_side(monotonic_ms: Callable[[], int], *operations: Operation[Any]) -> Operation[Any]:
-    """The results of several operations that only ask, in their order. Raises what any raises."""
+    """Return the results of several operations that only ask, in their order. Raises what any
+    raises."""
     parts: OperationGroup[int, Any] = OperationGroup(monotonic_ms)
     for number, operation in enumerate(operations):
         yield from parts.start(number, operation)

@@ -2,29 +2,29 @@
 
 Theory of operation. Every leader has a window of its own: up to five Produce requests (Kafka's
 max.in.flight with idempotence), each with at most one batch per partition (the protocol's rule) and
-about `produce_request_bytes`. When answers have left it no more than two, it gets the next ones,
-whatever the other leaders do: several at a time cost less, and it is never without work. Partitions
-take turns (`drain_order.py`), and a batch is read and stamped when there is space for it in its
-request and within `in_flight_bytes_max`, not before: memory does not grow with the number of
-partitions. A leader with requests in flight waits until there is space for a whole request, since
-small acknowledgements would make small requests.
+about `produce_request_bytes`. When at most two requests are unanswered, the leader gets more,
+whatever the other leaders do: several at a time cost less, and the leader always has work.
+Partitions take turns (`drain_order.py`). A batch is read and stamped when there is space for it in
+its request and within `in_flight_bytes_max`: memory does not grow with the number of partitions. A
+leader with requests in flight waits until there is space for a whole request, since small
+acknowledgements would make small requests.
 
 A batch that was not acknowledged is sent again, the same bytes with the same sequence, so that a
-leader recognises one that it has already appended: it remembers the last five, so at most five per
-partition are in flight, and none is new while one is sent again (those behind it may have been
-acknowledged, and new ones would make it the sixth). A partition with such a batch rests until all
-of its requests are answered, and for a while after that (`_Recovery`), in which its leader is
-looked up where it may have moved; then they go first, in their order. A leader that did not answer,
-or that cannot add partitions to the transaction yet (CONCURRENT_TRANSACTIONS while the last one's
-markers are being written), rests as a whole, so that little is sent in vain. All others go on.
+leader recognises a batch that it has already appended. The leader remembers the last five, so at
+most five per partition are in flight. No new batch is sent while another is sent again: the batches
+behind it may have been acknowledged, and a new batch would be the sixth. A partition with such a
+batch rests until all of its requests are answered, and then waits (`_Recovery`) while its leader is
+looked up if it may have moved. Then these batches go first, in their order. A leader that did not
+answer, or that cannot add partitions to the transaction yet (CONCURRENT_TRANSACTIONS while the last
+transaction's markers are being written), rests as a whole. All other leaders go on.
 
-A partition's first batch goes alone. A leader that does not know the producer takes any sequence
-for the start, so that it might accept the second batch before a first one that is sent again.
-While a partition has batches in flight it sends no more to any other leader, for the same reason.
+A partition's first batch goes alone. A leader that does not know the producer accepts any sequence
+as the start: it might accept the second batch before a first batch that is sent again. For the same
+reason a partition with batches in flight sends none to another leader.
 
 OUT_OF_ORDER_SEQUENCE_NUMBER behind a batch that was not acknowledged is a consequence, and the
-batch is sent again; in front it means that the leader's state and ours differ, and the transaction
-is lost. A batch that is too large for its topic goes again at once, in parts (`batches.py`).
+batch is sent again. In front of it the error means that the leader's state and ours differ, and the
+transaction is lost. A batch that is too large for its topic goes again in parts (`batches.py`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from txnlog_kafka.operations.drain_order import DrainOrder, Memory
 from txnlog_kafka.operations.effects import (
     Ask,
     Call,
-    Milestone,
+    Failpoint,
     Operation,
     Outcome,
     ReadStaged,
@@ -55,7 +55,7 @@ from txnlog_kafka.operations.effects import (
 )
 from txnlog_kafka.operations.metadata import require_leaders
 from txnlog_kafka.operations.operation_group import OperationGroup
-from txnlog_kafka.operations.producer import ProducePlan, StagedPartition
+from txnlog_kafka.operations.producer import ProducePlan, StagedChunk
 from txnlog_kafka.operations.retry import (
     SIZE_REFUSALS,
     Action,
@@ -75,11 +75,11 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 IN_FLIGHT_MAX = 5
 """Produce requests per leader, and batches per partition, without an answer (KIP-98)."""
 REFILL_AT = 2
-"""A leader with at most so many requests in flight gets more."""
+"""Requests in flight at or below which a leader gets more."""
 IMPLICIT_ADD_VERSION = 12
-"""Produce adds its partitions to the transaction from here on (KIP-890)."""
+"""Version from which on Produce adds its partitions to the transaction (KIP-890)."""
 MISSES_MAX = 16
-"""After so many partitions in a row that find no space, a leader's requests count as full."""
+"""Partitions in a row without space, after which a leader's requests count as full."""
 COORDINATOR_NOT_READY = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -88,9 +88,9 @@ COORDINATOR_NOT_READY = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""The transaction cannot take any partition at the moment."""
+"""Error codes after which the transaction cannot accept any partition at the moment."""
 TOPIC_NAME_VERSION_MAX = 12
-"""Later versions name topics by id (KIP-516)."""
+"""Last version that names topics; later versions name topics by id (KIP-516)."""
 ACKS_ALL = -1
 
 _PRODUCE = APIS[ApiKey.PRODUCE]
@@ -98,10 +98,10 @@ _PRODUCE = APIS[ApiKey.PRODUCE]
 
 @dataclass(slots=True)
 class Produced:
-    """What was acknowledged so far: every batch once, however often it was sent.
+    """Batches that were acknowledged so far: every batch once, however often it was sent.
 
-    When all is produced, `bytes` and `records` are the sums of the plan's `size_bytes` and
-    `record_count` (`staged_totals`).
+    At the end `bytes` and `records` are the sums of the plan's `size_bytes` and `record_count`
+    (`staged_totals`).
     """
 
     records: int = 0
@@ -113,7 +113,7 @@ class Produced:
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """One Produce request: at most one batch per partition."""
+    """Produce request with at most one batch per partition."""
 
     node: int
     batches: list[StampedBatch] = field(default_factory=list)
@@ -122,7 +122,7 @@ class _Request:
 
 @dataclass(slots=True, eq=False)
 class _Recovery:
-    """A wait before partitions send again; `node` rests with them where it is given."""
+    """A wait before partitions send again; if `node` is set, that leader rests with them."""
 
     partitions: list[TopicPartition]
     node: int | None
@@ -130,42 +130,42 @@ class _Recovery:
 
 @dataclass(slots=True)
 class _Failures:
-    """Why batches of one answer have to be sent again."""
+    """Reason and extent of the failure: batches of one answer that have to be sent again."""
 
     reason: str = ""
     moved: set[TopicPartition] = field(default_factory=set)
-    """Those whose leader has to be looked up."""
+    """Partitions whose leader has to be looked up."""
     stops_leader: bool = False
 
 
 @dataclass(slots=True)
 class _Leader:
-    """What is in flight to one node, and how often it failed since its last acknowledgement."""
+    """Requests in flight to one node, and its failures since its last acknowledgement."""
 
     requests: int = 0
     bytes: int = 0
     failures: int = 0
     recoveries: int = 0
-    """Those that it rests for."""
+    """Number of recoveries that it rests for."""
 
 
 @dataclass(slots=True)
 class _Flow:
-    """One partition's batches that were sent and not acknowledged, in their order."""
+    """Batches of one partition that were sent and not acknowledged, in their order."""
 
     node: int = -1
     batches: list[StampedBatch] = field(default_factory=list)
     unanswered: int = 0
     failures: int = 0
-    """Since its last acknowledgement."""
+    """Failures since its last acknowledgement."""
     is_failed: bool = False
-    """Some of the batches have to be sent again."""
+    """True if some of the batches have to be sent again."""
     is_resending: bool = False
-    """Some of the batches were sent before, and come first."""
+    """True if some of the batches were sent before, and come first."""
 
 
-def staged_totals(staged: Iterable[StagedPartition]) -> Produced:
-    """What `Produced` has to say when all of `staged` is acknowledged."""
+def staged_totals(staged: Iterable[StagedChunk]) -> Produced:
+    """Return the totals that `Produced` reaches when all of `staged` is acknowledged."""
     totals = Produced()
     for part in staged:
         totals.records += part.record_count
@@ -179,8 +179,8 @@ def produce_staged(
 ) -> Operation[None]:
     """Append all of the plan's staged batches to their partitions' leaders.
 
-    `produced` is the caller's, empty, and grows as batches are acknowledged: after an error it says
-    how far this got. Raises ProducerFenced, AbortableError, RecordRefused, FatalError,
+    `produced` is the caller's, empty, and grows as batches are acknowledged: after an error it
+    shows how far this got. Raises ProducerFenced, AbortableError, RecordRefused, FatalError,
     StagedBatchesInvalid, UnknownTopic, and DeadlineExceeded when no batch was acknowledged for the
     operation timeout.
     """
@@ -199,12 +199,12 @@ def produce_staged(
         yield from window.drain()
         raise
     yield from window.drain()
-    yield Milestone("produce.last", "after", plan.batch_id)
+    yield Failpoint("produce.last", "after", plan.batch_id)
 
 
 @dataclass(slots=True)
 class _Marks:
-    """The failpoints inside the step produce: after the first answer, after half of the bytes."""
+    """Failpoints inside the step produce: after the first answer, after half of the bytes."""
 
     batch_id: int
     staged_bytes: int
@@ -214,14 +214,14 @@ class _Marks:
     def reached(self, produced: Produced) -> Generator[Ask, Outcome, None]:
         if not self.first:
             self.first = True
-            yield Milestone("produce.first", "after", self.batch_id)
+            yield Failpoint("produce.first", "after", self.batch_id)
         if not self.middle and 2 * produced.bytes >= self.staged_bytes:
             self.middle = True
-            yield Milestone("produce.middle", "after", self.batch_id)
+            yield Failpoint("produce.middle", "after", self.batch_id)
 
 
 class _Window:
-    """What is in flight to each leader, and what becomes of it."""
+    """Requests in flight to each leader, and the handling of their outcomes."""
 
     def __init__(
         self, session: Session, transaction: Transaction, plan: ProducePlan, produced: Produced
@@ -242,17 +242,17 @@ class _Window:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is in flight, or waited for."""
+        """True if no request is in flight and no recovery waits."""
         return self._parts.is_empty
 
     def fill(self) -> Operation[None]:
-        """Send what there is space for."""
+        """Send the batches that there is space for."""
         leaderless = self._turns.arrange(self._session.cluster)
         for partition in leaderless:
             self._turns.rest(partition)
         # What is in flight to a former leader is answered, or lost, first.
         if idle := [p for p in leaderless if not self._flows[p].unanswered]:
-            yield from self._recover(idle, _Failures())
+            yield from self._recover_partitions(idle, _Failures())
         nodes = self._turns.leaders()
         busy = {n for n, leader in self._leaders.items() if leader.requests}
         share_bytes = self._plan.in_flight_bytes_max // max(1, len(busy.union(nodes)))
@@ -262,12 +262,12 @@ class _Window:
                 continue
             while (request := (yield from self._next_request(node, leader_bytes))) is not None:
                 self._transaction.begun = True
-                yield from self._parts.start(request, self._exchange(request))
+                yield from self._parts.start(request, self._exchange_request(request))
         is_left = self._parts.is_empty and not self._turns.is_over
         check(not is_left, "something is sent while there is something to send")
 
     def _next_request(self, node: int, leader_bytes: int) -> Operation[_Request | None]:
-        """The next request to a leader, None while there is nothing to send or no space for it."""
+        """Return the next request to a leader, None without batches to send or space for them."""
         leader = self._leaders[node]
         if leader.recoveries or leader.requests >= IN_FLIGHT_MAX:
             return None
@@ -282,7 +282,7 @@ class _Window:
             if misses == MISSES_MAX or request.bytes >= request_bytes:
                 break
             has_turn = self._may_send(partition, queue, node)
-            if has_turn and not (yield from self._add(request, queue, request_bytes)):
+            if has_turn and not (yield from self._add_batch(request, queue, request_bytes)):
                 misses += 1
             else:
                 turned.append((partition, queue))
@@ -294,7 +294,7 @@ class _Window:
         return request if request.batches else None
 
     def _may_send(self, partition: TopicPartition, queue: PartitionQueue, node: int) -> bool:
-        """Whether the partition may send another batch before an answer, and to this leader."""
+        """True if the partition may send another batch, to this leader, before the next answer."""
         flow = self._flows[partition]
         if flow.is_resending and flow.batches and not queue.was_sent:
             return False
@@ -303,12 +303,12 @@ class _Window:
             flow.node == node and flow.unanswered < (IN_FLIGHT_MAX if is_known else 1)
         )
 
-    def _add(self, request: _Request, queue: PartitionQueue, request_bytes: int) -> Operation[bool]:
-        """Move the queue's next batch to the request; False when there is no space for it."""
+    def _add_batch(self, request: _Request, queue: PartitionQueue, limit: int) -> Operation[bool]:
+        """Move the queue's next batch to the request; return False if there is no space for it."""
         size_bytes = queue.next_bytes()
         if size_bytes is None:
             return True
-        if request.batches and request.bytes + size_bytes > request_bytes:
+        if request.batches and request.bytes + size_bytes > limit:
             return False
         if not self._memory.has_space(queue, size_bytes):
             return False
@@ -323,7 +323,7 @@ class _Window:
         flow.batches.append(batch)
         return True
 
-    def _exchange(self, request: _Request) -> Operation[Reply | Unanswered]:
+    def _exchange_request(self, request: _Request) -> Operation[Reply | Unanswered]:
         leader = self._leaders[request.node]
         leader.requests += 1
         leader.bytes += request.bytes
@@ -336,7 +336,7 @@ class _Window:
     # ------------------------------------------------------------------ answers
 
     def take_answer(self) -> Operation[bool]:
-        """Wait for the next answer or recovery; whether batches were acknowledged.
+        """Wait for the next answer or recovery; return True if batches were acknowledged.
 
         Raises a final refusal.
         """
@@ -346,32 +346,32 @@ class _Window:
             return False
         records_before = self._produced.records
         if isinstance(outcome, Reply):
-            failures = self._sort(part, outcome)
+            failures = self._sort_batches(part, outcome)
         elif isinstance(outcome, Unanswered):
-            failures = self._lose(part, outcome)
+            failures = self._lose_request(part, outcome)
         else:
             raise InvariantViolation("a request without an outcome is done")
         is_acknowledged = self._produced.records > records_before
         if is_acknowledged:
             self._leaders[part.node].failures = 0
             self._deadline = self._session.deadline()
-        recovering = self._settle(part)
+        recovering = self._settle_request(part)
         for partition in failures.moved:
             self._session.cluster = self._session.cluster.forget_leader(partition)
         if recovering or failures.stops_leader:
             node = part.node if failures.stops_leader else None
-            yield from self._recover(recovering, failures, node)
+            yield from self._recover_partitions(recovering, failures, node)
         return is_acknowledged
 
-    def _lose(self, request: _Request, outcome: Unanswered) -> _Failures:
-        """Nothing is known of what was asked: its leader may have moved, or be gone."""
+    def _lose_request(self, request: _Request, outcome: Unanswered) -> _Failures:
+        """Mark a request's partitions as failed: without an answer, their leader may have moved."""
         refuse_if_final(outcome, f"producing ({self._transaction.who})")
         moved = {batch.partition for batch in request.batches}
         for partition in moved:
             self._flows[partition].is_failed = True
         return _Failures(outcome.reason, moved, stops_leader=True)
 
-    def _sort(self, request: _Request, reply: Reply) -> _Failures:
+    def _sort_batches(self, request: _Request, reply: Reply) -> _Failures:
         """Sort a request's batches into acknowledged and failed; raise for a final refusal."""
         if self._transaction.version >= 2 and reply.version < IMPLICIT_ADD_VERSION:
             raise RemoteProtocolError(
@@ -423,8 +423,8 @@ class _Window:
             failures.moved.add(batch.partition)
         failures.stops_leader = failures.stops_leader or code in COORDINATOR_NOT_READY
 
-    def _settle(self, request: _Request) -> list[TopicPartition]:
-        """Let the partitions of an answered request send on; those that have to recover first."""
+    def _settle_request(self, request: _Request) -> list[TopicPartition]:
+        """Let the partitions of an answered request send on; return those in need of recovery."""
         recovering = []
         for batch in request.batches:
             flow = self._flows[batch.partition]
@@ -439,10 +439,10 @@ class _Window:
 
     # ------------------------------------------------------------------ recoveries
 
-    def _recover(
+    def _recover_partitions(
         self, partitions: list[TopicPartition], failures: _Failures, node: int | None = None
     ) -> Operation[None]:
-        """Begin to wait, and to look leaders up; longer after each failure in a row."""
+        """Begin to wait, and to look leaders up; the wait grows with each failure in a row."""
         attempt = max((self._flows[p].failures for p in partitions), default=0)
         for partition in partitions:
             self._flows[partition].failures += bool(failures.reason)
@@ -465,7 +465,7 @@ class _Window:
         yield from require_leaders(self._session, partitions, deadline=deadline)
 
     def _end_recovery(self, recovery: _Recovery) -> None:
-        """What was not acknowledged goes first now, in its order."""
+        """Put the batches that were not acknowledged first, in their order."""
         self._recoveries.remove(recovery)
         if recovery.node is not None:
             self._leaders[recovery.node].recoveries -= 1
@@ -476,7 +476,7 @@ class _Window:
             flow.batches, flow.is_failed = [], False
 
     def drain(self) -> Operation[None]:
-        """Wait for the answers to all requests, so that none is carried out after what follows."""
+        """Wait for the answers to all requests, so that the next step comes after all of them."""
         for recovery in self._recoveries:
             self._parts.cancel(recovery)
         while not self._parts.is_empty:

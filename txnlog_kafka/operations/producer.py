@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from crc32c_rs import crc32c
 
 Bytes = bytes | bytearray | memoryview
 
+TRANSACTION_TIMEOUT_MS = 300_000
+"""Default of the time after which the coordinator aborts an open transaction."""
+PRODUCE_REQUEST_BYTES = 1024 * 1024
+"""Default of the size at which a Produce request is closed."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdentity:
-    """What InitProducerId answered for a transactional id: good for one transaction."""
+    """Answer of InitProducerId for a transactional id: good for one transaction."""
 
     transactional_id: str
     producer_id: int
@@ -20,24 +25,36 @@ class ProducerIdentity:
 
 
 @dataclass(frozen=True, slots=True)
-class StagedPiece:
-    """Whole, valid RecordBatches with blank producer fields; `source` tells the host where.
+class StagedChunk:
+    """Whole, valid RecordBatches of one partition that a task staged, with blank producer fields.
 
-    A piece should stay near 1 MiB, because it is held in memory until its batches are acknowledged.
-    `size_bytes` and `record_count` are of all its record batches, headers included, `checksum` is
-    the CRC-32C of all its bytes.
+    A chunk should stay near 1 MiB, because it is held in memory until its batches are acknowledged.
+    `size_bytes` and `record_count` are of all its record batches, headers included; `checksum` is
+    the CRC-32C of all its bytes. The bytes begin at `position` of the task's output, and `source`
+    reads a number of bytes from a position of that output.
     """
 
+    topic: str
+    partition: int
+    position: int
     size_bytes: int
     record_count: int
-    source: object
     checksum: int
+    source: Callable[[int, int], Bytes] = field(repr=False)
+
+    def read(self) -> Bytes:
+        """Read the bytes, unchecked; only the host that serves `ReadStaged` may call this.
+
+        Raises OSError and what `source` raises.
+        """
+        return self.source(self.position, self.size_bytes)
 
     def check(self, data: Bytes) -> None:
-        """Raise ValueError unless `data` is what was staged: anything else may be another's rows.
+        """Raise ValueError unless `data` is exactly the staged bytes: other bytes may be another's
+        rows.
 
-        The batches' own checksums would not do: those of another attempt are right as well, and
-        stamping writes new ones.
+        The batches' own checksums are not enough: the checksums of another attempt are correct as
+        well, and stamping writes new checksums.
         """
         if len(data) != self.size_bytes:
             raise ValueError(
@@ -49,37 +66,16 @@ class StagedPiece:
 
 
 @dataclass(frozen=True, slots=True)
-class StagedPartition:
-    """Staged pieces for one partition, in the order in which they are to be appended.
-
-    Several StagedPartitions may name one partition: they are appended in the order of the plan.
-    """
-
-    topic: str
-    partition: int
-    pieces: Sequence[StagedPiece]
-
-    @property
-    def size_bytes(self) -> int:
-        """All record batches, each once."""
-        return sum(piece.size_bytes for piece in self.pieces)
-
-    @property
-    def record_count(self) -> int:
-        """All records."""
-        return sum(piece.record_count for piece in self.pieces)
-
-
-@dataclass(frozen=True, slots=True)
 class ProducePlan:
-    """What is to be produced in one transaction, and with how much memory."""
+    """Staged batches to produce in one transaction, and the memory for it."""
 
     batch_id: int
-    """For messages and failpoints."""
-    staged: Sequence[StagedPartition]
-    transaction_timeout_ms: int = 300_000
-    """After it the coordinator aborts the transaction."""
-    produce_request_bytes: int = 1024 * 1024
-    """A Produce request is closed when it holds this much; one batch may go over."""
+    """Batch number for messages and failpoints."""
+    staged: Sequence[StagedChunk]
+    """Each partition's chunks in the order in which they are appended."""
+    transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
+    """Time after which the coordinator aborts the transaction."""
+    produce_request_bytes: int = PRODUCE_REQUEST_BYTES
+    """Size at which a Produce request is closed; one batch may go over."""
     in_flight_bytes_max: int = 8 * 1024 * 1024
-    """Stamped batches in memory at once, over all leaders."""
+    """Bytes of stamped batches in memory at once, over all leaders."""

@@ -1,10 +1,11 @@
-"""What to do about an error code, and what to tell a person: pure decisions, in tables.
+"""Decisions about error codes, and the texts that explain them to a person: pure tables.
 
 Rules for this file: nothing is sent and nothing is waited for here. Sources: the handlers of
-Kafka's `TransactionManager` and `Sender` (Java client 4.x) and KIP-1050's classes of errors. Two
-deliberate differences: INVALID_PRODUCER_ID_MAPPING is abortable, because an id that expired while a
-query was idle is given again by the next InitProducerId, which also tells a real takeover apart;
-and EndTxn(commit) has a decision of its own, because its error codes may hide an outcome.
+Kafka's `TransactionManager` and `Sender` (Java client 4.x) and KIP-1050's classes of errors. There
+are two deliberate differences. INVALID_PRODUCER_ID_MAPPING is abortable: if a producer id expired
+while a query was idle, the next InitProducerId assigns a new id, and also shows whether another
+driver took over. EndTxn(commit) has a decision of its own, because its error codes may hide an
+outcome.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from txnlog_kafka.wire.messages import APIS, ApiKey
 
 
 class Action(enum.IntEnum):
-    """What the caller does next, from harmless to final: of several the largest counts."""
+    """Next step of the caller, from harmless to final: of several actions the largest counts."""
 
     DONE = 0
     RETRY = 1
@@ -111,13 +112,14 @@ ACTIONS: Mapping[ApiKey, Mapping[int, Action]] = {
         _E.GROUP_ID_NOT_FOUND: _A.DONE,
     },
     ApiKey.OFFSET_COMMIT: {**_COORDINATOR, _E.UNKNOWN_TOPIC_OR_PARTITION: _A.RETRY},
+    ApiKey.OFFSET_DELETE: _COORDINATOR,
     ApiKey.DELETE_GROUPS: _COORDINATOR,
-    ApiKey.DESCRIBE_GROUPS: _COORDINATOR,
+    ApiKey.DESCRIBE_GROUPS: {**_COORDINATOR, _E.GROUP_ID_NOT_FOUND: _A.DONE},
     ApiKey.LIST_GROUPS: _COORDINATOR,
     ApiKey.LIST_TRANSACTIONS: _COORDINATOR,
     ApiKey.DESCRIBE_TRANSACTIONS: _COORDINATOR,
 }
-"""What is not listed is REFRESH for a retriable code and FATAL for any other."""
+"""Action by request and error code. Other codes: REFRESH if retriable, else FATAL."""
 
 RECORD_REFUSALS = frozenset(
     {
@@ -134,11 +136,11 @@ RECORD_REFUSALS = frozenset(
 
 
 SIZE_REFUSALS = frozenset({_E.MESSAGE_TOO_LARGE, _E.RECORD_LIST_TOO_LARGE})
-"""Of these a smaller batch may pass."""
+"""Refusals after which a smaller batch may be accepted."""
 
 
 def decide(api_key: ApiKey, code: int) -> Action:
-    """The action for one error code in the answer to `api_key`."""
+    """Return the action for one error code in the answer to `api_key`."""
     if code == ErrorCode.NONE:
         return Action.DONE
     action = ACTIONS.get(api_key, {}).get(code)
@@ -148,7 +150,7 @@ def decide(api_key: ApiKey, code: int) -> Action:
 
 
 def decide_all(api_key: ApiKey, codes: Iterable[int]) -> tuple[Action, int]:
-    """The gravest action over several codes, and the code that asks for it."""
+    """Return the gravest action over several codes, and the code that asks for it."""
     gravest, reason = Action.DONE, int(ErrorCode.NONE)
     for code in codes:
         action = decide(api_key, code)
@@ -167,11 +169,12 @@ _HINTS: dict[int, str] = {
         "raise that"
     ),
     _E.MESSAGE_TOO_LARGE: (
-        "the topic's max.message.bytes is less: raise it to this size at least, or leave the "
+        "the topic's max.message.bytes is smaller: raise it to at least this size, or leave the "
         "record out"
     ),
     _E.RECORD_LIST_TOO_LARGE: (
-        "the topic's segment.bytes is less: raise it to this size at least, or leave the record out"
+        "the topic's segment.bytes is smaller: raise it to at least this size, or leave the record "
+        "out"
     ),
     _E.INVALID_TXN_STATE: (
         "the transaction is not open any more: it may have run into transaction.timeout.ms, and "
@@ -179,7 +182,7 @@ _HINTS: dict[int, str] = {
     ),
     _E.OFFSET_METADATA_TOO_LARGE: "raise the broker's offset.metadata.max.bytes",
 }
-"""What to do about a refusal."""
+"""Advice about a refusal."""
 
 _TRANSACTION_APIS = frozenset(
     {
@@ -192,9 +195,9 @@ _TRANSACTION_APIS = frozenset(
     }
 )
 _LOWERED_HINT = (
-    "the cluster's feature transaction.version was lowered below what this transactional id was "
-    "used with, which Apache Kafka cannot write down: raise it again, restart the brokers one by "
-    "one, and start the query"
+    "the cluster's feature transaction.version was lowered below the version that this "
+    "transactional id has used, and Apache Kafka cannot store that: raise it again, restart the "
+    "brokers one by one, and start the query"
     + do_this(f"kafka-features.sh {BROKERS} upgrade --feature transaction.version=2")
 )
 
@@ -230,14 +233,14 @@ _WAIT_HINTS: dict[int, str] = {
         f"leader of each of its partitions{_SHOW_TRANSACTIONS}"
     ),
 }
-"""What to look at when an error that usually passes did not."""
+"""Advice for a wait that ran out on an error that usually passes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A request and what it was about, so that its refusal can name the resource.
+    """Request and the resources that it names, so that its refusal can name them too.
 
-    `topics` are those that were refused, as far as the answer tells.
+    `topics` are the refused topics, as far as the answer names them.
     """
 
     api_key: ApiKey
@@ -286,7 +289,7 @@ OPERATIONS: Mapping[int, Mapping[ApiKey, str]] = {
         ApiKey.DESCRIBE_CONFIGS: "DESCRIBE_CONFIGS",
     },
 }
-"""By code and request: the operation that `KafkaApis` of Kafka 4 checks before it answers so.
+"""Operations, by code and request, that `KafkaApis` of Kafka 4 checks before it answers the code.
 
 Kafka's authorizer takes READ, WRITE, DELETE and ALTER for DESCRIBE as well.
 """
@@ -295,7 +298,8 @@ NAMES_SHOWN_MAX = 5
 
 
 def authorization_hint(code: int, subject: Subject | None) -> str | None:
-    """What to grant on what; None for a code that is not about authorization."""
+    """Return the operation and the resource to grant; None for a code that is not about
+    authorization."""
     operations = OPERATIONS.get(code)
     if operations is None:
         return None
@@ -310,16 +314,16 @@ def authorization_hint(code: int, subject: Subject | None) -> str | None:
     else:
         resource = "the cluster"
     if subject is None:
-        return f"grant what this needs on {resource} to this user"
-    needed = f"what {APIS[subject.api_key].name} needs"
+        return f"grant the needed operation on {resource} to this user"
+    needed = f"the operation that {APIS[subject.api_key].name} needs"
     hint = f"grant {operations.get(subject.api_key, needed)} on {resource} to this user"
     if subject.api_key is ApiKey.METADATA:
-        hint += "; where it does not exist yet, create it, or grant CREATE on it"
+        hint += "; if it does not exist yet, create it, or grant CREATE on it"
     return hint
 
 
 def _named(kind: str, names: tuple[str, ...]) -> str:
-    """Such as "topics 'a', 'b'"; "the topic" where the name is not known."""
+    """Return such as "topics 'a', 'b'"; "the topic" if the name is not known."""
     names = tuple(name for name in names if name)
     if not names:
         return f"the {kind}"
@@ -331,13 +335,13 @@ def _named(kind: str, names: tuple[str, ...]) -> str:
 
 FENCED_HINT = (
     "another driver initialised the same transactional id, or the transaction ran into its timeout "
-    "and the coordinator aborted it. Nothing of this transaction is visible. Make sure that only "
-    "one query uses the transactional id; if none else does, raise transaction.timeout.ms"
+    "and the coordinator aborted it. No record of this transaction is visible. Make sure that only "
+    "one query uses the transactional id; if no other query uses it, raise transaction.timeout.ms"
 )
 
 
 def error_of(action: Action, code: int, doing: str, subject: Subject | None = None) -> BrokerError:
-    """The exception that says `doing` was refused with `code`; `subject` names what to grant."""
+    """Return the exception for `doing`, refused with `code`; `subject` names the resource."""
     hint = authorization_hint(code, subject) or _HINTS.get(code)
     if code == _E.UNSUPPORTED_VERSION and subject and subject.api_key in _TRANSACTION_APIS:
         hint = _LOWERED_HINT
@@ -358,13 +362,13 @@ def error_of(action: Action, code: int, doing: str, subject: Subject | None = No
 
 
 def describe_code(code: int) -> str:
-    """A code for the text of a wait that ran out, with what to look at when one is known."""
+    """Return a code for the text of a wait that ran out, with advice if there is any."""
     hint = _WAIT_HINTS.get(code)
     return f"{error_name(code)} ({int(code)})" + (f": {hint}" if hint else "")
 
 
 class EndTxnResult(enum.Enum):
-    """What an answer to EndTxn(commit) means."""
+    """Meanings of an answer to EndTxn(commit)."""
 
     COMMITTED = "committed"
     RETRY = "this request did nothing; ask again"
@@ -390,11 +394,11 @@ _END_TXN_DEFINITE = frozenset(
 
 
 def decide_end_commit(code: int, *, unknown_before: bool) -> EndTxnResult:
-    """The meaning of an answer to EndTxn(commit), for both transaction versions.
+    """Return the meaning of an answer to EndTxn(commit), for both transaction versions.
 
-    `unknown_before` says that an earlier EndTxn(commit) of this transaction may have been carried
-    out. The coordinator's checks run before its append, so their codes are definite for *this*
-    request; they say nothing about an earlier one, whose commit may have been followed by another
+    `unknown_before`: an earlier EndTxn(commit) of this transaction may have been carried out. The
+    coordinator's checks run before its append, so their codes are definite for *this* request.
+    They say nothing about an earlier request, whose commit may have been followed by another
     driver's InitProducerId. All other codes may come from the append of PREPARE_COMMIT itself
     (`TransactionStateManager.appendTransactionToLog` maps its errors to COORDINATOR_NOT_AVAILABLE,
     NOT_COORDINATOR and UNKNOWN_SERVER_ERROR), which may yet be replicated.

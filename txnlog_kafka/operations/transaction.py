@@ -1,7 +1,7 @@
-"""One transaction of one producer: initialise, add, commit offsets, end.
+"""Steps of one transaction of one producer: initialise, add, commit offsets, end.
 
-Theory of operation. Each transaction begins with InitProducerId: it has an epoch of its own on both
-transaction versions, so that nothing of one that is still on its way can hit the next. On version 1
+Theory of operation. Each transaction begins with InitProducerId and so has an epoch of its own on
+both transaction versions: a late request of one transaction cannot hit the next. On version 1
 partitions and groups are added by requests of their own; on version 2 (KIP-890) Produce v12 and
 TxnOffsetCommit v5 add implicitly.
 
@@ -57,10 +57,12 @@ from txnlog_kafka.wire.records import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
 TRANSACTION_VERSION = "transaction.version"
-"""The finalized feature that decides between transaction versions 1 and 2 (KIP-890)."""
+"""Finalized feature that decides between transaction versions 1 and 2 (KIP-890)."""
 ADD_PARTITIONS_VERSION_MAX = 3
-"""AddPartitionsToTxn is for clients up to v3, for brokers from v4 on (its schema says so)."""
+"""Last version for clients; AddPartitionsToTxn from v4 on is for brokers (its schema says so)."""
 TXN_OFFSET_COMMIT_VERSION_MAX_V1 = 4
+TXN_OFFSET_COMMIT_NAME_VERSION_MAX = 5
+"""Last version that names topics; from v6 on they go by their ids (KIP-1319)."""
 END_TXN_VERSION_MAX_V1 = 4
 PRODUCE_VERSION_MAX_V1 = 11
 ABORT_TIMEOUT_MS = 10_000
@@ -74,21 +76,21 @@ _END = APIS[ApiKey.END_TXN]
 
 @dataclass(slots=True)
 class Transaction:
-    """The running transaction. `begun`: something was sent that may have started it."""
+    """A running transaction. `begun`: a request was sent that may have started it."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     version: int
     sequences: dict[TopicPartition, int] = field(default_factory=dict)
-    """The next base sequence of each partition."""
+    """Next base sequence of each partition."""
     begun: bool = False
     record_batch_bytes_max: dict[str, int] = field(default_factory=dict)
-    """By topic, where a leader refused a larger record batch as too large."""
+    """Limit by topic, if a leader refused a larger record batch as too large."""
 
     @property
     def who(self) -> str:
-        """The ids, for messages."""
+        """Ids of the transaction, for messages."""
         return (
             f"transactional id {self.transactional_id!r}, producer id {self.producer_id}, "
             f"epoch {self.producer_epoch}"
@@ -96,9 +98,10 @@ class Transaction:
 
 
 def transaction_version(session: Session, transactional_id: str) -> Operation[int]:
-    """2 when the coordinator says that transaction.version 2 is finalized (KIP-890), else 1.
+    """Return 2 if the coordinator reports transaction.version 2 as finalized (KIP-890), else 1.
 
-    It may change while a query runs, so it is asked each time. Raises what `call_coordinator` does.
+    The version may change while a query runs, so it is asked each time. Raises what
+    `call_coordinator` raises.
     """
     request = CoordinatorRequest(
         TRANSACTION,
@@ -119,7 +122,7 @@ def transaction_version(session: Session, transactional_id: str) -> Operation[in
 def init_producer_id(
     session: Session, transactional_id: str, transaction_timeout_ms: int
 ) -> Operation[ProducerIdentity]:
-    """A producer id and a new epoch; fences older holders and ends their open transaction.
+    """Return a producer id and a new epoch; fences older holders and ends their open transaction.
 
     Waits while an older transaction is being ended (CONCURRENT_TRANSACTIONS).
     """
@@ -145,8 +148,12 @@ def add_to_transaction(
     partitions: Iterable[TopicPartition],
     group_ids: Iterable[str],
 ) -> Operation[None]:
-    """Version 1 only: AddPartitionsToTxn and AddOffsetsToTxn, sent at once, before the first
-    Produce to these partitions and the first TxnOffsetCommit of these groups."""
+    """Add partitions and groups to a transaction of version 1: AddPartitionsToTxn and
+    AddOffsetsToTxn, sent at once.
+
+    Call this before the first Produce to these partitions and the first TxnOffsetCommit of these
+    groups.
+    """
     wanted = list(partitions)
     requests = [_partitions_request(transaction, wanted)] if wanted else []
     requests += [_group_request(transaction, group_id) for group_id in group_ids]
@@ -208,14 +215,13 @@ def commit_source_offsets(
     *,
     deadline: Deadline | None = None,
 ) -> Operation[frozenset[TopicPartition]]:
-    """TxnOffsetCommit: the offsets become the group's when the transaction commits.
+    """Commit a group's offsets with the transaction (TxnOffsetCommit); return partitions that no
+    longer exist.
 
-    Leaves out what no longer exists, and returns that.
-
-    Coordinators refuse the offsets of a topic that was deleted (UNKNOWN_TOPIC_OR_PARTITION, for its
-    partitions alone), so that a batch which read it could never be committed. The same is said of a
-    topic that a broker does not know yet: it is believed only when the metadata says so as well,
-    for a while.
+    Coordinators refuse the offsets of a deleted topic (UNKNOWN_TOPIC_OR_PARTITION, for its
+    partitions alone), so a batch that read the topic could never be committed. So this leaves out
+    partitions that no longer exist. A broker that does not know a topic yet refuses in the same
+    way: the client believes the refusal only when the metadata agrees for a while.
     """
     deadline = deadline or session.deadline()
     remaining = dict(offsets)
@@ -238,8 +244,11 @@ def commit_source_offsets(
 
 @dataclass(frozen=True, slots=True)
 class OffsetsCommitted:
-    """`missing` no longer exists, and was left out. `behind` are offsets that groups had before,
-    each group's read of its coordinator after that had taken the transaction's."""
+    """Outcome of `commit_all_offsets`.
+
+    `missing` partitions no longer exist, and were left out. `behind` are the offsets that each
+    group had before, read from its coordinator right behind the transaction's offsets.
+    """
 
     missing: frozenset[TopicPartition]
     behind: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
@@ -256,11 +265,11 @@ def commit_all_offsets(
     """Commit the offsets of several groups, sent at once, and right behind them OffsetFetch.
 
     A group's offsets that are too many for one record batch are sent in parts. The last part of
-    each group is sent when the coordinators have taken the other parts, so that OffsetFetch is
+    each group is sent when the coordinators have accepted the other parts, so that OffsetFetch is
     behind all of them.
 
     Only partitions of the group `may_be_gone` may be left out, as `commit_source_offsets` says.
-    Raises AbortableError when another group's no longer exist.
+    Raises AbortableError if partitions of another group no longer exist.
     """
     deadline = deadline or session.deadline()
     parts = [_offsets_requests(transaction, group_id, groups[group_id]) for group_id in groups]
@@ -271,6 +280,7 @@ def commit_all_offsets(
         for number, group_id in enumerate(groups)
     ]
     transaction.begun = True
+    # Two rounds: a read in the first could overtake a part that its coordinator refused for now.
     replies = yield from call_coordinators(session, first, deadline=deadline)
     replies += yield from call_coordinators(session, last + reads, deadline=deadline)
     requests = first + last
@@ -278,6 +288,7 @@ def commit_all_offsets(
         group_id: fetched_offsets(reply)
         for group_id, reply in zip(groups, replies[len(requests) :], strict=True)
     }
+    # A refusal as unknown is not final: the topic may be new to the broker, or deleted.
     missing: frozenset[TopicPartition] = frozenset()
     for group_id, offsets in groups.items():
         of_group = zip(requests, replies, strict=False)
@@ -321,7 +332,7 @@ def _offsets_requests(
     group_id: str,
     offsets: Mapping[TopicPartition, CommittedOffset],
 ) -> list[CoordinatorRequest]:
-    """TxnOffsetCommit of each part; parts of one transaction add up."""
+    """Return a TxnOffsetCommit for each part; parts of one transaction add up."""
     parts = offset_parts(group_id, offsets)
     return [_offsets_request(transaction, group_id, part) for part in parts]
 
@@ -358,7 +369,9 @@ def _offsets_request(
         message,
         _committing(transaction, group_id),
         _codes_of_known,
-        TXN_OFFSET_COMMIT_VERSION_MAX_V1 if transaction.version < 2 else None,
+        TXN_OFFSET_COMMIT_VERSION_MAX_V1
+        if transaction.version < 2
+        else TXN_OFFSET_COMMIT_NAME_VERSION_MAX,
     )
 
 
@@ -377,7 +390,7 @@ def _end_version_max(transaction: Transaction) -> int | None:
 
 @dataclass(slots=True)
 class _CommitTries:
-    """What is known while EndTxn(commit) is being asked: why the outcome is unknown, if it is."""
+    """Reason why the outcome of EndTxn(commit) is unknown; empty while it is certain."""
 
     unknown: str = ""
 
@@ -385,12 +398,12 @@ class _CommitTries:
 def commit_transaction(
     session: Session, transaction: Transaction, *, batch_id: int = -1
 ) -> Operation[None]:
-    """EndTxn(commit), asked again until the coordinator says what became of it.
+    """Commit by EndTxn(commit), asked again until the coordinator reports the outcome.
 
-    Once a request may have been carried out, nothing but success is taken for an answer: every
-    other end is CommitStateUnknown, and no abort is ever sent. Raises that; ProducerFenced,
-    AbortableError or FatalError when the very first answers rule the commit out; DeadlineExceeded
-    when no request ever left.
+    Once a request may have been carried out, only success is taken for an answer: every other end
+    is CommitStateUnknown, and no abort is ever sent. Raises CommitStateUnknown. Raises
+    ProducerFenced, AbortableError or FatalError if the very first answers rule the commit out, and
+    DeadlineExceeded if no request ever left.
     """
     tries = _CommitTries()
     try:
@@ -399,10 +412,10 @@ def commit_transaction(
         if not tries.unknown:
             raise
         raise CommitStateUnknown(
-            f"EndTxn(commit) of batch {batch_id} was sent ({transaction.who}), and whether it was "
-            f"carried out is unknown ({tries.unknown}; then: {error.text}). Nothing may be "
-            "concluded from this. Restart the query: it will ask the brokers, and skip or redo the "
-            "batch",
+            f"EndTxn(commit) of batch {batch_id} was sent ({transaction.who}), and it is unknown "
+            f"whether the coordinator carried it out ({tries.unknown}; then: {error.text}). The "
+            "batch may or may not be committed. Restart the query: it asks the brokers, and skips "
+            "or redoes the batch",
             transactional_id=transaction.transactional_id,
             batch_id=batch_id,
         ) from error
@@ -435,7 +448,8 @@ def _ask_commit(session: Session, transaction: Transaction, tries: _CommitTries)
 def _commit_answered(
     reply: Reply, tries: _CommitTries, deadline: Deadline, doing: str
 ) -> Operation[bool]:
-    """True when committed; False, after a wait, when it is to be asked again. Else raises."""
+    """Return True if committed; False, after a wait, if the commit must be asked again. Else
+    raise."""
     code = reply.message.error_code
     result = decide_end_commit(code, unknown_before=bool(tries.unknown))
     if result is EndTxnResult.COMMITTED:
@@ -449,11 +463,12 @@ def _commit_answered(
 
 
 def abort_transaction(session: Session, transaction: Transaction) -> Operation[bool]:
-    """EndTxn(abort), before any EndTxn(commit) was sent, for at most ABORT_TIMEOUT_MS.
+    """Abort by EndTxn(abort), before any EndTxn(commit) was sent, for at most ABORT_TIMEOUT_MS.
 
-    True when the coordinator said that nothing is open any more; False when it did not say so (the
-    next InitProducerId ends the transaction, or its timeout does). Raises ProducerFenced: what
-    looked like a lost epoch at a leader was another driver, or the timeout.
+    Return True if the coordinator reports that no transaction is open any more. Return False if it
+    did not report so: the next InitProducerId ends the transaction, or its timeout does. Raises
+    ProducerFenced: a leader reported a lost epoch, and the cause was another driver, or the
+    timeout.
     """
     request = CoordinatorRequest(
         TRANSACTION,
@@ -474,5 +489,6 @@ def abort_transaction(session: Session, transaction: Transaction) -> Operation[b
     except ProducerFenced:
         raise
     except TxnLogError:
+        # The caller has an error to report already. The next InitProducerId aborts, or the timeout.
         return False
     return True

@@ -1,8 +1,9 @@
 """A transaction that is open longer than transaction.timeout.ms: foreseen, recognised, explained.
 
-The coordinator aborts it and raises the producer epoch, so the next request is refused with an
-epoch's error code, which says nothing of time: such a refusal after the timeout has passed, by our
-own clock, is the timeout. The same batch would end in the same way, so it is not tried again.
+The coordinator aborts the transaction and raises the producer epoch. It then refuses the next
+request with an epoch's error code, which does not mention time. If such a refusal arrives after the
+timeout has passed, by our own clock, the timeout is its cause. The same batch would end in the same
+way, so it is not tried again.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from txnlog_kafka.errors import BrokerError, TransactionTimedOut, TxnLogError
-from txnlog_kafka.operations.broker_config import fetch_broker_config
+from txnlog_kafka.operations.calls import fetch_broker_config
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.operations.producer import ProducePlan
 from txnlog_kafka.operations.session import Session
@@ -20,11 +21,11 @@ from txnlog_kafka.wire.error_codes import ErrorCode
 OPTION = "kafka.transaction.timeout.ms"
 BROKER_CONFIG = "transaction.max.timeout.ms"
 FORECAST_AFTER_MS = 5_000
-"""Producing for so long shows how long all will take; less when the transaction times out soon."""
+"""Time of producing before the forecast; less if the transaction times out soon."""
 FORECAST_SPARE = 0.1
-"""Of the transaction timeout, for what comes after the last batch."""
+"""Part of the transaction timeout for the steps after the last batch."""
 _MARGIN = 1.5
-"""Of the time that the whole batch would have taken at the rate that was seen."""
+"""Factor on the time that the whole batch would have taken at the rate that was seen."""
 _ROUND_MS = 60_000
 _CODES = frozenset(
     {
@@ -40,10 +41,10 @@ _CODES = frozenset(
 
 @dataclass(slots=True)
 class TimeoutForecast:
-    """Says once, while there is time, that at this pace the transaction times out.
+    """Warns once, while there is time, that at this pace the transaction times out.
 
-    The broker will abort it, and so it will every replay of the same batch: better to hear it from
-    us, with the option to change, than from a refused request.
+    The broker will abort the transaction, and every replay of the same batch: a warning that names
+    the option is better than a refused request.
     """
 
     session: Session
@@ -56,7 +57,7 @@ class TimeoutForecast:
         self.started_ms = self.session.monotonic_ms()
 
     def look(self, transaction: Transaction, done: int) -> None:
-        """Estimate the whole from the bytes that are done."""
+        """Estimate the whole time from the bytes that are done."""
         elapsed_ms = self.session.monotonic_ms() - self.started_ms
         if self.is_reported or elapsed_ms < min(FORECAST_AFTER_MS, self.timeout_ms // 4):
             return
@@ -79,13 +80,13 @@ class TimeoutForecast:
 
 
 def needed_timeout_ms(elapsed_ms: int, done_bytes: int, staged_bytes: int) -> int:
-    """The transaction timeout that the batch needs at this rate, in whole minutes."""
+    """Return the transaction timeout that the batch needs at this rate, in whole minutes."""
     whole_ms = elapsed_ms * max(1.0, staged_bytes / done_bytes if done_bytes else 1.0)
     return -(-int(_MARGIN * whole_ms) // _ROUND_MS) * _ROUND_MS
 
 
 def is_timeout(error: TxnLogError, elapsed_ms: int, timeout_ms: int) -> bool:
-    """Whether `error`, `elapsed_ms` after the transaction's begin, is the transaction timeout."""
+    """True if `error`, `elapsed_ms` after the transaction's begin, is the transaction timeout."""
     is_refusal = isinstance(error, BrokerError) and error.code in _CODES
     return is_refusal and elapsed_ms >= timeout_ms
 
@@ -93,7 +94,8 @@ def is_timeout(error: TxnLogError, elapsed_ms: int, timeout_ms: int) -> bool:
 def timeout_error(
     session: Session, transaction: Transaction, plan: ProducePlan, elapsed_ms: int, done_bytes: int
 ) -> Operation[TransactionTimedOut]:
-    """What happened to the batch, how long it would have needed, and what the broker allows."""
+    """Return the error that says what happened, how long the batch needed, and what the broker
+    allows."""
     timeout_ms, staged_bytes = plan.transaction_timeout_ms, sum(p.size_bytes for p in plan.staged)
     needed_ms = needed_timeout_ms(elapsed_ms, done_bytes, staged_bytes)
     maximum = yield from fetch_broker_config(session, BROKER_CONFIG)
@@ -101,8 +103,8 @@ def timeout_error(
     return TransactionTimedOut(
         f"the transaction of batch {plan.batch_id} was open for {elapsed_ms} ms, longer than "
         f"{OPTION}={timeout_ms}, and the coordinator aborted it ({transaction.who}); "
-        f"{done_bytes} of {staged_bytes} staged bytes were produced. Nothing of the batch is "
+        f"{done_bytes} of {staged_bytes} staged bytes were produced. No record of the batch is "
         f"visible. Set {OPTION} to at least {needed_ms} (the brokers allow up to {BROKER_CONFIG}, "
         f"{allowed}) and start the query again: the same batch is then committed once. Smaller "
-        "batches (maxOffsetsPerTrigger) help from the next one on"
+        "batches (maxOffsetsPerTrigger) help from the next batch on"
     )

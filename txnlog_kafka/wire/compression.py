@@ -38,7 +38,7 @@ _READ_BYTES = 1024 * 1024
 
 
 def compress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
-    """`data` in the codec's framing."""
+    """Return `data` in the codec's framing."""
     if codec == Compression.NONE:
         return bytes(data)
     if codec == Compression.SNAPPY:
@@ -55,7 +55,7 @@ def decompress(
     data: bytes | bytearray | memoryview,
     bytes_max: int = DECOMPRESSED_BYTES_MAX,
 ) -> bytes:
-    """The bytes before compression; `codec` is the number in the batch's attributes.
+    """Return the bytes before compression; `codec` is the number in the batch's attributes.
 
     Raises CorruptBatch for bytes that the codec refuses, for an unknown codec and for more than
     `bytes_max` of output.

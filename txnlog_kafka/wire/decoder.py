@@ -1,8 +1,9 @@
-"""Bytes to messages, by their definitions; whatever the bytes are, a message or MalformedMessage.
+"""Bytes to messages, by their definitions: any bytes give a message or MalformedMessage.
 
-Every length lies in the frame, varints end, what may not be null is not, and there is a limit to
-all elements together: a count is checked before an element is made. The rules are those of Kafka's
-generated readers; bytes after the message are ignored, as there, and so are unknown tagged fields.
+Every length lies in the frame, varints end, a field that may not be null is not null, and there is
+a limit to all elements together: a count is checked before an element is made. The rules are those
+in Kafka's generated readers; bytes after the message are ignored, as there, and so are unknown
+tagged fields.
 
 A reader is compiled once for each class and version, as Python's own dataclasses are: it is written
 as text, one function for each struct, with the neighbours of a fixed size in one call. So a field
@@ -21,9 +22,10 @@ from txnlog_kafka.wire.schema import Field, Struct
 from txnlog_kafka.wire.varint import MalformedVarint, decode_unsigned
 
 REQUEST_ELEMENTS_MAX = 200_000
-"""Array elements and tagged fields in one request. Kafka bounds them by the frame's size only."""
+"""Limit of array elements and tagged fields in one request. Kafka limits only the frame's size."""
 RESPONSE_ELEMENTS_MAX = 20_000_000
-"""The whole metadata of 20,000 topics with 50 partitions of three replicas is 7 million."""
+"""Limit of an answer's elements. The metadata of 20,000 topics with 50 partitions of three replicas
+has 7 million."""
 
 _ID_BYTES = 16
 _NO_ID = bytes(_ID_BYTES)
@@ -31,22 +33,22 @@ _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 
 _MADE = {"string": "str(data[at:end], 'utf-8')", "records": "data[at:end]"}
-"""Record batches stay where they are, in what was received."""
+"""Expressions that make a value from the bytes; record batches stay in the received buffer."""
 
 _Left = list[int]
-"""How many elements may still come."""
+"""Number of elements that may still come."""
 _Read = Callable[[memoryview, int, _Left], tuple[Any, int]]
-"""From the bytes and a position in them: a value, and the position after it."""
+"""Function from the bytes and a position in them to a value and the position after it."""
 
 
 class MalformedMessage(ValueError):
-    """The bytes are not a message of this API and version."""
+    """Bytes that are not a message of this API and version."""
 
 
 def decode_message(message_class: Any, version: int, data: memoryview, *, elements_max: int) -> Any:
-    """The message that `data` begins with, encoded at `version`.
+    """Return the message at the start of `data`, encoded at `version`.
 
-    Raises MalformedMessage, UnicodeDecodeError, and ValueError for a version that there is not.
+    Raises MalformedMessage, UnicodeDecodeError, and ValueError for a version that does not exist.
     """
     read = _message_reader(message_class, version)
     try:
@@ -66,7 +68,7 @@ def _message_reader(message_class: Any, version: int) -> _Read:
 
 
 class _Source:
-    """The text of a reader, and the names in it."""
+    """Text of a reader, and the names in it."""
 
     def __init__(self, version: int, flexible: bool) -> None:
         self._version = version
@@ -82,7 +84,7 @@ class _Source:
         }
 
     def reader(self, struct_class: Any) -> _Read:
-        """The function that reads a struct of this class."""
+        """Return the function that reads a struct of this class."""
         return self._compiled(self._struct(struct_class), struct_class.__name__)
 
     def _compiled(self, lines: list[str], name: str) -> _Read:
@@ -93,7 +95,7 @@ class _Source:
         return read
 
     def _name(self, value: Any) -> str:
-        """A name for a value in the text."""
+        """Return a name for a value in the text."""
         name = f"_{len(self._names)}"
         self._names[name] = value
         return name
@@ -138,7 +140,7 @@ class _Source:
         return self._compiled(lines, f"{struct_class.__name__}.{field.name}")
 
     def _value(self, field: Field, target: str, holder: Any) -> list[str]:
-        """Lines that assign the field's value."""
+        """Return lines that assign the field's value."""
         is_nullable = field.is_null_allowed(self._version)
         if not field.is_array:
             return self._one(field, target, holder, is_nullable=is_nullable)
@@ -158,7 +160,7 @@ class _Source:
         ])  # fmt: skip
 
     def _one(self, field: Field, target: str, holder: Any, *, is_nullable: bool) -> list[str]:
-        """A single value, or an element of an array."""
+        """Return lines for a single value, or an element of an array."""
         if field.struct is not None:
             read = self._name(self.reader(getattr(holder, field.kind)))
             if not is_nullable:
@@ -189,7 +191,7 @@ class _Source:
     def _sized(
         self, field: Field, target: str, plain: struct.Struct, is_nullable: bool, lines: list[str]
     ) -> list[str]:
-        """What follows a length or count `n`, which is negative for null."""
+        """Return lines that read a length or count `n`, negative for null, and then `lines`."""
         if self._flexible:
             length = [
                 "n = data[at] - 1",
@@ -205,7 +207,7 @@ class _Source:
 
 
 def _read_id(data: memoryview, at: int) -> uuid.UUID | None:
-    """Zeros are none."""
+    """Read an id; zeros mean None."""
     read = bytes(data[at : at + _ID_BYTES])
     if len(read) < _ID_BYTES:
         _past_the_end(_ID_BYTES, _ID_BYTES - len(read))
@@ -215,7 +217,8 @@ def _read_id(data: memoryview, at: int) -> uuid.UUID | None:
 def _read_tagged(
     item: Any, known: dict[int, tuple[str, _Read]], data: memoryview, at: int, left: _Left
 ) -> int:
-    """The tagged fields of a struct; those that are not known are skipped."""
+    """Read the tagged fields of a struct and skip unknown fields; return the position after
+    them."""
     count, at = decode_unsigned(data, at)
     _take(count, len(data) - at, left)
     for _ in range(count):
@@ -235,7 +238,7 @@ def _read_tagged(
 
 
 def _take(count: int, size: int, left: _Left) -> None:
-    """Each is at least a byte long, and there is a limit to all of them."""
+    """Check a count: an element takes at least a byte, and there is a limit to all elements."""
     if count > size:
         raise MalformedMessage(f"{count} elements in {size} bytes")
     left[0] -= count

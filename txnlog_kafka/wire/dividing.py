@@ -1,8 +1,9 @@
-"""Divide a record batch into smaller ones, as Java's producer does with one that is too large.
+"""Divide a record batch into smaller batches, as Java's producer does with a batch that is too
+large.
 
-Records are not encoded again. Of each only the offset delta, which counts from the batch's first
-record, and with it the length change; timestamps stay relative to the base timestamp, which all
-parts take over. Layouts are in `wire.records`.
+Records are not encoded again. Only the offset delta of a record changes, which counts from the
+batch's first record, and with it the record's length. Timestamps stay relative to the base
+timestamp, which all parts take over. Layouts are in `wire.records`.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from txnlog_kafka.wire.varint import decode_signed, encode_signed
 
 
 def divide_batch(batch: bytearray | memoryview, bytes_max: int) -> list[bytearray]:
-    """The same records in batches of at most `bytes_max`; one over it is a record alone.
+    """Return the same records in batches of at most `bytes_max`; a larger batch has a single
+    record.
 
-    The parts are few, and alike in size where their records are. They have the batch's
-    producer and codec, and their sequences follow one another. Raises CorruptBatch for records that
-    cannot be decompressed.
+    The parts are few, and alike in size if their records are. They have the batch's producer and
+    codec, and their sequences follow one another. Raises CorruptBatch for records that cannot be
+    decompressed.
     """
     header = parse_header(batch)
     if len(batch) <= bytes_max or header.record_count == 1:
@@ -40,7 +42,7 @@ def divide_batch(batch: bytearray | memoryview, bytes_max: int) -> list[bytearra
     free_bytes = (bytes_max - HEADER_BYTES) * len(records) // (len(batch) - HEADER_BYTES)
     parts: list[bytearray] = []
     base_sequence = header.base_sequence
-    for count, max_timestamp, part in _cut(records, header.base_timestamp, free_bytes):
+    for count, max_timestamp, part in _cut_records(records, header.base_timestamp, free_bytes):
         head = header._replace(
             last_offset_delta=count - 1,
             max_timestamp=max_timestamp,
@@ -53,16 +55,16 @@ def divide_batch(batch: bytearray | memoryview, bytes_max: int) -> list[bytearra
 
 
 def plain_batch(batch: bytearray | memoryview) -> bytearray:
-    """The batch without compression."""
+    """Return the batch without compression."""
     header = parse_header(batch)
     records = decompress(header.compression, memoryview(batch)[HEADER_BYTES:])
     return _joined(header._replace(attributes=header.attributes & ~COMPRESSION_MASK), records)
 
 
-def _cut(
+def _cut_records(
     records: bytes, base_timestamp: int, free_bytes: int
 ) -> Iterator[tuple[int, int, bytearray]]:
-    """Record count, maximum timestamp and records of each part."""
+    """Yield record count, maximum timestamp and records of each part."""
     part_count = -(-len(records) // max(1, free_bytes))
     wanted_bytes = -(-len(records) // part_count)
     part, count, max_timestamp = bytearray(), 0, NO_TIMESTAMP
@@ -90,7 +92,7 @@ def _record(head: bytes, offset_delta: int, rest: bytes) -> bytes:
 
 
 def _joined(header: BatchHeader, records: bytes | bytearray) -> bytearray:
-    """A whole batch in the header's codec, or plain where that is not larger."""
+    """Return a whole batch in the header's codec, or plain if that is not larger."""
     packed = compress(header.compression, records)
     attributes = header.attributes
     if header.compression != Compression.NONE and len(packed) >= len(records):

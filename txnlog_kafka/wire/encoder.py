@@ -1,8 +1,8 @@
 """Messages to bytes, by their definitions.
 
-A writer is compiled once for each class and version: from a struct to what it appends to the parts
+A writer is compiled once for each class and version: a function that appends a struct to the parts
 of the message. The neighbours of a fixed size are packed by one call, and record batches are not
-copied until all is joined. Fields outside of the version are left out, those that were not given
+copied until all parts are joined. Fields outside the version are left out; fields that were not set
 have the definition's default.
 """
 
@@ -19,30 +19,31 @@ from txnlog_kafka.wire.schema import Field, Struct
 from txnlog_kafka.wire.varint import encode_unsigned
 
 _Parts = list[Any]
-"""Whatever has bytes."""
+"""Objects with bytes, in their order."""
 _Get = Callable[[Any], Any]
-"""A member of a struct, or an element itself."""
+"""Function that returns a member of a struct, or the element itself."""
 _Write = Callable[[Any, _Parts], None]
-"""Appends a struct, or what it gets of one."""
+"""Function that appends a struct, or a member of it, to the parts."""
 
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _NO_TAGS = "x"
-"""As a format: one zero byte."""
+"""Format of `struct` for one zero byte: no tagged fields."""
 _NO_ID = bytes(16)
 _SHORT = tuple(bytes((number,)) for number in range(128))
-"""The varints of one byte."""
+"""Varints of one byte."""
 
 
 def encode_message(message: Any, version: int) -> bytes:
-    """The bytes of a request, an answer or a record, without a header. Raises as `encode_parts`."""
+    """Return the bytes of a request, an answer or a record, without a header. Raises as
+    `encode_parts`."""
     return b"".join(encode_parts(message, version))
 
 
 def encode_parts(message: Any, version: int) -> list[Any]:
-    """The same bytes in parts, of which record batches are not copied.
+    """Return the same bytes in parts; record batches among them are not copied.
 
-    Raises ValueError for a version that the message does not have, and what `struct` raises for
+    Raises ValueError for a version that the message does not have, and the errors of `struct` for
     values that a field cannot have.
     """
     parts: _Parts = []
@@ -60,7 +61,7 @@ def _message_writer(message_class: Any, version: int) -> _Write:
 
 
 def _struct_writer(described: Struct, version: int, flexible: bool) -> _Write:
-    """All fields one after another; neighbours of a fixed size are one step."""
+    """Return a writer of all fields, one after another; neighbours of a fixed size are one step."""
     steps: list[_Write] = []
     names: list[str] = []
     formats = ""
@@ -90,7 +91,7 @@ def _struct_writer(described: Struct, version: int, flexible: bool) -> _Write:
 
 
 def _fixed_writer(names: list[str], formats: str) -> _Write:
-    """Members of a struct that have a fixed size, in one call; `_NO_TAGS` may follow them."""
+    """Return a writer of members of a fixed size, in one call; `_NO_TAGS` may follow them."""
     pack = struct.Struct(f">{formats}").pack
     if not names:
         constant = pack()
@@ -137,7 +138,7 @@ def _varint(number: int) -> bytes:
 
 
 def _length_writer(flexible: bool, plain: struct.Struct) -> Callable[[int, _Parts], None]:
-    """Writes a length or count, -1 for null."""
+    """Return a writer of a length or count, -1 for null."""
 
     def compact(length: int, parts: _Parts) -> None:
         parts.append(_varint(length + 1))
@@ -197,7 +198,7 @@ def _array_writer(get: _Get, write_element: _Write, flexible: bool) -> _Write:
 
 
 def _numbers_writer(get: _Get, one: str, flexible: bool) -> _Write:
-    """An array of a type of fixed size."""
+    """Return a writer of an array of a type of fixed size."""
     write_count = _length_writer(flexible, _INT32)
 
     def write(item: Any, parts: _Parts) -> None:
@@ -212,7 +213,7 @@ def _numbers_writer(get: _Get, one: str, flexible: bool) -> _Write:
 
 
 def _nullable_writer(get: _Get, write_struct: _Write) -> _Write:
-    """KIP-893: a byte before the struct, negative for null."""
+    """Return a writer with a byte before the struct, negative for null (KIP-893)."""
 
     def write(item: Any, parts: _Parts) -> None:
         value = get(item)
@@ -226,12 +227,13 @@ def _nullable_writer(get: _Get, write_struct: _Write) -> _Write:
 
 
 def _defaults(field: Field) -> tuple[Any, ...]:
-    """Values that are not written in a tagged field."""
+    """Return the values that are not written in a tagged field."""
     return (None, uuid.UUID(bytes=_NO_ID)) if field.kind == "uuid" else (field.default,)
 
 
 def _tags_writer(known: dict[int, Field], version: int) -> _Write:
-    """Those that are not as the schema has them by default, each with its size before it."""
+    """Return a writer of the tagged fields that differ from their default, each with its size
+    before it."""
     fields = tuple(
         (_varint(tag), attrgetter(field.name), _defaults(field),
          _member_writer(field, version, True))

@@ -6,7 +6,7 @@ import enum
 
 
 class ErrorCode(enum.IntEnum):
-    """The numbers on the wire. Only those that we send or act on; never renumber."""
+    """Numbers on the wire, of the errors that we send or act on; never renumber."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -103,10 +103,18 @@ class ErrorCode(enum.IntEnum):
     FETCH_SESSION_TOPIC_ID_ERROR = 106
     INELIGIBLE_REPLICA = 107
     NEW_LEADER_ELECTED = 108
+    FENCED_MEMBER_EPOCH = 110
+    UNRELEASED_INSTANCE_ID = 111
+    UNSUPPORTED_ASSIGNOR = 112
+    STALE_MEMBER_EPOCH = 113
     MISMATCHED_ENDPOINT_TYPE = 114
     UNSUPPORTED_ENDPOINT_TYPE = 115
     TRANSACTION_ABORTABLE = 120
     INVALID_REGULAR_EXPRESSION = 128
+    REBOOTSTRAP_REQUIRED = 129
+    GROUP_DELETION_FAILED = 134
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135
+    CONTROLLER_ID_NOT_REGISTERED = 136
 
 
 RETRIABLE = frozenset(
@@ -138,7 +146,7 @@ RETRIABLE = frozenset(
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of `code`, or `ERROR_<code>` for one that is not declared here."""
+    """Return Kafka's name of `code`, or `ERROR_<code>` for a code that is not declared here."""
     try:
         return ErrorCode(code).name
     except ValueError:

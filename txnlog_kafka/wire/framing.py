@@ -1,9 +1,9 @@
 """Frames: a 4-byte big-endian length, then a header and a body.
 
-Theory of operation: `FrameDecoder.feed` takes any bytes and gives whole frames; it never allocates
-the size a peer merely claims, unless its host asks for `space`. `decode_request` and
-`decode_response` give messages; whatever the bytes are, they return a value or raise
-`MalformedFrame`, and nothing else. Encoders are their inverses. No socket here.
+Theory of operation: `FrameDecoder.feed` takes any bytes and returns whole frames. It never
+allocates the size that a peer merely claims, unless its host asks for `space`. `decode_request` and
+`decode_response` return messages; for any bytes they return a value or raise `MalformedFrame`, and
+raise no other error. Encoders are their inverses. No socket here.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ FRAME_BYTES_MAX = 100 * 1024 * 1024
 """Kafka's default of `socket.request.max.bytes`."""
 
 LARGE_BYTES = 64 * 1024
-"""A frame of so much is received in a buffer of its own, where the host does that."""
+"""Size from which a frame is received in a buffer of its own, if the host does that."""
 
 PIECE_BYTES = 16 * 1024
-"""To send less by itself costs more than to copy it."""
+"""Size below which a copy costs less than sending the bytes as a piece of their own."""
 
 Frame = bytes | bytearray
 
@@ -42,11 +42,11 @@ _INT16 = struct.Struct(">h")
 
 
 class MalformedFrame(Exception):
-    """The peer's bytes cannot be a frame of the protocol: close the connection."""
+    """Bytes of the peer that cannot be a frame of the protocol: close the connection."""
 
 
 class UnsupportedVersion(Exception):
-    """A well-formed header names a version of a known API that is not supported."""
+    """Version, in a well-formed header, of a known API that is not supported."""
 
     def __init__(self, header: RequestHeader) -> None:
         super().__init__(f"{header.api_key.name} version {header.api_version} is not supported")
@@ -55,7 +55,7 @@ class UnsupportedVersion(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RequestHeader:
-    """The header of a request; `client_id` may be None."""
+    """Header of a request; `client_id` may be None."""
 
     api_key: ApiKey
     api_version: int
@@ -64,38 +64,38 @@ class RequestHeader:
 
 
 DecodeBody = Callable[[Any, int, memoryview, int], Message]
-"""From a message's class, version and bytes, and how many elements it may have."""
+"""Function from a message's class, version, bytes and maximum of elements to the message."""
 
 
 def decode_body(message_class: Any, version: int, body: memoryview, elements_max: int) -> Message:
-    """The message of these bytes. Raises MalformedMessage, UnicodeDecodeError."""
+    """Return the message of these bytes. Raises MalformedMessage, UnicodeDecodeError."""
     return decode_message(message_class, version, body, elements_max=elements_max)
 
 
 class FrameDecoder:
     """Splits a byte stream into frames, for one connection.
 
-    Bytes are buffered as they arrive, so memory is bounded by what was received, never by what a
-    length field says.
+    Bytes are buffered as they arrive, so memory is bounded by the bytes received, never by the
+    value of a length field.
     """
 
     def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
-        """May be changed; a frame that is being received obeys it, too."""
+        """Limit of a frame; it may be changed, and a frame that is being received obeys it, too."""
         self._buffer = bytearray()
         self._large: bytearray | None = None
         self._filled = 0
 
     @property
     def buffered_bytes(self) -> int:
-        """How many bytes wait for the rest of their frame."""
+        """Number of bytes that wait for the rest of their frame."""
         return len(self._buffer) if self._large is None else self._filled
 
     def space(self) -> memoryview | None:
-        """Where the rest of a large frame is to be received, which is not copied then; or None.
+        """Return the space for the rest of a large frame, which is then not copied; None otherwise.
 
-        `filled` has to follow, before anything else. The space is as large as the length field says
-        that the frame is: for a peer that may have so much memory, once it sends as much.
+        `filled` has to follow, before any other call. The space has the size in the length field:
+        use it for a peer that may occupy so much memory, once it sends as much.
         """
         if self._large is None:
             length = self._length()
@@ -108,7 +108,7 @@ class FrameDecoder:
         return memoryview(self._large)[self._filled :]
 
     def filled(self, size_bytes: int) -> None:
-        """So many bytes were received into `space`."""
+        """Note that so many bytes were received into `space`."""
         self._filled += size_bytes
 
     def feed(self, data: Frame | memoryview) -> Iterator[Frame]:
@@ -123,9 +123,10 @@ class FrameDecoder:
         self._buffer += data
 
     def pop(self) -> Frame | None:
-        """The next whole frame, without its length prefix; None when there is none yet.
+        """Return the next whole frame, without its length prefix; None if there is no whole frame
+        yet.
 
-        Raises MalformedFrame as soon as a length is none.
+        Raises MalformedFrame as soon as a length is invalid.
         """
         if self._large is not None:
             if self._filled < len(self._large):
@@ -144,7 +145,8 @@ class FrameDecoder:
         return frame
 
     def _length(self) -> int | None:
-        """Of the next frame. Raises MalformedFrame."""
+        """Return the length of the next frame, None if it has not arrived. Raises
+        MalformedFrame."""
         if len(self._buffer) < _LENGTH.size:
             return None
         (length,) = _LENGTH.unpack_from(self._buffer)
@@ -162,7 +164,7 @@ def _request_header_flexible(api: Api, version: int) -> bool:
 
 
 def decode_request(frame: Frame, decode: DecodeBody = decode_body) -> tuple[RequestHeader, Message]:
-    """A frame's header and message.
+    """Return a frame's header and message.
 
     Raises MalformedFrame for bytes that are not a request of a known API, and UnsupportedVersion
     for a version outside our range: its header is enough to answer ApiVersions (KIP-511).
@@ -222,14 +224,15 @@ def _skip_tagged_fields(frame: Frame, position: int) -> int:
 def encode_request(
     message: Message, version: int, correlation_id: int, client_id: str | None
 ) -> bytes:
-    """The framed request, encoded at `version`."""
+    """Return the framed request, encoded at `version`."""
     return b"".join(request_pieces(message, version, correlation_id, client_id))
 
 
 def request_pieces(
     message: Message, version: int, correlation_id: int, client_id: str | None
 ) -> list[bytes | bytearray | memoryview]:
-    """The framed request in pieces: those of PIECE_BYTES or more are the message's own bytes."""
+    """Return the framed request in pieces: pieces of PIECE_BYTES or more are the message's own
+    bytes."""
     api = api_of(message)
     name = b"" if client_id is None else client_id.encode()
     head = _REQUEST_HEAD.pack(api.key, version, correlation_id)
@@ -245,7 +248,7 @@ def request_pieces(
 
 
 def encode_response(api_key: ApiKey, version: int, correlation_id: int, message: Message) -> bytes:
-    """The framed response. ApiVersions keeps the old header in every version (KIP-511)."""
+    """Return the framed response. ApiVersions keeps the old header in every version (KIP-511)."""
     api = KNOWN_APIS[api_key]
     flexible = api.response.SCHEMA.is_flexible(version) and api_key != ApiKey.API_VERSIONS
     head = _LENGTH.pack(correlation_id) + (b"\x00" if flexible else b"")
@@ -253,14 +256,14 @@ def encode_response(api_key: ApiKey, version: int, correlation_id: int, message:
 
 
 def _framed(head: bytes, message: Message, version: int) -> list[Any]:
-    """The parts of a frame; record batches are not copied."""
+    """Return the parts of a frame; record batches are not copied."""
     parts = encode_parts(message, version)
     length = len(head) + sum(map(len, parts))
     return [_LENGTH.pack(length), head, *parts]
 
 
 def response_correlation_id(frame: Frame) -> int:
-    """The correlation id of a response frame. Raises MalformedFrame when it has none."""
+    """Return the correlation id of a response frame. Raises MalformedFrame if it has none."""
     if len(frame) < 4:
         raise MalformedFrame(f"a response of {len(frame)} bytes has no header")
     return int(_LENGTH.unpack_from(frame)[0])
@@ -269,7 +272,7 @@ def response_correlation_id(frame: Frame) -> int:
 def decode_response(
     api: Api, version: int, frame: Frame, decode: DecodeBody = decode_body
 ) -> Message:
-    """The message of a response frame to a request of `api` at `version`."""
+    """Return the message of a response frame to a request of `api` at `version`."""
     response_correlation_id(frame)
     position = 4
     if api.response.SCHEMA.is_flexible(version) and api.key != ApiKey.API_VERSIONS:

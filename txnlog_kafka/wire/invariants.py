@@ -8,8 +8,8 @@ T = TypeVar("T")
 
 
 class InvariantViolation(AssertionError):
-    """Our own bug: a state that must not be. Never caught: ends the task, the commit, the broker,
-    and fails the simulator's seed."""
+    """Bug of our own: a state that must not be. It is never caught: it ends the task, the commit or
+    the broker, and fails the simulator's seed."""
 
 
 def check(condition: bool, message: str, /, **context: Any) -> None:
@@ -20,6 +20,6 @@ def check(condition: bool, message: str, /, **context: Any) -> None:
 
 
 def present(value: T | None, message: str, /, **context: Any) -> T:
-    """`value`, which is not None. Raises InvariantViolation otherwise, as `check` does."""
+    """Return `value`, which is not None. Raises InvariantViolation otherwise, as `check` does."""
     check(value is not None, message, **context)
     return cast(T, value)

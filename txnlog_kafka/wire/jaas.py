@@ -23,7 +23,7 @@ MODULES: dict[str, frozenset[str]] = {
     OAUTH_MODULE: frozenset({"OAUTHBEARER"}),
     IAM_MODULE: frozenset({"AWS_MSK_IAM"}),
 }
-"""The mechanisms of each login module, by the last part of its name."""
+"""Mechanisms of each login module, by the last part of its name."""
 
 _FLAGS = ("required", "requisite", "sufficient", "optional")
 _TOKEN = re.compile(
@@ -32,25 +32,25 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _BETWEEN = re.compile(r"(?:\s|/\*.*?(?:\*/|\Z)|/(?!\*)[^\r\n]*)*", re.DOTALL)
-"""Space, and comments: in Kafka's parser a slash outside of quotes always begins one."""
+"""Space, and comments: in Kafka's parser a slash outside of quotes always begins a comment."""
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 class JaasError(ValueError):
-    """The text is not one login module with options; the message has nothing of it."""
+    """Text that is not one login module with options; the message contains nothing of the text."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class LoginModule:
-    """The last part of a module's class name, and its options."""
+    """Last part of a module's class name, and its options."""
 
     name: str
     options: Mapping[str, str]
 
 
 def parse_jaas(text: str) -> LoginModule:
-    """The one login module of a config. Raises JaasError."""
+    """Return the one login module of a config. Raises JaasError."""
     tokens = _tokens(text)
     if len(tokens) < 3 or tokens[-1] != ("sign", ";"):
         raise JaasError('a login module such as ...PlainLoginModule required username="..." '
@@ -80,7 +80,7 @@ def _end_of(skipped: re.Pattern[str], text: str, position: int) -> int:
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:
-    """(kind, text) of each; quotes and escapes are taken off."""
+    """Return (kind, text) of each token, without quotes and escapes."""
     found: list[tuple[str, str]] = []
     position = 0
     while (position := _end_of(_BETWEEN, text, position)) < len(text):

@@ -1,7 +1,7 @@
 """Kafka's requests and responses, and the versions that `broker_sim` supports: one table.
 
-A message is built without a version and encoded at the version that was negotiated: fields outside
-that version are left out, absent fields get the definition's default (`wire.structs`).
+A message is built without a version and encoded at the negotiated version: fields outside that
+version are left out, absent fields get the definition's default (`wire.structs`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 from txnlog_kafka.wire.structs import message_class
 
 Message = Any
-"""A `wire.structs.MessageValue`; its fields come from its definition."""
+"""Message (a `wire.structs.MessageValue`); its fields come from its definition."""
 
 
 class ApiKey(enum.IntEnum):
-    """The requests we know, by Kafka's numbers."""
+    """Requests that we know, by Kafka's numbers."""
 
     PRODUCE = 0
     FETCH = 1
@@ -66,28 +66,31 @@ class ApiKey(enum.IntEnum):
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
     DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
 
 
 @dataclass(frozen=True)
 class Api:
-    """One request kind: its message classes and the inclusive version range we can encode."""
+    """Kind of request: its message classes and the inclusive version range that we can encode."""
 
     key: ApiKey
     name: str
-    """Kafka's name, such as `InitProducerId`. The classes are made when they are first asked for: a
-    process uses some of ninety."""
+    """Kafka's name, such as `InitProducerId`. The classes are made when they are first used,
+    because a process uses only some of ninety."""
     version_min: int
     version_max: int
 
     @cached_property
     def request(self) -> Any:
-        """The class of the request."""
+        """Class of the request."""
         return message_class(f"{self.name}Request")
 
     @cached_property
     def response(self) -> Any:
-        """The class of the answer."""
+        """Class of the answer."""
         return message_class(f"{self.name}Response")
 
 
@@ -110,7 +113,7 @@ APIS: dict[ApiKey, Api] = {
         Api(_K.LIST_GROUPS, "ListGroups", 0, 5),
         # Version 0 of the handshake is followed by bytes without a frame, which Kafka 1.0 ended.
         Api(_K.SASL_HANDSHAKE, "SaslHandshake", 1, 1),
-        Api(_K.API_VERSIONS, "ApiVersions", 0, 4),
+        Api(_K.API_VERSIONS, "ApiVersions", 0, 5),
         Api(_K.CREATE_TOPICS, "CreateTopics", 2, 7),
         Api(_K.DELETE_TOPICS, "DeleteTopics", 1, 6),
         Api(_K.DELETE_RECORDS, "DeleteRecords", 0, 2),
@@ -120,7 +123,7 @@ APIS: dict[ApiKey, Api] = {
         Api(_K.ADD_OFFSETS_TO_TXN, "AddOffsetsToTxn", 0, 4),
         Api(_K.END_TXN, "EndTxn", 0, 5),
         Api(_K.WRITE_TXN_MARKERS, "WriteTxnMarkers", 1, 2),
-        Api(_K.TXN_OFFSET_COMMIT, "TxnOffsetCommit", 0, 5),
+        Api(_K.TXN_OFFSET_COMMIT, "TxnOffsetCommit", 0, 6),
         Api(_K.DESCRIBE_ACLS, "DescribeAcls", 1, 3),
         Api(_K.CREATE_ACLS, "CreateAcls", 1, 3),
         Api(_K.DELETE_ACLS, "DeleteAcls", 1, 3),
@@ -129,7 +132,7 @@ APIS: dict[ApiKey, Api] = {
         Api(_K.DESCRIBE_LOG_DIRS, "DescribeLogDirs", 1, 5),
         Api(_K.SASL_AUTHENTICATE, "SaslAuthenticate", 0, 2),
         Api(_K.CREATE_PARTITIONS, "CreatePartitions", 0, 3),
-        Api(_K.DELETE_GROUPS, "DeleteGroups", 0, 2),
+        Api(_K.DELETE_GROUPS, "DeleteGroups", 0, 3),
         Api(_K.INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1),
         Api(_K.OFFSET_DELETE, "OffsetDelete", 0, 0),
         Api(_K.DESCRIBE_CLIENT_QUOTAS, "DescribeClientQuotas", 0, 1),
@@ -139,7 +142,10 @@ APIS: dict[ApiKey, Api] = {
         Api(_K.DESCRIBE_PRODUCERS, "DescribeProducers", 0, 0),
         Api(_K.DESCRIBE_TRANSACTIONS, "DescribeTransactions", 0, 0),
         Api(_K.LIST_TRANSACTIONS, "ListTransactions", 0, 2),
+        Api(_K.CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", 0, 1),
+        Api(_K.CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribe", 0, 1),
         Api(_K.DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", 0, 0),
+        Api(_K.SHARE_GROUP_HEARTBEAT, "ShareGroupHeartbeat", 1, 1),
     )
 }
 CLUSTER_APIS: dict[ApiKey, Api] = {
@@ -150,15 +156,16 @@ CLUSTER_APIS: dict[ApiKey, Api] = {
         Api(_K.LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", 0, 0),
     )
 }
-"""What only a broker of a cluster answers, and names in ApiVersions."""
+"""Requests that only a broker of a cluster answers, and names in ApiVersions."""
 KNOWN_APIS: dict[ApiKey, Api] = APIS | CLUSTER_APIS
 
 END_TXN_BUMPS_EPOCH_FROM = 5
-"""The version of EndTxn from which on its answer has the producer id and epoch to go on with."""
+"""Version of EndTxn from which on its answer has the producer id and epoch for the next
+transaction."""
 
 
 def api_of(message: Message) -> Api:
-    """The `Api` a request message belongs to. Raises KeyError for one that is not declared."""
+    """Return the `Api` of a request message. Raises KeyError for an undeclared message."""
     return KNOWN_APIS[message.API_KEY]
 
 
@@ -172,18 +179,22 @@ THROTTLED_FROM: dict[int, int] = {
     _K.CREATE_PARTITIONS: 1, _K.DELETE_GROUPS: 1, _K.INCREMENTAL_ALTER_CONFIGS: 0,
     _K.OFFSET_DELETE: 0, _K.DESCRIBE_TOPIC_PARTITIONS: 0,
 }  # fmt: skip
-"""Kafka's `shouldClientThrottle` (KIP-219): from this version of an answer on the broker answers at
-once, and the client sends nothing for as long as the answer says. A client that sends all the same
-runs into its timeouts, as the broker does not read its connection meanwhile. Before these versions
-the broker held the answer back instead: the client has waited already."""
+"""First version of each answer after which the client waits: Kafka's `shouldClientThrottle`
+(KIP-219).
+
+From this version on the broker answers at once, and the client sends nothing for as long as the
+answer says. A client that sends all the same runs into its timeouts, because the broker does not
+read its connection meanwhile. Before these versions the broker held the answer back instead: the
+client has waited already.
+"""
 
 THROTTLE_S_MAX = 60.0
-"""Longer waits are limited to this: what a broker says is not believed without a limit."""
+"""Limit of a wait: a broker could ask for any time."""
 NEVER = 1 << 15
 
 
 def throttle_seconds(api_key: int, version: int, answer: Message) -> float:
-    """For how long after this answer the broker wants no further request."""
+    """Return the seconds after this answer in which the broker wants no further request."""
     if version < THROTTLED_FROM.get(api_key, NEVER):
         return 0.0
     throttle_ms = answer.throttle_time_ms or 0

@@ -36,10 +36,10 @@ from txnlog_kafka.wire.varint import decode_signed, encode_signed
 
 HEADER_BYTES = 61
 RECORD_BYTES_MIN = 7
-"""A record without key, value and headers: seven fields of one byte."""
+"""Size of a record without key, value and headers: seven fields of one byte."""
 LENGTH_AT = 8
 LENGTH_END = 12
-"""`length` counts the bytes after this position."""
+"""Position after which `length` counts the bytes."""
 LEADER_EPOCH_AT = 12
 MAGIC_AT = 16
 CRC_AT = 17
@@ -53,7 +53,7 @@ OLD_MAGICS = (0, 1)
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 PRODUCER_EPOCH_MAX = 32767
-"""Never handed to a client, so that fencing stays possible."""
+"""Largest epoch; no client ever gets it, so that fencing stays possible."""
 NO_SEQUENCE = -1
 NO_LEADER_EPOCH = -1
 NO_TIMESTAMP = -1
@@ -67,7 +67,7 @@ CONTROL_MASK = 0x20
 DELETE_HORIZON_MASK = 0x40
 
 HEADER_FORMAT = ">qiibIhiqqqhii"
-"""The fields of `BatchHeader`, as `struct` has them."""
+"""Fields of `BatchHeader`, as a format of `struct`."""
 _HEADER = struct.Struct(HEADER_FORMAT)
 _PRODUCER = struct.Struct(">qhi")
 _OLD_START = struct.Struct(">qi")
@@ -90,7 +90,7 @@ class Compression(enum.IntEnum):
 
 
 class MarkerType(enum.IntEnum):
-    """Control record types. A COMMIT or ABORT marker ends a transaction in one partition."""
+    """Types of control records. A COMMIT or ABORT marker ends a transaction in one partition."""
 
     ABORT = 0
     COMMIT = 1
@@ -105,7 +105,7 @@ class OldFormat(CorruptBatch):
 
 
 class BatchHeader(NamedTuple):
-    """The 13 header fields as stored, plus what follows from them."""
+    """Header with its 13 fields as stored, and values computed from them."""
 
     base_offset: int
     length: int
@@ -123,95 +123,98 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The whole batch, header included."""
+        """Size of the whole batch, header included."""
         return LENGTH_END + self.length
 
     @property
     def last_offset(self) -> int:
-        """Inclusive."""
+        """Last offset of the batch, inclusive."""
         return self.base_offset + self.last_offset_delta
 
     @property
     def next_offset(self) -> int:
-        """Exclusive: the first offset after the batch."""
+        """First offset after the batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def last_sequence(self) -> int:
-        """Inclusive, with the wrap from 2^31-1 to 0."""
+        """Last sequence of the batch, inclusive, with the wrap from 2^31-1 to 0."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return increment_sequence(self.base_sequence, self.last_offset_delta)
 
     @property
     def compression(self) -> int:
-        """The codec number."""
+        """Codec number."""
         return self.attributes & COMPRESSION_MASK
 
     @property
     def is_transactional(self) -> bool:
-        """Part of a transaction: data or marker."""
+        """True for a part of a transaction: data or marker."""
         return bool(self.attributes & TRANSACTIONAL_MASK)
 
     @property
     def is_control(self) -> bool:
-        """A marker, never given to an application."""
+        """True for a marker, which an application never gets."""
         return bool(self.attributes & CONTROL_MASK)
 
     @property
     def is_log_append_time(self) -> bool:
-        """All records carry `max_timestamp`, set by the broker."""
+        """True if all records carry `max_timestamp`, set by the broker."""
         return bool(self.attributes & TIMESTAMP_TYPE_MASK)
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When tombstones and markers in the batch may go; it stands in the base timestamp.
+        """Time when tombstones and markers in the batch may be deleted; stored in the base
+        timestamp.
 
-        Set by the cleaner when it first sees them (KIP-534), None before.
+        The cleaner sets it when it first sees them (KIP-534), None before.
         """
         return self.base_timestamp if self.attributes & DELETE_HORIZON_MASK else None
 
     @property
     def has_producer_id(self) -> bool:
-        """Written by an idempotent or transactional producer."""
+        """True if an idempotent or transactional producer wrote the batch."""
         return self.producer_id >= 0
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
-    """`sequence + increment` on the circle 0 .. 2^31-1 (Kafka's `incrementSequence`)."""
+    """Return `sequence + increment` on the circle 0 .. 2^31-1 (Kafka's `incrementSequence`)."""
     return (sequence + increment) & SEQUENCE_MAX
 
 
 def to_int64(value: int) -> int:
-    """The value as 64 bits hold it: what a lying producer's numbers add up to wraps, as in Java."""
+    """Return the value as 64 bits hold it: the sum of a lying producer's numbers wraps, as in
+    Java."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def parse_header(buffer: bytes | bytearray | memoryview, position: int = 0) -> BatchHeader:
-    """The header at `position`. Raises CorruptBatch when fewer than 61 bytes are left."""
+    """Return the header at `position`. Raises CorruptBatch if fewer than 61 bytes are left."""
     if len(buffer) - position < HEADER_BYTES:
         raise CorruptBatch(f"{len(buffer) - position} bytes are left, a header takes 61")
     return BatchHeader._make(_HEADER.unpack_from(buffer, position))
 
 
 def record_count_of(buffer: bytes | bytearray | memoryview, position: int = 0) -> int:
-    """The record count of the whole batch at `position`, nothing else looked at."""
+    """Return the record count of the whole batch at `position`, without any check."""
     count: int = _INT32.unpack_from(buffer, position + RECORD_COUNT_AT)[0]
     return count
 
 
 def encode_header(header: BatchHeader) -> bytes:
-    """The 61 bytes of a header, its CRC field as given; the inverse of `parse_header`."""
+    """Return the 61 bytes of a header, with its CRC field unchanged; the inverse of
+    `parse_header`."""
     return _HEADER.pack(*header)
 
 
 def iter_batches(
     buffer: bytes | bytearray | memoryview, position: int = 0
 ) -> Iterator[tuple[BatchHeader, int]]:
-    """Each whole batch's header and position; a torn last batch ends the walk silently.
+    """Yield each whole batch's header and position; a torn last batch ends the walk silently.
 
     A Fetch answer may end in the middle of a batch: that is not corruption (KIP-74). Raises
-    OldFormat, and CorruptBatch for a magic or a length that cannot be.
+    OldFormat, and CorruptBatch for an impossible magic or length.
     """
     end = len(buffer)
     while end - position > MAGIC_AT:
@@ -229,10 +232,11 @@ def iter_batches(
 
 
 def _refuse_old_format(buffer: bytes | bytearray | memoryview, position: int) -> None:
-    """Raise OldFormat for what is whole and valid in message format v0 or v1.
+    """Raise OldFormat if the record is whole and valid in message format v0 or v1.
 
-    There the CRC-32 stands before the magic and is of all from it on; a record may be shorter than
-    a header of today. One that is not valid is a batch of today with a damaged magic.
+    In these formats the CRC-32 stands before the magic and covers all bytes from the magic on; a
+    record may be shorter than a header of today. An invalid record is a batch of today with a
+    damaged magic.
     """
     magic = buffer[position + MAGIC_AT]
     offset, length = _OLD_START.unpack_from(buffer, position)
@@ -253,7 +257,7 @@ def check_shape(header: BatchHeader) -> None:
 
 
 def check_crc(buffer: bytes | bytearray | memoryview, position: int, header: BatchHeader) -> None:
-    """Raise CorruptBatch unless the CRC-32C over [attributes, end) is the stored one."""
+    """Raise CorruptBatch unless the CRC-32C over [attributes, end) is the stored CRC."""
     with memoryview(buffer) as view:
         computed = crc32c(view[position + ATTRIBUTES_AT : position + header.size_bytes])
     if computed != header.crc:
@@ -266,7 +270,7 @@ def check_crc(buffer: bytes | bytearray | memoryview, position: int, header: Bat
 def stamp_offsets(
     buffer: bytearray | memoryview, position: int, *, base_offset: int, leader_epoch: int
 ) -> None:
-    """Set what the leader assigns. Both fields lie outside the CRC."""
+    """Set the fields that the leader assigns. Both fields lie outside the CRC."""
     _INT64.pack_into(buffer, position, base_offset)
     _INT32.pack_into(buffer, position + LEADER_EPOCH_AT, leader_epoch)
 
@@ -279,7 +283,7 @@ def stamp_producer(
     producer_epoch: int,
     base_sequence: int,
 ) -> None:
-    """Make a staged batch a transactional one of this producer, and recompute its CRC."""
+    """Make a staged batch a transactional batch of this producer, and recompute its CRC."""
     header = parse_header(buffer, position)
     _PRODUCER.pack_into(
         buffer, position + PRODUCER_ID_AT, producer_id, producer_epoch, base_sequence
@@ -297,13 +301,13 @@ def refresh_crc(buffer: bytearray | memoryview, position: int, size_bytes: int) 
 
 
 def shown_key(key: bytes | None) -> str:
-    """A record's key for a text."""
+    """Return a record's key for a text."""
     return "null" if key is None else repr(key[:SHOWN_KEY_BYTES_MAX])
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record of a small batch, as a plain value. Offsets are absolute, timestamps in ms."""
+    """Record of a small batch, as a plain value. Offsets are absolute, timestamps in ms."""
 
     key: bytes | None
     value: bytes | None
@@ -314,7 +318,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class TransactionMarker:
-    """A COMMIT or ABORT marker of one producer, written by a transaction coordinator."""
+    """Marker (COMMIT or ABORT) of one producer, written by a transaction coordinator."""
 
     producer_id: int
     producer_epoch: int
@@ -333,7 +337,7 @@ def encode_batch(
     transactional: bool = False,
     control: bool = False,
 ) -> bytes:
-    """One uncompressed batch; record i gets offset delta i. At least one record is needed."""
+    """Return an uncompressed batch; record i gets offset delta i. At least one record is needed."""
     if not records:
         raise ValueError("a record batch holds at least one record")
     base_timestamp = records[0].timestamp
@@ -352,7 +356,8 @@ def encode_batch(
 
 
 def encode_marker(marker: TransactionMarker, *, timestamp: int) -> bytes:
-    """The control batch of a marker: one record, key (version, type), value (version, epoch)."""
+    """Return the control batch of a marker: one record, key (version, type), value (version,
+    epoch)."""
     key = _MARKER_KEY.pack(0, marker.marker_type)
     value = _MARKER_VALUE.pack(0, marker.coordinator_epoch)
     return encode_batch(
@@ -367,7 +372,7 @@ def encode_marker(marker: TransactionMarker, *, timestamp: int) -> bytes:
 def decode_marker(
     buffer: bytes | bytearray | memoryview, position: int, header: BatchHeader
 ) -> TransactionMarker | None:
-    """The marker of a control batch; None for an emptied batch or another control type."""
+    """Return the marker of a control batch; None for an emptied batch or another control type."""
     if header.record_count < 0:
         raise CorruptBatch(
             f"control batch at offset {header.base_offset} has {header.record_count} records"
@@ -391,7 +396,8 @@ def decode_marker(
 def decode_records(
     buffer: bytes | bytearray | memoryview, position: int, header: BatchHeader
 ) -> Iterator[Record]:
-    """The records of an uncompressed batch. Raises CorruptBatch, also on a compressed one."""
+    """Yield the records of an uncompressed batch. Raises CorruptBatch, also on a compressed
+    batch."""
     if header.compression != Compression.NONE:
         raise CorruptBatch(f"batch at {header.base_offset} is compressed, expected a plain one")
     data = bytes(memoryview(buffer)[position + HEADER_BYTES : position + header.size_bytes])

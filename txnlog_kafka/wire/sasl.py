@@ -1,7 +1,7 @@
-"""A client's side of the SASL mechanisms that Kafka has: bytes to send, for bytes that come.
+"""Client's side of the SASL mechanisms that Kafka has: bytes to send, for bytes received.
 
 PLAIN is RFC 4616, SCRAM is RFC 5802 with RFC 7677's SHA-256 (and SHA-512 as in Kafka), OAUTHBEARER
-is RFC 7628. Names and passwords are not prepared by SASLprep, as Kafka does not.
+is RFC 7628. Names and passwords are not prepared by SASLprep; Kafka does not prepare them either.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from typing import Protocol
 
 SCRAM_ITERATIONS_MIN = 4096
-"""As Kafka's own client: a broker that asks for fewer could try passwords out cheaply."""
+"""Least iterations, as in Kafka's own client: fewer would let a broker try passwords cheaply."""
 SCRAM_ITERATIONS_MAX = 1_000_000
-"""A second of this process's time; Kafka's brokers store at most 16,384."""
+"""Most iterations, a second of this process's time; Kafka's brokers store at most 16,384."""
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 
 
 class TooFewIterations(ValueError):
-    """The broker asks for fewer iterations of SCRAM than protect a password."""
+    """Request by the broker for fewer iterations of SCRAM than protect a password."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -29,39 +29,39 @@ class TooFewIterations(ValueError):
 
 
 class Mechanism(Protocol):
-    """One login. Bytes are sent and received in turns, until it is complete."""
+    """Mechanism of one login. Bytes are sent and received in turns, until the login is complete."""
 
     is_complete: bool
-    """Nothing is to be sent any more; of SCRAM, and the broker has proved that it knows the
-    password."""
+    """True if nothing is to be sent any more and, for SCRAM, the broker has proved that it knows
+    the password."""
 
     def next_bytes(self) -> bytes:
-        """What to send next."""
+        """Return the bytes to send next."""
 
     def receive(self, data: bytes) -> None:
-        """The broker's answer. Raises ValueError or LookupError for one that is none."""
+        """Take the broker's answer. Raises ValueError or LookupError for an invalid answer."""
 
 
 class Plain:
-    """The name and the password, in one message."""
+    """PLAIN: name and password in one message."""
 
     def __init__(self, user: str, password: str) -> None:
         self.is_complete = False
         self._message = "\0".join((user, user, password)).encode()
 
     def next_bytes(self) -> bytes:
-        """The only message."""
+        """Return the only message."""
         return self._message
 
     def receive(self, data: bytes) -> None:
-        """Nothing is yes. Raises ValueError for anything else."""
+        """Take the empty answer of an accepted login. Raises ValueError for any other answer."""
         if data:
             raise ValueError("an answer to PLAIN is empty")
         self.is_complete = True
 
 
 class OAuthBearer:
-    """A token that is there already."""
+    """OAUTHBEARER with a token that was fetched before."""
 
     def __init__(self, token: str, extensions: Mapping[str, str]) -> None:
         self.is_complete = False
@@ -69,22 +69,23 @@ class OAuthBearer:
         self._message = f"n,,\1auth=Bearer {token}{pairs}\1\1".encode()
 
     def next_bytes(self) -> bytes:
-        """The token; after a refusal the byte by which the broker ends the exchange."""
+        """Return the token; after a refusal the byte by which the broker ends the exchange."""
         return self._message
 
     def receive(self, data: bytes) -> None:
-        """Nothing is yes; anything else says why not."""
+        """Take the broker's answer: it is empty if the login is accepted, else it has the
+        reason."""
         self.is_complete = not data
         self._message = b"\1"
 
 
 class Scram:
-    """Proves that both sides know the password, without sending it."""
+    """SCRAM: proves that both sides know the password, without sending it."""
 
     def __init__(self, mechanism: str, user: str, password: str, nonce: str) -> None:
-        """`nonce` is new for each login, of printable characters but the comma.
+        """`nonce` is new for each login, of printable characters without the comma.
 
-        Raises KeyError for a mechanism that is none.
+        Raises KeyError for an unknown mechanism.
         """
         self.is_complete = False
         self._hash = _HASHES[mechanism]
@@ -96,23 +97,23 @@ class Scram:
         self._signature = b""
 
     def next_bytes(self) -> bytes:
-        """The first message, and then the proof."""
+        """Return the first message, and then the proof."""
         return (f"n,,{self._first}" if self._final is None else self._final).encode()
 
     def receive(self, data: bytes) -> None:
-        """The broker's salt, and then its signature.
+        """Take the broker's salt, and then its signature.
 
         Raises TooFewIterations, ValueError or KeyError.
         """
         said = dict(pair.split("=", 1) for pair in data.decode().split(","))
         if self._final is None:
-            self._prove(data.decode(), said)
+            self._prove_password(data.decode(), said)
         elif not hmac.compare_digest(self._signature, base64.b64decode(said["v"])):
             raise ValueError("the broker's signature is not made with this password")
         else:
             self.is_complete = True
 
-    def _prove(self, text: str, said: Mapping[str, str]) -> None:
+    def _prove_password(self, text: str, said: Mapping[str, str]) -> None:
         if not said["r"].startswith(self._nonce):
             raise ValueError("the broker's nonce does not begin with the client's")
         iterations = int(said["i"])
@@ -136,5 +137,5 @@ class Scram:
 
 
 def password_mechanism(name: str, user: str, password: str, nonce: str) -> Mechanism:
-    """PLAIN or SCRAM. Raises KeyError for another one."""
+    """Return PLAIN or SCRAM. Raises KeyError for another mechanism."""
     return Plain(user, password) if name == "PLAIN" else Scram(name, user, password, nonce)

@@ -1,9 +1,9 @@
-"""The fields of a message: a definition, read from the format that Kafka's own have.
+"""Fields of a message: a definition, read from Kafka's own format of definitions.
 
 A definition is JSON: names, types, versions, nullability, tags and defaults, as Kafka's
-`clients/src/main/resources/common/message` has them; see its README for what each key means.
-`txnlog_kafka.wire.schemas` has those of Kafka's requests and answers, derived from the published
-kafka-clients; other packages have definitions of their own beside their code.
+`clients/src/main/resources/common/message` has them; see its README for the meaning of each key.
+`txnlog_kafka.wire.schemas` has the definitions of Kafka's requests and answers, derived from the
+published kafka-clients; other packages have definitions of their own beside their code.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Versions = tuple[int, int]
-"""The first and the last, inclusive."""
+"""First and last version, inclusive."""
 
 NEVER: Versions = (0, -1)
 _LAST = 32_767
@@ -31,11 +31,11 @@ _SCALARS = {
     "int64": "q",
     "float64": "d",
 }
-"""The types of a fixed size that is a number, by their format in `struct`."""
+"""Types of a fixed size that is a number, by their format in `struct`."""
 
 
 def parse_versions(text: str | None) -> Versions:
-    """Of "3+", "1-4", "2", "none" or nothing."""
+    """Return the versions in "3+", "1-4", "2", "none" or an empty text."""
     if text is None or text in ("none", ""):
         return NEVER
     first, dash, last = text.partition("-")
@@ -50,29 +50,29 @@ def _is_in(version: int, versions: Versions) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One member of a struct."""
+    """Member of a struct."""
 
     name: str
-    """As Python has it: `ThrottleTimeMs` is `throttle_time_ms`."""
+    """Name in Python: `ThrottleTimeMs` is `throttle_time_ms`."""
     kind: str
-    """The type, of an array that of its elements; a struct's name."""
+    """Type, for an array the type of its elements; for a struct its name."""
     is_array: bool
     versions: Versions
     nullable: Versions
     tag: int | None
     tagged: Versions
     default: Any
-    """Of a version that does not have the field, and where it was not given."""
+    """Value in a version that does not have the field, and of a field that was not set."""
     struct: Struct | None
-    """The members, where `kind` is a struct."""
+    """Members, if `kind` is a struct."""
 
     @property
     def format(self) -> str | None:
-        """The format in `struct` of one value; None for what has no fixed size, and for an id."""
+        """Format in `struct` of one value; None for a type without a fixed size, and for an id."""
         return _SCALARS.get(self.kind)
 
     def is_null_allowed(self, version: int) -> bool:
-        """Whether null may be written."""
+        """Return True if null may be written."""
         return _is_in(version, self.nullable)
 
 
@@ -84,14 +84,15 @@ class Struct:
     fields: tuple[Field, ...]
 
     def untagged(self, version: int) -> list[Field]:
-        """Those that a version has always."""
+        """Return the fields that a version always has."""
         return [
             each for each in self.fields
             if _is_in(version, each.versions) and not _is_in(version, each.tagged)
         ]  # fmt: skip
 
     def tagged(self, version: int) -> dict[int, Field]:
-        """Those that a version has when they are not their default, by tag."""
+        """Return the fields, by tag, that a version writes only if they differ from their
+        default."""
         return {
             each.tag: each for each in self.fields
             if each.tag is not None and _is_in(version, each.versions)
@@ -101,23 +102,23 @@ class Struct:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A message: a request, an answer, or a record's key or value."""
+    """Message: a request, an answer, or a record's key or value."""
 
     name: str
     api_key: int | None
     versions: Versions
     flexible: Versions
-    """With compact lengths and tagged fields (KIP-482)."""
+    """Versions with compact lengths and tagged fields (KIP-482)."""
     struct: Struct
 
     def is_flexible(self, version: int) -> bool:
-        """Whether this version has compact lengths and tagged fields."""
+        """Return True if this version has compact lengths and tagged fields."""
         return _is_in(version, self.flexible)
 
 
 @functools.cache
 def read_schema(name: str, package: str) -> Schema:
-    """The definition `name`.json in a package. Raises FileNotFoundError."""
+    """Read the definition `name`.json in a package. Raises FileNotFoundError."""
     data = pkgutil.get_data(package, f"{name}.json")
     if data is None:
         raise FileNotFoundError(f"package {package} cannot be read")
@@ -125,7 +126,8 @@ def read_schema(name: str, package: str) -> Schema:
 
 
 def schema_of(definition: dict[str, Any]) -> Schema:
-    """Of a definition. Raises KeyError and ValueError for one that is none."""
+    """Return the schema of a definition. Raises KeyError and ValueError for an invalid
+    definition."""
     common = {each["name"]: each["fields"] for each in definition.get("commonStructs", ())}
     return Schema(
         name=definition["name"],
@@ -159,7 +161,8 @@ def _field(defined: dict[str, Any], common: dict[str, Any]) -> Field:
 
 
 def _default(given: Any, kind: str, is_array: bool, is_struct: bool) -> Any:
-    """Kafka writes "null", "false", "-1" and "0x7fffffff" as strings, and 0 as nothing."""
+    """Return the default. Kafka writes "null", "false", "-1" and "0x7fffffff" as strings, and 0 as
+    ""."""
     if given == "null" or kind == "uuid":
         return uuid.UUID(given) if given not in ("", "null") else None
     if is_array:

@@ -1,8 +1,8 @@
 """Classes of messages and of the structs in them, made from their definitions.
 
-A struct has a slot for each field of any version. A field that was not given, or that the version
-it was decoded at does not have, reads as the definition's default. Which version a struct is for is
-not known before it is encoded.
+A struct has a slot for each field of any version. A field that was not set, or that the decoded
+version does not have, reads as the definition's default. The version of a struct is not known
+before it is encoded.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from txnlog_kafka.wire.schema import Schema, Struct, read_schema
 
 
 class StructValue:
-    """A struct. Raises AttributeError when it is made with a field that it does not have."""
+    """Value of a struct. Raises AttributeError if it is made with a field that it does not have."""
 
     __slots__ = ()
     STRUCT: Struct
-    """The fields."""
+    """Fields of the struct."""
     DEFAULTS: dict[str, Any]
 
     def __init__(self, **fields: Any) -> None:
@@ -47,7 +47,7 @@ class StructValue:
 
 
 class MessageValue(StructValue):
-    """A whole message."""
+    """Value of a whole message."""
 
     __slots__ = ()
     SCHEMA: Schema
@@ -56,8 +56,8 @@ class MessageValue(StructValue):
 
 @functools.cache
 def message_class(name: str, package: str = schemas.__name__) -> Any:
-    """The class of the definition `name`.json, of Kafka's own or in a package; that of a struct in
-    it is a member of its name.
+    """Return the class of the definition `name`.json, of Kafka's own or in a package. The class of
+    a struct in the message is a member with the struct's name.
 
     Raises FileNotFoundError.
     """

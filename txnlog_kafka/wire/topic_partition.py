@@ -8,11 +8,11 @@ METADATA_TOPIC = "__cluster_metadata"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 INTERNAL_TOPICS = frozenset({TRANSACTION_STATE_TOPIC, GROUP_METADATA_TOPIC})
-"""Written by the coordinators; clients may only read them."""
+"""Topics written by the coordinators; clients may only read them."""
 
 
 class TopicPartition(NamedTuple):
-    """A partition's name; sorts by topic, then number."""
+    """Name of a partition; sorts by topic, then number."""
 
     topic: str
     partition: int

@@ -1,7 +1,7 @@
 """Variable-length integers: seven bits a byte, the lowest first, all but the last with the top bit.
 
-Unsigned ones of 32 bits are Kafka's lengths, counts and tags (KIP-482) and Snappy's; the signed
-ones of records are zig-zag, of 64 bits. Columns of them are decoded by `codec.varints`.
+Kafka's lengths, counts and tags (KIP-482) and Snappy's are unsigned, of 32 bits; the signed
+integers of records are zig-zag, of 64 bits. `codec.varints` decodes whole columns of them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ SIGNED_BYTES_MAX = 10
 
 
 class MalformedVarint(ValueError):
-    """The bytes end within a number, or the number does not end in time."""
+    """Bytes that end within a number, or a number that does not end in time."""
 
 
 def encode_unsigned(value: int) -> bytes:
-    """A number that is not negative."""
+    """Encode a number that is not negative."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -27,7 +27,7 @@ def encode_unsigned(value: int) -> bytes:
 def decode_unsigned(
     data: bytes | bytearray | memoryview, position: int, bytes_max: int = UNSIGNED_BYTES_MAX
 ) -> tuple[int, int]:
-    """A number and the position after it. Raises MalformedVarint."""
+    """Return a number and the position after it. Raises MalformedVarint."""
     value = 0
     for shift in range(0, 7 * bytes_max, 7):
         if position >= len(data):
@@ -41,11 +41,11 @@ def decode_unsigned(
 
 
 def encode_signed(value: int) -> bytes:
-    """A signed number of up to 64 bits."""
+    """Encode a signed number of up to 64 bits."""
     return encode_unsigned((value << 1) ^ (value >> 63))
 
 
 def decode_signed(data: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """A signed number and the position after it. Raises MalformedVarint."""
+    """Return a signed number and the position after it. Raises MalformedVarint."""
     value, position = decode_unsigned(data, position, SIGNED_BYTES_MAX)
     return (value >> 1) ^ -(value & 1), position

@@ -20,7 +20,9 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 def binary_parts(array: Any) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """Offsets and bytes of a binary or string array, not copied: value i is `data[at[i]:at[i+1]]`.
+    """Return offsets and bytes of a binary or string array: value i is `data[at[i]:at[i+1]]`.
+
+    Neither is copied.
 
     The first offset need not be 0, nor the last one the end of the bytes.
     """
@@ -32,14 +34,14 @@ def binary_parts(array: Any) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint
 
 
 def list_offsets(array: Any) -> npt.NDArray[np.int32]:
-    """Offsets of a list or map array: element i has the items `[at[i]:at[i+1]]` of its values."""
+    """Return offsets of a list or map array: element i has the values `[at[i]:at[i+1]]`."""
     _check_type(array, pa.lib.Type_LIST, pa.lib.Type_MAP)
     at: npt.NDArray[np.int32] = array.offsets.to_numpy()
     return at
 
 
 def decimal_rows(array: Any) -> npt.NDArray[np.uint8]:
-    """The 16 bytes of each decimal of a decimal128 array, little-endian, a row each."""
+    """Return the 16 bytes of each decimal of a decimal128 array, little-endian, a row each."""
     _check_type(array, pa.lib.Type_DECIMAL128)
     data = np.frombuffer(array.buffers()[1] or b"", np.uint8).reshape(-1, 16)
     return data[array.offset : array.offset + len(array)]
@@ -50,14 +52,14 @@ def _check_type(array: Any, *types: int) -> None:
 
 
 def validity(valid: npt.NDArray[np.bool_]) -> Any:
-    """A buffer of bits that says which elements are there, from booleans."""
+    """Return the buffer of validity bits of booleans."""
     return pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
 def cut_out(data: Any, starts: npt.NDArray[Any], stops: npt.NDArray[Any], rows: Any = None) -> Any:
-    """A binary array of `data[start:stop]`, `data` being a buffer; starts and stops ascend.
+    """Return a binary array of `data[start:stop]`, of a buffer; starts and stops ascend.
 
-    With `rows`, an integer array that may have null: of these, in its order, null for null.
+    With `rows`, an integer array that may have null: the values of these, and null for null.
     """
     count = len(starts)
     if not count:
@@ -73,7 +75,7 @@ def cut_out(data: Any, starts: npt.NDArray[Any], stops: npt.NDArray[Any], rows: 
 def cut_out_fields(
     body: bytes | bytearray, starts: Int64Array, stops: Int64Array, is_null: BoolArray
 ) -> Any:
-    """The same of bytes, one for each row, and null where `is_null`."""
+    """Return a binary array of `body[start:stop]`, and null where `is_null`."""
     rows = pa.array(np.arange(len(starts)), mask=is_null) if bool(is_null.any()) else None
     return cut_out(pa.py_buffer(body), starts, stops, rows)
 

@@ -76,7 +76,7 @@ class FetchedRange:
 
 
 class CorruptRange(CorruptBatch):
-    """One of the ranges has bytes that fail their checks."""
+    """Bytes of a range that fail their checks."""
 
     def __init__(self, range_index: int, text: str) -> None:
         super().__init__(text)
@@ -111,7 +111,7 @@ def decode_batches(
     aborted: Iterable[tuple[int, int]] | None,
     include_headers: bool = False,
 ) -> DecodedColumns:
-    """All wanted records of one `FetchedRange`, whose fields these are.
+    """Decode all wanted records of one `FetchedRange`, whose fields the arguments are.
 
     A torn last batch is left out. Raises CorruptBatch. Where the answer is large or compressed,
     `iter_decoded` holds a group of batches in memory instead of all.
@@ -170,7 +170,7 @@ class _Part:
         return np.ndarray(places, HEADER_COLUMNS, self.source, 0, (1,))[self.positions]
 
     def bounds(self, headers: Any) -> tuple[bytes | bytearray, Int64Array, Int64Array]:
-        """What has the records, and where those of each batch start and end in it."""
+        """Return the buffer with the records, and the ends of each batch's records in it."""
         if self.plain is not None:
             return self.plain, np.array([0]), np.array([len(self.plain)])
         positions = np.array(self.positions)
@@ -202,8 +202,8 @@ class _Group:
 
 
 def _plain_batches(index: int, wanted: FetchedRange) -> Iterator[tuple[int, int, bytes | None]]:
-    """Of each visible batch its position, how many bytes its records take when they are not
-    compressed, and these if they were."""
+    """Yield for each visible batch its position, the size of its records without compression, and
+    the decompressed records if they were compressed."""
     try:
         for header, position in _visible_batches(wanted):
             if not header.attributes & COMPRESSION_MASK:
@@ -218,7 +218,7 @@ def _plain_batches(index: int, wanted: FetchedRange) -> Iterator[tuple[int, int,
 
 
 def _whole_of(data: bytes | bytearray | memoryview) -> tuple[bytes | bytearray, int]:
-    """What a view is a part of, and where in it; a part that is small beside it is copied."""
+    """Return the buffer that a view is a part of, and the position in it; copy a small part."""
     if not isinstance(data, memoryview):
         return data, 0
     whole = data.obj
@@ -245,7 +245,7 @@ def _visible_batches(wanted: FetchedRange) -> Iterator[tuple[BatchHeader, int]]:
 
 
 class _AbortedProducers:
-    """Which producers are inside an aborted transaction, batch after batch."""
+    """Producers that are inside an aborted transaction, batch after batch."""
 
     def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
         self._waiting = [(first_offset, producer_id) for producer_id, first_offset in aborted]
@@ -255,7 +255,7 @@ class _AbortedProducers:
     def hides(
         self, data: bytes | bytearray | memoryview, position: int, header: BatchHeader
     ) -> bool:
-        """Whether this batch belongs to an aborted transaction (Kafka's `isBatchAborted`)."""
+        """Return True if the batch belongs to an aborted transaction (Kafka's `isBatchAborted`)."""
         if not header.has_producer_id:
             return False
         while self._waiting and self._waiting[0][0] <= header.last_offset:
@@ -274,7 +274,7 @@ def _decode_group(
     wanted_headers: tuple[bool, Sequence[str]],
 ) -> DecodedColumns:
     try:
-        return _decode_columns(_lay_out(parts), ranges, *wanted_headers)
+        return _decode_columns(_lay_out_parts(parts), ranges, *wanted_headers)
     except (IndexError, ValueError, CorruptBatch, pa.ArrowInvalid) as error:
         by_range: dict[int, list[_Part]] = {}
         for part in parts:
@@ -302,7 +302,7 @@ class _Layout:
         return np.repeat(self.headers[field_name].astype(np.int64), self.counts)
 
 
-def _lay_out(parts: Sequence[_Part]) -> _Layout:
+def _lay_out_parts(parts: Sequence[_Part]) -> _Layout:
     """Plain batches are read where they are, in the answer; what was decompressed is joined, and
     what comes from several answers, or from one that has partitions in another order."""
     each_headers = [part.headers() for part in parts]
@@ -393,7 +393,7 @@ def _decode_columns(
 def _kept(
     layout: _Layout, ranges: Sequence[FetchedRange], offsets: Int64Array
 ) -> BoolArray | slice:
-    """Which records are in their range: mostly all, as offsets are within their batch."""
+    """Return a mask of the records in their range, or a slice of all of them."""
     first = np.array([each.start_offset for each in ranges], np.int64)[layout.range_indexes]
     end = np.array([each.end_offset for each in ranges], np.int64)[layout.range_indexes]
     base = layout.headers["base_offset"]

@@ -108,7 +108,7 @@ def sort_rows(partitions: npt.NDArray[np.int32]) -> RowOrder:
 
 
 class RecordTooLarge(ValueError):
-    """One record alone is over the largest batch: Kafka's MESSAGE_TOO_LARGE, found before sending.
+    """A record alone is larger than the largest batch: Kafka's MESSAGE_TOO_LARGE, before sending.
 
     `row_index` counts from the first row of the call; `size_bytes` is the batch it would need.
     """
@@ -164,7 +164,7 @@ def encode_partitioned(
     """
     if compression not in COMPRESSIONS:
         raise ValueError(f"compression {compression!r} is not one of {', '.join(COMPRESSIONS)}")
-    rows = _prepare(keys, values, timestamps_ms, headers, sort_rows(partitions))
+    rows = _prepare_rows(keys, values, timestamps_ms, headers, sort_rows(partitions))
     cuts, owners = _plan_cuts(rows, record_batch_bytes_max)
     return _encode_groups(rows, cuts, owners, COMPRESSIONS[compression])
 
@@ -181,11 +181,11 @@ def _encode_groups(
         last = max(first + 1, bisect.bisect_right(cuts, row) - 1)
         batches = _encode_group(rows, np.array(cuts[first : last + 1]))
         for partition, batch in zip(owners[first:last], batches, strict=True):
-            yield partition, _finish(batch, codec)
+            yield partition, _finish_batch(batch, codec)
         first = last
 
 
-def _prepare(
+def _prepare_rows(
     keys: Any, values: Any, timestamps_ms: Int64Array, headers: Any, order: RowOrder
 ) -> _Rows:
     values = _as_binary(values)
@@ -247,7 +247,7 @@ def _prepare_headers(headers: Any) -> tuple[Int64Array | None, Any]:
     names, contents = _as_binary(key_texts(_as_binary(names))), _as_binary(contents)
     name_prefix = _varint_array([zigzag(_lengths(names))], len(names))
     content_prefix = _varint_array([zigzag(_lengths(contents))], len(names))
-    joined = _join([name_prefix, names, content_prefix, contents])
+    joined = _join_parts([name_prefix, names, content_prefix, contents])
     # The items of a row lie side by side: the row's bytes are a slice, so offsets say it all.
     item_ends, data = binary_parts(joined)
     row_items = np.zeros(len(counts) + 1, np.int64)
@@ -259,7 +259,7 @@ def _prepare_headers(headers: Any) -> tuple[Int64Array | None, Any]:
 
 
 def _varint_array(columns: list[UInt64Array | int], row_count: int) -> Any:
-    """One binary element a row: its varints, one after the other."""
+    """Return one binary element for each row: the row's varints, one after the other."""
     return _binary_array(*pack_varints(columns, row_count))
 
 
@@ -271,7 +271,7 @@ def _binary_array(data: Any, lengths: Int64Array) -> Any:
     )
 
 
-def _join(parts: list[Any]) -> Any:
+def _join_parts(parts: list[Any]) -> Any:
     return pc.binary_join_element_wise(*parts, b"", null_handling="replace", null_replacement=b"")
 
 
@@ -343,7 +343,9 @@ def _encode_group(rows: _Rows, cuts: Int64Array) -> Iterator[memoryview]:
     heads["producer_epoch"] = NO_PRODUCER_EPOCH
     heads["base_sequence"] = NO_SEQUENCE
     heads["record_count"] = counts
-    joined = _join(_parts(rows, first, end, [zigzag(sizes), 0, times, deltas], (starts, heads)))
+    joined = _join_parts(
+        _parts(rows, first, end, [zigzag(sizes), 0, times, deltas], (starts, heads))
+    )
     data = binary_parts(joined)[1].data
     ends = np.cumsum(batch_bytes).tolist()
     return (data[start:stop] for start, stop in itertools.pairwise([0, *ends]))
@@ -401,7 +403,7 @@ def _with_heads(
     return _binary_array(b"".join(pieces), lengths)
 
 
-def _finish(batch: memoryview, codec: Compression) -> memoryview:
+def _finish_batch(batch: memoryview, codec: Compression) -> memoryview:
     """The batch with its CRC, compressed if that makes it smaller."""
     if codec != Compression.NONE:
         packed = compress(codec, batch[HEADER_BYTES:])

@@ -18,12 +18,13 @@ HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]
 """Spark's header column."""
 
 FEW = 16
-"""So many records, or fewer, that have one more header are read one after the other."""
+"""Number of records with one more header up to which they are read one after the other."""
 
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 _Round = tuple[Int64Array, ...]
-"""Of some headers their records, where names and values begin and end, the values' lengths."""
+"""Columns of some headers: record, begin and end of the name, begin and end of the value, and the
+length of the value."""
 
 
 def decode_headers(
@@ -95,9 +96,10 @@ def last_contents(headers: Any, name: str) -> Any:
 def _read_few(
     body: bytes | bytearray, rows: Int64Array, counts: Int64Array, at: Int64Array
 ) -> _Round:
-    """All further headers of these records, `counts` of each; moves `at` behind them.
+    """Return all further headers of these records, `counts` of each record; move `at` behind them.
 
-    As each begins where the one before ends, all are within a record whose last ends with it.
+    Each header begins where the header before ends. So if the last header of a record ends inside
+    the record, all of its headers are inside.
     """
     found: list[tuple[int, ...]] = []
     for row in rows.tolist():

@@ -1,8 +1,9 @@
-"""Where the records of batches begin: each says only its own length, so that one leads to the next.
+"""Positions of the records of batches. A record says only its own length, so that each record leads
+to the next.
 
-Of many batches the first records are looked at together, then the second ones, and so on. Of few it
-is a loop over records, the only one in Python on a read's way; what it does for each is measured:
-a table has the size of a record by the first two bytes of its length.
+If there are many batches, the walk takes the first record of all batches together, then the second
+records, and so on. If there are few, it is a loop over records, the only loop in Python on a read's
+way. That loop is measured: a table has the size of a record by the first two bytes of its length.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from txnlog_kafka.wire.varint import MalformedVarint, decode_signed
 from txnlog_spark.codec.varints import Int64Array
 
 TOGETHER_MIN = 32
-"""So many batches, or more, are walked together; with fewer the loop is as fast."""
+"""Number of batches from which they are walked together; below it the loop is as fast."""
 
 PAST_THE_END = -1
 
@@ -59,7 +60,7 @@ def walk_records(
 def _walk_together(
     data: bytes | bytearray, starts: Int64Array, ends: Int64Array, counts: Int64Array
 ) -> Int64Array | None:
-    """None where that is not the way: a record of 8 KiB or more, or a corrupt batch."""
+    """Walk the batches together. Return None for a record of 8 KiB or more, or a corrupt batch."""
     both = np.ndarray((len(data) - 1,), "<u2", data, 0, (1,))  # of each byte and the next one
     order = np.argsort(-counts, kind="stable")
     at = starts[order]

@@ -106,17 +106,17 @@ def _read_longer(
         after[rows] += 1
         going_on = np.flatnonzero(more >= 0x80)
         if not len(going_on):
-            return _signed(values), after
+            return unzigzag(values), after
         rows = going_on if isinstance(rows, slice) else rows[going_on]
     raise ValueError("a varint is over ten bytes")
 
 
-def _signed(values: UInt64Array) -> Int64Array:
-    """The integers of zig-zag forms, by `zigzag`."""
+def unzigzag(values: UInt64Array) -> Int64Array:
+    """Return the signed integers of zig-zag forms."""
     signed: Int64Array = (values >> np.uint64(1)).view(np.int64)
     signed ^= -(values & np.uint64(1)).view(np.int64)
     return signed
 
 
-_OF_ONE_BYTE = _signed(np.arange(256, dtype=np.uint64) & _LOW_BITS)
+_OF_ONE_BYTE = unzigzag(np.arange(256, dtype=np.uint64) & _LOW_BITS)
 """The value of a varint that ends with its first byte, by this byte."""

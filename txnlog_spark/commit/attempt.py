@@ -1,14 +1,11 @@
-"""One try of a batch's transaction: its parts, from InitProducerId to the confirmation.
-
-How far it came decides what may follow an error.
-"""
+"""Try of a batch's transaction: its steps, from InitProducerId to the confirmation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from txnlog_kafka.operations.effects import Milestone, Operation
+from txnlog_kafka.operations.effects import Failpoint, Operation
 from txnlog_kafka.operations.metadata import confirm_missing, recreated_topics, require_leaders
 from txnlog_kafka.operations.offsets import CommittedOffset, fetch_committed
 from txnlog_kafka.operations.operation_group import side_by_side
@@ -40,35 +37,33 @@ from txnlog_spark.errors import AbortableError, DataLoss, FatalError, ProgressEr
 from txnlog_spark.group_note import GroupNote, format_note
 from txnlog_spark.offsets import positions_digest
 
-Groups = dict[str, dict[TopicPartition, CommittedOffset]]
-
 
 @dataclass(slots=True)
 class TransactionTry:
-    """One try of the whole batch."""
+    """State of one try of the whole batch; the last step decides what may follow an error."""
 
     plan: LocatedPlan
     number: int = 1
     judged: Evidence | None = None
-    """What the batch was judged by, once it is to be done."""
+    """The evidence for the decision to write the batch; None until the batch is judged."""
     is_empty: bool = False
-    """Its rows are committed under another number."""
+    """True if the batch's rows are already committed under another number."""
     transaction: Transaction | None = None
     began_ms: int = 0
     commit_sent: bool = False
-    """EndTxn(commit) may have left: from here on nothing is aborted."""
+    """True once EndTxn(commit) may have been sent: from here on nothing is aborted."""
     produced: Produced = field(default_factory=Produced)
     missing_sources: frozenset[TopicPartition] = frozenset()
 
     @property
     def written(self) -> list[TopicPartition]:
-        """The partitions that it writes to, in order."""
+        """The partitions that the transaction writes to, in order."""
         staged = self.to_produce.staged
         return sorted({TopicPartition(part.topic, part.partition) for part in staged})
 
     @property
     def to_produce(self) -> ProducePlan:
-        """What the transaction has to produce."""
+        """The records that the transaction has to produce, with the limits for producing them."""
         options, batch = self.plan.committer.options, self.plan.batch
         return ProducePlan(
             batch.batch_id,
@@ -82,29 +77,22 @@ class TransactionTry:
 
 
 def initialise(session: Session, plan: CommitPlan) -> Operation[ProducerIdentity]:
-    """A new epoch, which fences all former producers of the transactional id and of the query's
-    others."""
+    """Get a new producer epoch: it fences all former producers of this id and of former ids."""
     committer, batch_id = plan.committer, plan.batch.batch_id
-    yield Milestone("init_producer_id", "before", batch_id)
-    if committer.is_query and not _is_recorded(plan):
-        yield from record_output(committer)
+    yield Failpoint("init_producer_id", "before", batch_id)
+    recorded = None if plan.begun is None else (plan.begun.run_id, plan.begun.output)
+    if committer.is_query and recorded != (committer.run_id, committer.output):
+        yield from record_output(committer)  # once in a run, before its first batch
     timeout_ms = committer.options.transaction_timeout_ms
     identity = yield from init_producer_id(session, committer.transactional_id, timeout_ms)
     if committer.is_query:
         yield from fence_other_ids(session, plan)
-    yield Milestone("init_producer_id", "after", batch_id)
+    yield Failpoint("init_producer_id", "after", batch_id)
     return identity
 
 
-def _is_recorded(plan: CommitPlan) -> bool:
-    """Whether this run has recorded its output: that comes before its first batch."""
-    begun, own = plan.begun, plan.committer
-    return begun is not None and (begun.run_id, begun.output) == (own.run_id, own.output)
-
-
 def fence_other_ids(session: Session, plan: CommitPlan) -> Operation[None]:
-    """Nobody may commit under another id of the query any more. Raises FatalError when the user may
-    not write with one of them."""
+    """Fence the query's former transactional ids. Raises FatalError if the user may not write."""
     committer = plan.committer
     others = yield from other_ids(committer)
     for name, paths in others.items():
@@ -113,13 +101,14 @@ def fence_other_ids(session: Session, plan: CommitPlan) -> Operation[None]:
         except FatalError as error:
             raise error.with_advice(
                 f"Query {committer.output.query_id} had transactional id {name!r} before "
-                f"{committer.transactional_id!r}, and a driver with it has to be fenced. If none "
-                f"can be running any more, delete {' and '.join(paths)} and start the query again"
+                f"{committer.transactional_id!r}, and a driver with the former id has to be "
+                "fenced: allow this user to WRITE with both ids. If no such driver can be running "
+                f"any more, delete {' and '.join(paths)} and start the query again"
             ) from None
     before = None if plan.begun is None else plan.begun.output.transactional_id
     if before in others:
         session.notice(
-            f"query {committer.output.query_id} goes on with transactional id "
+            f"query {committer.output.query_id} continues with transactional id "
             f"{committer.transactional_id}; {before} was fenced"
         )
 
@@ -127,13 +116,18 @@ def fence_other_ids(session: Session, plan: CommitPlan) -> Operation[None]:
 def commit_baseline(
     session: Session, attempt: TransactionTry, identity: ProducerIdentity
 ) -> Operation[ProducerIdentity]:
-    """Make the query's progress exist: all batches before this one, which Spark says are done.
+    """Commit `baseline_of` the plan. Return the producer identity for the batch's transaction.
 
-    In a transaction of its own, so that a driver which was overtaken cannot set progress back.
-    Returns the identity for the batch.
+    The baseline is transactional, so that a driver that was overtaken cannot set progress back.
     """
     plan = attempt.plan
-    yield from require_progress_topic(session, plan)
+    is_new = plan.begun is None  # only a query's first transaction may create the progress's topic
+    try:
+        yield from require_leaders(session, [plan.place], allow_auto_create=is_new)
+    except UnknownTopic:
+        if not is_new and (yield from confirm_missing(session, [plan.place])):
+            raise missing(plan, topic_is_gone=True) from None
+        raise
     transaction = begin_transaction(session, attempt, identity)
     yield from add_progress(session, plan, transaction, baseline_of(plan))
     attempt.commit_sent = True
@@ -142,29 +136,13 @@ def commit_baseline(
     return (yield from initialise(session, plan))
 
 
-def require_progress_topic(session: Session, plan: LocatedPlan) -> Operation[None]:
-    """Create it for a query's first transaction only. Raises ProgressMissing if it was deleted."""
-    place = [plan.place]
-    is_new = plan.begun is None
-    try:
-        yield from require_leaders(session, place, allow_auto_create=is_new)
-    except UnknownTopic:
-        if not is_new and (yield from confirm_missing(session, place)):
-            raise missing(plan, topic_is_gone=True) from None
-        raise
-
-
 # ------------------------------------------------------------------ the topics it writes to
-#
-# A topic that is deleted and created again under its name is another topic: what the query wrote to
-# the former one is gone for its readers.
 
 
 def identify_topics(session: Session, attempt: TransactionTry) -> Operation[dict[str, OutputTopic]]:
-    """Return all topics that the query has written to, with those of this batch.
+    """Return all topics that the query has written to, including the topics of this batch.
 
-    Raises DataLoss for a topic that was created again since the query wrote to it, unless the
-    writer has failOnDataLoss=false; UnknownTopic.
+    Raises UnknownTopic, and DataLoss if a topic was created again since the query wrote to it.
     """
     plan = attempt.plan
     yield from require_leaders(session, attempt.written, allow_auto_create=True)
@@ -190,14 +168,14 @@ def _report(
     )
     text = f"{text}: the rows that {plan.query} had committed in it are gone for its readers"
     if not plan.committer.options.fail_on_data_loss:
-        session.notice(f"{text}; failOnDataLoss=false: the query goes on")
+        session.notice(f"{text}; failOnDataLoss=false: the query continues")
         return
     raise DataLoss(
-        f"{text}. {plan.wrote_nothing}. Look whether the broker created it by itself "
-        "(auto.create.topics.enable) with other partitions or another configuration than it had. "
-        "To go on with the topic as it is now, start the query with the writer's option "
+        f"{text}. {plan.wrote_nothing}. Check whether the broker created the topic by itself "
+        "(auto.create.topics.enable), with other partitions or another configuration than before. "
+        "To continue with the topic as it is now, start the query with the writer's option "
         "failOnDataLoss=false until the batch is done. To write all rows again, start a new "
-        "checkpoint with another group.id and startingOffsets=earliest"
+        "checkpoint with another kafka.group.id and startingOffsets=earliest"
     )
 
 
@@ -207,7 +185,7 @@ def _report(
 def begin_transaction(
     session: Session, attempt: TransactionTry, identity: ProducerIdentity
 ) -> Transaction:
-    """A transaction of `identity`; nothing is sent."""
+    """Begin a transaction of `identity` in memory; nothing is sent yet."""
     attempt.transaction = Transaction(
         identity.transactional_id,
         identity.producer_id,
@@ -218,12 +196,13 @@ def begin_transaction(
     return attempt.transaction
 
 
-def offsets_of(plan: LocatedPlan, judged: Evidence | None) -> Groups:
-    """Return what the batch's transaction commits: offsets of the source group, and the progress.
+def offsets_of(attempt: TransactionTry) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+    """Return the offsets that the transaction commits: the source group's, and the progress.
 
-    Offsets that stand where the batch ends are left out, but for those with a source's note.
+    Offsets that already stand where the batch ends are left out, unless they carry a source's note.
     """
-    groups: Groups = {}
+    plan, judged = attempt.plan, attempt.judged
+    groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
     if plan.group_id is not None:
         check(plan.group_id != plan.committer.progress_group_id, "progress has a group of its own")
         ends, notes = plan.batch.source_offsets, _notes(plan, judged)
@@ -233,13 +212,15 @@ def offsets_of(plan: LocatedPlan, judged: Evidence | None) -> Groups:
             for p, end in ends.items()
             if p in notes or stand.get(p) != end
         }
-    groups[plan.committer.progress_group_id] = _placed(plan, progress_after(plan))
+    groups[plan.committer.progress_group_id] = {plan.place: progress_offset(progress_after(plan))}
     return groups
 
 
 def _notes(plan: LocatedPlan, judged: Evidence | None) -> dict[TopicPartition, str]:
-    """Return the text beside the first partition of each source (`GroupNote`): state and a function
-    of foreachBatch need rows again."""
+    """Return the note (`GroupNote`) for the first partition of each source.
+
+    The note leaves out the source's id if the rows are needed again (state, foreachBatch).
+    """
     committer, batch = plan.committer, plan.batch
     are_needed = committer.leaves_out_batches or judged is None or judged.has_state
     notes = {}
@@ -257,14 +238,13 @@ def add_groups(
     transaction: Transaction,
     partitions: Sequence[TopicPartition] = (),
 ) -> Operation[None]:
-    """AddOffsetsToTxn of each group, at the same time AddPartitionsToTxn, on transaction version 1;
-    on version 2 nothing is asked."""
+    """Send AddOffsetsToTxn and AddPartitionsToTxn together; transaction version 2 needs neither."""
     batch_id = attempt.plan.batch.batch_id
-    yield Milestone("add_offsets", "before", batch_id)
+    yield Failpoint("add_offsets", "before", batch_id)
     if transaction.version < 2:
-        groups = offsets_of(attempt.plan, attempt.judged)
+        groups = offsets_of(attempt)
         yield from add_to_transaction(session, transaction, partitions, groups)
-    yield Milestone("add_offsets", "after", batch_id)
+    yield Failpoint("add_offsets", "after", batch_id)
 
 
 def commit_batch_offsets(
@@ -274,49 +254,38 @@ def commit_batch_offsets(
     *,
     deadline: Deadline | None = None,
 ) -> Operation[OffsetsCommitted]:
-    """TxnOffsetCommit: the source group's offsets and the progress join the transaction."""
+    """Send TxnOffsetCommit: the source group's offsets and the progress join the transaction."""
     plan = attempt.plan
-    yield Milestone("txn_offset_commit", "before", plan.batch.batch_id)
+    yield Failpoint("txn_offset_commit", "before", plan.batch.batch_id)
     done = yield from commit_all_offsets(
-        session,
-        transaction,
-        offsets_of(plan, attempt.judged),
-        may_be_gone=plan.group_id,
-        deadline=deadline,
+        session, transaction, offsets_of(attempt), may_be_gone=plan.group_id, deadline=deadline
     )
     attempt.missing_sources = done.missing
-    yield Milestone("txn_offset_commit", "after", plan.batch.batch_id)
+    yield Failpoint("txn_offset_commit", "after", plan.batch.batch_id)
     return done
 
 
 def add_progress(
     session: Session, plan: LocatedPlan, transaction: Transaction, progress: Progress
 ) -> Operation[None]:
-    """The progress alone becomes part of the transaction."""
+    """Add the progress, and nothing else, to the transaction."""
     group_id = plan.committer.progress_group_id
     if transaction.version < 2:
         yield from add_to_transaction(session, transaction, (), [group_id])
-    groups = {group_id: _placed(plan, progress)}
+    groups = {group_id: {plan.place: progress_offset(progress)}}
     yield from commit_all_offsets(session, transaction, groups, may_be_gone=None)
-
-
-def _placed(plan: LocatedPlan, progress: Progress) -> dict[TopicPartition, CommittedOffset]:
-    return {plan.place: progress_offset(progress)}
 
 
 # ------------------------------------------------------------------ the confirmation
 #
-# Why what a batch is judged by is read again: "A former group coordinator" in
-# docs/internals/commit-protocol.md. A batch that is refused has no TxnOffsetCommit, so its
-# transaction is begun and aborted, without records. A skipped one needs no confirmation: progress
-# that is visible is committed.
+# The reason is "A former group coordinator" in docs/internals/commit-protocol.md. A skipped batch
+# needs no confirmation: visible progress is committed.
 
 
 def confirm(
     session: Session, plan: CommitPlan, judged: Evidence, done: OffsetsCommitted
 ) -> Operation[None]:
-    """After TxnOffsetCommit, raise AbortableError if progress or offsets are not what the batch was
-    judged by: it has to be judged again."""
+    """Raise AbortableError if progress or offsets now differ from the evidence for the batch."""
     progress_group_id, group_id = plan.committer.progress_group_id, plan.group_id
     names = [progress_group_id]
     if group_id is not None and plan.committer.is_query:
@@ -328,23 +297,20 @@ def confirm(
     )
     groups = {**done.behind, **dict(zip(unread, read, strict=True))}
     found = newest_progress(plan.committer.output.query_id, groups[progress_group_id].values())
+    text = ""
     if found != judged.progress:
-        raise _of_a_former_coordinator(
+        text = (
             f"the progress in group {progress_group_id} is {_shown(found)}, and was "
             f"{_shown(judged.progress)} when {plan.name} was begun"
         )
     for name in names[1:]:
         now = {p: each.committed_offset for p, each in groups[name].items()}
-        if any(now.get(p) != judged.group.get(p) for p in plan.batch.source_offsets):
-            raise _of_a_former_coordinator(
-                f"the offsets of group {name} are not those that {plan.name} was judged by"
-            )
-
-
-def _of_a_former_coordinator(text: str) -> AbortableError:
-    return AbortableError(
-        ErrorCode.NOT_COORDINATOR, f"{text}: a former coordinator of the group has answered"
-    )
+        if not text and any(now.get(p) != judged.group.get(p) for p in plan.batch.source_offsets):
+            text = f"the offsets of group {name} are not the offsets that {plan.name} was judged by"
+    if text:
+        raise AbortableError(
+            ErrorCode.NOT_COORDINATOR, f"{text}: a former coordinator of the group has answered"
+        )
 
 
 def _shown(progress: Progress | None) -> str:
@@ -354,9 +320,10 @@ def _shown(progress: Progress | None) -> str:
 def judge_for_certain(
     session: Session, attempt: TransactionTry, facts: Evidence, identity: ProducerIdentity
 ) -> Operation[Decision]:
-    """What was asked one after the other may contradict itself when another driver took over, or a
-    former coordinator has answered: the truth is ProducerFenced then, or AbortableError, and not
-    that a person has to look (ProgressError).
+    """Judge the batch. Before a ProgressError is raised, prove that the evidence is not outdated.
+
+    If another driver took over between the answers, or a former coordinator has answered, the true
+    error is ProducerFenced or AbortableError, and no person has to look (ProgressError).
     """
     plan = attempt.plan
     try:

@@ -1,4 +1,4 @@
-"""The commit of a batch write: all of it or nothing, and no checkpoint to remember it by."""
+"""The commit of a batch write: all rows or none, without a checkpoint that remembers it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from txnlog_kafka.operations.admin import delete_group
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.operations.metadata import require_cluster
-from txnlog_kafka.operations.producer import StagedPartition
+from txnlog_kafka.operations.producer import StagedChunk
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.micro_batch import commit_batch
@@ -23,20 +23,20 @@ from txnlog_spark.commit.progress import fetch_progress
 from txnlog_spark.errors import CommitStateUnknown, TxnLogError
 
 ANY_TOPIC = "*"
-"""In place of a topic, where the rows name theirs; no topic can have this name."""
+"""Stands for the topic if each row names its own topic; no Kafka topic can have this name."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchWrite:
-    """One batch write; `app_id` and `version` are its txnAppId and txnVersion, None and 0 without.
+    """Batch write. `app_id` and `version` are its txnAppId and txnVersion, None and 0 without.
 
     `source_offsets` are committed for the options' group. As in Delta Lake, an application's
-    versions count for each target by itself: for each topic, and for the column topic.
+    versions count separately for each target: for each topic, and for writes with a topic column.
     """
 
     write_id: str
     options: CommitOptions
-    staged: Sequence[StagedPartition]
+    staged: Sequence[StagedChunk]
     app_id: str | None = None
     version: int = 0
     source_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -45,9 +45,8 @@ class BatchWrite:
 def commit_write(session: Session, write: BatchWrite) -> Operation[CommitOutcome]:
     """Commit the write as one transaction.
 
-    With a txnAppId a write whose version is at or below the last committed one is skipped. Without
-    one the progress that tells what became of it goes at the end. Raises what the brokers refuse;
-    CommitStateUnknown only when asking again did not help.
+    With a txnAppId, a write is skipped if its version is at or below the last committed version.
+    Raises the brokers' refusals, and CommitStateUnknown only if asking again did not help.
     """
     yield from require_cluster(session)
     plan = yield from _plan(session, write)
@@ -75,7 +74,6 @@ def commit_write(session: Session, write: BatchWrite) -> Operation[CommitOutcome
 def _plan(session: Session, write: BatchWrite) -> Operation[CommitPlan]:
     options, app_id = write.options, write.app_id
     target = options.topic or ""
-    cluster_id = session.cluster.cluster_id or ""
     if app_id is None:
         name = write.write_id
         transactional_id = options.transactional_id_of_write(write.write_id)
@@ -86,37 +84,33 @@ def _plan(session: Session, write: BatchWrite) -> Operation[CommitPlan]:
         transactional_id = options.transactional_id or made
         progress_group_id = yield from _app_progress_group(session, write, app_id, name)
     committer = Committer(
-        output=Output(query_id=name, target=target, cluster_id=cluster_id),
+        output=Output(name, target=target, cluster_id=session.cluster.cluster_id or ""),
         run_id=write.write_id,
         transactional_id=transactional_id,
         progress_group_id=progress_group_id,
         options=options,
     )
-    batch = Batch(
-        batch_id=write.version if app_id is not None else 0,
-        staged=write.staged,
-        source_offsets=write.source_offsets,
-    )
-    return CommitPlan(committer, batch)
+    version = 0 if app_id is None else write.version
+    return CommitPlan(committer, Batch(version, write.staged, write.source_offsets))
 
 
 def _app_progress_group(
     session: Session, write: BatchWrite, app_id: str, name: str
 ) -> Operation[str]:
-    """The group of the application's progress: that of version 0.1.0, if its progress is there."""
+    """Return the group of the application's progress: version 0.1.0's name if progress is there."""
     topic, target = write.options.topic, write.options.topic or ANY_TOPIC
     made = app_progress_group(app_id, target)
     former = readable_app_progress_group(app_id, target)
     if made == former:
         return made
-    # Where the progress may lie, also that of a write which is not decided yet (`place_progress`).
+    # The progress may lie on any of these, even for a write that is undecided (`place_progress`).
     places = [*write.source_offsets, *([TopicPartition(topic, 0)] if topic else [])]
     found = yield from fetch_progress(session, former, name, partitions=places)
     return made if found is None else former
 
 
 def _commit(session: Session, plan: CommitPlan, app_id: str | None) -> Operation[CommitOutcome]:
-    """Commit, and find out at once what became of a commit without an answer: no later job can."""
+    """Commit the write. Without an answer, ask at once for the outcome: no later job can."""
     try:
         return (yield from commit_batch(session, plan))
     except CommitStateUnknown as error:

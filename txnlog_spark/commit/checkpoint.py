@@ -1,9 +1,9 @@
-"""What the sink reads from Spark's checkpoint: `metadata` (the query id) and `offsets/<batchId>`.
+"""Reader of Spark's checkpoint: `metadata` (the query id) and `offsets/<batchId>`.
 
 An entry of Spark's offset log (`OffsetSeqLog`) is a line with the version, a line of JSON metadata,
-then one line per source; in version 2 (`spark.sql.streaming.offsetLog.formatVersion`, named
-sources) each of these begins with the source's name and a colon. It is written before the batch
-runs and never changed. Its metadata has the time of planning: the same bytes are the same plan.
+then one line per source. In version 2 (`spark.sql.streaming.offsetLog.formatVersion`, named
+sources) each source's line begins with its name and a colon. Spark writes the entry before the
+batch runs and never changes it. The metadata has the time of planning.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from txnlog_spark.offsets import (
 )
 
 NO_OFFSET = "-"
-"""A source that had not yet an offset (Spark's `SERIALIZED_VOID_OFFSET`)."""
+"""Stands for a source without an offset yet (Spark's `SERIALIZED_VOID_OFFSET`)."""
 STATE_PARTITIONS = "spark.sql.shuffle.partitions"
 _DIGEST_HEX = 16
 
 
 @dataclass(frozen=True, slots=True)
 class SourceEnd:
-    """One source's end of a batch: `offsets` are the next to read, {} of what is not Kafka's."""
+    """End of a batch in a source. `offsets` are the next to read, {} if it is not Kafka's."""
 
     name: str
     offsets: Mapping[TopicPartition, int]
@@ -44,22 +44,22 @@ class SourceEnd:
 
     @property
     def source_id(self) -> str:
-        """The name of the source, "" where it noted none (`SourceNote`)."""
+        """The name of the source, "" if it noted none (`SourceNote`)."""
         return "" if self.note is None else self.note.source_id
 
     @property
     def group_start(self) -> str:
-        """The digest of the group's offsets that it went to without reading, "" for none."""
+        """Digest of the group's offsets that the source went to without reading, "" for none."""
         return "" if self.note is None else self.note.group_start
 
 
 @dataclass(frozen=True, slots=True)
 class BatchOffsets:
-    """What Spark logged for a batch before it ran.
+    """Spark's log entry for a batch.
 
-    `digest` is of all sources' offsets, other formats included, without notes, and `ends` the same
-    without names; `batch_hash` is of the whole file. `form` is the version of the file and the
-    number of partitions of the query's state.
+    `digest` covers the offsets of all sources, other formats included, without notes. `ends` covers
+    the same without the sources' names. `batch_hash` covers the whole file. `form` is the version
+    of the file and the number of partitions of the query's state.
     """
 
     sources: tuple[SourceEnd, ...]
@@ -70,7 +70,7 @@ class BatchOffsets:
 
     @property
     def source_offsets(self) -> dict[TopicPartition, int]:
-        """The Kafka-like sources' next offsets to read, in one."""
+        """The next offsets to read of all Kafka-like sources together."""
         merged: dict[TopicPartition, int] = {}
         for source in self.sources:
             merged.update(source.offsets)
@@ -78,9 +78,9 @@ class BatchOffsets:
 
     @property
     def read_differently(self) -> list[TopicPartition]:
-        """Partitions that sources read up to different offsets.
+        """The partitions that sources read up to different offsets.
 
-        Spark logs a source as often as a plan has it, with equal entries.
+        For a source that a plan contains several times, Spark logs as many equal entries.
         """
         merged = self.source_offsets
         read = (each for source in self.sources for each in source.offsets.items())
@@ -88,13 +88,13 @@ class BatchOffsets:
 
     @property
     def is_whole(self) -> bool:
-        """Whether `source_offsets` are all that the batch reads up to."""
+        """True if the batch reads nothing beyond `source_offsets`."""
         known = all(source.is_kafka_like for source in self.sources)
         return known and not self.read_differently
 
 
 def read_query_id(checkpoint: str) -> Operation[str]:
-    """The id in `<checkpoint>/metadata`. Raises ProgressError."""
+    """Return the id in `<checkpoint>/metadata`. Raises ProgressError."""
     path = f"{checkpoint}/metadata"
     value = files.json_of(path, (yield from files.read_text(path)))
     if not isinstance(value, dict) or not isinstance(value.get("id"), str):
@@ -103,7 +103,7 @@ def read_query_id(checkpoint: str) -> Operation[str]:
 
 
 def is_query_at(checkpoint: str, query_id: str) -> Operation[bool]:
-    """Whether the query's checkpoint is there. Raises ProgressError when it cannot be read."""
+    """True if `checkpoint` belongs to this query. Raises ProgressError if it cannot be read."""
     found = yield from files.read_file(f"{checkpoint}/metadata")
     try:
         return found is not None and json.loads(found).get("id") == query_id
@@ -112,28 +112,23 @@ def is_query_at(checkpoint: str, query_id: str) -> Operation[bool]:
 
 
 def check_uncommitted(checkpoint: str, batch_id: int) -> Operation[None]:
-    """Raise TxnLogError when the commit log has the batch: it is another query's checkpoint.
-
-    For tasks that do not know their query. Spark writes that entry after the sink's commit.
-    """
+    """Raise TxnLogError if Spark has noted the batch as done: the checkpoint is another query's."""
     path = f"{checkpoint}/commits/{batch_id}"
     if (yield from files.read_file(path)) is not None:
         raise TxnLogError(
-            f"batch {batch_id} is to be committed, and {path} is there already: set "
+            f"batch {batch_id} is to be committed, but {path} exists already: set "
             "checkpointLocation to this query's own checkpoint"
         )
 
 
 def read_batch_offsets(checkpoint: str, batch_id: int) -> Operation[BatchOffsets]:
-    """The sources' end offsets of one batch. Raises ProgressError for a file that is not whole."""
+    """Return an entry of Spark's log. Raises ProgressError if it is missing or incomplete."""
     path = offsets_path(checkpoint, batch_id)
     return parse_batch_offsets(path, (yield from files.read_text(path)))
 
 
 def read_logged_offsets(checkpoint: str, batch_id: int) -> Operation[BatchOffsets | None]:
-    """The sources' end offsets of an earlier batch; None where Spark has purged it
-    (`spark.sql.streaming.minBatchesToRetain`). Raises ProgressError for a file that is not whole.
-    """
+    """Return an entry of the log, None if purged (`minBatchesToRetain`). Raises ProgressError."""
     path = offsets_path(checkpoint, batch_id)
     data = yield from files.read_file(path)
     return None if data is None else parse_batch_offsets(path, files.text_of(path, data))
@@ -146,8 +141,10 @@ def newest_plan(checkpoint: str) -> Operation[int]:
 
 
 def is_rewriting(checkpoint: str, batch_id: int) -> Operation[bool]:
-    """True if no sink saw the batch: it reads what the batch before has read, and changes the
-    state's partitions (Spark's tool for that) or the log's version (Spark 5, SPARK-55795).
+    """True if the batch was Spark's own, which no sink sees.
+
+    Such a batch ends where the batch before it ended, and changes the number of partitions of the
+    state (Spark's tool for that) or the version of the log (Spark 5, SPARK-55795).
     """
     logged = yield from read_logged_offsets(checkpoint, batch_id)
     before = yield from read_logged_offsets(checkpoint, batch_id - 1)
@@ -158,12 +155,12 @@ def is_rewriting(checkpoint: str, batch_id: int) -> Operation[bool]:
 
 
 def offsets_path(checkpoint: str, batch_id: int) -> str:
-    """Where Spark logs a batch."""
+    """Return the path of a batch's entry in Spark's offset log."""
     return f"{checkpoint}/offsets/{batch_id}"
 
 
 def parse_batch_offsets(path: str, text: str) -> BatchOffsets:
-    """The value of an entry of Spark's offset log. Raises ProgressError, naming `path`."""
+    """Parse an entry of Spark's offset log. Raises ProgressError, naming `path`."""
     lines = text.splitlines()
     version = lines[0].strip() if lines else "nothing"
     if version not in ("v1", "v2"):
@@ -181,7 +178,7 @@ def parse_batch_offsets(path: str, text: str) -> BatchOffsets:
 
 
 def _state_partitions(path: str, metadata: str) -> str:
-    """As Spark logs it for each batch; it stays for a query, but for its repartitioning."""
+    """Return the logged number of the state's partitions; only repartitioning changes it."""
     value = files.json_of(path, metadata)
     conf = value.get("conf") if isinstance(value, dict) else None
     return str(conf.get(STATE_PARTITIONS, "")) if isinstance(conf, dict) else ""

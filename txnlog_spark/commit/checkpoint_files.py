@@ -1,4 +1,4 @@
-"""Files of the checkpoint, read and written by asking the host."""
+"""Files of the checkpoint: the host reads and writes them for the commit."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from txnlog_spark.errors import ProgressError
 
 
 def read_file(path: str) -> Operation[bytes | None]:
-    """A file's bytes, None where there is none. Raises ProgressError when it cannot be read."""
+    """Return a file's bytes, None if there is no file. Raises ProgressError."""
     found: bytes | FileFailed | None = yield ReadFile(path)
     if isinstance(found, FileFailed):
         raise unreadable(path, found.reason)
-    # Anything else taken for "no file" would be a first start.
+    # If any other answer counted as "no file", the query would begin as on its first start.
     check(found is None or isinstance(found, bytes), "a file is bytes, or absent", path=path)
     return found
 
@@ -37,7 +37,7 @@ def list_folder(path: str, *, folders: bool = False) -> Operation[tuple[str, ...
 
 
 def read_text(path: str) -> Operation[str]:
-    """The text of a file that has to be there. Raises ProgressError."""
+    """Return the text of a file that must exist. Raises ProgressError."""
     data = yield from read_file(path)
     if data is None:
         raise unreadable(path, "there is no such file")
@@ -45,7 +45,7 @@ def read_text(path: str) -> Operation[str]:
 
 
 def text_of(path: str, data: bytes) -> str:
-    """The text of a file's bytes. Raises ProgressError."""
+    """Decode a file's bytes as UTF-8. Raises ProgressError."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -53,12 +53,12 @@ def text_of(path: str, data: bytes) -> str:
 
 
 def write_file(path: str, data: bytes, *, durable: bool) -> Operation[None]:
-    """Replace a file, as `WriteFile` says. Raises ProgressError when it cannot be written."""
+    """Replace a file, as `WriteFile` says. Raises ProgressError if it cannot be written."""
     _check_written(path, (yield WriteFile(path, data, durable)))
 
 
 def flush_file(path: str) -> Operation[None]:
-    """Make a file of Spark's durable, as `FlushFile` says. Raises ProgressError if it cannot be."""
+    """Make a file of Spark's durable, as `FlushFile` says. Raises ProgressError if that fails."""
     _check_written(path, (yield FlushFile(path)))
 
 
@@ -71,7 +71,7 @@ def _check_written(path: str, done: FileFailed | None) -> None:
 
 
 def json_of(path: str, text: str) -> Any:
-    """The value of a checkpoint file's JSON. Raises ProgressError."""
+    """Parse the JSON of a checkpoint file. Raises ProgressError."""
     try:
         return json.loads(text)
     except ValueError as error:
@@ -79,9 +79,9 @@ def json_of(path: str, text: str) -> Any:
 
 
 def unreadable(path: str, reason: str) -> ProgressError:
-    """The error for a checkpoint file that cannot be used."""
+    """Return the error for a checkpoint file that cannot be used."""
     return ProgressError(
-        f"checkpoint file {path} cannot be used: {reason}. Give checkpointLocation as the writer's "
-        "option and as a directory that the driver can read; if the file is damaged, restore the "
-        "checkpoint, or start a new one with startingOffsets=committed"
+        f"checkpoint file {path} cannot be used: {reason}. Set the writer's option "
+        "checkpointLocation to a directory that the driver can read. If the file is damaged, "
+        "restore the checkpoint, or start a new one with startingOffsets=committed"
     )

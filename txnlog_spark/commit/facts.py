@@ -1,4 +1,4 @@
-"""What the brokers say of a query and its group, as far as the judgement needs it."""
+"""Questions to the brokers and the checkpoint that gather the evidence for the judgement."""
 
 from __future__ import annotations
 
@@ -29,31 +29,30 @@ from txnlog_spark.commit.checkpoint import (
 from txnlog_spark.commit.checkpoint_files import list_folder
 from txnlog_spark.commit.journal import journal_folder, read_begun, recorded_digests
 from txnlog_spark.commit.plan import Begun, CommitPlan, Evidence, LocatedPlan, Progress
-from txnlog_spark.commit.progress import fetch_progress, newest_progress
+from txnlog_spark.commit.progress import fetch_progress
 from txnlog_spark.errors import FatalError
 from txnlog_spark.group_note import notes_of
 
 
 def visible_progress(session: Session, plan: CommitPlan) -> Operation[Progress | None]:
-    """The progress that anybody sees. It may be old, and never too new: it can tell that a batch is
-    done, and nothing else."""
-    committer = plan.committer
-    committed = yield from fetch_committed(
-        session, committer.progress_group_id, require_stable=False
-    )
-    return newest_progress(committer.output.query_id, committed.values())
+    """Return the committed progress, without waiting for open transactions.
+
+    It may be old, but is never too new: it can prove that a batch is committed, and nothing else.
+    """
+    group_id, query_id = plan.committer.progress_group_id, plan.committer.output.query_id
+    return (yield from fetch_progress(session, group_id, query_id, require_stable=False))
 
 
 def stable_progress(session: Session, plan: LocatedPlan) -> Operation[Progress | None]:
-    """The query's progress after a takeover, when nothing under the transactional id is open."""
+    """Return the progress after a takeover, when no transaction of the transactional id is open."""
     group_id, query_id = plan.committer.progress_group_id, plan.committer.output.query_id
     return (yield from fetch_progress(session, group_id, query_id, partitions=[plan.place]))
 
 
 def stable_facts(session: Session, plan: LocatedPlan) -> Operation[Evidence]:
-    """Return what `judge` needs, after InitProducerId; one round where nothing is special."""
+    """Gather the evidence for `judge` after InitProducerId; usually in one round of requests."""
     found, group = yield from side_by_side(
-        session.monotonic_ms, stable_progress(session, plan), stable_group(session, plan)
+        session.monotonic_ms, stable_progress(session, plan), group_offsets(session, plan)
     )
     return (yield from facts_of(session, plan, found, group))
 
@@ -77,8 +76,12 @@ def facts_of(
         return facts
     facts = replace(facts, owner=(yield from _owner(session, plan)))
     facts = yield from _with_log(plan, facts)
-    if judgement.is_committed(plan, found):
-        return replace(facts, newest_plan=(yield from newest_plan(plan.committer.checkpoint)))
+    is_purged = facts.begin is None and plan.batch.batch_id > 0
+    is_committed = judgement.is_committed(plan, found)
+    if is_purged or is_committed:
+        facts = replace(facts, newest_plan=(yield from newest_plan(plan.committer.checkpoint)))
+    if is_committed:
+        return facts
     unexpected = judgement.unexpected_positions(plan, facts)
     foreign = {p for source in judgement.foreign_sources(plan, found) for p in source}
     missing = yield from confirm_missing(session, foreign)
@@ -92,31 +95,30 @@ def facts_of(
     )
 
 
-def stable_group(
-    session: Session, plan: CommitPlan
+def group_offsets(
+    session: Session, plan: CommitPlan, *, require_stable: bool = True
 ) -> Operation[Mapping[TopicPartition, CommittedOffset]]:
-    """Return the committed offsets of a query's group, {} without one.
+    """Return the committed offsets of a query's group, {} without a group.
 
-    Where another sink moves the group, its transaction may be open since its driver died, and only
-    that sink ends it: those offsets are not waited for.
+    If another sink of the query commits the group's offsets, these are read without waiting: its
+    transaction may be open since its driver died, and only that sink can end it.
     """
-    group_id, partitions = plan.watched_group_id, plan.batch.source_offsets
+    group_id, ends = plan.watched_group_id, plan.batch.source_offsets
     if group_id is None or not plan.committer.is_query:
         return {}
-    if plan.committer.options.owner is not None:
-        return (yield from fetch_committed(session, group_id, require_stable=False))
-    return (yield from fetch_committed(session, group_id, partitions=partitions))
+    waits = require_stable and plan.committer.options.owner is None
+    return (yield from fetch_committed(session, group_id, partitions=ends, require_stable=waits))
 
 
 def former_outputs(plan: CommitPlan, found: Progress | None) -> Operation[frozenset[str]]:
-    """Return the digests of the query's former outputs, if the progress is not of the present."""
+    """Return the digests of former outputs, if the progress is not of the present output."""
     if found is None or not plan.committer.is_query or judgement.is_own(plan, found):
         return frozenset()
     return (yield from recorded_digests(plan.committer))
 
 
 def _owner(session: Session, plan: CommitPlan) -> Operation[tuple[Begun | None, Progress | None]]:
-    """Return the record and the visible progress of the sink that moves the query's group."""
+    """Return the record and the visible progress of the sink that commits the query's group."""
     owner, query_id = plan.committer.options.owner, plan.committer.output.query_id
     if owner is None:
         return None, None
@@ -124,12 +126,11 @@ def _owner(session: Session, plan: CommitPlan) -> Operation[tuple[Begun | None, 
     if (begun := (yield from read_begun(folder, query_id))) is None:
         return None, None
     group_id = begun.progress_group_id
-    committed = yield from fetch_committed(session, group_id, require_stable=False)
-    return begun, newest_progress(query_id, committed.values())
+    return begun, (yield from fetch_progress(session, group_id, query_id, require_stable=False))
 
 
 def _members(session: Session, plan: CommitPlan) -> Operation[tuple[str, ...]]:
-    """Return who is in the group, for a text: a user without the right to see it learns less."""
+    """Return the group's members, for an error's text; () if the user may not describe it."""
     group_id = present(plan.watched_group_id, "offsets move in a group")
     try:
         return (yield from group_members(session, group_id))
@@ -139,7 +140,7 @@ def _members(session: Session, plan: CommitPlan) -> Operation[tuple[str, ...]]:
 
 
 def _with_log(plan: CommitPlan, facts: Evidence) -> Operation[Evidence]:
-    """Return the facts with what Spark's checkpoint says of the batches before, and of state."""
+    """Add the log entries of the batches before, and whether the query has state."""
     batch_id, found, left = plan.batch.batch_id, facts.progress, judgement.left_by(plan, facts)
     numbers = (
         batch_id - 1,
@@ -149,8 +150,7 @@ def _with_log(plan: CommitPlan, facts: Evidence) -> Operation[Evidence]:
     entries: dict[int, BatchOffsets | None] = {-1: None, batch_id: None}
     for number in numbers:
         if number not in entries:
-            logged = yield from read_logged_offsets(plan.committer.checkpoint, number)
-            entries[number] = logged
+            entries[number] = yield from read_logged_offsets(plan.committer.checkpoint, number)
     begin, last, left_at = (entries[number] for number in numbers)
     state = yield from has_state(plan)
     return replace(facts, begin=begin, last=last, left=left_at, has_state=state)
@@ -165,7 +165,7 @@ def has_state(plan: CommitPlan) -> Operation[bool]:
 
 
 def _gap_is_empty(plan: CommitPlan, facts: Evidence) -> Operation[bool]:
-    """Whether all batches that the progress lacks are Spark's own, without any input."""
+    """True if every batch that the progress lacks is one of Spark's own batches without input."""
     found = facts.progress
     if found is None or not judgement.has_gap(plan, found, facts):
         return True

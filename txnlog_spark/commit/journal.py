@@ -1,10 +1,7 @@
-"""What a sink keeps in the checkpoint: `txnlog/attempt.json`, and the folder `txnlog/outputs/`.
+"""Records of a sink in the checkpoint: `txnlog/attempt.json`, and the folder `txnlog/outputs/`.
 
-The record names the last batch whose transaction may have begun, and is flushed *before* that
-begins, with the batch's plan, which Spark does not flush. Its existence says that progress must
-exist, unless a batch comes that was never begun. The folder has a file for each output that the
-query has had, which is never replaced and never removed: a driver that wrote it may be paused
-anywhere ("Another transactional id" in docs/internals/commit-protocol.md).
+"What lies in the checkpoint" in docs/internals/commit-protocol.md says when each is written. The
+record of an output is never removed: the driver that wrote it may be paused anywhere.
 """
 
 from __future__ import annotations
@@ -20,25 +17,27 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit import checkpoint_files as files
 from txnlog_spark.commit.checkpoint import newest_plan, offsets_path
 from txnlog_spark.commit.output import Output, digest_of
-from txnlog_spark.commit.plan import Begun, Committer, LocatedPlan, OutputTopic
-from txnlog_spark.commit.progress import group_digest
+from txnlog_spark.commit.plan import Begun, CommitPlan, Committer, LocatedPlan, OutputTopic
+from txnlog_spark.commit.progress import progress_after
 from txnlog_spark.commit.refusals import left_behind
 from txnlog_spark.errors import WrongCluster
-from txnlog_spark.offsets import positions_digest
 
 FORMAT_VERSION = 1
 ENDED_RUNS_MAX = 64
-"""How many runs back one is known to be over."""
+"""Number of ended runs that `attempt.json` remembers."""
 
 
 def journal_folder(checkpoint: str, sink_name: str = "") -> str:
-    """Where a sink keeps its files in the checkpoint."""
+    """Return the folder of a sink's files in the checkpoint."""
     return f"{checkpoint}/txnlog/sinks/{sink_name}" if sink_name else f"{checkpoint}/txnlog"
 
 
 def read_begun(folder: str, query_id: str = "") -> Operation[Begun | None]:
-    """What was begun last, None before the first batch, and for a record of another query: its
-    driver may live, its progress says nothing here. Raises ProgressError if unreadable."""
+    """Return the record of the batch that was begun last, None before the first batch.
+
+    The record of another query counts as None: its driver may still run, and its progress says
+    nothing about this query. Raises ProgressError if the file is unreadable.
+    """
     path = f"{folder}/attempt.json"
     data = yield from files.read_file(path)
     begun = None if data is None else _begun_of(path, data)
@@ -69,20 +68,23 @@ def write_begun(folder: str, begun: Begun) -> Operation[None]:
     yield from files.write_file(f"{folder}/attempt.json", data, durable=True)
 
 
+def flush_plan(plan: LocatedPlan) -> Operation[None]:
+    """Make the plan durable, which Spark does not: its entry, and that of the batch before."""
+    last = plan.batch.batch_id
+    for number in range(max(last - 1, 0), last + 1):
+        yield from files.flush_file(offsets_path(plan.committer.checkpoint, number))
+
+
 def begin(
     plan: LocatedPlan, *, has_state: bool = False, topics: Mapping[str, OutputTopic] | None = None
 ) -> Operation[None]:
-    """Record the batch and its plan, durably, before its transaction begins: from then on its
-    outcome may be unknown.
-
-    Raises ProducerFenced when another run went on meanwhile.
-    """
-    committer, batch = plan.committer, plan.batch
+    """Record the batch, durably: from then on its outcome may be unknown. Raises ProducerFenced."""
+    committer, batch, after = plan.committer, plan.batch, progress_after(plan)
     recorded = yield from read_begun(committer.folder, committer.output.query_id)
     ended: tuple[str, ...] = ()
     previous = -1
     if recorded is not None:
-        yield from check_not_overtaken(committer, recorded, batch.batch_id)
+        yield from check_not_overtaken(plan, recorded)
         is_again = recorded.batch_id == batch.batch_id
         previous = recorded.previous_batch_id if is_again else recorded.batch_id
         is_ours = recorded.run_id == committer.run_id
@@ -95,15 +97,13 @@ def begin(
         progress_partition=plan.place,
         previous_batch_id=previous,
         ended_runs=ended,
-        group_digest=group_digest(plan.group_id),
-        positions="" if plan.group_id is None else positions_digest(batch.source_offsets),
+        group_digest=after.group_digest,
+        positions=after.positions,
         has_state=has_state,
         topics=topics or {},
         host=committer.host,
         pid=committer.pid,
     )
-    for number in range(max(batch.batch_id - 1, 0), batch.batch_id + 1):
-        yield from files.flush_file(offsets_path(committer.checkpoint, number))
     yield from write_begun(committer.folder, begun)
     # A run that has begun since the plan was made may have fenced this one: what it staged stays.
     before = "" if plan.begun is None else plan.begun.run_id
@@ -113,34 +113,33 @@ def begin(
 
 
 def ended_with(begun: Begun) -> tuple[str, ...]:
-    """The runs that are over when the recorded one is."""
+    """Return the runs that have ended once the recorded run has ended."""
     runs = (*begun.ended_runs, begun.run_id)
     return tuple(run for run in runs if run)[-ENDED_RUNS_MAX:]
 
 
-def check_not_overtaken(committer: Committer, begun: Begun, batch_id: int) -> Operation[None]:
-    """Raise ProducerFenced when a newer run than this one has begun a batch.
+def check_not_overtaken(plan: CommitPlan, begun: Begun) -> Operation[None]:
+    """Raise ProducerFenced if a newer run than the plan's has begun a later batch.
 
-    Then Spark's log has a later plan. Without one it has lost its newest entries, and this run
-    begins again before them.
+    Spark's log then has a later plan. If the log has lost that plan, this run begins before it.
     """
-    is_over = committer.run_id in begun.ended_runs
-    if begun.batch_id > batch_id and not is_over:
-        is_over = (yield from newest_plan(committer.checkpoint)) > batch_id
+    is_over = plan.committer.run_id in begun.ended_runs
+    if begun.batch_id > plan.batch.batch_id and not is_over:
+        is_over = (yield from newest_plan(plan.committer.checkpoint)) > plan.batch.batch_id
     if is_over:
         sign = f"process {begun.pid} on host {begun.host or '(unknown)'} has begun batch "
-        raise left_behind(committer, batch_id, f"{sign}{begun.batch_id}")
+        raise left_behind(plan, f"{sign}{begun.batch_id}")
 
 
 def check_cluster(output: Output, cluster_id: str) -> None:
-    """Raises WrongCluster when the query's batches were written to another cluster before."""
+    """Raise WrongCluster if the query's earlier batches were written to another cluster."""
     if output.cluster_id in ("", cluster_id) or not cluster_id:
         return
     raise WrongCluster(
         f"query {output.query_id} has written to cluster {output.cluster_id} so far, and "
         f"kafka.bootstrap.servers of the writer now leads to cluster {cluster_id}. Nothing was "
-        "written. Set it back; or, to write to the new cluster from here on, start the query with "
-        "a new checkpoint"
+        "written. Set kafka.bootstrap.servers back. To write to the new cluster from now on, start "
+        "the query with a new checkpoint"
     )
 
 
@@ -148,18 +147,18 @@ def check_cluster(output: Output, cluster_id: str) -> None:
 
 
 def outputs_folder(committer: Committer) -> str:
-    """Where the outputs of this query, or of this copy of it, are recorded."""
+    """Return the folder that records the outputs of this query, or of this copy of it."""
     copy = committer.output.copy
     return f"{committer.folder}/outputs-{copy}" if copy else f"{committer.folder}/outputs"
 
 
 def record_path(committer: Committer) -> str:
-    """Where the output is recorded: its name tells the own id's records without reading them."""
+    """Return the path of the output's record. Its name tells which records are of the own id."""
     return f"{outputs_folder(committer)}/{_id_digest(committer)}-{committer.output.digest}.json"
 
 
 def _id_digest(committer: Committer) -> str:
-    """Ids may have any length and characters, names of files not."""
+    """Return the digest of the id: file names are limited in length and characters, ids are not."""
     return digest_of(committer.transactional_id)[:32]
 
 
@@ -171,13 +170,13 @@ def record_output(committer: Committer) -> Operation[None]:
 
 
 def recorded_digests(committer: Committer) -> Operation[frozenset[str]]:
-    """Those of all recorded outputs. Raises ProgressError."""
+    """Return the digests of all recorded outputs. Raises ProgressError."""
     names = yield from files.list_folder(outputs_folder(committer))
     return frozenset(name.removesuffix(".json").rpartition("-")[2] for name in names)
 
 
 def other_ids(committer: Committer) -> Operation[dict[str, list[str]]]:
-    """All recorded ids but the committer's, each with its files. Raises ProgressError."""
+    """Return the recorded ids but the committer's, each with its files. Raises ProgressError."""
     folder, own = outputs_folder(committer), f"{_id_digest(committer)}-"
     found: dict[str, list[str]] = defaultdict(list)
     for name in (yield from files.list_folder(folder)):

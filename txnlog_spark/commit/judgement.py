@@ -1,9 +1,8 @@
-"""Skip the batch, do it, or refuse it: the one judgement of a commit. Pure.
+"""The one judgement of a commit: skip the batch, write it, or refuse it. Pure.
 
-The rule that decides, and the table of the decisions that follow from it, are "The rule" in
-docs/internals/commit-protocol.md. `judge` gets the plan and the `Evidence` (which `facts.py` asks).
-All facts but a visible progress that has the batch are taken after InitProducerId, when nobody else
-can move the query's progress or its group under the query's transactional id.
+The deciding rule and its table of decisions are "The rule" in docs/internals/commit-protocol.md.
+Visible progress that has the batch may be read at any time. All other evidence (`facts.py`) is read
+after InitProducerId, when no other driver can move progress or group under the query's id.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ class Decision(enum.Enum):
     """The judgement of a batch that is not refused."""
 
     SKIP = "skip"
-    """It is committed."""
+    """The batch is already committed."""
     PASS = "pass"
-    """Its rows are committed under another number: its own is committed without them."""
+    """The batch's rows are committed under another number; its own number is committed empty."""
     DO = "do"
-    """It is not committed, and may be."""
+    """The batch is not committed, and may be written."""
 
 
 def is_committed(plan: CommitPlan, found: Progress | None) -> bool:
@@ -38,13 +37,13 @@ def is_committed(plan: CommitPlan, found: Progress | None) -> bool:
 
 
 def is_same_plan(plan: CommitPlan, found: Progress) -> bool:
-    """True if this very entry of the offset log was committed last: it has its time in it."""
+    """True if this very entry of the offset log was committed last: its hash includes its time."""
     is_last = found.next_batch_id == plan.batch.batch_id + 1
     return is_last and bool(plan.batch.batch_hash) and found.batch_hash == plan.batch.batch_hash
 
 
 def is_missing(plan: CommitPlan, found: Progress | None) -> bool:
-    """True if progress must exist, and was not found."""
+    """True if progress must exist but was not found."""
     return found is None and plan.was_begun
 
 
@@ -52,8 +51,7 @@ def judge(plan: LocatedPlan, facts: Evidence) -> Decision:
     """Return the decision.
 
     Raises ProgressMissing, ProgressBehind, BatchReplanned, StatefulReplanned, AnotherOutput,
-    CommittedOffsetsMoved, WrongCluster, GroupHasOffsets, and ProducerFenced for a driver left
-    behind.
+    CommittedOffsetsMoved, WrongCluster, GroupHasOffsets; ProducerFenced for a driver left behind.
     """
     check_output(plan, facts)
     found = facts.progress
@@ -61,6 +59,9 @@ def judge(plan: LocatedPlan, facts: Evidence) -> Decision:
         return Decision.SKIP if is_committed(plan, found) else Decision.DO
     if is_missing(plan, found):
         raise refusals.missing(plan, topic_is_gone=facts.progress_topic_is_gone)
+    if facts.newest_plan > plan.batch.batch_id:
+        # No entry was lost: the driver stood still, and Spark may have purged its entries since.
+        raise refusals.left_behind(plan, f"the offset log has a plan of batch {facts.newest_plan}")
     decision = Decision.DO if found is None else _by_plan(plan, found, facts)
     if decision is Decision.SKIP:
         return decision
@@ -85,7 +86,7 @@ def is_own(plan: CommitPlan, found: Progress, former: frozenset[str] = frozenset
 
 
 def check_output(plan: CommitPlan, facts: Evidence) -> None:
-    """Raise AnotherOutput for progress of another output, before it makes a batch be skipped."""
+    """Raise AnotherOutput for progress of another output, before that progress skips a batch."""
     found = facts.progress
     if found is None:
         return
@@ -102,10 +103,10 @@ def _is_baseline(found: Progress) -> bool:
 
 
 def _says_which_rows(plan: CommitPlan, found: Progress) -> bool:
-    """True if equal offsets are equal rows in the output, whichever driver has committed them.
+    """True if equal offsets mean equal rows in the output, whichever driver committed them.
 
-    With another transactional id it may have been a cloned volume's, which lies at the same place:
-    what that has written is known where all goes to one topic.
+    A driver with another transactional id may have run on a cloned volume at the same path. The
+    rows that it wrote are known only if all rows go to one topic.
     """
     output = plan.committer.output
     return found.output_digest == output.digest or bool(output.target)
@@ -115,18 +116,11 @@ def _says_which_rows(plan: CommitPlan, found: Progress) -> bool:
 
 
 def _by_plan(plan: CommitPlan, found: Progress, facts: Evidence) -> Decision:
-    """Compare the batch with the one that was committed last, by its number and by its rows.
-
-    Spark's numbers tell, as long as its log is whole. After a loss the same number, or that of the
-    last committed batch, has another plan.
-    """
+    """Decide by Spark's number as long as its log is whole, else by the batch's rows."""
     if is_same_plan(plan, found):
         return Decision.SKIP
-    if facts.newest_plan > plan.batch.batch_id:
-        # No entry was lost: the driver stood still, and Spark may have purged its entry since.
-        sign = f"the offset log has a plan of batch {facts.newest_plan}"
-        raise refusals.left_behind(plan.committer, plan.batch.batch_id, sign)
-    is_number_used, last = is_committed(plan, found), facts.last
+    batch, last, is_number_used = plan.batch, facts.last, is_committed(plan, found)
+    # After a loss of log entries, this number or the last committed number has another plan.
     is_last_replanned = last is not None and found.batch_hash not in ("", last.batch_hash)
     if not is_number_used and not is_last_replanned:
         return Decision.DO
@@ -134,54 +128,56 @@ def _by_plan(plan: CommitPlan, found: Progress, facts: Evidence) -> Decision:
         raise refusals.stateful_replanned(plan, found)
     if not _says_which_rows(plan, found):
         raise refusals.another_output(plan, found)
-    if is_number_used and _ends_at_end(plan, found, facts):
+    is_equal = batch.is_pinned and found.source_digest == batch.source_digest
+    if is_equal and found.next_batch_id == batch.batch_id + 1:
+        return Decision.SKIP
+    if is_number_used and _ends_before_group(plan, facts):
+        check_previous(plan, facts)  # the group is the end of the output, unless somebody moved it
         return Decision.SKIP
     if _begins_at_end(plan, found, facts):
         return Decision.DO
-    is_equal = plan.batch.is_pinned and found.source_digest == plan.batch.source_digest
     if is_equal and not is_number_used:
         return Decision.PASS
     raise refusals.replanned(plan, found)
 
 
 def _begins_early(plan: CommitPlan, found: Progress, facts: Evidence) -> bool:
-    """True if a function's batch begins before the group: two drivers planned, each its batches,
-    and the numbers of a sink that is not called for each batch do not tell."""
+    """True if a function's batch begins before the group's offsets.
+
+    Two drivers planned batches: a sink that is not called for each cannot tell by the numbers.
+    """
     may = plan.committer.leaves_out_batches and not plan.committer.options.overwrite_group
     if not may or plan.group_id is None or facts.begin is None or _is_baseline(found):
         return False
     return not _begins_at_group(plan, facts.begin, facts.group)
 
 
-def _ends_at_end(plan: CommitPlan, found: Progress, facts: Evidence) -> bool:
-    """True if the rows of a stateless batch end where the committed output ends, or before."""
-    batch, group = plan.batch, facts.group
-    if not batch.is_pinned:
+def _ends_before_group(plan: CommitPlan, facts: Evidence) -> bool:
+    """True if the rows of a stateless batch end where the group stands, or before."""
+    if not plan.batch.is_pinned or plan.group_id is None:
         return False
-    if found.next_batch_id == batch.batch_id + 1 and found.source_digest == batch.source_digest:
-        return True
-    ends = batch.source_offsets.items()
-    return plan.group_id is not None and all(end <= group.get(p, -1) for p, end in ends)
+    return all(end <= facts.group.get(p, -1) for p, end in plan.batch.source_offsets.items())
 
 
 def _begins_at_end(plan: CommitPlan, found: Progress, facts: Evidence) -> bool:
     """True if the rows of a stateless batch begin where the committed output ends.
 
-    Behind it, if a function of foreachBatch has left out batches since: then `check_previous` finds
-    the group where the output ends.
+    The batch may begin later if a function of foreachBatch has left out batches since.
+    `check_previous` then finds the group where the output ends.
     """
     begin, last = facts.begin, facts.last
     if begin is None or not plan.batch.is_pinned:
         return False
     if plan.group_id is not None and any(p in facts.group for p in plan.batch.source_offsets):
         return _begins_at_group(plan, begin, facts.group)
-    left_out = plan.committer.leaves_out_batches and last is not None
-    ends = {begin.digest, last.digest} if left_out and last is not None else {begin.digest}
+    ends = {begin.digest}
+    if plan.committer.leaves_out_batches and last is not None:
+        ends.add(last.digest)
     return found.source_digest in ends  # never of a baseline, which has none
 
 
 def _begins_at_group(plan: CommitPlan, begin: BatchOffsets, group: Positions) -> bool:
-    """True if the rows of each source begin where the group is, or behind it (`_begins_at_end`)."""
+    """True if the rows of each source begin at the group's offsets, or later (`_begins_at_end`)."""
     starts, leaves_out = begin.source_offsets, plan.committer.leaves_out_batches
     before = {s.source_id: s.group_start for s in begin.sources if s.note is not None}
     for source in plan.batch.sources:
@@ -199,8 +195,9 @@ def _begins_at_group(plan: CommitPlan, begin: BatchOffsets, group: Positions) ->
 def has_gap(plan: CommitPlan, found: Progress, facts: Evidence) -> bool:
     """True if the progress lacks batches before this one that may have been written.
 
-    A sink that is not called for each batch lacks none when it has all that was begun, or all rows
-    before this batch: what was begun then was lost, and planned again under this number.
+    A sink that is not called for each batch lacks none in two cases: it has committed all batches
+    that were begun, or all rows before this batch. A batch that was begun then was lost, and
+    planned again under this number.
     """
     if found.next_batch_id >= plan.batch.batch_id:
         return False
@@ -219,8 +216,9 @@ def has_gap(plan: CommitPlan, found: Progress, facts: Evidence) -> bool:
 
 
 def foreign_sources(plan: CommitPlan, found: Progress | None) -> Sequence[Positions]:
-    """Return offsets that do not say which cluster they belong to, if no batch of the query has
-    been committed for this group on this one.
+    """Return the offsets that do not say which cluster they belong to.
+
+    Return nothing if a batch of the query was committed for this group on this cluster.
     """
     if plan.group_id is None:
         return ()
@@ -229,8 +227,10 @@ def foreign_sources(plan: CommitPlan, found: Progress | None) -> Sequence[Positi
 
 
 def _check_of_this_cluster(plan: CommitPlan, facts: Evidence) -> None:
-    """Refuse offsets that look like Kafka's and cannot be positions in this cluster's logs, as of
-    Spark's own Kafka source, which names no cluster, or of Azure Event Hubs."""
+    """Refuse offsets that look like Kafka's but cannot be positions in this cluster's logs.
+
+    They may come from Spark's own Kafka source, which names no cluster, or from Azure Event Hubs.
+    """
     for offsets in foreign_sources(plan, facts.progress):
         ends = {p: facts.log_ends[p] for p in offsets if p in facts.log_ends}
         if not ends:
@@ -242,8 +242,10 @@ def _check_of_this_cluster(plan: CommitPlan, facts: Evidence) -> None:
 
 
 def left_by(plan: CommitPlan, facts: Evidence) -> tuple[int, str] | None:
-    """Return the batch that left the group where this one has to find it, and the digest of these
-    offsets ("" in a former version); None if the query did not move this group."""
+    """Return the batch that left the group where this batch must find it, and the offsets' digest.
+
+    Return None if the query did not move this group. Progress of version 0.1.0 has the digest "".
+    """
     own = group_digest(plan.watched_group_id)
     is_own = plan.committer.options.owner is None
     begun, found = (plan.begun, facts.progress) if is_own else facts.owner
@@ -258,17 +260,17 @@ def left_by(plan: CommitPlan, facts: Evidence) -> tuple[int, str] | None:
 
 
 def begins_group(plan: CommitPlan, facts: Evidence) -> bool:
-    """True if the query has not moved its group: no batch of the sink that does was committed."""
+    """True if the query has not moved its group: the sink that moves it has committed no batch."""
     return plan.is_first if plan.committer.options.owner is None else facts.owner == (None, None)
 
 
 def unexpected_positions(plan: CommitPlan, facts: Evidence) -> dict[TopicPartition, int]:
-    """Return where the group has come to without this query: in all partitions of a new query,
-    later in those that the batch before did not read.
+    """Return the offsets that the group reached without this query.
 
-    Somebody else was there: a newer checkpoint, which was begun when this one was believed to be
-    lost, or the same query before a topic was taken out of it. A query begins where its group is if
-    its source says so, or if its empty first batch ends there.
+    For a new query these may be in any partition, later only in partitions that the batch before
+    did not read. Somebody else moved the group: a newer checkpoint, begun when this one was
+    believed to be lost, or the same query before a topic was taken out of it. Nothing is unexpected
+    if the source says that it begins where the group is, or if the empty first batch ends there.
     """
     group, before, is_first = facts.group, facts.left or facts.begin, begins_group(plan, facts)
     if plan.committer.options.overwrite_group or not (is_first or before):
@@ -285,8 +287,10 @@ def unexpected_positions(plan: CommitPlan, facts: Evidence) -> dict[TopicPartiti
 
 
 def _check_group_is_unused(plan: CommitPlan, facts: Evidence) -> None:
-    """Refuse a batch that begins elsewhere than where its group has come to: it would write again
-    what is in the output. A committed offset at the log start says nothing was read."""
+    """Refuse a batch that does not begin at its group's offsets: it would write output twice.
+
+    A committed offset at the log start is allowed: no record was read.
+    """
     stand = unexpected_positions(plan, facts)
     elsewhere = {p: offset for p, offset in stand.items() if offset != facts.log_starts.get(p)}
     if elsewhere:
@@ -295,11 +299,10 @@ def _check_group_is_unused(plan: CommitPlan, facts: Evidence) -> None:
 
 
 def check_start(plan: CommitPlan, facts: Evidence) -> None:
-    """Refuse a start from committed offsets that the group has left meanwhile.
+    """Refuse a start from committed offsets that the group has left. Raises CommittedOffsetsMoved.
 
-    A driver of the lost checkpoint that still lived committed a batch after this query had read
-    where to start. To be called after InitProducerId, which ends what such a driver had open and
-    fences it: from then on the offsets stay. Raises CommittedOffsetsMoved.
+    A driver of the lost checkpoint still ran. Call this after InitProducerId, which ends that
+    driver's open transaction and fences it: from then on the offsets stay.
     """
     if not begins_group(plan, facts):
         return
@@ -310,10 +313,10 @@ def check_start(plan: CommitPlan, facts: Evidence) -> None:
 
 
 def moved_since(plan: CommitPlan, facts: Evidence) -> dict[TopicPartition, int | None] | None:
-    """Return where the query left its group, of the partitions that moved since; None if it stands.
+    """Return where the query left its group, for the partitions that moved since.
 
-    {} if Spark has purged the entry that would say from where. A partition without a committed
-    offset says nothing: its topic was deleted.
+    Return None if no partition moved, {} if Spark has purged the log entry that has the offsets. A
+    partition without a committed offset proves nothing: its topic was deleted.
     """
     left = left_by(plan, facts)
     if left is None or not facts.group:
@@ -332,15 +335,13 @@ def moved_since(plan: CommitPlan, facts: Evidence) -> dict[TopicPartition, int |
 
 
 def is_unproved(plan: CommitPlan, facts: Evidence) -> bool:
-    """True if nothing says any more where the query left its group: the progress is of a former
-    version, and Spark has purged the entry of the batch."""
+    """True if nothing says where the query left its group: progress of 0.1.0, a purged entry."""
     left = left_by(plan, facts)
     return left is not None and not left[1] and facts.left is None and bool(facts.group)
 
 
 def check_previous(plan: CommitPlan, facts: Evidence) -> None:
-    """Refuse to go on from a checkpoint that its group has left behind: what it has next may be in
-    the output already. Raises CommittedOffsetsMoved."""
+    """Refuse a checkpoint that its group has left behind. Raises CommittedOffsetsMoved."""
     moved, left = moved_since(plan, facts), left_by(plan, facts)
     if moved is not None and left is not None:
         raise refusals.group_moved(plan, left[0], moved, facts)

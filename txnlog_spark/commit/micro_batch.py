@@ -1,20 +1,20 @@
-"""The commit of one batch: the heart of exactly-once. There is one way, for batches of all kinds.
+"""The commit of one batch: the heart of exactly-once. Batches of all kinds are committed here.
 
-"One way to commit" in docs/internals/commit-protocol.md has the steps. The broker's state decides,
-never ours: a batch counts as committed when the progress says so or EndTxn(commit) was answered
-with success, and as not committed when the progress says so after an InitProducerId, when
-EndTxn(abort) was answered with success, or when the record says that no transaction of it was
-begun. An error before EndTxn(commit) aborts; from there on nothing is ever aborted.
+"One way to commit" in docs/internals/commit-protocol.md lists the steps. The brokers' state
+decides, never the driver's memory.
+
+- A batch is committed if the progress says so, or if EndTxn(commit) was answered with success.
+- A batch is not committed if the progress says so after an InitProducerId, if EndTxn(abort) was
+  answered with success, or if the record says that no transaction of it was begun.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import replace
 
-from txnlog_kafka.operations.effects import Ask, Milestone, Operation, Outcome
+from txnlog_kafka.operations.effects import Ask, Failpoint, Operation, Outcome
 from txnlog_kafka.operations.metadata import require_cluster, require_leaders
-from txnlog_kafka.operations.offsets import CommittedOffset, fetch_committed
 from txnlog_kafka.operations.operation_group import OperationGroup, side_by_side
 from txnlog_kafka.operations.produce import produce_staged, staged_totals
 from txnlog_kafka.operations.session import Deadline, Session
@@ -42,11 +42,11 @@ from txnlog_spark.commit.attempt import (
 from txnlog_spark.commit.facts import (
     facts_of,
     former_outputs,
+    group_offsets,
     stable_facts,
-    stable_group,
     visible_progress,
 )
-from txnlog_spark.commit.journal import begin
+from txnlog_spark.commit.journal import begin, flush_plan
 from txnlog_spark.commit.judgement import Decision, judge
 from txnlog_spark.commit.plan import CommitOutcome, CommitPlan, Evidence, LocatedPlan, Progress
 from txnlog_spark.commit.progress import baseline_of, place_progress, progress_after
@@ -54,12 +54,12 @@ from txnlog_spark.errors import AbortableError, ProducerFenced, TxnLogError
 
 
 def commit_batch(session: Session, plan: CommitPlan) -> Operation[CommitOutcome]:
-    """Commit the batch once and only once, or find that it is committed.
+    """Commit the batch exactly once, or find that it is committed.
 
     Raises ProducerFenced (another driver has the transactional id), AbortableError (after
     `attempts_max` tries), RecordRefused, UnknownTopic and other FatalErrors (the batch is aborted),
-    ProgressError (a person must look), CommitStateUnknown (asking again after InitProducerId
-    tells), StagedBatchesInvalid, DeadlineExceeded, RemoteProtocolError.
+    ProgressError (a person must look), CommitStateUnknown (ask again after InitProducerId),
+    StagedBatchesInvalid, DeadlineExceeded, RemoteProtocolError.
     """
     check(plan.batch.batch_id >= 0, "batch ids start at 0", batch_id=plan.batch.batch_id)
     number, place = 1, None
@@ -72,11 +72,13 @@ def commit_batch(session: Session, plan: CommitPlan) -> Operation[CommitOutcome]
             failure: TxnLogError = error
         is_aborted = False
         try:
-            if not isinstance(failure, ProducerFenced):  # else it is another driver's
+            # A fenced driver must not abort: the transaction now belongs to another driver.
+            if not isinstance(failure, ProducerFenced):
                 is_aborted = yield from _give_up(session, attempt)
         except ProducerFenced as fenced:
             failure = fenced
-        # Only now: the abort may have come when the coordinator had aborted it for its timeout.
+        # The timeout is checked after the abort: the coordinator may have aborted the transaction
+        # for its timeout before this driver's abort arrived.
         if (too_late := (yield from _timed_out(session, attempt, failure))) is not None:
             raise too_late from failure
         redo = isinstance(failure, AbortableError) and number < plan.committer.attempts_max
@@ -88,7 +90,7 @@ def commit_batch(session: Session, plan: CommitPlan) -> Operation[CommitOutcome]
 
 
 def _give_up(session: Session, attempt: TransactionTry) -> Operation[bool]:
-    """Abort what was begun, if that is allowed; whether nothing of it is open for certain."""
+    """Abort the try's transaction if allowed. Return True if certainly no transaction is open."""
     transaction = attempt.transaction
     if attempt.commit_sent:
         return False
@@ -100,7 +102,7 @@ def _give_up(session: Session, attempt: TransactionTry) -> Operation[bool]:
 def _timed_out(
     session: Session, attempt: TransactionTry, failure: TxnLogError
 ) -> Operation[TxnLogError | None]:
-    """Return the transaction timeout as an error, if that is what `failure` comes from."""
+    """Return the transaction timeout as an error, if that is the cause of `failure`."""
     plan, transaction = attempt.to_produce, attempt.transaction
     elapsed_ms = session.monotonic_ms() - attempt.began_ms
     if transaction is None or not is_timeout(failure, elapsed_ms, plan.transaction_timeout_ms):
@@ -110,7 +112,7 @@ def _timed_out(
 
 
 def _known_aborted(plan: CommitPlan) -> CommitPlan:
-    """The plan for another try: the batch was not committed before, nor by this one."""
+    """Return the plan for another try: no transaction of the batch was committed so far."""
     begun = plan.begun
     if begun is None or begun.batch_id < plan.batch.batch_id:
         return plan
@@ -122,12 +124,9 @@ def _known_aborted(plan: CommitPlan) -> CommitPlan:
 def _look_up(
     session: Session, plan: CommitPlan, before: TopicPartition | None
 ) -> Operation[tuple[LocatedPlan, Evidence]]:
-    """Return what can be known before anybody is fenced: where progress lies, and what is visible.
-
-    Raises AnotherOutput, when the progress that is visible is not of this output.
-    """
+    """Return where progress lies and the visible facts; fence no driver. Raises AnotherOutput."""
     batch_id = plan.batch.batch_id
-    yield Milestone("look_up", "before", batch_id)
+    yield Failpoint("look_up", "before", batch_id)
     yield from require_cluster(session)
     visible: Progress | None
     visible, version, place = yield from side_by_side(
@@ -140,23 +139,17 @@ def _look_up(
     judgement.check_output(plan, seen)
     located = plan.located(place, version)
     if judgement.is_committed(plan, visible) and not judgement.is_same_plan(plan, visible):
-        group = yield from stable_group(session, plan)
+        group = yield from group_offsets(session, plan)
         seen = yield from facts_of(session, located, visible, group)
-    yield Milestone("look_up", "after", batch_id)
+    yield Failpoint("look_up", "after", batch_id)
     return located, seen
 
 
 def foresee(session: Session, plan: CommitPlan) -> Operation[Decision]:
-    """Return the decision of `judge` by what everybody sees now; nobody is fenced for it.
-
-    An open transaction may change it. Raises what `judge` does.
-    """
-    group_id = plan.watched_group_id
+    """Return the decision of `judge` by the visible facts, which an open transaction may change."""
     visible = yield from visible_progress(session, plan)
     located = plan.located((yield from place_progress(session, plan)), version=1)
-    group: Mapping[TopicPartition, CommittedOffset] = {}
-    if group_id is not None:
-        group = yield from fetch_committed(session, group_id, require_stable=False)
+    group = yield from group_offsets(session, plan, require_stable=False)
     return judge(located, (yield from facts_of(session, located, visible, group)))
 
 
@@ -165,14 +158,15 @@ def _try(session: Session, attempt: TransactionTry, seen: Evidence) -> Operation
     if judgement.is_committed(plan, seen.progress) and judge(plan, seen) is Decision.SKIP:
         return _skipped(attempt, seen)
     identity = yield from initialise(session, plan)
-    yield Milestone("judge", "before", batch_id)
+    yield Failpoint("judge", "before", batch_id)
     judged = yield from stable_facts(session, plan)
     decision = yield from judge_for_certain(session, attempt, judged, identity)
     if decision is Decision.SKIP:
-        yield Milestone("judge", "after", batch_id)
+        yield Failpoint("judge", "after", batch_id)
         return _skipped(attempt, judged)
     attempt.judged, attempt.is_empty = judged, decision is Decision.PASS
     if plan.committer.is_query:
+        yield from flush_plan(plan)  # the baseline, too, says that it is planned
         if judged.progress is None:
             identity = yield from commit_baseline(session, attempt, identity)
             attempt.judged = replace(judged, progress=baseline_of(plan))
@@ -180,11 +174,11 @@ def _try(session: Session, attempt: TransactionTry, seen: Evidence) -> Operation
         yield from begin(plan, has_state=judged.has_state, topics=topics)
         if judgement.is_unproved(plan, judged):
             session.notice(
-                f"{plan.name}: whether group {plan.watched_group_id} stands where the query left "
-                "it was not checked: its progress is of a former version of txnlog_spark, and "
-                "Spark has purged the offset log of the batch before"
+                f"{plan.name}: the position of group {plan.watched_group_id} was not checked, "
+                "because the query's progress is of txnlog_spark 0.1.0 and Spark has purged the "
+                "offset log of the batch before"
             )
-    yield Milestone("judge", "after", batch_id)
+    yield Failpoint("judge", "after", batch_id)
     transaction = begin_transaction(session, attempt, identity)
     yield from _write(session, attempt, transaction)
     return (yield from _commit(session, attempt, transaction))
@@ -196,24 +190,24 @@ def _skipped(attempt: TransactionTry, facts: Evidence) -> CommitOutcome:
 
 
 def _write(session: Session, attempt: TransactionTry, transaction: Transaction) -> Operation[None]:
-    """Everything that belongs to the transaction: records and offsets, at the same time."""
+    """Send everything that belongs to the transaction: records and offsets, at the same time."""
     batch = attempt.plan.batch
     partitions = attempt.written
     yield from require_leaders(session, partitions, allow_auto_create=True)
-    yield Milestone("add_partitions", "before", batch.batch_id)
+    yield Failpoint("add_partitions", "before", batch.batch_id)
     yield from add_groups(session, attempt, transaction, partitions)
-    yield Milestone("add_partitions", "after", batch.batch_id)
+    yield Failpoint("add_partitions", "after", batch.batch_id)
     deadline = session.deadline()
     parts: OperationGroup[str, TxnLogError | None] = OperationGroup(session.monotonic_ms)
-    # Offsets first: on version 2 a transaction takes one addition at a time, and leaders wait for
-    # that by themselves, group coordinators refuse.
+    # Offsets go first. On version 2 a transaction takes one addition at a time: leaders wait for
+    # their turn, group coordinators refuse.
     records = _produce(session, attempt, transaction)
     offsets = _commit_offsets(session, attempt, transaction, deadline)
     yield from parts.start("offsets", _caught(offsets))
     yield from parts.start("records", _caught(records))
     failure: TxnLogError | None = None
     while not parts.is_empty:
-        # Both are waited for: what is still on its way would come after the abort.
+        # Wait for both: a request that is still on its way would arrive after the abort.
         _, error = yield from parts.next_done()
         if error is not None:
             failure = failure or error
@@ -226,11 +220,11 @@ def _produce(
     session: Session, attempt: TransactionTry, transaction: Transaction
 ) -> Operation[None]:
     plan, produced = attempt.to_produce, attempt.produced
-    yield Milestone("produce", "before", plan.batch_id)
+    yield Failpoint("produce", "before", plan.batch_id)
     yield from produce_staged(session, transaction, plan, produced)
-    yield Milestone("produce", "after", plan.batch_id)
+    yield Failpoint("produce", "after", plan.batch_id)
     total = staged_totals(plan.staged)
-    # Two sums that a slip in queues, rounds or sequences could not both keep: else no EndTxn.
+    # A mistake in queues, rounds or sequences would change one of these sums: then send no EndTxn.
     check(
         produced.is_stopped or (produced.bytes, produced.records) == (total.bytes, total.records),
         "what was acknowledged is not what was staged",
@@ -248,7 +242,7 @@ def _commit_offsets(
 
 
 def _caught(operation: Operation[None]) -> Generator[Ask, Outcome, TxnLogError | None]:
-    """The error that ends the operation, None without one."""
+    """Run the operation. Return the error that ends it, None without one."""
     try:
         yield from operation
     except TxnLogError as error:
@@ -259,12 +253,12 @@ def _caught(operation: Operation[None]) -> Generator[Ask, Outcome, TxnLogError |
 def _commit(
     session: Session, attempt: TransactionTry, transaction: Transaction
 ) -> Operation[CommitOutcome]:
-    """EndTxn(commit). From the first one that is sent on, no error leads to an abort."""
+    """Send EndTxn(commit). After the first request has been sent, no error leads to an abort."""
     batch_id = attempt.plan.batch.batch_id
-    yield Milestone("end_txn", "before", batch_id)
+    yield Failpoint("end_txn", "before", batch_id)
     attempt.commit_sent = True
     yield from commit_transaction(session, transaction, batch_id=batch_id)
-    yield Milestone("end_txn", "after", batch_id)
+    yield Failpoint("end_txn", "after", batch_id)
     return CommitOutcome(
         skipped=False,
         progress=progress_after(attempt.plan),

@@ -1,9 +1,7 @@
-"""Which output a commit belongs to: the one value that says who is who.
+"""Identity of the output that a commit belongs to, in one value.
 
-"This batch is committed, skip it" may only be believed of the very output that the batch is for.
-The value is recorded in the checkpoint with each batch that is begun, and is in the progress that
-the batch's transaction commits: the target in clear, all else as a digest. What it is when the two
-differ is the table of "Which output" in docs/internals/commit-protocol.md.
+The progress has the target in clear text, and the rest as a digest. The table "Which output" in
+docs/internals/commit-protocol.md says what follows if the recorded and the present value differ.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from txnlog_spark.errors import CheckpointCopied
 _DIGEST_HEX = 16
 _COPY_HEX = 8
 NAME_BYTES_MAX = 249
-"""Kafka's limit on topic names; Kafka has none for these. It keeps log lines short."""
+"""Limit for ids and groups, in bytes: Kafka has it for topics only; it keeps log lines short."""
 _MARK = "~"
 _PROGRESS = ".progress."
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -29,11 +27,11 @@ _OF_BATCH_WRITES = ("app-", "write-")
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a commit writes to, and on whose behalf.
+    """Target of a commit, and the query or application that writes to it.
 
-    `checkpoint` is where it lies, normalised, "" for a batch write; `copy` is "" for the checkpoint
-    that Spark made, else a digest of where its copy was first used. `target` is the option topic,
-    "" where each row names its topic.
+    `checkpoint` is the checkpoint's normalised path, "" for a batch write. `copy` is "" for the
+    checkpoint that Spark made, else a digest of the path where its copy was first used. `target` is
+    the option topic, "" if each row names its topic.
     """
 
     query_id: str
@@ -46,37 +44,38 @@ class Output:
 
     @property
     def digest(self) -> str:
-        """Names all of it but the target in 16 characters."""
+        """Digest, in 16 characters, of all fields but the target."""
         value = asdict(self)
         del value["target"]
         return digest_of(json.dumps(value, sort_keys=True))[:_DIGEST_HEX]
 
 
 def digest_of(text: str) -> str:
-    """64 hexadecimal digits, of which a name takes as many as it needs."""
+    """Return the text's SHA-256 as 64 hexadecimal digits; a name takes as many as it needs."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def moved_or_copied(
     output: Output, before: Output, *, original_is_there: bool, is_same_group: bool
 ) -> Output:
-    """`output` as what it is by the table above, with the `copy` that it belongs to.
-
-    `before` is what the checkpoint recorded last. Raises CheckpointCopied.
-    """
+    """Return `output` with its `copy`, by the output recorded `before`. Raises CheckpointCopied."""
     if output.checkpoint == before.checkpoint:
         return replace(output, copy=before.copy)
     same_id = output.transactional_id == before.transactional_id
+    where = (
+        f"the checkpoint of query {output.query_id} is at {output.checkpoint}, but was last used "
+        f"at {before.checkpoint}"
+    )
     if original_is_there and not same_id and not is_same_group:
         return replace(output, copy=digest_of(output.checkpoint)[:_COPY_HEX])
     if original_is_there:
         shared = f"transactional id {output.transactional_id!r}" if same_id else "kafka.group.id"
         raise CheckpointCopied(
-            f"{_where(output, before)}, which is still there, and both have the same {shared}. "
-            "Nothing was written, and nobody was fenced. If it is a copy, give it a "
-            "kafka.group.id of its own (and a kafka.transactional.id, if that is set or there is "
-            "no group) and a topic of its own: it then goes on with progress of its own. If it "
-            f"was moved, remove {before.checkpoint}"
+            f"{where}, which is still there, and both have the same {shared}. "
+            "Nothing was written, and no driver was fenced. If you copied the checkpoint, give the "
+            "copy its own kafka.group.id (and its own kafka.transactional.id, if that is set or "
+            "there is no group) and its own topic: it then continues with its own progress. If "
+            f"you moved it, remove {before.checkpoint}"
         )
     if same_id and output.target == before.target:
         return replace(output, copy=before.copy)
@@ -84,19 +83,13 @@ def moved_or_copied(
     was = before.target if same_id else before.transactional_id
     now = output.target if same_id else output.transactional_id
     raise CheckpointCopied(
-        f"{_where(output, before)}, which cannot be found, and its {changed} was {was!r} and is "
-        f"{now!r}: it may have been moved, or be a copy. Nothing was written, and nobody was "
-        f"fenced. If it was moved, start it once with the {changed} of before; it may be changed "
-        f"after the next batch. If it is a copy, delete {output.checkpoint}/txnlog and give it a "
-        "kafka.group.id of its own (and a kafka.transactional.id, if that is set): it then goes on "
-        "as a query of its own, whose next batch is written whatever the original has written"
-    )
-
-
-def _where(output: Output, before: Output) -> str:
-    return (
-        f"the checkpoint of query {output.query_id} is at {output.checkpoint}, and was last used "
-        f"at {before.checkpoint}"
+        f"{where}, which cannot be found, and its {changed} was {was!r} and is "
+        f"{now!r}: it was moved or copied. Nothing was written, and no driver was fenced. If you "
+        f"moved it, start it once with {changed} {was!r}; you may change the {changed} after the "
+        f"next batch. If you copied it, delete {output.checkpoint}/txnlog and give the copy its "
+        "own kafka.group.id (and its own kafka.transactional.id, if that is set): it then "
+        "continues as a query of its own, and writes its next batch whatever the original has "
+        "written"
     )
 
 
@@ -108,9 +101,9 @@ def _where(output: Output, before: Output) -> str:
 def query_transactional_id(
     option: str | None, group_id: str | None, query_id: str, sink_name: str
 ) -> str:
-    """Name the transactional id of a query's sink: the option, else by its group, else by its id.
+    """Name the transactional id of a query's sink: by option, else by group, else by query id.
 
-    The option is taken as it is, for a sink without a name.
+    The option is used unchanged if the sink has no name.
     """
     readable = readable_transactional_id(option, group_id, query_id, sink_name)
     if option:
@@ -127,13 +120,13 @@ def query_transactional_id(
 def readable_transactional_id(
     option: str | None, group_id: str | None, query_id: str, sink_name: str
 ) -> str:
-    """Name it as version 0.1.0 did."""
+    """Return the name as version 0.1.0 made it."""
     made = option or f"txnlog-{group_id or query_id}"
     return f"{made}-{sink_name}" if sink_name else made
 
 
 def _is_of_another_kind(group_id: str) -> bool:
-    """True if the group's readable transactional id can be that of other parts."""
+    """True if the group's readable transactional id could also be made from other parts."""
     is_query_id = _QUERY_ID.fullmatch(group_id) is not None
     return _MARK in group_id or is_query_id or group_id.startswith(_OF_BATCH_WRITES)
 
@@ -157,12 +150,12 @@ def app_progress_group(app_id: str, target: str) -> str:
 
 
 def readable_app_progress_group(app_id: str, target: str) -> str:
-    """Name it as version 0.1.0 did."""
+    """Return the name as version 0.1.0 made it."""
     return f"{app_id}{_PROGRESS}{target}"
 
 
 def _marked(readable: str, *parts: str) -> str:
-    """The readable name, cut where it is too long, and a digest of its parts."""
+    """Return the readable name, shortened if it is too long, with a digest of its parts."""
     behind = _MARK + digest_of(json.dumps(parts))[:_DIGEST_HEX]
     kept = readable.encode()[: NAME_BYTES_MAX - len(behind)]
     return kept.decode(errors="ignore") + behind

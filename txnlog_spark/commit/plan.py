@@ -1,4 +1,4 @@
-"""The values of a commit: committer, batch, what was begun before, evidence and outcome."""
+"""The values of a commit: committer, batch, the record before it, evidence and outcome."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from txnlog_kafka.operations.producer import StagedPartition
+from txnlog_kafka.operations.producer import (
+    PRODUCE_REQUEST_BYTES,
+    TRANSACTION_TIMEOUT_MS,
+    StagedChunk,
+)
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.checkpoint import BatchOffsets, SourceEnd
 from txnlog_spark.commit.output import Output, query_transactional_id, readable_transactional_id
@@ -23,21 +27,21 @@ class GroupOwner:
 
 @dataclass(frozen=True, slots=True)
 class CommitOptions:
-    """What a write's options say of its commits; the names that follow from them."""
+    """Options of a write that its commits need, and the names made from them."""
 
     group_id: str | None = None
     transactional_id: str | None = None
     topic: str | None = None
     sink_name: str = ""
-    """Tells several sinks of one query apart (`foreach_batch`)."""
+    """Name that tells several sinks of one query apart (`foreach_batch`)."""
     owner: GroupOwner | None = None
-    """The sink that has the query's group, where that is another one."""
+    """The sink that commits the query's group, if it is another sink."""
     overwrite_group: bool = False
-    """A query may begin elsewhere than at its group's committed offsets."""
+    """True if a query may begin elsewhere than at its group's committed offsets."""
     fail_on_data_loss: bool = True
-    """A topic that was deleted and created again under the query stops it."""
-    transaction_timeout_ms: int = 300_000
-    produce_request_bytes: int = 1024 * 1024
+    """True if a topic that was deleted and created again under the query stops it."""
+    transaction_timeout_ms: int = TRANSACTION_TIMEOUT_MS
+    produce_request_bytes: int = PRODUCE_REQUEST_BYTES
 
     @property
     def read_group_id(self) -> str | None:
@@ -45,20 +49,17 @@ class CommitOptions:
         return self.group_id if self.owner is None else self.owner.group_id
 
     def transactional_id_of(self, query_id: str, recorded: str = "") -> str:
-        """Name the query's transactional id; `recorded` is in its checkpoint, if any.
-
-        A query that version 0.1.0 has begun keeps the id that it gave.
-        """
+        """Name the query's transactional id; an id that version 0.1.0 `recorded` stays."""
         parts = (self.transactional_id, self.group_id, query_id, self.sink_name)
         former = readable_transactional_id(*parts)
         return former if recorded == former else query_transactional_id(*parts)
 
     def transactional_id_of_write(self, write_id: str) -> str:
-        """The option, else one made from a batch write's id: its group may be a query's too."""
+        """Return the option, else a name made from the batch write: a query may have its group."""
         return self.transactional_id or f"txnlog-{write_id}"
 
     def progress_group_of(self, query_id: str, copy: str = "") -> str:
-        """The group that holds this query's progress and nothing else: the query's id is in it."""
+        """Name the group that holds only this query's progress."""
         named = (self.transactional_id, self.group_id, query_id, self.sink_name)
         owner = self.group_id or readable_transactional_id(*named)
         parts = (f"{owner}.progress.{query_id}", self.sink_name, copy)
@@ -69,10 +70,10 @@ class CommitOptions:
 class Committer:
     """The committer: the same for all batches of a run.
 
-    `run_id` is random, of what a driver process began: a start of the query, or a batch write.
-    `checkpoint` and `folder` are where Spark's files and this sink's lie, "" for a batch write. A
-    sink of `foreach_batch` `leaves_out_batches`: it is not called for each. `host` and `pid` are
-    for messages.
+    `run_id` is random and names one start of the query in a driver process, or one batch write.
+    `checkpoint` and `folder` are the paths of Spark's files and of this sink's files, "" for a
+    batch write. `leaves_out_batches` is True for a sink of `foreach_batch`, which is not called for
+    each batch. `host` and `pid` are for messages.
     """
 
     output: Output
@@ -86,32 +87,26 @@ class Committer:
     host: str = ""
     pid: int = -1
     attempts_max: int = 2
-    """Whole transactions tried when one turns out to be abortable before EndTxn(commit)."""
+    """Number of transactions tried, if each turns out to be abortable before EndTxn(commit)."""
 
     @property
     def is_query(self) -> bool:
-        """Whether it is a streaming query's, which has a checkpoint."""
+        """True for a streaming query, which has a checkpoint."""
         return bool(self.folder)
-
-    @property
-    def wrote_nothing(self) -> str:
-        """The sentence about a refusal's effect: other sinks of the query may have written."""
-        name = self.output.sink_name
-        return f"Sink {name!r} wrote nothing" if name else "Nothing was written"
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What Spark planned and the tasks staged.
+    """The batch that Spark planned, with the pieces that its tasks staged.
 
-    `source_offsets` are the next offsets to read (exclusive ends). `batch_hash` is of all that
-    Spark logged for the batch: equal hashes are one plan. `source_digest` is of the source offsets
-    alone; `is_pinned` says that these are Kafka's, each partition once, so that equal offsets are
-    equal rows. `sources` are the Kafka-like ones. A batch write's `batch_id` is its version.
+    `batch_id` is the version of a batch write. `source_offsets` are the next offsets to read
+    (exclusive ends). `source_digest` covers them alone, and `batch_hash` everything that Spark
+    logged for the batch: equal hashes mean the same plan. `is_pinned` is True if equal offsets mean
+    equal rows: they are Kafka's, each partition once. `sources` are the Kafka-like sources.
     """
 
     batch_id: int
-    staged: Sequence[StagedPartition] = ()
+    staged: Sequence[StagedChunk] = ()
     source_offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     source_digest: str = ""
     batch_hash: str = ""
@@ -120,7 +115,7 @@ class Batch:
 
 
 class OutputTopic(NamedTuple):
-    """A topic that a query writes to, as it was then; the id is "" before Kafka 2.8."""
+    """A topic that a query has written to, as it was then; the id is "" before Kafka 2.8."""
 
     topic_id: str
     partitions: int
@@ -128,7 +123,7 @@ class OutputTopic(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What the checkpoint says was begun last: no transaction of a later batch was.
+    """The checkpoint's record of the batch that was begun last. No later batch has a transaction.
 
     `previous_batch_id` is the batch that was begun before it, -1 for none. `ended_runs` are the
     runs before `run_id`, the oldest first, as far back as they are kept.
@@ -142,21 +137,20 @@ class Begun:
     previous_batch_id: int = -1
     ended_runs: tuple[str, ...] = ()
     group_digest: str = ""
-    """Names the group that its source offsets were to be committed for."""
+    """Digest of the group that the batch's source offsets were to be committed for."""
     positions: str = ""
     """The `positions_digest` of these offsets."""
     has_state: bool = False
-    """The query keeps state: its output depends on more than the rows of a batch."""
+    """True if the query keeps state: its output depends on more than the rows of a batch."""
     topics: Mapping[str, OutputTopic] = field(default_factory=dict)
-    """All that the sink has written to, as they were with the last batch that wrote to them."""
+    """The topics that the sink has written to, each as it was with the last batch in it."""
     host: str = ""
     pid: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class CommitPlan:
-    """One batch as options and checkpoint say it; `begun` is None for a new query and for a batch
-    write."""
+    """A batch with its committer; `begun` is None for a new query and for a batch write."""
 
     committer: Committer
     batch: Batch
@@ -174,8 +168,9 @@ class CommitPlan:
 
     @property
     def wrote_nothing(self) -> str:
-        """The sentence about a refusal's effect."""
-        return self.committer.wrote_nothing
+        """The sentence for a refusal's effect. Other sinks of the query may have written."""
+        name = self.committer.output.sink_name
+        return f"Sink {name!r} wrote nothing" if name else "Nothing was written"
 
     @property
     def group_id(self) -> str | None:
@@ -184,17 +179,17 @@ class CommitPlan:
 
     @property
     def watched_group_id(self) -> str | None:
-        """The group that tells where the query's output ends: another sink of it may move it."""
+        """The group that tells where the output ends. Another sink of the query may move it."""
         return self.committer.options.read_group_id if self.batch.source_offsets else None
 
     @property
     def was_begun(self) -> bool:
-        """Whether a transaction of this very batch, or of a later one, may have begun before."""
+        """True if a transaction of this batch, or of a later one, may have begun before."""
         return self.begun is not None and self.begun.batch_id >= self.batch.batch_id
 
     @property
     def last_begun_below(self) -> int | None:
-        """The last batch before this one that was begun, None where that is not known."""
+        """The last batch before this one that was begun, None if that is not known."""
         begun, batch_id = self.begun, self.batch.batch_id
         if begun is None or begun.batch_id > batch_id:
             return None
@@ -202,23 +197,21 @@ class CommitPlan:
 
     @property
     def is_first(self) -> bool:
-        """Whether the sink has committed no batch of the query: it was not called for one before,
-        or this one, which was begun and not committed, is its first."""
+        """True if the sink has committed no batch of the query: it began none, or only this one."""
         if self.batch.batch_id == 0 or not self.committer.leaves_out_batches:
             return self.batch.batch_id == 0
         return self.begun is None or self.last_begun_below == -1
 
     def located(self, place: TopicPartition, version: int) -> LocatedPlan:
-        """The plan with what the brokers said."""
+        """Return the plan with the brokers' answers added."""
         return LocatedPlan(self.committer, self.batch, self.begun, place=place, version=version)
 
 
 @dataclass(frozen=True, slots=True)
 class LocatedPlan(CommitPlan):
-    """A plan with what the brokers said before anybody was fenced.
+    """A plan with the brokers' answers from before another driver is fenced.
 
-    `place` is the partition that the query's progress is committed for: Kafka deletes a topic's
-    committed offsets with the topic. `version` is the coordinator's transaction version.
+    `place` is the progress's partition, `version` the coordinator's transaction version.
     """
 
     place: TopicPartition = field(kw_only=True)
@@ -227,11 +220,11 @@ class LocatedPlan(CommitPlan):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a query has committed: all batches below `next_batch_id` (exclusive).
+    """Progress of a query: all batches below `next_batch_id` (exclusive) are committed.
 
-    `source_digest`, `group_digest` and `batch_hash` are of the last batch: its source offsets, the
-    group that they were committed for, and all that Spark logged for it; "" where there was none.
-    `output_digest` and `target` name the output. `positions` is the `positions_digest` of the
+    `source_digest`, `group_digest` and `batch_hash` belong to the last batch: its source offsets,
+    the group that they were committed for, and everything that Spark logged for it; "" if there was
+    none. `output_digest` and `target` name the output. `positions` is the `positions_digest` of the
     offsets that the group was left at, "" in the progress of version 0.1.0.
     """
 
@@ -249,45 +242,44 @@ class Progress:
 class Evidence:
     """The answers of the brokers and of the checkpoint, as far as the judgement needs them.
 
-    Of Spark's log `begin` is the entry of the batch before this one, `last` of the batch that the
-    progress has last, and `left` of the batch that left the group where it should be: None where
-    the log has no such entry, or has purged it.
+    `begin`, `last` and `left` are entries of Spark's log: of the batch before this one, of the last
+    batch in the progress, and of the batch that left the group where it should be. An entry is None
+    if the log does not have it, or has purged it.
     """
 
     progress: Progress | None
     former: frozenset[str] = frozenset()
-    """Digests of the outputs that the query has had, if the progress is not of the present one."""
+    """Digests of the query's former outputs, if the progress is not of the present output."""
     group: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Its stable committed offsets."""
+    """The group's stable committed offsets."""
     notes: Sequence[GroupNote] = ()
-    """Beside these offsets."""
+    """The notes beside these offsets."""
     members: Sequence[str] = ()
-    """Of the group, asked where it has moved."""
+    """The group's members, asked only if the group has moved."""
     begin: BatchOffsets | None = None
     last: BatchOffsets | None = None
     left: BatchOffsets | None = None
     newest_plan: int = -1
-    """The newest batch in Spark's offset log, asked where the number of this one is committed."""
+    """The newest batch in Spark's offset log, asked only if this batch's number is committed."""
     has_state: bool = False
-    """The query keeps state: equal offsets are not equal output."""
+    """True if the query keeps state: equal offsets do not mean equal output."""
     owner: tuple[Begun | None, Progress | None] = (None, None)
-    """The record and the progress of the sink that moves the group, where that is another one."""
+    """The record and the progress of the sink that moves the group, if it is another sink."""
     log_starts: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Of `judgement.unexpected_positions`."""
+    """Log starts of the partitions in `judgement.unexpected_positions`."""
     log_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """Of `judgement.foreign_sources`, those that exist."""
+    """Log ends of the partitions in `judgement.foreign_sources` that exist."""
     progress_topic_is_gone: bool = False
     gap_is_empty: bool = False
-    """No sink was to see the batches that the progress lacks."""
+    """True if no sink was to see the batches that the progress lacks."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommitOutcome:
-    """The batch is committed, by this call or (`skipped`) by an earlier one.
+    """Outcome: the batch is committed, by this call or (`skipped`) by an earlier one.
 
-    `produced_records` and `produced_bytes` are what this call's committed transaction wrote; a
-    skipped batch sends no Produce at all. `missing_sources` are the partitions of `source_offsets`
-    that no longer exist and were not committed.
+    `produced_records` and `produced_bytes` count what this call wrote, 0 for a skipped batch.
+    `missing_sources` are the `source_offsets` that were not committed: the partitions are gone.
     """
 
     skipped: bool

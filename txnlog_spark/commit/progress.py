@@ -1,10 +1,8 @@
 """Progress: the committed offset that says how far a query has come.
 
-Every micro-batch's transaction also commits one offset for the query's progress group: the value is
-batch_id + 1, the metadata a small JSON object (`Progress`). It becomes visible with the batch's
-records or not at all, and never goes back. Kafka deletes a topic's committed offsets with the
-topic, so all batches commit it for one partition, of a topic that is likely to stay: of a source,
-which the query may read anyway (committing an offset takes READ on its topic), else of the output.
+The value is batch_id + 1 and never decreases; the metadata is a small JSON object (`Progress`).
+"Where progress lies" in docs/internals/commit-protocol.md says why all batches commit it for one
+partition. A source's topic comes first: committing an offset takes READ on it, as reading does.
 """
 
 from __future__ import annotations
@@ -27,11 +25,11 @@ from txnlog_spark.errors import TxnLogError
 from txnlog_spark.offsets import positions_digest
 
 PROGRESS_FORMAT_VERSION = 1
-"""In every metadata string; an unknown version is not progress of ours."""
+"""Version in every metadata string; a string with an unknown version is not our progress."""
 
 
 def format_progress(progress: Progress) -> str:
-    """The metadata string beside the committed offset; well below 4096 bytes."""
+    """Return the metadata string beside the committed offset; well below 4096 bytes."""
     value = {
         "v": PROGRESS_FORMAT_VERSION,
         "q": progress.query_id,
@@ -46,7 +44,7 @@ def format_progress(progress: Progress) -> str:
 
 
 def parse_progress(committed: CommittedOffset) -> Progress | None:
-    """The progress in a committed offset; None for anything that is not ours."""
+    """Parse the progress in a committed offset; return None if its metadata is not ours."""
     try:
         value = json.loads(committed.metadata)
     except ValueError:
@@ -62,13 +60,13 @@ def parse_progress(committed: CommittedOffset) -> Progress | None:
 
 
 def newest_progress(query_id: str, committed: Iterable[CommittedOffset]) -> Progress | None:
-    """This query's newest progress among a group's committed offsets."""
+    """Return this query's newest progress among a group's committed offsets."""
     found = [p for p in map(parse_progress, committed) if p is not None and p.query_id == query_id]
     return max(found, key=lambda p: p.next_batch_id, default=None)
 
 
 def progress_after(plan: CommitPlan) -> Progress:
-    """What is committed with the batch."""
+    """Return the progress to commit with the batch."""
     output, batch = plan.committer.output, plan.batch
     return Progress(
         output.query_id,
@@ -83,7 +81,7 @@ def progress_after(plan: CommitPlan) -> Progress:
 
 
 def baseline_of(plan: CommitPlan) -> Progress:
-    """All batches before the plan's, which Spark says are done."""
+    """Return the progress for all batches before the plan's, which Spark says are done."""
     output, begun = plan.committer.output, plan.begun
     is_before = begun is not None and not plan.was_begun
     return Progress(
@@ -97,12 +95,12 @@ def baseline_of(plan: CommitPlan) -> Progress:
 
 
 def group_digest(group_id: str | None) -> str:
-    """Names the group without its length, which Kafka does not bound as it bounds metadata."""
+    """Return a digest of the group's name: Kafka limits the length of metadata, not of names."""
     return "" if group_id is None else digest_of(group_id)[:16]
 
 
 def progress_offset(progress: Progress) -> CommittedOffset:
-    """The committed offset that holds `progress`."""
+    """Return the committed offset that holds `progress`."""
     return CommittedOffset(progress.next_batch_id, format_progress(progress))
 
 
@@ -112,26 +110,23 @@ def fetch_progress(
     query_id: str,
     *,
     partitions: Iterable[TopicPartition] = (),
+    require_stable: bool = True,
 ) -> Operation[Progress | None]:
-    """The query's stable progress; waits while a transaction on the group is undecided.
+    """Return the query's progress; if `require_stable`, wait while a transaction is undecided.
 
-    To be relied on after InitProducerId, which returns when the last transaction is complete with
-    all of its markers; otherwise name the `partitions` that its progress may be undecided on.
+    Rely on it after InitProducerId, which returns when the last transaction is complete with all of
+    its markers. Otherwise name the `partitions` that its progress may be undecided on.
     """
-    committed = yield from fetch_committed(session, progress_group_id, partitions=partitions)
+    committed = yield from fetch_committed(
+        session, progress_group_id, partitions=partitions, require_stable=require_stable
+    )
     return newest_progress(query_id, committed.values())
-
-
-# ------------------------------------------------------------------ where it lies
 
 
 def locate_progress(
     session: Session, progress_group_id: str, query_id: str
 ) -> Operation[TopicPartition | None]:
-    """The partition that the query's newest decided progress is committed for, None without one.
-
-    Nothing may be concluded from it about a batch: an undecided progress is not waited for.
-    """
+    """Return the partition of the newest decided progress; undecided progress may be newer."""
     committed = yield from fetch_committed(session, progress_group_id, require_stable=False)
     newest = newest_progress(query_id, committed.values())
     found = [p for p, c in sorted(committed.items()) if parse_progress(c) == newest]
@@ -141,10 +136,10 @@ def locate_progress(
 def place_progress(
     session: Session, plan: CommitPlan, before: TopicPartition | None = None
 ) -> Operation[TopicPartition]:
-    """Where the query's progress is, else (the first batch) where it is going to be.
+    """Return the partition of the query's progress, or choose one. Raises TxnLogError.
 
-    Progress that went with its topic is placed again only for a batch that was never begun; else it
-    has to be missed where it was. Raises TxnLogError without any topic.
+    If the progress was deleted with its topic, another partition is chosen only for a batch that
+    was never begun. Otherwise its absence must be noticed at the old partition.
     """
     recorded = plan.begun.progress_partition if plan.begun is not None else None
     recorded = before or recorded  # of the try before: its baseline lies there
@@ -161,7 +156,7 @@ def place_progress(
 
 
 def choose_partition(session: Session, plan: CommitPlan) -> Operation[TopicPartition]:
-    """A partition that exists, to commit progress for. Raises TxnLogError without any topic."""
+    """Choose an existing partition. Raises TxnLogError on a cluster without topics."""
     sources, target = plan.batch.source_offsets, plan.committer.output.target
     if sources:
         missing = yield from confirm_missing(session, sources)
@@ -177,15 +172,17 @@ def choose_partition(session: Session, plan: CommitPlan) -> Operation[TopicParti
         return TopicPartition(name, session.cluster.partitions(name)[0])
     raise TxnLogError(
         "an empty batch cannot be recorded on a cluster without topics: create the output topic, "
-        "or set the option topic"
+        "or set the option topic to it"
     )
 
 
 def _is_gone(
     session: Session, partition: TopicPartition, written: Iterable[str]
 ) -> Operation[bool]:
-    """True if a partition does not exist; asked for each batch, with the topics that it writes to:
-    what is remembered of a topic outlives it."""
+    """True if a partition does not exist.
+
+    The metadata is read again, with the topics `written`: cached metadata outlives a topic.
+    """
     yield from refresh_metadata(session, [partition.topic, *written])
     if partition.partition in session.cluster.partitions(partition.topic):
         return False

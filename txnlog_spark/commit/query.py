@@ -1,7 +1,7 @@
-"""The commit of one micro-batch of a streaming query, from its checkpoint on.
+"""The commit of one micro-batch of a streaming query, beginning with its checkpoint.
 
 Spark builds a new writer in a reused worker process for every commit: batch n may be committed in
-one, n + 1 in another. So nothing is remembered between two commits but what lies in the checkpoint.
+one process, n + 1 in another. So only the checkpoint remembers anything between two commits.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from txnlog_kafka.operations.effects import Milestone, Operation
+from txnlog_kafka.operations.effects import Failpoint, Operation
 from txnlog_kafka.operations.metadata import require_cluster
-from txnlog_kafka.operations.producer import StagedPartition
+from txnlog_kafka.operations.producer import StagedChunk
 from txnlog_kafka.operations.session import Session
 from txnlog_spark.commit import checkpoint, journal
 from txnlog_spark.commit.checkpoint import BatchOffsets
@@ -41,66 +41,60 @@ GROUP_OPTION = "kafka.group.id"
 
 @dataclass(frozen=True, slots=True)
 class QueryBatch:
-    """One micro-batch as Spark's driver hands it to the sink.
+    """Micro-batch, as Spark's driver hands it to the sink.
 
-    `checkpoint` is what the paths of its files begin with, `location` the same place normalised.
-    `run_id` is random, of this start of the query. `query_id` is what the tasks were given, None
-    where Spark does not tell it. `is_function` says that it is written in foreachBatch, by a
-    function that may leave batches out. `host` and `pid` are this process's, for messages.
+    `checkpoint` is the prefix of its files' paths, `location` the same place normalised. `query_id`
+    is the id that the tasks were given, None if Spark does not tell it. `is_function` is True for a
+    function of foreachBatch. `Committer` explains the other fields.
     """
 
     checkpoint: str
     location: str
     batch_id: int
     options: CommitOptions
-    staged: Sequence[StagedPartition]
+    staged: Sequence[StagedChunk]
     run_id: str
     query_id: str | None = None
     is_function: bool = False
     host: str = ""
     pid: int = -1
 
-    @property
-    def folder(self) -> str:
-        """Where this sink keeps its files."""
-        return journal.journal_folder(self.checkpoint, self.options.sink_name)
-
 
 def commit_query_batch(session: Session, batch: QueryBatch) -> Operation[CommitOutcome]:
-    """Commit the batch exactly once, also when several drivers try it, or one tries it again.
+    """Commit the batch exactly once, even if several drivers try it, or one driver tries it again.
 
     Raises ProducerFenced, CommitStateUnknown, ProgressError, TransactionTimedOut, WrongCluster,
-    OptionError and what the brokers refuse: Spark stops the query, and its restart replays it.
+    OptionError and the brokers' refusals: Spark stops the query, and a restart replays the batch.
     """
-    yield Milestone("collect", "before", batch.batch_id)
+    yield Failpoint("collect", "before", batch.batch_id)
     query_id = yield from checkpoint.read_query_id(batch.checkpoint)
     sources = yield from checkpoint.read_batch_offsets(batch.checkpoint, batch.batch_id)
     if batch.query_id is None:
         yield from checkpoint.check_uncommitted(batch.checkpoint, batch.batch_id)
     elif batch.query_id != query_id:
         raise TxnLogError(
-            f"the tasks belong to query {batch.query_id}, the checkpoint to {query_id}: "
+            f"the tasks belong to query {batch.query_id}, but the checkpoint to {query_id}: "
             "set the writer's option checkpointLocation to this query's own checkpoint"
         )
-    yield Milestone("collect", "after", batch.batch_id)
+    yield Failpoint("collect", "after", batch.batch_id)
     yield from require_cluster(session)
     plan = yield from _plan(session, batch, query_id, sources)
     try:
-        check_sources(batch.options, sources, session.cluster.cluster_id or "")
+        check_sources(plan, sources)
     except OptionError as error:
         if plan.committer.output.copy and plan.begun is None:
             raise CheckpointCopied(
                 f"the checkpoint {batch.location} is a copy, and its batch {batch.batch_id} was "
-                "planned before the copy was given options of its own. Nothing was written. "
-                f"{_planned_before(batch)}, and start the copy again: it plans the batch with its "
-                "own options"
+                "planned before the copy got its own options. Nothing was written. "
+                f"{_planned_before(batch)}, and start the copy again: it then plans the batch with "
+                "its own options"
             ) from error
         raise
-    _warn_of_options(session, plan, batch.options, sources)
+    _warn_of_options(session, plan, sources)
     try:
         outcome = yield from commit_batch(session, plan)
     except ProducerFenced as error:
-        raise _explained(error, batch.options, plan) from None
+        raise _explained(error, plan) from None
     _warn_of_missing(session, plan, outcome)
     return outcome
 
@@ -108,10 +102,10 @@ def commit_query_batch(session: Session, batch: QueryBatch) -> Operation[CommitO
 def foresee_query_batch(
     session: Session, batch: QueryBatch, *, is_planned: bool
 ) -> Operation[Decision]:
-    """Return what the commit of this batch would decide now, and change nothing.
+    """Return the decision that the commit of this batch would take now; change nothing.
 
-    A batch that is not planned yet begins where the one before ended, and is taken for empty.
-    Raises what `commit_query_batch` does for a batch that is refused.
+    A batch that is not planned yet begins where the batch before it ended, and counts as empty.
+    Raises the errors of `commit_query_batch` for a batch that is refused.
     """
     query_id = yield from checkpoint.read_query_id(batch.checkpoint)
     logged = batch.batch_id if is_planned else batch.batch_id - 1
@@ -120,16 +114,18 @@ def foresee_query_batch(
         sources = replace(sources, batch_hash="")
     yield from require_cluster(session)
     plan = yield from _plan(session, batch, query_id, sources)
-    check_sources(batch.options, sources, session.cluster.cluster_id or "")
+    check_sources(plan, sources)
     return (yield from foresee(session, plan))
 
 
 def _plan(
     session: Session, batch: QueryBatch, query_id: str, sources: BatchOffsets
 ) -> Operation[CommitPlan]:
-    """The commit as a value, with what the checkpoint tells of the batches before."""
+    """Return the commit as a value, with the checkpoint's record of the batches before."""
+    # Who commits: the recorded transactional id stays, so that former drivers can be fenced.
     options = batch.options
-    begun = yield from journal.read_begun(batch.folder, query_id)
+    folder = journal.journal_folder(batch.checkpoint, options.sink_name)
+    begun = yield from journal.read_begun(folder, query_id)
     recorded = "" if begun is None else begun.output.transactional_id
     output = Output(
         query_id=query_id,
@@ -139,13 +135,14 @@ def _plan(
         target=options.topic or "",
         cluster_id=session.cluster.cluster_id or "",
     )
+    # The same query, or a copy of it: a copy goes on with progress of its own.
     if begun is not None:
         journal.check_cluster(begun.output, output.cluster_id)
         output = yield from _recognised(batch, output, begun)
         if output.copy != begun.output.copy:
             session.notice(
                 f"the checkpoint {output.checkpoint} is a copy of {begun.output.checkpoint}: it "
-                f"goes on with transactional id {output.transactional_id} and progress of its own"
+                f"continues with transactional id {output.transactional_id} and its own progress"
             )
             begun = None
     committer = Committer(
@@ -157,18 +154,20 @@ def _plan(
         else begun.progress_group_id,
         options=options,
         checkpoint=batch.checkpoint,
-        folder=batch.folder,
+        folder=folder,
         leaves_out_batches=batch.is_function,
         host=batch.host,
         pid=batch.pid,
     )
+    plan = CommitPlan(committer, _batch(batch, sources), begun)
+    # A driver that was overtaken stops here, before it fences the newer one.
     if begun is not None:
-        yield from journal.check_not_overtaken(committer, begun, batch.batch_id)
-    return CommitPlan(committer, _batch(batch, sources), begun)
+        yield from journal.check_not_overtaken(plan, begun)
+    return plan
 
 
 def _recognised(batch: QueryBatch, output: Output, begun: Begun) -> Operation[Output]:
-    """The output as the same query's, or as that of a copy. Raises CheckpointCopied."""
+    """Return the output as the same query's, or as a copy's. Raises CheckpointCopied."""
     group_id, original = batch.options.group_id, False
     if begun.output.checkpoint != output.checkpoint:
         original = yield from checkpoint.is_query_at(begun.output.checkpoint, output.query_id)
@@ -182,7 +181,7 @@ def _recognised(batch: QueryBatch, output: Output, begun: Begun) -> Operation[Ou
 
 
 def _planned_before(batch: QueryBatch) -> str:
-    # A planned batch notes which group it was read with, and to write it with another is refused.
+    # A planned batch notes the group that it was read with. Writing it with another is refused.
     path = checkpoint.offsets_path(batch.checkpoint, batch.batch_id)
     return f"In a copy, delete {path} and .{batch.batch_id}.crc beside it"
 
@@ -199,8 +198,9 @@ def _batch(batch: QueryBatch, sources: BatchOffsets) -> Batch:
     )
 
 
-def _explained(error: ProducerFenced, options: CommitOptions, plan: CommitPlan) -> ProducerFenced:
-    """With what the brokers cannot say: which driver took over, and where the id comes from."""
+def _explained(error: ProducerFenced, plan: CommitPlan) -> ProducerFenced:
+    """Add the driver that took over and the origin of the id: the brokers cannot know these."""
+    options = plan.committer.options
     if options.transactional_id is None:
         origin = "kafka.group.id" if options.group_id is not None else "the query's id"
         error = error.with_advice(
@@ -215,35 +215,35 @@ def _explained(error: ProducerFenced, options: CommitOptions, plan: CommitPlan) 
     return error
 
 
-def _warn_of_options(
-    session: Session, plan: CommitPlan, options: CommitOptions, sources: BatchOffsets
-) -> None:
-    """What is allowed and seldom meant, once in a run."""
+def _warn_of_options(session: Session, plan: CommitPlan, sources: BatchOffsets) -> None:
+    """Warn once in a run of settings that are allowed but seldom meant."""
+    options = plan.committer.options
     if plan.begun is not None and plan.begun.run_id == plan.committer.run_id:
         return
-    group_id = noted_group(sources)
+    group_id = next((s.note.group_id for s in sources.sources if s.note and s.note.group_id), None)
     if group_id is not None and options.read_group_id is None:
         session.notice(
             f"kafka.group.id={group_id} is set on the reader only: no offsets are committed for "
             "it. Set it on the writer as well"
         )
-    elif _lacks_group(plan, options, sources):
+    elif _lacks_group(plan, sources):
         session.notice(
             f"{plan.query} has no {GROUP_OPTION}: if its checkpoint is lost, the next start writes "
             f"all of its output a second time. Set {GROUP_OPTION} to the same name on the reader "
             "and the writer, and startingOffsets=committedOrEarliest on the reader"
         )
     if options.topic in {topic for topic, _ in plan.batch.source_offsets}:
-        session.notice(f"the query writes to {options.topic}, which it reads: it will not end")
+        session.notice(
+            f"the query writes to {options.topic}, which it also reads: it will never be done"
+        )
 
 
-def _lacks_group(plan: CommitPlan, options: CommitOptions, sources: BatchOffsets) -> bool:
-    """True if the query is new, and nothing but its checkpoint says what it has read; False if it
-    cannot have a group: a source that is not Kafka's, or is of another cluster."""
+def _lacks_group(plan: CommitPlan, sources: BatchOffsets) -> bool:
+    """True if the query is new, and could have a group: its sources are Kafka's on this cluster."""
     cluster_id = plan.committer.output.cluster_id
     return (
         plan.begun is None
-        and options.read_group_id is None
+        and plan.committer.options.read_group_id is None
         and plan.batch.is_pinned
         and all(s.note is not None and s.note.cluster_id == cluster_id for s in sources.sources)
         and bool(plan.batch.source_offsets)
@@ -265,50 +265,45 @@ def _warn_of_missing(session: Session, plan: CommitPlan, outcome: CommitOutcome)
 # partition once; without it the checkpoint alone keeps the query exactly-once, and all is allowed.
 
 
-def check_sources(options: CommitOptions, sources: BatchOffsets, cluster_id: str) -> None:
-    """Raise OptionError and WrongCluster for offsets that the group must not be moved to.
-
-    `cluster_id` is the sink's, "" when its brokers do not tell.
-    """
-    group_id = options.group_id
+def check_sources(plan: CommitPlan, sources: BatchOffsets) -> None:
+    """Raise OptionError or WrongCluster for offsets that the group must not be moved to."""
+    group_id, watched = plan.committer.options.group_id, plan.committer.options.read_group_id
     for source in sources.sources:
-        note = source.note
-        starts = note is not None and note.group_start != ""
-        has_group = options.read_group_id is not None
-        read_by = note.group_id if note is not None and (starts or has_group) else None
-        if read_by is not None and read_by != options.read_group_id:
+        note, starts = source.note, source.group_start != ""
+        read_by = note.group_id if note is not None and (starts or watched is not None) else None
+        if read_by is not None and read_by != watched:
             why = "(it starts from its committed offsets)" if starts else "(on the reader)"
             raise OptionError(
                 GROUP_OPTION,
                 group_id,
-                f"set it to {read_by!r} for the writer as well: the query reads with that group "
+                f"set it to {read_by!r} on the writer as well: the query reads with that group "
                 f"{why}, and the sink has to commit its offsets",
             )
     if group_id is None:
         return
-    _check_cluster(group_id, sources, cluster_id)
+    _check_cluster(group_id, sources, plan.committer.output.cluster_id)
     if twice := sources.read_differently:
         raise OptionError(
             GROUP_OPTION,
             group_id,
             f"remove it from the writer: two sources of the query read {twice[0]} up to different "
-            "offsets, and a group has one position in a partition. A union of two selections of "
-            "one load() reads both up to the same offsets; a join of it with itself does not. The "
-            "query stays exactly-once by its checkpoint",
+            "offsets, but a group has one position in a partition. A union of two selections of "
+            "one load() reads both up to the same offsets; a join of one load() with itself does "
+            "not. The query stays exactly-once by its checkpoint",
         )
     if not sources.is_whole:
         _check_start(group_id, sources)
 
 
 def _check_cluster(group_id: str, sources: BatchOffsets, cluster_id: str) -> None:
+    """Raise WrongCluster if a source reads another cluster than the sink's; "" is unknown."""
     for source in sources.sources:
-        if source.note is None or not source.offsets or not cluster_id:
-            continue
-        if source.note.cluster_id != cluster_id:
+        note = source.note
+        if note is not None and source.offsets and cluster_id not in ("", note.cluster_id):
             topics = ", ".join(sorted({p.topic for p in source.offsets}))
             raise WrongCluster(
                 f"{GROUP_OPTION}={group_id!r} works on one cluster only: the source of {topics} "
-                f"reads cluster {source.note.cluster_id}, the sink writes to cluster {cluster_id}, "
+                f"reads cluster {note.cluster_id}, the sink writes to cluster {cluster_id}, "
                 "and the offsets of one mean nothing on the other. Nothing was written. Remove "
                 f"{GROUP_OPTION} from the writer and the reader: the query stays exactly-once by "
                 "its checkpoint"
@@ -316,30 +311,25 @@ def _check_cluster(group_id: str, sources: BatchOffsets, cluster_id: str) -> Non
 
 
 def _check_start(group_id: str, sources: BatchOffsets) -> None:
-    """A start from committed offsets does not hold for what has none, such as a source of files."""
+    """Raise OptionError if only some sources can start from committed offsets."""
     starts = {each.note.group_start for each in sources.sources if each.note is not None}
     if starts <= {"", positions_digest({})}:
         return
     raise OptionError(
         "startingOffsets",
         "committed",
-        f"the query has a source besides that is not a Kafka topic: with a new checkpoint it is "
-        f"read from its beginning again, while group {group_id!r} goes on where it was, so its "
-        "records would be in the output twice. Restore the checkpoint; or remove what that source "
-        "has delivered before",
+        f"the query also has a source that is not a Kafka topic. With a new checkpoint that source "
+        f"is read from its beginning again, while group {group_id!r} continues where it was, so "
+        "the source's records would be in the output twice. Restore the checkpoint; or remove the "
+        "data that the source has delivered before",
     )
 
 
 def pins_records(group_id: str | None, sources: BatchOffsets) -> bool:
-    """Whether equal source offsets are equal records: Kafka's offsets, each partition once.
+    """True if equal source offsets mean equal records: Kafka's offsets, each partition once.
 
-    Offsets of another source's connector may have the same shape; they count as Kafka's when our
-    source noted its cluster, or when they are committed for a group, which checks them.
+    Offsets of another source's connector may have the same shape. They count as Kafka's if our
+    source noted its cluster, or if they are committed for a group, which checks them.
     """
     known = all(s.note is not None or group_id is not None for s in sources.sources)
     return sources.is_whole and known
-
-
-def noted_group(sources: BatchOffsets) -> str | None:
-    """The reader's group, None when it has none or did not note it."""
-    return next((s.note.group_id for s in sources.sources if s.note and s.note.group_id), None)

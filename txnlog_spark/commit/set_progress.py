@@ -1,7 +1,7 @@
 """Setting a query's progress: one transaction without records, under the query's own id.
 
-All batches up to the plan's are in the output, says a person. It is committed as a batch of that id
-would be, and never goes back.
+A person says that all batches up to the plan's are in the output. The progress is committed as a
+batch of that id would commit it, and never decreases.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from txnlog_spark.errors import ProgressError, TxnLogError
 def set_progress(
     session: Session, planned: CommitPlan, place: TopicPartition
 ) -> Operation[frozenset[TopicPartition]]:
-    """Commit progress, at `place`, and group offsets as after the plan's batch; what no longer
-    exists is left.
+    """Commit progress at `place`, and the group's offsets, as after the plan's batch.
 
-    Raises ProgressError when the brokers have more, and what a commit raises.
+    Partitions that no longer exist are left out and returned. Raises ProgressError if the brokers
+    have later progress, and the errors of a commit.
     """
     yield from require_cluster(session)
     version = yield from transaction_version(session, planned.committer.transactional_id)
@@ -46,8 +46,7 @@ def set_progress(
     try:
         yield from add_groups(session, attempt, transaction)
         yield from commit_batch_offsets(session, attempt, transaction)
-        # Of the broker that has answered: the one that was asked before may be a former
-        # coordinator.
+        # Ask the broker that has just answered: the one asked before may coordinate no longer.
         check_forward(plan, (yield from visible_progress(session, plan)))
     except TxnLogError:
         yield from abort_transaction(session, transaction)
@@ -57,12 +56,12 @@ def set_progress(
 
 
 def check_forward(plan: CommitPlan, found: Progress | None) -> None:
-    """Raise ProgressError when the query's progress is beyond what it is to be set to."""
+    """Raise ProgressError if the query's progress is beyond the new value."""
     wanted = plan.batch.batch_id + 1
     if found is not None and found.next_batch_id > wanted:
         raise ProgressError(
             f"the next batch of {plan.query} is {found.next_batch_id} by its progress in group "
-            f"{plan.committer.progress_group_id!r}: set to {wanted}, it would write again what is "
-            "in the output. Nothing was changed. Start the query as it is: it skips what is "
-            "committed"
+            f"{plan.committer.progress_group_id!r}. Set to {wanted}, the query would write batches "
+            "again that are in the output. Nothing was changed. Start the query as it is: it skips "
+            "committed batches"
         )

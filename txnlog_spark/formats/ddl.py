@@ -1,8 +1,8 @@
 """A schema in Spark's DDL as a type: `id BIGINT, items ARRAY<STRUCT<name: STRING>>`.
 
-Spark parses DDL in its JVM, which the processes of a Python data source have no way to. What is
-taken is what Spark takes for the schema of `from_json`: columns, or one type. NOT NULL is taken
-and has no effect, as there: a value may lack any field.
+Spark parses DDL in its JVM, which the processes of a Python data source cannot reach. The parser
+takes what Spark takes for the schema of `from_json`: columns, or one type. NOT NULL is taken and
+has no effect, as in Spark: a value may lack any field. COLLATE and block comments are refused.
 """
 
 from __future__ import annotations
@@ -15,22 +15,14 @@ from pyspark.sql import types as spark
 
 _TOKEN = re.compile(
     r"""(?P<blank>\s+|--(?:\\\n|[^\r\n])*)
-    |(?P<comment>/\*(?!\+))
     |`(?P<quoted>(?:[^`]|``)*)`
     |(?P<text>[rR](?:'[^']*'|"[^"]*")|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
     |(?P<name>[A-Za-z0-9_]+)
     |(?P<sign>.)""",
     re.VERBOSE | re.DOTALL,
 )
-_COMMENT_BOUND = re.compile(r"/\*(?!\+)|\*/")
 _NUMBER = re.compile(r"\d+(?:[lsy]|(?:e\d+)?(?:f|d|bd)?)", re.IGNORECASE)
-"""A name may begin with digits; one like this is a number to Spark."""
-_COLLATION = re.compile(
-    r"UTF8_(?:BINARY|LCASE)(?:_RTRIM)?"
-    r"|(?:UNICODE|[A-Z]{2,3}(?:_[A-Z]{4})?(?:_[A-Z]{3})?)(?:_(?:C[IS]|A[IS]|RTRIM))*",
-    re.IGNORECASE,
-)
-"""A collation by the form of its name. Spark refuses one of a language that it does not know."""
+"""Names that are numbers to Spark; other names may begin with digits."""
 _ATOMS: dict[str, Callable[[], spark.DataType]] = {
     "boolean": spark.BooleanType,
     "tinyint": spark.ByteType,
@@ -57,7 +49,7 @@ _PRECISION_MAX = 38
 
 
 def parse_ddl(text: str) -> spark.DataType:
-    """The type of this DDL, in which everything may be null. ValueError says what is wrong."""
+    """Return the type of this DDL; everything in it may be null. ValueError says what is wrong."""
     parser = _Parser(text)
     if not parser.is_type:
         return parser.columns("")
@@ -68,28 +60,13 @@ def parse_ddl(text: str) -> spark.DataType:
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str]]:
-    """Kinds and texts, without blanks and comments. ValueError for a comment without an end."""
-    at = 0
-    while found := _TOKEN.match(text, at):
-        kind, at = str(found.lastgroup), found.end()
-        if kind == "comment":
-            at = _comment_end(text, at)
-        elif kind == "quoted":
+    """Give kinds and texts, without blanks and `--` comments."""
+    for found in _TOKEN.finditer(text):
+        kind = str(found.lastgroup)
+        if kind == "quoted":
             yield kind, found[kind].replace("``", "`")
         elif kind != "blank":
             yield kind, found[kind]
-
-
-def _comment_end(text: str, at: int) -> int:
-    """Return where the comment ends; comments in it have ends of their own."""
-    depth = 1
-    while depth:
-        found = _COMMENT_BOUND.search(text, at)
-        if found is None:
-            raise ValueError("*/ at the end")
-        depth += 1 if found[0] == "/*" else -1
-        at = found.end()
-    return at
 
 
 class _Parser:
@@ -105,7 +82,7 @@ class _Parser:
 
     @property
     def is_type(self) -> bool:
-        """Whether it begins as a type does: a column has its type after its name."""
+        """True if the text begins as a type; a column has its type after its name."""
         first, *after = [*self._tokens, ("end", "")][:2]
         known = first[0] == "name" and first[1].lower() in _TYPES
         return known and bool(after) and after[0][1] in ("<", "(", "")
@@ -138,7 +115,7 @@ class _Parser:
         return int(text)
 
     def columns(self, end: str) -> spark.StructType:
-        """Columns up to the sign `end`, or to the end of the text."""
+        """Read columns up to the sign `end`, or to the end of the text."""
         made = spark.StructType()
         if end and self._take(end):
             return made
@@ -173,7 +150,7 @@ class _Parser:
         return made
 
     def type_(self) -> spark.DataType:
-        """One type."""
+        """Read one type."""
         kind, text = self._peek()
         name = text.lower()
         if kind != "name" or name not in _TYPES:
@@ -196,30 +173,12 @@ class _Parser:
         return spark.MapType(first, second)
 
     def _atom(self, name: str) -> spark.DataType:
-        if name == "string" and self._take("collate"):
-            return self._collated()
         if name == "timestamp" and self._take("without", "with"):
             is_local = self._tokens[self._at - 1][1].lower() == "with"
             for word in ("local", "time", "zone")[not is_local :]:
                 self._expect(word)
             name = "timestamp_ltz" if is_local else "timestamp_ntz"
         return _ATOMS[name]()
-
-    def _collated(self) -> spark.DataType:
-        for schema in ("system", "builtin") if self._is_qualified else ():
-            self._expect(schema)
-            self._expect(".")
-        kind, name = self._peek()
-        if kind not in ("name", "quoted") or not _COLLATION.fullmatch(name):
-            self.fail("a collation")
-        self._at += 1
-        # Spark knows the names in any case, and shows them so.
-        known = name.upper() if name.upper().startswith(("UTF8", "UNICODE")) else name
-        return spark.StringType(known)
-
-    @property
-    def _is_qualified(self) -> bool:
-        return ("sign", ".") in self._tokens[self._at + 1 : self._at + 2]
 
     def _decimal(self) -> spark.DataType:
         precision, scale = 10, 0

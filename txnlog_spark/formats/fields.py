@@ -1,4 +1,4 @@
-"""The part of a type that `value.fields` asks for."""
+"""The part of a type that `value.fields` names."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ from collections.abc import Sequence
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from txnlog_spark.codec.types import Unreadable
 from txnlog_spark.errors import OptionError
+from txnlog_spark.formats.types import Unreadable
 
 
 def part_of(type_: DataType, paths: Sequence[tuple[str, ...]], option: str) -> DataType:
-    """The type with the fields of these paths alone, in its own order; all without paths.
+    """Return the type with the fields of these paths alone, in its own order; all without paths.
 
     A path goes through arrays, and through the values of maps, to the structs in them. OptionError
-    names a path that leads nowhere. `Unreadable` parts may be left out; one that is wanted raises
-    its error.
+    names a path that leads nowhere. An `Unreadable` part that is wanted raises its error.
     """
     if not paths:
         return type_

@@ -1,6 +1,6 @@
-"""The formats of a read, by its options. What schemas there are is asked for here, on the driver.
+"""The formats of a read, from its options. The driver asks a registry for schemas here.
 
-What decodes is imported where there is something to decode: most reads have no format.
+Decoders are imported when there is something to decode: most reads have no format.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import (
     ArrayType,
@@ -26,33 +26,18 @@ from pyspark.sql.types import (
 )
 
 from txnlog_spark.errors import OptionError, do_this
-from txnlog_spark.schema_registry.options import URL, registry_options, subject_of
+from txnlog_spark.options.registry import URL, registry_options, subject_of
 
 if TYPE_CHECKING:
-    from txnlog_spark.codec.decoded import Decoded
-    from txnlog_spark.codec.schema_ids import HeaderIds
+    from txnlog_spark.formats.decoded import Decoded
+    from txnlog_spark.formats.readers import Reader
 
 SIDES = ("key", "value")
 WITH_SCHEMA = ("json", "avro", "protobuf")
-"""The formats that a schema registry may have the schema of."""
+"""Formats whose schema may be in a registry."""
 
 
 NO_HEADERS: Mapping[str, Any] = MappingProxyType({})
-
-
-class Reader(Protocol):
-    """Decodes binary arrays without null."""
-
-    @property
-    def type(self) -> DataType:
-        """The Spark type of what it gives."""
-
-    @property
-    def has_schema_ids(self) -> bool:
-        """True if a value, or a header of its record, says which schema it was written with."""
-
-    def decode(self, values: Any, permissive: bool, ids: HeaderIds | None = None) -> Decoded:
-        """An array of the Arrow type of `type`; `ids` if some of the records have the header."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +49,12 @@ class ReadFormat:
     permissive: bool
 
     def decode(self, values: Any, named_headers: Mapping[str, Any] = NO_HEADERS) -> Decoded:
-        """A binary array that may have null: null is null, and not malformed.
+        """Decode a binary array that may have null: null is null, and not malformed.
 
-        `named_headers` are those of the same records, as in `DecodedColumns`.
+        `named_headers` are headers of the same records, as in `DecodedColumns`.
         """
-        from txnlog_spark.codec.decoded import decode_present
-        from txnlog_spark.codec.schema_ids import HeaderIds, id_header
+        from txnlog_spark.formats.decoded import decode_present
+        from txnlog_spark.formats.schema_ids import HeaderIds, id_header
 
         name = id_header(self.side)
         contents, ids = named_headers.get(name), None
@@ -81,39 +66,39 @@ class ReadFormat:
 
 @dataclass(frozen=True, slots=True)
 class ReadFormats:
-    """Of keys and of values; None where they stay as they are."""
+    """The formats of keys and of values; None if they stay as they are."""
 
     key: ReadFormat | None = None
     value: ReadFormat | None = None
 
     @property
     def given(self) -> list[ReadFormat]:
-        """Those there are, the key's first."""
+        """The formats that are not None, the key's first."""
         return [each for each in (self.key, self.value) if each is not None]
 
     @property
     def id_headers(self) -> list[str]:
         """Names of the headers that decoding needs."""
-        from txnlog_spark.codec.schema_ids import id_header
+        from txnlog_spark.formats.schema_ids import id_header
 
         return [id_header(each.side) for each in self.given if each.reader.has_schema_ids]
 
     def type_of(self, side: str) -> DataType:
-        """The Spark type of the column key or value."""
+        """Return the Spark type of the column key or value."""
         given: ReadFormat | None = getattr(self, side)
         return BinaryType() if given is None else given.reader.type
 
     @property
     def with_bytes(self) -> list[str]:
-        """The sides that have a column of bytes: where one side is permissive, all with a format.
+        """The sides that have a column of bytes: if one side is permissive, all with a format.
 
-        They hold the bytes of a record of which one side is malformed, so that it is whole there.
+        The columns have the bytes of both sides of a record if one side is malformed.
         """
         permissive = any(each.permissive for each in self.given)
         return [each.side for each in self.given] if permissive else []
 
     def more_columns(self) -> list[StructField]:
-        """What a row has beside Spark's columns."""
+        """Return the columns that a row has beside Spark's."""
         made = [StructField(f"{side}_bytes", BinaryType()) for side in self.with_bytes]
         permissive = [each for each in self.given if each.permissive]
         return made + [StructField(f"{each.side}_error", StringType()) for each in permissive]
@@ -124,17 +109,20 @@ BINARY = ReadFormats()
 
 
 def read_formats(values: Mapping[str, Any]) -> ReadFormats:
-    """The formats that the options name, with their schemas.
+    """Return the formats that the options name, with their schemas.
 
-    `values` is by the options' names. Raises OptionError, and RegistryError where a registry that
-    is asked for a schema has none.
+    `values` is by the options' names. Raises OptionError, and RegistryError if the registry does
+    not have a schema.
     """
     registry = registry_of(values)
     return ReadFormats(**{side: _read_format(side, values, registry) for side in SIDES})
 
 
 def registry_of(values: Mapping[str, Any]) -> dict[str, str]:
-    """How to reach the registry, {} without one. OptionError where no format has a schema."""
+    """Return the registry's options, {} without a registry.
+
+    Raises OptionError if no format has a schema.
+    """
     given = registry_options(values)
     if given and not any(values[f"{side}.format"] in WITH_SCHEMA for side in SIDES):
         raise OptionError(
@@ -172,16 +160,17 @@ def _text(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> 
 
 def _json(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> Reader:
     from txnlog_spark.formats.fields import part_of
+    from txnlog_spark.formats.json.decode import json_decoder
     from txnlog_spark.formats.readers import JsonReader
     from txnlog_spark.formats.time_zone import time_zone
-    from txnlog_spark.json.decode import json_decoder
 
     schema = values[f"{side}.schema"] or latest_schema(side, values, registry, "JSON")
     fields = values[f"{side}.fields"] or ()
     type_ = json_type(f"{side}.schema", schema, lenient=bool(fields))
     type_ = part_of(type_, fields, f"{side}.fields")
     try:
-        json_decoder(type_, "UTC")  # what cannot be read is said here
+        # A type or a zone that is not read is refused here, before a task sees it.
+        json_decoder(type_, values["timeZone"] or "UTC")
     except ValueError as error:
         raise OptionError(f"{side}.schema", None, str(error)) from None
     return JsonReader(type_, time_zone(values["timeZone"], type_), bool(registry))
@@ -192,13 +181,13 @@ _KINDS: dict[str, type[StructType] | type[ArrayType] | type[MapType]] = {
     "elementType": ArrayType,
     "keyType": MapType,
 }
-"""What the JSON of a Spark type has, and a JSON Schema has not."""
+"""Words that the JSON of a Spark type has, and a JSON Schema does not have."""
 
 
 def json_type(
     option: str, schema: str, *, of_write: bool = False, lenient: bool = False
 ) -> DataType:
-    """The Spark type of a DDL, of the JSON of a struct, array or map type, or of a JSON Schema.
+    """Return the type of DDL, of the JSON of a struct, array or map type, or of a JSON Schema.
 
     `of_write` and `lenient` are those of `json_schema_type`.
     """
@@ -209,7 +198,7 @@ def json_type(
             return parse_ddl(schema)
         except ValueError as error:
             raise OptionError(option, schema, f"a schema in DDL with {error}") from None
-    from txnlog_spark.codec.types import all_nullable
+    from txnlog_spark.formats.types import all_nullable
 
     try:
         parsed = json.loads(schema)
@@ -218,15 +207,15 @@ def json_type(
                 return all_nullable(kind.fromJson(parsed))
     except (ValueError, KeyError, TypeError) as error:
         raise OptionError(option, None, f"a schema in JSON: {error}") from None
-    from txnlog_spark.json.schema import json_schema_type
+    from txnlog_spark.formats.json.schema import json_schema_type
 
     return json_schema_type(schema, of_write=of_write, lenient=lenient)
 
 
 def _avro(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> Reader:
     require_avro(f"{side}.format")
-    from txnlog_spark.avro.schema import parse_avro
-    from txnlog_spark.avro.types import TypeOptions, spark_type
+    from txnlog_spark.formats.avro.schema import parse_avro
+    from txnlog_spark.formats.avro.types import TypeOptions, spark_type
     from txnlog_spark.formats.fields import part_of
     from txnlog_spark.formats.readers import AvroReader
 
@@ -250,7 +239,7 @@ def _protobuf(side: str, values: Mapping[str, Any], registry: Mapping[str, str])
     from txnlog_spark.formats.readers import ProtobufReader
 
     require_protobuf(f"{side}.format")
-    from txnlog_spark.protobuf.types import message_descriptor, protobuf_type
+    from txnlog_spark.formats.protobuf.types import message_descriptor, protobuf_type
 
     descriptors, message = _protobuf_schema(side, values, registry)
     descriptor = message_descriptor(descriptors, message)
@@ -266,8 +255,8 @@ def _protobuf(side: str, values: Mapping[str, Any], registry: Mapping[str, str])
 def _protobuf_schema(
     side: str, values: Mapping[str, Any], registry: Mapping[str, str]
 ) -> tuple[bytes, str]:
-    """A descriptor set and a message of it: of the options, else the latest of the registry."""
-    from txnlog_spark.protobuf.types import descriptor_set_of, first_message
+    """Return a descriptor set and a message in it: the options', else the registry's latest."""
+    from txnlog_spark.formats.protobuf.types import descriptor_set_of, first_message
 
     path = values[f"{side}.schema"]
     if path is None:
@@ -279,7 +268,7 @@ def _protobuf_schema(
 
 
 def read_descriptors(option: str, path: str) -> bytes:
-    """The file of a descriptor set. OptionError where it cannot be read."""
+    """Return the bytes of a file with a descriptor set. OptionError if it cannot be read."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -291,7 +280,7 @@ def read_descriptors(option: str, path: str) -> bytes:
 
 
 def require_avro(option: str) -> None:
-    """Raise OptionError where fastavro is not installed."""
+    """Raise OptionError if fastavro is not installed."""
     try:
         import fastavro  # noqa: F401
     except ImportError:
@@ -304,9 +293,9 @@ def require_avro(option: str) -> None:
 
 
 def require_protobuf(option: str) -> None:
-    """Raise OptionError where the protobuf runtime is not installed, or too old."""
+    """Raise OptionError if the protobuf runtime is not installed, or too old."""
     try:
-        import txnlog_spark.protobuf.types  # noqa: F401
+        import txnlog_spark.formats.protobuf.types  # noqa: F401
     except ImportError as error:
         raise OptionError(
             option,
@@ -319,12 +308,12 @@ def require_protobuf(option: str) -> None:
 def latest_schema(
     side: str, values: Mapping[str, Any], registry: Mapping[str, str], kind: str
 ) -> str:
-    """The latest schema of the subject. Raises OptionError without a registry or a subject."""
+    """Return the subject's latest schema. Raises OptionError without a registry or a subject."""
     if not registry:
         raise OptionError(
             f"{side}.schema", None, f"set it, or {URL} to take the schema from a registry"
         )
-    from txnlog_spark.schema_registry.client import registry_for
+    from txnlog_spark.formats.registry.client import registry_for
 
     subject = values[f"{side}.subject"] or _subject_read(side, values)
     return registry_for(registry).latest(subject, kind)[1]

@@ -1,13 +1,14 @@
-"""What a format makes of the keys or the values of a read, by format.
+"""Readers of keys and values, a class for each format.
 
-A reader is made on the driver, where the schema is known, and goes to the tasks as it is: plain
-data. What it needs for decoding is made in the task and kept there (`lru_cache`): a reader is equal
-to another with the same schema.
+The driver makes a reader where it knows the schema, and sends it to the tasks as it is: plain data.
+The task makes the decoder and keeps it (`lru_cache`): readers with the same schema are equal.
 """
 
 from __future__ import annotations
 
 import base64
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
@@ -15,37 +16,74 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import DataType, StringType
 
-from txnlog_spark.codec.decoded import Decode, Decoded, Misfit, decode_halves
-from txnlog_spark.codec.schema_ids import (
+from txnlog_spark.errors import TxnLogError
+from txnlog_spark.formats.decoded import Decode, Decoded, Misfit, decode_halves
+from txnlog_spark.formats.errors import AvroSchemaError, UnknownSchema
+from txnlog_spark.formats.registry.client import PROTOBUF, registry_for
+from txnlog_spark.formats.schema_ids import (
     HeaderIds,
     NoSchema,
     SchemaId,
-    decode_by_header,
-    decode_by_schema,
+    Split,
+    decode_by_ids,
+    split_ids,
 )
-from txnlog_spark.codec.types import arrow_type
 from txnlog_spark.formats.time_zone import TimeZone
-from txnlog_spark.schema_registry.client import PROTOBUF, registry_for
-from txnlog_spark.schema_registry.errors import UnknownSchema
+from txnlog_spark.formats.types import arrow_type
 
 _TEXT_ROWS_MIN = 64
 
+Options = tuple[tuple[str, str], ...]
+Errors = tuple[type[TxnLogError], ...]
+
 
 @dataclass(frozen=True, slots=True)
-class TextReader:
-    """Text in UTF-8. Bytes that are not are malformed."""
+class Reader(ABC):
+    """Decodes binary arrays without null to the Spark type `type`."""
+
+    type: DataType
+
+    @property
+    def has_schema_ids(self) -> bool:
+        """True if a value, or a header of its record, says which schema it was written with."""
+        return False
+
+    def decode(self, values: Any, permissive: bool, ids: HeaderIds | None = None) -> Decoded:
+        """Return an array of the Arrow type of `type`; `ids` if some records have the header."""
+        if not self.has_schema_ids:
+            return self.decoder(None, b"")(values)
+        errors = self.schema_errors() if permissive else ()
+        type_ = arrow_type(self.type)
+        return decode_by_ids(values, ids, self.decoder, type_, errors, self.splitter())
+
+    @abstractmethod
+    def decoder(self, schema_id: SchemaId | None, rest: bytes) -> Decode:
+        """Return the decoder of the values of a schema; `rest` are the bytes behind its id."""
+
+    def schema_errors(self) -> Errors:
+        """Return the errors of `decoder` that make values malformed where this is allowed."""
+        return (UnknownSchema,)
+
+    def splitter(self) -> Callable[[Any], Split]:
+        """Return the function that finds the schema id before a value."""
+        return split_ids
+
+
+@dataclass(frozen=True, slots=True)
+class TextReader(Reader):
+    """Text in UTF-8. Other bytes are malformed."""
 
     type: DataType = field(default_factory=StringType)
-    has_schema_ids: bool = False
 
-    def decode(
-        self,
-        values: Any,
-        permissive: bool,  # noqa: ARG002  as the others
-        ids: HeaderIds | None = None,  # noqa: ARG002
-    ) -> Decoded:
-        """The values as strings."""
-        return decode_halves(values, _as_text, _as_text_one_by_one, _TEXT_ROWS_MIN)
+    def decoder(self, schema_id: SchemaId | None, rest: bytes) -> Decode:
+        """Return the decoder of all values."""
+        del schema_id, rest
+        return partial(
+            decode_halves,
+            together=_as_text,
+            one_by_one=_as_text_one_by_one,
+            rows_min=_TEXT_ROWS_MIN,
+        )
 
 
 def _as_text(values: Any) -> Any:
@@ -69,48 +107,40 @@ def _as_text_one_by_one(values: Any) -> Decoded:
 
 
 @dataclass(frozen=True, slots=True)
-class JsonReader:
-    """JSON, as `from_json` reads it. With `has_schema_ids` in Confluent's wire format."""
+class JsonReader(Reader):
+    """JSON, as `from_json` reads it. With `framed` it is in Confluent's wire format."""
 
-    type: DataType
     time_zone: TimeZone
-    has_schema_ids: bool
+    framed: bool
 
-    def decode(
-        self,
-        values: Any,
-        permissive: bool,  # noqa: ARG002  as the others
-        ids: HeaderIds | None = None,
-    ) -> Decoded:
-        """The values by the one schema: a schema id only says that there is one."""
-        decode = _json_decode(self.type, self.time_zone.in_task())
-        if not self.has_schema_ids:
-            return decode(values)
-        arrow = arrow_type(self.type)
-        by_prefix = partial(decode_by_schema, decoder_of=lambda _: decode, type_=arrow)
-        if ids is None:
-            return by_prefix(values)
-        return decode_by_header(values, ids, lambda _, rest: decode, by_prefix, arrow)  # noqa: ARG005
+    @property
+    def has_schema_ids(self) -> bool:
+        """True if each value has a schema id, which only says that there is a schema."""
+        return self.framed
+
+    def decoder(self, schema_id: SchemaId | None, rest: bytes) -> Decode:
+        """Return the decoder of all values: they are read by the one schema."""
+        del schema_id, rest
+        return _json_decode(self.type, self.time_zone.in_task())
 
 
 @lru_cache(maxsize=64)
 def _json_decode(type_: DataType, time_zone: str) -> Decode:
-    from txnlog_spark.json.decode import json_decoder
+    from txnlog_spark.formats.json.decode import json_decoder
 
     return json_decoder(type_, time_zone)
 
 
 @dataclass(frozen=True, slots=True)
-class AvroReader:
-    """Avro: `reader` is the schema to read as, `writer` the one of all values.
+class AvroReader(Reader):
+    """Avro: `reader` is the schema to read as, `writer` the schema of all values.
 
     With `registry`, its options, each value says by its schema id what it was written with.
     """
 
-    type: DataType
     reader: str
     writer: str
-    registry: tuple[tuple[str, str], ...] = field(repr=False)  # may have passwords
+    registry: Options = field(repr=False)  # may have passwords
     recursive_depth: int
 
     @property
@@ -118,111 +148,85 @@ class AvroReader:
         """True if each value says which schema it was written with."""
         return not self.writer
 
-    def decode(self, values: Any, permissive: bool, ids: HeaderIds | None = None) -> Decoded:
-        """The values of each schema together."""
-        if self.writer:
-            return self._decode_of(self.writer)(values)
-        from txnlog_spark.avro.errors import AvroSchemaError
+    def schema_errors(self) -> Errors:
+        """Return also the error of a schema that cannot be read as the reader's."""
+        return (UnknownSchema, AvroSchemaError)
 
-        arrow = arrow_type(self.type)
-        errors = (UnknownSchema, AvroSchemaError) if permissive else ()
-
-        def by_prefix(values: Any) -> Decoded:
-            return decode_by_schema(values, self._decode_of_id, arrow, errors)
-
-        if ids is None:
-            return by_prefix(values)
-        return decode_by_header(values, ids, self._decode_of_id, by_prefix, arrow, errors)
-
-    def _decode_of_id(self, schema_id: SchemaId, rest: bytes = b"") -> Decode:  # noqa: ARG002
-        from txnlog_spark.avro.errors import AvroSchemaError
-
+    def decoder(self, schema_id: SchemaId | None, rest: bytes) -> Decode:
+        """Return the decoder of values of the registry's schema, or of `writer`."""
+        del rest
+        depth = self.recursive_depth
+        if schema_id is None:
+            return _avro_decode(self.writer, self.reader, self.type, depth)
         writer = registry_for(dict(self.registry)).schema(schema_id)
         try:
-            return self._decode_of(writer)
+            return _avro_decode(writer, self.reader, self.type, depth)
         except AvroSchemaError as error:
-            problem = error.text.removeprefix(f"[{error.condition}] ")
-            raise AvroSchemaError(f"schema id {schema_id}: {problem}") from None
+            raise AvroSchemaError(f"schema id {schema_id}: {error.problem}") from None
 
-    def _decode_of(self, writer: str) -> Decode:
-        return _avro_decode(writer, self.reader, self.type, self.recursive_depth)
+
+@lru_cache(maxsize=256)
+def _avro_decode(writer: str, reader: str, type_: DataType, depth: int) -> Decode:
+    from txnlog_spark.formats.avro.decode import avro_decoder
+    from txnlog_spark.formats.avro.schema import parse_avro
+
+    return avro_decoder(parse_avro(writer), parse_avro(reader), arrow_type(type_), depth)
 
 
 @dataclass(frozen=True, slots=True)
-class ProtobufReader:
+class ProtobufReader(Reader):
     """Protobuf: the message of this name in a descriptor set.
 
     With `registry`, its options, each value says which message of which schema it is; fields are
     those of the reader's message by their numbers, as Protobuf resolves them.
     """
 
-    type: DataType
     descriptors: bytes
     message: str
-    registry: tuple[tuple[str, str], ...] = field(repr=False)  # may have passwords
+    registry: Options = field(repr=False)  # may have passwords
 
     @property
     def has_schema_ids(self) -> bool:
         """True if each value says which schema and message it was written with."""
         return bool(self.registry)
 
-    def decode(self, values: Any, permissive: bool, ids: HeaderIds | None = None) -> Decoded:
-        """The values of this message; those of another are malformed."""
-        decode = _protobuf_decode(self.descriptors, self.message, self.type)
-        if not self.registry:
-            return decode(values)
-        from txnlog_spark.protobuf.frames import decode_framed, indexes_in
+    def splitter(self) -> Callable[[Any], Split]:
+        """Return the function that finds the schema id and the indexes of the message."""
+        from txnlog_spark.formats.protobuf.frames import split_frames
 
-        def problem_of(schema_id: SchemaId, indexes: tuple[int, ...]) -> str | None:
-            try:
-                name = _message_name(schema_id, indexes, self.registry)
-            except UnknownSchema as error:
-                if permissive:
-                    return error.text
-                raise
-            if name == self.message:
-                return None
-            return f"it is a message {name} of the schema id {schema_id}, and not {self.message}"
+        return split_frames
 
-        def of_header(schema_id: SchemaId, rest: bytes) -> Decode:
-            problem = problem_of(schema_id, indexes_in(rest))
-            if problem is not None:
-                raise NoSchema(problem)
-            return decode
-
-        arrow = arrow_type(self.type)
-        by_prefix = partial(decode_framed, decode=decode, problem_of=problem_of, type_=arrow)
-        if ids is None:
-            return by_prefix(values)
-        return decode_by_header(values, ids, of_header, by_prefix, arrow)
+    def decoder(self, schema_id: SchemaId | None, rest: bytes) -> Decode:
+        """Return the decoder of this message; values of another message are malformed."""
+        if schema_id is not None:
+            name = _message_name(schema_id, rest, self.registry)
+            if name != self.message:
+                raise NoSchema(
+                    f"it is a message {name} of the schema id {schema_id}, and not {self.message}"
+                )
+        return _protobuf_decode(self.descriptors, self.message, self.type)
 
 
 @lru_cache(maxsize=64)
 def _protobuf_decode(descriptors: bytes, message: str, type_: DataType) -> Decode:
-    from txnlog_spark.protobuf.decode import protobuf_decoder
-    from txnlog_spark.protobuf.types import message_descriptor
+    from txnlog_spark.formats.protobuf.decode import protobuf_decoder
+    from txnlog_spark.formats.protobuf.types import message_descriptor
 
     return protobuf_decoder(message_descriptor(descriptors, message), type_)
 
 
 @lru_cache(maxsize=1024)
-def _message_name(
-    schema_id: SchemaId, indexes: tuple[int, ...], registry: tuple[tuple[str, str], ...]
-) -> str:
-    """The full name of a message of a registered schema."""
-    from txnlog_spark.protobuf.frames import message_at
-    from txnlog_spark.protobuf.types import descriptor_set_of, first_message, message_descriptor
+def _message_name(schema_id: SchemaId, indexes: bytes, registry: Options) -> str:
+    """Return the full name of a message of a registered schema."""
+    from txnlog_spark.formats.protobuf.frames import indexes_in, message_at
+    from txnlog_spark.formats.protobuf.types import (
+        descriptor_set_of,
+        first_message,
+        message_descriptor,
+    )
 
     file = base64.b64decode(registry_for(dict(registry)).schema(schema_id, PROTOBUF))
     descriptors = descriptor_set_of(file)
     first = message_descriptor(descriptors, first_message(descriptors))
-    name: str = message_at(first.file, indexes).full_name
+    name: str = message_at(first.file, indexes_in(indexes)).full_name
     return name
-
-
-@lru_cache(maxsize=256)
-def _avro_decode(writer: str, reader: str, type_: DataType, depth: int) -> Decode:
-    from txnlog_spark.avro.decode import Decoder
-    from txnlog_spark.avro.schema import parse_avro
-
-    return Decoder(parse_avro(writer), parse_avro(reader), arrow_type(type_), depth).decode

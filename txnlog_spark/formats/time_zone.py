@@ -1,9 +1,9 @@
 """The time zone of JSON's timestamps: the option timeZone, else the session's.
 
-A write finds the session's in the type of its columns. Spark says nothing like that to a read, but
-a task of an SQL execution has what is set in the session as local properties. What is not set there
-is the default of the driver's JVM, which is looked for where the JVM looks for it: in its options,
-in the variable TZ, in /etc/localtime.
+A write finds the session's zone in the type of its columns. Spark does not tell a read, but a task
+of an SQL execution has the session's settings as local properties. If the zone is not set there, it
+is the default of the driver's JVM. The connector looks for it where the JVM does: in the options of
+Java, in the variable TZ, in /etc/localtime.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SESSION_TIME_ZONE = "spark.sql.session.timeZone"
 EXECUTION_ID = "spark.sql.execution.id"
-"""Every task of an SQL execution has it as a local property, and no other task."""
+"""Local property that every task of an SQL execution has, and no other task."""
 JAVA_OPTIONS = ("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions")
 LOCAL_TIME = Path("/etc/localtime")
 _OF_JAVA_OPTIONS = re.compile(r"""-Duser\.timezone=["']?([^\s"']+)""")
@@ -35,13 +35,16 @@ _OF_JAVA_OPTIONS = re.compile(r"""-Duser\.timezone=["']?([^\s"']+)""")
 
 @dataclass(frozen=True, slots=True)
 class TimeZone:
-    """`given`, if it is known already; else the session's, or `driver`, where it has none set."""
+    """A zone: `given`, or if it is None the session's, or `driver` if the session has none set."""
 
     given: str | None
     driver: str
 
     def in_task(self) -> str:
-        """Its name, in a task of a read. OptionError where Spark does not tell the session's."""
+        """Return the name of the zone, in a task of a read.
+
+        Raises OptionError if Spark does not tell the task the session's zone.
+        """
         if self.given is not None:
             return self.given
         task = TaskContext.get()
@@ -63,33 +66,33 @@ class TimeZone:
 
 
 def time_zone(option: str | None, type_: DataType) -> TimeZone:
-    """Of a read of values of this type, with the option timeZone. Made on the driver."""
+    """Return the zone of a read of this type, from the option timeZone. Runs on the driver."""
     if option is None and not _has_timestamps(type_):
         return TimeZone("UTC", "UTC")
     return TimeZone(option, driver_zone(os.environ))
 
 
 def zone_of_column(type_: pa.DataType) -> str | None:
-    """The session's time zone, which timestamps have in Spark's Arrow types; None without one."""
+    """Return the session's time zone from an Arrow type of Spark; None without a timestamp."""
     fields = (type_.field(number).type for number in range(type_.num_fields))
     return getattr(type_, "tz", None) or next(filter(None, map(zone_of_column, fields)), None)
 
 
 def driver_zone(environment: Mapping[str, str]) -> str:
-    """The default time zone of a JVM that runs here, by the rules of OpenJDK's `TimeZone_md.c`."""
+    """Return the default time zone of a JVM here, by the rules of OpenJDK's `TimeZone_md.c`."""
     options = _of_java_options(environment.get("JAVA_TOOL_OPTIONS"))
     return options or environment.get("TZ", "").removeprefix(":") or _zone_of_file(LOCAL_TIME)
 
 
 def _of_java_options(text: str | None) -> str | None:
-    """Of several the last one is in force."""
+    """Return the zone that the last -Duser.timezone sets, None without the option."""
     found = _OF_JAVA_OPTIONS.findall(text or "")
     return found[-1] if found else None
 
 
 @cache
 def _zone_of_file(file: Path) -> str:
-    """By the name that it links to, else of a file of zones with the same content, else UTC."""
+    """Return the name that the file links to, else the zone with the same content, else UTC."""
     linked = os.path.realpath(file).partition("zoneinfo/")[2]
     if linked or not file.is_file():
         return linked or "UTC"

@@ -1,6 +1,6 @@
-"""The formats of a write, of its options and of the types of its columns.
+"""The formats of a write, from its options and the types of its columns.
 
-It is made when a batch is planned, on the driver: schemas are looked up there, or registered.
+The driver makes them when it plans a batch: there it looks up schemas, or registers them.
 """
 
 from __future__ import annotations
@@ -8,12 +8,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import DataType, StringType
 
 from txnlog_kafka.wire.invariants import present
 from txnlog_spark.errors import OptionError, TxnLogError
+from txnlog_spark.formats.errors import RegistryError
 from txnlog_spark.formats.read_formats import (
     SIDES,
     WITH_SCHEMA,
@@ -24,23 +25,16 @@ from txnlog_spark.formats.read_formats import (
     require_avro,
     require_protobuf,
 )
-from txnlog_spark.schema_registry.errors import RegistryError
-from txnlog_spark.schema_registry.options import URL, subject_of
+from txnlog_spark.options.registry import URL, subject_of
 
 if TYPE_CHECKING:
-    from txnlog_spark.schema_registry.client import Registry
-
-
-class Writer(Protocol):
-    """Encodes columns of one type."""
-
-    def encode(self, column: Any) -> Any:
-        """A binary array of an Arrow array without null. Raises TxnLogError naming a column."""
+    from txnlog_spark.formats.registry.client import Registry
+    from txnlog_spark.formats.writers import Writer
 
 
 @dataclass(frozen=True, slots=True)
 class WriteFormat:
-    """What the options say of the keys or the values (`side`) of a write; no schema is known yet.
+    """Options of the keys or the values (`side`) of a write; the schema is not known yet.
 
     `columns` are the columns that are its fields, ("*",) for all without another meaning.
     """
@@ -56,14 +50,14 @@ class WriteFormat:
     auto_register: bool
     use_latest: bool
     keep_latest: bool
-    """Whether a process asks for the latest schema once: for the micro-batches of a query."""
+    """True if a process asks for the latest schema once: for the micro-batches of a query."""
     time_zone: str | None
 
     def writer(self, type_: DataType, topic: str | None) -> Writer:
-        """The writer for a column of this type. Raises OptionError, RegistryError.
+        """Return the writer for a column of this type. Raises OptionError, RegistryError.
 
-        Where it does not fit a schema that was kept, the latest is asked for: a query that is
-        started again with other columns may be meant for another one.
+        If the column does not fit a schema that was kept, the registry is asked for the latest: a
+        query that is started again with other columns may be meant for another schema.
         """
         make = {"string": _text, "json": _json, "avro": _avro, "protobuf": _protobuf}[self.name]
         try:
@@ -76,24 +70,27 @@ class WriteFormat:
         return make(replace(self, keep_latest=False), type_, topic)
 
     def latest(self, topic: str | None, kind: str, record: str = "") -> tuple[int, str]:
-        """Id and schema of the subject's latest version; `record` is the name of its record."""
+        """Return id and schema of the subject's latest version; `record` names its record."""
         client = present(self.client, "use.latest.version has a meaning with a registry only")
         return client.latest(_subject(self, topic, record), kind, keep=self.keep_latest)
 
     def option(self, name: str) -> str:
-        """The full name of an option of this side."""
+        """Return the full name of an option of this side."""
         return f"{self.side}.{name}"
 
     @property
     def client(self) -> Registry | None:
-        """The registry, where there is one."""
-        from txnlog_spark.schema_registry.client import registry_for
+        """The registry's client, None without a registry."""
+        from txnlog_spark.formats.registry.client import registry_for
 
         return registry_for(dict(self.registry)) if self.registry else None
 
 
 def write_formats(values: Mapping[str, Any]) -> dict[str, WriteFormat]:
-    """The formats of the options, by side; none of a side that is binary. Raises OptionError."""
+    """Return the formats of the options by side, without a side that is binary.
+
+    Raises OptionError.
+    """
     registry = tuple(registry_of(values).items())
     made = {side: _write_format(side, values, registry) for side in SIDES}
     return {side: each for side, each in made.items() if each is not None}
@@ -130,28 +127,28 @@ def _text(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:  # 
         raise OptionError(
             f"column {given.side}", type_.simpleString(), "a string: cast it before the write"
         )
-    from txnlog_spark.formats.writers import TextWriter
+    from txnlog_spark.formats.writers import Writer, text_encoder
 
-    return TextWriter()
+    return Writer(text_encoder)
 
 
 def _json(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
-    from txnlog_spark.codec.schema_ids import header_of
-    from txnlog_spark.codec.types import all_nullable
-    from txnlog_spark.formats.writers import JsonWriter
-    from txnlog_spark.json.encode import json_encoder
-    from txnlog_spark.json.fit import fitted
+    from txnlog_spark.formats.json.encode import json_encoder
+    from txnlog_spark.formats.json.fit import fitted
+    from txnlog_spark.formats.schema_ids import header_of
+    from txnlog_spark.formats.types import all_nullable
+    from txnlog_spark.formats.writers import Writer
 
-    # What cannot be written is said here.
+    # A type or a zone that is not written is refused here, before a task sees it.
     where = "" if given.columns else given.side
-    json_encoder(type_, "UTC", where)
+    json_encoder(type_, given.time_zone, where)
     zone, client, header, schema = given.time_zone, given.client, b"", given.schema
     if client is not None and given.use_latest:
         schema_id, schema = given.latest(topic, "JSON")
         header = header_of(schema_id)
     if schema is None:
         if client is None:
-            return JsonWriter(all_nullable(type_), zone, header, where)
+            return Writer(json_encoder, (all_nullable(type_), zone, where), header)
         raise OptionError(
             given.option("schema"), None, f"set it to a JSON Schema: {URL} needs one to write with"
         )
@@ -159,42 +156,43 @@ def _json(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
     type_ = fitted(type_, wanted, where)
     if client is not None and not given.use_latest:
         header = header_of(_id_of(given, client, topic, schema, "JSON", ""))
-    return JsonWriter(type_, zone, header, where)
+    return Writer(json_encoder, (type_, zone, where), header)
 
 
 def _avro(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
     require_avro(given.option("format"))
-    from txnlog_spark.avro.encode import nullable_encoder
-    from txnlog_spark.avro.schema import parse_avro
-    from txnlog_spark.avro.types import avro_json
-    from txnlog_spark.codec.schema_ids import header_of
-    from txnlog_spark.codec.types import arrow_type
-    from txnlog_spark.formats.writers import AvroWriter
+    from txnlog_spark.formats.avro.encode import schema_encoder
+    from txnlog_spark.formats.avro.schema import parse_avro
+    from txnlog_spark.formats.avro.types import avro_json
+    from txnlog_spark.formats.schema_ids import header_of
+    from txnlog_spark.formats.types import arrow_type
+    from txnlog_spark.formats.writers import Writer
 
     client, header = given.client, b""
     schema = given.schema or avro_json(type_, nullable=False)
     if client is not None and given.use_latest:
         schema_id, schema = given.latest(topic, "AVRO")
         header = header_of(schema_id)
-    nullable_encoder(parse_avro(schema), arrow_type(type_))  # what does not fit is said here
+    arrow = arrow_type(type_)
+    schema_encoder(schema, arrow)  # what does not fit is said here
     if client is not None and not given.use_latest:
         name = parse_avro(schema).name
         header = header_of(_id_of(given, client, topic, schema, "AVRO", name))
-    return AvroWriter(type_, schema, header)
+    return Writer(schema_encoder, (schema, arrow), header)
 
 
 def _protobuf(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
     require_protobuf(given.option("format"))
-    from txnlog_spark.codec.schema_ids import header_of
-    from txnlog_spark.formats.writers import ProtobufWriter
-    from txnlog_spark.protobuf.encode import protobuf_encoder
-    from txnlog_spark.protobuf.frames import index_prefix, message_indexes
-    from txnlog_spark.protobuf.types import (
+    from txnlog_spark.formats.protobuf.encode import message_encoder, protobuf_encoder
+    from txnlog_spark.formats.protobuf.frames import index_prefix, message_indexes
+    from txnlog_spark.formats.protobuf.types import (
         descriptor_set_of,
         file_of,
         first_message,
         message_descriptor,
     )
+    from txnlog_spark.formats.schema_ids import header_of
+    from txnlog_spark.formats.writers import Writer
 
     client, schema_id = given.client, 0
     if client is not None and given.use_latest:
@@ -212,7 +210,7 @@ def _protobuf(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
             schema = base64.b64encode(file_of(descriptor)).decode()
             schema_id = _id_of(given, client, topic, schema, "PROTOBUF", name)
         header = header_of(schema_id) + index_prefix(message_indexes(descriptor))
-    return ProtobufWriter(type_, descriptors, name, header)
+    return Writer(message_encoder, (descriptors, name, type_), header)
 
 
 def _id_of(

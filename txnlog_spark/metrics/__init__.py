@@ -1,4 +1,4 @@
-"""What a query does, seen from the driver: Prometheus metrics, and the lag of its sources.
+"""Metrics of queries, from the driver: Prometheus metrics, and the lag of a query's sources.
 
     from txnlog_spark.metrics import serve_metrics
 

@@ -1,9 +1,9 @@
-"""How far a source is behind, from the two offsets that Spark reports of it.
+"""Lag of a source, from the two offsets that Spark reports of it.
 
 Spark's own Kafka source reports minOffsetsBehindLatest, maxOffsetsBehindLatest and
-avgOffsetsBehindLatest as metrics of its own; a Python source cannot. But Spark shows of both what
-`reportLatestOffset` said, and the figures are the difference to the batch's end. Ours says the high
-watermark: records behind an open transaction count.
+avgOffsetsBehindLatest as metrics of its own; a Python source cannot. But for both sources Spark
+shows the answer of `reportLatestOffset`, and the figures are its difference to the batch's end. Our
+source reports the high watermark: records behind an open transaction count.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from txnlog_spark.offsets import from_json_value, is_source_offset
 
 
 def offsets_behind_latest(source: Mapping[str, Any]) -> dict[str, str]:
-    """The metrics of one of `query.lastProgress["sources"]`, named and written as Spark's.
+    """Return the metrics of one of `query.lastProgress["sources"]`, named and written as Spark's.
 
-    Empty for another source than Kafka's or ours, and before the first batch.
+    Return {} for a source that is neither Kafka's nor ours, and before the first batch.
     """
     behind = list(lag_of(source).values())
     if not behind:
@@ -32,7 +32,8 @@ def offsets_behind_latest(source: Mapping[str, Any]) -> dict[str, str]:
 
 
 def lag_of(source: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """Offsets that were there when the batch was planned and are not in it, by partition."""
+    """Return the offsets that existed when the batch was planned and are not in it, by
+    partition."""
     end, latest = (_offsets(source[name]) for name in ("endOffset", "latestOffset"))
     return {p: latest[p] - end[p] for p in sorted(latest) if p in end}
 

@@ -1,8 +1,8 @@
-"""A StreamingQueryListener that gives Prometheus what Spark and the sink say of each query.
+"""A StreamingQueryListener that gives Prometheus the figures of Spark and the sink for each query.
 
-Two sources: Spark's progress events (rows, lag), and the reports that the sink's workers send of
-each commit (`commit_reports`). Reports of queries that this driver does not run are left alone. Of
-a query that has ended the lag is forgotten; its counters stay, so that the last batch is scraped.
+It has two sources: Spark's progress events (rows, lag), and the reports that the sink's workers
+send of each commit (`commit_reports`). It ignores reports of queries that this driver does not run.
+When a query ends, its lag is removed; its counters stay, so that the last batch is scraped.
 """
 
 from __future__ import annotations
@@ -37,20 +37,21 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
-"""Buckets of a commit's latency; transactions time out at 300 s by default."""
+"""Buckets of a commit's latency, in seconds; transactions time out at 300 s by default."""
 
 OUTCOMES = ("committed", "aborted", "fenced", "unknown")
 
 ENDED_MAX = 100
-"""Queries that have ended and are still shown."""
+"""Number of ended queries that are still shown."""
 
 logger = logging.getLogger(__name__)
 
 
 class MetricsListener(StreamingQueryListener):
-    """Fills `registry`; add it with `spark.streams.addListener`, and `close` it at the end.
+    """Listener that fills `registry`. Add it with `spark.streams.addListener`, and `close` it at
+    the end.
 
-    With the session's `streams` it shows how the lag of a query grows that has no batches.
+    With the session's `streams` it also shows the growing lag of a query that runs no batches.
     """
 
     def __init__(
@@ -59,13 +60,15 @@ class MetricsListener(StreamingQueryListener):
         self._streams = streams
         self._labels: dict[str, str] = {}
         self._ended: dict[str, None] = {}
-        """Labels, the one that ended last at the end."""
+        """Labels of ended queries; the query that ended last is at the end."""
         self._shown: dict[str, set[tuple[str, int, str, int]]] = {}
         self._lock = threading.Lock()
         self._make_commit_metrics(registry)
         self._make_source_metrics(registry)
         self._receiver = Receiver(secrets.token_hex(4))
-        self._thread = threading.Thread(target=self._receive, name="txnlog-metrics", daemon=True)
+        self._thread = threading.Thread(
+            target=self._receive_reports, name="txnlog-metrics", daemon=True
+        )
         self._thread.start()
 
     def _make_commit_metrics(self, registry: CollectorRegistry) -> None:
@@ -107,14 +110,14 @@ class MetricsListener(StreamingQueryListener):
         )
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Know the query, before its first commit."""
+        """Note the query before its first commit."""
         self.watch(str(event.id), event.name)
 
     def watch(self, query_id: str, name: str | None) -> None:
-        """Take reports of this query from now on; its label is the name, without one the id.
+        """Count reports of this query from now on; its label is the name, without a name the id.
 
-        Its counters begin at 0 here: Prometheus sees no increase in a series that begins at 1, and
-        what is counted once, such as a fenced transaction, would raise no alert.
+        Its counters begin at 0 here. Prometheus sees no increase in a series that begins at 1, so
+        an event that is counted once, such as a fenced transaction, would raise no alert.
         """
         label = name or query_id
         with self._lock:
@@ -125,7 +128,7 @@ class MetricsListener(StreamingQueryListener):
             counter.labels(label)
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Rows and lag of a batch."""
+        """Count the rows of a batch, and show its lag."""
         progress = event.progress
         self.watch(str(progress.id), progress.name)
         label = progress.name or str(progress.id)
@@ -133,7 +136,7 @@ class MetricsListener(StreamingQueryListener):
         self._show_lag(label, progress.sources)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """The lag alone: nothing could be read, which does not say that nothing is there."""
+        """Show the lag alone: the query could read nothing, but records may be there."""
         query = None if self._streams is None else self._streams.get(str(event.id))
         progress = None if query is None else query.lastProgress
         if progress is not None:
@@ -152,14 +155,14 @@ class MetricsListener(StreamingQueryListener):
         self._shown[label] = shown
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Forget the lag of a query that no longer reads, and all of those that ended long ago."""
+        """Forget the lag of the query, and all metrics of queries that ended long ago."""
         with self._lock:
             label = self._labels.pop(str(event.id), None)
             running = set(self._labels.values())
         if label is None:
             return
         self._shown.pop(label, None)
-        self._forget(label, self._lag, self._behind)
+        self._forget_label(label, self._lag, self._behind)
         self._ended.pop(label, None)
         self._ended[label] = None
         while len(self._ended) > ENDED_MAX:
@@ -167,26 +170,26 @@ class MetricsListener(StreamingQueryListener):
             del self._ended[oldest]
             if oldest not in running:
                 counters = (self._transactions, self._replayed, self._failed, self._rows)
-                self._forget(oldest, *counters, *self._written.values(), self._seconds)
+                self._forget_label(oldest, *counters, *self._written.values(), self._seconds)
 
     def close(self) -> None:
         """Receive no more reports. Remove the listener from `spark.streams` first."""
         self._receiver.close()
         self._thread.join()
 
-    def _forget(self, label: str, *metrics: Counter | Gauge | Histogram) -> None:
+    def _forget_label(self, label: str, *metrics: Counter | Gauge | Histogram) -> None:
         for metric in metrics:
             metric.remove_by_labels({"query": label})
 
-    def _receive(self) -> None:
+    def _receive_reports(self) -> None:
         for report in self._receiver.reports():
             with self._lock:
                 label = self._labels.get(report.query_id)
             if label is not None:
                 logger.info("%s", report)
-                self._count(label, report)
+                self._count_report(label, report)
 
-    def _count(self, label: str, report: CommitReport) -> None:
+    def _count_report(self, label: str, report: CommitReport) -> None:
         for phase, duration_ms in (*report.phases_ms.items(), ("total", report.duration_ms)):
             self._seconds.labels(label, phase).observe(duration_ms / 1000)
         for name, counter in self._written.items():
@@ -210,11 +213,11 @@ class Exposition:
 
     @property
     def port(self) -> int:
-        """Where `/metrics` is."""
+        """The port of `/metrics`."""
         return int(self._server.server_port)
 
     def close(self) -> None:
-        """Stop serving, and take the listener from the session."""
+        """Stop serving, and remove the listener from the session."""
         self._spark.streams.removeListener(self._listener)
         self._listener.close()
         self._server.shutdown()
@@ -227,10 +230,10 @@ def serve_metrics(
     address: str = LOOPBACK,
     registry: CollectorRegistry | None = None,
 ) -> Exposition:
-    """Serve `http://address:port/metrics` of all queries of the session; port 0 takes a free one.
+    """Serve `http://address:port/metrics` for all queries of the session; port 0 takes a free port.
 
     Call it before queries are started, or their first commits are not counted. It has no login:
-    all that can reach the address read it. `registry` may have metrics of your own.
+    anybody who can reach the address can read it. `registry` may contain metrics of your own.
     """
     registry = CollectorRegistry() if registry is None else registry
     listener = MetricsListener(registry, spark.streams)

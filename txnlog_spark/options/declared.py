@@ -1,7 +1,7 @@
-"""Every option of the connector, declared once: name, setting, where it is valid, reader, default.
+"""Declarations of all options, each once: name, setting, uses, reader, default and text.
 
-Names and meanings are those of Spark's Kafka connector, `kafka.`-prefixed ones Kafka's own configs,
-so that changing `format("kafka")` to `format("txnlog")` is the whole migration.
+Names and meanings match Spark's Kafka connector, and options with the prefix `kafka.` match Kafka's
+own configs. So a migration only changes `format("kafka")` to `format("txnlog")`.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from txnlog_kafka.host.security_options import SECURITY_OPTIONS
+from txnlog_kafka.operations.producer import TRANSACTION_TIMEOUT_MS
 from txnlog_spark.offsets import parse_offsets, parse_partitions
 from txnlog_spark.options import option_types as to
 from txnlog_spark.options.kafka_configs import PREFIX
-from txnlog_spark.schema_registry.options import REGISTRY_OPTIONS, REGISTRY_PREFIX, STRATEGIES
+from txnlog_spark.options.registry import REGISTRY_OPTIONS, REGISTRY_PREFIX, STRATEGIES
 from txnlog_spark.storage.options import STORAGE_OPTIONS, STORAGE_PREFIX
 
 MS_MAX = 2**31 - 1
 
 
 class Use(enum.Flag):
-    """What the data source is used for: each option says for which of them it is valid."""
+    """Uses of the data source; each option declares the uses that it is valid for."""
 
     READ_STREAM = enum.auto()
     READ_BATCH = enum.auto()
@@ -35,11 +36,11 @@ class Use(enum.Flag):
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option. `read` makes its value from text and raises ValueError saying what is allowed."""
+    """Option. `read` makes its value from text, or raises ValueError with the allowed values."""
 
     name: str
     sets: str
-    """The settings that have its value, such as `read.group_id write.group_id`."""
+    """Settings that get the option's value, such as `read.group_id write.group_id`."""
     use: Use
     read: Callable[[str], Any]
     default: Any
@@ -48,7 +49,7 @@ class Option:
 
 
 def _format_options(side: str) -> tuple[Option, ...]:
-    """The options that say how the keys or the values (`side`) are encoded."""
+    """Return the options for the encoding of the keys or the values (`side`)."""
     return (
         Option(
             f"{side}.format",
@@ -56,7 +57,7 @@ def _format_options(side: str) -> tuple[Option, ...]:
             Use.ALL,
             to.one_of("binary", "string", "json", "avro", "protobuf"),
             "binary",
-            f"How a {side} is encoded: binary (as it is), string, json, avro or protobuf.",
+            f"Encoding of a {side}: binary (unchanged), string, json, avro or protobuf.",
         ),
         Option(
             f"{side}.schema",
@@ -65,7 +66,7 @@ def _format_options(side: str) -> tuple[Option, ...]:
             to.text,
             None,
             f"Schema of a {side}: for json DDL or a JSON Schema, for avro the Avro schema, for "
-            "protobuf the path of a descriptor set on the driver. Without it: from the registry.",
+            "protobuf the path of a descriptor set on the driver. Default: the registry's schema.",
         ),
         Option(
             f"{side}.message.name",
@@ -73,7 +74,7 @@ def _format_options(side: str) -> tuple[Option, ...]:
             Use.ALL,
             to.text,
             None,
-            "For protobuf: full name of the message; without it: the first of the schema.",
+            "For protobuf: full name of the message. Default: the first message of the schema.",
         ),
         Option(
             f"{side}.subject",
@@ -81,7 +82,7 @@ def _format_options(side: str) -> tuple[Option, ...]:
             Use.ALL,
             to.text,
             None,
-            f"Subject of the schema in the registry; without it: {side}.subject.name.strategy.",
+            f"Subject of the schema in the registry. Default: by {side}.subject.name.strategy.",
         ),
         Option(
             f"{side}.subject.name.strategy",
@@ -89,42 +90,33 @@ def _format_options(side: str) -> tuple[Option, ...]:
             Use.ALL,
             to.class_name(*STRATEGIES),
             STRATEGIES[0],
-            f"What the subject is called: {', '.join(STRATEGIES)}.",
+            f"Rule for the subject's name: {', '.join(STRATEGIES)}.",
         ),
         *_one_way_options(side),
     )
 
 
 def _one_way_options(side: str) -> tuple[Option, ...]:
-    """Those that only a read has, or only a write."""
+    """Return the options for the encoding that only a read has, or only a write."""
     return (
         Option(
-            f"{side}.fields",
-            "read.formats",
-            Use.READ,
-            to.field_paths,
-            None,
-            "Fields to decode, such as `id,customer.name`, dots in backticks; without it: all.",
+            f"{side}.fields", "read.formats",
+            Use.READ, to.field_paths, None,
+            "Fields to decode, such as `id,customer.name`, with backticks for dots. Default: all.",
         ),
         Option(
-            f"{side}.mode",
-            "read.formats",
-            Use.READ,
-            to.one_of("failfast", "permissive"),
-            "failfast",
-            f"FAILFAST: a malformed {side} is an error. PERMISSIVE: it is null, and the columns "
-            f"{side}_bytes and {side}_error say what and why.",
+            f"{side}.mode", "read.formats",
+            Use.READ, to.one_of("failfast", "permissive"), "failfast",
+            f"FAILFAST: a malformed {side} is an error. PERMISSIVE: it becomes null, and the "
+            f"columns {side}_bytes and {side}_error have its bytes and the reason.",
         ),
         Option(
-            f"{side}.columns",
-            "write.formats",
-            Use.WRITE,
-            to.topics,
-            None,
-            f"Columns that are the fields of the {side}, separated by commas, or * for all that "
-            f"have no other meaning; without it: the column {side}.",
+            f"{side}.columns", "write.formats",
+            Use.WRITE, to.topics, None,
+            f"Columns that are the fields of the {side}, separated by commas, or * for all columns "
+            f"without another meaning. Default: the column {side}.",
         ),
-    )
+    )  # fmt: skip
 
 
 _TIMESTAMPS = to.json_value(parse_offsets, '{"topic":{"0":1718000000000}}')
@@ -133,13 +125,13 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "kafka.bootstrap.servers", "connection.bootstrap_servers",
         Use.ALL, to.text, None,
-        "Addresses of brokers, host:port,host:port. Either this or `path` must be set.",
+        "Addresses of brokers, host:port,host:port. Set either this option or `path`.",
     ),
     Option(
         "path", "connection.path",
         Use.ALL, to.local_directory, None,
-        "Directory of an embedded broker, a path or a `file:` URI, which is started when needed, "
-        "and made by the first write; `.load(path)`, `.start(path)` and `.save(path)` set it.",
+        "Directory of an embedded broker, a path or a `file:` URI. A read or write starts it, a "
+        "write creates the directory. `.load(path)`, `.start(path)` and `.save(path)` set it.",
     ),
     Option(
         "kafka.client.id", "connection.client_id",
@@ -149,38 +141,44 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "kafka.request.timeout.ms", "session.request_timeout_ms",
         Use.ALL, to.integer(1), 30_000,
-        "Timeout of one request.",
+        "Timeout of one request, in ms.",
     ),
     Option(
         "kafka.default.api.timeout.ms", "session.operation_timeout_ms",
         Use.ALL, to.integer(1), 60_000,
-        "Timeout of an operation including retries.",
+        "Timeout of an operation including its retries, in ms.",
     ),
     Option(
         "kafka.retry.backoff.ms", "session.retry_backoff_ms",
         Use.ALL, to.integer(0, MS_MAX), 20,
-        "Pause before the first retry; it doubles with each one.",
+        "Pause before the first retry, in ms. The pause doubles with each retry.",
     ),
     Option(
         "kafka.retry.backoff.max.ms", "session.retry_backoff_max_ms",
         Use.ALL, to.integer(0, MS_MAX), 1_000,
-        "Longest pause before a retry.",
+        "Longest pause before a retry, in ms.",
     ),
     Option(
         "kafka.socket.connection.setup.timeout.ms", "connection.connect_timeout_ms",
         Use.ALL, to.integer(1, MS_MAX), 10_000,
-        "Timeout of connecting to a broker.",
+        "Timeout of connecting to a broker, in ms.",
     ),
     Option(
         "kafka.connections.max.idle.ms", "connection.idle_ms_max",
         Use.ALL, to.integer(-1, MS_MAX), 540_000,
-        "A connection that was not used for longer is closed; -1 keeps it open.",
+        "An idle connection is closed after this time, in ms. -1 keeps it open.",
     ),
     Option(
         "kafka.metadata.max.age.ms", "session.read_replica_ms read.metadata_max_age_ms",
         Use.ALL, to.integer(0, MS_MAX), 300_000,
-        "How often subscribePattern looks for new topics, and how long a partition is read from a "
-        "follower (kafka.client.rack) before its leader is asked again.",
+        "Interval in ms at which subscribePattern looks for new topics. If a partition is read "
+        "from a follower (kafka.client.rack), its leader is asked again after this time.",
+    ),
+    Option(
+        "kafka.metadata.cluster.check.enable", "session.names_broker",
+        Use.ALL, to.boolean, True,
+        "Send the expected cluster and broker id to brokers of Kafka 4.4, so that another broker "
+        "at the address refuses. Set false if a proxy changes the ids.",
     ),
     *(
         Option(PREFIX + o.name, "connection.security", Use.ALL, o.read, o.default, o.doc)
@@ -206,7 +204,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "auto.register.schemas", "write.formats",
         Use.WRITE, to.boolean, False,
-        "Register the schema that is written with; without it, it must be registered.",
+        "Register the schema of a write. If false, the schema must already be registered.",
     ),
     Option(
         "use.latest.version", "write.formats",
@@ -216,12 +214,12 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "recursiveFieldMaxDepth", "read.formats",
         Use.READ, to.integer(-1, 15), -1,
-        "How often an Avro record may be inside itself; below 1: such schemas are refused.",
+        "Depth to which an Avro record may contain itself. Below 1: such schemas are refused.",
     ),
     Option(
         "timeZone", "read.formats write.formats",
         Use.ALL, to.text, None,
-        "Time zone of JSON timestamps without one; without it: spark.sql.session.timeZone.",
+        "Time zone of JSON timestamps that have no zone. Default: spark.sql.session.timeZone.",
     ),
     # what to read
     Option(
@@ -252,7 +250,7 @@ OPTIONS: tuple[Option, ...] = (
             "earliest", "latest", "committed", "committedOrEarliest", "committedOrLatest"
         ),
         None,
-        "Where a new query starts: latest (default of a stream), earliest (default of a batch), "
+        "Start of a new query: latest (default of a stream), earliest (default of a batch), "
         "committed (the group's committed offsets, which must exist), committedOrEarliest or "
         'committedOrLatest (the same for a first start), or JSON such as `{"topic":{"0":23}}` with '
         "-2 as earliest and -1 as latest.",
@@ -260,7 +258,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "startingOffsetsByTimestamp", "read.starting",
         Use.READ, _TIMESTAMPS, None,
-        "Start at the first record of this time or later: ms by partition, as JSON.",
+        "Start at the first record of this time or later: ms for each partition, as JSON.",
     ),
     Option(
         "startingTimestamp", "read.starting",
@@ -270,17 +268,17 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "startingOffsetsByTimestampStrategy", "read.starting",
         Use.READ, to.one_of("error", "latest"), "error",
-        "What to do when no record is as late as the starting timestamp: error or latest.",
+        "Reaction if all records are older than the starting timestamp: error or latest.",
     ),
     Option(
         "endingOffsets", "read.ending",
         Use.READ_BATCH, to.offsets_or("latest"), "latest",
-        "Where a batch ends: latest or JSON as for startingOffsets.",
+        "End of a batch: latest, or JSON as for startingOffsets.",
     ),
     Option(
         "endingOffsetsByTimestamp", "read.ending",
         Use.READ_BATCH, _TIMESTAMPS, None,
-        "End before the first record of this time or later: ms by partition, as JSON.",
+        "End before the first record of this time or later: ms for each partition, as JSON.",
     ),
     Option(
         "endingTimestamp", "read.ending",
@@ -292,12 +290,12 @@ OPTIONS: tuple[Option, ...] = (
         "failOnDataLoss", "read.fail_on_data_loss write.fail_on_data_loss",
         Use.ALL, to.boolean, True,
         "Stop when records were deleted before they were read, or when the output topic of a "
-        "streaming query was deleted and created again; false: log it and go on.",
+        "streaming query was deleted and created again. If false, log the loss and continue.",
     ),
     Option(
         "includeHeaders", "read.include_headers",
         Use.READ, to.boolean, False,
-        "Add the column headers.",
+        "Add the column `headers`.",
     ),
     Option(
         "minPartitions", "read.min_partitions",
@@ -307,91 +305,91 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "maxRecordsPerPartition", "read.max_records_per_partition",
         Use.READ, to.integer(1), None,
-        "Maximum offsets of a task.",
+        "Maximum number of offsets of a task.",
     ),
     Option(
         "maxOffsetsPerTrigger", "read.max_offsets_per_trigger",
         Use.READ_STREAM, to.integer(1), None,
-        "Maximum offsets of a micro-batch.",
+        "Maximum number of offsets of a micro-batch.",
     ),
     Option(
         "minOffsetsPerTrigger", "read.min_offsets_per_trigger",
         Use.READ_STREAM, to.integer(1), None,
-        "A micro-batch waits until there are so many offsets to read; the first of a run does not.",
+        "A micro-batch waits until this many offsets can be read. A run's first batch does not.",
     ),
     Option(
         "maxTriggerDelay", "read.trigger_delay_ms_max",
         Use.READ_STREAM, to.duration_ms, 900_000,
-        "With minOffsetsPerTrigger: longest wait, such as 30s or 15m; ms without a unit.",
+        "Longest wait for minOffsetsPerTrigger, such as 30s or 15m; a number without a unit is ms.",
     ),
     Option(
         "fetchOffset.numRetries", "read.offset_attempts",
         Use.READ, to.integer(1, MS_MAX), 1,
-        "How often partitions and offsets are asked for before the query fails, each time for "
-        "kafka.default.api.timeout.ms.",
+        "Number of times that the source asks for partitions and offsets before the query fails. "
+        "Each try may take kafka.default.api.timeout.ms.",
     ),
     Option(
         "fetchOffset.retryIntervalMs", "read.offset_retry_ms",
         Use.READ, to.integer(0, MS_MAX), 10,
-        "Pause between two such tries, in ms.",
+        "Pause between two tries of fetchOffset.numRetries, in ms.",
     ),
     Option(
         "partition.metadata.cache.ttl.ms", "read.partition_cache_ms",
         Use.READ_STREAM, to.positive_or_off, -1,
-        "How long a query takes the partitions that it found as they are, in ms; new ones, and new "
-        "topics of a pattern, are found after that. -1: partitions are asked for once a second, "
-        "topics of a pattern once in kafka.metadata.max.age.ms.",
+        "Time in ms for which a query keeps its list of partitions. After it, the query finds new "
+        "partitions, and new topics of a pattern. -1: the query asks for partitions once a second, "
+        "and for topics of a pattern once in kafka.metadata.max.age.ms.",
     ),
     Option(
         "kafkaConsumer.pollTimeoutMs", "read.poll_timeout_ms",
         Use.READ, to.integer(1, MS_MAX), None,
-        "How long a task waits for records before it fails, in ms; without it: "
+        "Longest wait of a task for records before it fails, in ms. Default: "
         "kafka.default.api.timeout.ms.",
     ),
     Option(
         "filterPushdown", "read.filter_pushdown",
         Use.READ_BATCH, to.boolean, False,
-        "Do not read what filters on topic, partition, offset and timestamp exclude. Needs "
-        "spark.sql.python.filterPushdown.enabled=true, as Spark says if it is not.",
+        "Skip records that filters on topic, partition, offset and timestamp exclude. Also set "
+        "spark.sql.python.filterPushdown.enabled=true: Spark refuses the read without it.",
     ),
     Option(
         "kafka.isolation.level", "read.isolation_level",
         Use.READ, to.one_of("read_committed", "read_uncommitted"), "read_committed",
-        "read_committed leaves out the records of open and aborted transactions, read_uncommitted "
+        "read_committed skips the records of open and aborted transactions; read_uncommitted "
         "includes them.",
     ),
     Option(
         "kafka.fetch.max.bytes", "read.fetch_bytes_max",
         Use.READ, to.integer(1), 50 * 2**20,
-        "Maximum size of a Fetch response.",
+        "Maximum size of a Fetch response, in bytes.",
     ),
     Option(
         "kafka.max.partition.fetch.bytes", "read.partition_fetch_bytes_max",
         Use.READ, to.integer(1), 8 * 2**20,
-        "Maximum size of one partition's records in a Fetch response.",
+        "Maximum size of one partition's records in a Fetch response, in bytes.",
     ),
     # how to write
     Option(
         "topic", "write.topic",
         Use.WRITE, to.text, None,
-        "Topic of all rows; without it each row needs the column topic, which it overrides.",
+        "Topic of all rows; overrides the column `topic`. Without it, every row needs that column.",
     ),
     Option(
         "timestampColumn", "write.timestamp_column",
         Use.WRITE, to.text, None,
-        "Column with the timestamps of the records; without it: the time of writing.",
+        "Column with the timestamps of the records. Default: the time of writing.",
     ),
     Option(
         "kafka.transactional.id", "write.transactional_id",
         Use.WRITE, to.text, None,
-        "Transactional id of the query's one producer; without it: made from the group id, else "
-        "from the query id. Keep it for all starts. A sink's name is appended to it.",
+        "Transactional id of the query's one producer. Default: made from the group id, else from "
+        "the query id. Use the same id for every start. A sink's name is appended to it.",
         ("transactional.id",),
     ),
     Option(
         "kafka.transaction.timeout.ms", "write.transaction_timeout_ms",
-        Use.WRITE, to.integer(1, MS_MAX), 300_000,
-        "The broker aborts a transaction that is open for longer.",
+        Use.WRITE, to.integer(1, MS_MAX), TRANSACTION_TIMEOUT_MS,
+        "The broker aborts a transaction that is open for longer than this, in ms.",
     ),
     Option(
         "kafka.compression.type", "write.compression",
@@ -401,68 +399,68 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "kafka.max.request.size", "write.record_batch_bytes_max",
         Use.WRITE, to.integer(1024), 2**20,
-        "Maximum size of a record batch. One over its topic's max.message.bytes is divided by the "
-        "driver, which takes time: set it below that.",
+        "Largest record batch, in bytes. Set it to at most the topic's max.message.bytes; "
+        "the driver has to divide larger record batches, which takes time.",
     ),
     Option(
         "kafka.acks", "",
         Use.WRITE, to.one_of("all", "-1"), "all",
-        "Exactly-once needs all.",
+        "Must be all: exactly-once needs it.",
     ),
     Option(
         "kafka.enable.idempotence", "",
         Use.WRITE, to.one_of("true"), "true",
-        "Exactly-once needs true.",
+        "Must be true: exactly-once needs it.",
     ),
     Option(
         "stagingLocation", "write.staging_location",
         Use.WRITE, to.text, None,
-        "Directory or object store for staged rows that driver and executors share; without it "
-        "they are staged on the driver, by the staging server.",
+        "Directory or object store for staged rows that driver and executors share. Without it, "
+        "the staging server stores staged rows on the driver's machine.",
     ),
     Option(
         "stagingHost", "staging.host",
         Use.WRITE, to.text, None,
-        "Host on which executors reach the driver; without it: spark.driver.host.",
+        "Host name at which executors reach the driver. Default: spark.driver.host.",
     ),
     Option(
         "stagingPort", "staging.port",
         Use.WRITE, to.integer(0, 65_535), 0,
-        "Port on which the driver takes staged rows; 0 for any free one.",
+        "Port on which the driver receives staged rows; 0 for any free port.",
     ),
     Option(
         "stagingBindAddress", "staging.bind_address",
         Use.WRITE, to.text, None,
-        "Address that the driver listens on for staged rows; without it: SPARK_LOCAL_IP, else all.",
+        "Address that the driver listens on for staged rows. Default: SPARK_LOCAL_IP, else all.",
     ),
     Option(
         "stagingDirectory", "staging.directory",
         Use.WRITE, to.text, None,
-        "Local directory of the driver for staged rows; without it: SPARK_LOCAL_DIRS, else the "
+        "Local directory of the driver for staged rows. Default: SPARK_LOCAL_DIRS, else the "
         "temporary directory.",
     ),
     Option(
         "stagingDiskSpace", "staging.disk_bytes_max",
         Use.WRITE, to.size, None,
-        "Maximum size of the staged rows in stagingDirectory, such as 50g; without it: 90 % of the "
+        "Maximum size of the staged rows in stagingDirectory, such as 50g. Default: 90 % of the "
         "free space.",
     ),
     Option(
         "overwriteGroupOffsets", "write.overwrite_group_offsets",
         Use.WRITE, to.boolean, False,
-        "Let a query begin a topic elsewhere than at its group's committed offsets, and overwrite "
-        "them.",
+        "Let a query start a topic at other offsets than its group has committed, and overwrite "
+        "the committed offsets.",
     ),
     Option(
         "txnAppId", "write.txn_app_id",
         Use.WRITE_BATCH, to.text, None,
-        "With txnVersion: makes a batch write idempotent, for each topic by itself, as with Delta "
+        "With txnVersion: makes a batch write idempotent, separately for each topic, like Delta "
         "Lake's options of these names.",
     ),
     Option(
         "txnVersion", "write.txn_version",
         Use.WRITE_BATCH, to.integer(0, 2**62), None,
-        "Rises with each write of a txnAppId; at or below the committed one the write is skipped.",
+        "Version of a write; raise it each time. Versions up to the committed one are skipped.",
     ),
     Option(
         "sourceOffsets", "write.source_offsets",
@@ -472,8 +470,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "checkpointLocation", "write.checkpoint",
         Use.WRITE, to.text, None,
-        "Required as an option of writeStream, as Spark does not pass the session's configuration "
-        "to a sink; of write inside foreachBatch only, set by txnlog_spark.foreach_batch.",
+        "Required for writeStream, as an option: Spark does not pass the session's configuration "
+        "to a sink. For write, only inside foreachBatch, where txnlog_spark.foreach_batch sets it.",
     ),
     Option(
         "queryName", "write.query_name",
@@ -487,11 +485,11 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "sinkName", "write.sink_name",
         Use.WRITE_BATCH, to.text, None,
-        "Inside foreachBatch: distinguishes several sinks of one query.",
+        "Inside foreachBatch: name of the sink, if one query has several sinks.",
     ),
     Option(
         "sinkRun", "write.sink_run", Use.WRITE_BATCH, to.text, None,
-        "Inside foreachBatch: the query's run; set by txnlog_spark.foreach_batch.",
+        "Inside foreachBatch: run of the query. txnlog_spark.foreach_batch sets it.",
     ),
     Option(
         "sinkGroup", "write.sink_group", Use.WRITE_BATCH, to.text, None,

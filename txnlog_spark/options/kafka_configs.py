@@ -1,10 +1,10 @@
-"""What becomes of each `kafka.*` config that Kafka's own clients know.
+"""Decisions about each `kafka.*` config of Kafka's own clients.
 
-A job that moves here from Spark's connector brings configs along, and must not stop at one that
-only tunes a client it no longer has; nor may it go on with one that would break exactly-once. So
-each name is one of three: obeyed (declared in `options.OPTIONS`), without effect (taken, with one
-log line a process that says why), or refused. The names are those of ConsumerConfig,
-ProducerConfig and AdminClientConfig of Kafka 4.3, and a few that older versions had.
+A job that moves here from Spark's connector brings its configs along. It must not stop at a config
+that only tunes a client it no longer has, and it must not continue with a config that would break
+exactly-once. So each name is in one of three groups: obeyed (declared in `options.OPTIONS`),
+without effect (accepted, and each process logs the reason once), or refused. The names are from
+ConsumerConfig, ProducerConfig and AdminClientConfig of Kafka 4.4, and a few from older versions.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ PREFIX = "kafka."
 SECURITY_FAMILIES = ("kafka.sasl.", "kafka.ssl.", "kafka.security.")
 NOT_YET = "it is not supported yet"
 IN_FLIGHT_MAX = 5
-"""Kafka's own limit with idempotence: a broker remembers this many batches of a producer."""
+"""Kafka's own limit with idempotence: a broker remembers the last five batches of a producer."""
 
 
 class Support(enum.Enum):
-    """What the connector does with a config."""
+    """Treatment of a config by the connector."""
 
     SUPPORTED = "obeyed"
     NO_EFFECT = "no effect"
@@ -32,7 +32,7 @@ class Support(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class KafkaConfig:
-    """One config: what is done with it, and why. `allows` tells of a value whether it is taken."""
+    """Treatment of one config, and its reason. `allows` is true for an accepted value."""
 
     standing: Support
     why: str = ""
@@ -86,7 +86,7 @@ _OPENSSL = "TLS is Python's ssl, with OpenSSL's own choice"
 
 
 def _security() -> dict[str, KafkaConfig]:
-    """What becomes of the names of SECURITY_FAMILIES."""
+    """Return the treatment of the names of SECURITY_FAMILIES."""
     return {
         **_obeyed(*(option.name for option in SECURITY_OPTIONS)),
         **_no_effect(
@@ -150,9 +150,13 @@ KAFKA_CONFIGS: dict[str, KafkaConfig] = {
         "compression.type", "max.request.size", "acks", "enable.idempotence",
         "metadata.max.age.ms", "retry.backoff.ms", "retry.backoff.max.ms",
         "connections.max.idle.ms", "socket.connection.setup.timeout.ms", "client.rack",
+        "metadata.cluster.check.enable",
     ),
     # without effect
-    **_no_effect(_STAGED, "linger.ms", "batch.size", "buffer.memory", "max.block.ms"),
+    **_no_effect(
+        _STAGED, "linger.ms", "batch.size", "buffer.memory", "buffer.memory.allocation.strategy",
+        "max.block.ms",
+    ),
     **_no_effect(_RETRIES, "retries", "delivery.timeout.ms"),
     **_no_effect(
         _NO_MEMBER, "session.timeout.ms", "heartbeat.interval.ms", "max.poll.interval.ms",
@@ -162,7 +166,7 @@ KAFKA_CONFIGS: dict[str, KafkaConfig] = {
     **_no_effect(_FETCHES, "max.poll.records", "fetch.min.bytes", "fetch.max.wait.ms"),
     **_no_effect(
         _PARTITIONER, "partitioner.adaptive.partitioning.enable",
-        "partitioner.availability.timeout.ms",
+        "partitioner.availability.timeout.ms", "partitioner.rack.aware",
     ),
     **_no_effect(
         _METRICS, "metric.reporters", "metrics.num.samples", "metrics.recording.level",
@@ -176,7 +180,7 @@ KAFKA_CONFIGS: dict[str, KafkaConfig] = {
     **_no_effect(_SOCKETS, "receive.buffer.bytes", "send.buffer.bytes"),
     **_no_effect(
         _ADDRESSES, "client.dns.lookup", "metadata.recovery.strategy",
-        "metadata.recovery.rebootstrap.trigger.ms",
+        "metadata.recovery.rebootstrap.trigger.ms", "bootstrap.resolve.timeout.ms",
     ),
     **_no_effect("metadata is asked for when it is needed", "metadata.max.idle.ms"),
     **_no_effect(_COMMITS, "auto.commit.interval.ms"),
@@ -213,13 +217,13 @@ KAFKA_CONFIGS: dict[str, KafkaConfig] = {
                "kafka.bootstrap.servers", "bootstrap.controllers"),
     **_security(),
 }  # fmt: skip
-"""By name with its prefix."""
+"""Configs by name, with the prefix."""
 
 
 def config_of(lower_name: str) -> KafkaConfig | None:
-    """The config of this lower-cased name; None for what Kafka does not know.
+    """Return the config of this lower-cased name, or None if Kafka does not know the name.
 
-    Security names that this table lacks are refused as those it has.
+    A security name that is missing in the table is refused too.
     """
     known = KAFKA_CONFIGS.get(lower_name)
     if known is None and lower_name.startswith(SECURITY_FAMILIES):

@@ -1,6 +1,6 @@
-"""What the values of options may be: each function reads a text, or makes such a function.
+"""Readers of option values: each function reads a text, or returns a function that reads a text.
 
-They raise ValueError with what is allowed.
+A reader raises ValueError with the allowed values.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ _SIZE = re.compile(r"(\d+)\s*([kmgtp]?)b?")
 
 
 def size_in_bytes(text: str | None) -> int | None:
-    """512m, 1g, 10MB or plain bytes, all binary units; None for what is not a size."""
+    """Return the bytes of a size such as 512m, 1g, 10MB or 1024, all in binary units; None if it is
+    not a size."""
     found = _SIZE.fullmatch((text or "").strip().lower())
     return int(found[1]) << 10 * " kmgtp".index(found[2] or " ") if found else None
 
 
 def text(text: str) -> str:
-    """A string that is not empty."""
+    """Read a string that is not empty."""
     if not text.strip():
         raise ValueError("a non-empty string")
     return text.strip()
 
 
 def local_directory(given: str) -> str:
-    """A directory on this machine, as Spark's users write one: a path, or file: and a path."""
+    """Read a directory on this machine, in the spellings of Spark's users: a path, or file: and a
+    path."""
     wanted = "a directory on this machine: a path, or file: and an absolute path"
     try:
         found = read_location("path", text(given))
@@ -42,12 +44,12 @@ def local_directory(given: str) -> str:
 
 
 def any_text(text: str) -> str:
-    """A string that may be empty."""
+    """Read a string that may be empty."""
     return text.strip()
 
 
 def class_name(*allowed: str) -> Callable[[str], str]:
-    """One of these classes, with or without its package."""
+    """Return a reader for the name of one of these classes, with or without its package."""
 
     def read(text: str) -> str:
         name = text.strip().rpartition(".")[2]
@@ -59,7 +61,7 @@ def class_name(*allowed: str) -> Callable[[str], str]:
 
 
 def boolean(text: str) -> bool:
-    """true or false."""
+    """Read true or false."""
     value = {"true": True, "false": False}.get(text.strip().lower())
     if value is None:
         raise ValueError("true or false")
@@ -67,7 +69,7 @@ def boolean(text: str) -> bool:
 
 
 def integer(minimum: int, maximum: int = 2**63 - 1) -> Callable[[str], int]:
-    """A number within bounds."""
+    """Return a reader for an integer within bounds."""
 
     def read(text: str) -> int:
         try:
@@ -83,7 +85,7 @@ def integer(minimum: int, maximum: int = 2**63 - 1) -> Callable[[str], int]:
 
 
 def positive_or_off(text: str) -> int:
-    """A positive number, or -1 for nothing of the kind."""
+    """Read a positive integer, or -1, which switches the option off."""
     try:
         return -1 if text.strip() == "-1" else integer(1)(text)
     except ValueError as error:
@@ -91,7 +93,7 @@ def positive_or_off(text: str) -> int:
 
 
 def size(text: str) -> int:
-    """A size as Spark writes it, in bytes."""
+    """Read a size in Spark's notation; return bytes."""
     size_bytes = size_in_bytes(text)
     if size_bytes is None:
         raise ValueError("a size as Spark writes it, such as 256m or 10g")
@@ -99,7 +101,7 @@ def size(text: str) -> int:
 
 
 def one_of(*allowed: str) -> Callable[[str], str]:
-    """One of these words, in any case."""
+    """Return a reader for one of these words, in any case."""
 
     def read(text: str) -> str:
         value = text.strip().lower()
@@ -113,11 +115,12 @@ def one_of(*allowed: str) -> Callable[[str], str]:
 _MS_BY_UNIT = {
     "us": 0.001, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000
 }  # fmt: skip
-"""The units of a time in Spark's options."""
+"""Milliseconds of each unit of time in Spark's options."""
 
 
 def duration_ms(text: str) -> int:
-    """A time as Spark has it, such as 15m; ms without a unit, and whole ones."""
+    """Read a time in Spark's notation, such as 15m; a number without a unit is ms. Return whole
+    ms."""
     found = re.fullmatch(r"([0-9]+)([a-z]*)", text.strip().lower())
     if found is None or (found[2] or "ms") not in _MS_BY_UNIT:
         raise ValueError("a time such as 500ms, 30s or 15m")
@@ -130,9 +133,11 @@ _IN_CLASS = re.compile(r"(?s)\\.|&&|\[")
 
 
 def pattern(given: str) -> str:
-    """A regular expression that Python reads as Java does, whose syntax Spark's own source has.
+    """Read a regular expression that Python and Java, the language of Spark's own source, read
+    alike.
 
-    A difference is refused: a pattern that means something else would read no topic, silently.
+    An expression with a difference is refused: a pattern that means something else would silently
+    read no topic.
     """
     expression = text(given)
     kind = "a regular expression of Python's re"
@@ -156,7 +161,7 @@ def pattern(given: str) -> str:
 
 
 def topics(text: str) -> tuple[str, ...]:
-    """Topic names."""
+    """Read topic names, separated by commas."""
     topics = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not topics:
         raise ValueError("topic names separated by commas")
@@ -168,7 +173,7 @@ _FIELD_PATH = re.compile(rf"\s*({_NAME}(?:\.{_NAME})*)\s*(?:,|\Z)")
 
 
 def field_paths(text: str) -> tuple[tuple[str, ...], ...]:
-    """Paths of fields: names with dots between them, in Spark's backticks where a name has one."""
+    """Read paths of fields, separated by commas; a name with a dot is in Spark's backticks."""
     paths: list[tuple[str, ...]] = []
     at = 0
     while at < len(text) or not paths:
@@ -186,7 +191,7 @@ def _without_backticks(name: str) -> str:
 
 
 def json_value(read: Callable[[str], Any], example: str) -> Callable[[str], Any]:
-    """JSON that `read` understands; it raises OffsetFormatError."""
+    """Return a reader for the JSON that `read` understands; `read` raises OffsetFormatError."""
 
     def parse(text: str) -> Any:
         try:
@@ -198,7 +203,7 @@ def json_value(read: Callable[[str], Any], example: str) -> Callable[[str], Any]
 
 
 def offsets_or(*words: str) -> Callable[[str], Any]:
-    """One of these words, or offsets by topic and partition."""
+    """Return a reader for one of these words, or for offsets by topic and partition as JSON."""
 
     def read(text: str) -> Any:
         word = {each.lower(): each for each in words}.get(text.strip().lower())

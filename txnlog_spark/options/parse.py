@@ -1,9 +1,9 @@
-"""Options of a read or a write as typed values.
+"""Options of a read or a write, parsed to typed values.
 
-Nothing is ignored in silence, which is how an exactly-once job becomes an at-least-once one: a
-config of Kafka's that only tunes its own clients is taken with a line in the log
-(`kafka_configs.py`), any other name that is not declared (`declared.py`) is an error. Spark hands
-options over with lower-cased names, so names are looked up without regard to case.
+Nothing is ignored silently, because a misspelled option could turn an exactly-once job into an
+at-least-once job. A config of Kafka that only tunes Kafka's own clients is accepted and logged
+(`kafka_configs.py`). Any other name that is not declared (`declared.py`) is an error. Spark passes
+options with lower-cased names, so names are compared without regard to case.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from txnlog_spark.storage.options import (
 )
 
 HINT_RATIO_MIN = 0.75
-"""How alike two names must be for one to be a hint for the other; 1 is equal."""
+"""Least similarity of two names for one to be a hint for the other; 1 means equal."""
 
 logger = logging.getLogger(__name__)
 
@@ -44,13 +44,15 @@ NO_EFFECT: dict[str, tuple[Use, str]] = {
     "partition.metadata.cache.ttl.ms": (Use.READ_BATCH, "a batch read asks for partitions once"),
     "includeHeaders": (Use.WRITE, "a column headers is written whenever there is one"),
 }
-"""Options that a job may bring along from Spark's connector: where, and why they mean nothing."""
+"""Options that a job may bring along from Spark's connector: the uses in which they have no effect,
+and the reason."""
 
 _NO_EFFECT = {name.lower(): name for name in NO_EFFECT}
 
 
 def parse_options(options: Mapping[str, str], use: Use) -> dict[str, Any]:
-    """The value of every option valid for `use`, defaults filled in, by its declared name.
+    """Return the value of every option that is valid for `use`, by its declared name, with
+    defaults.
 
     Raises OptionError for the first option that is unknown, not valid for `use`, or malformed.
     """
@@ -77,9 +79,11 @@ def parse_options(options: Mapping[str, str], use: Use) -> dict[str, Any]:
 
 
 def settings_of(values: Mapping[str, Any], group: str) -> dict[str, Any]:
-    """The settings of a group, by field, that one option sets alone: its value, or its default.
+    """Return the settings of a group, by field: the value or the default of the option that sets
+    each.
 
-    Groups are `connection`, `session`, `read`, `write` and `staging`: the classes that hold them.
+    A field that several options set is left out. The groups are `connection`, `session`, `read`,
+    `write` and `staging`, named after the classes that have these fields.
     """
     found: dict[str, Any] = {}
     for option in OPTIONS:
@@ -91,10 +95,10 @@ def settings_of(values: Mapping[str, Any], group: str) -> dict[str, Any]:
 
 
 def check_cluster(values: Mapping[str, Any]) -> None:
-    """Raise OptionError unless exactly one of the options says which cluster is meant.
+    """Raise OptionError unless exactly one option names the cluster.
 
-    There is no default: a forgotten option would send production data to a broker in the working
-    directory, and the query would look well.
+    There is no default. With a default, a job without the option would send production data to a
+    broker in the working directory, and the query would seem to work.
     """
     servers, path = values["kafka.bootstrap.servers"], values["path"]
     if servers is None and path is None:
@@ -122,7 +126,7 @@ def check_cluster(values: Mapping[str, Any]) -> None:
 
 
 def _find_option(name: str, text: str, use: Use) -> Option | None:
-    """The option of this name; None when it is taken without effect, which is logged."""
+    """Return the option of this name, or None if it is accepted without effect, which is logged."""
     lower = name.lower()
     option = _BY_NAME.get(lower)
     if option is not None and use & option.use:
@@ -154,9 +158,10 @@ def _tell_no_effect(name: str, why: str) -> None:
 
 
 def _hint(lower: str) -> str:
-    """The known name that was probably meant. Kafka's names are compared without their prefix.
+    """Return a hint with the known name that was probably meant, or "".
 
-    The prefix would make all of them look alike, and one may have been forgotten or be too many.
+    Names are compared without the prefix `kafka.`: the prefix would make all of them similar, and
+    the user may have forgotten it or added it wrongly.
     """
     plain = {n: s for n, s in _SPELLINGS.items() if not n.startswith(PREFIX)}
     kafkas = {n.removeprefix(PREFIX): n for n in KAFKA_CONFIGS}
@@ -164,7 +169,7 @@ def _hint(lower: str) -> str:
     own, other = (kafkas, plain) if lower.startswith(PREFIX) else (plain, kafkas)
     if wanted in other:
         return f", did you mean {other[wanted]}?"
-    import difflib  # where a name is wrong only: it takes a while
+    import difflib  # imported here, because it is slow and only a wrong name needs it
 
     close = difflib.get_close_matches(wanted, own, n=1, cutoff=HINT_RATIO_MIN)
     return f", did you mean {own[close[0]]}?" if close else ""

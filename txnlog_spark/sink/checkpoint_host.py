@@ -1,4 +1,4 @@
-"""The checkpoint's files: what the commit asks of them is done here, wherever they are."""
+"""Host of the commit's files: the checkpoint in any store, and the staged bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from txnlog_kafka.operations.effects import (
     WriteFile,
     relayed,
 )
-from txnlog_kafka.operations.producer import Bytes, StagedPiece
 from txnlog_kafka.wire.invariants import InvariantViolation
 from txnlog_spark.storage.connect import open_files
 from txnlog_spark.storage.default_fs import check_reading
@@ -35,11 +34,7 @@ T = TypeVar("T")
 
 
 def _nothing() -> None:
-    """There is nothing to remove."""
-
-
-def _nothing_staged(piece: StagedPiece) -> bytes | memoryview:
-    raise InvariantViolation(f"nothing was staged for this operation, which reads {piece}")
+    """Remove nothing: no other run has staged anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +49,16 @@ class CheckpointHost:
     root: str = ""
     normal_root: str = ""
     remove_other_runs: Callable[[], None] = _nothing
-    read_staged: Callable[[StagedPiece], Bytes] = _nothing_staged
 
     @classmethod
     def of(
-        cls,
-        settings: SinkSettings,
-        remove_other_runs: Callable[[], None] = _nothing,
-        read_staged: Callable[[StagedPiece], Bytes] = _nothing_staged,
+        cls, settings: SinkSettings, remove_other_runs: Callable[[], None] = _nothing
     ) -> CheckpointHost:
         """The checkpoint of a streaming query. Raises OptionError if it cannot be found."""
         location = settings.checkpoint_location
         check_reading("checkpointLocation", location)
         files = open_files("checkpointLocation", location, settings.storage)
-        return cls(files, location.root, location.normal_root, remove_other_runs, read_staged)
+        return cls(files, location.root, location.normal_root, remove_other_runs)
 
     def perform(self, ask: FileAsk) -> FileOutcome:
         """The outcome of one ask. Raises StagedBatchesInvalid."""
@@ -86,13 +77,13 @@ class CheckpointHost:
                 case RemoveOtherRuns():
                     self.remove_other_runs()
                 case ReadStaged(piece):
-                    return self.read_staged(piece)
+                    return piece.read()
         except OSError as error:
             return FileFailed(error.strerror or str(error))
         return None
 
     def _path(self, path: str) -> str | None:
-        """As the checkpoint's store names it; None for one in another store."""
+        """Return the path as the checkpoint's store names it; None for a path in another store."""
         if not self.root or path.startswith(f"{self.root}/"):
             return path
         if path.startswith(f"{self.normal_root}/"):
@@ -100,14 +91,14 @@ class CheckpointHost:
         return None
 
     def serve(self, operation: Operation[T]) -> Operation[T]:
-        """`operation` with its files served here; all other asks go on to the client."""
-        return relayed(operation, self._answer)
+        """Return `operation` with its files served here; all other asks go on to the client."""
+        return relayed(operation, self._answer_ask)
 
-    def _answer(self, ask: Ask) -> Operation[Outcome]:
+    def _answer_ask(self, ask: Ask) -> Operation[Outcome]:
         return self.perform(ask) if isinstance(ask, FileAsk) else (yield ask)
 
     def run(self, operation: Operation[T]) -> T:
-        """Carry an operation to its end that asks for nothing but files."""
+        """Run an operation that asks for nothing but files, and return its result."""
         served = self.serve(operation)
         try:
             ask = next(served)

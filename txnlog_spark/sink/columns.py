@@ -1,30 +1,34 @@
 """The columns of a write, as Spark's Kafka sink has them: checked once, then read per Arrow batch.
 
-| column    | type                                    | without it                            |
-|-----------|-----------------------------------------|---------------------------------------|
-| value     | string or binary                        | an error                              |
-| key       | string or binary                        | null keys                             |
-| topic     | string                                  | the option topic, which wins anyway   |
-| partition | int                                     | Kafka's default partitioner           |
-| headers   | array<struct<key:string,value:binary>>  | no headers                            |
+    | column    | type                                    | without it                            |
+    |-----------|-----------------------------------------|---------------------------------------|
+    | value     | string or binary                        | an error                              |
+    | key       | string or binary                        | null keys                             |
+    | topic     | string                                  | the option topic, which wins anyway   |
+    | partition | int                                     | Kafka's default partitioner           |
+    | headers   | array<struct<key:string,value:binary>>  | no headers                            |
 
 With value.format the column value has the type of the format, or value.columns names the columns
-that are its fields; the same for key. With both columns key_bytes and value_bytes, as of
-`dead_letters`, a row that has bytes in one of them is a dead letter: these are its key and its
-value, as they are. Any other column is left out, as Spark does; the option `timestampColumn` names
-one for timestamps.
+that are its fields; the same for key. With both columns key_bytes and value_bytes, as
+`dead_letters` adds them, a row with bytes in one of them is a dead letter: its key and its value
+are these bytes, unchanged. Any other column is left out, as Spark does. The option
+`timestampColumn` names a column for timestamps.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pyspark.sql.types import BinaryType, StructType
 
 from txnlog_spark.errors import OptionError
 from txnlog_spark.formats.read_formats import SIDES
-from txnlog_spark.formats.write_formats import WriteFormat, Writer
+from txnlog_spark.formats.write_formats import WriteFormat
 from txnlog_spark.sink.settings import SinkSettings
+
+if TYPE_CHECKING:
+    from txnlog_spark.formats.writers import Writer
 
 _TYPES: dict[str, tuple[str, ...]] = {
     "value": ("string", "binary"),
@@ -38,15 +42,16 @@ _MEANINGS = ("topic", "partition", "headers")
 """Columns that are never a field of a value or of a key that has a format."""
 
 _OF_MALFORMED = tuple(f"{side}_{what}" for side in SIDES for what in ("bytes", "error"))
-"""Columns of a PERMISSIVE read. With `*` nothing would say whether one of this name is that."""
+"""Columns of a PERMISSIVE read. With `*` it would be unknown whether a column of this name is
+one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Where the keys or the values (`name`) come from.
+    """Source of the keys or the values (`name`).
 
-    Without a writer it is the column `name`, as it is. With one it is that column, or a struct of
-    `fields`. A dead letter has what is in the column `bytes_column` instead.
+    Without a writer it is the column `name`, unchanged. With a writer it is that column, or a
+    struct of `fields`. A dead letter has the bytes of the column `bytes_column` instead.
     """
 
     name: str
@@ -56,15 +61,16 @@ class Side:
 
     @property
     def columns(self) -> list[str]:
-        """What is read of the rows."""
+        """The columns that are read of the rows."""
         return [*(self.fields or (self.name,)), *([self.bytes_column] if self.bytes_column else ())]
 
 
 @dataclass(frozen=True, slots=True)
 class SinkColumns:
-    """Which columns there are. `value` always is. No row may have one of `errors`.
+    """The columns of a write; `value` always exists. No row may have anything in one of `errors`.
 
-    `topic` says whether the column is read; with `has_topics_unread` the option topic wins over it.
+    `topic` is True if the column is read. If `has_topics_unread`, the option topic takes precedence
+    over the column.
     """
 
     key: Side | None
@@ -78,17 +84,18 @@ class SinkColumns:
 
     @property
     def bytes_columns(self) -> list[str]:
-        """Those of dead letters."""
+        """The columns with the bytes of dead letters."""
         sides = (self.key, self.value)
         return [each.bytes_column for each in sides if each and each.bytes_column]
 
 
 def check_columns(schema: StructType, settings: SinkSettings) -> SinkColumns:
-    """The columns of `schema`, with the writers of their formats.
+    """Check the columns of `schema`, and return them with the writers of their formats.
 
-    Raises OptionError for a missing one or a wrong type, RegistryError where a schema registry is
-    asked for a schema.
+    Raises OptionError for a missing column or a wrong type, RegistryError if a schema registry is
+    asked for a schema and refuses.
     """
+    # Types that are wrong whatever the options say.
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     for name, allowed in _TYPES.items():
         if name in types and types[name] not in allowed and name not in settings.formats:
@@ -100,21 +107,28 @@ def check_columns(schema: StructType, settings: SinkSettings) -> SinkColumns:
             )
     if settings.topic is None and "topic" not in types:
         raise OptionError("topic", None, "set it to the output topic, or add a string column topic")
+    # The columns that options name.
     timestamp = settings.timestamp_column
     if timestamp is not None and types.get(timestamp) == "timestamp_ntz":
         raise OptionError(
             "timestampColumn",
             timestamp,
-            "a column of type timestamp: cast it, so that it is a time of the session's zone",
+            "set it to a column of type timestamp: cast the column, so that its times are of the "
+            "session's time zone",
         )
     if timestamp is not None and types.get(timestamp) != "timestamp":
         raise OptionError(
-            "timestampColumn", timestamp, f"a timestamp column; the rows have {_named(types)}"
+            "timestampColumn",
+            timestamp,
+            f"set it to a timestamp column; the rows have {_named(types)}",
         )
+    # A format is checked here, before the first task encodes a row with it.
     value, key = (_side(name, schema, settings) for name in ("value", "key"))
     if value is None:
         raise OptionError(
-            "column value", None, f"a string or binary column; the rows have {_named(types)}"
+            "column value",
+            None,
+            f"add a string or binary column value; the rows have {_named(types)}",
         )
     _refuse_other_cases(schema, {*value.columns, *(() if key is None else key.columns), timestamp})
     return SinkColumns(
@@ -130,7 +144,7 @@ def check_columns(schema: StructType, settings: SinkSettings) -> SinkColumns:
 
 
 def _refuse_other_cases(schema: StructType, taken: set[str | None]) -> None:
-    """Refuse a column such as `Key` that would be left out, as Spark's sink leaves it out."""
+    """Refuse a column such as `Key`, which Spark's sink and this one would leave out."""
     for name in schema.names:
         exact = name.lower()
         if exact in (*SIDES, *_MEANINGS) and exact not in schema.names and name not in taken:
@@ -139,7 +153,7 @@ def _refuse_other_cases(schema: StructType, taken: set[str | None]) -> None:
 
 
 def _side(name: str, schema: StructType, settings: SinkSettings) -> Side | None:
-    """The side of this name; None where the rows have nothing for it."""
+    """Return the side of this name, None if the rows have no column for it."""
     given = settings.formats.get(name)
     bytes_column = _bytes_of_letters(schema, settings).get(name)
     if given is None or not given.columns:
@@ -158,7 +172,7 @@ def _side(name: str, schema: StructType, settings: SinkSettings) -> Side | None:
 
 
 def _bytes_of_letters(schema: StructType, settings: SinkSettings) -> dict[str, str]:
-    """By side the columns of bytes of dead letters, both of which `dead_letters` gives; else {}."""
+    """Return the columns of bytes of dead letters by side, {} unless the rows have both."""
     columns = {side: f"{side}_bytes" for side in SIDES}
     named = _named_fields(settings)
     are_there = all(
@@ -169,14 +183,15 @@ def _bytes_of_letters(schema: StructType, settings: SinkSettings) -> dict[str, s
 
 
 def _named_fields(settings: SinkSettings) -> set[str]:
-    """What value.columns and key.columns name is a field, whatever its name."""
+    """Return the columns that value.columns and key.columns name: each is a field, whatever its
+    name."""
     return {name for each in settings.formats.values() for name in each.columns}
 
 
 def _errors(side: str, schema: StructType, settings: SinkSettings) -> list[str]:
-    """Columns of a PERMISSIVE read in which no row may have anything.
+    """Return the columns of a PERMISSIVE read in which no row may have anything.
 
-    OptionError for one that must have another meaning.
+    Raises OptionError for a column of this name that must have another meaning.
     """
     bytes_, error = f"{side}_bytes", f"{side}_error"
     named = _named_fields(settings)
@@ -190,8 +205,8 @@ def _errors(side: str, schema: StructType, settings: SinkSettings) -> list[str]:
         raise OptionError(
             f"column {bytes_}",
             type_.simpleString(),
-            f"rename or drop it, or name it in {side}.columns: a column of this name has the bytes "
-            f"of malformed values, and is binary and beside a column {side} then",
+            f"rename or drop it, or name it in {side}.columns: a column of this name is for the "
+            f"bytes of malformed values, and must then be binary and beside a column {side}",
         )
     return [*found, bytes_]
 
@@ -201,7 +216,9 @@ def _fields(given: WriteFormat, schema: StructType, settings: SinkSettings) -> t
         for column in given.columns:
             if column not in schema.names:
                 raise OptionError(
-                    given.option("columns"), column, f"columns: {', '.join(schema.names)}"
+                    given.option("columns"),
+                    column,
+                    f"name columns of the rows: {', '.join(schema.names)}",
                 )
         return given.columns
     letters = _bytes_of_letters(schema, settings).values()
@@ -210,8 +227,8 @@ def _fields(given: WriteFormat, schema: StructType, settings: SinkSettings) -> t
             raise OptionError(
                 given.option("columns"),
                 "*",
-                f"with a column {column}, which may be of a malformed value, name the fields "
-                "instead: one that is named is a field. Or rename or drop the column",
+                f"name the fields instead of *: the rows have a column {column}, which may belong "
+                "to a malformed value, and a named column is a field. Or rename or drop the column",
             )
     other = "key" if given.side == "value" else "value"
     other_format = settings.formats.get(other)
@@ -223,7 +240,8 @@ def _fields(given: WriteFormat, schema: StructType, settings: SinkSettings) -> t
         raise OptionError(
             given.option("columns"),
             "*",
-            f"none of the columns {', '.join(schema.names)} is a field: each has another meaning",
+            f"add a column for a field: each of the columns {', '.join(schema.names)} has another "
+            "meaning",
         )
     return fields
 

@@ -1,13 +1,13 @@
-"""What a commit did and how long it took: a line on the console, a datagram to each listener.
+"""Reports of commits: a line on the console, and a datagram to each listener.
 
-Theory of operation. A micro-batch is committed in one of Spark's worker processes, and Spark gives
-a Python sink no way to hand figures to the query's progress. So the worker sends a `CommitReport`
-as one datagram to each socket in a folder of this user on this machine, which listeners of
-`txnlog_spark.metrics` open in the driver. Nothing is written to a disk, nothing is waited for, and
-a commit neither fails nor slows down when nobody listens: then there is no folder. A report may be
-lost (a full socket, a killed worker): the figures are for watching, the output is what counts.
+A micro-batch is committed in one of Spark's worker processes, and Spark gives a Python sink no way
+to add figures to the query's progress. So the worker sends a `CommitReport` as one datagram to each
+socket in a folder of this user on this machine. Listeners of `txnlog_spark.metrics` open these
+sockets in the driver. The worker writes nothing to a disk and waits for nothing. Without a listener
+there is no folder, so a commit neither fails nor slows down. A report may be lost (a full socket, a
+killed worker): the figures are for watching, the output is what counts.
 
-The failpoints that the commit reaches anyway separate the phases (`commit.micro_batch`).
+The failpoints that the commit reaches separate the phases (`commit.micro_batch`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from txnlog_kafka.host.processes import is_private
-from txnlog_kafka.operations.effects import Ask, Milestone, Operation, Outcome, relayed
+from txnlog_kafka.operations.effects import Ask, Failpoint, Operation, Outcome, relayed
 from txnlog_kafka.operations.produce import staged_totals
-from txnlog_kafka.operations.producer import StagedPartition
+from txnlog_kafka.operations.producer import StagedChunk
+from txnlog_kafka.processes import is_private
 from txnlog_spark import console
 from txnlog_spark.commit.plan import CommitOutcome
 from txnlog_spark.errors import CommitStateUnknown, ProducerFenced, TxnLogError
@@ -40,8 +40,8 @@ PHASES = {
     ("judge", "after"): "produce",
     ("end_txn", "before"): "end_transaction",
 }
-"""Which phase begins at a failpoint. "takeover" has the look-ups, the fencing and the progress,
-"produce" the offsets too, which are committed at the same time."""
+"""Phase that begins at a failpoint. "takeover" covers the look-ups, the fencing and the progress,
+"produce" also the offsets, which are committed at the same time."""
 REPORT_BYTES_MAX = 8_192
 SOCKET_SUFFIX = ".commits"
 SHOWN_ID_LENGTH = 8
@@ -52,8 +52,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class CommitReport:
-    """One try of Spark's to commit a batch. `outcome` is committed, replayed (it was committed
-    before), fenced, unknown or failed; times are in ms."""
+    """Try of Spark's to commit a batch; times are in ms.
+
+    `outcome` is committed, replayed (the batch was committed before), fenced, unknown or failed.
+    """
 
     query_id: str
     batch_id: int
@@ -68,11 +70,11 @@ class CommitReport:
 
     @property
     def duration_ms(self) -> float:
-        """All phases together."""
+        """Time of all phases together."""
         return sum(self.phases_ms.values())
 
     def __str__(self) -> str:
-        """One line for the log."""
+        """Return one line for the log."""
         phases = ", ".join(f"{name} {ms:.0f}" for name, ms in self.phases_ms.items())
         return (
             f"batch {self.batch_id} of query {self.query_id}: {self.outcome}, "
@@ -83,7 +85,7 @@ class CommitReport:
 
 
 class Stopwatch:
-    """Fills a report while its commit goes on."""
+    """Measures the phases of a commit, and fills in its report."""
 
     def __init__(self, report: CommitReport, now: Callable[[], float] = time.monotonic) -> None:
         self._report = report
@@ -93,17 +95,17 @@ class Stopwatch:
         self._begun = 0
 
     def measured(self, operation: Operation[T]) -> Operation[T]:
-        """`operation`, with each failpoint that it reaches noted; all asks go on to the host."""
+        """Return `operation` with its failpoints noted; all asks go on to the host."""
         return relayed(operation, self._noted)
 
     def _noted(self, ask: Ask) -> Operation[Outcome]:
-        if isinstance(ask, Milestone):
+        if isinstance(ask, Failpoint):
             self._reached(ask)
         return (yield ask)
 
     def finish(self, outcome: CommitOutcome | BaseException) -> None:
-        """The commit has ended, one way or the other."""
-        self._enter(None)
+        """Complete the report at the commit's end, with its outcome or its error."""
+        self._enter_phase(None)
         report = self._report
         ended = 0
         if isinstance(outcome, CommitOutcome):
@@ -118,14 +120,14 @@ class Stopwatch:
             ended = 1
         report.transactions_aborted = max(0, self._begun - ended)
 
-    def _reached(self, failpoint: Milestone) -> None:
+    def _reached(self, failpoint: Failpoint) -> None:
         place = (failpoint.step, failpoint.when)
         if place == ("add_partitions", "before"):
             self._begun += 1
         if place in PHASES:
-            self._enter(PHASES[place])
+            self._enter_phase(PHASES[place])
 
-    def _enter(self, phase: str | None) -> None:
+    def _enter_phase(self, phase: str | None) -> None:
         now = self._now()
         if self._phase is not None:
             spent = self._report.phases_ms
@@ -136,15 +138,15 @@ class Stopwatch:
 def run_reported(
     query_id: str,
     batch_id: int,
-    staged: Sequence[StagedPartition],
+    staged: Sequence[StagedChunk],
     operation: Operation[CommitOutcome],
     run: Callable[[Operation[CommitOutcome]], CommitOutcome],
     *,
     shown_as: str = "",
 ) -> CommitOutcome:
-    """`run(operation)`, and the report of it logged and sent, also when it raises.
+    """Run the operation, then log and send its report, even if it raises.
 
-    `shown_as` begins the console's line, else the query's id and the batch do.
+    `shown_as` begins the console's line; without it the query's id and the batch do.
     """
     totals = staged_totals(staged)
     report = CommitReport(
@@ -162,12 +164,13 @@ def run_reported(
         if ended is not None:
             watch.finish(ended)
             logger.debug("%s", report)
-            _tell(report, shown_as, {part.topic for part in staged})
+            _log_report(report, shown_as, {part.topic for part in staged})
             send(report)
 
 
-def _tell(report: CommitReport, shown_as: str, topics: Collection[str]) -> None:
-    """Tell of a batch with rows, or that came again. Spark shows the error of a failed one."""
+def _log_report(report: CommitReport, shown_as: str, topics: Collection[str]) -> None:
+    """Log a line for a batch with rows, or for a replay. Spark shows the error of a failed
+    batch."""
     name = shown_as or f"query {report.query_id[:SHOWN_ID_LENGTH]}, batch {report.batch_id}"
     if report.outcome == "replayed":
         console.tell(f"{name}: was committed before, nothing is written again")
@@ -178,22 +181,22 @@ def _tell(report: CommitReport, shown_as: str, topics: Collection[str]) -> None:
 
 
 def folder() -> Path:
-    """Where this user's listeners have their sockets."""
+    """Return the folder of the sockets of this user's listeners."""
     return Path(tempfile.gettempdir()) / f"txnlog-metrics-{os.getuid()}"
 
 
 def send(report: CommitReport) -> None:
-    """To every listener that is there, without waiting. A socket that nobody holds is removed.
+    """Send the report to every listener, without waiting. A socket without a listener is removed.
 
     Raises nothing: the batch may be committed, and an error would say that it is not.
     """
     try:
-        _send(report)
+        _send_report(report)
     except OSError as error:
-        logger.debug("nobody got the report of a commit: %s", error)
+        logger.debug("no process got the report of a commit: %s", error)
 
 
-def _send(report: CommitReport) -> None:
+def _send_report(report: CommitReport) -> None:
     names = sorted(folder().glob(f"*{SOCKET_SUFFIX}"))
     if not names or not is_private(folder()):
         return
@@ -211,10 +214,10 @@ def _send(report: CommitReport) -> None:
 
 
 class Receiver:
-    """One listener's socket. Close it: that ends `reports`, and removes the socket."""
+    """Socket of one listener. Close it to end `reports` and to remove the socket."""
 
     def __init__(self, name: str) -> None:
-        """Raises TxnLogError for a folder that is somebody else's, and OSError."""
+        """Open the socket. Raises TxnLogError if the folder belongs to another user; OSError."""
         folder().mkdir(mode=0o700, exist_ok=True)
         if not is_private(folder()):
             raise TxnLogError(f"{folder()} must belong to this user alone: remove it")
@@ -223,7 +226,7 @@ class Receiver:
         self._socket.bind(str(self._path))
 
     def reports(self) -> Iterator[CommitReport]:
-        """Each report as it arrives, until the receiver is closed."""
+        """Yield each report as it arrives, until the receiver is closed."""
         with self._socket:
             while data := self._socket.recv(REPORT_BYTES_MAX):
                 try:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from functools import partial
 
-from txnlog_kafka.operations.producer import StagedPartition
+from txnlog_kafka.operations.producer import StagedChunk
 from txnlog_spark.client_cache import client_for, resolve_bootstrap
 from txnlog_spark.commit.batch_write import BatchWrite, commit_write
 from txnlog_spark.commit.plan import CommitOutcome
@@ -27,10 +27,11 @@ def commit_streaming(
     batch_id: int,
     run_id: str,
 ) -> None:
-    """Commit one micro-batch of a streaming query, exactly once; `run_id` is of its run.
+    """Commit one micro-batch of a streaming query, exactly once; `run_id` names its run.
 
-    Raises what `commit_query_batch` does, StagedBatchesInvalid, and TxnLogError for messages that
-    are not one batch; each time Spark stops the query, and its restart replays the batch.
+    Raises the errors of `commit_query_batch`, StagedBatchesInvalid, and TxnLogError for messages
+    that are not of one batch. After each of them Spark stops the query, and its restart replays the
+    batch.
     """
     staged = complete_messages(messages)
     check_one_batch(staged, batch_id)
@@ -54,7 +55,7 @@ def commit_streaming(
         # A batch without tasks has staged nothing, and removes nothing (`remove_other_runs`).
         write, plan_id = ("", "") if first is None else (first.attempt.write, first.run_id)
         remove_others = partial(reader.remove_other_runs, write, batch_id, plan_id)
-        disk = CheckpointHost.of(settings, remove_others, reader.read)
+        disk = CheckpointHost.of(settings, remove_others)
         commit = disk.serve(commit_query_batch(client.session, batch))
         name = f"{settings.query_name}, batch {batch_id}" if settings.query_name else ""
         run_reported(
@@ -65,15 +66,15 @@ def commit_streaming(
 
 
 def staged_reader(settings: SinkSettings) -> StagedReader:
-    """Reads what this sink's tasks staged."""
+    """Return the reader of the rows that this sink's tasks staged."""
     return StagedReader(settings.staging, settings.staged_files())
 
 
 def abort_staged(settings: SinkSettings, messages: Iterable[StagedBatches | None]) -> None:
     """Forget a batch whose tasks failed. Nothing was produced, so nothing is aborted here.
 
-    Spark also calls this after a failed commit; a transaction whose EndTxn was sent must not be
-    touched then, and one that was not ended is fenced by the next InitProducerId.
+    Spark also calls this after a failed commit. A transaction whose EndTxn was sent must not be
+    touched then; a transaction that was not ended is fenced by the next InitProducerId.
     """
     with closing(staged_reader(settings)) as reader:
         reader.abandon(messages)
@@ -84,7 +85,7 @@ def commit_batch_write(
 ) -> CommitOutcome | None:
     """Commit a batch write as one transaction, see `commit_write`.
 
-    None when there is nothing to commit: no rows, no source offsets, no version.
+    Return None if there is nothing to commit: no rows, no source offsets, no version.
     """
     staged = complete_messages(messages)
     is_empty = not any(message.summary.chunk_count for message in staged)
@@ -100,7 +101,7 @@ def commit_batch_write(
             version=settings.txn_version,
             source_offsets=settings.source_offsets,
         )
-        commit = CheckpointHost(read_staged=reader.read).serve(commit_write(client.session, write))
+        commit = CheckpointHost().serve(commit_write(client.session, write))
         outcome = run_reported(
             write_id, write.version or 0, write.staged, commit, client.run, shown_as="batch write"
         )
@@ -110,6 +111,6 @@ def commit_batch_write(
 
 def _staged_partitions(
     reader: StagedReader, staged: Sequence[StagedBatches]
-) -> tuple[StagedPartition, ...]:
+) -> tuple[StagedChunk, ...]:
     merge_counts(message.partition_counts for message in staged)
     return tuple(reader.plan(staged))

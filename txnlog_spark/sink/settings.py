@@ -1,4 +1,4 @@
-"""What the options of a write say, as one typed value, with the rules between options checked."""
+"""Options of a write as one typed value, with the rules between options checked."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from txnlog_spark.storage.location import Location, read_location
 
 @dataclass(frozen=True, slots=True)
 class SinkSettings:
-    """A write's options, checked. `checkpoint` is None for a batch write only.
+    """Options of a write, checked. `checkpoint` is None only for a batch write.
 
-    A batch write has a `group_id` only with `source_offsets` to commit for it. One with a
-    checkpoint is the write of a micro-batch, `txn_version`, inside foreachBatch; `sink_name` tells
-    several such sinks of one query apart, `sink_run` names the run, and `sink_group` the sink that
-    commits the query's offsets, where that is another one.
+    A batch write has a `group_id` only with `source_offsets` to commit for it. A batch write with a
+    checkpoint writes a micro-batch, `txn_version`, inside foreachBatch. Then `sink_name` tells
+    several sinks of one query apart, `sink_run` names the run, and `sink_group` is the sink that
+    commits the query's offsets, if it is another one.
     """
 
     connection: ConnectionSettings
@@ -54,7 +54,7 @@ class SinkSettings:
     sink_group: GroupOwner | None
     storage: StorageSettings
     formats: Mapping[str, WriteFormat]
-    """By side, key or value; none of a side that is binary."""
+    """Formats by side, key or value; a binary side has no format."""
 
     @property
     def checkpoint_location(self) -> Location:
@@ -63,7 +63,7 @@ class SinkSettings:
 
     @property
     def commit_options(self) -> CommitOptions:
-        """What the commit has to know."""
+        """The options that the commit needs."""
         return CommitOptions(
             group_id=self.group_id,
             transactional_id=self.transactional_id,
@@ -76,21 +76,21 @@ class SinkSettings:
         )
 
     def staged_files(self) -> StagedFiles | None:
-        """The storage of stagingLocation, if it is set. Raises OptionError."""
+        """Return the storage of stagingLocation, None if it is not set. Raises OptionError."""
         location = self.staging_location
         return None if location is None else StagedFiles(location, self.storage)
 
     def write_name(self, query_id: str) -> str:
-        """Name what the tasks of this sink of a query stage.
+        """Name the staged rows of this sink's tasks in one query.
 
-        Every task makes the name, so it has the checkpoint's text, which is the same on all
+        Every task makes the name, so it contains the checkpoint's text, which is the same on all
         machines. The committer reads the name in the tasks' messages.
         """
         return query_write(self.checkpoint_location.text, query_id, self.sink_name)
 
 
 def read_sink_settings(options: Mapping[str, str], *, streaming: bool) -> SinkSettings:
-    """The settings of a `writeStream` or a `write`. Raises OptionError."""
+    """Read the settings of a `writeStream` or a `write`. Raises OptionError."""
     values = parse_options(options, Use.WRITE_STREAM if streaming else Use.WRITE_BATCH)
     checkpoint = values.get("checkpointLocation")
     if streaming and checkpoint is None:
@@ -139,7 +139,7 @@ def _owner(text: str | None) -> GroupOwner | None:
 
 
 def _check_batch_write(values: Mapping[str, Any]) -> None:
-    """The rules between the options of `write`. Raises OptionError."""
+    """Check the rules between the options of `write`. Raises OptionError."""
     app_id, version = values["txnAppId"], values["txnVersion"]
     offsets, group_id = values["sourceOffsets"], values["kafka.group.id"]
     if values["checkpointLocation"] is not None:
@@ -152,7 +152,7 @@ def _check_batch_write(values: Mapping[str, Any]) -> None:
             )
         return
     if app_id is not None and version is None:
-        raise OptionError("txnVersion", None, "set it: txnAppId needs a version that rises")
+        raise OptionError("txnVersion", None, "set it: txnAppId needs a version, which must rise")
     if version is not None and app_id is None:
         raise OptionError(
             "txnAppId", None, "set it: txnVersion counts the writes of an application"
@@ -161,13 +161,15 @@ def _check_batch_write(values: Mapping[str, Any]) -> None:
         raise OptionError(
             "kafka.group.id",
             group_id,
-            "remove it, or set sourceOffsets: a batch write does not know the offsets that its "
-            "rows were read up to",
+            "remove it, or set sourceOffsets: a batch write does not know up to which offsets its "
+            "rows were read",
         )
     if offsets is not None and group_id is None:
         raise OptionError("kafka.group.id", None, "set it: sourceOffsets are committed for a group")
     for partition, position in (offsets or {}).items():
         if position < 0:
             raise OptionError(
-                "sourceOffsets", position, f"the next offset to read of {partition}, 0 or more"
+                "sourceOffsets",
+                position,
+                f"give the next offset to read of {partition}, 0 or more",
             )

@@ -1,9 +1,9 @@
 """A task's part of a write: rows to partitions, to record batches, to the staging area.
 
-No producer and no connection are involved: whatever happens to this attempt, nothing of it is seen
-unless its commit message is the one that Spark hands to the committer. Memory stays bounded: Arrow
-batches are gathered only up to some MiB, a block, whose rows are encoded at once for all topics and
-partitions, and staged as they are made.
+The task uses no producer and no broker connection. Whatever happens to this attempt, none of its
+rows is seen unless its commit message is the one that Spark hands to the committer. Memory stays
+bounded: the task joins Arrow batches only up to some MiB, a block. It encodes a block's rows at
+once for all topics and partitions, and stages them as they are encoded.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ import pyarrow as pa
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import shown_key
 from txnlog_spark.codec import compute as pc
-from txnlog_spark.codec.arrow_types import narrow_rows
-from txnlog_spark.codec.decoded import spread
 from txnlog_spark.codec.encode import RecordTooLarge, encode_partitioned
 from txnlog_spark.codec.partitioner import partition_rows
-from txnlog_spark.codec.schema_ids import id_header
 from txnlog_spark.errors import OptionError, RecordRefused, TxnLogError
+from txnlog_spark.formats.arrow_types import narrow_rows
+from txnlog_spark.formats.decoded import spread
+from txnlog_spark.formats.schema_ids import id_header
 from txnlog_spark.sink.columns import Side, SinkColumns
 from txnlog_spark.sink.settings import SinkSettings
 from txnlog_spark.staging.writer import StagingWriter
 
 GATHER_ROWS_MAX = 16_384
 GATHER_BYTES_MAX = 2 * 1024 * 1024
-"""Arrow batches are joined up to this much, so that record batches are not needlessly small. While
-a block is encoded the JVM makes the next one: with 8 MiB a task of 50,000 rows took 20 ms more."""
+"""Limits up to which Arrow batches are joined, so that record batches are not needlessly small.
+While a block is encoded the JVM makes the next one: with 8 MiB a task of 50,000 rows took 20 ms
+more."""
 
 RECORD_BATCH_BYTES_WANTED = 32 * 1024
 GATHER_FACTOR_MAX = 16
-"""Where a block's rows go to so many partitions that their record batches would be smaller than
-wanted, blocks are larger, by this factor at most: a task's memory has to bear it."""
+"""Largest factor by which blocks grow. They grow if a block's rows go to so many partitions that
+their record batches would be smaller than wanted; a task's memory has to hold such a block."""
 
 PartitionCounts = Callable[[str], int]
 """Topic -> its partition count; raises for a topic that does not exist."""
@@ -52,7 +53,7 @@ _Columns = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Targets:
-    """The topics of a block's rows, their partitions numbered through.
+    """The topics of a block's rows, with their partitions numbered consecutively.
 
     Row i goes to topic `names[codes[i]]`; partition p of topic t has the number `first[t] + p`.
     """
@@ -63,16 +64,16 @@ class _Targets:
     first: npt.NDArray[np.int32]
 
     def name_of(self, number: int) -> tuple[str, int]:
-        """The topic and the partition."""
+        """Return the topic and the partition of a number."""
         topic = int(np.searchsorted(self.first, number, side="right")) - 1
         return self.names[topic], number - int(self.first[topic])
 
 
 class TaskEncoder:
-    """Encodes one task attempt's rows into `staging`.
+    """Encoder of one task attempt's rows into `staging`.
 
-    `sticky` picks the partition of the first rows without a key; it moves on with every gathered
-    block (Kafka's sticky partitioner).
+    `sticky` picks the partition of the first rows without a key; it moves on with every block
+    (Kafka's sticky partitioner).
     """
 
     def __init__(
@@ -108,12 +109,12 @@ class TaskEncoder:
                     row_count >= GATHER_ROWS_MAX * self._gather_factor
                     or size_bytes >= GATHER_BYTES_MAX * self._gather_factor
                 ):
-                    self._encode(gathered)
+                    self._encode_block(gathered)
                     gathered, row_count, size_bytes = [], 0, 0
-        self._encode(gathered)
+        self._encode_block(gathered)
 
-    def _encode(self, gathered: list[Any]) -> None:
-        """One block: all of it encoded together, for whatever topics and partitions."""
+    def _encode_block(self, gathered: list[Any]) -> None:
+        """Encode and stage one block, for all its topics and partitions together."""
         row_count = sum(piece.num_rows for piece in gathered)
         if not row_count:
             return
@@ -140,7 +141,7 @@ class TaskEncoder:
             raise self._too_large(topics, keys, error) from error
         except ValueError as error:
             raise TxnLogError(
-                f"rows for {', '.join(topics.names)} cannot be encoded: {error}"
+                f"rows for topic {', '.join(topics.names)} cannot be encoded: {error}"
             ) from error
         target_count = 0
         for target, found in itertools.groupby(encoded, key=itemgetter(0)):
@@ -152,18 +153,19 @@ class TaskEncoder:
         self._gather_for(target_count)
 
     def _gather_for(self, target_count: int) -> None:
-        """The next blocks go to so many partitions."""
+        """Choose the size of the next blocks, whose rows go to so many partitions."""
         wanted = -(-target_count * RECORD_BATCH_BYTES_WANTED // GATHER_BYTES_MAX)
         self._gather_factor = min(GATHER_FACTOR_MAX, max(1, wanted))
 
     def _count_of(self, topic: str) -> int:
-        """How many partitions the topic has; asked once."""
+        """Return the topic's partition count; it is asked for once."""
         if topic not in self.partition_counts:
             self.partition_counts[topic] = self._counts(topic)
         return self.partition_counts[topic]
 
     def _refuse_malformed(self, rows: _Columns) -> None:
-        """A row that PERMISSIVE found malformed has a null value: a tombstone, if it is written."""
+        """Refuse rows that a PERMISSIVE read found malformed: their null values would become
+        tombstones."""
         for name in self._columns.errors:
             count = len(rows[name]) - rows[name].null_count
             if count:
@@ -175,7 +177,7 @@ class TaskEncoder:
                 )
 
     def _dead_letters(self, rows: _Columns) -> Any:
-        """Which rows have bytes of their own, as an array; None where no row has."""
+        """Return an array that is true for rows with bytes of their own; None if no row has any."""
         given = [rows[name] for name in self._columns.bytes_columns]
         if all(column.null_count == len(column) for column in given):
             return None
@@ -185,12 +187,13 @@ class TaskEncoder:
                 "topic",
                 self._settings.topic,
                 f"remove it: {letters.true_count} rows are dead letters, and their topic is in the "
-                "column topic; without that column all rows go to the topic of the option",
+                "column topic, which the option overrides. To write all rows to the option's "
+                "topic, drop the column",
             )
         return letters
 
     def _refuse_schema_ids(self, rows: _Columns, letters: Any) -> None:
-        """Refuse a header that says which schema the bytes had that were read: these are others.
+        """Refuse a header that names the schema of the bytes that were read: the new bytes differ.
 
         Dead letters keep their bytes, and their headers.
         """
@@ -205,9 +208,9 @@ class TaskEncoder:
                 raise OptionError(
                     "column headers",
                     name,
-                    f"headers without it: {count} rows have it, and readers would read the {side} "
-                    f"by the schema in it, which is not that of {side}.format. Write "
-                    f"filter(headers, h -> h.key != '{name}')",
+                    f"remove this header: {count} rows have it, and readers would decode the "
+                    f"{side} with the schema that it names, which is not the schema of "
+                    f"{side}.format. Write filter(headers, h -> h.key != '{name}')",
                 )
 
     def _targets(self, rows: _Columns) -> _Targets:
@@ -219,8 +222,8 @@ class TaskEncoder:
                 wanted = "fill the column, or set the option topic for all rows"
                 if self._columns.bytes_columns:
                     wanted = (
-                        "fill the column with coalesce(topic, ...): dead_letters gives all rows "
-                        "back, the right ones without a topic"
+                        "fill the column with coalesce(topic, ...): dead_letters returns all rows, "
+                        "the well-formed ones without a topic"
                     )
                 raise OptionError(
                     "column topic", None, f"{topics.null_count} rows have a null topic: {wanted}"
@@ -233,7 +236,7 @@ class TaskEncoder:
         return _Targets(names, codes, counts, first)
 
     def _timestamps(self, rows: _Columns) -> npt.NDArray[np.int64]:
-        """Milliseconds: of the timestamp column where it is not null, else now."""
+        """Return times in milliseconds: of the timestamp column, or now for a null."""
         now_ms = time.time_ns() // 1_000_000
         if self._columns.timestamp is None:
             return np.full(_row_count(rows), now_ms, np.int64)
@@ -246,8 +249,8 @@ class TaskEncoder:
             raise OptionError(
                 "timestampColumn",
                 self._columns.timestamp,
-                f"times from 1970 on, as Kafka's producer demands, or null for now: the earliest "
-                f"is {earliest_ms} ms after 1970",
+                f"use times from 1970 on, as Kafka's producer demands, or null for now: the "
+                f"earliest time is {earliest_ms} ms after 1970",
             )
         return timestamps_ms
 
@@ -267,7 +270,7 @@ class TaskEncoder:
             raise OptionError(
                 "column partition",
                 int(asked[wrong[0]]),
-                f"0 to {count - 1}: topic {topics.names[topics.codes[wrong[0]]]} has {count} "
+                f"use 0 to {count - 1}: topic {topics.names[topics.codes[wrong[0]]]} has {count} "
                 "partitions; null leaves the choice to the partitioner",
             )
         return np.where(given.is_null().to_numpy(zero_copy_only=False), chosen, asked).astype(
@@ -287,7 +290,7 @@ class TaskEncoder:
 
 
 def _column_names(columns: SinkColumns) -> list[str]:
-    """The columns that a write reads: what else the rows have takes no memory in a block."""
+    """Return the columns that a write reads; no block holds any other column of the rows."""
     flags = {
         "topic": columns.topic,
         "partition": columns.partition,
@@ -306,7 +309,7 @@ def _row_count(rows: _Columns) -> int:
 
 
 def _encoded(side: Side, rows: _Columns, letters: Any) -> Any:
-    """The keys or the values as one binary array. Raises TxnLogError naming a column."""
+    """Encode the keys or the values as one binary array. Raises TxnLogError naming a column."""
     if letters is None or side.bytes_column is None:
         return _encoded_where(side, rows, None)
     made = _encoded_where(side, rows, pc.invert(letters))
@@ -314,7 +317,7 @@ def _encoded(side: Side, rows: _Columns, letters: Any) -> Any:
 
 
 def _encoded_where(side: Side, rows: _Columns, mask: Any) -> Any:
-    """The rows that `mask` has, all without one; null for the others where they have a format."""
+    """Encode the rows of `mask`, all rows without it; with a format, the other rows become null."""
     if side.writer is None:
         return _as_binary(rows[side.name])
     if side.fields:
@@ -329,17 +332,18 @@ def _encoded_where(side: Side, rows: _Columns, mask: Any) -> Any:
 
 
 def _as_binary(column: Any) -> Any:
-    """A string or binary column as one binary array."""
+    """Return a string or binary column as one binary array."""
     return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
 
 
 def _joined(arrays: list[Any]) -> Any:
-    """One array; a single one is not copied."""
+    """Join arrays to one; a single array is not copied."""
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
 def _slices(batch: Any) -> Iterator[Any]:
-    """Views of a batch of near GATHER_BYTES_MAX: Spark sends 10,000 rows at once, of any size."""
+    """Yield views of a batch of near GATHER_BYTES_MAX: Spark sends 10,000 rows at once, of any
+    size."""
     piece_count = max(1, -(-batch.nbytes // GATHER_BYTES_MAX))
     rows_each = max(1, -(-batch.num_rows // piece_count))
     for start in range(0, batch.num_rows, rows_each):
@@ -347,7 +351,7 @@ def _slices(batch: Any) -> Iterator[Any]:
 
 
 def lookup_counts(snapshot: Mapping[str, int], fetch: PartitionCounts) -> PartitionCounts:
-    """Counts from the planner's snapshot; a topic that is not in it is asked for once."""
+    """Return counts from the planner's snapshot; a topic that is not in it is asked for once."""
     known = dict(snapshot)
 
     def count_of(topic: str) -> int:

@@ -1,9 +1,9 @@
 """The sinks as Spark sees them: `write` in the tasks, `commit` and `abort` on the driver.
 
-Spark makes one writer when it plans a batch and pickles it to the tasks; the streaming committer is
-another object in another process (measured), so a writer carries settings and nothing that happens.
-Pickling is the moment that the tasks' view of the output topic is frozen: its partition count is
-asked for then, once per batch, and never in the committer.
+Spark makes one writer when it plans a batch and pickles it to the tasks. The streaming committer is
+another object in another process (measured). So a writer carries settings, and no state. The tasks'
+view of the output topic, its partition count included, is asked for once per batch
+(`look_at_topic`), before Spark pickles the writer, and never by the committer.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ MASTER_PROPERTY = "spark.master"
 DRIVER_HOST_PROPERTY = "spark.driver.host"
 FULL_RETRY_PROPERTY = "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch"
 PUSH_PROPERTY = "spark.shuffle.push.enabled"
-"""Spark tells tasks as local properties all that is set in the session or in its configuration,
-and no default (measured, 4.2 and 4.3); not documented."""
+"""Names of settings in a task's local properties. Spark passes every setting of the session and of
+its configuration there, but no default (measured, 4.2 and 4.3); not documented."""
 
 T = TypeVar("T")
 _Messages = list[Any]
-"""`StagedBatches`, None for a task that failed; Spark has a type of its own for them."""
+"""Commit messages of the tasks, None for a task that failed; Spark has its own type for them."""
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class OutputView:
-    """What all tasks of a batch go by: the brokers, partition counts, and where they stage.
+    """The view that all tasks of a batch share: brokers, partition counts, and the staging server.
 
-    `query_id` is the checkpoint's, "" where nothing is staged under it.
+    `query_id` is the checkpoint's, "" if nothing is staged under it.
     """
 
     servers: str
@@ -77,10 +77,10 @@ class OutputView:
 
 
 def look_at_topic(settings: SinkSettings, *, is_function: bool) -> OutputView:
-    """Ask for the partition count, and start the staging server where there is none: on the
-    driver, as Spark makes a writer there and sends copies of it to the tasks.
+    """Ask for the partition count, and start the staging server if there is none.
 
-    `is_function` says that a function given to foreachBatch writes. Its tasks do not know their
+    Call this on the driver: Spark makes a writer there and sends copies of it to the tasks.
+    `is_function` is True if a function given to foreachBatch writes. Its tasks do not know their
     query in Spark Connect, nor in a thread of the function's own, so the query's id is read here.
     Raises TxnLogError.
     """
@@ -97,24 +97,25 @@ def look_at_topic(settings: SinkSettings, *, is_function: bool) -> OutputView:
 
 
 def _partition_count(connection: ConnectionSettings, servers: str, topic: str) -> int:
-    """Like Kafka's producer, this creates a missing topic where the broker's config says so."""
+    """Return the topic's partition count. Like Kafka's producer, this creates a missing topic if
+    the broker's configuration allows it."""
     client = client_for(connection, servers)
     return len(client.topic_partitions([topic], allow_auto_create=True)[topic])
 
 
 class _StagingSink:
-    """What both writers do in a task."""
+    """The part of both writers that runs in a task."""
 
     def __init__(
         self, settings: SinkSettings, columns: SinkColumns | None, view: OutputView | None
     ) -> None:
-        """A writer that only commits has neither columns nor view: it would ask for them again."""
+        """Keep settings and view. A writer that only commits has neither columns nor view."""
         self._settings = settings
         self._columns = columns
         self._view = view
         self._plan_id = uuid.uuid4().hex
 
-    def _stage(
+    def _stage_rows(
         self, batches: Iterator[Any], write: str, query_id: str, batch_id: int, task: TaskContext
     ) -> Any:
         # Of the processes that have a writer only a task's needs numpy and pyarrow.
@@ -158,7 +159,7 @@ class _StagingSink:
         )
 
     def _outlet(self, view: OutputView, attempt: TaskAttempt, task: TaskContext) -> Outlet:
-        """Where a task puts what is too much for its commit message."""
+        """Open the outlet for the rows of a task that are too large for its commit message."""
         files = self._settings.staged_files()
         if files is not None:
             return files.outlet(attempt)
@@ -171,7 +172,7 @@ class _StagingSink:
 
 
 def is_local_master(master: str | None) -> bool:
-    """Whether tasks run in the driver's process: local and local[N], not local-cluster[...]."""
+    """True if tasks run in the driver's process: local and local[N], not local-cluster[...]."""
     return master is not None and (master == "local" or master.startswith("local["))
 
 
@@ -179,8 +180,8 @@ def check_full_retry(setting_of: Callable[[str], str | None]) -> None:
     """Raise SparkSettingRefused unless Spark computes a batch again as a whole, or not at all.
 
     A task does not know whether the plan shuffles, so all writes are checked. The full retry
-    takes checksums by itself: `orderIndependentChecksum.enabled` alone only logs a mismatch.
-    Spark leaves the full retry out where push-based shuffle is on, which it has on YARN only.
+    computes checksums by itself: `orderIndependentChecksum.enabled` alone only logs a mismatch.
+    Spark leaves the full retry out if push-based shuffle is on, which exists on YARN only.
     """
     if _is(setting_of(FULL_RETRY_PROPERTY), "false"):
         raise SparkSettingRefused(FULL_RETRY_PROPERTY, "false", "true, or leave it out")
@@ -189,7 +190,7 @@ def check_full_retry(setting_of: Callable[[str], str | None]) -> None:
 
 
 def _is(value: str | None, expected: str) -> bool:
-    """Read a boolean as Spark does. None is Spark's default."""
+    """Compare a boolean setting as Spark reads it. None is Spark's default."""
     return value is not None and value.strip().lower() == expected
 
 
@@ -201,20 +202,20 @@ def _task() -> TaskContext:
 
 
 def _tell_at_least_once(messages: Iterable[Any]) -> None:
-    """Log that a plain write is of a streaming query, in its foreachBatch: once a query."""
+    """Warn once for each query that a plain write in its foreachBatch is at-least-once."""
     for query_id in {message.query_id for message in messages} - {""}:
         warn_once(
             logger,
             ("plain write", query_id),
-            "query %s writes to Kafka with a plain write in its foreachBatch: at-least-once, a "
-            "batch that is done again is written again. txnlog_spark.foreach_batch writes each "
-            "batch exactly once",
+            "query %s writes to Kafka with a plain write in its foreachBatch, which is "
+            "at-least-once: a replayed batch is written again. txnlog_spark.foreach_batch writes "
+            "each batch exactly once",
             query_id,
         )
 
 
 class TxnLogStreamWriter(_StagingSink, DataSourceStreamArrowWriter):
-    """The exactly-once sink of a streaming query; `run_id` is of the query's run."""
+    """The exactly-once sink of a streaming query; `run_id` names the query's run."""
 
     def __init__(
         self,
@@ -232,7 +233,7 @@ class TxnLogStreamWriter(_StagingSink, DataSourceStreamArrowWriter):
             task = _task()
             batch_id = int(task.getLocalProperty(BATCH_ID_PROPERTY) or -1)
             query_id = task.getLocalProperty(QUERY_ID_PROPERTY) or ""
-            message: WriterCommitMessage = self._stage(
+            message: WriterCommitMessage = self._stage_rows(
                 iterator, self._settings.write_name(query_id), query_id, batch_id, task
             )
             return message
@@ -247,12 +248,13 @@ class TxnLogStreamWriter(_StagingSink, DataSourceStreamArrowWriter):
         messages: _Messages,
         batchId: int,  # noqa: ARG002  Spark's signature
     ) -> None:
-        """Drop what was staged."""
+        """Drop the staged rows."""
         abort_staged(self._settings, messages)
 
 
 class TxnLogBatchWriter(_StagingSink, DataSourceArrowWriter):
-    """A batch write: one transaction, all or nothing. Inside foreachBatch: the micro-batch's."""
+    """The sink of a batch write: one transaction, all or nothing. In foreachBatch, of a
+    micro-batch."""
 
     @property
     def _write_id(self) -> str:
@@ -269,7 +271,9 @@ class TxnLogBatchWriter(_StagingSink, DataSourceArrowWriter):
             if settings.checkpoint is not None:
                 view = present(self._view, "a writer whose copies are in tasks has a view")
                 write, batch_id = settings.write_name(view.query_id), settings.txn_version
-            message: WriterCommitMessage = self._stage(iterator, write, query_id, batch_id, task)
+            message: WriterCommitMessage = self._stage_rows(
+                iterator, write, query_id, batch_id, task
+            )
             return message
 
     def commit(self, messages: _Messages) -> None:
@@ -284,7 +288,7 @@ class TxnLogBatchWriter(_StagingSink, DataSourceArrowWriter):
                     _tell_at_least_once(messages)
 
     def abort(self, messages: _Messages) -> None:
-        """Drop what was staged."""
+        """Drop the staged rows."""
         abort_staged(self._settings, messages)
         if self._settings.checkpoint is None:
             with closing(staged_reader(self._settings)) as staged:

@@ -13,9 +13,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.codec import compute as pc
 from txnlog_spark.codec.decode import DecodedColumns
-from txnlog_spark.codec.decoded import Decoded
 from txnlog_spark.codec.record_headers import HEADERS_TYPE
 from txnlog_spark.errors import MalformedTimestamp, MalformedValue
+from txnlog_spark.formats.decoded import Decoded
 from txnlog_spark.formats.read_formats import BINARY, ReadFormats
 from txnlog_spark.source.schema import source_schema
 
@@ -32,15 +32,17 @@ def _arrow_schema(formats: ReadFormats, include_headers: bool) -> pa.Schema:
 def to_arrow(
     columns: DecodedColumns, partitions: Sequence[TopicPartition], formats: ReadFormats = BINARY
 ) -> pa.RecordBatch:
-    """Make an Arrow batch of decoded records; `partitions` are those of the ranges.
+    """Make an Arrow batch of decoded records; `partitions` are the partitions of the ranges.
 
-    No timestamp is -1 ms, as in Spark's own source. Raises MalformedValue, MalformedTimestamp.
+    A record without a timestamp has -1 ms, as in Spark. Raises MalformedValue, MalformedTimestamp.
     """
+    # A time that Spark cannot hold is an error: cast wrongly it would be another time.
     ms = columns.timestamps
     if len(wrong := np.flatnonzero((ms > TIMESTAMP_MS_MAX) | (ms < -TIMESTAMP_MS_MAX))):
         row = int(wrong[0])
         partition, offset = partitions[columns.ranges[row]], int(columns.offsets[row])
         raise MalformedTimestamp(partition, offset, int(ms[row]))
+    # Keys and values, decoded by their formats.
     sides = {"key": columns.keys, "value": columns.values}
     decoded = {e.side: e.decode(sides[e.side], columns.named_headers) for e in formats.given}
     for each in formats.given:
@@ -49,14 +51,12 @@ def to_arrow(
             row, text = problem
             partition = partitions[columns.ranges[row]]
             raise MalformedValue(each.side, partition, int(columns.offsets[row]), text)
-    topics = list(dict.fromkeys(each.topic for each in partitions))
-    topic_codes = np.array([topics.index(each.topic) for each in partitions], np.int32)
+    # The columns of `source_schema`, in its order.
+    topics = pa.array([each.topic for each in partitions])
     numbers = np.array([each.partition for each in partitions], np.int32)
     arrays = [
         *(decoded[side].values if side in decoded else sides[side] for side in sides),
-        pa.DictionaryArray.from_arrays(
-            pa.array(topic_codes[columns.ranges]), pa.array(topics)
-        ).dictionary_decode(),
+        topics.take(pa.array(columns.ranges)),
         pa.array(numbers[columns.ranges]),
         pa.array(columns.offsets),
         pa.array(ms * 1000, pa.timestamp("us", tz="UTC")),

@@ -1,8 +1,8 @@
 """Rules that find records which are gone unread.
 
 Gaps inside the log are not loss: transaction markers, aborted and compacted records take offsets
-that no reader gets (SPARK-25005). The log's bounds show loss, if an offset that was still to be
-read is outside them, and the topic's id, if it is another topic of the same name.
+that no reader gets (SPARK-25005). The log's bounds show loss if an offset that was still to be read
+lies outside them. The topic's id shows loss if it is another topic of the same name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Loss(NamedTuple):
 def find_deleted(
     start: SourceOffset, known: SourceOffset, selects: Callable[[TopicPartition], bool]
 ) -> list[Loss]:
-    """Partitions that the query has a position in, and no longer exist or are not selected."""
+    """Find partitions with a position of the query that are gone, or not selected any more."""
     gone = "the partition is gone, it was to be read from offset"
     left_out = "the query's options do not select it any more, it was read up to offset"
     return [
@@ -38,7 +38,7 @@ def find_deleted(
 
 
 def find_recreated(start: SourceOffset, topic_ids: Mapping[str, str]) -> list[Loss]:
-    """Partitions of topics that were deleted and created again, by their ids now."""
+    """Find partitions of topics that were deleted and created again, by their present ids."""
     again = "its topic was deleted and created again (topic id"
     return [
         Loss(p, f"{again} {topic_ids[p.topic]} now): the former was read up to offset {at}")
@@ -48,7 +48,7 @@ def find_recreated(start: SourceOffset, topic_ids: Mapping[str, str]) -> list[Lo
 
 
 def find_late_additions(added_earliest: SourceOffset) -> list[Loss]:
-    """Partitions that appeared while the query ran and whose first records are already gone."""
+    """Find partitions that appeared while the query ran, and lack their first records already."""
     return [
         Loss(p, f"a new partition starts at offset {earliest} instead of 0")
         for p, earliest in sorted(added_earliest.items())
@@ -57,7 +57,7 @@ def find_late_additions(added_earliest: SourceOffset) -> list[Loss]:
 
 
 def find_rewound(start: SourceOffset, latest: SourceOffset) -> list[Loss]:
-    """Partitions that end before the offset that is next to be read: recreated or truncated."""
+    """Find partitions that end before the next offset to read: recreated or truncated."""
     return [
         Loss(p, f"the log ends at offset {latest[p]}, before the next offset to read {start[p]}")
         for p in sorted(latest)
@@ -68,11 +68,10 @@ def find_rewound(start: SourceOffset, latest: SourceOffset) -> list[Loss]:
 def clip_to_log(
     wanted: OffsetRange, log_start_offset: int, log_end_offset: int
 ) -> tuple[OffsetRange, Loss | None]:
-    """The part of a range that can still be read, and the loss if a part cannot."""
-    partition, first, end = wanted
-    low, high = max(first, log_start_offset), min(end, log_end_offset)
-    if low == first and high == end:
+    """Return the part of a range that can still be read, and the loss if a part is gone."""
+    left = wanted.within(log_start_offset, log_end_offset)
+    if left == wanted:
         return wanted, None
+    partition, first, end = wanted
     log = f"the log holds {log_start_offset} to {log_end_offset}"
-    loss = Loss(partition, f"offsets {first} to {end} (exclusive) were to be read, {log}")
-    return OffsetRange(partition, low, max(low, high)), loss
+    return left, Loss(partition, f"offsets {first} to {end} (exclusive) were to be read, {log}")

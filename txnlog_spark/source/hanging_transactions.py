@@ -1,43 +1,36 @@
 """Records that a read_committed query cannot read yet, because a transaction before them is open.
 
-By the last stable offset such a query is not even behind: the high watermark shows them.
+By the last stable offset, where the transaction begins, such a query is not even behind: the
+records are the range from there to the high watermark.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from txnlog_kafka.wire.topic_partition import TopicPartition
+from txnlog_spark.source.planning import OffsetRange
 
 HANGING_MS = 60_000
-"""A longer wait is warned of: by default a transaction of Java's producers takes no longer."""
+"""Wait that is logged as a warning: by default a transaction of Java's producers is shorter."""
 PARTITIONS_SHOWN_MAX = 5
 
 
-class HangingTransaction(NamedTuple):
-    """A partition with records behind an open transaction, which begins at the first offset."""
-
-    topic_partition: TopicPartition
-    last_stable_offset: int
-    high_watermark: int
-
-
 Since = Mapping[tuple[TopicPartition, int], float]
-"""When each partition was first seen to be held up at one offset, in ms."""
+"""Time when each partition was first seen to be held up at one offset, in ms."""
 
 
 def find_lasting(
-    since: Since, found: Sequence[HangingTransaction], now_ms: float
-) -> tuple[list[HangingTransaction], Since]:
-    """Return the partitions that are held up for too long, each once; and since when each is."""
+    since: Since, found: Sequence[OffsetRange], now_ms: float
+) -> tuple[list[OffsetRange], Since]:
+    """Return the ranges that are held up for too long, each once, and the start of every wait."""
     held_up = {each[:2]: since.get(each[:2], now_ms) for each in found}
     lasting = [each for each in found if now_ms - held_up[each[:2]] >= HANGING_MS]
     return lasting, held_up | {each[:2]: math.inf for each in lasting}
 
 
-def explain(found: Sequence[HangingTransaction], bootstrap_servers: str) -> str:
+def explain(found: Sequence[OffsetRange], bootstrap_servers: str) -> str:
     """Say where records are held up, and how to find the transaction; one line."""
     shown = ", ".join(
         f"{p} (last stable offset {stable}, high watermark {high})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql.datasource import InputPartition
@@ -25,26 +26,19 @@ TOGETHER_MIN, TOGETHER_MAX = 2, 500
 """Ranges that begin with one common Fetch; the answer's bytes are limited by `max_bytes`."""
 SMALL_BYTES = 256 * 1024
 SMALL_TOGETHER_MAX = 128
-"""Small answers that are decoded together: each costs half a millisecond and an Arrow batch."""
+"""Small answers that are decoded together: each decoding costs 0.5 ms and an Arrow batch."""
 
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
 class RangePartition(InputPartition):
-    """Spark's hand-over to a task: its ranges, and the address that the driver resolved.
+    """Spark's hand-over to a task: its ranges, and the address that the driver resolved."""
 
-    `topic_ids` has the known ids of the topics: another topic of the same name is not read.
-    """
-
-    def __init__(
-        self,
-        ranges: tuple[OffsetRange, ...],
-        bootstrap_servers: str,
-        topic_ids: Mapping[str, bytes] | None = None,
-    ) -> None:
-        self.ranges = ranges
-        self.bootstrap_servers = bootstrap_servers
-        self.topic_ids = topic_ids or {}
+    ranges: tuple[OffsetRange, ...]
+    bootstrap_servers: str
+    topic_ids: Mapping[str, bytes] = field(default_factory=dict)
+    """Known ids of the topics. A topic of the same name with another id is not read."""
 
 
 def task_client(settings: SourceSettings, bootstrap_servers: str) -> Client:
@@ -59,17 +53,16 @@ def task_client(settings: SourceSettings, bootstrap_servers: str) -> Client:
 def read_ranges(settings: SourceSettings, share: RangePartition) -> Iterator[Any]:
     """Read the ranges as `pyarrow.RecordBatch`es: range by range, in offset order.
 
-    Raises DataLoss when a part of a range or its topic of before is gone, UnknownTopic for no topic
-    (with failOnDataLoss=false it reads what is left), CorruptData for bytes that fail their checks.
+    Raises CorruptData for bytes that fail their checks. Unless failOnDataLoss=false, also DataLoss
+    if a part of a range or its topic of before is gone, and UnknownTopic if there is no topic.
     """
     client = task_client(settings, share.bootstrap_servers)
     ids = [share.topic_ids.get(each.topic_partition.topic, NO_TOPIC_ID) for each in share.ranges]
     cursors = [_cursor(settings, *each) for each in zip(share.ranges, ids, strict=True)]
-    first = FirstAnswers(client, cursors)
+    answers = first_answers(client, cursors)
     small: list[tuple[OffsetRange, FetchedBatches]] = []
     gone: set[str] = set()
-    for index, (wanted, cursor) in enumerate(zip(share.ranges, cursors, strict=True)):
-        answer = first.take(index)
+    for wanted, cursor, answer in zip(share.ranges, cursors, answers, strict=True):
         if answer is not None and cursor.is_done and len(answer.data) <= SMALL_BYTES:
             small.append((wanted, answer))
             if len(small) < SMALL_TOGETHER_MAX:
@@ -82,31 +75,26 @@ def read_ranges(settings: SourceSettings, share: RangePartition) -> Iterator[Any
     yield from _decoded(settings, small)
 
 
-class FirstAnswers:
-    """Beginnings of ranges that are read in this order, fetched many at a time: a round trip for
-    each would be most of the time of small ranges.
+def first_answers(
+    client: Client, cursors: Sequence[FetchCursor]
+) -> Iterator[FetchedBatches | None]:
+    """Fetch the first answer of each range, many at a time; None if no common Fetch brought it.
 
-    In memory are those of one common Fetch to each leader, which asks for twice as many as the one
-    before has brought: batches that do not fit into an answer are asked for again.
+    A round trip for each range would take most of the time of small ranges. Memory holds the
+    answers of one common Fetch to each leader. It asks for twice as many ranges as the Fetch before
+    has brought; batches that do not fit into an answer are asked for again.
     """
-
-    def __init__(self, client: Client, cursors: Sequence[FetchCursor]) -> None:
-        self._client = client
-        self._cursors = cursors
-        self._found: dict[TopicPartition, FetchedBatches] = {}
-        self._together = TOGETHER_MAX
-
-    def take(self, index: int) -> FetchedBatches | None:
-        """Return the first answer for the range; None where no common Fetch brought it."""
-        cursor = self._cursors[index]
-        if cursor.partition not in self._found:
-            window = self._cursors[index : index + self._together]
-            missing = [each for each in window if each.partition not in self._found]
+    found: dict[TopicPartition, FetchedBatches] = {}
+    together = TOGETHER_MAX
+    for index, cursor in enumerate(cursors):
+        if cursor.partition not in found:
+            window = cursors[index : index + together]
+            missing = [each for each in window if each.partition not in found]
             if len(missing) > 1:
-                brought = self._client.run(fetch_together(self._client.session, missing))
-                self._found |= brought
-                self._together = min(max(TOGETHER_MIN, 2 * len(brought)), TOGETHER_MAX)
-        return self._found.pop(cursor.partition, None)
+                brought = client.run(fetch_together(client.session, missing))
+                found |= brought
+                together = min(max(TOGETHER_MIN, 2 * len(brought)), TOGETHER_MAX)
+        yield found.pop(cursor.partition, None)
 
 
 def _cursor(settings: SourceSettings, wanted: OffsetRange, topic_id: bytes) -> FetchCursor:
@@ -122,7 +110,7 @@ def _read_range(
     answer: FetchedBatches | None,
     gone: set[str],
 ) -> Iterator[Any]:
-    """Read one range, from the cursor's last answer on, if it had one; nothing of `gone` topics."""
+    """Read one range, beginning with the cursor's last answer if it had one; skip `gone` topics."""
     left: OffsetRange | None = None if wanted.topic_partition.topic in gone else wanted
     while left is not None:
         position = left.start_offset
@@ -147,7 +135,7 @@ def _read_range(
 def _after_loss(
     settings: SourceSettings, wanted: OffsetRange, error: OffsetOutOfRange
 ) -> OffsetRange | None:
-    """Return the rest of a range after an out-of-range answer, None when nothing is left."""
+    """Return the rest of a range after an out-of-range answer, None if nothing is left."""
     if settings.fail_on_data_loss:
         raise error
     unread = wanted._replace(start_offset=max(wanted.start_offset, error.start_offset))
@@ -159,7 +147,7 @@ def _after_loss(
 def _decoded(
     settings: SourceSettings, answers: Sequence[tuple[OffsetRange, FetchedBatches]]
 ) -> Iterator[Any]:
-    """Decode the answers together: small ones cost little more than one does."""
+    """Decode the answers together: several small ones cost little more than one."""
     if not answers:
         return
     ranges = [

@@ -1,15 +1,15 @@
 """Questions that Spark asks of a source on the driver, as operations without I/O.
 
-Spark asks a new query for its initial offset (again when batch 0 is replayed), then per micro-batch
-for the latest offset (the answer goes to `<checkpoint>/offsets/<batchId>`) and for the batch's
-tasks. Each operation gets what the run remembers (`SourceState`), and gives it back with what it
-has learnt; the next run of the query begins with nothing. The four rules that keep batches
-repeatable are in docs/internals/commit-protocol.md, "How the source plans".
+Spark asks a new query for its initial offset (again when batch 0 is replayed). Then it asks, for
+each micro-batch, for the latest offset (the answer goes to `<checkpoint>/offsets/<batchId>`) and
+for the batch's tasks. Each operation gets and returns the run's memory (`SourceState`); the next
+run begins without memory. The four rules that keep batches repeatable are in
+docs/internals/commit-protocol.md, "How the source plans".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import replace
 
 from txnlog_kafka.operations.effects import Operation
@@ -24,14 +24,14 @@ from txnlog_spark.offsets import (
 )
 from txnlog_spark.source import available, data_loss, planning
 from txnlog_spark.source.available import JsonOffset, Learnt, SourceState
-from txnlog_spark.source.brokers import Brokers, Offsets
+from txnlog_spark.source.log_queries import LogQueries, Offsets
 from txnlog_spark.source.positions import is_repeatable, starts_from_group
 
 UNNAMED = SourceNote("", None)
-"""The note of an offset that has none: Spark's own source wrote it, or the query is new."""
+"""The note of an offset without a note: Spark's own source wrote it, or the query is new."""
 
 
-def initial_offset(brokers: Brokers, state: SourceState) -> Learnt[JsonOffset]:
+def initial_offset(brokers: LogQueries, state: SourceState) -> Learnt[JsonOffset]:
     """Return where a new query starts; the same for the whole run. Raises UnknownTopic."""
     initial, starting = state.initial, brokers.settings.starting
     while initial is None:
@@ -40,17 +40,17 @@ def initial_offset(brokers: Brokers, state: SourceState) -> Learnt[JsonOffset]:
             initial = yield from brokers.find_positions(starting, partitions, sink_compares=True)
         except UnknownTopic:
             if brokers.settings.selection.pattern is None:
-                raise  # of a pattern, the topic went since it was listed
+                raise  # with a pattern, the topic was deleted since it was listed: list again
     state = replace(state, initial=initial)
     return _noted(brokers, initial.offsets, UNNAMED._replace(source_id=state.source_id)), state
 
 
 def latest_offset(
-    brokers: Brokers, state: SourceState, start: JsonOffset, rows_max: int | None
+    brokers: LogQueries, state: SourceState, start: JsonOffset, rows_max: int | None
 ) -> Learnt[JsonOffset]:
-    """Return the end of the next batch: what is available, within `rows_max` and the four rules.
+    """Return the end of the next batch: the available offsets, within `rows_max` and the rules.
 
-    Without a limit the trigger asks once, or may do so: nothing is waited for.
+    Without a limit the trigger asks once, or may do so: the batch waits for nothing.
     """
     _check_cluster(brokers, start)
     begin, note, is_first = from_json_value(start), _note_of(start), state.latest is None
@@ -84,7 +84,7 @@ def latest_offset(
 
 
 def batch_tasks(
-    brokers: Brokers, state: SourceState, start: JsonOffset, end: JsonOffset
+    brokers: LogQueries, state: SourceState, start: JsonOffset, end: JsonOffset
 ) -> Operation[list[tuple[planning.OffsetRange, ...]]]:
     """Return the ranges of each task of a batch. Raises DataLoss."""
     _check_cluster(brokers, start, end)
@@ -106,11 +106,8 @@ def batch_tasks(
     if not is_replayed_start:
         available.report(brokers, data_loss.find_rewound(begin, until))
     begin |= yield from available.starts_of_added(brokers, sorted(set(until) - set(begin)))
-    return planning.plan_tasks(
-        planning.plan_ranges(begin, until),
-        min_partitions=brokers.settings.min_partitions,
-        max_records_per_partition=brokers.settings.max_records_per_partition,
-    )
+    ranges, settings = planning.plan_ranges(begin, until), brokers.settings
+    return planning.plan_tasks(ranges, settings.min_partitions, settings.max_records_per_partition)
 
 
 def _is_initial(state: SourceState, start: JsonOffset) -> bool:
@@ -118,13 +115,10 @@ def _is_initial(state: SourceState, start: JsonOffset) -> bool:
 
 
 def _kept_start(
-    brokers: Brokers, state: SourceState, start: JsonOffset, note: SourceNote
+    brokers: LogQueries, state: SourceState, start: JsonOffset, note: SourceNote
 ) -> Operation[JsonOffset | None]:
-    """Return the end of a new query's empty first batch, or None if the start is repeatable.
-
-    With a group a start that names offsets is kept as well, and noted as one from the group if it
-    is where the group is.
-    """
+    """Return the end of a new query's empty first batch, or None if the start is repeatable. With
+    a group, named offsets are kept too: as a start from the group, if the group is there."""
     starting, initial = brokers.settings.starting, state.initial
     group_id = brokers.settings.group_id
     is_new = _is_initial(state, start) and not note.group_start
@@ -137,13 +131,12 @@ def _kept_start(
         committed = {p: at for p, at in visible.items() if p in initial.offsets}
         if not committed or any(initial.offsets[p] != at for p, at in committed.items()):
             return _noted(brokers, initial.offsets, note)
-    group_start = positions_digest(committed)
-    note = note._replace(source_id=state.source_id, group_start=group_start)
+    note = note._replace(source_id=state.source_id, group_start=positions_digest(committed))
     return _noted(brokers, initial.offsets, note)
 
 
 def _needs_no_rows(
-    brokers: Brokers, source_id: str, begin: Offsets, until: Offsets
+    brokers: LogQueries, source_id: str, begin: Offsets, until: Offsets
 ) -> Operation[bool]:
     """True if a sink has committed the batch for this very source, and needs no rows to skip it."""
     if not source_id:
@@ -155,11 +148,11 @@ def _needs_no_rows(
     return all(at <= committed.get(p, -1) for p, at in until.items() if at != begin.get(p))
 
 
-def _waits(brokers: Brokers, state: SourceState, begin: Offsets, end: Offsets) -> bool:
+def _waits(brokers: LogQueries, state: SourceState, begin: Offsets, end: Offsets) -> bool:
     """True if the batch waits for minOffsetsPerTrigger, as Spark's Kafka source decides it.
 
-    The first of a run does not wait, nor any longer than maxTriggerDelay after the one before, nor
-    any under AvailableNow: the query would end without the rest.
+    The first batch of a run does not wait. No batch waits longer than maxTriggerDelay after the one
+    before. Under AvailableNow no batch waits, or the query would end without the rest.
     """
     wanted = brokers.settings.min_offsets_per_trigger
     if wanted is None or state.target is not None:
@@ -170,20 +163,17 @@ def _waits(brokers: Brokers, state: SourceState, begin: Offsets, end: Offsets) -
     return waiting < wanted and not is_late
 
 
-def _without(offsets: Offsets, topics: Iterable[str]) -> Offsets:
-    left_out = set(topics)
-    return {p: at for p, at in offsets.items() if p.topic not in left_out}
+def _without(offsets: Offsets, topics: Collection[str]) -> Offsets:
+    return {p: at for p, at in offsets.items() if p.topic not in topics}
 
 
 def _note_of(offset: JsonOffset) -> SourceNote:
     return source_note_of(offset) or UNNAMED
 
 
-def _noted(brokers: Brokers, offsets: Offsets, note: SourceNote) -> JsonOffset:
-    """Return the JSON of offsets with `note`, as one of the cluster and group of today.
-
-    Topic ids of `note` are kept: Spark compares texts, and two for one offset would be a batch.
-    """
+def _noted(brokers: LogQueries, offsets: Offsets, note: SourceNote) -> JsonOffset:
+    """Return the JSON of offsets with `note`, updated to the present cluster and group. Topic ids
+    of `note` are kept: Spark compares texts, and a second text would be a new batch."""
     cluster_id, group_id = brokers.session.cluster.cluster_id, brokers.settings.group_id
     value = to_json_value(offsets)
     if cluster_id is None:
@@ -195,7 +185,7 @@ def _noted(brokers: Brokers, offsets: Offsets, note: SourceNote) -> JsonOffset:
     return with_source_note(value, SourceNote(cluster_id, group_id, topics, name, note.group_start))
 
 
-def _check_cluster(brokers: Brokers, *offsets: JsonOffset) -> None:
+def _check_cluster(brokers: LogQueries, *offsets: JsonOffset) -> None:
     """Raise WrongCluster for a checkpoint's offset that another cluster gave."""
     cluster_id = brokers.session.cluster.cluster_id
     for note in map(source_note_of, offsets):

@@ -1,4 +1,4 @@
-"""Offsets that a micro-batch takes, and their division into tasks: pure functions of offsets."""
+"""Offsets of a micro-batch, and their division into tasks: pure functions of offsets."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.offsets import SourceOffset
 
 OFFSETS_PER_TASK = 50_000
-"""Small ranges share a task up to here: a task with Python workers costs about 40 ms of CPU, some
-times less than 50,000 records of some hundred bytes. For large records set minPartitions."""
-
-
+"""Offsets up to which small ranges share a task. A Python task costs about 40 ms of CPU, several
+times less than reading 50,000 records of some hundred bytes; for large ones set minPartitions."""
 OFFSET_END = 2**63
-"""Behind every offset."""
+"""An offset after every offset of a log."""
 
 
 class OffsetRange(NamedTuple):
@@ -33,17 +31,16 @@ class OffsetRange(NamedTuple):
 
     def within(self, low: int, high: int) -> OffsetRange:
         """Return the part from `low` to `high` (exclusive), which may be empty."""
-        return self._replace(
-            start_offset=max(self.start_offset, low), end_offset=min(self.end_offset, high)
-        )
+        start = max(self.start_offset, low)
+        return OffsetRange(self.topic_partition, start, max(start, min(self.end_offset, high)))
 
 
 def limit_offsets(
     start: SourceOffset, available: SourceOffset, offset_count_max: int
 ) -> dict[TopicPartition, int]:
-    """Return an end within `offset_count_max` offsets, shared by how much each has waiting.
+    """Return an end within `offset_count_max` offsets, shared in proportion to the waiting offsets.
 
-    The rest of rounding goes first to partitions without a share, another one each time, so that
+    The rest of rounding goes first to partitions without a share, to another one each time, so that
     all advance soon. A partition that is not in `start` keeps its available end.
     """
     waiting = {p: end - start[p] for p, end in sorted(available.items()) if end > start.get(p, end)}
@@ -60,29 +57,23 @@ def limit_offsets(
 
 
 def plan_ranges(start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
-    """Return a range for each partition that has offsets to read, and a start."""
+    """Return a range for each partition that has a start and offsets to read."""
     return [OffsetRange(p, start[p], at) for p, at in sorted(end.items()) if at > start.get(p, at)]
 
 
 def plan_tasks(
     ranges: Iterable[OffsetRange],
-    *,
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
 ) -> list[tuple[OffsetRange, ...]]:
     """Return the ranges of each task: few tasks for few records, as many as needed for many.
 
     Ranges of whole partitions share tasks of about OFFSETS_PER_TASK offsets; a larger one is not
-    split, so its order is kept. Pieces of `split_ranges` have tasks of their own, in the order of
-    the offsets. No task takes more than `max_records_per_partition` in all, and there are at least
-    `min_partitions` tasks, if there are so many offsets.
+    split, so its order is kept. Pieces of `split_ranges` have tasks of their own, in offset order.
+    No task takes more than `max_records_per_partition`; enough offsets make `min_partitions` tasks.
     """
     whole = sorted(ranges)
-    pieces = split_ranges(
-        whole,
-        min_partitions=min_partitions,
-        max_records_per_partition=max_records_per_partition,
-    )
+    pieces = split_ranges(whole, min_partitions, max_records_per_partition)
     uncut = set(whole)
     tasks = [(piece,) for piece in pieces if piece not in uncut]
     rest, tasks_min = [piece for piece in pieces if piece in uncut], min_partitions or 1
@@ -92,7 +83,7 @@ def plan_tasks(
 def _pack(
     ranges: list[OffsetRange], tasks_min: int, limit: int | None
 ) -> list[tuple[OffsetRange, ...]]:
-    """Give the largest range first, each to the least loaded task."""
+    """Give each range to the least loaded task, the largest range first."""
     full = min(OFFSETS_PER_TASK, limit or OFFSETS_PER_TASK)
     small = [r.offset_count for r in ranges if r.offset_count < full]
     needed = len(ranges) - len(small) - (-sum(small) // full)
@@ -112,7 +103,6 @@ def _pack(
 
 def split_ranges(
     ranges: Iterable[OffsetRange],
-    *,
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
 ) -> list[OffsetRange]:
@@ -146,7 +136,7 @@ def _piece_counts(sizes: list[int], wanted: int) -> list[int]:
 
 
 def _cut(ranges: Sequence[OffsetRange], counts: Sequence[int]) -> list[OffsetRange]:
-    """Cut each range into so many pieces, of sizes that differ by at most one."""
+    """Cut each range into so many pieces, whose sizes differ by at most one."""
     pieces: list[OffsetRange] = []
     for whole, count in zip(ranges, counts, strict=True):
         start, size = whole.start_offset, whole.offset_count
@@ -160,8 +150,8 @@ def plan_windows(
 ) -> list[tuple[OffsetRange, ...]]:
     """Return each task's windows, which together show every offset of the partitions once.
 
-    A partition's first window begins with the log, and its last one has no end. Partitions without
-    offsets to read are the last task's.
+    A partition's first window begins with the log, and its last window has no end. The last task
+    gets the partitions without offsets to read.
     """
     pieces = [piece for task in tasks for piece in task]
     starts = {p: start for p, start, _ in reversed(pieces)}
@@ -180,7 +170,7 @@ def plan_windows(
 def within(
     windows: Iterable[OffsetRange], ranges: Iterable[OffsetRange]
 ) -> tuple[OffsetRange, ...]:
-    """Return what the windows show of the ranges; a partition without one is shown whole."""
+    """Return the parts that the windows show; a partition without a window is shown whole."""
     shown = {p: (low, high) for p, low, high in windows}
     parts = (each.within(*shown.get(each.topic_partition, (0, OFFSET_END))) for each in ranges)
     return tuple(part for part in parts if part.offset_count > 0)
@@ -191,9 +181,9 @@ def cap_at_committed(
 ) -> dict[TopicPartition, int] | None:
     """Return the end of a batch that was committed but is missing from the checkpoint, or None.
 
-    A group ahead of Spark's start shows such a batch: planned with exactly the group's end, it is
-    recognised and skipped. A partition that the group does not know stays where it starts; one that
-    the start does not know was discovered by the lost batch, and read up to the group's offset.
+    A group ahead of Spark's start shows such a batch. Planned with exactly the group's end, it is
+    recognised and skipped. A partition unknown to the group stays where it starts. A partition
+    unknown to the start was discovered by the lost batch, and read up to the group's offset.
     """
     known = {p: committed[p] for p in available if p in committed}
     if not any(position > start.get(p, -1) for p, position in known.items()):

@@ -12,17 +12,17 @@ from txnlog_spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET, SourceOffset, f
 from txnlog_spark.source.selection import COMMITTED, COMMITTED_WORDS, PositionRequest
 
 NO_OFFSET = -1
-"""ListOffsets' answer when no record is as late as the timestamp."""
+"""ListOffsets' answer if no record is as late as the timestamp."""
 NAMES_SHOWN_MAX = 5
 """Partitions that a message names; a topic may have thousands."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The brokers' answers: log start and end per partition, and what else was asked for.
+    """The brokers' answers: log start and end per partition, and the other answers of the request.
 
-    `latest` is the last stable offset under read_committed. `by_timestamp` holds -1 where no
-    record is that late. `high_watermark` has partitions whose position may lie behind `latest`.
+    `latest` is the last stable offset under read_committed. `by_timestamp` holds -1 if no record is
+    that late. `high_watermark` has partitions whose position may lie after `latest`.
     """
 
     earliest: SourceOffset
@@ -35,13 +35,13 @@ class Bounds:
 def timestamps_wanted(
     request: PositionRequest, partitions: Iterable[TopicPartition]
 ) -> SourceOffset:
-    """Return the timestamp (ms) to look up per partition; empty when the request has none."""
+    """Return the timestamp (ms) to look up per partition; empty if the request has none."""
     times = request.timestamps_ms
     if times is None:
         return {}
     if isinstance(times, int):
         return dict.fromkeys(partitions, times)
-    _check_all_named(times, partitions, f"{request.option}ByTimestamp")
+    _check_named(times, partitions, f"{request.option}ByTimestamp")
     return times
 
 
@@ -50,16 +50,16 @@ def resolve_positions(
 ) -> dict[TopicPartition, int]:
     """Return the offset of every partition.
 
-    A partition without a position of the group starts at the earliest, as a later discovered one
-    does; if the group has no position at all, the word says where to start. Raises OptionError for
-    a request that does not name exactly the partitions, or a timestamp after the last record.
+    A partition without a position of the group starts at its earliest offset, like one discovered
+    later. If the group has no position at all, the word says where to start. Raises OptionError
+    for a request that does not name exactly the partitions, or a timestamp after the last record.
     """
     names = sorted(partitions)
     if request.timestamps_ms is not None:
         wanted = timestamps_wanted(request, names)
         return {p: _at_timestamp(request, p, wanted[p], bounds) for p in names}
     if request.offsets is not None:
-        _check_all_named(request.offsets, names, request.option)
+        _check_named(request.offsets, names, request.option)
         special = {EARLIEST_OFFSET: bounds.earliest, LATEST_OFFSET: bounds.latest}
         return {p: special.get(request.offsets[p], request.offsets)[p] for p in names}
     word = request.word
@@ -79,7 +79,7 @@ def explain_group_start(
 ) -> str:
     """Say where a start from a group begins, for the log.
 
-    Raises NoCommittedOffsets when the word `committed` finds no position in any partition: a group
+    Raises NoCommittedOffsets if the word `committed` finds no position in any partition. A group
     that is misspelt or has expired would otherwise process everything again, silently.
     """
     names = sorted(partitions)
@@ -106,10 +106,8 @@ def explain_group_start(
 
 
 def is_repeatable(request: PositionRequest) -> bool:
-    """True if asking again later gives the same start, as long as no records are deleted.
-
-    Latest moves with every record, and committed offsets with each commit of another driver.
-    """
+    """True if asking later gives the same start, as long as no records are deleted. Latest moves
+    with every record, and committed offsets with each commit of another driver."""
     if request.timestamps_ms is not None:
         return not request.latest_if_none
     if request.offsets is not None:
@@ -118,7 +116,7 @@ def is_repeatable(request: PositionRequest) -> bool:
 
 
 def starts_from_group(request: PositionRequest) -> bool:
-    """True if the committed offsets decide: a timestamp beside them wins over them."""
+    """True if committed offsets decide: a timestamp in the options takes precedence."""
     return request.word in COMMITTED_WORDS and request.timestamps_ms is None
 
 
@@ -131,7 +129,7 @@ def check_order(start: SourceOffset, end: SourceOffset, option: str) -> None:
 
 
 def named_ends(request: PositionRequest, end: SourceOffset) -> SourceOffset:
-    """Return the ends without the latest: a start behind that waits for open transactions."""
+    """Return the ends that options name. A start after the latest end waits for transactions."""
     if request.timestamps_ms is not None:
         return end
     return {p: end[p] for p, at in (request.offsets or {}).items() if at != LATEST_OFFSET}
@@ -142,7 +140,7 @@ def check_in_log(
 ) -> dict[TopicPartition, int]:
     """Move positions outside the log to its nearest end. Raises DataLoss if `fail_on_data_loss`.
 
-    The log ends at the high watermark where that is given: a position behind the last stable offset
+    The log ends at the high watermark if that is given. A position after the last stable offset
     (read with read_uncommitted before) waits there for the transactions to be decided.
     """
     checked: dict[TopicPartition, int] = {}
@@ -175,9 +173,7 @@ def _at_timestamp(
     )
 
 
-def _check_all_named(
-    named: SourceOffset, partitions: Iterable[TopicPartition], option: str
-) -> None:
+def _check_named(named: SourceOffset, partitions: Iterable[TopicPartition], option: str) -> None:
     expected = set(partitions)
     if named.keys() == expected:
         return

@@ -1,9 +1,7 @@
-"""Schema of a read's rows, that of Spark's Kafka source.
+"""Schema of a read's rows, equal to that of Spark's Kafka source.
 
-Without headers: key binary, value binary, topic string, partition int, offset long, timestamp
-timestamp, timestampType int (0 CreateTime, 1 LogAppendTime); with includeHeaders also headers,
-array<struct<key: string, value: binary>>, null for a record without them. With key.format and
-value.format key and value have the format's type; `ReadFormats.more_columns` follow.
+A timestampType is 0 for CreateTime, 1 for LogAppendTime. A record without headers has null headers
+(only with includeHeaders). Key and value are binary, or have the type of their format.
 """
 
 from __future__ import annotations
@@ -12,9 +10,7 @@ from pyspark.sql import types as spark
 
 from txnlog_spark.formats.read_formats import BINARY, ReadFormats
 
-_HEADER_STRUCT = spark.StructType(
-    [spark.StructField("key", spark.StringType()), spark.StructField("value", spark.BinaryType())]
-)  # fmt: skip
+_HEADER_STRUCT = spark.StructType().add("key", spark.StringType()).add("value", spark.BinaryType())
 
 
 def source_schema(*, include_headers: bool, formats: ReadFormats = BINARY) -> spark.StructType:

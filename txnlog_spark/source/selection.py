@@ -1,4 +1,4 @@
-"""A read's options as far as planning needs them, which the simulator does too: no connection."""
+"""The options of a read that planning needs, in the product and in the simulator: no connection."""
 
 from __future__ import annotations
 
@@ -14,43 +14,41 @@ COMMITTED_WORDS = {
     "committedOrEarliest": "earliest",
     "committedOrLatest": "latest",
 }
-"""startingOffsets from a group, and where to start when it has no position; None: nowhere."""
+"""Words of startingOffsets for a group, with the start if it has no position (None: refuse)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The partitions that a query reads: exactly one of the three is set."""
+    """The partitions that a query reads: exactly one of the three fields is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     assigned: tuple[TopicPartition, ...] = ()
 
     def selects(self, topic: str) -> bool:
-        """True if `topic` is read; a pattern is for the whole name, as Java's `matches` does."""
+        """True if `topic` is read; a pattern matches the whole name, as Java's `matches` does."""
         if self.pattern is not None:
             return re.fullmatch(self.pattern, topic) is not None
         return topic in self.topics or any(topic == p.topic for p in self.assigned)
 
     def reads(self, partition: TopicPartition) -> bool:
-        """True if `partition` is read, if it exists."""
+        """True if `partition` is read, provided that it exists."""
         return partition in self.assigned if self.assigned else self.selects(partition.topic)
 
 
 @dataclass(frozen=True, slots=True)
 class PositionRequest:
-    """A place to start or end: `word`, `offsets`, or timestamps in ms; the last that is set wins.
-
-    `latest_if_none` says what a timestamp after the last record means: the end, or an error.
-    """
+    """A place to start or end: `word`, `offsets` or timestamps in ms; the last that is set wins."""
 
     word: str | None = None
     offsets: Mapping[TopicPartition, int] | None = None
     timestamps_ms: Mapping[TopicPartition, int] | int | None = None
     latest_if_none: bool = False
+    """Meaning of a timestamp after the last record: the end; else an error."""
     option: str = "startingOffsets"
 
     def narrowed(self, partitions: Collection[TopicPartition]) -> PositionRequest:
-        """Return the part of these partitions, where each has a place of its own."""
+        """Return the request for these partitions only, if each has a position of its own."""
         times = self.timestamps_ms
         if isinstance(times, Mapping):
             times = {p: at for p, at in times.items() if p in partitions}
@@ -77,7 +75,7 @@ class PlanSettings:
     trigger_delay_ms_max: int
     """Longest wait of a batch for `min_offsets_per_trigger`."""
     offset_attempts: int
-    """Times that partitions and offsets are asked for, each until the API timeout."""
+    """Number of times that partitions and offsets are asked for, each until the API timeout."""
     offset_retry_ms: int
 
     @property

@@ -27,7 +27,7 @@ class SourceSettings(PlanSettings):
     fetch_bytes_max: int
     partition_fetch_bytes_max: int
     poll_timeout_ms: int | None
-    """Time that a task waits for records; None: the API timeout."""
+    """Time that a task waits for records, in ms; None: the API timeout."""
     filter_pushdown: bool
     formats: ReadFormats
 
@@ -35,10 +35,8 @@ class SourceSettings(PlanSettings):
 def read_source_settings(
     options: Mapping[str, str], *, streaming: bool, formats: ReadFormats | None = None
 ) -> SourceSettings:
-    """Read the settings of a `readStream` or a `read`. Raises OptionError.
-
-    `formats` are those that `load()` found for these options: a registry is not asked twice.
-    """
+    """Read the settings of a `readStream` or a `read`; with the `formats` that `load()` found, a
+    registry is not asked twice. Raises OptionError."""
     values = parse_options(options, Use.READ_STREAM if streaming else Use.READ_BATCH)
     is_latest = values["startingOffsetsByTimestampStrategy"] == "latest"
     starting = _request(values, "starting", "latest" if streaming else "earliest", is_latest)

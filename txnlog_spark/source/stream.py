@@ -1,6 +1,6 @@
 """Spark's streaming source: the host of `plan_batch`, and the tasks' reads.
 
-Spark keeps one reader per query run in a worker of its own. `read` runs in the tasks on a copy.
+Spark keeps one reader per query run, in a worker of its own. `read` runs in the tasks on a copy.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from txnlog_spark.console import SourceRun
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.offsets import noted_topic_ids
 from txnlog_spark.source.available import JsonOffset, SourceState, freeze_end
-from txnlog_spark.source.brokers import Brokers
 from txnlog_spark.source.host import ask
+from txnlog_spark.source.log_queries import LogQueries
 from txnlog_spark.source.partition import RangePartition, read_ranges
 from txnlog_spark.source.plan_batch import batch_tasks, initial_offset, latest_offset
 from txnlog_spark.source.settings import SourceSettings
 from txnlog_spark.spark_errors import readable_errors
 
 ALL_ROWS = 2**63 - 1
-"""No limit, for a trigger that asks again."""
+"""A number of rows that limits nothing, for a trigger that asks again."""
 
 T = TypeVar("T")
 
@@ -42,10 +42,8 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Source of one query. Holds plain values only: copies of it are pickled to the tasks."""
 
     def __init__(self, settings: SourceSettings | TxnLogError) -> None:
-        """Keep an error in place of settings until Spark first asks for something.
-
-        Without a reader PySpark's worker (4.3) fails again when it stops it, and shows that error.
-        """
+        """Keep an error in place of settings until Spark first asks for something: without a
+        reader, PySpark's worker (4.3) fails again when it stops it, and shows that error."""
         self._given = settings
         self._state = SourceState(source_id=secrets.token_hex(4))
         self._run = SourceRun()
@@ -58,15 +56,14 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._given
 
     def initialOffset(self) -> JsonOffset:
-        """Return where a new query starts; the same for the whole run. Raises UnknownTopic."""
         offset, self._state = self._ask(lambda brokers: initial_offset(brokers, self._state))
         return offset
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return maxOffsetsPerTrigger, as rows.
 
-        With a group or minOffsetsPerTrigger never "all available": by that `latestOffset` knows a
-        trigger that asks once. (A Python source can give one limit alone, so not the minimum.)
+        With a group or minOffsetsPerTrigger the limit is never "all available", which tells
+        `latestOffset` that a trigger asks once. (A Python source cannot give a minimum besides.)
         """
         settings = self._settings
         if settings.max_offsets_per_trigger is not None:
@@ -76,11 +73,9 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(ALL_ROWS)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Freeze the end of the query at what is in the log now."""
         self._state = self._ask(lambda brokers: freeze_end(brokers, self._state))
 
     def latestOffset(self, start: JsonOffset, limit: ReadLimit) -> JsonOffset:
-        """Return the end of the next batch."""
         rows_max = None
         if not isinstance(limit, ReadAllAvailable):
             check(isinstance(limit, ReadMaxRows), "a read limit that was asked for", limit=limit)
@@ -94,21 +89,19 @@ class TxnLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._state.latest
 
     def partitions(self, start: JsonOffset, end: JsonOffset) -> Sequence[InputPartition]:
-        """Plan the tasks of a batch."""
         tasks = self._ask(lambda brokers: batch_tasks(brokers, self._state, start, end))
         bootstrap_servers = resolve_bootstrap(self._settings.connection)
         topic_ids = {t: parse_topic_id(text) for t, text in noted_topic_ids(end).items()}
         return [RangePartition(ranges, bootstrap_servers, topic_ids) for ranges in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Read one task's records as Arrow batches."""
         check(isinstance(partition, RangePartition), "a partition of another source")
         with readable_errors():
             yield from read_ranges(self._settings, partition)  # type: ignore[arg-type]
 
     def commit(self, end: JsonOffset) -> None:
-        """Do nothing: the group's offsets are committed by the sink, with the output."""
+        """Do nothing: the sink commits the group's offsets, with the output."""
 
-    def _ask(self, operation: Callable[[Brokers], Operation[T]]) -> T:
+    def _ask(self, operation: Callable[[LogQueries], Operation[T]]) -> T:
         with readable_errors():
             return ask(self._settings, operation)

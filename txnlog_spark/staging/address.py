@@ -1,14 +1,14 @@
-"""The staging server of this application: started by the first process that needs it, found by all
-others.
+"""Address of this application's staging server: the first process that needs the server starts it,
+all others find it.
 
-Each application (its JVM, by process id and start time) has a directory of its own for each set of
-settings, for this user alone. The server's Unix socket in it is how it is found: a process that can
-connect asks it for its address and token. A process that finds no server there holds `start.lock`,
-binds both sockets, and starts the server with them; connections are accepted by the system from
-then on, so that no query waits for the process to come up.
+Each application (its JVM, by process id and start time) has one private directory for each set of
+settings. The server's Unix socket in that directory is how processes find it: a process that can
+connect asks the server for its address and token. A process that finds no server takes
+`start.lock`, binds both sockets, and starts the server with them. The system accepts connections
+from then on, so no query waits for the server's start.
 
-The server inherits a lock on `alive.lock`. Directories whose lock nobody holds are those of
-servers that were killed: the next start removes them.
+The server inherits a lock on `alive.lock`. A directory whose lock is free belongs to a server that
+was killed: the next start removes the directory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import TextIO
 
-from txnlog_kafka.host.processes import (
+from txnlog_kafka.processes import (
     application_pid,
     locked,
     remove_directory,
@@ -59,24 +59,25 @@ logger = logging.getLogger(__name__)
 
 TOKEN_BYTES = 32
 SOCKET_PATH_BYTES_MAX = 100
-"""Of a Unix socket's path; the system's bound is 108 on Linux and 104 on macOS."""
+"""Longest path of a Unix socket, in bytes; the system's limit is 108 on Linux and 104 on macOS."""
 TRIES_MAX = 10
-"""Each is for another start that removed the directory between two steps of this one."""
+"""Number of tries to start the server. A try fails if another start removed the directory between
+two steps of this one."""
 END_WAIT_S = 5.0
 END_POLL_S = 0.02
 LOCAL_IP_VARIABLE = "SPARK_LOCAL_IP"
 LOCAL_DIRS_VARIABLES = ("SPARK_LOCAL_DIRS", "LOCAL_DIRS")
-"""Where Spark puts what it spills on this machine, as far as a Python process learns: YARN's
-too."""
+"""Environment variables with Spark's spill directories on this machine; LOCAL_DIRS is YARN's."""
 
 
 @dataclass(frozen=True, slots=True)
 class StagingSettings:
-    """The staging server's options; None is what the application's surroundings say.
+    """Options of the staging server; None stands for the application's default.
 
-    `bind_address`: where it listens for executors: SPARK_LOCAL_IP, else everywhere. `host`: the
-    name that executors connect to: spark.driver.host. `directory`: for staged rows: Spark's local
-    directory, else the temporary one; up to `disk_bytes_max`: most of what is free.
+    `bind_address`: address that the server listens on for executors; default SPARK_LOCAL_IP, else
+    all addresses. `host`: name that executors connect to; default spark.driver.host. `directory`:
+    directory for staged rows; default Spark's local directory, else the temporary directory.
+    `disk_bytes_max`: most bytes staged there; default most of the free space.
     """
 
     bind_address: str | None
@@ -88,8 +89,8 @@ class StagingSettings:
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """How a task reaches the server; travels in the pickled writer. Never shown: it has the
-    token. `pid` is the server's process on the driver's machine, for messages."""
+    """Address at which a task reaches the server; travels in the pickled writer. Its repr leaves
+    out the token. `pid` is the server's process on the driver's machine, for messages."""
 
     local_path: str
     host: str
@@ -102,13 +103,13 @@ class ServerAddress:
 
 
 def ensure_server(settings: StagingSettings) -> ServerAddress:
-    """The address of this application's server, started if there is none.
+    """Return the address of this application's server; start the server if needed.
 
-    Raises OptionError when `stagingPort` or `stagingBindAddress` cannot be bound, StagingFailed
-    when there is no directory for it, or one that is there does not answer.
+    Raises OptionError if `stagingPort` or `stagingBindAddress` cannot be bound. Raises
+    StagingFailed if the server's directory cannot be made, or if a running server does not answer.
     """
     directory = server_directory(settings)
-    found = _ask(directory)
+    found = _ask_server(directory)
     tries = 0
     while found is None:
         tries += 1
@@ -123,16 +124,19 @@ def ensure_server(settings: StagingSettings) -> ServerAddress:
 
 
 def _ask_or_start(settings: StagingSettings, directory: Path) -> ServerAddress | None:
-    """None, or FileNotFoundError, where another start has just removed the directory of a server
-    that was killed."""
+    """Return the address of the server, which is started if needed.
+
+    Another start may just have removed the directory of a killed server: then this returns None or
+    raises FileNotFoundError, and the caller tries again.
+    """
     make_private(directory.parent, directory)
     with locked(directory / START_FILE) as lock:
         if os.fstat(lock.fileno()).st_nlink == 0:
             return None
-        found = _ask(directory)
+        found = _ask_server(directory)
         if found is None:
-            _start(settings, directory)
-            found = _ask(directory)
+            _start_server(settings, directory)
+            found = _ask_server(directory)
         if found is None:
             raise StagingFailed(
                 f"the staging server has ended at its start: {_last_line(directory / LOG_FILE)}"
@@ -156,20 +160,20 @@ def _last_line(log: Path) -> str:
 
 
 def running_server(settings: StagingSettings) -> Channel | None:
-    """A connection to this application's server as its driver, None when there is none.
+    """Connect to this application's server as its driver; return None if no server runs.
 
-    Raises ServerSilent, and StagingFailed where a directory of somebody else is in its place.
+    Raises ServerSilent, and StagingFailed if another user owns the directory.
     """
-    return _connect(server_directory(settings))
+    return _connect_to_server(server_directory(settings))
 
 
 def silent_server(settings: StagingSettings) -> str:
-    """Say which server of this application is silent, and what to do."""
+    """Name the silent server of this application, and say what to do."""
     return silence(_server_in(server_directory(settings)))
 
 
 def _server_in(directory: Path) -> str:
-    """Name a server by what was written when it was started."""
+    """Name a server by the process and address that its start wrote down."""
     try:
         alive = (directory / ALIVE_FILE).read_text()
     except OSError:
@@ -177,10 +181,11 @@ def _server_in(directory: Path) -> str:
     return f"the staging server of this application (process {alive or '?'})"
 
 
-def _connect(directory: Path) -> Channel | None:
-    """Connect; raises ServerSilent.
+def _connect_to_server(directory: Path) -> Channel | None:
+    """Connect to the server in `directory`; return None if no server answers. Raises ServerSilent.
 
-    Another user that made the directory could take its rows, so it has to be this user's.
+    Raises StagingFailed unless the directory is private to this user: another user's directory
+    could have a server that steals the rows.
     """
     try:
         check_private(directory.parent, directory)
@@ -192,14 +197,15 @@ def _connect(directory: Path) -> Channel | None:
 
 
 def server_directory(settings: StagingSettings) -> Path:
-    """Name the directory of this application's server with these settings; it need not be there.
+    """Return the directory of this application's server with these settings; it need not exist.
 
-    Raises StagingFailed where the path is too long for a Unix socket.
+    Raises StagingFailed if the path is too long for a Unix socket.
     """
     pid = application_pid()
     which = json.dumps([pid, start_time(pid), *astuple(settings)])
     name = hashlib.sha256(which.encode()).hexdigest()[:16]
-    # Not `tempfile`, which looks for a directory with free space, and spooling may fill this one.
+    # Not `tempfile`: it chooses a directory with free space, and staged files may fill this one.
+    # All processes of the application must compute the same path.
     for parent in (os.environ.get("TMPDIR"), "/tmp"):
         if not parent:
             continue
@@ -209,11 +215,14 @@ def server_directory(settings: StagingSettings) -> Path:
     raise StagingFailed("the path of the temporary directory is too long for a Unix socket")
 
 
-def _ask(directory: Path) -> ServerAddress | None:
-    """The address that the running server gives. Raises StagingFailed for one that is silent: it
-    may have what tasks have staged, and is not started again."""
+def _ask_server(directory: Path) -> ServerAddress | None:
+    """Return the address that the running server sends, None if no server runs.
+
+    Raises StagingFailed if the server is silent. A silent server may hold staged rows, so no second
+    server is started.
+    """
     try:
-        channel = _connect(directory)
+        channel = _connect_to_server(directory)
         if channel is None:
             return None
         with channel:
@@ -230,17 +239,19 @@ def _ask(directory: Path) -> ServerAddress | None:
 # ---------------------------------------------------------------------- starting it
 
 
-def _start(settings: StagingSettings, directory: Path) -> None:
-    """Bind, and start the process; its `start.lock` is held."""
-    _sweep(directory.parent, but=directory)
+def _start_server(settings: StagingSettings, directory: Path) -> None:
+    """Bind both sockets and start the server process; the caller holds `start.lock`."""
+    # Disk space of killed servers is freed first: the new server may need it.
+    _sweep_directories(directory.parent, but=directory)
     token = secrets.token_hex(TOKEN_BYTES)
     spool = _spool_directory(settings, directory)
     with contextlib.ExitStack() as stack:
         alive = stack.enter_context((directory / ALIVE_FILE).open("a+"))
         _lock_alive(alive)
-        # Only now: a server that stands still for a while is found again by its socket.
+        # Bind after the lock: if a suspended server still holds it, its socket must stay, because
+        # processes find that server again by this socket.
         local = stack.enter_context(_listen_local(directory / SOCKET_FILE))
-        remote = stack.enter_context(_listen(settings))
+        remote = stack.enter_context(_listen_for_tasks(settings))
         port = remote.getsockname()[1]
         address = {
             "local_path": str(directory / SOCKET_FILE),
@@ -268,7 +279,7 @@ def _start(settings: StagingSettings, directory: Path) -> None:
                 stderr=log,
                 start_new_session=True,
                 pass_fds=(local.fileno(), remote.fileno(), alive.fileno()),
-                # The package may have come with --py-files, which only sys.path knows.
+                # The package may have come with --py-files: then only sys.path names it.
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
             )
         alive.truncate(0)
@@ -279,7 +290,11 @@ def _start(settings: StagingSettings, directory: Path) -> None:
 
 
 def _lock_alive(alive: TextIO) -> None:
-    """Hold what says that the server lives; one that has just ended may hold it a little longer."""
+    """Lock `alive.lock`, which says that the server lives.
+
+    A server that has just ended may hold the lock a little longer, so the lock is tried for
+    END_WAIT_S.
+    """
     deadline = time.monotonic() + END_WAIT_S
     while True:
         try:
@@ -305,7 +320,7 @@ def _listen_local(path: Path) -> socket.socket:
     return listener
 
 
-def _listen(settings: StagingSettings) -> socket.socket:
+def _listen_for_tasks(settings: StagingSettings) -> socket.socket:
     address = settings.bind_address or os.environ.get(LOCAL_IP_VARIABLE) or ""
     try:
         if not address and socket.has_dualstack_ipv6():
@@ -320,19 +335,22 @@ def _listen(settings: StagingSettings) -> socket.socket:
         raise OptionError(
             name,
             value,
-            f"an address that the driver can listen on ({error.strerror}). Queries of one "
+            f"set it to one that the driver can listen on ({error.strerror}). Queries of one "
             "application share a server, and its port, if all their staging options are equal",
         ) from error
 
 
 def _spool_directory(settings: StagingSettings, directory: Path) -> Path:
-    """A directory for staged files: where it was asked for, else where Spark spills, if it can."""
+    """Return a directory for staged files: `stagingDirectory`, else a directory where Spark spills,
+    else the server's own directory."""
     if settings.directory is not None:
         try:
             return _spool_in(settings.directory, directory)
         except OSError as error:
             raise OptionError(
-                "stagingDirectory", settings.directory, f"a directory to write to ({error})"
+                "stagingDirectory",
+                settings.directory,
+                f"set it to a directory that the driver can write to ({error})",
             ) from error
     for variable in LOCAL_DIRS_VARIABLES:
         for parent in filter(None, map(str.strip, os.environ.get(variable, "").split(","))):
@@ -352,11 +370,11 @@ def _spool_in(parent: str, directory: Path) -> Path:
     return spool
 
 
-def _sweep(parent: Path, *, but: Path) -> None:
-    """Remove the directories of servers that were killed, with what they held.
+def _sweep_directories(parent: Path, *, but: Path) -> None:
+    """Remove the directories of servers that were killed, with their staged files.
 
-    Without its locks, which a cleaner of old files may have taken, a server is asked for by its
-    socket.
+    A cleaner of old files may have deleted a server's lock files. Then the server's socket tells
+    whether the server runs.
     """
     for directory in parent.iterdir():
         if directory == but:
@@ -368,14 +386,14 @@ def _sweep(parent: Path, *, but: Path) -> None:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except FileNotFoundError:
                 try:
-                    channel = _connect(directory)
+                    channel = _connect_to_server(directory)
                 except ServerSilent:
                     continue
                 if channel is not None:
                     channel.close()
                     continue
             except OSError:
-                continue  # in use, or no directory
+                continue  # a server holds the lock, or this is a file
             spool = directory / "spool"
             if spool.is_symlink():
                 remove_directory(spool.resolve())

@@ -1,4 +1,4 @@
-"""A certificate that lives as long as one staging server, and is trusted by its proof alone."""
+"""Certificate of one staging server's lifetime; tasks trust it because of the token's proof."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import ssl
 from pathlib import Path
 
 LIFETIME = datetime.timedelta(days=3650)
-"""Nobody checks it: what counts is the proof of the token (`frames.proof`)."""
+"""Validity of the certificate. Tasks do not check it: they check the proof of the token
+(`frames.proof`)."""
 _NAME = "txnlog staging server"
 
 
 def server_context(directory: Path) -> tuple[ssl.SSLContext, bytes]:
-    """TLS for the server with a new certificate, and that certificate (DER).
+    """Return TLS for the server with a new certificate, and that certificate (DER).
 
-    OpenSSL reads certificates from files only; the file is in the server's own directory and is
-    gone when this returns.
+    OpenSSL reads certificates only from files. The file is written to the server's own directory
+    and removed before this returns.
     """
-    # Here, because a task imports this module for `task_context`, and needs none of it.
+    # Imported here: a task imports this module for `task_context`, which does not need them.
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -47,7 +48,7 @@ def server_context(directory: Path) -> tuple[ssl.SSLContext, bytes]:
         )
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.num_tickets = 0  # a task that looks whether it was refused sees nothing else
+        context.num_tickets = 0  # else a task that polls for a refusal would see tickets
         context.load_cert_chain(path)
     finally:
         path.unlink()
@@ -55,7 +56,8 @@ def server_context(directory: Path) -> tuple[ssl.SSLContext, bytes]:
 
 
 def task_context() -> ssl.SSLContext:
-    """TLS for a task. The certificate is checked by the proof that follows, not by its issuer."""
+    """Return TLS for a task. The proof that follows replaces the check of the certificate's
+    issuer."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TIMEOUT_S = 55.0
-"""How long the server may take nothing and give nothing: it may be writing for many tasks. One that
-stands still is named within a minute."""
+"""Longest time that the server may neither read nor answer: it may be writing for many tasks. An
+error names a hanging server within a minute."""
 TURN_TIMEOUT_S = 120.0
-"""How long a task waits for its turn to prove the token (`unproved`). A log line names the server
+"""Longest wait of a task for its turn to prove the token (`unproved`). A log line names the server
 after TIMEOUT_S."""
 STOOD_STILL_S = 10.0
-"""A connection that breaks off after more than this, while it is proved, is made once more: a
-server that has stood still finds that the time for the proof is over."""
+"""If a connection breaks after more than this time during the proof, the task connects once more: a
+server that was suspended finds, when it runs again, that the time for the proof is over."""
 BUSY_PAUSE_S = 0.05
 
 
@@ -41,27 +41,27 @@ WHAT_TO_DO = (
 )
 
 _PROCESS = re.compile(r"\(process (\d+)")
-"""In the name of a server."""
+"""Process id in the name of a server."""
 
 
 class ServerGone(Exception):
-    """The staging server does not answer, or is not one; the text says how that showed."""
+    """The staging server is gone, or another program answers there; the text is the symptom."""
 
 
 class ServerSilent(ServerGone):
-    """The staging server takes nothing and gives nothing, and its connection is there."""
+    """The connection to the staging server is open, but the server neither reads nor answers."""
 
 
 class ServerUnreachable(ServerGone):
-    """No connection to the staging server was made."""
+    """The connection to the staging server could not be made."""
 
 
 class ServerAnswered(Exception):
-    """The staging server answers otherwise than asked."""
+    """The staging server sent an answer of another kind than was asked for."""
 
 
 class Channel:
-    """Frames over one socket. Errors of the connection are ServerGone."""
+    """Frames over one socket. Errors of the connection are raised as ServerGone."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -79,13 +79,13 @@ class Channel:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; an attempt that is not finished is none."""
+        """Close the connection; the server drops an attempt that is not finished."""
         self._socket.close()
 
     def send(self, kind: Kind, body: bytes | bytearray | memoryview = b"") -> None:
         """Send one frame. Raises ServerGone.
 
-        The time starts again with each part that is taken: a slow server is not a silent one.
+        TIMEOUT_S starts again whenever the server reads a part: a slow server is not silent.
         """
         left = memoryview(frames.frame(kind, body))
         try:
@@ -95,7 +95,7 @@ class Channel:
             raise _gone(error) from error
 
     def receive(self) -> tuple[Kind, bytearray]:
-        """The next frame. Raises ServerGone."""
+        """Return the next frame. Raises ServerGone."""
         try:
             kind, size_bytes = frames.parse_header(self._exactly(frames.HEADER_BYTES))
             return kind, self._exactly(size_bytes)
@@ -105,7 +105,7 @@ class Channel:
             raise ServerGone(str(error)) from error
 
     def ask(self, kind: Kind, value: Any, wanted: Kind) -> bytearray:
-        """The body of the answer to a JSON request. Raises ServerGone and ServerAnswered."""
+        """Send a JSON request; return the answer's body. Raises ServerGone and ServerAnswered."""
         self.send(kind, json.dumps(value).encode())
         answer, body = self.receive()
         if answer is not wanted:
@@ -113,7 +113,7 @@ class Channel:
         return body
 
     def refusal(self) -> str | None:
-        """Why the server takes no more of an attempt, when it has said so. Raises ServerGone."""
+        """Return the reason if the server has refused the attempt, else None. Raises ServerGone."""
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
         if not poll.poll(0):
@@ -133,7 +133,7 @@ class Channel:
 
 
 def connect_local(path: str) -> Channel:
-    """Over the Unix socket of a server on this machine. Raises ServerGone."""
+    """Connect over the Unix socket of a server on this machine. Raises ServerGone."""
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -153,7 +153,7 @@ def connect_local(path: str) -> Channel:
 
 
 def notice_dead_peers(connection: socket.socket) -> None:
-    """Within two minutes, where the system's own default is hours."""
+    """Let the system notice a dead peer within two minutes; its own default is hours."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
         if hasattr(socket, name):
@@ -161,9 +161,9 @@ def notice_dead_peers(connection: socket.socket) -> None:
 
 
 def connect_remote(host: str, port: int, token: str, who: str = "") -> Channel:
-    """Over TLS, each side proving the token to the other. Raises ServerGone.
+    """Connect over TLS; each side proves the token to the other. Raises ServerGone.
 
-    `who` names the server, for the log line of a task that waits long for its turn.
+    `who` names the server in the log line of a task that waits long for its turn.
     """
     began = time.monotonic()
     waiting = threading.Timer(TIMEOUT_S, _say_waiting, (who or f"{host}:{port}",))
@@ -193,7 +193,7 @@ def _say_waiting(who: str) -> None:
 
 
 def _connect_proved(host: str, port: int, token: str) -> Channel:
-    # Here, because tasks and committers beside the server need no TLS.
+    # Imported here, because tasks and committers on the server's machine need no TLS.
     from txnlog_spark.staging.certificates import task_context
 
     try:
@@ -209,15 +209,15 @@ def _connect_proved(host: str, port: int, token: str) -> Channel:
         raise _gone(error) from error
     channel = Channel(secured)
     try:
-        _prove(channel, secured, bytes.fromhex(token))
+        _prove_token(channel, secured, bytes.fromhex(token))
     except ServerGone:
         channel.close()
         raise
     return channel
 
 
-def _prove(channel: Channel, secured: ssl.SSLSocket, token: bytes) -> None:
-    """The server proves it first: an impostor learns nothing that it could use."""
+def _prove_token(channel: Channel, secured: ssl.SSLSocket, token: bytes) -> None:
+    """Exchange proofs of the token. The server proves first: an impostor learns nothing."""
     certificate = secured.getpeercert(binary_form=True) or b""
     nonce = os.urandom(frames.NONCE_BYTES)
     channel.send(Kind.NONCE, nonce)
@@ -244,7 +244,11 @@ def commands_for(who: str) -> str:
 
 
 def _gone(error: OSError) -> ServerGone:
-    """A socket's own timeout has no number; that of the system is of a machine that is gone."""
+    """Return ServerSilent for a timeout of Python's socket, else ServerGone.
+
+    Python's own timeout has no errno. A timeout with an errno comes from the system and means that
+    the machine is gone.
+    """
     is_silent = isinstance(error, TimeoutError) and error.errno is None
     return (ServerSilent if is_silent else ServerGone)(_reason(error))
 

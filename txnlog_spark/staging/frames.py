@@ -1,14 +1,15 @@
-"""What tasks, the committer and the staging server say to each other, as frames.
+"""Frames of the protocol between tasks, the committer and the staging server.
 
-A frame is a type (1 byte), the size of its body (4 bytes, big-endian) and the body: bytes where it
-carries staged data, JSON elsewhere. Both ends are of one version of this package: the address that
-a task is given was written by the process that started the server, and `VERSION` is in its proof.
+A frame is a type (1 byte), the size of its body (4 bytes, big-endian) and the body. The body of
+Data, Close, Stored, Refused, Nonce and Proof is bytes; the other bodies are JSON. Both ends are of
+one version of this package: the process that started the server wrote the address that tasks use,
+and the proof contains `VERSION`.
 
     task    Open, Data ..., Close   server  Stored (the path of the file) | Refused
     driver  Forget | Where          server  Done | Address
 
-A task on another machine comes by TLS and first proves, and is proved, the knowledge of the token:
-the server sends `Proof` of its own certificate for the `Nonce` of the client, then the client does.
+A task on another machine connects by TLS, and both sides prove that they know the token: the server
+answers the client's `Nonce` with a `Proof` of its own certificate, then the client sends its proof.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from typing import Any, NamedTuple
 
 VERSION = 2
 BODY_BYTES_MAX = 256 * 1024 * 1024
-"""A frame that says more is not one of ours. The largest are indexes: some 35 bytes a chunk."""
+"""Largest body of a frame, in bytes; a larger size means another protocol. The largest bodies are
+indexes, with some 35 bytes for each chunk."""
 DATA_BYTES_WANTED = 256 * 1024
-"""A task sends about this much at once."""
+"""Size of a task's usual Data frame, in bytes."""
 DATA_BYTES_MAX = 1024 * 1024
-"""More of one record batch takes several frames."""
+"""Largest Data frame, in bytes; a larger record batch takes several frames."""
 NONCE_BYTES = 32
 PROOF_BYTES = 32
 _HEADER = struct.Struct(">BI")
@@ -34,7 +36,7 @@ HEADER_BYTES = _HEADER.size
 
 
 class Kind(enum.IntEnum):
-    """The type of a frame."""
+    """Type of a frame."""
 
     NONCE = 1
     PROOF = 2
@@ -54,11 +56,11 @@ class NotAFrame(ValueError):
 
 
 class TaskAttempt(NamedTuple):
-    """Which task attempt staged something.
+    """Identity of the task attempt that staged something.
 
-    `write` names a query's sink, or is the id of a batch write; `run_id` is of one planning of the
-    batch: Spark may plan a batch again, in the same run or in another; `name` is unique among all
-    attempts.
+    `write` names a sink of a query, or is the id of a batch write. `run_id` is the id of one
+    planning of the batch: Spark may plan a batch again, in the same run or in another run. `name`
+    is unique among all attempts.
     """
 
     write: str
@@ -67,23 +69,23 @@ class TaskAttempt(NamedTuple):
     name: str
 
     def encode(self) -> bytes:
-        """The body of Open."""
+        """Return the body of Open."""
         return json.dumps(self).encode()
 
 
 def query_write(checkpoint: str, query_id: str, sink_name: str) -> str:
-    """Name what one sink of a query stages, as a file may be called: `TaskAttempt.write`.
+    """Return the name of a query's sink, usable as a file name: `TaskAttempt.write`.
 
-    Drivers that share a `stagingLocation` may have checkpoints of one path, each in a container of
-    its own, so the path alone names no query; a copy of a checkpoint has the original's query id,
-    so neither does the id.
+    The name needs the path of the checkpoint and the query's id. The path alone is not enough:
+    drivers that share a `stagingLocation` may have checkpoints of one path, each in its own
+    container. The id alone is not enough: a copy of a checkpoint has the original's query id.
     """
     text = f"{checkpoint}\n{query_id}\n{sink_name}"
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 class Forgotten(NamedTuple):
-    """What may be removed of a write; every field that is not None narrows it."""
+    """Order to forget staged output of a write; every field that is not None narrows the order."""
 
     write: str
     up_to_batch: int | None = None
@@ -93,11 +95,11 @@ class Forgotten(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing that it covers may come later."""
+        """True if no attempt that the order covers may stage later."""
         return self.run_id is not None or self == Forgotten(self.write)
 
     def covers(self, attempt: TaskAttempt) -> bool:
-        """Whether this attempt is meant."""
+        """True if the order covers this attempt."""
         return (
             attempt.write == self.write
             and (self.up_to_batch is None or attempt.batch_id <= self.up_to_batch)
@@ -108,22 +110,22 @@ class Forgotten(NamedTuple):
 
 
 def frame(kind: Kind, body: bytes | bytearray | memoryview = b"") -> bytes:
-    """A whole frame."""
+    """Return a whole frame."""
     return header(kind, len(body)) + body
 
 
 def header(kind: Kind, body_bytes: int) -> bytes:
-    """What is before a body of so many bytes."""
+    """Return the header of a frame with a body of `body_bytes` bytes."""
     return _HEADER.pack(kind, body_bytes)
 
 
 def json_frame(kind: Kind, value: Any) -> bytes:
-    """A frame with a JSON body."""
+    """Return a frame with a JSON body."""
     return frame(kind, json.dumps(value).encode())
 
 
 def parse_header(data: bytes | bytearray, body_bytes_max: int = BODY_BYTES_MAX) -> tuple[Kind, int]:
-    """The type and the size of the body. Raises NotAFrame."""
+    """Return the type and the body's size. Raises NotAFrame."""
     number, size_bytes = _HEADER.unpack(data)
     try:
         kind = Kind(number)
@@ -135,7 +137,7 @@ def parse_header(data: bytes | bytearray, body_bytes_max: int = BODY_BYTES_MAX) 
 
 
 def parse_json(body: bytes) -> Any:
-    """The value of a JSON body. Raises NotAFrame."""
+    """Parse a JSON body. Raises NotAFrame."""
     try:
         return json.loads(body)
     except ValueError as error:
@@ -143,12 +145,12 @@ def parse_json(body: bytes) -> Any:
 
 
 def parse_attempt(body: bytes) -> TaskAttempt:
-    """The body of Open. Raises NotAFrame."""
+    """Parse the body of Open. Raises NotAFrame."""
     return attempt_of(parse_json(body))
 
 
 def attempt_of(value: Any) -> TaskAttempt:
-    """An TaskAttempt as JSON has it. Raises NotAFrame."""
+    """Return the TaskAttempt of a JSON value. Raises NotAFrame."""
     try:
         write, batch_id, run_id, name = value
         return TaskAttempt(str(write), int(batch_id), str(run_id), str(name))
@@ -157,10 +159,10 @@ def attempt_of(value: Any) -> TaskAttempt:
 
 
 def proof(token: bytes, side: str, certificate: bytes, nonce: bytes) -> bytes:
-    """That `side` knows the token and sees this certificate (DER) on the connection.
+    """Return the proof that `side` knows the token and sees this certificate (DER).
 
-    Bound to the certificate, it is of no use on a connection through anybody else: a man in
-    the middle has another certificate, and cannot make a proof for it.
+    The proof is bound to the certificate. A man in the middle has another certificate, so he can
+    neither pass the proof on nor make one.
     """
     message = b"|".join(
         (b"%d" % VERSION, side.encode(), hashlib.sha256(certificate).digest(), nonce)

@@ -10,17 +10,18 @@ from txnlog_spark.options.option_types import size_in_bytes
 from txnlog_spark.staging.staged_output import StagedOutput
 
 INLINE_BYTES_MAX = 900 * 1000
-"""Staged batches up to this size travel in the commit message: no server, no file. With all around
-it a message stays below the 1 MiB from which on Spark takes results by a detour."""
+"""Largest output that travels inside the commit message, without a server or a file. The whole
+message stays below 1 MiB: from 1 MiB on, Spark sends a task's result through its block manager."""
 
 INLINE_TOTAL_BYTES_MAX = 64 * 1024 * 1024
-"""All commit messages of a batch together: Spark's driver collects them as the job's result."""
+"""Bytes of all commit messages of one batch together: Spark's driver collects them as the job's
+result."""
 INLINE_TASKS_MAX = 48
 INLINE_BYTES_MIN = 1024
 RESULT_SIZE_PROPERTY = "spark.driver.maxResultSize"
 RESULT_SIZE_SHARE = 4
-"""Of spark.driver.maxResultSize, for the messages. Spark fails a job whose results are larger, and
-every replay of the batch."""
+"""Divisor of spark.driver.maxResultSize: the messages may take a quarter of it. If the results of a
+job are larger than maxResultSize, Spark fails the job, and every replay of the batch."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,13 @@ class StagedBatches(StagedOutput, WriterCommitMessage):
 
 
 def inline_limit(task_index: int, result_size: str | None = None) -> int:
-    """How much a task's commit message may hold, so that a batch's messages stay bounded in all.
+    """Return how many bytes a task's commit message may hold; all messages of a batch stay bounded.
 
-    A task does not know how many there are, only its own index. So the first tasks may take the
-    whole limit, and those behind them share a rest as a harmonic series does, of which 10,000 terms
-    are hardly more than 1,000: together INLINE_TOTAL_BYTES_MAX up to 10,000 tasks. From there on
-    what is always granted counts, less than Spark's own account of a task. `result_size` is
-    spark.driver.maxResultSize as it was set: all limits shrink with it.
+    A task knows its own index, but not the number of tasks. The first INLINE_TASKS_MAX tasks get
+    the whole limit. Each later task gets a share that shrinks with its index, a harmonic series, so
+    up to 10,000 tasks stay within INLINE_TOTAL_BYTES_MAX together. Every task may use
+    INLINE_BYTES_MIN, which is less than Spark's own bookkeeping for a task. `result_size` is the
+    text of spark.driver.maxResultSize: a small value lowers all limits.
     """
     total = INLINE_TOTAL_BYTES_MAX
     allowed = size_in_bytes(result_size)

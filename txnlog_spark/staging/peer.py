@@ -1,7 +1,7 @@
-"""One connection to the staging server, as the server reads and writes it.
+"""Connection to the staging server, as the server reads and writes it.
 
-What comes is taken in place, from a buffer that the connection has for itself. While it is full
-nothing is read, so that TCP holds a task back that sends faster than the disk takes.
+Each connection has its own buffer and takes incoming bytes in place. While the buffer is full the
+server does not read, so TCP slows down a task that sends faster than the disk writes.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from txnlog_spark.staging import frames
 from txnlog_spark.staging.frames import Kind
 
 BUFFER_BYTES = 128 * 1024
-"""Read ahead of one connection: there may be a thousand."""
+"""Size of a connection's read buffer, in bytes; there may be a thousand connections."""
 WHOLE_BYTES_MAX = 1024 * 1024
-"""Of a frame that is read as a whole: Open, and what the driver asks."""
+"""Largest body that is read as a whole, in bytes: Open, and the driver's requests."""
 
 
 class Closed(Exception):
@@ -28,9 +28,9 @@ class Torn(Exception):
 
 
 class Peer(asyncio.BufferedProtocol):
-    """A connection's protocol, and its frames for the one task that serves it.
+    """Protocol of a connection, and its frames for the task that serves it.
 
-    Reading raises Closed, Torn, and the OSError that has ended the connection.
+    Reading raises Closed, Torn, or the OSError that ended the connection.
     """
 
     def __init__(self) -> None:
@@ -44,15 +44,15 @@ class Peer(asyncio.BufferedProtocol):
     # ------------------------------------------------------------------ what asyncio calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection is there."""
+        """Keep the transport of the new connection."""
         self._transport = transport  # type: ignore[assignment]  # TCP, TLS and Unix sockets'
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  asyncio's signature
-        """Where the next bytes go."""
+        """Return the free part of the buffer, for the next bytes."""
         return self._buffer[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many have come."""
+        """Count the bytes that have arrived; stop reading if the buffer is full."""
         self._end += nbytes
         if self._end == BUFFER_BYTES:
             self._is_paused = True
@@ -60,12 +60,12 @@ class Peer(asyncio.BufferedProtocol):
         self._wake()
 
     def eof_received(self) -> None:
-        """No more will come."""
+        """Note that the other side sends no more."""
         self._is_over = True
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is closed."""
+        """Note that the connection is closed, and its error."""
         self._is_over, self._error = True, exc
         self._wake()
 
@@ -80,13 +80,14 @@ class Peer(asyncio.BufferedProtocol):
     # ------------------------------------------------------------------ what the server calls
 
     async def header(self, body_bytes_max: int = frames.BODY_BYTES_MAX) -> tuple[Kind, int]:
-        """The next frame's type and size. Raises NotAFrame as well."""
+        """Return the next frame's type and size. Raises NotAFrame as well."""
         if not await self._has_more():
             raise Closed
         return frames.parse_header(await self._whole(frames.HEADER_BYTES), body_bytes_max)
 
     async def body(self, size_bytes: int) -> AsyncIterator[memoryview]:
-        """A frame's body as it comes; each part is gone when the next one is asked for."""
+        """Yield a frame's body as it arrives; each part is valid until the next part is asked
+        for."""
         while size_bytes:
             if not await self._has_more():
                 raise Torn
@@ -97,23 +98,23 @@ class Peer(asyncio.BufferedProtocol):
             yield part
 
     async def receive(self, body_bytes_max: int = WHOLE_BYTES_MAX) -> tuple[Kind, bytes]:
-        """The next frame. Raises NotAFrame as well."""
+        """Return the next frame. Raises NotAFrame as well."""
         kind, size_bytes = await self.header(body_bytes_max)
         return kind, await self._whole(size_bytes)
 
     def send(self, frame: bytes) -> None:
-        """An answer, which is small."""
+        """Send an answer; answers are small."""
         self._open_transport.write(frame)
 
     def close(self) -> None:
-        """Close the connection, when what was sent is on its way."""
+        """Close the connection after the answers are sent."""
         self._open_transport.close()
 
     async def _whole(self, size_bytes: int) -> bytes:
         return b"".join([bytes(part) async for part in self.body(size_bytes)])
 
     async def _has_more(self) -> bool:
-        """Wait until something is in the buffer; False when nothing will be."""
+        """Wait until the buffer has bytes; return False if no more will come."""
         if self._start == self._end:
             self._start = self._end = 0
             if self._is_paused:

@@ -1,19 +1,18 @@
-"""The staging server: a process beside Spark's driver that takes what tasks stage.
+"""Staging server: a process beside Spark's driver that stores what tasks stage.
 
-`python -m txnlog_spark.staging.server` gets its listening sockets from the process that starts it
-(`address`): a Unix socket in a directory that only this user may enter, for the driver and for
-tasks on this machine, and a TCP socket for executors elsewhere. TCP is TLS with a certificate made
-at the start, and both sides prove the token (`frames.proof`).
+`python -m txnlog_spark.staging.server` inherits its listening sockets from the process that starts
+it (`address`): a Unix socket in a directory that only this user may enter, for the driver and for
+tasks on this machine, and a TCP socket for executors on other machines. TCP is TLS with a
+certificate made at the start, and both sides prove the token (`frames.proof`).
 
-An attempt is a file. Its task gets the path when it is complete, and the committer, which is on
-this machine, reads it by itself. The system's page cache is what keeps them in memory. Nothing is
-flushed: the bytes are of a batch whose transaction is not decided, and until it is, Spark replays
-the batch from its sources. What a crash of the machine takes, the crash takes from a batch that is
-replayed anyway.
+An attempt is a file. When the file is complete, the server sends its path to the task. The
+committer is on this machine and reads the file directly, mostly from the system's page cache. The
+server never flushes a file: until the batch's transaction is decided, Spark can replay the batch
+from its sources. A crash of the machine loses only the files of a batch that is replayed anyway.
 
-A task that sends faster than the disk takes is held back by TCP, as its connection is not read
-from meanwhile. The server ends with the application, its files with it; those of one that was
-killed go when the next one starts on this machine.
+If a task sends faster than the disk writes, the server stops reading from its connection, and TCP
+slows the task down. The server ends with the application and removes its files. The files of a
+server that was killed are removed when the next server starts on this machine.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from txnlog_kafka.host.processes import has_ended, remove_directory
+from txnlog_kafka.processes import has_ended, remove_directory
 from txnlog_spark.errors import StagingFailed
 from txnlog_spark.staging import frames
 from txnlog_spark.staging.certificates import server_context
@@ -57,25 +56,28 @@ Bytes = bytes | bytearray | memoryview
 logger = logging.getLogger(__name__)
 
 PROOF_TIMEOUT_S = 15.0
-"""A connection that has had its turn so long and has proved nothing is closed."""
+"""Longest time for the proof of the token, in seconds; after it the server closes the
+connection."""
 SHUTDOWN_TIMEOUT_S = 1.0
-"""Of TLS: a peer that does not answer to it keeps its connection no longer."""
+"""Longest wait for the peer's TLS close message, in seconds; then the connection is closed."""
 ACCEPT_RETRY_S = 1.0
-"""While there is no descriptor for one more connection."""
+"""Pause before the next accept when the process has no free descriptor, in seconds."""
 TOUCH_POLLS = 3600
 APPLICATION_POLL_S = 1.0
 MEMORY_PART = 4
-"""Under a memory limit (RLIMIT_AS) one part in so many is for connections that are being proved."""
+"""Divisor of the memory limit (RLIMIT_AS): a quarter of it may hold connections that are being
+proved."""
 NOT_WRITTEN = "the driver's directory for staged batches cannot be written"
 FREE_SHARE = 0.9
-"""Without `stagingDiskSpace`: of what is free where the files are, when the server starts."""
+"""Share of the free disk space that staged files may fill without `stagingDiskSpace`; the free
+space is measured at the start."""
 
 
 class Spool:
-    """The files of a store's attempts."""
+    """Files of a store's attempts."""
 
     def __init__(self, store: Store, directory: Path) -> None:
-        """What a killed server of this application left in its directory goes."""
+        """Remove the files that a killed server of this application left in the directory."""
         self.store = store
         self._directory = directory
         self._paths: dict[TaskAttempt, Path] = {}
@@ -84,10 +86,11 @@ class Spool:
             file.unlink(missing_ok=True)
 
     def open(self, attempt: TaskAttempt) -> None:
-        """A task begins to stage. Raises StoreFull, and StagingFailed or OSError without a folder.
+        """Add a new attempt. Raises StoreFull, and StagingFailed or OSError if the folder is
+        unusable.
 
-        What removes old files may have removed an empty one; in a shared place others may have made
-        it again.
+        A cleaner of old files may have removed the empty folder, so it is created if needed. In a
+        shared place another user may have created it first: `make_private` refuses that.
         """
         make_private(self._directory.parent, self._directory)
         self.store.open(attempt)
@@ -96,33 +99,34 @@ class Spool:
         self._paths[attempt] = self._directory / name
 
     def add(self, attempt: TaskAttempt, data: Bytes) -> None:
-        """Raises StoreFull, and OSError when the file cannot be written."""
+        """Append bytes to an attempt. Raises StoreFull, and OSError if the file cannot be
+        written."""
         self.store.add(attempt, len(data))
-        _append(self._paths[attempt], data)
+        _append_to_file(self._paths[attempt], data)
 
     def path(self, attempt: TaskAttempt) -> Path:
-        """Of an attempt that is kept."""
+        """Return the file of an attempt that is kept."""
         return self._paths[attempt]
 
     def drop(self, attempt: TaskAttempt) -> None:
         """Forget an attempt and its bytes."""
         self.store.drop(attempt)
-        self._remove(attempt)
+        self._remove_attempt(attempt)
 
     def forget(self, forgotten: Forgotten) -> None:
         """Forget attempts and their bytes."""
         for attempt in self.store.forget(forgotten):
-            self._remove(attempt)
+            self._remove_attempt(attempt)
 
-    def _remove(self, attempt: TaskAttempt) -> None:
+    def _remove_attempt(self, attempt: TaskAttempt) -> None:
         path = self._paths.pop(attempt, None)
         if path is not None:
-            with contextlib.suppress(OSError):  # it goes with the directory
+            with contextlib.suppress(OSError):  # the file is removed with the directory
                 path.unlink()
 
 
-def _append(path: Path, data: Bytes) -> None:
-    """No file stays open between two frames: there may be more tasks than descriptors."""
+def _append_to_file(path: Path, data: Bytes) -> None:
+    """Append to a file. It is closed after each frame: there may be more tasks than descriptors."""
     left = memoryview(data)
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -134,7 +138,7 @@ def _append(path: Path, data: Bytes) -> None:
 
 @contextlib.contextmanager
 def _logged_end() -> Iterator[None]:
-    """A connection ends with its peer's close, or with its peer's error, which is nobody else's."""
+    """End a connection quietly when its peer closes it or fails: other connections go on."""
     try:
         yield
     except Closed:
@@ -156,7 +160,8 @@ class StagingServer:
         secured: tuple[ssl.SSLContext, bytes],
         unproved: Unproved,
     ) -> None:
-        """`secured` is TLS for the TCP listener, and the certificate (DER) that it shows."""
+        """`secured` is TLS for the TCP listener, and the certificate (DER) that the listener
+        shows."""
         self._spool = spool
         self._token = token
         self._address = address
@@ -165,9 +170,9 @@ class StagingServer:
         self._serving: set[asyncio.Task[None]] = set()
 
     def accept_local(self) -> Peer:
-        """A connection of the Unix socket, which only this user can open."""
+        """Serve a connection of the Unix socket, which only this user can open."""
         peer = Peer()
-        self._start(self._serve_local(peer))
+        self._start_task(self._serve_local(peer))
         return peer
 
     async def _serve_local(self, peer: Peer) -> None:
@@ -177,13 +182,13 @@ class StagingServer:
         finally:
             peer.close()
 
-    def _start(self, serving: Coroutine[None, None, None]) -> None:
+    def _start_task(self, serving: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(serving)
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
 
     async def accept_remote(self, listener: socket.socket) -> None:
-        """TCP: tasks on any machine."""
+        """Accept TCP connections: tasks on any machine."""
         loop = asyncio.get_running_loop()
         listener.setblocking(False)
         while True:
@@ -193,20 +198,20 @@ class StagingServer:
                 logger.warning("no connection is accepted: %s", error or "no memory")
                 await asyncio.sleep(ACCEPT_RETRY_S)
                 continue
-            self._start(self._serve_remote(connection, address[0]))
-            await asyncio.sleep(0)  # `sock_accept` does not wait while connections come
+            self._start_task(self._serve_remote(connection, address[0]))
+            await asyncio.sleep(0)  # `sock_accept` never yields while connections arrive
 
     async def _serve_remote(self, connection: socket.socket, address: str) -> None:
-        """A task, once it has proved the token.
+        """Serve a task after it has proved the token.
 
-        One whose machine is gone is noticed by the system, and its attempt dropped.
+        If the task's machine is gone, the system notices it (keepalive) and the attempt is dropped.
         """
         with contextlib.ExitStack() as closing, _logged_end():
             closing.callback(connection.close)
             notice_dead_peers(connection)
             async with self._unproved.turn(address), asyncio.timeout(PROOF_TIMEOUT_S):
                 peer = await self._secure(connection)
-                closing.pop_all()  # the connection is its transport's now
+                closing.pop_all()  # the transport owns the connection now
                 closing.callback(peer.close)
                 await self._prove(peer)
             await self._serve(peer, is_driver=False)
@@ -239,21 +244,22 @@ class StagingServer:
             if kind is Kind.OPEN:
                 await self._take(peer, frames.parse_attempt(body))
             elif is_driver:
-                peer.send(self._answer(kind, body))
+                peer.send(self._answer_driver(kind, body))
             else:
                 raise NotAFrame(f"a task does not send {kind.name}")
 
     # ------------------------------------------------------------------ a task
 
     async def _take(self, peer: Peer, attempt: TaskAttempt) -> None:
-        """One attempt, to its end; one that breaks off is dropped.
+        """Receive one attempt until its end; drop it if the connection breaks off.
 
-        After a refusal the rest is read and forgotten, or the refusal might not reach the task.
+        After a refusal the server reads the rest and ignores it. If it closed the connection at
+        once, the refusal might not reach the task.
         """
         if self._spool.store.is_kept(attempt):
             raise NotAFrame(f"the attempt {attempt.name} is staged twice")
         kind, stored = Kind.OPEN, False
-        refusal = self._open(attempt)
+        refusal = self._open_attempt(attempt)
         try:
             if refusal is not None:
                 peer.send(frames.frame(Kind.REFUSED, refusal.encode()))
@@ -264,7 +270,7 @@ class StagingServer:
                 if kind is Kind.CLOSE and not size_bytes:
                     raise NotAFrame("an attempt without an index")
                 async for part in peer.body(size_bytes):
-                    if refusal is None and (refusal := self._put(attempt, part)) is not None:
+                    if refusal is None and (refusal := self._put_data(attempt, part)) is not None:
                         self._spool.drop(attempt)
                         peer.send(frames.frame(Kind.REFUSED, refusal.encode()))
             stored = refusal is None
@@ -275,8 +281,8 @@ class StagingServer:
             path = str(self._spool.path(attempt))
             peer.send(frames.frame(Kind.STORED, path.encode(errors="surrogateescape")))
 
-    def _open(self, attempt: TaskAttempt) -> str | None:
-        """Why it is refused, if it is."""
+    def _open_attempt(self, attempt: TaskAttempt) -> str | None:
+        """Add the attempt; return the reason if it is refused, else None."""
         try:
             self._spool.open(attempt)
         except StoreFull as error:
@@ -287,8 +293,8 @@ class StagingServer:
             return f"{NOT_WRITTEN}: {error}"
         return None
 
-    def _put(self, attempt: TaskAttempt, data: Bytes) -> str | None:
-        """Keep what a task sent; why not, when it is refused."""
+    def _put_data(self, attempt: TaskAttempt, data: Bytes) -> str | None:
+        """Append the task's bytes; return the reason if they are refused, else None."""
         if not self._spool.store.is_kept(attempt):
             return "its batch is committed, or its run has ended"
         try:
@@ -301,8 +307,8 @@ class StagingServer:
 
     # ------------------------------------------------------------------ the driver
 
-    def _answer(self, kind: Kind, body: bytes) -> bytes:
-        """The answer to one request of the driver."""
+    def _answer_driver(self, kind: Kind, body: bytes) -> bytes:
+        """Answer one request of the driver."""
         if kind is Kind.WHERE:
             return frames.json_frame(Kind.ADDRESS, self._address)
         if kind is Kind.FORGET:
@@ -317,7 +323,8 @@ class StagingServer:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What the starting process gives, as JSON on standard input: no argument shows the token."""
+    """Parameters from the starting process, as JSON on standard input: arguments would show the
+    token."""
 
     token: str
     directory: str
@@ -331,7 +338,8 @@ class Start:
 
 
 async def serve(start: Start) -> None:
-    """Serve until the application has ended, or SIGTERM."""
+    """Serve until the application has ended, or until SIGTERM or SIGINT."""
+    # Bounds: disk for staged files, memory and descriptors for connections.
     spool_directory = Path(start.spool_directory)
     bound = start.spool_bytes_max
     if bound is None:
@@ -343,10 +351,11 @@ async def serve(start: Start) -> None:
     spool = Spool(Store(bound), spool_directory)
     secured = server_context(Path(start.directory))
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # Half of them are for those who have proved the token, and for files.
+    # Half of the descriptors are for connections that have proved the token, and for files.
     unproved = Unproved(min(UNPROVED_MAX, descriptors // 2), proving_max)
     address = {**start.address, "pid": os.getpid()}
     server = StagingServer(spool, bytes.fromhex(start.token), address, secured, unproved)
+    # Serve until the application ends or a signal comes.
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -364,7 +373,11 @@ async def serve(start: Start) -> None:
 
 
 async def _watch(start: Start, ended: asyncio.Event) -> None:
-    """Set `ended` when the application has ended; keep what cleaners of old files look at young."""
+    """Set `ended` when the application has ended.
+
+    Meanwhile keep the modification times of the lock files and the spool directory fresh, so that
+    cleaners of old files leave them.
+    """
     files = [Path(start.directory) / name for name in (START_FILE, ALIVE_FILE)]
     files.append(Path(start.spool_directory))
     for count in itertools.count():
@@ -379,13 +392,13 @@ async def _watch(start: Start, ended: asyncio.Event) -> None:
 
 
 def main() -> int:
-    """The process; ends with 0 when its application has ended."""
+    """Run the server process; return 0 when the application has ended."""
     start = Start(**json.loads(sys.stdin.readline()))
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     for each in (resource.RLIMIT_NOFILE, resource.RLIMIT_AS):
         _, most = resource.getrlimit(each)
         resource.setrlimit(each, (most, most))
-    asyncio.run(serve(start))  # what it fails with is in the log, which stays then
+    asyncio.run(serve(start))  # an error goes to the log, and then the directory stays
     for directory in {start.spool_directory, start.directory}:
         remove_directory(Path(directory))
     return 0

@@ -1,31 +1,32 @@
-"""What the process that starts the staging server and the server itself share: names of files, and
-directories of this user alone."""
+"""File names and private directories that the staging server shares with the process that starts
+it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from txnlog_kafka.host.processes import is_private
+from txnlog_kafka.processes import is_private
 from txnlog_spark.errors import StagingFailed
 
 SOCKET_FILE = "socket"
 START_FILE = "start.lock"
 ALIVE_FILE = "alive.lock"
-"""Locked by the server as long as it lives; holds its process id."""
+"""Lock that the server holds while it lives; the file contains its process id."""
 LOG_FILE = "server.log"
 BACKLOG = 1024
 STAGED_SUFFIX = ".staged"
 
 
 def make_private(*directories: Path) -> None:
-    """Make them, each in the one before. Raises StagingFailed where somebody else has."""
+    """Make private directories, each inside the one before. Raises StagingFailed if another user
+    made one."""
     for each in directories:
         each.mkdir(mode=0o700, exist_ok=True)
         check_private(each)
 
 
 def check_private(*directories: Path) -> None:
-    """Raise StagingFailed for one that others may enter, or have made."""
+    """Raise StagingFailed for a directory that another user made or may enter."""
     for each in directories:
         if not is_private(each):
             raise StagingFailed(

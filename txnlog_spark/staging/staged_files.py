@@ -1,10 +1,10 @@
 """Staged batches in files of `stagingLocation`: any storage that executors and the driver reach.
 
-A file appears under its name only when it is complete, in the folder of its batch and run, named by
-its task attempt: attempts never share one, so a retry, a speculative copy or a zombie can do no
-harm. What the message of a lost attempt pointed to goes with its batch's folder. A file is the
-staged bytes and the index behind them. It is not flushed: until the transaction is decided the
-batch is replayed from its sources.
+A file appears under its name only when it is complete. It lies in the folder of its batch and run,
+and its name contains the task attempt. Attempts never share a file, so a retry, a speculative copy
+or a zombie does no harm. The file of a lost attempt is removed with its batch's folder. A file
+contains the staged bytes, then the index. It is not flushed: until the transaction is decided,
+Spark can replay the batch from its sources.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ OPTION = "stagingLocation"
 
 
 class StagedFiles:
-    """The files under one location, as a task writes and the committer reads and removes them."""
+    """Files under one location: a task writes them, the committer reads and removes them."""
 
     def __init__(self, location: Location, storage: StorageSettings) -> None:
-        """Raises OptionError when the storage cannot be reached with these settings."""
+        """Connect to the storage. Raises OptionError if these settings do not reach it."""
         self._location = location
         self._files = open_files(OPTION, location, storage)
 
@@ -45,9 +45,9 @@ class StagedFiles:
     # ------------------------------------------------------------------ the committer
 
     def read(self, path: str, position: int, size: int, host: str) -> bytes | bytearray:
-        """Some bytes of a staged file, which a task wrote on `host`.
+        """Return bytes of a staged file, which a task wrote on `host`.
 
-        Raises StagedBatchesInvalid when it is not there.
+        Raises StagedBatchesInvalid if the file cannot be read.
         """
         try:
             return self._files.read_range(path, position, size)
@@ -55,31 +55,31 @@ class StagedFiles:
             raise StagedBatchesInvalid(
                 f"staged file {path} cannot be read on the driver's machine {socket.gethostname()} "
                 f"({error.strerror or error}); a task wrote it on {host or 'an executor'}. Nothing "
-                "was committed. Either another driver of this query has removed it, and this one "
-                "is to be ended, or stagingLocation is not shared: set it to a directory that all "
+                "was committed. Either another driver of this query has removed it: stop one of "
+                "the two drivers. Or stagingLocation is not shared: set it to a directory that all "
                 "executors and the driver have under the same path, or leave it out"
             ) from error
 
     def remove_file(self, path: str) -> None:
         """Remove one attempt's file."""
-        self._remove(path, self._files.delete)
+        self._remove_path(path, self._files.delete)
 
     def remove_all(self, write: str) -> None:
         """Remove everything that a query or a batch write has staged."""
-        self._remove(f"{self._location.text}/{write}", self._files.delete_folder)
+        self._remove_path(f"{self._location.text}/{write}", self._files.delete_folder)
 
     def remove_batches(self, write: str, batch_id: int) -> None:
-        """Remove the folders of `batch_id` and all before it."""
+        """Remove the folders of `batch_id` and all earlier batches."""
         for name in self._folders(f"{self._location.text}/{write}"):
             if name.isdigit() and int(name) <= batch_id:
-                self._remove(self._batch(write, int(name)), self._files.delete_folder)
+                self._remove_path(self._batch(write, int(name)), self._files.delete_folder)
 
     def remove_other_runs(self, write: str, batch_id: int, run_id: str) -> None:
-        """Remove what other runs staged for this batch."""
+        """Remove the output that other runs staged for this batch."""
         batch = self._batch(write, batch_id)
         for name in self._folders(batch):
             if name != run_id:
-                self._remove(f"{batch}/{name}", self._files.delete_folder)
+                self._remove_path(f"{batch}/{name}", self._files.delete_folder)
 
     def _batch(self, write: str, batch_id: int) -> str:
         return f"{self._location.text}/{write}/{batch_id}"
@@ -91,7 +91,7 @@ class StagedFiles:
             _log_once(path, error)
             return ()
 
-    def _remove(self, path: str, remove: Callable[[str], None]) -> None:
+    def _remove_path(self, path: str, remove: Callable[[str], None]) -> None:
         try:
             remove(path)
         except OSError as error:
@@ -107,24 +107,25 @@ class FileOutlet:
             self._output = files.open_output(path)
 
     def write(self, data: Bytes) -> None:
-        """More bytes."""
+        """Append bytes to the file."""
         with self._errors():
             self._output.write(data)
 
     def finish(self, index: bytes) -> str:
-        """The path of the complete file."""
+        """Append the index and close the file; return its path."""
         with self._errors():
             self._output.write(index)
             self._output.close()
         return self._path
 
     def discard(self) -> None:
-        """Remove what was written. What cannot be removed goes with its batch's folder."""
+        """Remove the file. If that fails, it is removed with its batch's folder."""
         self._output.abort()
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """A full disk or a missing permission as an error that says where and what to do."""
+        """Turn an OSError, such as a full disk, into an error that names the path and the
+        remedy."""
         try:
             yield
         except OSError as error:
@@ -136,7 +137,7 @@ class FileOutlet:
 
 
 def _log_once(path: str, error: OSError) -> None:
-    """What is in the way of removing a file: the batch is committed all the same."""
+    """Log once that files cannot be removed. The batch is committed all the same."""
     warn_once(
         logger,
         ("not removed", path),

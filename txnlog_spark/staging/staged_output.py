@@ -1,19 +1,20 @@
-"""What tasks tell the driver that they have staged, and what it makes of it before it commits.
+"""Commit messages of the tasks, and the driver's decisions about them before it commits.
 
-Pure decisions: `reader` reads and removes the files. One message of each task counts,
-the one that Spark took. Whatever else attempts have staged is only ever removed.
+This module is pure; `reader` reads and removes the files. Spark hands the driver one message of
+each task. Everything else that attempts have staged is removed and never committed.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from txnlog_kafka.operations.producer import StagedPartition, StagedPiece
+from txnlog_kafka.operations.producer import StagedChunk
 from txnlog_kafka.wire.invariants import check
 from txnlog_spark.errors import StagedBatchesInvalid, TxnLogError
-from txnlog_spark.staging.chunks import IndexSummary, StagedChunk
+from txnlog_spark.staging.chunks import IndexSummary
 from txnlog_spark.staging.frames import Forgotten, TaskAttempt
 
 MESSAGE_VERSION = 4
@@ -21,12 +22,12 @@ MESSAGE_VERSION = 4
 
 @dataclass(frozen=True)
 class StagedOutput:
-    """What one task attempt staged, and where.
+    """Staged output of one task attempt, and its location.
 
-    With `inline` the bytes and their `index` are in the message; with `path` they are in that file
-    of the staging server, or of `stagingLocation`, the index behind the bytes. `partition_counts`
-    is what the partitioner went by, so that the committer can see that all tasks saw the same
-    topic.
+    With `inline`, the bytes and their `index` are in the message. With `path`, they are in that
+    file of the staging server or of `stagingLocation`, and the index follows the bytes.
+    `partition_counts` are the counts that the partitioner used: the committer checks that all tasks
+    saw the same topic.
     """
 
     attempt: TaskAttempt
@@ -42,38 +43,31 @@ class StagedOutput:
 
     @property
     def batch_id(self) -> int:
-        """The micro-batch."""
+        """Number of the micro-batch."""
         return self.attempt.batch_id
 
     @property
     def run_id(self) -> str:
-        """The run of the query."""
+        """Id of this planning of the batch, see `TaskAttempt.run_id`."""
         return self.attempt.run_id
 
 
 Message = TypeVar("Message", bound=StagedOutput)
 
 
-class PieceSource(NamedTuple):
-    """Where a piece is: `StagedPiece.source`."""
-
-    message: StagedOutput
-    position: int
-
-
 def complete_messages(messages: Sequence[Message | None]) -> list[Message]:
-    """All tasks' messages. A missing one means rows that would be lost. Raises TxnLogError."""
+    """Return all messages. Raises TxnLogError if a task sent no message: its rows would be lost."""
     staged = [message for message in messages if message is not None]
     if len(staged) != len(messages):
         raise TxnLogError(
             f"{len(messages) - len(staged)} of {len(messages)} tasks gave no commit message: "
-            "nothing was committed, restart the query to replay the batch"
+            "nothing was committed; restart the query to replay the batch"
         )
     return staged
 
 
 def check_one_batch(messages: Sequence[StagedOutput], batch_id: int) -> None:
-    """Raises InvariantViolation unless all are of one sink of a query and of this batch."""
+    """Raise InvariantViolation unless all messages are of one sink of one query and this batch."""
     for message in messages:
         check(message.batch_id == batch_id, "a task of another batch", message=message.batch_id)
         check(
@@ -99,9 +93,10 @@ def check_versions(messages: Sequence[StagedOutput]) -> None:
 
 
 def merge_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """The partition counts that all tasks agree on. Raises TxnLogError when they do not.
+    """Return the partition counts of all tasks. Raises TxnLogError if two tasks differ.
 
-    Rows of one key would be in two partitions; the replayed batch sees the new count in all tasks.
+    Different counts would put rows of one key into two partitions. When the batch is replayed, all
+    tasks see the new count.
     """
     merged: dict[str, int] = {}
     for part in counts:
@@ -114,33 +109,24 @@ def merge_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return merged
 
 
-def plan_partitions(
+def plan_chunks(
     messages: Sequence[Message], index_of: Callable[[Message], Sequence[StagedChunk]]
-) -> list[StagedPartition]:
-    """Each partition's record batches, read when they are needed; in the order of the tasks.
+) -> list[StagedChunk]:
+    """Return the staged chunks by partition, each partition's in the order of the tasks.
 
-    `index_of` is asked for messages that have chunks. Raises what it does, and
+    `index_of` is called for each message that has chunks. Raises the errors of `index_of`, and
     StagedBatchesInvalid for a message of another version of this package.
     """
     check_versions(messages)
-    found: dict[tuple[str, int], list[StagedPiece]] = {}
-    for message in messages:
-        if not message.summary.chunk_count:
-            continue
-        for chunk in index_of(message):
-            source = PieceSource(message, chunk.position)
-            piece = StagedPiece(chunk.size_bytes, chunk.record_count, source, chunk.checksum)
-            found.setdefault((chunk.topic, chunk.partition), []).append(piece)
-    return [
-        StagedPartition(topic, partition, tuple(pieces))
-        for (topic, partition), pieces in sorted(found.items())
-    ]
+    indexed = (index_of(message) for message in messages if message.summary.chunk_count)
+    chunks = itertools.chain.from_iterable(indexed)
+    return sorted(chunks, key=lambda chunk: (chunk.topic, chunk.partition))
 
 
 def over_after_commit(write: str, batch_id: int, run_id: str) -> list[Forgotten]:
-    """All of `batch_id` and of the batches before it, leftovers of lost attempts too.
+    """Return orders to forget `batch_id` and all earlier batches, lost attempts included.
 
-    Later attempts of this planning of the batch are refused.
+    With `run_id`, the server then refuses late attempts of this planning of the batch.
     """
     forgotten = [Forgotten(write, up_to_batch=batch_id)]
     if run_id:
@@ -149,9 +135,9 @@ def over_after_commit(write: str, batch_id: int, run_id: str) -> list[Forgotten]
 
 
 def over_after_failure(messages: Iterable[StagedOutput | None]) -> list[Forgotten]:
-    """What the messages of a failed batch point to, and its attempts that gave no message.
+    """Return orders to forget a failed batch, including attempts that sent no message.
 
-    Later attempts of this planning of the batch are refused.
+    The server then refuses late attempts of this planning of the batch.
     """
     attempts = [message.attempt for message in messages if message is not None]
     batches = sorted({(each.write, each.batch_id, each.run_id) for each in attempts})

@@ -1,8 +1,8 @@
-"""What the staging server keeps, and how much of it.
+"""Bookkeeping of the staging server: its attempts and their sizes.
 
-Plain bookkeeping without I/O: the host has the bytes, in a file for each attempt. Nothing that
-correctness needs is here. An attempt whose connection breaks is dropped, and when the server ends
-all are lost: the commit fails then and Spark replays the batch.
+This module has no I/O: the host keeps the bytes, in one file for each attempt. Correctness does not
+depend on it. If an attempt's connection breaks, the attempt is dropped. If the server ends, all
+attempts are lost: the commit fails and Spark replays the batch.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from txnlog_kafka.wire.invariants import check
 from txnlog_spark.staging.frames import Forgotten, TaskAttempt
 
 FINAL_MAX = 1000
-"""So many batches are remembered as over. A task that is later than that is a task of days ago."""
+"""Number of ended batches that the store remembers. A task that is later than that comes from a
+batch of days ago."""
 
 
 class StoreFull(Exception):
-    """This may not be staged here; the text says why, and what to do."""
+    """The attempt may not be staged here; the text says why, and what to do."""
 
 
 class Store:
-    """All attempts of one server: at most `bytes_max` bytes over all of them."""
+    """Attempts of one server: at most `bytes_max` bytes in total."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -33,9 +34,9 @@ class Store:
         return len(self._kept)
 
     def open(self, attempt: TaskAttempt) -> None:
-        """A task begins to stage; its name is new.
+        """Add a new attempt; its name must be new.
 
-        Raises StoreFull for a late one, whose batch is over: nobody would forget it.
+        Raises StoreFull for a late attempt whose batch is over: no later order would remove it.
         """
         check(attempt not in self._kept, "attempts have names of their own", attempt=attempt)
         if any(final.covers(attempt) for final in self._final):
@@ -43,7 +44,7 @@ class Store:
         self._kept[attempt] = 0
 
     def add(self, attempt: TaskAttempt, size_bytes: int) -> None:
-        """So many more bytes of the attempt. Raises StoreFull, and the attempt stays as it was."""
+        """Add `size_bytes` to the attempt. Raises StoreFull, and the attempt stays as it was."""
         if self.size_bytes + size_bytes > self._bytes_max:
             mine = sum(size for each, size in self._kept.items() if each.write == attempt.write)
             raise StoreFull(
@@ -56,15 +57,16 @@ class Store:
         self.size_bytes += size_bytes
 
     def is_kept(self, attempt: TaskAttempt) -> bool:
-        """Whether the attempt has not been dropped or forgotten."""
+        """True if the attempt has not been dropped or forgotten."""
         return attempt in self._kept
 
     def drop(self, attempt: TaskAttempt) -> None:
-        """Forget one attempt; nothing happens when it is forgotten already."""
+        """Forget one attempt; a second call does nothing."""
         self.size_bytes -= self._kept.pop(attempt, 0)
 
     def forget(self, forgotten: Forgotten) -> list[TaskAttempt]:
-        """Drop what is meant, finished or not; returns it, for the host to remove its bytes."""
+        """Drop the attempts that `forgotten` covers, finished or not. Return them: the host removes
+        their bytes."""
         if forgotten.is_final:
             self._final.append(forgotten)
         found = [attempt for attempt in self._kept if forgotten.covers(attempt)]

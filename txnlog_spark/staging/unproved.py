@@ -1,9 +1,10 @@
-"""Connections to the staging server that have not proved the token: whose turn it is to do so.
+"""Turns for connections to the staging server that have not yet proved the token.
 
-Anybody can connect, and all tasks of a stage do at the same moment. One that waits for its turn is
-not read from, so it costs a descriptor; TLS begins with its turn. Peers are distinguished by their
-addresses, and the one that has the fewest turns gets the next: a peer that opens many connections
-and says nothing holds up the tasks of that address, for some turns, and nobody else's.
+Anyone can connect, and all tasks of a stage connect at the same moment. The server does not read
+from a connection that waits for its turn, so a waiting connection costs one descriptor; TLS begins
+with the turn. Connections are grouped by peer address, and the address with the fewest turns gets
+the next turn. So a peer that opens many silent connections delays only the tasks of its own
+address, and only for some turns.
 """
 
 from __future__ import annotations
@@ -17,20 +18,20 @@ from typing import Any
 from txnlog_kafka.wire.invariants import present
 
 PROVING_MAX = 512
-"""So many have their turn at once: with more, none would be done in time."""
+"""Most connections that may have a turn at once: with more, no proof would end in time."""
 PROVING_BYTES = 512 * 1024
-"""What each of these takes of the server's memory: most of it are asyncio's buffers for TLS, and
-the connection's own."""
+"""Memory of the server that each connection with a turn takes, in bytes. Most of it is asyncio's
+TLS buffers and the connection's own buffer."""
 OTHERS_PART = 4
-"""One turn in so many is for other addresses than the one that has the most."""
+"""Divisor of the turns: one turn in four is reserved for addresses other than the busiest one."""
 UNPROVED_MAX = 3072
-"""So many, waiting ones included: of one address all have had their turn within two minutes, which
-is what a task waits."""
+"""Most connections without a proof, waiting connections included. Even if all are of one address,
+each has its turn within the two minutes that a task waits."""
 
 
 @dataclass(eq=False, slots=True)
 class _Peer:
-    """The connections of one address, the oldest first, and which of them wait for their turn."""
+    """Connections of one address, oldest first; `waiting` are the connections without a turn."""
 
     address: str
     tasks: dict[asyncio.Future[None], asyncio.Task[Any]] = field(default_factory=dict)
@@ -42,7 +43,7 @@ class _Peer:
 
 
 class Unproved:
-    """Gives turns. Each connection is served by a task of its own, which asks here first."""
+    """Gives turns. A separate asyncio task serves each connection and asks here first."""
 
     def __init__(self, count_max: int = UNPROVED_MAX, proving_max: int = PROVING_MAX) -> None:
         self._count_max = count_max
@@ -52,14 +53,15 @@ class Unproved:
 
     @contextlib.asynccontextmanager
     async def turn(self, address: str) -> AsyncIterator[None]:
-        """Wait for the turn of the task that calls this; within it the connection is proved.
+        """Wait for the turn of the calling task; within it the connection proves the token.
 
-        With one connection too many the oldest of the address that has the most is cancelled.
+        If there are too many connections, the oldest connection of the address with the most
+        connections is cancelled.
         """
         if sum(len(peer.tasks) for peer in self._peers.values()) >= self._count_max:
             most = max(self._peers.values(), key=lambda peer: len(peer.tasks))
             oldest, task = next(iter(most.tasks.items()))
-            self._remove(most, oldest)
+            self._remove_peer(most, oldest)
             task.cancel()
         peer = self._peers.setdefault(address, _Peer(address))
         mine = asyncio.get_running_loop().create_future()
@@ -70,12 +72,12 @@ class Unproved:
             await mine
             yield
         finally:
-            self._remove(peer, mine)
+            self._remove_peer(peer, mine)
             self._give_turns()
 
-    def _remove(self, peer: _Peer, turn: asyncio.Future[None]) -> None:
+    def _remove_peer(self, peer: _Peer, turn: asyncio.Future[None]) -> None:
         if peer.tasks.pop(turn, None) is None:
-            return  # one too many
+            return  # cancelled by `turn`, as one connection too many
         peer.waiting.pop(turn, None)
         if not peer.tasks:
             del self._peers[peer.address]
@@ -89,6 +91,6 @@ class Unproved:
                 return
             turn = next(iter(peer.waiting))
             del peer.waiting[turn]
-            if not turn.cancelled():  # its task has ended, and is about to say so
+            if not turn.cancelled():  # else its task has ended and calls `_remove_peer` next
                 turn.set_result(None)
             proving_count += 1

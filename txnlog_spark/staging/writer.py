@@ -1,9 +1,9 @@
 """A task attempt's side of staging: `append` record batches, then `finish`, or `discard`.
 
-They stay in memory while they are small and travel inside the commit message, and go to an outlet
-when they are not: the staging server, or a file in `stagingLocation`. An attempt exists when its
-outlet has all of it: one that breaks off before is none, whether the task, its connection or the
-disk ended it.
+Small output stays in memory and travels inside the commit message. Larger output goes to an outlet:
+the staging server, or a file in `stagingLocation`. An attempt counts only when the outlet has
+stored all of it. An attempt that breaks off earlier is ignored, whether the task, its connection or
+the disk failed.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ Bytes = bytes | bytearray | memoryview
 
 
 class Outlet(Protocol):
-    """Where an attempt's bytes go that are too many for the commit message."""
+    """Destination of an attempt's bytes that are too many for the commit message."""
 
     def write(self, data: Bytes) -> None:
-        """More bytes. Raises StagingFailed."""
+        """Append bytes. Raises StagingFailed."""
 
     def finish(self, index: bytes) -> str:
-        """The index behind them, and the attempt is complete; the path of its file."""
+        """Append the index and complete the attempt; return the path of its file."""
 
     def discard(self) -> None:
-        """The attempt has failed, and why is what its caller has to hear: raises nothing."""
+        """Drop the attempt, which has failed. Never raises: the caller raises the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """What the commit message says of a finished attempt, see `messages.StagedBatches`."""
+    """Facts about a finished attempt for its commit message, see `messages.StagedBatches`."""
 
     summary: IndexSummary
     inline: bytes | None = None
@@ -55,7 +55,8 @@ class Staged:
 
 
 class StagingWriter:
-    """Takes a task attempt's record batches. `open_outlet` is called when they get too many."""
+    """Takes a task attempt's record batches; calls `open_outlet` when they are too large for
+    memory."""
 
     def __init__(self, open_outlet: Callable[[], Outlet], *, inline_bytes_max: int) -> None:
         self._open_outlet = open_outlet
@@ -65,13 +66,13 @@ class StagingWriter:
         self._chunks = ChunkList()
 
     def append(self, topic: str, partition: int, batches: Iterable[Bytes]) -> None:
-        """Add record batches of one partition, behind all that were added before."""
+        """Append record batches of one partition."""
         for batch in batches:
             self._chunks.add(topic, partition, batch, record_count_of(batch))
-            self._write(batch)
+            self._write_batch(batch)
 
     def finish(self) -> Staged:
-        """Everything is staged. Raises StagingFailed."""
+        """Complete the attempt. Raises StagingFailed."""
         index, summary = self._chunks.index()
         if self._outlet is not None:
             return Staged(summary, path=self._outlet.finish(index))
@@ -80,11 +81,11 @@ class StagingWriter:
         return Staged(summary, inline=bytes(self._memory), index=index)
 
     def discard(self) -> None:
-        """Forget what was staged."""
+        """Drop everything that was staged."""
         if self._outlet is not None:
             self._outlet.discard()
 
-    def _write(self, batch: Bytes) -> None:
+    def _write_batch(self, batch: Bytes) -> None:
         if self._outlet is None and self._chunks.size_bytes > self._inline_bytes_max:
             self._outlet = self._open_outlet()
             self._outlet.write(self._memory)
@@ -102,18 +103,19 @@ class ServerOutlet:
         self._channel = channel
         self._where = where
         self._pending = bytearray()
-        self._send(Kind.OPEN, attempt.encode())
+        self._send_frame(Kind.OPEN, attempt.encode())
 
     def write(self, data: Bytes) -> None:
-        """Sent in frames of some 256 KiB; waits while the server takes nothing."""
+        """Send the bytes in frames of about 256 KiB; block while the server does not read."""
         self._pending += data
         if len(self._pending) >= DATA_BYTES_WANTED:
-            self._flush()
+            self._flush_pending()
 
     def finish(self, index: bytes) -> str:
-        """The path of the file on the driver's machine, when the server has all of it."""
-        self._flush()
-        self._send(Kind.CLOSE, index)
+        """Wait until the server has stored everything; return the path of its file on the driver's
+        machine."""
+        self._flush_pending()
+        self._send_frame(Kind.CLOSE, index)
         try:
             kind, body = self._channel.receive()
         except ServerGone as error:
@@ -124,10 +126,10 @@ class ServerOutlet:
         return body.decode(errors="surrogateescape")
 
     def discard(self) -> None:
-        """The server drops what breaks off."""
+        """Close the connection: the server drops an unfinished attempt."""
         self._channel.close()
 
-    def _flush(self) -> None:
+    def _flush_pending(self) -> None:
         if not self._pending:
             return
         try:
@@ -137,10 +139,10 @@ class ServerOutlet:
         if refusal is not None:
             raise self._refused(refusal)
         for start in range(0, len(self._pending), DATA_BYTES_MAX):
-            self._send(Kind.DATA, self._pending[start : start + DATA_BYTES_MAX])
+            self._send_frame(Kind.DATA, self._pending[start : start + DATA_BYTES_MAX])
         self._pending = bytearray()
 
-    def _send(self, kind: Kind, body: Bytes) -> None:
+    def _send_frame(self, kind: Kind, body: Bytes) -> None:
         try:
             self._channel.send(kind, body)
         except ServerGone as error:
@@ -177,8 +179,8 @@ def open_server_outlet(
 ) -> ServerOutlet:
     """Connect to the driver's staging server. Raises StagingFailed.
 
-    `host` is where the driver is to be reached, else the name that it gives itself; `is_local` says
-    that the task runs on the driver's machine.
+    `host` is the driver's host name; without it the task uses the name in `address`. `is_local` is
+    true if the task runs on the driver's machine.
     """
     host = (host or address.host).strip("[]")  # Spark writes IPv6 addresses in brackets
     where = f"{host}:{address.port} (process {address.pid})"

@@ -1,5 +1,6 @@
-"""Where files lie that outlive a process: local disks, mounted volumes and object stores.
+"""Storage for files that outlive a process: local disks, mounted volumes and object stores.
 
-`location` reads what a user writes (`s3a://bucket/checkpoints/orders`), `files` says what can be
-done with files, `local` and `arrow` do it, `connect` picks one and finds the credentials.
+`location` parses a user's text (`s3a://bucket/checkpoints/orders`), `file_store` declares the
+operations on files, `local`, `arrow` and `azure` implement them, and `connect` chooses an
+implementation and finds the credentials.
 """

@@ -1,7 +1,7 @@
 """S3, Google Cloud Storage and HDFS, through the file systems of `pyarrow.fs`.
 
-`ObjectFiles` is for stores in which a file appears as a whole when it is closed: S3 and Google
-Cloud Storage. `RenamedFiles` is for all others, HDFS among them, where a file is there while it is
+`ObjectFiles` is for stores where a file appears as a whole when it is closed: S3 and Google Cloud
+Storage. `RenamedFiles` is for all other stores, such as HDFS. There a file is visible while it is
 being written, and a rename does not replace another file.
 """
 
@@ -23,20 +23,22 @@ if TYPE_CHECKING:
 
 _UNFINISHED = ".new"
 _GCS = "gcs"
-"""Arrow's client of it lists a folder only where an object stands for it, which ours have not."""
+"""Name of Google Cloud Storage in Arrow. Its client lists a folder only if an object represents the
+folder, and the connector writes no such objects."""
 LOOKS = 3
-"""At a file that is absent or changes: a driver replaces one once a batch, not more often."""
+"""Number of reads of a file that is absent or changes. A driver replaces a file once a batch, so
+more reads are not needed."""
 
 
 class ObjectFiles(RemoteFiles):
-    """`Files` in a store whose objects are put as a whole."""
+    """`Files` in a store that puts each object as a whole."""
 
     def __init__(self, file_system: FileSystem, place: Place) -> None:
         super().__init__(place)
         self._file_system = file_system
 
     def read_range(self, path: str, position: int, size: int) -> bytes:
-        """A part of an object."""
+        """Return a part of an object."""
         place = self._place
         with place.errors("it cannot be read"), self._open(place.inner(path)) as file:
             return bytes(file.read_at(min(size, max(file.size() - position, 0)), position))
@@ -53,15 +55,18 @@ class ObjectFiles(RemoteFiles):
         inner = self._place.inner(path)
         with self._place.errors("it cannot be deleted"):
             if self._file_system.get_file_info(inner).type == FileType.Directory:
-                with contextlib.suppress(FileNotFoundError):  # of an object for the folder itself
+                with contextlib.suppress(FileNotFoundError):  # no object represents the folder
                     self._file_system.delete_dir(inner)
 
     def _open(self, inner: str) -> Any:
         return self._file_system.open_input_file(inner)
 
     def _content(self, inner: str) -> bytes | None:
-        """Pyarrow asks for the size and then for so many bytes: of a longer object that was put in
-        between it would get a part."""
+        """Return the bytes of an object, None if it does not exist.
+
+        Pyarrow first asks for the size and then reads that many bytes. If a longer object replaces
+        this one in between, pyarrow returns only a part, so the size is compared afterwards.
+        """
         for _ in range(LOOKS):
             try:
                 with self._open(inner) as file:
@@ -97,17 +102,19 @@ class ObjectFiles(RemoteFiles):
 
 
 class RenamedFiles(ObjectFiles):
-    """`Files` in a file system where a file is seen while it is being written.
+    """`Files` in a file system where a file is visible while it is being written.
 
-    A file is written beside, under a hidden name of its own with the digest of its bytes, and then
-    renamed, for which the old one is deleted first. A crash between these two leaves whole files
-    beside, and none under the name: then the newest of them counts as the file, so that none is
-    ever taken for absent. Nobody deletes what another driver has beside, which may be about to
-    rename it; a driver deletes its own that it could not write to the end.
+    A file is first written next to its place, under a hidden and unique name with the digest of its
+    bytes. Then the old file is deleted, and the new file is renamed. If a crash comes between these
+    two steps, no file has the name, but hidden whole files exist. Then the newest hidden file
+    counts as the file, so a file is never reported absent by mistake.
+
+    A driver never deletes the hidden files of another driver, which may be about to rename them. A
+    driver deletes its own hidden file if it could not finish it.
     """
 
     def open_output(self, path: str) -> ArrowOutput:
-        """Begin a file beside."""
+        """Begin a file under a hidden name; closing it renames it."""
         inner = self._place.inner(path)
         beside = _beside(inner, "part")
         with self._place.errors("it cannot be written"):
@@ -116,7 +123,7 @@ class RenamedFiles(ObjectFiles):
         return ArrowOutput(self._file_system, self._place, beside, lambda: move(beside, inner))
 
     def _content(self, inner: str) -> bytes | None:
-        """Looked for more than once: it may have been renamed between two looks."""
+        """Return the file's bytes. Try several times: the file may be renamed between two looks."""
         for _ in range(LOOKS):
             found = super()._content(inner)
             if found is None:
@@ -126,13 +133,16 @@ class RenamedFiles(ObjectFiles):
         return None
 
     def _holds(self, inner: str, data: bytes) -> bool:
-        """Under its own name: one that is still beside is not listed."""
+        """True if the file has these bytes under its own name: a hidden file is not listed."""
         with self._place.errors("it cannot be read"):
             return super()._content(inner) == data
 
     def _replace(self, inner: str, data: bytes) -> None:
-        """A file that may be listed must not vanish: it is not replaced by the same bytes, and a
-        new one's rename deletes none that another driver was first to write."""
+        """Replace a file, unless it already has these bytes.
+
+        A file that other processes may list must not vanish. So the same bytes are not written
+        again, and a rename never deletes a file that another driver wrote first.
+        """
         old = super()._content(inner)
         if old == data:
             return
@@ -141,7 +151,8 @@ class RenamedFiles(ObjectFiles):
         try:
             self._put(beside, data)
         except BaseException:
-            # Part of a file, which nobody takes for it. The error of the write is the one to show.
+            # The part has another digest than its name, so readers ignore it if it stays. The
+            # error to show is the error of the write, not of this deletion.
             with contextlib.suppress(OSError), self._place.errors("it cannot be given up"):
                 super()._delete(beside)
             raise
@@ -162,7 +173,8 @@ class RenamedFiles(ObjectFiles):
         return None
 
     def _all_beside(self, inner: str) -> list[str]:
-        """The names of whole and unfinished ones, the newest first: the time is in the name."""
+        """Return the hidden files of a file, newest first, finished or not; the time is in the
+        name."""
         folder, name = PurePosixPath(inner).parent, PurePosixPath(inner).name
         begun = (n for n in self._names(str(folder)) if n.startswith(f".{name}."))
         return [str(folder / n) for n in sorted(begun, reverse=True) if n.endswith(_UNFINISHED)]
@@ -172,12 +184,12 @@ class RenamedFiles(ObjectFiles):
 
 
 class ArrowOutput:
-    """An object that is there when it is closed, and `named` after that."""
+    """Object that appears when it is closed; then `named` is called."""
 
     def __init__(
         self, file_system: FileSystem, place: Place, inner: str, named: Callable[[], None]
     ) -> None:
-        """Raises StoreFailed."""
+        """Begin the object. Raises StoreFailed."""
         self._file_system = file_system
         self._place = place
         self._inner = inner
@@ -191,15 +203,16 @@ class ArrowOutput:
             self._stream.write(data)
 
     def close(self) -> None:
-        """Complete the object."""
+        """Complete the object, and call `named`."""
         with self._place.errors("it cannot be written"):
             self._stream.close()
             self._named()
 
     def abort(self) -> None:
-        """Complete it and delete it: pyarrow knows no other way to end what it has begun.
+        """Complete the object and delete it: pyarrow has no other way to end a write.
 
-        Nobody knows the object's name yet. Of a process that dies nothing is ever completed.
+        No other process knows the object's name yet. If the process dies, the object is never
+        completed.
         """
         with contextlib.suppress(OSError), self._place.errors("it cannot be given up"):
             self._stream.close()

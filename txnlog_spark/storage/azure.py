@@ -1,9 +1,9 @@
 """Azure's storage, through its own SDK.
 
-Pyarrow's file system for it makes an object empty when it begins to write it, so that for a moment,
-or after a crash, the one that is replaced is lost. The SDK puts a small object as a whole, and what
-is written in blocks is not seen before they are committed. Accounts with directories (Data Lake
-Storage Gen2) have this interface too.
+Pyarrow's file system for Azure empties an object when it begins to write it. So for a moment, or
+after a crash, the replaced object would be lost. The SDK puts a small object as a whole, and blocks
+that it writes are invisible until they are committed. Accounts with directories (Data Lake Storage
+Gen2) have this interface too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class AzureFiles(RemoteFiles):
         self._container = container
 
     def read_range(self, path: str, position: int, size: int) -> bytes:
-        """A part of a blob."""
+        """Return a part of a blob."""
         with self._place.errors("it cannot be read"):
             blob = self._container.get_blob_client(self._place.inner(path))
             return blob.download_blob(offset=position, length=size).readall()
@@ -41,7 +41,7 @@ class AzureFiles(RemoteFiles):
         return AzureOutput(self._container.get_blob_client(self._place.inner(path)), self._place)
 
     def delete_folder(self, path: str) -> None:
-        """Delete all blobs below a prefix, and the directory where there are any."""
+        """Delete all blobs below a prefix, and the directory in accounts with directories."""
         inner = self._place.inner(path)
         with self._place.errors("it cannot be deleted"):
             names = list(self._container.list_blob_names(name_starts_with=f"{inner}/"))
@@ -76,7 +76,7 @@ class AzureFiles(RemoteFiles):
 
 
 def _check_absent(error: ResourceNotFoundError) -> None:
-    """Raise it again unless it is the blob that is not there: without a container none is."""
+    """Raise the error again unless the blob is missing. A missing container is an error."""
     if getattr(error, "error_code", None) != BLOB_NOT_FOUND:
         raise error
 
@@ -86,7 +86,8 @@ def _is_directory(blob: BlobProperties) -> bool:
 
 
 class AzureOutput:
-    """A blob whose blocks are committed when it is closed; Azure forgets those that never are."""
+    """Blob whose blocks are committed when it is closed; Azure drops blocks that are never
+    committed."""
 
     def __init__(self, blob: BlobClient, place: Place) -> None:
         self._blob = blob
@@ -108,7 +109,7 @@ class AzureOutput:
             self._blob.commit_block_list(self._blocks)
 
     def abort(self) -> None:
-        """Commit none."""
+        """Drop the bytes: without a commit, Azure drops the blocks that were sent."""
         self._pending.clear()
 
     def _stage(self) -> None:

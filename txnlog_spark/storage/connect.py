@@ -1,4 +1,4 @@
-"""From a location and the options `txnlog.fs.*` to its `Files`."""
+"""Opens the `Files` of a location with the options `txnlog.fs.*`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from txnlog_spark.storage.options import STORAGE_OPTIONS, STORAGE_PREFIX
 from txnlog_spark.storage.remote import Place, without_secrets
 
 RETRY_SECONDS_MAX = 60
-"""Google's library tries for a quarter of an hour by itself."""
+"""Longest time that requests to Google's store are retried, in seconds. Its library retries for a
+quarter of an hour by default."""
 BACKOFF_SECONDS = 3
-"""Between two attempts at Azure, as in Hadoop. Its SDK waits 18, 24 and 42 seconds by itself, and a
-write that failed asks once more what became of it: three minutes until a wrong host is reported."""
+"""Pause between two tries at Azure, in seconds, as in Hadoop. Its SDK waits 18, 24 and 42 seconds
+by default, and after a failed write asks once more whether the write succeeded: a wrong host would
+be reported only after three minutes."""
 
 
 @dataclass(frozen=True)
 class StorageSettings:
-    """The options by their names without `txnlog.fs.`; all are there, those not given as None."""
+    """Values of all options by their names without `txnlog.fs.`; None if an option is not set."""
 
     values: Mapping[str, str | None] = field(
         default_factory=lambda: {option.name: option.default for option in STORAGE_OPTIONS},
@@ -36,36 +38,36 @@ class StorageSettings:
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> StorageSettings:
-        """Of parsed options."""
+        """Return the settings from parsed options."""
         return cls(
             {option.name: values[STORAGE_PREFIX + option.name] for option in STORAGE_OPTIONS}
         )
 
     def __getitem__(self, name: str) -> str | None:
-        """One option's value."""
+        """Return an option's value."""
         return self.values[name]
 
     def is_true(self, name: str) -> bool:
-        """Of an option that is true or false."""
+        """True if the option, which is true or false, is true."""
         return self.values[name] == "true"
 
     def seconds(self, name: str) -> float:
-        """Of an option in milliseconds that has a default."""
+        """Return an option in milliseconds as seconds; the option must have a default."""
         return int(present(self.values[name], "it has a default")) / 1000
 
     @property
     def secrets(self) -> frozenset[str]:
-        """What no text may have."""
+        """Values that no message may show."""
         given = (value for name, value in self.values.items() if is_secret(STORAGE_PREFIX + name))
         return frozenset(value for value in given if value)
 
 
 class OpenedFiles(dict[tuple[object, ...], Files]):
-    """By root and settings: connections outlive a commit."""
+    """Opened stores by root and settings: connections outlive a commit."""
 
 
 def open_files(option: str, location: Location, settings: StorageSettings) -> Files:
-    """The file system of a location; nothing is asked of it yet. Raises OptionError."""
+    """Return the files of a location, without asking its store yet. Raises OptionError."""
     if location.scheme == LOCAL:
         return LocalFiles()
     opened = process_local(OpenedFiles)
@@ -77,7 +79,7 @@ def open_files(option: str, location: Location, settings: StorageSettings) -> Fi
 
 
 def _connect(option: str, location: Location, settings: StorageSettings) -> Files:
-    """Raises OptionError for all that a store's library raises."""
+    """Open a store. Raises OptionError for every error of its library."""
     try:
         return _opener_of(location.scheme)(location, settings)
     except Exception as error:  # noqa: BLE001 - each library has exceptions of its own
@@ -98,7 +100,7 @@ def _opener_of(scheme: str) -> Callable[[Location, StorageSettings], Files]:
 
 
 def _missing(scheme: str) -> str:
-    """What the machine may lack."""
+    """Return advice about packages or configuration that the machine may lack."""
     if scheme in HDFS:
         return _HDFS_ADVICE
     if scheme in (*S3, *AZURE, GCS):
@@ -140,7 +142,7 @@ def _s3(location: Location, settings: StorageSettings) -> ObjectFiles:
 
 
 def _scheme_and_host(endpoint: str | None, has_tls: bool) -> tuple[str, str | None]:
-    """Of an address with or without http:// or https://."""
+    """Return scheme and host of an address with or without http:// or https://."""
     if endpoint is None:
         return "https", None
     scheme, found, host = endpoint.rpartition("://")
@@ -201,7 +203,7 @@ def _azure(location: Location, settings: StorageSettings) -> Files:
             tenant,
             settings["azure.account.oauth2.client.id"] or "",
             settings["azure.account.oauth2.client.secret"] or "",
-            retry_total=0,  # an attempt at the store is one at the token
+            retry_total=0,  # each try at the store asks for the token once
             **limits,
         )
     else:

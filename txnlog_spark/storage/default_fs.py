@@ -1,7 +1,7 @@
-"""What a path without a scheme means to Spark: a path in Hadoop's `fs.defaultFS`.
+"""Checks of paths without a scheme, which Spark reads as paths in Hadoop's `fs.defaultFS`.
 
-Spark does not give its configuration to Python. What can be known is `core-site.xml` in
-`HADOOP_CONF_DIR`, if that is set, and whether Spark's own files are where this process looks.
+Spark does not pass its configuration to Python. Python can only read `core-site.xml` in
+`HADOOP_CONF_DIR`, if that is set, and look whether Spark's own files exist on this disk.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from txnlog_spark.storage.location import Location
 
 
 def check_reading(option: str, location: Location) -> None:
-    """Raise OptionError when Spark has read a path without a scheme in another way than here."""
+    """Raise OptionError if Spark put a path without a scheme into another file system."""
     if not location.is_bare or Path(location.path, "metadata").exists():
         return
     elsewhere = (configured_default_fs() or "SCHEME://NAME").rstrip("/")
@@ -28,11 +28,11 @@ def check_reading(option: str, location: Location) -> None:
 
 
 def configured_default_fs() -> str | None:
-    """`fs.defaultFS` of the Hadoop configuration that the environment names, if it has one."""
+    """Return `fs.defaultFS` of the Hadoop configuration in the environment, None without it."""
     folder = os.environ.get("HADOOP_CONF_DIR")
     if folder is None:
         return None
-    from xml.etree import ElementTree  # few processes need it, and it takes a while
+    from xml.etree import ElementTree  # imported here: slow, and few processes need it
 
     try:
         root = ElementTree.parse(Path(folder) / "core-site.xml").getroot()

@@ -1,8 +1,9 @@
-"""What the connector does with files, whatever store they are in.
+"""Operations of the connector on files, the same for every store.
 
-A path is a `Location`'s text, or one below it. There is no rename here and no conditional write:
-the commit protocol needs neither (docs/internals/commit-protocol.md), and not every store has
-them. What cannot be done raises OSError, whose text has no secrets; a missing file is not an error.
+A path is the text of a `Location`, or of a folder or file below it. There are no renames and no
+conditional writes: the commit protocol does not need them (docs/internals/commit-protocol.md), and
+some stores lack them. An operation that fails raises OSError, whose text has no secrets. A missing
+file is not an error.
 """
 
 from __future__ import annotations
@@ -13,55 +14,56 @@ Bytes = bytes | bytearray | memoryview
 
 
 class FileWriter(Protocol):
-    """A file that is being written. It is there under its name once it is closed, never before.
+    """File that is being written. It appears under its name when it is closed, never earlier.
 
-    Nothing is flushed: after a loss of power a closed file may be gone or torn.
+    The file is not flushed: after a power failure a closed file may be lost or torn.
     """
 
     def write(self, data: Bytes) -> None:
         """Add bytes. Raises OSError."""
 
     def close(self) -> None:
-        """Make the whole file visible. Raises OSError: then it may be, or not."""
+        """Make the whole file visible. After OSError the file may or may not be visible."""
 
     def abort(self) -> None:
-        """Leave no file behind. An error that comes up on the way is of no interest."""
+        """Leave no file behind. Errors on the way are ignored."""
 
 
 class Files(Protocol):
-    """One file system, as this process reaches it."""
+    """File system, as this process reaches it."""
 
     def read(self, path: str) -> bytes | None:
-        """All of a file, None where there is none. Raises OSError."""
+        """Return the bytes of a file, None if it does not exist. Raises OSError."""
 
     def read_range(self, path: str, position: int, size: int) -> bytes | bytearray:
-        """`size` bytes from `position` on, fewer at the file's end. Raises OSError."""
+        """Return `size` bytes from `position` on, fewer at the file's end. Raises OSError."""
 
     def list_folder(self, path: str) -> tuple[str, ...]:
-        """The names of the files in a folder, in order; () where there is none. Raises OSError.
+        """Return the sorted names of the files in a folder, () if it does not exist. Raises
+        OSError.
 
-        Names that begin with a dot are left out: files that are not written to their end.
+        Names that begin with a dot are left out: such files are unfinished.
         """
 
     def list_folders(self, path: str) -> tuple[str, ...]:
-        """The names of the folders in a folder, in order; () where there is none. Raises
+        """Return the sorted names of the folders in a folder, () if it does not exist. Raises
         OSError."""
 
     def write(self, path: str, data: bytes, *, durable: bool) -> None:
-        """Replace a file as a whole; a reader finds the old bytes or the new ones.
+        """Replace a file as a whole; a reader sees the old bytes or the new bytes.
 
-        With `durable` the new ones are safe, and were read back where the store is remote, when
-        this returns. After OSError it is not known whether the write took place.
+        With `durable`, the new bytes are safe when this returns; a remote store has also sent them
+        back for comparison. After OSError the write may or may not have happened.
         """
 
     def flush(self, path: str) -> None:
-        """Make a file safe that another process has written whole; nothing without the file.
+        """Flush a file that another process has written; do nothing if it does not exist.
 
         Raises OSError.
         """
 
     def open_output(self, path: str) -> FileWriter:
-        """Begin a file that nobody else writes. Raises OSError."""
+        """Begin a file that no other process writes. Raises OSError."""
 
     def delete(self, path: str) -> None:
         """Delete a file, if there is one. Raises OSError."""

@@ -1,4 +1,5 @@
-"""Local disks and mounted volumes: files are written beside, flushed, renamed, their folder too."""
+"""Local disks and mounted volumes. A file is written under a hidden name, flushed and renamed; its
+folder is flushed too."""
 
 from __future__ import annotations
 
@@ -15,14 +16,14 @@ class LocalFiles:
     """`Files` by paths of this machine."""
 
     def read(self, path: str) -> bytes | None:
-        """All of a file, None where there is none."""
+        """Return the bytes of a file, None if it does not exist."""
         try:
             return Path(path).read_bytes()
         except FileNotFoundError:
             return None
 
     def read_range(self, path: str, position: int, size: int) -> bytearray:
-        """`size` bytes from `position` on."""
+        """Return `size` bytes from `position` on, fewer at the file's end."""
         data = bytearray(size)
         view, done = memoryview(data), 0
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -37,7 +38,7 @@ class LocalFiles:
         return data
 
     def list_folder(self, path: str) -> tuple[str, ...]:
-        """The names in a folder, but for what was begun and not finished."""
+        """Return the names in a folder, without unfinished files."""
         try:
             names = [each.name for each in Path(path).iterdir()]
         except FileNotFoundError:
@@ -45,18 +46,18 @@ class LocalFiles:
         return tuple(sorted(name for name in names if not name.startswith(".")))
 
     def list_folders(self, path: str) -> tuple[str, ...]:
-        """The names of the folders in a folder."""
+        """Return the names of the folders in a folder."""
         try:
             return tuple(sorted(each.name for each in Path(path).iterdir() if each.is_dir()))
         except FileNotFoundError:
             return ()
 
     def write(self, path: str, data: bytes, *, durable: bool) -> None:
-        """Replace a file; without `durable` it may hold anything after a crash of the machine."""
+        """Replace a file. Without `durable`, a crash of the machine may leave any bytes in it."""
         write_atomically(Path(path), data, durable=durable)
 
     def flush(self, path: str) -> None:
-        """Flush a file, the checksum file that Hadoop keeps beside it, and their folder."""
+        """Flush a file, the checksum file that Hadoop keeps next to it, and their folder."""
         file = Path(path)
         found = [each for each in (file, file.with_name(f".{file.name}.crc")) if each.exists()]
         for each in found:
@@ -73,7 +74,7 @@ class LocalFiles:
         Path(path).unlink(missing_ok=True)
 
     def delete_folder(self, path: str) -> None:
-        """Delete a folder; what can be deleted is, before the error says what cannot."""
+        """Delete a folder. Delete as much as possible before raising an error for the rest."""
         if Path(path).is_dir():
             shutil.rmtree(path, ignore_errors=True)
         if Path(path).is_dir():
@@ -81,10 +82,10 @@ class LocalFiles:
 
 
 class LocalOutput:
-    """A file that gets its name when it is closed."""
+    """File that gets its name when it is closed."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError."""
+        """Begin the file, and create its folder. Raises OSError."""
         _make_directory(path.parent)
         self._path = path
         self._beside = _beside(path)
@@ -95,22 +96,23 @@ class LocalOutput:
         self._file.write(data)
 
     def close(self) -> None:
-        """Give the file its name."""
+        """Close the file and give it its name."""
         self._file.close()
         self._beside.replace(self._path)
 
     def abort(self) -> None:
-        """Remove what was written. Closing writes once more, and fails again on a full disk."""
+        """Remove the unfinished file. Closing it writes once more, and fails again on a full
+        disk."""
         with contextlib.suppress(OSError):
             self._file.close()
         _remove_quietly(self._beside)
 
 
 def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Replace `path` with `data`; after a crash it holds the old bytes or the new ones.
+    """Replace `path` with `data`; after a crash it has the old bytes or the new bytes.
 
-    Without `durable` that holds for a crash of the process; after one of the machine the file may
-    hold anything.
+    Without `durable`, this holds only for a crash of the process. After a crash of the machine the
+    file may have any bytes.
     """
     _make_directory(path.parent)
     beside = _beside(path)
@@ -129,18 +131,21 @@ def write_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
 
 
 def _beside(path: Path) -> Path:
-    """Two drivers may have one process id: in two containers, on one volume."""
+    """Return a unique hidden path. It needs random digits: drivers in two containers on one volume
+    may have the same process id."""
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
 
 
 def _remove_quietly(beside: Path) -> None:
-    """Remove what was begun. The error that ended it says what to do; one from here does not."""
+    """Remove an unfinished file quietly: the first error says what to do, an error from here does
+    not."""
     with contextlib.suppress(OSError):
         beside.unlink(missing_ok=True)
 
 
 def _make_directory(directory: Path) -> None:
-    """Make it and those above it, each durably: a flushed file in a lost directory is lost."""
+    """Make a directory and its parents, each durably: a flushed file in a lost directory is
+    lost."""
     if directory.is_dir():
         return
     _make_directory(directory.parent)
@@ -149,7 +154,7 @@ def _make_directory(directory: Path) -> None:
 
 
 def flush_path(path: Path) -> None:
-    """Make a file's bytes durable, or the names in a directory."""
+    """Make a file's bytes, or a directory's names, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

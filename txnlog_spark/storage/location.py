@@ -1,4 +1,4 @@
-"""A place for files as users of Spark write it: a path, or a URI of a Hadoop file system."""
+"""Location of files in Spark's notation: a path, or a URI of a Hadoop file system."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _SLASHES = re.compile(r"/+")
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A folder. `text` names it in messages and is what paths in it begin with.
+    """Folder. `text` names it in messages, and paths below it begin with this text.
 
-    `root` is the part of the text before the path, "" for local ones; `is_bare` says that the user
-    wrote no scheme, so that Spark may mean another file system.
+    `root` is the part of the text before the path, "" for a local folder. `is_bare` is true if the
+    user wrote no scheme: then Spark may mean another file system.
     """
 
     scheme: str
@@ -31,12 +31,12 @@ class Location:
 
     @property
     def root(self) -> str:
-        """Scheme and authority, as they were written."""
+        """Scheme and authority, as the user wrote them."""
         return "" if self.scheme == LOCAL else f"{self.scheme}://{self.authority}"
 
     @property
     def text(self) -> str:
-        """The whole name: a plain path for a local one."""
+        """Whole name; a plain path for a local folder."""
         return self.root + self.path
 
     @property
@@ -49,29 +49,30 @@ class Location:
 
     @property
     def normal(self) -> str:
-        """Where it is, the same for all spellings: of a local one without symbolic links."""
+        """Normal form, the same for all spellings; a local path has its symbolic links resolved."""
         if self.scheme == LOCAL:
             return str(Path(self.path).resolve())
         return self.normal_root + self.path
 
     @property
     def local(self) -> Path | None:
-        """The path on this machine; None for a remote one."""
+        """Path on this machine; None for a remote folder."""
         return Path(self.path) if self.scheme == LOCAL else None
 
     def __truediv__(self, name: str) -> Location:
-        """The folder of this name in this one."""
+        """Return the folder of this name in this folder."""
         return Location(self.scheme, self.authority, f"{self.path}/{name}", self.is_bare)
 
     def __str__(self) -> str:
-        """The text."""
+        """Return the text."""
         return self.text
 
 
 def read_location(option: str, text: str) -> Location:
-    """A location, read as Hadoop's `Path` reads it: nothing is decoded. Raises OptionError.
+    """Parse a location like Hadoop's `Path`, without decoding. Raises OptionError.
 
-    (`file:/a%20b` is a directory with a percent sign, and so Spark writes its checkpoint there.)
+    For example, `file:/a%20b` is a directory with a percent sign, and Spark writes its checkpoint
+    there.
     """
     scheme, colon, rest = text.partition(":")
     if not colon or "/" in scheme:

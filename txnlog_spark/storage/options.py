@@ -1,8 +1,8 @@
-"""The options `txnlog.fs.*`: how the connector reaches object stores, by Hadoop's own names.
+"""Options `txnlog.fs.*`: access of the connector to object stores, by Hadoop's names.
 
-Rows of `options.OPTIONS`. Spark's own side of a checkpoint is set with the same names, `txnlog.fs`
-replaced by `spark.hadoop.fs`. Without them the usual chain of each store's SDK counts: environment,
-profile, the machine's or pod's role.
+They are rows of `options.OPTIONS`. Spark's own access to a checkpoint is set with the same names,
+with `spark.hadoop.fs` instead of `txnlog.fs`. Without these options, the usual chain of each
+store's SDK applies: environment, profile, the role of the machine or pod.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def _retries(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StorageOption:
-    """One option, by Hadoop's name without `fs.`; `read` is as in `options.Option`."""
+    """Declaration of an option, by Hadoop's name without `fs.`; `read` is as in
+    `options.Option`."""
 
     name: str
     doc: str
@@ -56,20 +57,20 @@ class StorageOption:
 
 STORAGE_OPTIONS: tuple[StorageOption, ...] = (
     StorageOption(
-        "s3a.endpoint", "Address of an S3-compatible store, `https://host:port`; without it: AWS."
+        "s3a.endpoint", "Address of an S3-compatible store, `https://host:port`. Default: AWS."
     ),
-    StorageOption("s3a.endpoint.region", "AWS region; without it: asked of AWS."),
-    StorageOption("s3a.access.key", "Access key; without it: the usual chain of AWS's SDK."),
-    StorageOption("s3a.secret.key", "Secret key that goes with it."),
+    StorageOption("s3a.endpoint.region", "AWS region. Default: the bucket's, which AWS reports."),
+    StorageOption("s3a.access.key", "Access key. Default: the usual chain of AWS's SDK."),
+    StorageOption("s3a.secret.key", "Secret key for the access key."),
     StorageOption("s3a.session.token", "Session token of temporary credentials."),
     StorageOption("s3a.assumed.role.arn", "Role to assume with the credentials."),
     StorageOption(
         "s3a.path.style.access",
-        "With an endpoint: the bucket is in the path (true), or in the host's name (false).",
+        "For an endpoint: true if the bucket is in the path, false if it is in the host name.",
         _boolean, "false",
     ),
     StorageOption(
-        "s3a.connection.ssl.enabled", "TLS, for an endpoint that does not say http or https.",
+        "s3a.connection.ssl.enabled", "Use TLS, for an endpoint without http:// or https://.",
         _boolean, "true",
     ),
     StorageOption(
@@ -78,7 +79,7 @@ STORAGE_OPTIONS: tuple[StorageOption, ...] = (
     StorageOption(
         "s3a.connection.timeout", "Timeout of waiting for an answer, in ms.", _milliseconds, "30000"
     ),
-    StorageOption("gs.project.id", "Project; without it: that of the credentials."),
+    StorageOption("gs.project.id", "Project. Default: the project of the credentials."),
     StorageOption(
         "gs.storage.root.url", "Address of a store like Google's, `https://host:port`."
     ),
@@ -89,12 +90,12 @@ STORAGE_OPTIONS: tuple[StorageOption, ...] = (
         "APPLICATION_DEFAULT",
     ),
     StorageOption(
-        "azure.account.key", "Key of the storage account; without one: the usual chain of Azure's."
+        "azure.account.key", "Key of the storage account. Default: the usual chain of Azure's SDK."
     ),
     StorageOption("azure.sas.fixed.token", "Shared access signature of the storage account."),
     StorageOption("azure.account.oauth2.client.id", "Client id of a service principal."),
-    StorageOption("azure.account.oauth2.client.secret", "Client secret that goes with it."),
-    StorageOption("azure.account.oauth2.msi.tenant", "Tenant that goes with it."),
+    StorageOption("azure.account.oauth2.client.secret", "Client secret of that service principal."),
+    StorageOption("azure.account.oauth2.msi.tenant", "Tenant of that service principal."),
     StorageOption(
         "azure.abfs.endpoint", "Address of a store like Azure's, `host:port`, without TLS."
     ),
@@ -107,17 +108,18 @@ STORAGE_OPTIONS: tuple[StorageOption, ...] = (
     ),
     StorageOption(
         "azure.io.retry.max.retries",
-        "How often a request that failed is sent again, 3 seconds later each time.", _retries, "3",
+        "Number of retries of a failed request, with a pause of 3 seconds before each retry.",
+        _retries, "3",
     ),
 )  # fmt: skip
 
 
 _SCHEMES = {"s3a": S3, "gs": (GCS,), "azure": AZURE}
-"""By the part of a name that follows the prefix."""
+"""URI schemes, by the part of an option's name after the prefix."""
 
 
 def unused_storage_options(names: Iterable[str], locations: Iterable[str | None]) -> dict[str, str]:
-    """Which of these names mean nothing for these locations, and why."""
+    """Return the options that have no effect for these locations, each with the reason."""
     used = {location.partition(":")[0].lower() for location in locations if location is not None}
     unused = {}
     for name in names:

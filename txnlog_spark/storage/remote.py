@@ -1,7 +1,7 @@
-"""What all remote stores have in common: errors without secrets, and writes that are read back.
+"""Common parts of all remote stores: errors without secrets, and writes that are read back.
 
-What a store's library says goes into the text of an error without its secrets: some of them put
-whole URLs into their texts, with signatures.
+An error's text contains the text of the store's library, with secrets removed: some libraries put
+whole URLs with signatures into their texts.
 """
 
 from __future__ import annotations
@@ -15,19 +15,22 @@ from dataclasses import dataclass
 from txnlog_spark.errors import HIDDEN
 
 SAID_MAX = 300
-"""Characters: some libraries add the store's whole answer."""
+"""Longest text of a library that an error repeats, in characters: some libraries add the store's
+whole answer."""
 _QUERY_STRING = re.compile(r"(https?://[^\s?'\"]+)\?[^\s'\"]+")
 
 
 class StoreFailed(OSError):
-    """A store refused, or did not answer; whether a write took place is not known."""
+    """A store refused or did not answer. After a failed write, the bytes may or may not be
+    there."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """A store's root: `root` of a location is `inner_root` to the store's library.
+    """Root of a store: `root` is its spelling in a location, `inner_root` its spelling in the
+    library.
 
-    `advice` is where to look when it refuses; `secrets` are kept out of all texts.
+    `advice` says where to look if the store refuses; `secrets` are removed from all texts.
     """
 
     root: str
@@ -36,12 +39,12 @@ class Place:
     secrets: frozenset[str] = frozenset()
 
     def inner(self, path: str) -> str:
-        """The library's own name of a path."""
+        """Return the library's name of a path."""
         return self.inner_root + path.removeprefix(self.root)
 
     @contextlib.contextmanager
     def errors(self, doing: str) -> Iterator[None]:
-        """Whatever a store's library raises, as StoreFailed."""
+        """Turn every error of a store's library into StoreFailed."""
         try:
             yield
         except StoreFailed:
@@ -52,7 +55,8 @@ class Place:
 
 
 def without_secrets(error: Exception, secrets: frozenset[str]) -> str:
-    """What a library says, on one line; the error itself must not be shown as a cause either."""
+    """Return a library's error text on one line, without secrets. Do not chain the error itself:
+    its traceback would show the secrets."""
     text = " ".join(str(error).split()) or type(error).__name__
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
@@ -60,31 +64,32 @@ def without_secrets(error: Exception, secrets: frozenset[str]) -> str:
 
 
 class RemoteFiles:
-    """The part of `Files` that is the same for all stores; `inner` names are the library's."""
+    """Part of `Files` that is the same for all stores; `inner` names are the library's names."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
 
     def read(self, path: str) -> bytes | None:
-        """A file's bytes, None without it."""
+        """Return a file's bytes, None if it does not exist."""
         with self._place.errors("it cannot be read"):
             return self._content(self._place.inner(path))
 
     def list_folder(self, path: str) -> tuple[str, ...]:
-        """The names below a path, up to the next slash."""
+        """Return the names of the files below a path, up to the next slash."""
         with self._place.errors("it cannot be listed"):
             names = self._names(self._place.inner(path))
         return tuple(sorted(name for name in names if not name.startswith(".")))
 
     def list_folders(self, path: str) -> tuple[str, ...]:
-        """What stands between a path and the next slash."""
+        """Return the names of the folders below a path, up to the next slash."""
         with self._place.errors("it cannot be listed"):
             return tuple(sorted(self._names(self._place.inner(path), folders=True)))
 
     def write(self, path: str, data: bytes, *, durable: bool) -> None:
-        """One put. A store that has a file keeps it safely, so `durable` is to read it back.
+        """Put a file. A store keeps its files safe, so `durable` only means to read the file back.
 
-        That also tells what became of a put that failed: if the bytes are there, it took place.
+        If the put fails, reading back also shows whether it happened: if the bytes are there, the
+        write succeeded.
         """
         inner = self._place.inner(path)
         try:
@@ -101,7 +106,7 @@ class RemoteFiles:
             )
 
     def flush(self, path: str) -> None:
-        """Do nothing: what can be read from a store is safe there."""
+        """Do nothing: a file that can be read from a store is safe."""
 
     def delete(self, path: str) -> None:
         """Delete a file, if there is one."""
@@ -114,11 +119,11 @@ class RemoteFiles:
 
     @abstractmethod
     def _content(self, inner: str) -> bytes | None:
-        """A file's bytes, None without it."""
+        """Return a file's bytes, None if it does not exist."""
 
     @abstractmethod
     def _names(self, inner: str, *, folders: bool = False) -> list[str]:
-        """The names of the files in a folder, hidden ones too; or those of the folders in it."""
+        """Return the names of the files in a folder, hidden files too, or of its folders."""
 
     @abstractmethod
     def _replace(self, inner: str, data: bytes) -> None:

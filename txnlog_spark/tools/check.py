@@ -1,4 +1,4 @@
-"""`check`: all that a job's first start would stumble over, at once. It changes nothing."""
+"""`check`: report everything that would stop a job's first start, at once. It changes nothing."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from txnlog_kafka.host.broker_process import running_broker
 from txnlog_kafka.host.client import Client
-from txnlog_kafka.host.embedded import running_broker
 from txnlog_spark.client_cache import ConnectionSettings, client_for
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.storage.location import read_location
@@ -29,7 +29,7 @@ from txnlog_spark.tools.command_config import CommandConfig, read_command_config
 
 
 def look_at_all(options: argparse.Namespace) -> Iterator[Item]:
-    """Look at one thing after the other; a refusal ends only what depends on it."""
+    """Check one thing after the other. A refusal ends only the checks that depend on it."""
     yield from check_machine(os.environ)
     try:
         config = CommandConfig()
@@ -73,15 +73,15 @@ def _look_at_brokers(
         connection = ConnectionSettings.of({"kafka.bootstrap.servers": servers}, config.security)
         connection = connection.with_timeouts(options.timeout_ms, options.timeout_ms)
         with client_for(replace(connection, client_id="txnlog-check")) as client:
-            yield from _ask(client, job, stand)
+            yield from _ask_brokers(client, job, stand)
     except (TxnLogError, OSError) as error:
         command = job.tool("kafka-broker-api-versions.sh", "").rstrip()
         yield Item("brokers", REFUSED, str(error), command)
         yield Item(NEXT, WARNING, "not known without the brokers")
 
 
-def _ask(client: Client, job: Job, stand: Stand | None) -> Iterator[Item]:
-    """Ask for topics and grants, and where nothing is missing, for group and query."""
+def _ask_brokers(client: Client, job: Job, stand: Stand | None) -> Iterator[Item]:
+    """Check topics and grants. If nothing is refused, check the group and the query too."""
     is_refused = stand is None
     job = with_recorded(job, stand or Stand())
     for item in check_cluster(client, job, needed_grants(job, stand or Stand())):
@@ -97,13 +97,13 @@ def _ask(client: Client, job: Job, stand: Stand | None) -> Iterator[Item]:
 
 
 def shown(items: Sequence[Item]) -> dict[str, Any]:
-    """The items as JSON holds them."""
+    """Return the items as JSON values."""
     refused = sum(item.state == REFUSED for item in items)
     return {"refused": refused, "items": [asdict(item) for item in items]}
 
 
 def text_of(items: Sequence[Item]) -> str:
-    """A line for each item, one for its command, and the result."""
+    """Return a line for each item, a line for its command, and the result."""
     lines = []
     for item in items:
         lines.append(f"{item.state:<8} {item.name}: {item.text}")

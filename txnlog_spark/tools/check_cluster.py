@@ -1,4 +1,4 @@
-"""The part of `check` that asks brokers: are they there, the topics, and all missing grants."""
+"""Part of `check` that asks the brokers: their listeners, the topics, and all missing grants."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from txnlog_spark.tools.check_item import (
 
 
 def check_cluster(client: Client, job: Job, grants: Sequence[Grant]) -> Iterator[Item]:
-    """Ask all brokers, and for each topic and grant. Raises what the client does."""
+    """Ask all brokers, and ask for each topic and grant. Raises the client's errors."""
     session = client.session
     answers = client.run(ask_brokers(session))
     yield from broker_items(session.cluster.cluster_id or "unknown", answers)
@@ -46,7 +46,7 @@ def check_cluster(client: Client, job: Job, grants: Sequence[Grant]) -> Iterator
 
 
 def broker_items(cluster_id: str, answers: Iterable[BrokerAnswer]) -> Iterator[Item]:
-    """Refuse each broker that does not answer, or cannot do transactions."""
+    """Refuse each broker that does not answer or does not support transactions."""
     good = []
     for broker in answers:
         who = f"broker {broker.node} at {broker.address}"
@@ -94,7 +94,7 @@ def topic_items(job: Job, topics: Mapping[str, TopicAccess]) -> Iterator[Item]:
 
 
 def grant_items(job: Job, granted: Mapping[Grant, bool | None]) -> Iterator[Item]:
-    """Refuse each missing grant, all at once; None says that the brokers did not tell."""
+    """Refuse all missing grants at once. None means that the brokers did not say."""
     for grant, has in granted.items():
         if has is None:
             yield Item("grant", WARNING, f"{grant}: the brokers do not tell whether it is granted")

@@ -1,4 +1,4 @@
-"""A line of `check`, and the grants that a job needs."""
+"""Lines of `check`, and the grants that a job needs."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from txnlog_kafka.host.security import PLAINTEXT, Security
 
 OK, WARNING, REFUSED = "ok", "warning", "refused"
 TOPIC, GROUP, TRANSACTIONAL_ID = "topic", "group", "transactional-id"
-"""Resources, by the options of Kafka's kafka-acls.sh."""
+"""Resources, named like the options of Kafka's kafka-acls.sh."""
 MADE_UP_QUERY_ID = "00000000-0000-0000-0000-000000000000"
-"""Stands for the id that Spark will give a query that is new."""
+"""Placeholder for the id that Spark will give to a new query."""
 USERS_BY_NAME = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 PLACE = "HOST:PORT"
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A thing that was looked at: its state, in words, and a command to paste."""
+    """Result of one check: its state, a text, and a command to paste."""
 
     name: str
     state: str
@@ -29,7 +29,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The names that the command was given, and the brokers' address and user for commands."""
+    """Names from the command line, and the brokers' address and user for commands."""
 
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
@@ -41,14 +41,14 @@ class Job:
 
     @property
     def principal(self) -> str:
-        """Kafka's name of this user; NAME in it where the options do not tell."""
+        """Kafka's name of this user; "User:NAME" if the options do not contain the name."""
         if not self.security.has_login and not self.security.has_tls:
             return "User:ANONYMOUS"
         named = self.security.has_login and self.security.mechanism in USERS_BY_NAME
         return f"User:{self.security.login_module.options['username'] if named else 'NAME'}"
 
     def tool(self, script: str, words: str) -> str:
-        """A command line of Kafka's own tools, as an administrator runs it."""
+        """Return a command line of Kafka's own tools, as an administrator runs it."""
         secured = self.security.protocol != "PLAINTEXT"
         config = " --command-config admin.properties" if secured else ""
         return f"{script} --bootstrap-server {self.bootstrap_servers}{config} {words}"
@@ -56,9 +56,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Grant:
-    """An operation that the job needs, on a resource or on all whose names begin with `prefix`.
+    """Operation that the job needs, on one resource or on all resources whose names begin with
+    `prefix`.
 
-    `name` is the name that the job uses, or one that its rule has to allow.
+    `name` is the name that the job uses, or an example of the names that the rule has to allow.
     """
 
     resource: str
@@ -67,12 +68,12 @@ class Grant:
     prefix: str = ""
 
     def __str__(self) -> str:
-        """The grant, in words."""
+        """Return the grant in words."""
         named = f"s {self.prefix + '*'!r}" if self.prefix else f" {self.name!r}"
         return f"{self.operation} on {self.resource.replace('-', ' ')}{named}"
 
     def command(self, job: Job) -> str:
-        """The call of kafka-acls.sh that grants it."""
+        """Return the call of kafka-acls.sh that adds this grant."""
         words = f"--add --allow-principal {shlex.quote(job.principal)}"
         words += f" --operation {self.operation.title()}"
         words += f" --{self.resource} {shlex.quote(self.prefix or self.name)}"
@@ -84,10 +85,10 @@ class Grant:
 def grants_of(
     job: Job, query_id: str, own_id: str, progress: str, former_ids: Sequence[str] = ()
 ) -> list[Grant]:
-    """List the grants that the table in docs/security.md has for the job.
+    """List the grants that the job needs, by the table in docs/security.md.
 
-    A query that is new has a made-up id. It commits under the transactional id `own_id`, and its
-    progress in the group `progress`; both may have the query's id in them.
+    A new query has a placeholder id. It commits under the transactional id `own_id`, and stores its
+    progress in the group `progress`; both names may contain the query's id.
     """
     group = [job.group] if job.group else []
     if not job.outputs:

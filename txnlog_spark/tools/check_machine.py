@@ -1,4 +1,4 @@
-"""The part of `check` that needs no broker: Java, PySpark, the workers' Python, directories."""
+"""Part of `check` that needs no broker: Java, PySpark, the workers' Python, directories."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from txnlog_spark.tools.check_item import OK, REFUSED, WARNING, Item
 JAVA_MIN = 17
 RUN_TIMEOUT_S = 60.0
 PYTHON_VARIABLES = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
-"""Spark takes the command of a data source's Python from the first of these that is set."""
+"""Environment variables with the command for a data source's Python. Spark uses the first that is
+set."""
 NEEDED = ("txnlog_spark", "pyarrow", "numpy", "crc32c_rs", "re2", "javaproperties", "cryptography")
 OF_FORMATS = {"fastavro": "avro", "google.protobuf": "protobuf"}
-"""Packages that a format alone needs, and the extra that installs each."""
+"""Packages that only a format needs, and the extra that installs each of them."""
 _SCRIPT = """
 import importlib, json, sys
 found = {}
@@ -37,11 +38,11 @@ print(json.dumps([list(sys.version_info[:2]), sys.executable, found]))
 """
 
 Run = Callable[[Sequence[str]], str]
-"""Runs a command, and returns all that it says; an OSError's text where it cannot be run."""
+"""Runs a command and returns its whole output, or the OSError's text if it cannot run."""
 
 
 def run_command(words: Sequence[str]) -> str:
-    """Run it for its output, or for the reason that it gave none."""
+    """Run a command; return its output, or the reason for which it could not run."""
     try:
         done = subprocess.run(
             words, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False
@@ -52,7 +53,7 @@ def run_command(words: Sequence[str]) -> str:
 
 
 def check_machine(environment: Mapping[str, str], run: Run = run_command) -> Iterator[Item]:
-    """Look at this machine, as it would run the job's driver."""
+    """Check this machine as the machine of the job's driver."""
     yield check_java(environment, run)
     yield check_pyspark()
     yield from check_python(environment, run)
@@ -60,7 +61,7 @@ def check_machine(environment: Mapping[str, str], run: Run = run_command) -> Ite
 
 
 def check_java(environment: Mapping[str, str], run: Run) -> Item:
-    """Look for the Java that Spark starts: that of JAVA_HOME, else the first in PATH."""
+    """Check the Java that Spark starts: the one in JAVA_HOME, else the first in PATH."""
     home = environment.get("JAVA_HOME")
     command = f"{home}/bin/java" if home else "java"
     said = run([command, "-version"])
@@ -90,7 +91,7 @@ def check_pyspark() -> Item:
 
 
 def check_python(environment: Mapping[str, str], run: Run) -> Iterator[Item]:
-    """Run the Python once that Spark's workers would run, in this directory."""
+    """Run the workers' Python once, in this directory, and check its packages."""
     used = next((name for name in PYTHON_VARIABLES if environment.get(name)), "")
     command = environment.get(used, "python3")
     origin = f"{command} (of {used or 'PATH'})"
@@ -123,7 +124,7 @@ def check_python(environment: Mapping[str, str], run: Run) -> Iterator[Item]:
 
 
 def check_staging() -> Item:
-    """Look at the directory of the staging server's socket, and of rows without another one."""
+    """Check the directory of the staging server's socket; staged rows are there by default."""
     name, remedy = "staging", "export TMPDIR=/tmp"
     try:
         directory = server_directory(StagingSettings(**settings_of({}, "staging")))

@@ -1,4 +1,4 @@
-"""The part of `check` that says how far the query is, and what its next start will do."""
+"""Part of `check` that says how far the query is, and what its next start will do."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ NEXT = "next start"
 
 @dataclass(frozen=True, slots=True)
 class Stand:
-    """The checkpoint of a job: where it is, and what it says; None where none is yet."""
+    """Location and contents of a job's checkpoint; None if the job has no checkpoint yet."""
 
     location: Location | None = None
     state: CheckpointState | None = None
 
     @property
     def item(self) -> Item:
-        """The checkpoint's line."""
+        """Line about the checkpoint."""
         state, location = self.state, present(self.location, "a checkpoint was named")
         if state is None:
             return Item("checkpoint", OK, f"nothing is at {location} yet: a new query begins there")
@@ -55,7 +55,7 @@ class Stand:
 
 
 def read_stand(location: Location, storage: StorageSettings, sink: str) -> Stand:
-    """Read a checkpoint, which need not be there. Raises OptionError, ProgressError, OSError."""
+    """Read a checkpoint, which need not exist. Raises OptionError, ProgressError, OSError."""
     files = open_files("--checkpoint", location, storage)
     if files.read(f"{location}/metadata") is None and not files.list_folder(f"{location}/offsets"):
         return Stand(location)
@@ -66,13 +66,13 @@ def read_stand(location: Location, storage: StorageSettings, sink: str) -> Stand
 
 
 def options_of(job: Job) -> CommitOptions:
-    """The writer's options, as far as the command line and the checkpoint tell them."""
+    """Return the writer's options, as far as the command line and the checkpoint contain them."""
     topic = job.outputs[0] if len(job.outputs) == 1 else None
     return CommitOptions(job.group, job.transactional_id, topic, job.sink)
 
 
 def with_recorded(job: Job, stand: Stand) -> Job:
-    """The job with the group and the output that its checkpoint records, where none were named."""
+    """Return the job; a group or output that was not named is taken from the checkpoint."""
     if stand.state is None or stand.state.begun is None:
         return job
     target, group = stand.state.begun.output.target, target_of(stand.state).group_id
@@ -81,7 +81,7 @@ def with_recorded(job: Job, stand: Stand) -> Job:
 
 
 def needed_grants(job: Job, stand: Stand) -> list[Grant]:
-    """List the grants for the names that the next batch is committed under."""
+    """List the grants for the names under which the next batch is committed."""
     options, state = options_of(job), stand.state
     query_id = MADE_UP_QUERY_ID if state is None else state.query_id
     if state is None or state.begun is None:
@@ -95,7 +95,8 @@ def needed_grants(job: Job, stand: Stand) -> list[Grant]:
 
 
 def check_query(client: Client, job: Job, stand: Stand) -> Iterator[Item]:
-    """Say where group and query are, and what the next start does; all grants are there."""
+    """Say where group and query are, and what the next start does. Call it if no grant is
+    missing."""
     session, group = client.session, dict[TopicPartition, int]()
     is_used = client.run(is_group_coordinated(session, job.group or "txnlog-check"))
     if job.group is not None:
@@ -131,7 +132,7 @@ def check_query(client: Client, job: Job, stand: Stand) -> Iterator[Item]:
 def foreseen_item(
     client: Client, job: Job, state: CheckpointState, location: Location, number: int
 ) -> Item:
-    """Let the commit judge the next batch as it stands; refuse it with the error that it gives."""
+    """Let the commit judge the next batch, without writing. An error of the commit refuses it."""
     is_planned = number == state.last_planned
     batch = QueryBatch(
         checkpoint=location.text,
@@ -167,7 +168,7 @@ def words_of(decision: Decision, number: int, *, is_planned: bool, was_begun: bo
 
 
 def new_query_item(job: Job, group: Mapping[TopicPartition, int]) -> Item:
-    """Say where a new query begins."""
+    """Say where a new query starts."""
     if job.group is None:
         text = "new query without a group: it begins at startingOffsets, and if its checkpoint is "
         text += "lost, the next start writes all again. Set kafka.group.id on reader and writer"
@@ -180,7 +181,7 @@ def new_query_item(job: Job, group: Mapping[TopicPartition, int]) -> Item:
 
 
 def places(offsets: Mapping[TopicPartition, int]) -> str:
-    """Some offsets, in words."""
+    """Return up to SHOWN_MAX offsets, in words."""
     shown = [f"{p} at {at}" for p, at in sorted(offsets.items())]
     rest = f" and {len(shown) - SHOWN_MAX} others" if len(shown) > SHOWN_MAX else ""
     return ", ".join(shown[:SHOWN_MAX]) + rest

@@ -1,4 +1,4 @@
-"""`check`, `progress show | set`, `dead-letters show | replay` and `explain`: the command line.
+"""Command line: `check`, `progress show | set`, `dead-letters show | replay` and `explain`.
 
 Exit codes: 0 done or shown, 1 refused, 2 wrong options.
 """
@@ -51,14 +51,14 @@ TIMEOUT_MS = 30_000
 MESSAGES_MAX = 20
 TRANSACTION_TIMEOUT_MS = 60_000
 NAMES = ("group", "query_id", "transactional_id", "sink", "topic", "to", "input", "output")
-"""Options that are names on a cluster: UTF-8, as those of paths need not be."""
+"""Options whose values are names on a cluster and must be UTF-8; paths need not be UTF-8."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code. Wrong options leave through argparse with code 2."""
+    """Run one command; return the exit code. For wrong options argparse exits with code 2."""
     options = build_parser().parse_args(argv)
     if options.command == "explain":
-        return _explain(" ".join(options.name))
+        return _explain_error(" ".join(options.name))
     try:
         for name in NAMES:
             value = getattr(options, name, "")
@@ -66,7 +66,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 str(each).encode()
         if options.command == "check":
             items = list(look_at_all(options))
-            _print(json.dumps(shown_items(items), indent=2) if options.json else text_of(items))
+            _print_text(
+                json.dumps(shown_items(items), indent=2) if options.json else text_of(items)
+            )
             return EXIT_REFUSED if any(item.state == REFUSED for item in items) else EXIT_OK
         config = CommandConfig()
         if options.command_config is not None:
@@ -82,14 +84,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UnicodeEncodeError as error:
         sys.stderr.write(f"txnlog_spark: {explain_name(error)}\n")
         return EXIT_REFUSED
-    except (TxnLogError, OSError, ImportError) as error:  # the last of dead letters' Spark session
+    except (TxnLogError, OSError, ImportError) as error:  # ImportError: dead-letters needs Spark
         sys.stderr.write(f"txnlog_spark: {error}\n")
         return EXIT_REFUSED
-    _print(json.dumps(shown, indent=2) if options.json else _text(shown).rstrip("\n"))
+    _print_text(json.dumps(shown, indent=2) if options.json else _text(shown).rstrip("\n"))
     return EXIT_OK
 
 
-def _explain(text: str) -> int:
+def _explain_error(text: str) -> int:
     try:
         sys.stdout.write(explain(text))
     except UnknownError as error:
@@ -98,14 +100,14 @@ def _explain(text: str) -> int:
     return EXIT_OK
 
 
-def _print(text: str) -> None:
-    """Write the text, and a line's end; escape characters that the encoding of a C locale lacks."""
+def _print_text(text: str) -> None:
+    """Write the text and a line break; escape characters that the encoding of a C locale lacks."""
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+    """Return the parser of all commands."""
     parser = argparse.ArgumentParser(prog="python -m txnlog_spark")
     commands = parser.add_subparsers(dest="command", required=True)
     progress = commands.add_parser("progress", help="how far a query has committed")
@@ -219,7 +221,7 @@ def _whole_number(text: str) -> int:
 
 
 def _options_of(options: argparse.Namespace, config: CommandConfig) -> dict[str, str]:
-    """How to reach the brokers, as options of a read or a write."""
+    """Return the brokers and the security as options of a read or a write."""
     where = {"kafka.bootstrap.servers": options.bootstrap_server, "path": options.path}
     security = {PREFIX + name: value for name, value in config.security.options}
     if options.path is None:  # an embedded broker has no security
@@ -250,7 +252,7 @@ def _replay_dead_letters(
 
 
 def show(client: Client, options: argparse.Namespace, config: CommandConfig) -> dict[str, Any]:
-    """All that is known of the query."""
+    """Return everything that is known about the query."""
     if options.checkpoint is None:
         if options.query_id is None:
             raise ProgressError("--group needs --query-id, the id in the checkpoint's metadata")
@@ -262,7 +264,8 @@ def show(client: Client, options: argparse.Namespace, config: CommandConfig) -> 
 
 
 def set_(client: Client, options: argparse.Namespace, config: CommandConfig) -> dict[str, Any]:
-    """What the progress is and is to be; with --execute it is set. Raises ProgressError."""
+    """Return the current and the new progress; set it with --execute. Raises ProgressError."""
+    # Refuse another cluster and an open transaction before anything is judged.
     checkpoint = _checkpoint(options, config)
     target = target_of(checkpoint)
     client.describe_decided_transaction(target.transactional_id)
@@ -270,6 +273,7 @@ def set_(client: Client, options: argparse.Namespace, config: CommandConfig) -> 
     if checkpoint.begun is not None:
         check_cluster(checkpoint.begun.output, brokers.cluster_id)
     _refuse_open(target, brokers)
+    # A batch that Spark has not planned cannot be in the output.
     next_batch_id = options.next_batch_id
     if options.to_checkpoint:
         next_batch_id = _noted(checkpoint)
@@ -297,15 +301,16 @@ def set_(client: Client, options: argparse.Namespace, config: CommandConfig) -> 
         "note": _note(checkpoint, next_batch_id),
         "executed": options.execute,
     }
+    # The brokers come first, because they may refuse; the sink's record follows them.
     if options.execute:
         missing = client.run(set_progress(client.session, plan, place))
-        _record(checkpoint, next_batch_id, place)
+        _record_progress(checkpoint, next_batch_id, place)
         found["deleted_partitions"] = sorted(f"{topic}-{number}" for topic, number in missing)
     return found
 
 
 def _checkpoint(options: argparse.Namespace, config: CommandConfig) -> CheckpointState:
-    """What the checkpoint says that the options name. Raises ProgressError, OptionError."""
+    """Read the checkpoint that the options name. Raises ProgressError, OptionError."""
     location = read_location("--checkpoint", options.checkpoint)
     return read_checkpoint(location, config.storage, options.sink)
 
@@ -330,7 +335,7 @@ def _refuse_open(target: Target, brokers: BrokerState) -> None:
 
 
 def _plan(checkpoint: CheckpointState, target: Target, next_batch_id: int) -> CommitPlan:
-    """The last batch that is in the output, as the sink would have committed it."""
+    """Return the last batch in the output, as the sink would have committed it."""
     last = next_batch_id - 1
     sources, disk = None, CheckpointHost(checkpoint.files)
     if disk.run(read_file(offsets_path(checkpoint.path, last))) is not None:
@@ -357,7 +362,11 @@ def _plan(checkpoint: CheckpointState, target: Target, next_batch_id: int) -> Co
 
 
 def _place(client: Client, target: Target, sources: Iterable[TopicPartition]) -> TopicPartition:
-    """Where the progress was, else on a partition of a source; its topic may have been deleted."""
+    """Return the partition for the progress: its former partition, else a partition of a source.
+
+    A topic may have been deleted, so the brokers are asked first. Raises ProgressError if no topic
+    is left.
+    """
     wanted = [] if target.progress_partition is None else [target.progress_partition]
     wanted += sorted(sources)
     missing = client.confirm_missing(wanted) if wanted else frozenset()
@@ -371,7 +380,7 @@ def _place(client: Client, target: Target, sources: Iterable[TopicPartition]) ->
 
 
 def _note(checkpoint: CheckpointState, next_batch_id: int) -> str:
-    """What the person who sets it should know before."""
+    """Return a warning for the person who sets the progress, or ""."""
     begun = None if checkpoint.begun is None else checkpoint.begun.batch_id
     if begun is not None and begun >= next_batch_id:
         return (
@@ -381,15 +390,17 @@ def _note(checkpoint: CheckpointState, next_batch_id: int) -> str:
     return ""
 
 
-def _record(checkpoint: CheckpointState, next_batch_id: int, partition: TopicPartition) -> None:
-    """Make the sink's own record agree."""
+def _record_progress(
+    checkpoint: CheckpointState, next_batch_id: int, partition: TopicPartition
+) -> None:
+    """Change the sink's own record to match the new progress."""
     if checkpoint.begun is not None:
         changed = after_setting(checkpoint.begun, next_batch_id, partition)
         CheckpointHost(checkpoint.files).run(write_begun(checkpoint.folder, changed))
 
 
 def _text(shown: Mapping[str, Any], indent: str = "") -> str:
-    """One line a value, nested ones below their name; a dash for what is absent."""
+    """Return one line for each value, nested values below their name; a dash means no value."""
     lines = []
     for name, value in shown.items():
         if isinstance(value, Mapping) and value:

@@ -1,4 +1,4 @@
-"""The file of `--command-config`: how to reach a secured cluster, and an object store."""
+"""File of `--command-config`: options for a secured cluster, and for an object store."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _KNOWN: Mapping[str, SecurityOption | StorageOption] = {
 
 @dataclass(frozen=True, slots=True)
 class CommandConfig:
-    """What the file says; without one neither security nor options of a store."""
+    """Contents of the file; the defaults mean no security and no options of a store."""
 
     security: Security = PLAINTEXT
     storage: StorageSettings = field(default_factory=StorageSettings)
 
 
 def read_command_config(path: Path, *, is_embedded: bool) -> CommandConfig:
-    """The file's options. Raises OptionError for any other, and OSError."""
+    """Read the file's options. Raises OptionError for any other option, and OSError."""
     found = read_properties(path, _KNOWN, f"security options and {STORAGE_PREFIX}* alone")
     stores = {
         n.removeprefix(STORAGE_PREFIX): v for n, v in found.items() if n.startswith(STORAGE_PREFIX)

@@ -1,9 +1,9 @@
-"""`dead-letters show` and `replay`: what is in a topic of dead letters, and back to where it was.
+"""`dead-letters show` and `replay`: show a topic of dead letters, or write them back to their
+topics.
 
-Both are batch reads. `show` reads in this process; `replay` starts a Spark session of its own. A
-replay writes the original key, value and headers, and commits how far it has read with what it has
-written, in one transaction: so each dead letter is written back once, however often the command
-runs.
+Both are batch reads. `show` reads in this process; `replay` starts its own Spark session. A replay
+writes the original key, value and headers, and commits its read offsets in the same transaction. So
+each dead letter is written back once, however often the command runs.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _SHOWN = ("topic", "partition", "offset", "stage", "exception.message")
 
 @contextmanager
 def session_for_tools() -> Iterator[SparkSession]:
-    """A session on this machine, or that of SPARK_REMOTE.
+    """Start a session on this machine, or connect to SPARK_REMOTE.
 
-    Raises TxnLogError for Spark's errors, and ImportError without a PySpark that is new enough.
+    Raises TxnLogError for Spark's errors, and ImportError if PySpark is missing or too old.
     """
     require_pyspark()
     from pyspark.errors import PySparkException
@@ -61,7 +61,8 @@ def session_for_tools() -> Iterator[SparkSession]:
 
 
 def _header(name: str) -> Column:
-    """The last header of Kafka Connect's of this name: a record may be dead for the second time."""
+    """Return the last header of Kafka Connect with this name: a record may be dead a second
+    time."""
     from pyspark.sql import functions as f
 
     wanted = f.filter("headers", lambda each: each["key"] == HEADER_PREFIX + name)
@@ -69,15 +70,16 @@ def _header(name: str) -> Column:
     return f.try_element_at(texts, f.lit(-1))
 
 
-def _read(session: SparkSession, where: Mapping[str, str], **options: str) -> DataFrame:
+def _read_letters(session: SparkSession, where: Mapping[str, str], **options: str) -> DataFrame:
     reader = session.read.format("txnlog").options(**where).option("includeHeaders", "true")
     return reader.options(**options).load()
 
 
 def show(where: Mapping[str, str], topic: str, rows_max: int) -> dict[str, Any]:
-    """Return how many dead letters the topic has, and the first of them, without Spark's JVM.
+    """Return the number of dead letters in the topic, and the first of them, without Spark's JVM.
 
-    `where` is how to reach the brokers. Raises ImportError without a PySpark that is new enough.
+    `where` has the brokers and the security as options. Raises ImportError if PySpark is missing or
+    too old.
     """
     require_pyspark()
     from txnlog_spark.source.batch import TxnLogBatchReader
@@ -99,7 +101,8 @@ def show(where: Mapping[str, str], topic: str, rows_max: int) -> dict[str, Any]:
 
 
 def _shown(row: Mapping[str, Any]) -> tuple[int, int, str]:
-    """Return a record's partition and offset, and what its headers say: the last of each name."""
+    """Return a record's partition and offset, and a text from its headers, the last of each
+    name."""
     given = {each["key"]: each["value"] for each in row["headers"] or ()}
     values = (given.get(HEADER_PREFIX + name) for name in _SHOWN)
     texts = (None if value is None else value.decode("utf-8", "replace") for value in values)
@@ -119,14 +122,15 @@ def replay(
     *,
     execute: bool,
 ) -> dict[str, Any]:
-    """Write back what was not written back before; without `execute` say how much it is.
+    """Write back the dead letters that were not written back before; without `execute` count them.
 
-    Raises OptionError for a record without the header that names its topic, unless `to` is given.
+    Raises OptionError for a record without the header that names its topic, unless `to` is set.
     """
+    # The group of the topic remembers how far earlier replays have come.
     group_id = f"txnlog-dead-letters-{topic}"
     starts, ends = _left(client, group_id, topic)
     found: dict[str, Any] = {"topic": topic, "group_id": group_id, "executed": execute}
-    rows = _read(
+    rows = _read_letters(
         session,
         where,
         subscribe=topic,
@@ -135,6 +139,7 @@ def replay(
     )
     records = _records(rows, to)
     counts = {row["topic"]: row["count"] for row in records.groupBy("topic").count().collect()}
+    # A record without a topic would be lost: refuse all before anything is written.
     lost = counts.get(None)
     if lost:
         raise OptionError(
@@ -145,6 +150,7 @@ def replay(
         )
     found["dead_letters"] = sum(counts.values())
     found["to"] = counts
+    # One transaction has the records and the offsets; txnVersion skips a second run of the same.
     if execute and counts:
         writer = records.write.format("txnlog").options(**where).mode("append")
         writer.options(
@@ -157,7 +163,7 @@ def replay(
 
 
 def _left(client: Client, group_id: str, topic: str) -> tuple[SourceOffset, SourceOffset]:
-    """From where to where the topic has not been written back."""
+    """Return the start and the end offsets of the part that has not been written back."""
     wanted = [TopicPartition(topic, number) for number in client.topic_partitions([topic])[topic]]
     first, last = (
         client.list_offsets(dict.fromkeys(wanted, spec), read_committed=True)
@@ -169,9 +175,9 @@ def _left(client: Client, group_id: str, topic: str) -> tuple[SourceOffset, Sour
 
 
 def _records(rows: DataFrame, to: str | None) -> DataFrame:
-    """The records as they were, for `to`, else for the topics that they came from.
+    """Return the original records, for the topic `to`, else for their former topics.
 
-    They are without the headers that say what was wrong with them.
+    The headers that describe the error are removed.
     """
     from pyspark.sql import functions as f
 

@@ -1,8 +1,8 @@
 """`python -m txnlog_spark explain`: cause and remedy of an error, without the documentation.
 
-The docstring of an error's class is the only place of both, and docs/errors.md is made from it. The
-docstrings are read from the sources: some packages cannot be imported without their extra, and
-`python -OO` drops docstrings.
+The docstring of an error's class is the only source of both, and docs/errors.md is generated from
+it. The docstrings are read from the source files, because some packages cannot be imported without
+their extra, and `python -OO` drops docstrings.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import NamedTuple
 
 PACKAGES = ("txnlog_kafka", "txnlog_spark")
 MODULE = "errors.py"
-"""Name of the modules with errors: of a package, and of the packages in it."""
+"""File name of the modules with errors, in a package and in its subpackages."""
 _NAME = re.compile(r"\bTXNLOG_\w+(?:\.\w+)*", re.IGNORECASE)
 _SHOWN_MAX = 60
-"""Characters of a text without a name that the refusal repeats."""
+"""Longest part of a text without a name that the refusal repeats, in characters."""
 
 
 class UnknownError(ValueError):
-    """A text names no error of the connector's."""
+    """The text does not name an error of the connector."""
 
 
 class ErrorText(NamedTuple):
-    """The texts of one error."""
+    """Texts of one error."""
 
     name: str
     cause: str
     remedy: str
     class_name: str
-    """With its module."""
+    """Name of the class, with its module."""
 
 
 def error_texts() -> dict[str, ErrorText]:
@@ -52,7 +52,7 @@ def error_texts() -> dict[str, ErrorText]:
 
 
 def texts_of(module: str, source: str) -> Iterator[ErrorText]:
-    """Give the texts of the classes of a module that have a `condition`.
+    """Yield the texts of a module's classes that have a `condition`.
 
     Raises ValueError for a class without a remedy in its docstring.
     """
@@ -77,10 +77,10 @@ def _condition(error: ast.ClassDef) -> str | None:
 
 
 def explain(text: str) -> str:
-    """Return cause and remedy of the error that a text names; without a text, all names.
+    """Return cause and remedy of the error that a text names; for an empty text, list all names.
 
-    The text is a name in any case, with or without brackets, or all that Spark printed: the first
-    name in it counts. Raises UnknownError.
+    The text is a name in any case, with or without brackets, or everything that Spark printed: then
+    the first known name counts. Raises UnknownError.
     """
     known = error_texts()
     if not text.strip():

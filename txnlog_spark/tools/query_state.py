@@ -1,4 +1,4 @@
-"""What is known of a query's progress: what its checkpoint says, and what the brokers say."""
+"""State of a query's progress: the contents of its checkpoint, and the brokers' answers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from txnlog_spark.storage.location import Location
 
 _PROGRESS = ".progress."
 DONE_STATES = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
-"""States of a transactional id in which nothing is open."""
+"""States of a transactional id without an open transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Which query, and under which names it keeps its progress."""
+    """Query, and the names under which it stores its progress."""
 
     query_id: str
     transactional_id: str
@@ -38,8 +38,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
-    """What a checkpoint says: the newest batch that was planned, that Spark noted as done, and
-    that this sink began; -1 for none. `begun` is None before the sink's first batch."""
+    """State of a checkpoint; -1 stands for no batch.
+
+    `last_planned` is the newest batch that Spark planned, `last_noted` the newest that Spark noted
+    as done. `begun` is the batch that this sink began last, None before the sink's first batch.
+    """
 
     files: Files
     path: str
@@ -52,7 +55,7 @@ class CheckpointState:
 
 @dataclass(frozen=True, slots=True)
 class BrokerState:
-    """What the brokers say; an open transaction's outcome is not waited for."""
+    """Brokers' answers about a query. Reading them does not wait for an open transaction."""
 
     cluster_id: str
     progress: Progress | None
@@ -62,7 +65,7 @@ class BrokerState:
 
     @property
     def open_transaction(self) -> TransactionDescription | None:
-        """The query's transaction, if one is open."""
+        """Transaction of the query, if it is open."""
         found = self.transaction
         return found if found is not None and found.state not in DONE_STATES else None
 
@@ -70,7 +73,8 @@ class BrokerState:
 def read_checkpoint(
     checkpoint: Location, storage: StorageSettings, sink: str = ""
 ) -> CheckpointState:
-    """The state of a checkpoint. Raises ProgressError for a directory that is none, OptionError."""
+    """Read the state of a checkpoint. Raises OptionError, and ProgressError if it is not a
+    checkpoint."""
     files = open_files("--checkpoint", checkpoint, storage)
     folder, disk = journal_folder(checkpoint.text, sink), CheckpointHost(files)
     return CheckpointState(
@@ -90,7 +94,8 @@ def _last_of(disk: CheckpointHost, log: str) -> int:
 
 
 def target_of(state: CheckpointState) -> Target:
-    """The names that the sink recorded in the checkpoint. Raises ProgressError before it did."""
+    """Return the names that the sink recorded in the checkpoint. Raises ProgressError without a
+    record."""
     begun = state.begun
     if begun is None or begun.output.query_id != state.query_id:
         raise ProgressError(
@@ -110,7 +115,7 @@ def target_of(state: CheckpointState) -> Target:
 
 
 def named_target(group_id: str, query_id: str, transactional_id: str | None) -> Target:
-    """The names that the sink gives a query with this group."""
+    """Return the names that the sink gives to a query with this group."""
     options = CommitOptions(group_id=group_id, transactional_id=transactional_id)
     return Target(
         query_id,
@@ -121,7 +126,7 @@ def named_target(group_id: str, query_id: str, transactional_id: str | None) -> 
 
 
 def ask_brokers(client: Client, target: Target) -> BrokerState:
-    """What the brokers say of a query."""
+    """Ask the brokers about a query."""
     session = client.session
     group = target.progress_group_id
     committed = client.run(fetch_committed(session, group, require_stable=False))
@@ -141,7 +146,7 @@ def ask_brokers(client: Client, target: Target) -> BrokerState:
 def described(
     target: Target, brokers: BrokerState, checkpoint: CheckpointState | None
 ) -> dict[str, Any]:
-    """All of it by name, as JSON can hold it; None for what is not known."""
+    """Return the whole state by name, as JSON values; None for an unknown value."""
     progress, transaction = brokers.progress, brokers.transaction
     found: dict[str, Any] = {
         "query_id": target.query_id,
@@ -169,7 +174,10 @@ def described(
 
 
 def after_setting(begun: Begun, next_batch_id: int, partition: TopicPartition) -> Begun:
-    """The record that goes with progress set by hand: nothing beyond the next batch was begun."""
+    """Return the sink's record after progress was set by hand.
+
+    The record must not name a batch beyond the next one: the query has not begun it.
+    """
     clamped = min(max(begun.batch_id, next_batch_id - 1), next_batch_id)
     return replace(
         begun,

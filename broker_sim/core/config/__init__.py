@@ -1,5 +1,6 @@
 """The broker's configurations: what one option is, the table of all, the values in force."""
 
+from broker_sim.core.config.group_options import GROUP_CONFIG, check_group_limits
 from broker_sim.core.config.key import (
     INT32_MAX,
     INT64_MAX,
@@ -14,12 +15,15 @@ from broker_sim.core.config.live_config import (
     BrokerConfig,
     ConfigSource,
     check_topic_configs,
+    group_config_sources,
+    group_config_value,
+    parse_group_configs,
     parse_properties,
     parse_topic_config,
     topic_config_sources,
     topic_config_value,
 )
-from broker_sim.core.config.security import AUTHORIZER, MECHANISMS
+from broker_sim.core.config.security import AUTHORIZER, MECHANISMS, OAUTHBEARER
 from broker_sim.core.config.table import (
     ALIASES,
     BROKER_CONFIG,
@@ -33,9 +37,11 @@ __all__ = [
     "AUTHORIZER",
     "BROKER_CONFIG",
     "DYNAMIC_CONFIGS",
+    "GROUP_CONFIG",
     "INT32_MAX",
     "INT64_MAX",
     "MECHANISMS",
+    "OAUTHBEARER",
     "TOPIC_CONFIG",
     "BrokerConfig",
     "ConfigError",
@@ -45,8 +51,12 @@ __all__ = [
     "ConfigValue",
     "DataDirectoryError",
     "TopicConfigKey",
+    "check_group_limits",
     "check_topic_configs",
     "format_value",
+    "group_config_sources",
+    "group_config_value",
+    "parse_group_configs",
     "parse_properties",
     "parse_topic_config",
     "topic_config_sources",

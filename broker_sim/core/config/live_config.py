@@ -12,6 +12,7 @@ import difflib
 import enum
 from collections.abc import Iterable, Mapping
 
+from broker_sim.core.config.group_options import GROUP_CONFIG, check_group_limits
 from broker_sim.core.config.key import (
     ConfigError,
     ConfigKey,
@@ -36,11 +37,16 @@ class ConfigSource(enum.IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
-def _unknown(name: str, known: Iterable[str]) -> ConfigError:
+_KAFKA_NAMES = "; use the names of Apache Kafka's broker configurations"
+
+
+def _unknown(name: str, known: Iterable[str], advice: str = "") -> ConfigError:
+    """Return the error of a name, with the name that it resembles, or else with the advice."""
     near = difflib.get_close_matches(name[:100], list(known), n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    hint = f"; did you mean {near[0]}?" if near else advice
     return ConfigError(f"unknown configuration {name[:300]!r}{hint}")
 
 
@@ -56,12 +62,13 @@ class BrokerConfig:
             if key is not None:
                 self._keys[name] = key
             elif name not in BROKER_CONFIG and name not in ALIASES:
-                raise _unknown(name, BROKER_CONFIG)
+                raise _unknown(name, BROKER_CONFIG, _KAFKA_NAMES)
         self._static = {name: self._keys[name].parse(v) for name, v in _resolved(given).items()}
         self._cluster: dict[str, ConfigValue] = {}
         self._broker: dict[str, ConfigValue] = {}
         self._values: dict[str, ConfigValue] = {}
         self._combine()
+        check_group_limits(self.integer, {})
 
     def set_dynamic(self, cluster: Mapping[str, str], broker: Mapping[str, str]) -> list[str]:
         """Take over what was set for all brokers and for this one, in place of what was before.
@@ -203,6 +210,32 @@ def topic_config_sources(
     if synonym is not None:
         found += [(source, synonym, value) for source, value in config.sources(synonym)]
     return found
+
+
+def parse_group_configs(texts: Mapping[str, str], config: BrokerConfig) -> dict[str, ConfigValue]:
+    """The typed values of a group's options, within the broker's limits. Raises ConfigError."""
+    for name in texts:
+        if name not in GROUP_CONFIG:
+            raise _unknown(name, GROUP_CONFIG)
+    values = {name: GROUP_CONFIG[name].key.parse(text) for name, text in texts.items()}
+    check_group_limits(config.integer, values)
+    return values
+
+
+def group_config_value(option: str, own: Mapping[str, ConfigValue], config: BrokerConfig) -> int:
+    """A group's effective value: its own as far as the broker allows, else the broker's."""
+    row = GROUP_CONFIG[option]
+    value = int(own.get(option, config.value(row.synonym)))
+    return max(config.integer(row.minimum), min(value, config.integer(row.maximum)))
+
+
+def group_config_sources(
+    name: str, own: Mapping[str, ConfigValue], config: BrokerConfig
+) -> list[tuple[ConfigSource, str, ConfigValue]]:
+    """(source, option, value) of every place that has a value, the one that counts first."""
+    synonym = GROUP_CONFIG[name].synonym
+    found = [(ConfigSource.GROUP, name, own[name])] if name in own else []
+    return [*found, *((source, synonym, value) for source, value in config.sources(synonym))]
 
 
 def check_topic_configs(topic_configs: Mapping[str, ConfigValue], config: BrokerConfig) -> None:

@@ -13,7 +13,8 @@ from dataclasses import replace
 from broker_sim.core.config.key import INT32_MAX, ConfigKey, ConfigKind
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+OAUTHBEARER = "OAUTHBEARER"
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", OAUTHBEARER)
 """SASL mechanisms that this broker supports."""
 
 
@@ -72,6 +73,36 @@ _REAUTHENTICATION = ConfigKey(
 )
 _JAAS = _secret("sasl.jaas.config", "The login module of a mechanism; PLAIN's has the users.")
 
+_SIGNED_TOKENS = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
+_TOKENS = (
+    _text(
+        "sasl.server.callback.handler.class",
+        "",
+        "What OAUTHBEARER takes: tokens signed by a key of the JWKS file; empty: unsecured tokens.",
+        ("", _SIGNED_TOKENS),
+    ),
+    _text("sasl.oauthbearer.jwks.endpoint.url", "", "The file: URL of the keys; read once."),
+    _list("sasl.oauthbearer.expected.audience", "", "A token must have one of these audiences."),
+    _text("sasl.oauthbearer.expected.issuer", "", "The issuer that a token must have."),
+    *(
+        ConfigKey(
+            f"sasl.oauthbearer.allow.unverified.{claim}",
+            ConfigKind.BOOLEAN,
+            False,
+            f"Whether tokens of any {claim} are taken.",
+        )
+        for claim in ("audience", "issuer")
+    ),
+    ConfigKey(
+        "sasl.oauthbearer.clock.skew.seconds",
+        ConfigKind.INT,
+        30,
+        "How far the clock of the issuer may be off.",
+    ),
+    _text("sasl.oauthbearer.scope.claim.name", "scope", "No effect here: no scope is asked for."),
+    _text("sasl.oauthbearer.sub.claim.name", "sub", "The claim with the user's name."),
+)
+
 SECURITY = (
     _text(
         "listener.security.protocol.map",
@@ -97,6 +128,7 @@ SECURITY = (
         "listener, whose sasl.jaas.config has a username and a password for it.",
     ),
     *_OF_LISTENERS,
+    *_TOKENS,
     _REAUTHENTICATION,
     ConfigKey(
         "connection.failed.authentication.delay.ms",
@@ -123,8 +155,8 @@ SECURITY = (
     ),
 )
 
-_BY_NAME = {key.name: key for key in (*_OF_LISTENERS, _REAUTHENTICATION)}
-_OF_MECHANISMS = {key.name: key for key in (_JAAS, _REAUTHENTICATION)}
+_BY_NAME = {key.name: key for key in (*_OF_LISTENERS, *_TOKENS, _REAUTHENTICATION)}
+_OF_MECHANISMS = {key.name: key for key in (*_TOKENS, _JAAS, _REAUTHENTICATION)}
 _PREFIXED = re.compile(r"listener\.name\.(?P<listener>[^.]+)\.(?P<rest>.+)")
 _PREFIX = "listener.name."
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from broker_sim.core.config.cluster_options import CLUSTER
+from broker_sim.core.config.group_options import CONSUMER_GROUPS
 from broker_sim.core.config.key import (
     DOUBLE_MAX,
     INT32_MAX,
@@ -22,6 +23,8 @@ from broker_sim.core.config.security import SECURITY
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 SEGMENT_BYTES_MIN = 1 << 20
 DEDUPE_BYTES_MIN = (1 << 20) + 1
+ARRAY_BYTES_MAX = INT32_MAX - 8
+"""Size of the largest array that a JVM is sure to allocate."""
 DAY_MS = 24 * 60 * 60 * 1000
 HOUR_MS = 60 * 60 * 1000
 
@@ -115,6 +118,14 @@ _TOPICS = (
     _int("default.replication.factor", 1, "Default replication factor of a topic.", 1),
     _int("min.insync.replicas", 1, "Topic default of min.insync.replicas.", 1),
     _int("message.max.bytes", 1_048_588, "Topic default of max.message.bytes.", 0),
+    ConfigKey(
+        "max.decompressed.message.bytes",
+        ConfigKind.INT,
+        ARRAY_BYTES_MAX,
+        "Its topic default; no effect here: records stay in their batches.",
+        1,
+        ARRAY_BYTES_MAX,
+    ),
     _text(
         "log.message.timestamp.type",
         "CreateTime",
@@ -183,6 +194,8 @@ _TOPICS = (
     _bool("unclean.leader.election.enable", False, "Its topic default."),
     _long("log.local.retention.ms", -2, "Topic default of local.retention.ms.", -2),
     _long("log.local.retention.bytes", -2, "Topic default of local.retention.bytes.", -2),
+    _long("log.remote.copy.lag.ms", 0, "Topic default of remote.copy.lag.ms.", -1),
+    _long("log.remote.copy.lag.bytes", -1, "Topic default of remote.copy.lag.bytes.", -1),
 )
 
 _CLEANER = (
@@ -235,7 +248,7 @@ _PRODUCERS = (
         "transaction.fence.commit.after.abort",
         False,
         "Answer the commit of a transaction that was aborted meanwhile with PRODUCER_FENCED, as "
-        "Kafka after 4.3 does (KAFKA-20785), and not with INVALID_TXN_STATE, which is fatal to "
+        "Kafka after 4.4 will (KAFKA-20785), and not with INVALID_TXN_STATE, which is fatal to "
         "clients (not in Kafka, which has one answer a release).",
     ),
     _bool(
@@ -280,6 +293,15 @@ _TRANSACTIONS = (
 )
 
 _GROUPS = (
+    ConfigKey(
+        "group.version",
+        ConfigKind.INT,
+        1,
+        "Finalized level of the feature group.version; 0 has no consumer groups (KIP-848). In "
+        "Kafka a feature, not a configuration.",
+        minimum=0,
+        maximum=1,
+    ),
     _int("offsets.topic.num.partitions", 50, "Partitions of __consumer_offsets.", 1),
     _int("offsets.topic.segment.bytes", 104_857_600, "Its segment.bytes.", 1024),
     _int("offsets.retention.minutes", 10_080, "Offsets of empty groups expire after this.", 1),
@@ -289,6 +311,7 @@ _GROUPS = (
     _int("group.min.session.timeout.ms", 6000, "Minimum of session.timeout.ms.", 1),
     _int("group.max.session.timeout.ms", 1_800_000, "Maximum of session.timeout.ms.", 1),
     _int("group.max.size", INT32_MAX, "Maximum number of members of a group.", 1),
+    *CONSUMER_GROUPS,
 )
 
 BROKER_CONFIG: dict[str, ConfigKey] = {
@@ -362,6 +385,13 @@ TOPIC_CONFIG: dict[str, TopicConfigKey] = {
             "log.cleaner.delete.retention.ms",
             "How long compaction keeps tombstones and transaction markers.",
         ),
+        _topic_only(
+            _bool(
+                "errors.deadletterqueue.group.enable",
+                False,
+                "No effect here: there are no share groups, which would write to the topic.",
+            )
+        ),
         _topic(
             "file.delete.delay.ms", "log.segment.delete.delay.ms", "How long removed files stay."
         ),
@@ -376,6 +406,11 @@ TOPIC_CONFIG: dict[str, TopicConfigKey] = {
             "max.compaction.lag.ms",
             "log.cleaner.max.compaction.lag.ms",
             "The longest time that a record stays uncompacted.",
+        ),
+        _topic(
+            "max.decompressed.message.bytes",
+            "max.decompressed.message.bytes",
+            "No effect here: records stay in their batches.",
         ),
         _topic("max.message.bytes", "message.max.bytes", "Maximum size of a record batch."),
         _topic(
@@ -405,6 +440,8 @@ TOPIC_CONFIG: dict[str, TopicConfigKey] = {
         ),
         _topic("min.insync.replicas", "min.insync.replicas", "Replicas an acks=all write needs."),
         _topic("preallocate", "log.preallocate", "No effect here: files grow as they are written."),
+        _topic("remote.copy.lag.bytes", "log.remote.copy.lag.bytes", _NO_TIER),
+        _topic("remote.copy.lag.ms", "log.remote.copy.lag.ms", _NO_TIER),
         _topic_only(_bool("remote.log.copy.disable", False, _NO_TIER)),
         _topic_only(_bool("remote.log.delete.on.disable", False, _NO_TIER)),
         _topic_only(_bool("remote.storage.enable", False, _NO_TIER)),
@@ -436,6 +473,8 @@ DYNAMIC_CONFIGS: frozenset[str] = frozenset(
     | {*_REPLICATION_QUOTAS}
     | {
         "background.threads",
+        "group.consumer.assignment.interval.ms",
+        "group.consumer.assignor.offload.enable",
         "log.cleaner.backoff.ms",
         "log.cleaner.dedupe.buffer.size",
         "log.cleaner.io.buffer.load.factor",

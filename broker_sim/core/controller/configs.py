@@ -1,4 +1,4 @@
-"""Changes of configurations while the broker runs: of topics, of this broker, of all brokers.
+"""Changes of configurations while the broker runs: of topics, groups, this broker, all brokers.
 
 A change is planned, which refuses what Kafka refuses in Kafka's order, then it is in the metadata
 log, durable, and then in force: the next append, the next retention run obeys. For topics the
@@ -16,15 +16,22 @@ from dataclasses import dataclass
 from broker_sim.core.config import (
     BROKER_CONFIG,
     DYNAMIC_CONFIGS,
+    GROUP_CONFIG,
     TOPIC_CONFIG,
     BrokerConfig,
     ConfigError,
     ConfigKey,
     ConfigKind,
+    check_group_limits,
     format_value,
+    parse_group_configs,
 )
 from broker_sim.core.controller import Metadata
-from broker_sim.core.controller.image import broker_configs_record, configs_record
+from broker_sim.core.controller.image import (
+    broker_configs_record,
+    configs_record,
+    group_configs_record,
+)
 from broker_sim.core.controller.topic_rules import (
     TopicRefused,
     check_topic_name,
@@ -42,6 +49,7 @@ class Resource(enum.IntEnum):
 
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class AlterConfigOp(enum.IntEnum):
@@ -83,8 +91,15 @@ class ConfigAdmin:
             self._check_broker(name)
             texts = dict(self._metadata.image.broker_configs.get(name, {}))
             for change in changes:
-                _apply(change, texts, BROKER_CONFIG.get(change.option))
+                _apply_change(change, texts, BROKER_CONFIG.get(change.option))
             return self._plan_broker(name, texts)
+        if resource_type == Resource.GROUP:
+            own_texts = self._metadata.image.group_configs.get(name, {})
+            texts = {option: format_value(value) for option, value in own_texts.items()}
+            for change in changes:
+                row = GROUP_CONFIG.get(change.option)
+                _apply_change(change, texts, None if row is None else row.key)
+            return self._plan_group(name, texts)
         _check_topic_resource(resource_type, name)
         topic = self._metadata.image.topics.get(name)
         own = {} if topic is None else topic.configs
@@ -92,7 +107,7 @@ class ConfigAdmin:
         for change in changes:
             entry = TOPIC_CONFIG.get(change.option)
             key = None if entry is None else entry.key
-            _apply(change, texts, key)
+            _apply_change(change, texts, key)
         return self._plan_topic(name, texts)
 
     def plan_replacement(
@@ -104,6 +119,8 @@ class ConfigAdmin:
         if resource_type == Resource.BROKER:
             self._check_broker(name)
             return self._plan_broker(name, texts)
+        if resource_type == Resource.GROUP:
+            return self._plan_group(name, texts)
         _check_topic_resource(resource_type, name)
         return self._plan_topic(name, texts)
 
@@ -118,6 +135,21 @@ class ConfigAdmin:
 
         def commit(effects: Effects) -> None:
             self._metadata.commit([configs_record(topic, configs)], effects)
+
+        return commit
+
+    def _plan_group(self, name: str, texts: Mapping[str, str]) -> Commit:
+        """Options of a group, which need not exist."""
+        if not name:
+            raise TopicRefused(ErrorCode.INVALID_REQUEST, "there are no defaults of groups")
+        _check_lengths(texts)
+        try:
+            values = parse_group_configs(texts, self._config)
+        except ConfigError as error:
+            raise TopicRefused(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+        def commit(effects: Effects) -> None:
+            self._metadata.commit([group_configs_record(name, values)], effects)
 
         return commit
 
@@ -140,8 +172,10 @@ class ConfigAdmin:
         if reason is not None:
             raise TopicRefused(ErrorCode.INVALID_REQUEST, reason)
         try:
-            for option, text in texts.items():
-                BROKER_CONFIG[option].parse(text)
+            values = {option: BROKER_CONFIG[option].parse(text) for option, text in texts.items()}
+            check_group_limits(
+                lambda option: int(values.get(option, self._config.value(option))), {}
+            )
         except ConfigError as error:
             raise TopicRefused(ErrorCode.INVALID_REQUEST, str(error)) from error
         _check_lengths(texts)
@@ -182,7 +216,7 @@ def _check_lengths(texts: Mapping[str, str]) -> None:
             )
 
 
-def _apply(change: ConfigChange, texts: dict[str, str], key: ConfigKey | None) -> None:
+def _apply_change(change: ConfigChange, texts: dict[str, str], key: ConfigKey | None) -> None:
     """Change `texts` by these operations. Raises TopicRefused."""
     option, value = change.option, change.value or ""
     match change.operation:

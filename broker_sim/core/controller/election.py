@@ -39,7 +39,7 @@ def change_partition(
     nobody is left in. A reassignment that can be completed is.
     """
     wanted = completed(wanted)
-    leader, unclean = _elect(wanted, may_lead, election)
+    leader, unclean = _elect_leader(wanted, may_lead, election)
     after = before.changed(
         replicas=wanted.replicas,
         isr=(leader,) if unclean else wanted.isr or before.isr,
@@ -53,7 +53,7 @@ def change_partition(
     return None if unchanged == before else after
 
 
-def _elect(
+def _elect_leader(
     wanted: PartitionRegistration, may_lead: Callable[[int], bool], election: Election
 ) -> tuple[int, bool]:
     """The leader, and whether it is not of the ISR."""

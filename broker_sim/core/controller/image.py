@@ -109,6 +109,8 @@ class ClusterImage:
     )
     """By user and mechanism."""
     acls: Acls = field(default_factory=Acls)
+    group_configs: dict[str, dict[str, ConfigValue]] = field(default_factory=dict)
+    """Configurations of groups, by group id; groups without any are left out."""
 
     def topic_of_id(self, topic_id: uuid.UUID) -> Topic | None:
         """The topic with this id, None when there is none (any more)."""
@@ -183,6 +185,12 @@ class ClusterImage:
     def _replay_broker_configs(self, record: MetadataRecord) -> ImageDelta:
         self.broker_configs[record["broker"]] = dict(record["configs"])
         return BrokerConfigsDelta(record["broker"])
+
+    def _replay_group_configs(self, record: MetadataRecord) -> ImageDelta:
+        self.group_configs.pop(record["group"], None)
+        if record["configs"]:
+            self.group_configs[record["group"]] = dict(record["configs"])
+        return None
 
     def _replay_topic(self, record: MetadataRecord) -> ImageDelta:
         topic_id = uuid.UUID(record["topic_id"])
@@ -267,6 +275,7 @@ _RESTORED = (
     "fenced",
     "next_producer_id",
     "broker_configs",
+    "group_configs",
     "topics",
     "names",
     "scram_credentials",
@@ -307,6 +316,7 @@ _REPLAY = {
     "cluster": ClusterImage._replay_cluster,
     "broker-start": ClusterImage._replay_broker_start,
     "broker-configs": ClusterImage._replay_broker_configs,
+    "group-configs": ClusterImage._replay_group_configs,
     "topic": ClusterImage._replay_topic,
     "topic-changed": ClusterImage._replay_topic_changed,
     "topic-deleted": ClusterImage._replay_topic_deleted,
@@ -336,6 +346,11 @@ def broker_start_record(broker_epoch: int) -> MetadataRecord:
 def broker_configs_record(broker: str, configs: Mapping[str, str]) -> MetadataRecord:
     """Return the record that replaces the configurations of a broker; "" is for all brokers."""
     return {"type": "broker-configs", "broker": broker, "configs": dict(configs)}
+
+
+def group_configs_record(group_id: str, configs: Mapping[str, ConfigValue]) -> MetadataRecord:
+    """Return the record that replaces the configurations of a group."""
+    return {"type": "group-configs", "group": group_id, "configs": dict(configs)}
 
 
 def topic_record(topic: Topic) -> MetadataRecord:

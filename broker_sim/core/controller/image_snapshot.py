@@ -12,6 +12,7 @@ from broker_sim.core.controller.image import (
     broker_fenced_record,
     broker_registered_record,
     cluster_record,
+    group_configs_record,
     producer_ids_record,
     scram_record,
     topic_record,
@@ -30,6 +31,8 @@ def image_records(image: ClusterImage) -> Iterator[MetadataRecord]:
         yield broker_registered_record(broker)
     for name, configs in image.broker_configs.items():
         yield broker_configs_record(name, configs)
+    for group_id, own in image.group_configs.items():
+        yield group_configs_record(group_id, own)
     for topic in image.topics.values():
         yield topic_record(topic)
     if image.next_producer_id:

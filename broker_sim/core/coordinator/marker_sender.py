@@ -41,7 +41,7 @@ class MarkerSender:
     def __init__(self, image: ClusterImage, writer: MarkerWriter, peers: Peers) -> None:
         self._image = image
         self._batches: PeerBatches[_Sent] = PeerBatches(
-            MARKERS_TIMER, peers, VERSION, _request, _take
+            MARKERS_TIMER, peers, VERSION, _request, _take_answer
         )
         self.append_here = writer.append_marker
         """Append a marker if this broker leads the partition, else say so."""
@@ -103,7 +103,7 @@ def _request(batch: Sequence[_Sent]) -> Message:
     )
 
 
-def _take(batch: Sequence[_Sent], answer: Message | None, effects: Effects) -> None:
+def _take_answer(batch: Sequence[_Sent], answer: Message | None, effects: Effects) -> None:
     errors = {} if answer is None else _errors(answer)
     for sent in batch:
         key = sent.what.marker.producer_id, sent.what.place

@@ -61,7 +61,7 @@ class PeerBatches(Generic[I]):
         queue = self._queues.setdefault(peer, _Queue())
         queue.waiting.append(item)
         if queue.asked is None:
-            send = partial(self._send, peer, queue)
+            send = partial(self._send_queue, peer, queue)
             self._timers.schedule((self._name, "send", str(peer)), 0, send, effects)
 
     def withdraw(self, matches: Callable[[I], bool]) -> list[I]:
@@ -76,7 +76,7 @@ class PeerBatches(Generic[I]):
         """A timer fired; keys of others are ignored."""
         self._timers.fire(key, effects)
 
-    def _send(self, peer: int, queue: _Queue[I], effects: Effects) -> None:
+    def _send_queue(self, peer: int, queue: _Queue[I], effects: Effects) -> None:
         if queue.asked is not None or not queue.waiting:
             return
         batch, queue.waiting = queue.waiting[:ITEMS_MAX], queue.waiting[ITEMS_MAX:]
@@ -96,4 +96,4 @@ class PeerBatches(Generic[I]):
         queue.asked = None
         self._timers.cancel((self._name, "timeout", str(peer)), effects)
         self._take(batch, answer, effects)
-        self._send(peer, queue, effects)
+        self._send_queue(peer, queue, effects)

@@ -43,6 +43,7 @@ from txnlog_kafka.wire.records import (
 )
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
+NO_OFFSET = -1
 _UNAVAILABLE = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -199,6 +200,8 @@ class CoordinatorRuntime(Generic[S, R]):
         """Identity of each load under way; another load of the partition has another identity."""
         self._waiting: dict[int, list[CoordinatorResult[R]]] = {}
         """Appended and not committed yet, by partition."""
+        self._last_offsets: dict[int, int] = {}
+        """Offset of the last record that was appended, by partition."""
 
     def partition_for(self, key: str) -> int:
         """Return the partition of the topic that coordinates this transactional id or group id."""
@@ -291,8 +294,26 @@ class CoordinatorRuntime(Generic[S, R]):
 
     # ---------------------------------------------------------------- append
 
-    def write(self, shard: S, result: CoordinatorResult[R], effects: Effects) -> None:
-        """Append the records as one batch; once they are committed, replay them and reply."""
+    def settle(self, shard: S, reply: Reply[ErrorCode], effects: Effects) -> None:
+        """Reply once all records that were appended before are committed: an answer without a
+        record of its own must not tell what a failover could take back."""
+        waiting = self._waiting.get(shard.partition)
+        if not waiting:
+            reply(ErrorCode.NONE, effects)
+            return
+        result: CoordinatorResult[R] = CoordinatorResult(records=(), reply=reply, flush=False)
+        waiting.append(result)
+        on_committed = partial(self._on_committed, shard, result, NO_OFFSET)
+        last_offset = self._last_offsets[shard.partition]
+        self._writer.when_committed(
+            self._topic, shard.partition, last_offset, on_committed, effects
+        )
+
+    def write(self, shard: S, result: CoordinatorResult[R], effects: Effects) -> bool:
+        """Append the records as one batch; once they are committed, replay them and reply.
+
+        Return False if nothing was appended; the reply has the error then.
+        """
         batch = encode_batch(
             [shard.encode(record, effects.now_ms) for record in result.records],
             producer_id=result.producer_id,
@@ -307,12 +328,14 @@ class CoordinatorRuntime(Generic[S, R]):
         outcome = self._writer.append(*place, batch, effects, guard=result.guard)
         if outcome.error is not ErrorCode.NONE:
             result.reply(coordinator_error(outcome.error), effects)
-            return
+            return False
+        self._last_offsets[shard.partition] = outcome.last_offset
         if result.flush and self._flushes:
             flush_logs(self._writer, [place], effects)
         self._waiting.setdefault(shard.partition, []).append(result)
         on_committed = partial(self._on_committed, shard, result, outcome.base_offset)
         self._writer.when_committed(*place, outcome.last_offset, on_committed, effects)
+        return True
 
     def _on_committed(
         self,

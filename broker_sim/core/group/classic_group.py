@@ -72,8 +72,12 @@ class Member:
         return names[0]
 
 
-def _java_bucket(key: str, capacity: int) -> int:
-    """Return the bucket of a string in a Java `HashMap`, which iterates its buckets in order."""
+def java_map_order(key: str, size: int) -> int:
+    """Return the bucket of a string in a Java `HashMap` of so many keys, which iterates its buckets
+    in order."""
+    capacity = JAVA_MAP_CAPACITY
+    while size > capacity * JAVA_MAP_LOAD:
+        capacity *= 2
     code = java_hash_code(key) & 0xFFFFFFFF
     return (code ^ code >> 16) & (capacity - 1)
 
@@ -105,6 +109,11 @@ class ClassicGroup:
     def is_in(self, *states: GroupState) -> bool:
         """True if the group's state is one of these."""
         return self.state in states
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the group has no member, and no rebalance is under way."""
+        return self.state is GroupState.EMPTY
 
     @property
     def can_rebalance(self) -> bool:
@@ -173,10 +182,7 @@ class ClassicGroup:
         for member in self.members.values():
             choice = member.vote(candidates)
             votes[choice] = votes.get(choice, 0) + 1
-        capacity = JAVA_MAP_CAPACITY
-        while len(votes) > capacity * JAVA_MAP_LOAD:
-            capacity *= 2
-        return min(votes, key=lambda name: (-votes[name], _java_bucket(name, capacity)))
+        return min(votes, key=lambda name: (-votes[name], java_map_order(name, len(votes))))
 
     def _candidates(self) -> set[str]:
         sets = [{name for name, _ in member.protocols} for member in self.members.values()]

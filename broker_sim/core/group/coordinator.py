@@ -1,37 +1,45 @@
 """The group coordinator: the surface that handlers call; the work is in the modules beside it.
 
 What waits for others, or changes the log, takes a `reply` that is called exactly once, in this
-step or in a later one. The other requests are answered at once. Group coordination and offsets
-follow Kafka's classic protocol (`GroupCoordinatorService`); the newer consumer protocol of
-KIP-848 is not here.
+step or in a later one. The other requests are answered at once. Groups are of Kafka's classic
+protocol or of its consumer protocol (KIP-848); offsets, their expiry and the shards are shared
+(`GroupCoordinatorService`).
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
 from broker_sim.core.config import BrokerConfig
+from broker_sim.core.controller.image import ClusterImage
 from broker_sim.core.coordinator.partition_writer import PartitionWriter
 from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import Effects, TimerKey
 from broker_sim.core.group.classic_group import ClassicGroup
-from broker_sim.core.group.joining import JoinHandler, NewUuid
+from broker_sim.core.group.classic_members import ClassicMemberHandler
+from broker_sim.core.group.consumer_group import ConsumerGroup
+from broker_sim.core.group.consumer_heartbeat import ConsumerGroupHandler
+from broker_sim.core.group.consumer_sessions import ConsumerSessions
+from broker_sim.core.group.joining import JoinHandler
 from broker_sim.core.group.membership import MembershipHandler
-from broker_sim.core.group.offset_requests import OffsetHandler
+from broker_sim.core.group.offset_requests import NO_MEMBER, OffsetHandler
 from broker_sim.core.group.rebalance import Rebalancer
 from broker_sim.core.group.requests import (
+    ConsumerHeartbeat,
+    ConsumerReply,
     DescribedMember,
     GroupDescription,
     GroupListing,
     JoinGroup,
     JoinGroupResult,
     JoinReply,
-    LeaveGroupResult,
+    LeaveReply,
     LeavingMember,
     ListedGroup,
+    NewUuid,
     OffsetCommit,
     OffsetDeleteResult,
     OffsetErrors,
@@ -49,19 +57,33 @@ from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
 OFFSETS_EXPIRATION_TIMER = ("group-offsets-expiration",)
-GROUP_TYPE = "classic"
+CLASSIC_TYPE, CONSUMER_TYPE = "classic", "consumer"
 
 
 class GroupCoordinator:
     """Coordinates the groups of the `__consumer_offsets` partitions that were loaded."""
 
-    def __init__(self, config: BrokerConfig, writer: PartitionWriter, new_uuid: NewUuid) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        image: ClusterImage,
+        writer: PartitionWriter,
+        new_uuid: NewUuid,
+    ) -> None:
         self._config = config
+        self._image = image
         self._timers = KeyedTimers()
         self._runtime = group_runtime(config, writer, self._timers)
         self._rebalancer = Rebalancer(config, self._runtime, self._timers)
-        self._joining = JoinHandler(config, new_uuid, self._runtime, self._rebalancer)
-        self._membership = MembershipHandler(self._runtime, self._rebalancer)
+        self._sessions = ConsumerSessions(
+            config, image, self._runtime, self._timers, self._rebalancer
+        )
+        members = ClassicMemberHandler(image, new_uuid, self._runtime, self._sessions)
+        self._joining = JoinHandler(config, new_uuid, self._runtime, self._rebalancer, members)
+        self._membership = MembershipHandler(self._runtime, self._rebalancer, members)
+        self._consumers = ConsumerGroupHandler(
+            config, image, new_uuid, self._runtime, self._sessions
+        )
         self._offsets = OffsetHandler(config, self._runtime, self._rebalancer)
 
     # ---------------------------------------------------------------- life
@@ -109,6 +131,8 @@ class GroupCoordinator:
                 self._rebalancer.reset_session(shard, group, member, effects)
             if len(group.members) > self._config.integer("group.max.size"):
                 self._rebalancer.prepare(shard, group, effects)
+        self._sessions.start(shard, effects)
+        self._consumers.on_new_topics(effects)
 
     def announce(self, partition: int, log: PartitionLog, effects: Effects) -> None:
         """This broker leads the partition from here on: it will be loaded."""
@@ -120,6 +144,7 @@ class GroupCoordinator:
         shard = self._runtime.unload(partition, effects)
         if shard is None:
             return
+        self._sessions.cancel_all(shard, effects)
         for group in shard.groups.values():
             self._rebalancer.cancel_all(group, effects)
             for member in group.members.values():
@@ -157,10 +182,20 @@ class GroupCoordinator:
         )
 
     def leave_group(
-        self, group_id: str, members: Sequence[LeavingMember], effects: Effects
-    ) -> LeaveGroupResult:
+        self,
+        group_id: str,
+        members: Sequence[LeavingMember],
+        reply: LeaveReply,
+        effects: Effects,
+    ) -> None:
         """LeaveGroup, of one member (below version 3) or several."""
-        return self._membership.leave(group_id, members, effects)
+        self._membership.leave(group_id, members, reply, effects)
+
+    def consumer_heartbeat(
+        self, request: ConsumerHeartbeat, reply: ConsumerReply, effects: Effects
+    ) -> None:
+        """ConsumerGroupHeartbeat: a member joins, lives or leaves."""
+        self._consumers.heartbeat(request, reply, effects)
 
     # ---------------------------------------------------------------- offsets
 
@@ -187,10 +222,15 @@ class GroupCoordinator:
         *,
         require_stable: bool,
         topic_ids: Mapping[str, uuid.UUID] = MappingProxyType({}),
+        member: tuple[str | None, int] = NO_MEMBER,
     ) -> OffsetFetchResult:
         """OffsetFetch for one group; None means all partitions with a committed offset."""
         return self._offsets.fetch(
-            group_id, topic_partitions, require_stable=require_stable, topic_ids=topic_ids
+            group_id,
+            topic_partitions,
+            require_stable=require_stable,
+            topic_ids=topic_ids,
+            member=member,
         )
 
     def on_marker(
@@ -223,6 +263,10 @@ class GroupCoordinator:
         """OffsetDelete."""
         self._offsets.delete(group_id, partitions, reply, effects)
 
+    def on_topic_created(self, effects: Effects) -> None:
+        """A topic is new: groups with regular expressions may read it."""
+        self._consumers.on_new_topics(effects)
+
     def on_partitions_deleted(
         self, partitions: Collection[TopicPartition], effects: Effects
     ) -> None:
@@ -245,31 +289,34 @@ class GroupCoordinator:
             return GroupListing(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         states = {name.lower().strip() for name in state_filters}
         types = {name.lower() for name in type_filters}
-        if types and GROUP_TYPE not in types:
-            return GroupListing(ErrorCode.NONE)
+        rows = (row for shard in self._runtime.shards() for row in _listed(shard))
         return GroupListing(
             ErrorCode.NONE,
             tuple(
-                ListedGroup(group_id, group.protocol_type or "", group.state.value, GROUP_TYPE)
-                for shard in self._runtime.shards()
-                for group_id, group in sorted(shard.groups.items())
-                if not states or group.state.value.lower() in states
+                row
+                for row in rows
+                if (not types or row.group_type in types)
+                and (not states or row.state.lower() in states)
             ),
         )
 
     def describe_group(self, group_id: str) -> GroupDescription:
         """DescribeGroups, for one group.
 
-        An unknown group is GROUP_ID_NOT_FOUND with state Dead; below version 6 the handler
-        answers NONE for it (KIP-1043).
+        An unknown group, or a consumer group, is GROUP_ID_NOT_FOUND with state Dead; below version
+        6 the handler answers NONE for it (KIP-1043).
         """
         shard = find_shard(self._runtime, group_id)
         if isinstance(shard, ErrorCode):
             return GroupDescription(shard, group_id)
-        group = shard.groups.get(group_id)
-        if group is None:
+        group = shard.group(group_id)
+        if not isinstance(group, ClassicGroup):
+            text = "not found" if group is None else "is not a classic group"
             return GroupDescription(
-                ErrorCode.GROUP_ID_NOT_FOUND, group_id, state=GroupState.DEAD.value
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                group_id,
+                state=GroupState.DEAD.value,
+                message=f"Group {group_id} {text}.",
             )
         is_stable = group.is_in(GroupState.STABLE)
         return GroupDescription(
@@ -280,6 +327,26 @@ class GroupCoordinator:
             protocol_data=(group.protocol_name or "") if is_stable else "",
             members=_described_members(group, is_stable=is_stable),
         )
+
+    def describe_consumer_group(self, group_id: str) -> ConsumerGroup | ErrorCode:
+        """ConsumerGroupDescribe, for one group: the group, which the caller only reads."""
+        shard = find_shard(self._runtime, group_id)
+        if isinstance(shard, ErrorCode):
+            return shard
+        return shard.consumer_groups.get(group_id, ErrorCode.GROUP_ID_NOT_FOUND)
+
+    def preferred_assignor(self, group: ConsumerGroup) -> str:
+        """The assignor that the members of the group prefer."""
+        return self._consumers.preferred_assignor(group)
+
+
+def _listed(shard: GroupShard) -> Iterator[ListedGroup]:
+    for group_id, group in sorted((shard.groups | shard.consumer_groups).items()):
+        if isinstance(group, ClassicGroup):
+            state, kind = group.state.value, CLASSIC_TYPE
+        else:
+            state, kind = group.state.value, CONSUMER_TYPE
+        yield ListedGroup(group_id, group.protocol_type or "", state, kind)
 
 
 def _described_members(group: ClassicGroup, *, is_stable: bool) -> tuple[DescribedMember, ...]:

@@ -6,18 +6,18 @@ Rules for this file: JoinGroup only. Every path answers or delays exactly once. 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.coordinator.codec import is_storable
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.classic_group import ClassicGroup, Member
+from broker_sim.core.group.classic_members import ClassicMemberHandler
 from broker_sim.core.group.rebalance import Rebalancer, joined_result
 from broker_sim.core.group.requests import (
     UNKNOWN_MEMBER_ID,
     JoinGroup,
     JoinGroupResult,
     JoinReply,
+    NewUuid,
 )
 from broker_sim.core.group.shard import GroupRuntime, GroupShard, find_shard, write_group
 from broker_sim.core.group.states import GroupState
@@ -26,8 +26,6 @@ from txnlog_kafka.wire.error_codes import ErrorCode
 UUID_LENGTH = 36
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 """Milliseconds that a new member's JoinGroup may be delayed (Kafka's constant of this name)."""
-NewUuid = Callable[[], str]
-"""A fresh random UUID as text, from the injected randomness; part of member ids."""
 
 _S = GroupState
 _E = ErrorCode
@@ -42,27 +40,32 @@ class JoinHandler:
         new_uuid: NewUuid,
         runtime: GroupRuntime,
         rebalancer: Rebalancer,
+        classic_members: ClassicMemberHandler,
     ) -> None:
         self._config = config
         self._new_uuid = new_uuid
         self._runtime = runtime
         self._rebalancer = rebalancer
+        self._classic_members = classic_members
 
     def handle(self, request: JoinGroup, reply: JoinReply, effects: Effects) -> None:
         """Check in Kafka's order, then join."""
-        refusal = self._refuse(request)
+        refusal = self._refuse_join(request)
         shard = find_shard(self._runtime, request.group_id)
         if refusal is not _E.NONE or isinstance(shard, ErrorCode):
             error = refusal if isinstance(shard, GroupShard) or refusal is not _E.NONE else shard
             return reply(JoinGroupResult(error, request.member_id), effects)
         group = shard.groups.get(request.group_id)
         if group is not None:
-            return self._join(shard, group, request, reply, effects)
+            return self._join_group(shard, group, request, reply, effects)
+        consumers = shard.consumer_groups.get(request.group_id)
+        if consumers is not None and not consumers.is_empty:
+            return self._classic_members.join(shard, consumers, request, reply, effects)
         if request.member_id != UNKNOWN_MEMBER_ID:
             return reply(JoinGroupResult(_E.UNKNOWN_MEMBER_ID, request.member_id), effects)
-        return self._create(shard, request, reply, effects)
+        return self._create_group(shard, request, reply, effects)
 
-    def _create(
+    def _create_group(
         self, shard: GroupShard, request: JoinGroup, reply: JoinReply, effects: Effects
     ) -> None:
         group = ClassicGroup(request.group_id, effects.now_ms)
@@ -70,13 +73,16 @@ class JoinHandler:
         def on_written(error: ErrorCode, effects: Effects) -> None:
             if error is not _E.NONE:
                 return reply(JoinGroupResult(error, request.member_id), effects)
+            if request.group_id in shard.consumer_groups:
+                # A member of KIP-848 created its group behind this record.
+                return self.handle(request, reply, effects)
             # Another JoinGroup may have created it meanwhile.
             created = shard.groups.setdefault(request.group_id, group)
-            return self._join(shard, created, request, reply, effects)
+            return self._join_group(shard, created, request, reply, effects)
 
         write_group(self._runtime, shard, group, on_written, effects)
 
-    def _join(
+    def _join_group(
         self,
         shard: GroupShard,
         group: ClassicGroup,
@@ -94,7 +100,7 @@ class JoinHandler:
         else:
             self._join_known(shard, group, request, reply, effects)
 
-    def _refuse(self, request: JoinGroup) -> ErrorCode:
+    def _refuse_join(self, request: JoinGroup) -> ErrorCode:
         if not request.group_id:
             return _E.INVALID_GROUP_ID
         if not _is_storable(request):
@@ -131,7 +137,7 @@ class JoinHandler:
             if request.group_instance_id in group.static_members:
                 self._replace_static(shard, group, request, (member_id, reply), effects)
             else:
-                self._add(shard, group, request, (member_id, reply), effects)
+                self._add_member(shard, group, request, (member_id, reply), effects)
         elif request.requires_known_member_id:
             # KIP-394: a client that never saw its member id would leave a ghost behind.
             self._rebalancer.await_pending_member(
@@ -139,9 +145,9 @@ class JoinHandler:
             )
             reply(JoinGroupResult(_E.MEMBER_ID_REQUIRED, member_id), effects)
         else:
-            self._add(shard, group, request, (member_id, reply), effects)
+            self._add_member(shard, group, request, (member_id, reply), effects)
 
-    def _add(
+    def _add_member(
         self,
         shard: GroupShard,
         group: ClassicGroup,
@@ -155,7 +161,7 @@ class JoinHandler:
             group_instance_id=request.group_instance_id,
             client_id=request.client_id,
             client_host=request.client_host,
-            rebalance_timeout_ms=_rebalance_timeout_ms(request),
+            rebalance_timeout_ms=request.own_rebalance_timeout_ms,
             session_timeout_ms=request.session_timeout_ms,
             protocols=request.protocols,
             is_new=True,
@@ -187,7 +193,7 @@ class JoinHandler:
         member = group.replace_static_member(instance_id, member_id, effects)
         # As Kafka: the session that it asks for now begins with its next sign of life.
         self._rebalancer.reset_session(shard, group, member, effects)
-        _update(member, request)
+        _update_member(member, request)
         group.delay_join(member, reply, effects)
         if group.is_in(_S.COMPLETING_REBALANCE):
             # The leader may be assigning to the old member id.
@@ -230,7 +236,7 @@ class JoinHandler:
                 # it (an IllegalStateException), and this is what clients are answered.
                 reply(JoinGroupResult(_E.UNKNOWN_SERVER_ERROR), effects)
             else:
-                self._add(shard, group, request, (member_id, reply), effects)
+                self._add_member(shard, group, request, (member_id, reply), effects)
             return
         error = group.validate_member(member_id, request.group_instance_id)
         if error is not _E.NONE or group.is_in(_S.EMPTY, _S.DEAD):
@@ -239,7 +245,7 @@ class JoinHandler:
             return
         member = group.members[member_id]
         if self._needs_rebalance(group, member, request):
-            _update(member, request)
+            _update_member(member, request)
             group.delay_join(member, reply, effects)
             self._rebalancer.maybe_prepare(shard, group, effects)
         else:
@@ -274,15 +280,9 @@ def _replaced_result(
     )
 
 
-def _rebalance_timeout_ms(request: JoinGroup) -> int:
-    if request.rebalance_timeout_ms >= 0:
-        return request.rebalance_timeout_ms
-    return request.session_timeout_ms
-
-
-def _update(member: Member, request: JoinGroup) -> None:
+def _update_member(member: Member, request: JoinGroup) -> None:
     member.protocols = request.protocols
-    member.rebalance_timeout_ms = _rebalance_timeout_ms(request)
+    member.rebalance_timeout_ms = request.own_rebalance_timeout_ms
     member.session_timeout_ms = request.session_timeout_ms
 
 

@@ -9,16 +9,19 @@ from collections.abc import Sequence
 
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.classic_group import ClassicGroup
+from broker_sim.core.group.classic_members import ClassicMemberHandler
+from broker_sim.core.group.consumer_group import ConsumerGroup
 from broker_sim.core.group.rebalance import Rebalancer, synced_result
 from broker_sim.core.group.requests import (
     UNKNOWN_MEMBER_ID,
     LeaveGroupResult,
+    LeaveReply,
     LeavingMember,
     SyncGroup,
     SyncGroupResult,
     SyncReply,
 )
-from broker_sim.core.group.shard import GroupRuntime, GroupShard, find_shard
+from broker_sim.core.group.shard import AnyGroup, GroupRuntime, GroupShard, find_shard
 from broker_sim.core.group.states import GroupState
 from txnlog_kafka.wire.error_codes import ErrorCode
 
@@ -29,29 +32,38 @@ _E = ErrorCode
 class MembershipHandler:
     """Answers SyncGroup (or delays it), Heartbeat and LeaveGroup."""
 
-    def __init__(self, runtime: GroupRuntime, rebalancer: Rebalancer) -> None:
+    def __init__(
+        self, runtime: GroupRuntime, rebalancer: Rebalancer, classic_members: ClassicMemberHandler
+    ) -> None:
         self._runtime = runtime
         self._rebalancer = rebalancer
+        self._classic_members = classic_members
 
-    def _find(self, group_id: str) -> tuple[GroupShard, ClassicGroup] | ErrorCode:
+    def _find_group(self, group_id: str) -> tuple[GroupShard, AnyGroup] | ErrorCode:
         if not group_id:
             return _E.INVALID_GROUP_ID
         shard = find_shard(self._runtime, group_id)
         if isinstance(shard, ErrorCode):
             return shard
-        group = shard.groups.get(group_id)
+        group = shard.group(group_id)
         return _E.UNKNOWN_MEMBER_ID if group is None else (shard, group)
 
     # ---------------------------------------------------------------- SyncGroup
 
     def sync(self, request: SyncGroup, reply: SyncReply, effects: Effects) -> None:
         """The leader brings the assignment, everybody fetches their part."""
-        found = self._find(request.group_id)
-        error = found if isinstance(found, ErrorCode) else _refuse_sync(found[1], request)
-        if isinstance(found, ErrorCode) or error is not _E.NONE:
-            reply(SyncGroupResult(error), effects)
+        found = self._find_group(request.group_id)
+        if isinstance(found, ErrorCode):
+            reply(SyncGroupResult(found), effects)
             return
         shard, group = found
+        if isinstance(group, ConsumerGroup):
+            self._classic_members.sync(shard, group, request, reply, effects)
+            return
+        error = _refuse_sync(group, request)
+        if error is not _E.NONE:
+            reply(SyncGroupResult(error), effects)
+            return
         member = group.members[request.member_id]
         if group.is_in(_S.PREPARING_REBALANCE):
             reply(SyncGroupResult(_E.REBALANCE_IN_PROGRESS), effects)
@@ -80,12 +92,16 @@ class MembershipHandler:
         group_instance_id: str | None,
     ) -> ErrorCode:
         """Keep the session; REBALANCE_IN_PROGRESS tells the member to join again."""
-        found = self._find(group_id)
+        found = self._find_group(group_id)
         if found is _E.COORDINATOR_LOAD_IN_PROGRESS:
             return _E.NONE  # as in Kafka: the member is not known yet, and has done its part
         if isinstance(found, ErrorCode):
             return found
         shard, group = found
+        if isinstance(group, ConsumerGroup):
+            return self._classic_members.heartbeat(
+                shard, group, member_id, group_instance_id, generation_id, effects
+            )
         error = group.validate_member(member_id, group_instance_id)
         if error is not _E.NONE:
             return error
@@ -97,21 +113,22 @@ class MembershipHandler:
     # ---------------------------------------------------------------- LeaveGroup
 
     def leave(
-        self, group_id: str, members: Sequence[LeavingMember], effects: Effects
-    ) -> LeaveGroupResult:
+        self, group_id: str, members: Sequence[LeavingMember], reply: LeaveReply, effects: Effects
+    ) -> None:
         """Take members out; the rest rebalances once, not once for each."""
-        found = self._find(group_id)
+        found = self._find_group(group_id)
         if found is _E.UNKNOWN_MEMBER_ID:
-            return LeaveGroupResult(
-                _E.NONE, tuple((member, _E.UNKNOWN_MEMBER_ID) for member in members)
-            )
+            unknown = tuple((member, _E.UNKNOWN_MEMBER_ID) for member in members)
+            return reply(LeaveGroupResult(_E.NONE, unknown), effects)
         if isinstance(found, ErrorCode):
-            return LeaveGroupResult(found)
+            return reply(LeaveGroupResult(found), effects)
         shard, group = found
+        if isinstance(group, ConsumerGroup):
+            return self._classic_members.leave(shard, group, members, reply, effects)
         results = tuple((member, self._leave_one(group, member, effects)) for member in members)
         if any(error is _E.NONE for _, error in results):
             self._rebalancer.after_removal(shard, group, effects, is_expiry=False)
-        return LeaveGroupResult(_E.NONE, results)
+        return reply(LeaveGroupResult(_E.NONE, results), effects)
 
     def _leave_one(
         self, group: ClassicGroup, leaving: LeavingMember, effects: Effects

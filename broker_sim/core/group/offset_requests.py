@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
+from typing import TypeVar
 
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.coordinator.runtime import CoordinatorResult
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.classic_group import ClassicGroup
-from broker_sim.core.group.log_records import ZERO_ID, GroupKey, OffsetKey, OffsetValue
+from broker_sim.core.group.consumer_group import ConsumerGroup
+from broker_sim.core.group.log_records import ZERO_ID, OffsetKey, OffsetValue
 from broker_sim.core.group.offsets import StoredOffset
 from broker_sim.core.group.rebalance import Rebalancer
 from broker_sim.core.group.requests import (
@@ -29,11 +32,12 @@ from broker_sim.core.group.requests import (
     TxnOffsetCommit,
 )
 from broker_sim.core.group.shard import (
+    AnyGroup,
     GroupLogRecord,
-    GroupRecord,
     GroupRuntime,
     GroupShard,
     OffsetRecord,
+    deletion,
     find_shard,
     write_all,
 )
@@ -46,9 +50,12 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 TIMESTAMP_MAX_MS = 2**63 - 1
 """The largest that an int64 of a record holds."""
 NO_RETENTION = -1
+NO_MEMBER = (None, -1)
+"""OffsetFetch of a client that is not a member of the group."""
 
 _S = GroupState
 _E = ErrorCode
+Commit = TypeVar("Commit", OffsetCommit, TxnOffsetCommit)
 
 
 class OffsetHandler:
@@ -66,25 +73,27 @@ class OffsetHandler:
         shard = find_shard(self._runtime, request.group_id)
         if isinstance(shard, ErrorCode):
             return reply(_all(request.offsets, shard), effects)
-        group = shard.groups.get(request.group_id)
-        error = refuse_commit(group, request)
+        group = shard.group(request.group_id)
+        error = refuse_commit(group, self._without_refused(request))
         if error is not _E.NONE:
             return reply(_all(request.offsets, error), effects)
-        member = None if group is None else group.members.get(request.member_id)
-        if group is not None and member and group.is_in(_S.STABLE, _S.PREPARING_REBALANCE):
-            # A commit keeps the session, as a heartbeat does.
-            self._rebalancer.reset_session(shard, group, member, effects)
+        if isinstance(group, ClassicGroup):
+            member = group.members.get(request.member_id)
+            if member and group.is_in(_S.STABLE, _S.PREPARING_REBALANCE):
+                # A commit keeps the session, as a heartbeat of a classic group does.
+                self._rebalancer.reset_session(shard, group, member, effects)
         expire_ms = _expire_ms(request.retention_time_ms, effects.now_ms)
         errors, records = self._records(request.group_id, request.offsets, expire_ms, effects)
         if not records:
             return reply(errors, effects)
         result = CoordinatorResult(
             records=records,
-            reply=partial(_merge, reply, errors),
+            reply=partial(_merge_errors, reply, errors),
             flush=True,
             covered=_accepted(errors),
         )
-        return self._runtime.write(shard, result, effects)
+        self._runtime.write(shard, result, effects)
+        return None
 
     def txn_commit(
         self, request: TxnOffsetCommit, reply: Reply[OffsetErrors], effects: Effects
@@ -95,7 +104,7 @@ class OffsetHandler:
             shard = find_shard(self._runtime, request.group_id)
         if isinstance(shard, ErrorCode):
             return reply(_all(request.offsets, shard), effects)
-        error = refuse_txn_commit(shard.groups.get(request.group_id), request)
+        error = refuse_txn_commit(shard.group(request.group_id), self._without_refused(request))
         if error is not _E.NONE:
             return reply(_all(request.offsets, error), effects)
         errors, records = self._records(request.group_id, request.offsets, NO_TIMESTAMP, effects)
@@ -103,14 +112,24 @@ class OffsetHandler:
             return reply(errors, effects)
         result = CoordinatorResult(
             records=records,
-            reply=partial(_merge, reply, errors),
+            reply=partial(_merge_errors, reply, errors),
             flush=False,
             producer_id=request.producer_id,
             producer_epoch=request.producer_epoch,
             guard=request.guard,
             covered=_accepted(errors),
         )
-        return self._runtime.write(shard, result, effects)
+        self._runtime.write(shard, result, effects)
+        return None
+
+    def _without_refused(self, request: Commit) -> Commit:
+        """The request without partitions that are refused one by one: their epochs do not count."""
+        fine = tuple(each for each in request.offsets if not self._is_too_large(each))
+        return replace(request, offsets=fine)
+
+    def _is_too_large(self, offset: OffsetToCommit) -> bool:
+        limit = self._config.integer("offset.metadata.max.bytes")
+        return _utf16_length(offset.metadata or "") > limit
 
     def _records(
         self,
@@ -122,16 +141,15 @@ class OffsetHandler:
         errors: OffsetErrors = {}
         records: list[GroupLogRecord] = []
         for offset in offsets:
-            metadata = offset.metadata or ""
             partition = TopicPartition(offset.topic, offset.partition)
-            if _utf16_length(metadata) > self._config.integer("offset.metadata.max.bytes"):
+            if self._is_too_large(offset):
                 errors[partition] = _E.OFFSET_METADATA_TOO_LARGE
                 continue
             errors[partition] = _E.NONE
             value = OffsetValue(
                 offset.committed_offset,
                 offset.leader_epoch,
-                metadata,
+                offset.metadata or "",
                 effects.now_ms,
                 expire_ms,
                 offset.topic_id,
@@ -148,8 +166,10 @@ class OffsetHandler:
         *,
         require_stable: bool,
         topic_ids: Mapping[str, uuid.UUID] = MappingProxyType({}),
+        member: tuple[str | None, int] = NO_MEMBER,
     ) -> OffsetFetchResult:
         """OffsetFetch for one group; None asks for all partitions with a committed offset.
+        `member` has the id and the epoch of a consumer group's member.
 
         As in Kafka, "all" means committed ones: a partition that has a pending offset and no
         committed one yet is not in it, also with `require_stable`. An offset of another topic id
@@ -158,6 +178,10 @@ class OffsetHandler:
         shard = find_shard(self._runtime, group_id)
         if isinstance(shard, ErrorCode):
             return OffsetFetchResult(shard)
+        group = shard.consumer_groups.get(group_id)
+        error = _E.NONE if group is None else group.refuse_fetch(*member)
+        if error is not _E.NONE:
+            return OffsetFetchResult(error)
         committed = shard.offsets.committed(group_id)
         asked: Iterable[TopicPartition] = sorted(committed)
         if topic_partitions is not None:
@@ -194,15 +218,15 @@ class OffsetHandler:
             shard = find_shard(self._runtime, group_id)
         if isinstance(shard, ErrorCode):
             return reply(OffsetDeleteResult(shard), effects)
-        group = shard.groups.get(group_id)
+        group = shard.group(group_id)
         if group is None:
             return reply(OffsetDeleteResult(_E.GROUP_ID_NOT_FOUND), effects)
-        if not group.is_in(_S.EMPTY) and not group.uses_consumer_protocol:
+        if not group.is_empty and not group.uses_consumer_protocol:
             return reply(OffsetDeleteResult(_E.NON_EMPTY_GROUP), effects)
         errors: OffsetErrors = {}
         deleted: list[TopicPartition] = []
         for partition in partitions:
-            is_read = group.is_subscribed_to(partition[0]) and not group.is_in(_S.EMPTY)
+            is_read = group.is_subscribed_to(partition[0]) and not group.is_empty
             errors[partition] = _E.GROUP_SUBSCRIBED_TO_TOPIC if is_read else _E.NONE
             if not is_read and self._has_offset(shard, group_id, partition):
                 deleted.append(partition)
@@ -228,15 +252,17 @@ class OffsetHandler:
         shard = find_shard(self._runtime, group_id)
         if isinstance(shard, ErrorCode):
             return reply(shard, effects)
-        group = shard.groups.get(group_id)
+        group = shard.group(group_id)
         if group is None:
             return reply(_E.GROUP_ID_NOT_FOUND, effects)
-        if not group.is_in(_S.EMPTY):
+        if not group.is_empty:
             return reply(_E.NON_EMPTY_GROUP, effects)
         partitions = set(shard.offsets.committed(group_id)) | shard.offsets.pending(group_id)
         records = tombstones(group_id, sorted(partitions))
-        records.append(GroupRecord(GroupKey(group_id), None))
-        self._rebalancer.cancel_all(group, effects)
+        if isinstance(group, ClassicGroup):
+            self._rebalancer.cancel_all(group, effects)
+        ends, reply = deletion(shard, group, reply)
+        records += ends
         return write_all(self._runtime, shard, records, reply, effects)
 
     def delete_partitions(self, partitions: Collection[TopicPartition], effects: Effects) -> None:
@@ -255,15 +281,22 @@ class OffsetHandler:
         """Remove what offsets.retention.minutes says, then groups that have nothing left."""
         for shard in self._runtime.shards():
             records: list[GroupLogRecord] = []
-            for group_id, group in sorted(shard.groups.items()):
-                records += self._expire_group(shard, group_id, group, effects)
+            traced: Reply[ErrorCode] = _ignore
+            for group_id, group in sorted((shard.groups | shard.consumer_groups).items()):
+                expired, has_nothing_left = self._expired_offsets(shard, group, effects)
+                records += tombstones(group_id, expired)
+                if has_nothing_left:
+                    ends, traced = deletion(shard, group, traced)
+                    records += ends
             if records:
-                traced = partial(_trace_expired, len(records))
+                traced = partial(_trace_expired, len(records), traced)
                 write_all(self._runtime, shard, records, traced, effects)
 
-    def _expire_group(
-        self, shard: GroupShard, group_id: str, group: ClassicGroup, effects: Effects
-    ) -> list[GroupLogRecord]:
+    def _expired_offsets(
+        self, shard: GroupShard, group: AnyGroup, effects: Effects
+    ) -> tuple[list[TopicPartition], bool]:
+        """Partitions whose offsets expire; True if the group is empty and has nothing else."""
+        group_id = group.group_id
         committed = shard.offsets.committed(group_id)
         expired = [
             partition
@@ -271,21 +304,16 @@ class OffsetHandler:
             if self._is_expired(group, partition[0], stored, effects.now_ms)
             and not shard.offsets.has_pending(group_id, partition)
         ]
-        records = tombstones(group_id, expired)
-        if (
-            group.is_in(_S.EMPTY)
-            and len(expired) == len(committed)
-            and not shard.offsets.has_open_transactions(group_id)
-        ):
-            records.append(GroupRecord(GroupKey(group_id), None))
-        return records
+        has_open = shard.offsets.has_open_transactions(group_id)
+        return expired, group.is_empty and len(expired) == len(committed) and not has_open
 
-    def _is_expired(
-        self, group: ClassicGroup, topic: str, stored: StoredOffset, now_ms: int
-    ) -> bool:
+    def _is_expired(self, group: AnyGroup, topic: str, stored: StoredOffset, now_ms: int) -> bool:
         value = stored.value
         since_ms = value.commit_ms
-        if group.protocol_type is not None:
+        if isinstance(group, ConsumerGroup):
+            if group.is_subscribed_to(topic):
+                return False
+        elif group.protocol_type is not None:
             if group.is_in(_S.EMPTY):
                 since_ms = value.commit_ms if group.state_ms is None else group.state_ms
             elif not self._may_expire_while_read(group, topic):
@@ -306,14 +334,12 @@ class OffsetHandler:
         )
 
 
-def refuse_commit(group: ClassicGroup | None, request: OffsetCommit) -> ErrorCode:
+def refuse_commit(group: AnyGroup | None, request: OffsetCommit) -> ErrorCode:
     """Return the error that refuses a plain commit, NONE if it may be made."""
+    if isinstance(group, ConsumerGroup):
+        return _refuse_epoch(group, request, is_transactional=False)
     if group is None:
-        if request.generation_id < 0:
-            return _E.NONE
-        if request.knows_group_id_not_found:
-            return _E.GROUP_ID_NOT_FOUND
-        return _E.ILLEGAL_GENERATION
+        return _refuse_unknown_group(request)
     if request.generation_id < 0 and group.is_in(_S.EMPTY):
         return _E.NONE
     if _names_member(request):
@@ -328,13 +354,44 @@ def refuse_commit(group: ClassicGroup | None, request: OffsetCommit) -> ErrorCod
     return _E.NONE
 
 
-def refuse_txn_commit(group: ClassicGroup | None, request: TxnOffsetCommit) -> ErrorCode:
+def refuse_txn_commit(group: AnyGroup | None, request: TxnOffsetCommit) -> ErrorCode:
     """Return the error that refuses a transactional commit. Old versions without a member pass."""
+    if isinstance(group, ConsumerGroup):
+        error = _refuse_epoch(group, request, is_transactional=True)
+        if error is _E.STALE_MEMBER_EPOCH and not request.knows_group_id_not_found:
+            return _E.ILLEGAL_GENERATION  # versions before 6 do not know the other error
+        return error
     if group is None:
-        return _E.NONE if request.generation_id < 0 else _E.ILLEGAL_GENERATION
+        return _refuse_unknown_group(request)
     if request.generation_id < 0 and group.is_in(_S.EMPTY):
         return _E.NONE
     return _refuse_member(group, request) if _names_member(request) else _E.NONE
+
+
+def _refuse_unknown_group(request: OffsetCommit | TxnOffsetCommit) -> ErrorCode:
+    if request.generation_id < 0:
+        return _E.NONE
+    return _E.GROUP_ID_NOT_FOUND if request.knows_group_id_not_found else _E.ILLEGAL_GENERATION
+
+
+def _refuse_epoch(
+    group: ConsumerGroup, request: OffsetCommit | TxnOffsetCommit, *, is_transactional: bool
+) -> ErrorCode:
+    """Compare the member's epoch; an older epoch passes for partitions that it had then."""
+    member_id, epoch = request.member_id, request.generation_id
+    if epoch < 0 and group.is_empty:
+        return _E.NONE
+    if is_transactional and not _names_member(request):
+        return _E.NONE
+    member = group.members.get(member_id)
+    if member is None:
+        return _E.UNKNOWN_MEMBER_ID
+    is_old = isinstance(request, OffsetCommit) and not request.knows_group_id_not_found
+    if is_old and not member.is_classic:
+        return _E.UNSUPPORTED_VERSION
+    return group.refuse_commit(
+        member_id, epoch, [(each.topic_id, each.partition) for each in request.offsets]
+    )
 
 
 def _names_member(request: OffsetCommit | TxnOffsetCommit) -> bool:
@@ -392,7 +449,7 @@ def _all(offsets: Sequence[OffsetToCommit], error: ErrorCode) -> OffsetErrors:
     return {TopicPartition(offset.topic, offset.partition): error for offset in offsets}
 
 
-def _merge(
+def _merge_errors(
     reply: Reply[OffsetErrors], errors: OffsetErrors, error: ErrorCode, effects: Effects
 ) -> None:
     """Reply with the write's error, for the partitions that had none of their own."""
@@ -400,8 +457,15 @@ def _merge(
     reply(merged, effects)
 
 
-def _trace_expired(count: int, error: ErrorCode, effects: Effects) -> None:
+def _trace_expired(
+    count: int, following: Reply[ErrorCode], error: ErrorCode, effects: Effects
+) -> None:
     effects.trace("group-offsets-expired", count=count, error=error.name)
+    following(error, effects)
+
+
+def _ignore(_error: ErrorCode, _effects: Effects) -> None:
+    """Nobody waits for an expiry."""
 
 
 def _utf16_length(text: str) -> int:

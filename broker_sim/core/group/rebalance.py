@@ -76,6 +76,15 @@ class Rebalancer:
         self._timers.cancel(join_key(group.group_id), effects)
         self._timers.cancel(sync_key(group.group_id), effects)
 
+    def end(self, group: ClassicGroup, effects: Effects) -> None:
+        """A consumer group has taken the members over: those that wait are to join again."""
+        self.cancel_all(group, effects)
+        again = ErrorCode.REBALANCE_IN_PROGRESS
+        for member in group.members.values():
+            group.complete_join(member, JoinGroupResult(again, member.member_id), effects)
+            group.complete_sync(member, SyncGroupResult(again), effects)
+        group.transition_to(_S.DEAD, effects.now_ms)
+
     def _expire_session(
         self, shard: GroupShard, group_id: str, member_id: str, effects: Effects
     ) -> None:

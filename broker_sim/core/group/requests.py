@@ -7,9 +7,10 @@ Kafka's "unknown member"; a generation of -1 is "no group management".
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from broker_sim.core.group.consumer_records import Partitions
 from broker_sim.core.group.log_records import ZERO_ID
 from broker_sim.core.replies import Reply
 from txnlog_kafka.wire.error_codes import ErrorCode
@@ -40,6 +41,12 @@ class JoinGroup:
     client_host: str = ""
     requires_known_member_id: bool = True
     supports_skipping_assignment: bool = True
+
+    @property
+    def own_rebalance_timeout_ms(self) -> int:
+        """The rebalance timeout; old clients have the session timeout only."""
+        is_given = self.rebalance_timeout_ms >= 0
+        return self.rebalance_timeout_ms if is_given else self.session_timeout_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +144,10 @@ class OffsetCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TxnOffsetCommit:
-    """TxnOffsetCommit, after the handler had the partition verified or added (KIP-890)."""
+    """TxnOffsetCommit, after the handler had the partition verified or added (KIP-890).
+
+    `knows_group_id_not_found`: version 6 on.
+    """
 
     group_id: str
     producer_id: int
@@ -146,6 +156,7 @@ class TxnOffsetCommit:
     generation_id: int = NO_GENERATION
     member_id: str = UNKNOWN_MEMBER_ID
     group_instance_id: str | None = None
+    knows_group_id_not_found: bool = False
     guard: int | None = None
     """Guard of the verification, for `PartitionLog.append_as_leader`."""
 
@@ -184,7 +195,7 @@ class OffsetDeleteResult:
 
 @dataclass(frozen=True, slots=True)
 class ListedGroup:
-    """Row of ListGroups. `group_type` is "classic"."""
+    """Row of ListGroups. `group_type` is "classic" or "consumer"."""
 
     group_id: str
     protocol_type: str
@@ -222,7 +233,55 @@ class GroupDescription:
     protocol_type: str = ""
     protocol_data: str = ""
     members: tuple[DescribedMember, ...] = ()
+    message: str = ""
+    """Text of the error GROUP_ID_NOT_FOUND."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerHeartbeat:
+    """ConsumerGroupHeartbeat. A field that is None (or -1) did not change since the last one.
+
+    `member_epoch`: 0 joins, -1 leaves, -2 is a static member that will be back.
+    `requires_member_id`: version 1 on. `may_read` tells if the client may describe a topic.
+    """
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topic_names: frozenset[str] | None = None
+    topic_regex: str | None = None
+    server_assignor: str | None = None
+    owned: Partitions | None = None
+    client_id: str = ""
+    client_host: str = ""
+    requires_member_id: bool = True
+    may_read: Callable[[str], bool] = lambda _topic: True
+
+    @property
+    def is_full(self) -> bool:
+        """True if the member gives all that it has, as after an error."""
+        has_topics = self.topic_names is not None or self.topic_regex is not None
+        return self.rebalance_timeout_ms != -1 and has_topics and self.owned is not None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerHeartbeatResult:
+    """Answer to ConsumerGroupHeartbeat; `assignment` None is "as before"."""
+
+    error: ErrorCode
+    message: str | None = None
+    member_id: str | None = None
+    member_epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assignment: Partitions | None = None
+
+
+NewUuid = Callable[[], str]
+"""A fresh random UUID as text, from the injected randomness; part of member ids."""
 JoinReply = Reply[JoinGroupResult]
+LeaveReply = Reply[LeaveGroupResult]
+ConsumerReply = Reply[ConsumerHeartbeatResult]
 SyncReply = Reply[SyncGroupResult]

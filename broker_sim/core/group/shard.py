@@ -19,6 +19,13 @@ from broker_sim.core.coordinator.runtime import CoordinatorResult, CoordinatorRu
 from broker_sim.core.coordinator.timers import KeyedTimers
 from broker_sim.core.effects import Effects
 from broker_sim.core.group.classic_group import ClassicGroup, Member
+from broker_sim.core.group.consumer_group import ConsumerGroup
+from broker_sim.core.group.consumer_records import (
+    ConsumerGroupRecord,
+    RecordKind,
+    decode_record,
+    encode_record,
+)
 from broker_sim.core.group.log_records import (
     GroupKey,
     GroupValue,
@@ -56,13 +63,16 @@ class OffsetRecord:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """A group's metadata, or its tombstone."""
+    """A group's metadata, or its tombstone. `is_applied`: the group was replaced already, when the
+    tombstone was appended."""
 
     key: GroupKey
     value: GroupValue | None
+    is_applied: bool = False
 
 
-GroupLogRecord = OffsetRecord | GroupRecord
+GroupLogRecord = OffsetRecord | GroupRecord | ConsumerGroupRecord
+AnyGroup = ClassicGroup | ConsumerGroup
 
 
 @dataclass(slots=True)
@@ -71,11 +81,28 @@ class GroupShard:
 
     partition: int
     groups: dict[str, ClassicGroup] = field(default_factory=dict)
+    consumer_groups: dict[str, ConsumerGroup] = field(default_factory=dict)
+    """Groups of KIP-848. A group id is in one of the two."""
     offsets: OffsetStore = field(default_factory=OffsetStore)
     is_loaded: bool = False
 
+    def group(self, group_id: str) -> AnyGroup | None:
+        """The group of either kind."""
+        return self.groups.get(group_id) or self.consumer_groups.get(group_id)
+
+    def install(self, group_id: str, group: AnyGroup | None) -> None:
+        """Put a group in place of the one that has its id; None ends that one."""
+        self.groups.pop(group_id, None)
+        self.consumer_groups.pop(group_id, None)
+        if isinstance(group, ConsumerGroup):
+            self.consumer_groups[group_id] = group
+        elif group is not None:
+            self.groups[group_id] = group
+
     def encode(self, record: GroupLogRecord, now_ms: int) -> Record:
-        """Encode the record with the functions of `log_records`."""
+        """Encode the record with the functions of `log_records` and `consumer_records`."""
+        if isinstance(record, ConsumerGroupRecord):
+            return Record(*encode_record(record), now_ms)
         if isinstance(record, OffsetRecord):
             value = None if record.value is None else encode_offset_value(record.value)
             return Record(encode_offset_key(record.key), value, now_ms)
@@ -91,11 +118,14 @@ class GroupShard:
             return OffsetRecord(key, None if raw.value is None else decode_offset_value(raw.value))
         if isinstance(key, GroupKey):
             return GroupRecord(key, None if raw.value is None else decode_group_value(raw.value))
-        return None
+        return decode_record(raw.key, raw.value)
 
     def replay(self, logged: Logged[GroupLogRecord], effects: Effects) -> None:
         """The only place where offsets change, markers aside."""
         record, offset, producer_id = logged
+        if isinstance(record, ConsumerGroupRecord):
+            self._replay_consumer_group(record)
+            return
         if isinstance(record, GroupRecord):
             self._replay_group(record, effects)
             return
@@ -103,7 +133,7 @@ class GroupShard:
             self.offsets.replay_tombstone(record.key)
             return
         group_id = record.key.group_id
-        if group_id not in self.groups:
+        if self.group(group_id) is None:
             # A committer that is not a member: the group is one of offsets only.
             self.groups[group_id] = ClassicGroup(group_id, effects.now_ms)
         stored = StoredOffset(record.value, offset)
@@ -123,6 +153,8 @@ class GroupShard:
 
     def _replay_group(self, record: GroupRecord, effects: Effects) -> None:
         group_id, value = record.key.group_id, record.value
+        if record.is_applied:
+            return
         if value is None:
             group = self.groups.get(group_id)
             if group is not None and not (self.is_loaded and group.members):
@@ -130,6 +162,21 @@ class GroupShard:
                 del self.groups[group_id]
         elif not self.is_loaded:
             self.groups[group_id] = _loaded_group(group_id, value, effects)
+            self.consumer_groups.pop(group_id, None)
+
+    def _replay_consumer_group(self, record: ConsumerGroupRecord) -> None:
+        """At load only: a live group was replaced when the record was appended."""
+        group_id = record.group_id
+        if self.is_loaded:
+            return
+        if record.value is None and group_id not in self.consumer_groups:
+            return
+        if record.kind is RecordKind.GROUP_EPOCH and record.value is None:
+            del self.consumer_groups[group_id]
+            return
+        self.groups.pop(group_id, None)
+        group = self.consumer_groups.setdefault(group_id, ConsumerGroup(group_id))
+        group.apply(record)
 
 
 GroupRuntime = CoordinatorRuntime[GroupShard, GroupLogRecord]
@@ -200,9 +247,37 @@ def write_group(
     reply: Reply[ErrorCode],
     effects: Effects,
 ) -> None:
-    """Store a group's generation. Not flushed: members of a lost one join again."""
-    record = GroupRecord(GroupKey(group.group_id), group_value(group))
-    runtime.write(shard, CoordinatorResult(records=[record], reply=reply, flush=False), effects)
+    """Store a group's generation. Not flushed: members of a lost one join again.
+
+    An empty consumer group of its name ends with it.
+    """
+    group_id = group.group_id
+    former = shard.consumer_groups.pop(group_id, None)
+    records: list[GroupLogRecord] = [] if former is None else [*former.tombstones()]
+    records.append(GroupRecord(GroupKey(group_id), group_value(group)))
+    result = CoordinatorResult(records=records, reply=reply, flush=False)
+    if not runtime.write(shard, result, effects) and former is not None:
+        shard.consumer_groups[group_id] = former
+
+
+def deletion(
+    shard: GroupShard, group: AnyGroup, reply: Reply[ErrorCode]
+) -> tuple[list[GroupLogRecord], Reply[ErrorCode]]:
+    """Return the tombstones of an empty group, and the reply to give when they are written.
+
+    A consumer group is gone at once, as a member that joins now must begin a new group behind the
+    tombstones. If they cannot be written, the group is back.
+    """
+    if isinstance(group, ClassicGroup):
+        return [GroupRecord(GroupKey(group.group_id), None)], reply
+    del shard.consumer_groups[group.group_id]
+
+    def on_written(error: ErrorCode, effects: Effects) -> None:
+        if error is not ErrorCode.NONE:
+            shard.consumer_groups.setdefault(group.group_id, group)
+        reply(error, effects)
+
+    return [*group.tombstones()], on_written
 
 
 def group_value(group: ClassicGroup) -> GroupValue:

@@ -24,6 +24,8 @@ from broker_sim.core.handlers import (
     alter_partition_reassignments,
     alter_user_scram_credentials,
     api_versions,
+    consumer_group_describe,
+    consumer_group_heartbeat,
     create_acls,
     create_partitions,
     create_topics,
@@ -63,6 +65,7 @@ from broker_sim.core.handlers import (
     produce,
     sasl_authenticate,
     sasl_handshake,
+    share_group_heartbeat,
     sync_group,
     txn_offset_commit,
     write_txn_markers,
@@ -123,7 +126,10 @@ HANDLERS: dict[AnyApiKey, Handler] = {
     ApiKey.DESCRIBE_PRODUCERS: _answering(describe_producers.handle),
     ApiKey.DESCRIBE_TRANSACTIONS: _answering(describe_transactions.handle),
     ApiKey.LIST_TRANSACTIONS: list_transactions.handle,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat.handle,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: _answering(consumer_group_describe.handle),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: _answering(describe_topic_partitions.handle),
+    ApiKey.SHARE_GROUP_HEARTBEAT: _answering(share_group_heartbeat.handle),
 }
 
 CONTROLLER_HANDLERS: dict[AnyApiKey, Handler] = HANDLERS | {

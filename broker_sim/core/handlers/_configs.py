@@ -16,7 +16,7 @@ from broker_sim.core.config import (
 from broker_sim.core.controller.configs import Commit, Resource
 from broker_sim.core.controller.topic_rules import TopicRefused
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.handlers._access import cluster_allowed, topic_allowed
+from broker_sim.core.handlers._access import cluster_allowed, group_allowed, topic_allowed
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.error_codes import ErrorCode
 
@@ -46,6 +46,9 @@ def check_access(parts: BrokerParts, request: Request, resource_type: int, name:
     if resource_type == Resource.TOPIC and not topic_allowed(parts, request, name):
         text = "the configurations of the topic are not open to this principal"
         raise TopicRefused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, text)
+    if resource_type == Resource.GROUP and not group_allowed(parts, request, name):
+        text = "the configurations of the group are not open to this principal"
+        raise TopicRefused(ErrorCode.GROUP_AUTHORIZATION_FAILED, text)
 
 
 def alter_each(

@@ -33,7 +33,9 @@ def split_known(
 ) -> tuple[list[OffsetToCommit], OffsetErrors]:
     """Offsets of partitions that exist and may be committed, and errors for the others.
 
-    The request is an OffsetCommit or TxnOffsetCommit.
+    The request is an OffsetCommit or TxnOffsetCommit. The topic's id is stored also when the
+    request has names only: it guards against reading the offset of a topic that was deleted and
+    recreated.
     """
     topics = request.message.topics
     known: list[OffsetToCommit] = []
@@ -56,6 +58,7 @@ def split_known(
                     partition.committed_offset,
                     partition.committed_leader_epoch,
                     partition.committed_metadata,
+                    parts.image.topics[name].topic_id,
                 )
             )
     return known, errors

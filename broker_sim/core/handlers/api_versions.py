@@ -16,11 +16,14 @@ _Response = APIS[ApiKey.API_VERSIONS].response
 PRODUCE_ADVERTISED_MIN = 0
 """librdkafka turns idempotence and compression off unless Produce starts at 0, although Kafka 4
 refuses the versions below 3 itself (KAFKA-18659)."""
-TRANSACTION_VERSION_MAX = 2
+FEATURES = {"group.version": 1, "transaction.version": 2}
+"""The highest level of each feature that clients decide by (KIP-848, KIP-890)."""
 LEVEL_0_VERSION = 4
 """Before it clients cannot read a feature whose lowest level is 0 (KAFKA-17492): Java clients from
 3.3 to 3.8 would refuse the whole answer."""
 CLIENT_NAME_VERSION = 3
+CLUSTER_CHECK_VERSION = 5
+NO_NODE = -1
 _CLIENT_NAME = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """Pattern of the name and the version of a client's software (KIP-511)."""
 
@@ -48,36 +51,49 @@ def unsupported_version_response() -> Message:
 
 
 def handle(parts: BrokerParts, request: Request) -> Message:
-    """The table, and the level of transaction.version that clients decide by (KIP-890)."""
+    """The table, and the levels of the features."""
     if not _is_valid(request):
         return _Response(error_code=int(ErrorCode.INVALID_REQUEST), api_keys=[])
+    if parts.logins.has_ended(request) and _is_misrouted(parts, request):
+        return _Response(error_code=int(ErrorCode.REBOOTSTRAP_REQUIRED), api_keys=[])
     parts.logins.on_versions(request)
-    level = parts.config.integer("transaction.version")
+    levels = {name: parts.config.integer(name) for name in FEATURES}
+    finalized = [
+        _Response.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+        for name, level in levels.items()
+        if level > 0
+    ]
     features = {}
-    if level > 0:
-        finalized = _Response.FinalizedFeatureKey(
-            name="transaction.version",
-            max_version_level=level,
-            min_version_level=level,
-        )
-        features = {"finalized_features_epoch": 0, "finalized_features": [finalized]}
-    supported = _Response.SupportedFeatureKey(
-        name="transaction.version",
-        min_version=0,
-        max_version=TRANSACTION_VERSION_MAX,
-    )
+    if finalized:
+        features = {"finalized_features_epoch": 0, "finalized_features": finalized}
+    supported = [
+        _Response.SupportedFeatureKey(name=name, min_version=0, max_version=level_max)
+        for name, level_max in FEATURES.items()
+    ]
     return _Response(
         error_code=0,
         api_keys=_api_keys(parts.membership.apis),
         throttle_time_ms=0,
-        supported_features=[supported] if request.api_version >= LEVEL_0_VERSION else [],
+        supported_features=supported if request.api_version >= LEVEL_0_VERSION else [],
         **features,
     )
+
+
+def _is_misrouted(parts: BrokerParts, request: Request) -> bool:
+    """True if the client means another broker (KIP-1242)."""
+    message = request.message
+    if request.api_version < CLUSTER_CHECK_VERSION or message.cluster_id is None:
+        return False
+    meant, own = (message.cluster_id, message.node_id), (parts.image.cluster_id, parts.node_id)
+    return bool(meant != own)
 
 
 def _is_valid(request: Request) -> bool:
     if request.api_version < CLIENT_NAME_VERSION:
         return True
     message = request.message
+    knows_half = (message.cluster_id is None) != (message.node_id == NO_NODE)
+    if request.api_version >= CLUSTER_CHECK_VERSION and knows_half:
+        return False
     names = (message.client_software_name, message.client_software_version)
     return all(_CLIENT_NAME.fullmatch(name) for name in names)

@@ -30,7 +30,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
                 raise TopicRefused(
                     ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the topic may not be altered"
                 )
-            _grow(parts, entry, effects, validate_only=bool(message.validate_only))
+            _grow_topic(parts, entry, effects, validate_only=bool(message.validate_only))
         except TopicRefused as refused:
             refusal = refused
         results.append(_result(entry.name, refusal))
@@ -45,7 +45,7 @@ def _result(name: str, refused: TopicRefused | None) -> Any:
     )
 
 
-def _grow(parts: BrokerParts, entry: Any, effects: Effects, *, validate_only: bool) -> None:
+def _grow_topic(parts: BrokerParts, entry: Any, effects: Effects, *, validate_only: bool) -> None:
     topic = parts.image.topics.get(entry.name)
     if topic is None:
         raise TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {entry.name!r}")

@@ -43,7 +43,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
                 raise TopicRefused(
                     ErrorCode.TOPIC_AUTHORIZATION_FAILED, "the topic may not be created"
                 )
-            topic = _plan(parts, entry)
+            topic = _plan_topic(parts, entry)
         except TopicRefused as refusal:
             results.append(_refused(entry.name, refusal))
             continue
@@ -69,7 +69,7 @@ def _partition_count(parts: BrokerParts, entries: list[Any]) -> int:
     return total
 
 
-def _plan(parts: BrokerParts, entry: Any) -> Topic:
+def _plan_topic(parts: BrokerParts, entry: Any) -> Topic:
     return parts.topics.plan(
         entry.name,
         partition_count=entry.num_partitions,

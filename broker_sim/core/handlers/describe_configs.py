@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32): effective values of topics and of the broker, and their sources."""
+"""DescribeConfigs (key 32): effective values of topics, groups, the broker, and their sources."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 
 from broker_sim.core.config import (
     DYNAMIC_CONFIGS,
+    GROUP_CONFIG,
     TOPIC_CONFIG,
     ConfigKey,
     ConfigKind,
     ConfigSource,
     ConfigValue,
     format_value,
+    group_config_sources,
     topic_config_sources,
     topic_config_value,
 )
@@ -87,6 +89,10 @@ def _options(resources: list[Any]) -> dict[tuple[int, str], set[str] | None]:
 def _entries(parts: BrokerParts, resource_type: int, name: str) -> Iterator[_Entry]:
     if resource_type == Resource.BROKER:
         return _broker_entries(parts, name)
+    if resource_type == Resource.GROUP:
+        if not name:
+            raise TopicRefused(ErrorCode.INVALID_REQUEST, "there are no defaults of groups")
+        return _group_entries(parts, name)
     if resource_type != Resource.TOPIC:
         raise TopicRefused(
             ErrorCode.INVALID_REQUEST, f"there are no configurations of type {resource_type} here"
@@ -106,6 +112,14 @@ def _topic_entries(parts: BrokerParts, name: str) -> Iterator[_Entry]:
             topic_config_sources(option, topic.configs, parts.config),
             read_only=False,
         )
+
+
+def _group_entries(parts: BrokerParts, name: str) -> Iterator[_Entry]:
+    """Yield all options of a group, which need not exist."""
+    own = parts.image.group_configs.get(name, {})
+    for option, row in sorted(GROUP_CONFIG.items()):
+        sources = group_config_sources(option, own, parts.config)
+        yield _Entry(row.key, sources[0][2], sources, read_only=False)
 
 
 def _broker_entries(parts: BrokerParts, name: str) -> Iterator[_Entry]:

@@ -42,11 +42,9 @@ def _description(parts: BrokerParts, request: Request, group_id: str) -> GroupDe
 
 
 def _group(description: GroupDescription, api_version: int) -> Any:
-    error, text = description.error, None
-    if error is ErrorCode.GROUP_ID_NOT_FOUND:
-        text = f"Group {description.group_id} not found."
-        if api_version < NOT_FOUND_VERSION:
-            error, text = ErrorCode.NONE, None
+    error, text = description.error, description.message or None
+    if error is ErrorCode.GROUP_ID_NOT_FOUND and api_version < NOT_FOUND_VERSION:
+        error, text = ErrorCode.NONE, None
     return _Group(
         error_code=int(error),
         error_message=text,

@@ -115,15 +115,15 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
         now_ms=effects.monotonic_ms,
     )
     if isinstance(context, ErrorCode):
-        _send(
+        _send_answer(
             request, _Response(error_code=int(context), session_id=INVALID_SESSION_ID), (), effects
         )
         return
-    result = _read(parts, request, context)
+    result = _read_partitions(parts, request, context)
     if replica[0] >= 0:
         _note_replicated(parts, replica, context, result, effects)
     if _is_enough(result, context) or message.max_wait_ms <= 0:
-        _respond(parts, context, result, effects)
+        _respond_to_fetch(parts, context, result, effects)
         return
     is_for_replica = replica[0] >= 0
     parts.fetches.add(request, context, result.partitions, effects, is_for_replica=is_for_replica)
@@ -148,10 +148,10 @@ def _note_replicated(
 
 def reconsider(parts: BrokerParts, delayed: DelayedFetch, effects: Effects, *, due: bool) -> None:
     """A partition of a delayed fetch changed, or its deadline came: answer if there is enough."""
-    result = _read(parts, delayed.request, delayed.context)
+    result = _read_partitions(parts, delayed.request, delayed.context)
     if due or _is_enough(result, delayed.context):
         parts.fetches.remove(delayed, effects)
-        _respond(parts, delayed.context, result, effects)
+        _respond_to_fetch(parts, delayed.context, result, effects)
 
 
 def _is_enough(result: _Result, context: FetchContext) -> bool:
@@ -217,7 +217,9 @@ def _forgotten(message: Any) -> Iterable[Key]:
 # --------------------------------------------------------------------------- the answer
 
 
-def _respond(parts: BrokerParts, context: FetchContext, result: _Result, effects: Effects) -> None:
+def _respond_to_fetch(
+    parts: BrokerParts, context: FetchContext, result: _Result, effects: Effects
+) -> None:
     for report in result.reports:
         effects.trace("damaged-file", reason=report)
     session = context.session
@@ -227,7 +229,7 @@ def _respond(parts: BrokerParts, context: FetchContext, result: _Result, effects
     elif context.is_overtaken:
         error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
         answer = _Response(error_code=int(error), session_id=session.session_id)
-        _send(result.request, answer, (), effects)
+        _send_answer(result.request, answer, (), effects)
         return
     else:
         answered = [each for each in result.answers if each.is_news]
@@ -241,7 +243,7 @@ def _respond(parts: BrokerParts, context: FetchContext, result: _Result, effects
         answer.node_endpoints = endpoints_of(
             parts, result.request.listener, result.leaders, _Response.NodeEndpoint
         )
-    _send(result.request, answer, tuple(result.records), effects)
+    _send_answer(result.request, answer, tuple(result.records), effects)
 
 
 def _new_session(
@@ -273,7 +275,7 @@ def _by_topic(answers: list[_Answer]) -> list[Any]:
     return list(topics.values())
 
 
-def _send(
+def _send_answer(
     request: Request, answer: Any, records: tuple[RecordsField, ...], effects: Effects
 ) -> None:
     effects.responses.append(
@@ -292,7 +294,7 @@ def _send(
 # --------------------------------------------------------------------------- reading
 
 
-def _read(parts: BrokerParts, request: Request, context: FetchContext) -> _Result:
+def _read_partitions(parts: BrokerParts, request: Request, context: FetchContext) -> _Result:
     session = context.session
     budget_bytes = min(request.message.max_bytes, parts.config.integer("fetch.max.bytes"))
     result = _Result(request, _replica(request.message)[0], budget_bytes)

@@ -27,18 +27,20 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """
     message = request.message
     if request.api_version < BATCH_VERSION:
-        fields = _locate(parts, request, message.key, effects)
+        fields = _locate_coordinator(parts, request, message.key, effects)
         if not fields["error_code"]:
             fields["error_message"] = ErrorCode.NONE.name
         return _Response(throttle_time_ms=0, **fields)
     coordinators = [
-        _Response.Coordinator(key=key, **_locate(parts, request, key, effects))
+        _Response.Coordinator(key=key, **_locate_coordinator(parts, request, key, effects))
         for key in message.coordinator_keys
     ]
     return _Response(throttle_time_ms=0, coordinators=coordinators)
 
 
-def _locate(parts: BrokerParts, request: Request, key: str, effects: Effects) -> dict[str, Any]:
+def _locate_coordinator(
+    parts: BrokerParts, request: Request, key: str, effects: Effects
+) -> dict[str, Any]:
     key_type = request.message.key_type
     topic = KEY_TYPES.get(key_type)
     if topic is None:

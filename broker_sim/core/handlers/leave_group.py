@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
-from broker_sim.core.group.requests import LeavingMember
+from broker_sim.core.group.requests import LeaveGroupResult, LeavingMember
 from broker_sim.core.handlers._access import group_allowed
-from broker_sim.core.parts import BrokerParts
+from broker_sim.core.parts import BrokerParts, respond
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
@@ -14,17 +14,24 @@ _Response = APIS[ApiKey.LEAVE_GROUP].response
 MEMBERS_VERSION = 3
 
 
-def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
+def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     """Members leave; the others rebalance."""
     message = request.message
     if not group_allowed(parts, request, message.group_id):
-        refused = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        return _Response(throttle_time_ms=0, error_code=refused, members=[])
+        refused = LeaveGroupResult(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return respond(request, _response(request, refused), effects)
     if request.api_version < MEMBERS_VERSION:
         leaving = [LeavingMember(message.member_id)]
     else:
         leaving = [LeavingMember(m.member_id, m.group_instance_id) for m in message.members]
-    result = parts.groups.leave_group(message.group_id, leaving, effects)
+
+    def answer(result: LeaveGroupResult, effects: Effects) -> None:
+        respond(request, _response(request, result), effects)
+
+    return parts.groups.leave_group(message.group_id, leaving, answer, effects)
+
+
+def _response(request: Request, result: LeaveGroupResult) -> Message:
     error = result.error
     if request.api_version < MEMBERS_VERSION and error is ErrorCode.NONE and result.members:
         error = result.members[0][1]

@@ -81,7 +81,7 @@ def _partition(lookup: _Lookup, topic: str, entry: Any, effects: Effects) -> Any
     if log is None:
         return _answer(number, error, NOTHING, -1)
     try:
-        found = _find(lookup, log, entry.timestamp)
+        found = _find_offset(lookup, log, entry.timestamp)
     except CorruptBatch as corrupt:
         effects.trace("damaged-file", reason=str(corrupt))
         return _answer(entry.partition_index, ErrorCode.CORRUPT_MESSAGE, NOTHING, -1)
@@ -94,7 +94,7 @@ def _partition(lookup: _Lookup, topic: str, entry: Any, effects: Effects) -> Any
     return _answer(entry.partition_index, ErrorCode.NONE, found, epoch)
 
 
-def _find(lookup: _Lookup, log: PartitionLog, timestamp: int) -> tuple[int, int]:
+def _find_offset(lookup: _Lookup, log: PartitionLog, timestamp: int) -> tuple[int, int]:
     """(timestamp, offset); `NOTHING` when no record is that late."""
     end = log.last_stable_offset if lookup.committed else log.high_watermark
     if timestamp == LATEST:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.group.requests import OffsetCommit, OffsetErrors
 from broker_sim.core.handlers._access import group_allowed
@@ -40,12 +38,9 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
         return answer(all_partitions(message.topics, names, refused), effects)
     if not known:
         return answer({}, effects)
-    # The id is stored also when the request has names only: it guards against reading the offset
-    # of a topic that was deleted and recreated.
-    topics = parts.image.topics
     commit = OffsetCommit(
         group_id=message.group_id,
-        offsets=tuple(replace(each, topic_id=topics[each.topic].topic_id) for each in known),
+        offsets=tuple(known),
         generation_id=message.generation_id_or_member_epoch,
         member_id=message.member_id,
         group_instance_id=message.group_instance_id,

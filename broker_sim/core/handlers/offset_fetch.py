@@ -43,12 +43,19 @@ def handle(parts: BrokerParts, request: Request) -> Message:
         if not group_allowed(parts, request, group.group_id):
             result, topics = _GROUP_REFUSED, []
         elif group.topics is None:
-            result = parts.groups.offset_fetch(group.group_id, None, require_stable=require_stable)
+            result = parts.groups.offset_fetch(
+                group.group_id, None, require_stable=require_stable, member=_member(group)
+            )
             topics = _all_topics(parts, request, result, by_id=by_id)
         else:
             result, topics = _named_topics(parts, request, group, require_stable)
         groups.append(_Group(group_id=group.group_id, topics=topics, error_code=int(result.error)))
     return _Response(throttle_time_ms=0, groups=groups)
+
+
+def _member(group: Any) -> tuple[str | None, int]:
+    """Id and epoch of a consumer group's member, from version 9 on."""
+    return group.member_id, group.member_epoch
 
 
 def _all_topics(
@@ -79,7 +86,11 @@ def _named_topics(
             asked.setdefault(name, []).extend(topic.partition_indexes)
             topic_ids[name] = topic.topic_id if by_id else ZERO_ID
     result = parts.groups.offset_fetch(
-        group.group_id, asked, require_stable=require_stable, topic_ids=topic_ids
+        group.group_id,
+        asked,
+        require_stable=require_stable,
+        topic_ids=topic_ids,
+        member=_member(group),
     )
     if result.error is not ErrorCode.NONE:
         return result, []

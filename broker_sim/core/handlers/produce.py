@@ -116,7 +116,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
         for target in targets.values():
             target.refused = _UNAUTHORIZED
     else:
-        _refuse(parts, request, targets.values())
+        _refuse_targets(parts, request, targets.values())
         if transactional:
             asked = _to_verify(parts, request, targets.values(), effects)
 
@@ -126,10 +126,10 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
                 error = _verification_error(result, request.api_version)
                 asked[key].refused = AppendResult(error, _NOT_IN_TRANSACTION)
         results = {
-            key: target.refused or _append(parts, target, request.message.acks, effects)
+            key: target.refused or _append_target(parts, target, request.message.acks, effects)
             for key, target in targets.items()
         }
-        _finish(parts, request, targets, results, effects)
+        _finish_request(parts, request, targets, results, effects)
 
     if not asked:
         return append({}, effects)
@@ -144,7 +144,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     )
 
 
-def _finish(
+def _finish_request(
     parts: BrokerParts,
     request: Request,
     targets: _Targets,
@@ -281,7 +281,7 @@ def _targets(parts: BrokerParts, request: Request) -> _Targets:
     return targets
 
 
-def _refuse(parts: BrokerParts, request: Request, targets: Iterable[_Target]) -> None:
+def _refuse_targets(parts: BrokerParts, request: Request, targets: Iterable[_Target]) -> None:
     """Refuse the targets that can be refused before a batch adds its partition to a transaction."""
     acks = request.message.acks
     for target in targets:
@@ -410,7 +410,9 @@ def _verification_error(error: ErrorCode, api_version: int) -> ErrorCode:
     return error
 
 
-def _append(parts: BrokerParts, target: _Target, acks: int, effects: Effects) -> AppendResult:
+def _append_target(
+    parts: BrokerParts, target: _Target, acks: int, effects: Effects
+) -> AppendResult:
     log = target.log
     if log is None or parts.logs.get(target.topic, target.partition) is not log:
         return _not_here(parts, target)  # it may have gone while the coordinator was asked

@@ -1,4 +1,7 @@
-"""TxnOffsetCommit (key 28): offsets that become visible with the transaction's COMMIT marker."""
+"""TxnOffsetCommit (key 28): offsets that become visible with the transaction's COMMIT marker.
+
+Topics by name, from version 6 on by id (KIP-1319).
+"""
 
 from __future__ import annotations
 
@@ -29,13 +32,16 @@ _Topic = _Response.TxnOffsetCommitResponseTopic
 ADD_PARTITIONS_VERSION = 5
 """From here on the offsets partition joins the transaction by this request (KIP-890 part 2)."""
 ABORTABLE_VERSION = 4
+TOPIC_ID_VERSION = 6
+"""From here on a group that does not exist is GROUP_ID_NOT_FOUND, too."""
 
 
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     """Partitions that do not exist are refused one by one, the others as a whole."""
     message = request.message
-    names = topic_names(parts, message.topics, by_id=False)
-    known, errors = split_known(parts, request, names)
+    by_id = request.api_version >= TOPIC_ID_VERSION
+    names = topic_names(parts, message.topics, by_id=by_id)
+    known, errors = split_known(parts, request, names, by_id=by_id)
 
     def answer(committed: OffsetErrors, effects: Effects) -> None:
         topics = commit_topics(_Topic, message.topics, names, errors | committed)
@@ -53,7 +59,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     def commit(joined: ErrorCode | _Joined, effects: Effects) -> None:
         if isinstance(joined, ErrorCode):
             return answer(_all(known, joined), effects)
-        return _commit(parts, request, known, joined, answer, effects)
+        return _commit_offsets(parts, request, known, joined, answer, effects)
 
     return _join_transaction(parts, request, commit, effects)
 
@@ -74,7 +80,7 @@ def _refused(parts: BrokerParts, request: Request) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _commit(
+def _commit_offsets(
     parts: BrokerParts,
     request: Request,
     offsets: list[OffsetToCommit],
@@ -88,9 +94,10 @@ def _commit(
         producer_id=message.producer_id,
         producer_epoch=message.producer_epoch,
         offsets=tuple(offsets),
-        generation_id=message.generation_id,
+        generation_id=message.generation_id_or_member_epoch,
         member_id=message.member_id,
         group_instance_id=message.group_instance_id,
+        knows_group_id_not_found=request.api_version >= TOPIC_ID_VERSION,
         guard=joined.guard,
     )
     parts.groups.txn_offset_commit(commit, reply, effects)

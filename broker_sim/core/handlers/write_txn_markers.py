@@ -34,7 +34,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
         for partition in topic.partition_indexes
     ]
     asks = {
-        number: partial(_append, parts, partition, entry)
+        number: partial(_append_marker, parts, partition, entry)
         for number, (entry, partition) in enumerate(markers)
     }
 
@@ -82,7 +82,7 @@ def _topic_result(topic: str, errors: dict[int, ErrorCode]) -> Any:
     )
 
 
-def _append(
+def _append_marker(
     parts: BrokerParts,
     name: TopicPartition,
     entry: Any,

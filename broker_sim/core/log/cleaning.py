@@ -124,10 +124,10 @@ class Cleaning:
         sources = [s for s in self._sources if s.base_offset < self.end_offset]
         self._sources = sources
         for group in group_segments(sources, self._local.config):
-            yield from self._rewrite(group, transactions, storage)
+            yield from self._rewrite_group(group, transactions, storage)
             yield False
 
-    def _spend(self, size_bytes: int) -> bool:
+    def _spend_bytes(self, size_bytes: int) -> bool:
         """Count the bytes that were read; return True when the step has used up its share."""
         self._left_bytes -= size_bytes
         return self._left_bytes <= 0
@@ -147,7 +147,7 @@ class Cleaning:
                 if not self._learn_batch(header, batch, transactions):
                     return
                 self._map.latest_offset = header.last_offset
-                if self._spend(header.size_bytes):
+                if self._spend_bytes(header.size_bytes):
                     yield False
 
     def _learn_batch(
@@ -166,7 +166,7 @@ class Cleaning:
                 return False
         return True
 
-    def _rewrite(
+    def _rewrite_group(
         self, group: Sequence[Segment], transactions: CleanedTransactions, storage: Storage
     ) -> Iterator[bool]:
         """Make one segment of the group and put it in its place."""
@@ -194,10 +194,10 @@ class Cleaning:
                     batches.append(kept)
                 if entry is not None:
                     target.append_aborted(entry, self._effects)
-                if self._spend(header.size_bytes):
-                    flushed_bytes = _write(target, batches, flushed_bytes, self._effects)
+                if self._spend_bytes(header.size_bytes):
+                    flushed_bytes = _write_batches(target, batches, flushed_bytes, self._effects)
                     yield False
-        _write(target, batches, flushed_bytes, self._effects)
+        _write_batches(target, batches, flushed_bytes, self._effects)
         local.replace(group, target, self._producers, self._effects)
         self._target = None
         self._sources = self._sources[len(group) :]
@@ -270,7 +270,9 @@ def _is_last(header: BatchHeader, last_records: dict[int, tuple[int | None, int]
     return header.is_control and header.producer_epoch == producer_epoch
 
 
-def _write(target: Segment, batches: list[bytes], flushed_bytes: int, effects: Effects) -> int:
+def _write_batches(
+    target: Segment, batches: list[bytes], flushed_bytes: int, effects: Effects
+) -> int:
     """Append what has come together, and forget it; up to where the segment is flushed.
 
     It is flushed on the way, so that the flush before the swap does not keep the broker for long.

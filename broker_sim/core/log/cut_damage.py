@@ -50,7 +50,7 @@ def _load_cut(folder: Folder, known: KnownAtStart, effects: Effects) -> LoadedLo
         if at is None:
             effects.storage += tried.storage
             return loaded
-        folder = _cut(folder, loaded.segments[at:], effects)
+        folder = _cut_segments(folder, loaded.segments[at:], effects)
         known = replace(known, clean_shutdown=False)
     raise InvariantViolation(f"{folder.directory} is damaged after every cut")
 
@@ -59,7 +59,7 @@ def _first_damaged(segments: Sequence[Segment]) -> int | None:
     return next((at for at, segment in enumerate(segments) if segment.damaged), None)
 
 
-def _cut(folder: Folder, segments: Sequence[Segment], effects: Effects) -> Folder:
+def _cut_segments(folder: Folder, segments: Sequence[Segment], effects: Effects) -> Folder:
     """Keep of the first of these segments what is whole, and of the others nothing; the folder as
     it will be."""
     damaged, *later = segments
@@ -76,7 +76,7 @@ def _cut(folder: Folder, segments: Sequence[Segment], effects: Effects) -> Folde
 
 
 class _Cut:
-    """Storage as it is once the operations of `_cut` are carried out."""
+    """Storage as it is once the operations of `_cut_segments` are carried out."""
 
     def __init__(self, storage: Storage, gone: frozenset[str], ends: dict[str, int]) -> None:
         self._storage = storage

@@ -47,11 +47,11 @@ class LogReader:
                 error = ErrorCode.NONE
             except CorruptBatch as corrupt:
                 slices = ()
-                error, report = ErrorCode.CORRUPT_MESSAGE, self._report(corrupt)
+                error, report = ErrorCode.CORRUPT_MESSAGE, self._report_damage(corrupt)
         size_bytes = sum(part.length for part in slices)
         return LogRead(error, slices, aborted, *offsets, size_bytes, report)
 
-    def _report(self, corrupt: CorruptBatch) -> str:
+    def _report_damage(self, corrupt: CorruptBatch) -> str:
         """The damage, the first time that it is met; "" later."""
         report = str(corrupt)
         if report in self._reported:

@@ -235,7 +235,9 @@ class PartitionLog:
             return not_appended(batches, self.directory, self.log_start_offset)
         first, end = batches[0].header.base_offset, self.log_end_offset
         check(first >= end, "replicated batch below the log end", first=first, end=end)
-        return self._append(batches, [incoming.header for incoming in batches], data, effects)
+        return self._append_batches(
+            batches, [incoming.header for incoming in batches], data, effects
+        )
 
     def append_marker(
         self, marker: TransactionMarker, *, effects: Effects, transaction_version: int = 1
@@ -266,9 +268,9 @@ class PartitionLog:
         """Append with the next offsets, this leader's epoch and, if so configured, its time."""
         append_time_ms = effects.now_ms if self.config.is_log_append_time else None
         headers = stamp(buffer, batches, self.log_end_offset, self.leader_epoch, append_time_ms)
-        return self._append(batches, headers, bytes(buffer), effects, append_time_ms)
+        return self._append_batches(batches, headers, bytes(buffer), effects, append_time_ms)
 
-    def _append(
+    def _append_batches(
         self,
         batches: Sequence[IncomingBatch],
         headers: Sequence[BatchHeader],
@@ -283,7 +285,7 @@ class PartitionLog:
         local.append(headers, data, effects)
         for incoming, header in zip(batches, headers, strict=True):
             if header.has_producer_id:
-                self._replay(header, incoming.marker, effects)
+                self._replay_batch(header, incoming.marker, effects)
         if self.single_replica:
             self.advance_high_watermark(local.end_offset, effects)
         self.flush_if_many(effects)
@@ -295,7 +297,7 @@ class PartitionLog:
             log_start_offset=self._log_start_offset,
         )
 
-    def _replay(
+    def _replay_batch(
         self, header: BatchHeader, marker: TransactionMarker | None, effects: Effects
     ) -> None:
         self.verification.replay(header)

@@ -232,9 +232,9 @@ class ProducerStates:
 
     def __init__(self, entries: Iterable[ProducerStateEntry] = ()) -> None:
         self._unreplicated: dict[int, int] = {}
-        self._restore(entries)
+        self._restore_entries(entries)
 
-    def _restore(self, entries: Iterable[ProducerStateEntry]) -> None:
+    def _restore_entries(self, entries: Iterable[ProducerStateEntry]) -> None:
         self.entries = {entry.producer_id: entry for entry in entries}
         open_entries = (
             (entry.current_txn_first_offset, entry.producer_id)
@@ -246,7 +246,7 @@ class ProducerStates:
 
     def truncate(self, entries: Iterable[ProducerStateEntry], end_offset: int) -> None:
         """The log ends at `end_offset` now, where these were the states."""
-        self._restore(entries)
+        self._restore_entries(entries)
         self._unreplicated = {
             first: last for first, last in self._unreplicated.items() if last < end_offset
         }

@@ -166,7 +166,7 @@ def _load_producers(loading: Loading, snapshot_offsets: list[int], recovery_poin
             segment.size_bytes == loading.stored_bytes(segment)
         )
         if next_base is None or not is_whole:
-            _recover(loading, segment, next_base)
+            _recover_segment(loading, segment, next_base)
         else:
             _check_end(loading, segment, next_base)
     end_offset = segments[-1].next_offset
@@ -286,12 +286,12 @@ def _replay_file(
             if header.is_control:
                 batch = storage.read(path, position, header.size_bytes)
                 marker = decode_marker(batch, 0, header)
-            aborted = _replay(loading, header, marker)
+            aborted = _replay_batch(loading, header, marker)
             if aborted is not None:
                 yield aborted
 
 
-def _replay(
+def _replay_batch(
     loading: Loading, header: BatchHeader, marker: TransactionMarker | None
 ) -> AbortedTransaction | None:
     """Apply the batch; the index entry when it ended a transaction by an abort."""
@@ -307,7 +307,7 @@ def _replay(
     )
 
 
-def _recover(loading: Loading, segment: Segment, next_base: int | None) -> None:
+def _recover_segment(loading: Loading, segment: Segment, next_base: int | None) -> None:
     """Read what is not known flushed, keep what is whole of it, give the indexes their rest."""
     stored_bytes, start = loading.stored_bytes(segment), segment.size_bytes
     # Only closed segments are compacted; a follower appends what a leader has of its own.
@@ -330,7 +330,7 @@ def _recover(loading: Loading, segment: Segment, next_base: int | None) -> None:
             segment.index_batch(header)
             _assign_epoch(loading, loading.epochs, header)
             if header.has_producer_id:
-                aborted = _replay(loading, header, marker)
+                aborted = _replay_batch(loading, header, marker)
                 if aborted is not None:
                     segment.transaction_index.append(aborted)
     except CorruptBatch as corrupt:
@@ -358,7 +358,7 @@ def _store_indexes(loading: Loading, segment: Segment, known: Sequence[int]) -> 
             if loading.storage.size_bytes(segment.path(suffix)) is not None:
                 loading.effects.storage.append(Delete(segment.path(suffix)))
         else:
-            _store(loading, segment.path(suffix), known_bytes, index.tail())
+            _store_tail(loading, segment.path(suffix), known_bytes, index.tail())
 
 
 def _stop_at(loading: Loading, segment: Segment, next_base: int | None, reason: str) -> None:
@@ -382,7 +382,7 @@ def _check_end(loading: Loading, segment: Segment, next_base: int) -> None:
         _end_transactions(loading, segment, next_base)
         if index.size_bytes > known_bytes:
             loading.recovered.append(segment)
-            _store(loading, segment.path(TRANSACTION_INDEX_SUFFIX), known_bytes, index.tail())
+            _store_tail(loading, segment.path(TRANSACTION_INDEX_SUFFIX), known_bytes, index.tail())
 
 
 def _end_transactions(loading: Loading, segment: Segment, next_base: int) -> None:
@@ -403,7 +403,7 @@ def _ends_early(loading: Loading, segment: Segment, next_base: int) -> bool:
     return segment.next_offset < next_base
 
 
-def _store(loading: Loading, path: str, position: int, tail: bytes) -> None:
+def _store_tail(loading: Loading, path: str, position: int, tail: bytes) -> None:
     """Make the file hold `tail` from the position on; no operation when it does."""
     size_bytes = loading.storage.size_bytes(path)
     if size_bytes is not None:

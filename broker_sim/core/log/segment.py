@@ -285,7 +285,7 @@ class Segment:
             self.time_index.load()
         except CorruptIndex:
             fresh = Segment(self.directory, self.base_offset, self._index_interval_bytes)
-            for header, _ in self._walk(0, storage):
+            for header, _ in self._walk_headers(0, storage):
                 fresh.index_batch(header)
             if self.time_index.last is not None and not self.time_index.tail():
                 fresh.time_index.maybe_append(*self.time_index.last)
@@ -326,7 +326,7 @@ class Segment:
         """Return the end of the batch that begins at position `start`."""
         if start >= self._dense_start:
             return self._ends[bisect_right(self._ends, start)]
-        for header, position in self._walk(start, storage):
+        for header, position in self._walk_headers(start, storage):
             return position + header.size_bytes
         return start
 
@@ -348,7 +348,7 @@ class Segment:
         self._load_hints(storage)
         start_offset = max(start_offset, self.time_index.offset_before(timestamp) + 1)
         if start_offset < self._dense_start_offset:
-            for header, position in self._walk(self.find(start_offset, storage), storage):
+            for header, position in self._walk_headers(self.find(start_offset, storage), storage):
                 if header.max_timestamp >= timestamp:
                     return position
         for at in range(bisect_left(self._last_offsets, start_offset), len(self._ends)):
@@ -360,7 +360,7 @@ class Segment:
         self._load_hints(storage)
         position = self._checked(self.offset_index.floor(wanted_offset), storage)
         before: tuple[BatchHeader, int] | None = None
-        for header, at in self._walk(position, storage):
+        for header, at in self._walk_headers(position, storage):
             if header.last_offset >= wanted_offset:
                 if header.base_offset > wanted_offset:
                     self._check_gap_after(before, storage)
@@ -389,7 +389,7 @@ class Segment:
             begin = walked = max(start, min(last, self._checked(entry, storage)))
         end, next_offset = start, self.base_offset
         try:
-            for header, position in self._walk(begin, storage):
+            for header, position in self._walk_headers(begin, storage):
                 walked = position
                 if position + header.size_bytes > limit:
                     if position > end:
@@ -411,12 +411,12 @@ class Segment:
             return 0
         last_offset, position = entry
         try:
-            header, _ = next(self._walk(position, storage))
+            header, _ = next(self._walk_headers(position, storage))
         except (CorruptBatch, StopIteration):
             return 0
         return position if header.last_offset == last_offset else 0
 
-    def _walk(self, start: int, storage: Storage) -> Iterator[tuple[BatchHeader, int]]:
+    def _walk_headers(self, start: int, storage: Storage) -> Iterator[tuple[BatchHeader, int]]:
         """Headers of the sparse part from `start` on, whose offsets rise. Raises CorruptBatch.
 
         Base offsets lie outside the CRC: one that was changed on disk shows by the batch behind it

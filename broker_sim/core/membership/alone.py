@@ -46,7 +46,7 @@ class Alone:
 
     def commit(self, records: Sequence[MetadataRecord], effects: Effects) -> None:
         """Commit the records: all are in the image before the first is carried out."""
-        publisher = present(self._publisher, "nobody is there to carry out what is committed")
+        publisher = present(self._publisher, "there is no publisher for the committed records")
         for delta in self._log.commit(records, effects):
             publisher.publish(delta, effects)
 

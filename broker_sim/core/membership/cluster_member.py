@@ -75,7 +75,7 @@ class ClusterMember:
         """Publisher of the metadata; None before the logs are open."""
         self._broker = broker
         """Registration of this broker; in a controlled shutdown it says so."""
-        self._metadata = metadata = ClusterMetadata(broker.broker_id, self._publish)
+        self._metadata = metadata = ClusterMetadata(broker.broker_id, self._publish_delta)
         self._client = client = RegistryClient(peers)
         timeouts_ms = (
             config.integer("registry.session.timeout.ms"),
@@ -200,7 +200,7 @@ class ClusterMember:
         self._publisher = publisher
         return self._metadata
 
-    def _publish(self, delta: ImageDelta, effects: Effects) -> None:
+    def _publish_delta(self, delta: ImageDelta, effects: Effects) -> None:
         if self._publisher is not None:
             self._publisher.publish(delta, effects)
 
@@ -242,13 +242,13 @@ class ClusterMember:
         if self.broker_epoch is not None:
             own = registered_brokers(nodes)[self._broker.broker_id]
             if self._broker.in_controlled_shutdown and not own.in_controlled_shutdown:
-                self._change(registering_again(self._broker), effects)
+                self._change_nodes(registering_again(self._broker), effects)
             elif controller_of(nodes) == NO_CONTROLLER:
-                self._change(electing(self._broker.broker_id, nodes), effects)
+                self._change_nodes(electing(self._broker.broker_id, nodes), effects)
         elif broker_path(self._broker.broker_id) not in nodes:
-            self._change(registering(self._broker), effects)
+            self._change_nodes(registering(self._broker), effects)
 
-    def _change(self, operations: list[NodeChange], effects: Effects) -> None:
+    def _change_nodes(self, operations: list[NodeChange], effects: Effects) -> None:
         """Whatever is answered: the nodes, read again, say what there is."""
         if self._changing_nodes or self._link.is_paused:
             return

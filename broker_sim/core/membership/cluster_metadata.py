@@ -46,7 +46,7 @@ class ClusterMetadata:
 
     def commit(self, records: Sequence[MetadataRecord], _effects: Effects) -> None:
         """Collect the records of the request that is being handled."""
-        check(self._draft is not None, "records of nobody who waits for them", records=records)
+        check(self._draft is not None, "records that no draft waits for", records=records)
         if self._draft is not None:
             self._draft += records
 

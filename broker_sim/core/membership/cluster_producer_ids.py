@@ -31,10 +31,10 @@ class ClusterProducerIds:
             self._is_asked = True
             broker_id, broker_epoch = self._line.me()
             message = _API.request(broker_id=broker_id, broker_epoch=broker_epoch)
-            self._line.ask(message, self._take, effects)
+            self._line.ask(message, self._take_answer, effects)
         return block
 
-    def _take(self, answer: Any, effects: Effects) -> None:
+    def _take_answer(self, answer: Any, effects: Effects) -> None:
         self._is_asked = False
         if isinstance(answer, ErrorCode) or answer.error_code:
             error = answer if isinstance(answer, ErrorCode) else ErrorCode(answer.error_code)

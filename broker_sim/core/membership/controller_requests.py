@@ -101,25 +101,27 @@ class ControllerRequests:
         self._asked.append(asked)
 
         def take(answer: Any, effects: Effects) -> None:
-            self._settle(asked, ErrorCode.NOT_CONTROLLER if answer is None else answer, effects)
+            self._settle_request(
+                asked, ErrorCode.NOT_CONTROLLER if answer is None else answer, effects
+            )
 
         if controller == self._node_id:
             self._carry_out(self.own(message, api), take, effects)
         else:
             self._peers.send(controller, message, api[1], take, effects)
-        return self._schedule(effects)
+        return self._schedule_tick(effects)
 
-    def _settle(self, asked: _Asked, answer: Any, effects: Effects) -> None:
+    def _settle_request(self, asked: _Asked, answer: Any, effects: Effects) -> None:
         """Answer the request, unless it was given up: a late answer is ignored."""
         if asked in self._asked:
             self._asked.remove(asked)
             asked.reply(answer, effects)
 
-    def _give_up(self, effects: Effects) -> None:
+    def _give_up_requests(self, effects: Effects) -> None:
         controller = self._controller_id()
         for asked in list(self._asked):
             if asked.controller != controller or effects.monotonic_ms >= asked.deadline_ms:
-                self._settle(asked, ErrorCode.NOT_CONTROLLER, effects)
+                self._settle_request(asked, ErrorCode.NOT_CONTROLLER, effects)
 
     def own(self, message: Message, api: tuple[AnyApiKey, int]) -> Request:
         """A request of this broker itself, as of one of its clients."""
@@ -133,14 +135,14 @@ class ControllerRequests:
         timeout_ms = min(asked_ms, TIMEOUT_MS) if asked_ms > 0 else TIMEOUT_MS
         item = _Forwarded(request, reply, effects.monotonic_ms + timeout_ms)
         self._forwarded.append(item)
-        self._try(item, effects)
-        self._schedule(effects)
+        self._try_request(item, effects)
+        self._schedule_tick(effects)
 
     def retry(self, effects: Effects) -> None:
         """There may be a controller now, or another one."""
-        self._give_up(effects)
+        self._give_up_requests(effects)
         for item in list(self._forwarded):
-            self._try(item, effects)
+            self._try_request(item, effects)
 
     def on_timer(self, key: TimerKey, effects: Effects) -> bool:
         """Handle the timer; return True if it belongs to this module."""
@@ -148,39 +150,41 @@ class ControllerRequests:
             self._ticks = False
             for item in list(self._forwarded):
                 if effects.monotonic_ms >= item.deadline_ms:
-                    self._finish(item, ErrorCode.REQUEST_TIMED_OUT, effects)
+                    self._finish_request(item, ErrorCode.REQUEST_TIMED_OUT, effects)
             self.retry(effects)
-            self._schedule(effects)
+            self._schedule_tick(effects)
         return key == CONTROLLER_REQUEST_TIMER
 
-    def _schedule(self, effects: Effects) -> None:
+    def _schedule_tick(self, effects: Effects) -> None:
         if (self._forwarded or self._asked) and not self._ticks:
             self._ticks = True
             effects.set_timer(*CONTROLLER_REQUEST_TIMER, after_ms=RETRY_MS)
 
-    def _try(self, item: _Forwarded, effects: Effects) -> None:
+    def _try_request(self, item: _Forwarded, effects: Effects) -> None:
         controller = self._controller_id()
         if item.is_asked or controller == NO_CONTROLLER:
             return
         item.is_asked = True
         if controller == self._node_id:
             self._carry_out(
-                item.request, lambda answer, effects: self._take(item, answer, effects), effects
+                item.request,
+                lambda answer, effects: self._take_answer(item, answer, effects),
+                effects,
             )
             return
 
         def on_answer(envelope: Message | None, effects: Effects) -> None:
-            self._take(item, _opened(item.request, envelope), effects)
+            self._take_answer(item, _opened(item.request, envelope), effects)
 
         version = BROKER_APIS[BrokerApiKey.ENVELOPE].version
         self._peers.send(controller, _enveloped(item.request), version, on_answer, effects)
 
-    def _take(self, item: _Forwarded, answer: Any, effects: Effects) -> None:
+    def _take_answer(self, item: _Forwarded, answer: Any, effects: Effects) -> None:
         item.is_asked = False
         if answer is not ErrorCode.NOT_CONTROLLER:
-            self._finish(item, answer, effects)
+            self._finish_request(item, answer, effects)
 
-    def _finish(self, item: _Forwarded, answer: Any, effects: Effects) -> None:
+    def _finish_request(self, item: _Forwarded, answer: Any, effects: Effects) -> None:
         """Answer the request, unless it was given up: a late answer is ignored."""
         if item in self._forwarded:
             self._forwarded.remove(item)

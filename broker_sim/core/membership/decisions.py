@@ -100,7 +100,7 @@ class Decisions:
     def pump(self, effects: Effects) -> None:
         """Go on: with the append on its way, or with the next plan once all records are read."""
         if self._append is not None:
-            self._ask(self._append, effects)
+            self._ask_registry(self._append, effects)
         while self._append is None and self._queue and self.epoch is not None:
             if not self._link.has_all_records:
                 return
@@ -110,9 +110,9 @@ class Decisions:
                 done(True, effects)
                 continue
             self._append = _Append(self.epoch, self._metadata.next_offset, values, done)
-            self._ask(self._append, effects)
+            self._ask_registry(self._append, effects)
 
-    def _ask(self, append: _Append, effects: Effects) -> None:
+    def _ask_registry(self, append: _Append, effects: Effects) -> None:
         if append.is_asked or self._link.is_paused:
             return
         append.is_asked = True
@@ -134,13 +134,13 @@ class Decisions:
         error, end_offset = answer
         if error is RegistryError.NONE:
             self._link.heard_of_end(end_offset)
-            self._finish(append, effects, is_in_log=True)
+            self._finish_append(append, effects, is_in_log=True)
             return
         effects.trace("append-refused", error=error.name, epoch=append.epoch)
         if error is RegistryError.STALE_CONTROLLER_EPOCH and self.epoch == append.epoch:
             self.end(effects)
         append.is_refused = True
-        self._ask(append, effects)
+        self._ask_registry(append, effects)
 
     def _on_read(self, answer: ReadAnswer | None, effects: Effects) -> None:
         append = self._append
@@ -157,9 +157,9 @@ class Decisions:
             # The epoch may have other records there, of an append that was given up.
             is_in_log = is_in_log and answer.records[: len(append.values)] == append.values
         # Else a snapshot has taken the place of the records.
-        self._finish(append, effects, is_in_log=is_in_log)
+        self._finish_append(append, effects, is_in_log=is_in_log)
 
-    def _finish(self, append: _Append, effects: Effects, *, is_in_log: bool) -> None:
+    def _finish_append(self, append: _Append, effects: Effects, *, is_in_log: bool) -> None:
         self._append = None
         missing = append.end_offset - self._metadata.next_offset
         if is_in_log and missing > 0:

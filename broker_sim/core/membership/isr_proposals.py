@@ -39,15 +39,15 @@ class IsrProposals:
         """Handle the timer; return True if it belongs to this module."""
         if key == ISR_RETRY_TIMER:
             self._waits = False
-            self._send(effects)
+            self._send_proposals(effects)
         return key == ISR_RETRY_TIMER
 
     def propose(self, proposal: IsrProposal, reply: Reply[ErrorCode], effects: Effects) -> None:
         """Ask for an ISR, in place of what was asked for the partition and not yet sent."""
         self._pending[proposal.topic_id, proposal.partition] = proposal, reply
-        self._send(effects)
+        self._send_proposals(effects)
 
-    def _send(self, effects: Effects) -> None:
+    def _send_proposals(self, effects: Effects) -> None:
         if self._is_asked or self._waits or not self._pending:
             return
         self._is_asked = True
@@ -66,7 +66,7 @@ class IsrProposals:
                     self._waits = True
             if self._waits:
                 effects.set_timer(*ISR_RETRY_TIMER, after_ms=RETRY_MS)
-            self._send(effects)
+            self._send_proposals(effects)
 
         proposals = [proposal for proposal, _ in sent.values()]
         self._line.ask(_message(self._line.me(), proposals), on_answer, effects)

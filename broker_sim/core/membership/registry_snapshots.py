@@ -60,7 +60,7 @@ class SnapshotWriter:
         if key != SNAPSHOT_TIMER:
             return False
         if epoch is not None and self._metadata.bytes_since_snapshot:
-            self._begin(epoch, effects)
+            self._begin_snapshot(epoch, effects)
         self.start(effects)
         return True
 
@@ -68,18 +68,18 @@ class SnapshotWriter:
         """The log has grown, and the image has what is in it."""
         limit = self._config.integer("metadata.log.max.record.bytes.between.snapshots")
         if self._metadata.bytes_since_snapshot >= limit:
-            self._begin(epoch, effects)
+            self._begin_snapshot(epoch, effects)
 
-    def _begin(self, epoch: int, effects: Effects) -> None:
+    def _begin_snapshot(self, epoch: int, effects: Effects) -> None:
         if self._writing is not None:
             return
         metadata = self._metadata
         values = list(map(encode_record, image_records(metadata.image)))
         parts = _parts(metadata.next_offset, values)
         self._writing = _Writing(epoch, parts, metadata.bytes_since_snapshot)
-        self._send(self._writing, effects)
+        self._send_part(self._writing, effects)
 
-    def _send(self, writing: _Writing, effects: Effects) -> None:
+    def _send_part(self, writing: _Writing, effects: Effects) -> None:
         part = next(writing.parts)
 
         def on_answer(error: RegistryError | None, effects: Effects) -> None:
@@ -92,7 +92,7 @@ class SnapshotWriter:
                 self._metadata.bytes_since_snapshot -= writing.covered_bytes
                 self._writing = None
             else:
-                self._send(writing, effects)
+                self._send_part(writing, effects)
 
         self._client.write_snapshot(writing.epoch, part, on_answer, effects)
 

@@ -97,8 +97,8 @@ class DelayedFetches:
         if session is not None and session.delayed == delayed.number:
             session.delayed = None
         for partition in delayed.partitions:
-            _discard(self._by_partition, partition, delayed.number)
-        _discard(self._by_connection, delayed.request.connection_id, delayed.number)
+            _discard_fetch(self._by_partition, partition, delayed.number)
+        _discard_fetch(self._by_connection, delayed.request.connection_id, delayed.number)
         effects.timers.append(CancelTimer(delayed.timer_key))
 
     def forget_connection(self, connection_id: ConnectionId, effects: Effects) -> None:
@@ -107,7 +107,7 @@ class DelayedFetches:
             self.remove(self._by_number[number], effects)
 
 
-def _discard(index: dict[_Key, set[int]], key: _Key, number: int) -> None:
+def _discard_fetch(index: dict[_Key, set[int]], key: _Key, number: int) -> None:
     numbers = index[key]
     numbers.discard(number)
     if not numbers:

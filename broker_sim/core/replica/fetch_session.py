@@ -161,7 +161,7 @@ class FetchSessions:
         """Return the context of a request, or the error that explains why it is unknown."""
         epoch = message.session_epoch
         if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._remove(message.session_id)
+            self._remove_session(message.session_id)
             return FetchContext(named, None, epoch)
         session = self._by_id.get(message.session_id)
         if session is None:
@@ -170,9 +170,9 @@ class FetchSessions:
             return ErrorCode.INVALID_FETCH_SESSION_EPOCH
         if session.uses_topic_ids != uses_topic_ids:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-        gone = self._update(session, named, forgotten)
+        gone = self._update_session(session, named, forgotten)
         if not session.partitions:
-            self._remove(session.session_id)
+            self._remove_session(session.session_id)
             return FetchContext(named, None, FINAL_EPOCH, gone)
         session.used_before_ms, session.used_ms = session.used_ms, now_ms
         session.epoch = next_epoch(epoch)
@@ -202,7 +202,7 @@ class FetchSessions:
         session.news = dict.fromkeys(partitions)
         self._by_id[session_id] = session
         for partition in partitions.values():
-            self._watch(session, partition)
+            self._watch_partition(session, partition)
         return session_id
 
     def watch(
@@ -210,7 +210,7 @@ class FetchSessions:
     ) -> None:
         """Under this name the session hears of the partition's changes from here on."""
         partition.name = name
-        self._watch(session, partition)
+        self._watch_partition(session, partition)
 
     def on_changed(self, changes: Changes) -> list[FetchSession]:
         """Partitions that have changed may be news; the sessions that may read more of them."""
@@ -227,7 +227,7 @@ class FetchSessions:
 
     # ------------------------------------------------------------------ details
 
-    def _update(
+    def _update_session(
         self,
         session: FetchSession,
         named: Mapping[Key, FetchedPartition],
@@ -248,16 +248,16 @@ class FetchSessions:
             held = session.partitions.pop(key, None)
             if held is not None:
                 session.settle(held)
-                self._unwatch(session, held)
+                self._unwatch_partition(session, held)
                 gone.append(held)
         return gone
 
-    def _watch(self, session: FetchSession, partition: FetchedPartition) -> None:
+    def _watch_partition(self, session: FetchSession, partition: FetchedPartition) -> None:
         if partition.name is not None:
             watching = self._by_partition.setdefault(partition.name, {})
             watching[session.session_id] = partition.key
 
-    def _unwatch(self, session: FetchSession, partition: FetchedPartition) -> None:
+    def _unwatch_partition(self, session: FetchSession, partition: FetchedPartition) -> None:
         if partition.name is None:
             return
         watching = self._by_partition.get(partition.name, {})
@@ -267,11 +267,11 @@ class FetchSessions:
             if not watching:
                 del self._by_partition[partition.name]
 
-    def _remove(self, session_id: int) -> None:
+    def _remove_session(self, session_id: int) -> None:
         session = self._by_id.pop(session_id, None)
         if session is not None:
             for partition in session.partitions.values():
-                self._unwatch(session, partition)
+                self._unwatch_partition(session, partition)
 
     def _has_place(self, is_privileged: bool, size: int, now_ms: int) -> bool:
         """Another session may give way: one that was not used for long; else, of those that are old
@@ -283,7 +283,7 @@ class FetchSessions:
         if oldest is None:
             return False
         if now_ms - oldest.used_ms > EVICTION_MS:
-            self._remove(oldest.session_id)
+            self._remove_session(oldest.session_id)
             return True
         ranked = [
             (each.is_privileged, len(each.partitions), each.session_id)
@@ -293,5 +293,5 @@ class FetchSessions:
         ]
         if not ranked or (is_privileged, size, 0) < min(ranked):
             return False
-        self._remove(min(ranked)[2])
+        self._remove_session(min(ranked)[2])
         return True

@@ -108,8 +108,8 @@ class ReplicaFetchers:
         self.forget(name)
         followed = fetcher.partitions[name] = _Followed(log, leader_epoch)
         fetcher.by_key[followed.key] = followed
-        self._want(fetcher, followed)
-        self._fetch(fetcher, effects)
+        self._want_partition(fetcher, followed)
+        self._fetch_partitions(fetcher, effects)
 
     def forget(self, name: TopicPartition) -> None:
         """The partition is not fetched any more; an answer that is under way is ignored."""
@@ -136,14 +136,14 @@ class ReplicaFetchers:
                 left.append(until_ms)
             else:
                 followed.delayed_until_ms = None
-                self._want(fetcher, followed)
-        self._fetch(fetcher, effects)
+                self._want_partition(fetcher, followed)
+        self._fetch_partitions(fetcher, effects)
         if left:
             effects.set_timer(*fetcher.timer_key, after_ms=min(left) - now_ms)
 
     # ------------------------------------------------------------------ asking
 
-    def _want(self, fetcher: _Fetcher, followed: _Followed) -> None:
+    def _want_partition(self, fetcher: _Fetcher, followed: _Followed) -> None:
         """Ask for the partition as its log is now."""
         log = followed.log
         # An append is not larger than a segment.
@@ -157,7 +157,7 @@ class ReplicaFetchers:
         )
         fetcher.session.want(followed.key, position)
 
-    def _fetch(self, fetcher: _Fetcher, effects: Effects) -> None:
+    def _fetch_partitions(self, fetcher: _Fetcher, effects: Effects) -> None:
         """Ask the leader, unless it is being asked, or there is nothing to ask for now."""
         if fetcher.is_asking or fetcher.delayed_until_ms is not None or fetcher.session.is_empty:
             return
@@ -190,7 +190,9 @@ class ReplicaFetchers:
             rack_id="",
         )
 
-    def _delay(self, fetcher: _Fetcher, held: _Fetcher | _Followed, effects: Effects) -> None:
+    def _delay_partition(
+        self, fetcher: _Fetcher, held: _Fetcher | _Followed, effects: Effects
+    ) -> None:
         """Leave it alone for replica.fetch.backoff.ms."""
         after_ms = self._config.integer("replica.fetch.backoff.ms")
         held.delayed_until_ms = effects.monotonic_ms + after_ms
@@ -207,8 +209,8 @@ class ReplicaFetchers:
         if answer is None or error is not ErrorCode.NONE:
             fetcher.session.on_failed(error)
             if error not in SESSION_ERRORS:
-                self._delay(fetcher, fetcher, effects)
-            self._fetch(fetcher, effects)
+                self._delay_partition(fetcher, fetcher, effects)
+            self._fetch_partitions(fetcher, effects)
             return
         fetcher.session.on_answer(answer.session_id)
         for topic in answer.responses:
@@ -219,13 +221,15 @@ class ReplicaFetchers:
                     continue
                 held = (followed.log.log_end_offset, followed.leader_epoch)
                 is_current = held == (asked.fetch_offset, asked.current_leader_epoch)
-                if is_current and not self._take(fetcher, followed, entry, effects):
-                    self._delay(fetcher, followed, effects)
+                if is_current and not self._take_partition(fetcher, followed, entry, effects):
+                    self._delay_partition(fetcher, followed, effects)
                 elif followed.delayed_until_ms is None:
-                    self._want(fetcher, followed)
-        self._fetch(fetcher, effects)
+                    self._want_partition(fetcher, followed)
+        self._fetch_partitions(fetcher, effects)
 
-    def _take(self, fetcher: _Fetcher, followed: _Followed, entry: Any, effects: Effects) -> bool:
+    def _take_partition(
+        self, fetcher: _Fetcher, followed: _Followed, entry: Any, effects: Effects
+    ) -> bool:
         """Carry out what the leader says of one partition; False to ask again later only."""
         log, actions = followed.log, self._actions
         error = entry.error_code
@@ -234,7 +238,7 @@ class ReplicaFetchers:
             return False
         if error == ErrorCode.NONE and _is_diverging(entry):
             at = entry.diverging_epoch
-            return self._truncate(log, at.epoch, at.end_offset, effects)
+            return self._truncate_log(log, at.epoch, at.end_offset, effects)
         if error == ErrorCode.NONE and entry.records:
             error = actions.append(log, bytes(entry.records), effects)
         if error != ErrorCode.NONE:
@@ -243,7 +247,9 @@ class ReplicaFetchers:
         actions.take_offsets(log, entry.high_watermark, entry.log_start_offset, effects)
         return True
 
-    def _truncate(self, log: PartitionLog, epoch: int, end_offset: int, effects: Effects) -> bool:
+    def _truncate_log(
+        self, log: PartitionLog, epoch: int, end_offset: int, effects: Effects
+    ) -> bool:
         """To the end of the latest epoch that both know, or what is nearest to it so far: the next
         answer says whether there is more to do (Kafka's `getOffsetTruncationState`)."""
         own_epoch, own_end = log.end_offset_for_epoch(epoch)

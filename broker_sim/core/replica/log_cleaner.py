@@ -54,8 +54,8 @@ class LogCleaner:
             self._logs.apply_retention(effects, compacted=True)
             after_ms = self._config.integer("log.cleaner.backoff.ms")
         elif self._round is not None:
-            after_ms = self._throttled(self._step(effects))
-        elif not self._begin(effects):
+            after_ms = self._throttled(self._step_round(effects))
+        elif not self._begin_round(effects):
             self._logs.apply_retention(effects, compacted=True)
             after_ms = self._config.integer("log.cleaner.backoff.ms")
         effects.set_timer(*CLEANER_TIMER, after_ms=after_ms)
@@ -63,11 +63,11 @@ class LogCleaner:
     def abandon(self, log: PartitionLog, effects: Effects) -> None:
         """The log is about to be truncated: a round that is under way on it ends here."""
         if self._log is log and self._round is not None:
-            self._give_up("the log is truncated", effects)
+            self._give_up_round("the log is truncated", effects)
 
     # ----------------------------------------------------------------------- one round
 
-    def _begin(self, effects: Effects) -> bool:
+    def _begin_round(self, effects: Effects) -> bool:
         """Start on the log that is due most."""
         compacted = {place: log for place, log in self._logs.items() if log.config.compacts}
         self._uncleanable.intersection_update(compacted.values())
@@ -94,7 +94,7 @@ class LogCleaner:
         )
         return True
 
-    def _step(self, effects: Effects) -> int:
+    def _step_round(self, effects: Effects) -> int:
         """Go on with the round; how many bytes the step was allowed."""
         log, cleaning = self._log, self._round
         if log is None or cleaning is None:
@@ -104,13 +104,15 @@ class LogCleaner:
             self._round = None  # deleted, and its files with it
             return 0
         if not cleaning.is_valid:
-            self._give_up("segments were removed or the topic is no longer compacted", effects)
+            self._give_up_round(
+                "segments were removed or the topic is no longer compacted", effects
+            )
             return 0
         try:
             is_done = cleaning.step(effects)
         except (CannotClean, CorruptBatch) as error:
             self._uncleanable.add(log)
-            self._give_up(str(error), effects)
+            self._give_up_round(str(error), effects)
             return 0
         if is_done:
             self._round = None
@@ -118,7 +120,7 @@ class LogCleaner:
             self._logs.apply_retention(effects, compacted=True)
         return self._step_bytes()
 
-    def _give_up(self, reason: str, effects: Effects) -> None:
+    def _give_up_round(self, reason: str, effects: Effects) -> None:
         log, cleaning = self._log, self._round
         self._round = None
         if log is not None and cleaning is not None:

@@ -122,8 +122,8 @@ def _has_other_replicas(topic: Topic, partition: int) -> bool:
 
 
 _PUT_BACK = (
-    "Nothing was changed: stop all brokers and put the newest one back. If there is none, begin a "
-    "new cluster with empty directories; `python -m broker_sim dump --deep` shows what is in the "
+    "Nothing was changed: stop all brokers and put the newest one back. If there is no copy, begin "
+    "a new cluster with empty directories; `python -m broker_sim dump --deep` shows what is in the "
     "logs of this one"
 )
 """There is no going on with an older copy: it would give leader epochs and producer ids again."""
@@ -185,7 +185,7 @@ class LogManager:
         self.load_recovery_points(effects)
         topic = Topic(METADATA_TOPIC, METADATA_TOPIC_ID, 1, METADATA_CONFIGS, 0)
         known = self._known(topic, 0, clean_shutdown=clean_shutdown, leader_epoch=0)
-        self._metadata_log = self._open(topic, 0, known, effects)
+        self._metadata_log = self._open_log(topic, 0, known, effects)
         return self._metadata_log
 
     def load_recovery_points(self, effects: Effects) -> None:
@@ -219,7 +219,7 @@ class LogManager:
                 known = self._known(
                     topic, partition, clean_shutdown=clean_shutdown, leader_epoch=leader_epoch
                 )
-                log = self._open(topic, partition, known, effects)
+                log = self._open_log(topic, partition, known, effects)
                 # A process that was killed may have left records that it was about to flush.
                 log.flush_if_many(effects)
                 if topic.partitions:
@@ -249,12 +249,12 @@ class LogManager:
 
     def delete_partition(self, name: TopicPartition, effects: Effects) -> None:
         """Remove one log; its topic stays, on other brokers."""
-        self._forget(name, effects)
+        self._forget_log(name, effects)
         log = self._logs.pop(name, None)
         if log is not None:
             log.delete(effects)
 
-    def _forget(self, name: TopicPartition, effects: Effects) -> None:
+    def _forget_log(self, name: TopicPartition, effects: Effects) -> None:
         for offsets in self._checkpoints:
             offsets.forget(*name, effects)
 
@@ -388,7 +388,7 @@ class LogManager:
             high_watermark=self._high_watermarks.offsets.get((topic.name, partition), 0),
         )
 
-    def _open(
+    def _open_log(
         self, topic: Topic, partition: int, known: KnownAtStart, effects: Effects
     ) -> PartitionLog:
         folder = self._folder(topic, partition)
@@ -444,7 +444,7 @@ class LogManager:
                 effects.trace("remove-deleted", directory=name)
                 effects.storage.append(Delete(name))
             elif (partition := partition_of_directory(name)) is not None:
-                self._take_back(name, partition, effects)
+                self._take_back_offsets(name, partition, effects)
                 topic = image.topics.get(partition.topic)
                 is_hosted = topic is not None and partition.partition in image.hosted(topic)
                 if not is_hosted and has_log(name, self._storage):
@@ -452,7 +452,7 @@ class LogManager:
         for offsets in self._checkpoints:
             offsets.forget_others(effects)
 
-    def _take_back(self, directory: str, name: TopicPartition, effects: Effects) -> None:
+    def _take_back_offsets(self, directory: str, name: TopicPartition, effects: Effects) -> None:
         """Restore the offsets of a log that was set aside and has its name back. They replace the
         offsets of a log that had the name meanwhile."""
         path = f"{directory}/{STRAY_FILE}"
@@ -464,7 +464,7 @@ class LogManager:
             if known is None:
                 effects.trace("corrupt-checkpoint", path=path)
                 known = {CLEANER_FILE: 0}  # as of a log that may have been compacted
-            self._forget(name, effects)
+            self._forget_log(name, effects)
             for offsets in self._checkpoints:
                 # One that is damaged may have no entry before all that need one have theirs.
                 is_waiting = offsets is self.cleaned and self.cleaned.is_damaged
@@ -480,7 +480,7 @@ class LogManager:
             known[CLEANER_FILE] = 0
         effects.storage.append(WriteFile(f"{directory}/{STRAY_FILE}", encode_stray(known)))
         # Or the log of a topic of the same name would begin where this one did.
-        self._forget(name, effects)
+        self._forget_log(name, effects)
         stray = stray_directory_name(*name, self._names)
         self._names.add(stray)
         effects.trace(STRAY_LOG, directory=directory, renamed_to=stray,

@@ -53,7 +53,7 @@ class Replication:
         self._replicas = replicas
         self._cleaner = cleaner
         actions = FollowerActions(
-            self._append, self._truncate, self._begin_at, self._take_leader_offsets
+            self._append_batches, self._truncate_log, self._begin_at, self._take_leader_offsets
         )
         self._fetchers = ReplicaFetchers(config, image, peers, actions)
         self._led_before: dict[TopicPartition, int] = {}
@@ -187,7 +187,7 @@ class Replication:
 
     # ------------------------------------------------------------------ the follower
 
-    def _append(self, log: PartitionLog, data: bytes, effects: Effects) -> ErrorCode:
+    def _append_batches(self, log: PartitionLog, data: bytes, effects: Effects) -> ErrorCode:
         """Append the leader's next batches.
 
         The first batch must begin where this log ends, or above it where the leader has compacted.
@@ -202,7 +202,7 @@ class Replication:
             self._logs.cleaned.put({name: 0}, effects)
         return log.append_as_follower(data, effects).error
 
-    def _truncate(self, log: PartitionLog, offset: int, effects: Effects) -> None:
+    def _truncate_log(self, log: PartitionLog, offset: int, effects: Effects) -> None:
         committed = log.high_watermark
         if offset < committed:
             # After an unclean election, or where a damaged log is fetched again.

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from broker_sim.apis import AnyApiKey, BrokerApiKey
-from broker_sim.core.config import BrokerConfig, ConfigError
+from broker_sim.core.config import OAUTHBEARER, BrokerConfig, ConfigError
 from broker_sim.core.config.security import listener_option
 from broker_sim.core.controller import ClusterImage
 from broker_sim.core.controller.credentials import ScramMechanism
 from broker_sim.core.effects import CancelTimer, Close, ConnectionId, Effects, Request, Respond
 from broker_sim.core.endpoint import Listener, enabled_mechanisms
+from broker_sim.core.security.bearer import BearerExchange, TokenChecks
 from broker_sim.core.security.mechanisms import (
     Exchange,
     LoginRefused,
@@ -131,11 +132,13 @@ class Logins:
         listeners: Mapping[str, Listener],
         image: ClusterImage,
         rng: Random,
+        token_checks: TokenChecks,
     ) -> None:
         """Raises ConfigError for a login module that cannot be used."""
         self._config = config
         self._image = image
         self._rng = rng
+        self._token_checks = token_checks
         self._mechanisms = {
             name: tuple(enabled_mechanisms(name, config))
             for name, listener in listeners.items()
@@ -168,6 +171,11 @@ class Logins:
         effects.responses.append(Close(request.connection_id, reason))
         return None
 
+    def has_ended(self, request: Request) -> bool:
+        """True if the client has logged in, or its listener wants no login."""
+        login = self._logins.get(request.connection_id)
+        return login is None or login.state is LoginState.COMPLETE
+
     def on_versions(self, request: Request) -> None:
         """ApiVersions was answered."""
         login = self._logins.get(request.connection_id)
@@ -197,7 +205,7 @@ class Logins:
         login.exchange = None
         if not renews or mechanism == login.mechanism:
             login.mechanism = mechanism
-            login.exchange = self._exchange(request.listener, mechanism)
+            login.exchange = self._exchange(request.listener, mechanism, effects.now_ms)
         return Handshake(ErrorCode.NONE, enabled)
 
     def authenticate(self, request: Request, effects: Effects) -> Authenticated:
@@ -223,9 +231,12 @@ class Logins:
             error = ErrorCode.SASL_AUTHENTICATION_FAILED
             return Authenticated(error, str(refused), refused=True)
         login.move(LoginState.COMPLETE)
+        lifetime_ms = self._lifetime_ms(request.listener, login.mechanism)
+        if login.exchange.expires_ms is not None:
+            left_ms = max(0, login.exchange.expires_ms - effects.now_ms)
+            lifetime_ms = min(lifetime_ms, left_ms) if lifetime_ms else left_ms
         login.exchange = None
         login.principal = principal_of(user)
-        lifetime_ms = self._lifetime_ms(request.listener, login.mechanism)
         login.ends_ms = effects.monotonic_ms + lifetime_ms if lifetime_ms else None
         return Authenticated(ErrorCode.NONE, data=data, lifetime_ms=lifetime_ms, complete=True)
 
@@ -261,9 +272,11 @@ class Logins:
     def _lifetime_ms(self, listener: str, mechanism: str) -> int:
         return int(self._config.of_listener(listener, "connections.max.reauth.ms", mechanism))
 
-    def _exchange(self, listener: str, mechanism: str) -> Exchange:
+    def _exchange(self, listener: str, mechanism: str, now_ms: int) -> Exchange:
         if mechanism == "PLAIN":
             return PlainExchange(self._users[listener, mechanism])
+        if mechanism == OAUTHBEARER:
+            return BearerExchange(self._token_checks[listener], now_ms)
         scram = ScramMechanism[mechanism.replace("-", "_")]
         credentials = self._image.scram_credentials
         nonce = f"{self._rng.getrandbits(_NONCE_BITS):048x}"

@@ -30,12 +30,18 @@ class Exchange(Protocol):
     def user(self) -> str | None:
         """The user that has logged in; None before that."""
 
+    @property
+    def expires_ms(self) -> int | None:
+        """End of what the client has shown, in ms; None if it does not end."""
+
     def respond(self, token: bytes) -> bytes:
         """The answer to a client's bytes. Raises LoginRefused, after which it is over."""
 
 
 class PlainExchange:
     """Exchange of a single message, with a user's name and password."""
+
+    expires_ms: int | None = None
 
     def __init__(self, users: Mapping[str, str]) -> None:
         """`users` are passwords by name."""
@@ -55,7 +61,7 @@ class PlainExchange:
         same = hmac.compare_digest((known or "").encode(), password.encode())
         if known is None or not same:
             raise LoginRefused("Authentication failed: Invalid username or password")
-        _check_authorization_id(authorization_id, user)
+        check_authorization_id(authorization_id, user)
         self.user = user
         return b""
 
@@ -100,6 +106,8 @@ _TOKEN_EXTENSION = ",tokenauth=true"
 
 class ScramExchange:
     """Two messages; the second proves that the client has the password."""
+
+    expires_ms: int | None = None
 
     def __init__(
         self,
@@ -147,7 +155,7 @@ class ScramExchange:
         credential = self._credential_of(user)
         if credential is None:
             raise self._refusal()
-        _check_authorization_id(match["authorization"] or "", user)
+        check_authorization_id(match["authorization"] or "", user)
         self._nonce = match["nonce"] + self._nonce
         salt = base64.b64encode(credential.salt).decode()
         answer = f"r={self._nonce},s={salt},i={credential.iterations}"
@@ -192,7 +200,8 @@ class ScramExchange:
         )
 
 
-def _check_authorization_id(authorization_id: str, user: str) -> None:
+def check_authorization_id(authorization_id: str, user: str) -> None:
+    """Raise LoginRefused if the client wants to act as another user."""
     if authorization_id not in ("", user):
         raise LoginRefused("Authentication failed: the authorization id is not the user's name")
 

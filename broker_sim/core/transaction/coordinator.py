@@ -380,10 +380,10 @@ class TransactionCoordinator:
 
     def _abort_sweep(self, effects: Effects) -> None:
         overdue = self._manager.timed_out(effects.monotonic_ms)
-        self._abort_all("transaction-timed-out", overdue, effects)
+        self._abort_transactions("transaction-timed-out", overdue, effects)
         self._schedule_abort(effects)
 
-    def _abort_all(self, why: str, found: Iterable[Found], effects: Effects) -> None:
+    def _abort_transactions(self, why: str, found: Iterable[Found], effects: Effects) -> None:
         for each in found:
             traced = partial(trace_abort, why, each[1].committed.transactional_id)
             self._ending.fence_and_abort(each, traced, effects)

@@ -83,7 +83,7 @@ class TransactionEnding:
             client_transaction_version=client_transaction_version if bumps else 0,
             next_producer_id=next_producer_id,
         )
-        return self._decide(found, target, reply, effects)
+        return self._decide_transaction(found, target, reply, effects)
 
     def _decide_end_txn(
         self, entry: TransactionEntry, request: EndTxnRequest, *, bumps: bool
@@ -109,7 +109,7 @@ class TransactionEnding:
             return NO_PRODUCER_ID
         return self._producer_ids.generate(effects)
 
-    def _decide(
+    def _decide_transaction(
         self,
         found: Found,
         target: TransactionMetadata,
@@ -155,4 +155,4 @@ class TransactionEnding:
             transaction_version=version,
             next_producer_id=next_producer_id,
         )
-        return self._decide(found, target, reply, effects)
+        return self._decide_transaction(found, target, reply, effects)

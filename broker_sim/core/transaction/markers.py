@@ -92,34 +92,34 @@ class MarkerManager:
         entry.prepare(plan_complete(entry.committed, effects.now_ms))
         entry.unmarked = set(entry.committed.partitions)
         decided = self._waiting[entry.committed.transactional_id] = _Decided(shard, entry)
-        self._advance(decided, effects)
-        self._schedule(effects)
+        self._advance_markers(decided, effects)
+        self._schedule_retry(effects)
 
     def forget(self, partition: int) -> None:
         """The transaction log partition is unloaded: its new coordinator goes on."""
         for decided in list(self._waiting.values()):
             if decided.shard.partition == partition:
-                self._stop(decided)
+                self._forget_decided(decided)
 
-    def _stop(self, decided: _Decided) -> None:
+    def _forget_decided(self, decided: _Decided) -> None:
         del self._waiting[decided.transactional_id]
 
     def _is_waiting(self, decided: _Decided) -> bool:
         """False when it was unloaded, or canceled, meanwhile."""
         return self._waiting.get(decided.transactional_id) is decided
 
-    def _retry(self, effects: Effects) -> None:
+    def _retry_markers(self, effects: Effects) -> None:
         for transactional_id in sorted(self._waiting):
             decided = self._waiting[transactional_id]
             if not decided.is_completing:
-                self._advance(decided, effects)
-        self._schedule(effects)
+                self._advance_markers(decided, effects)
+        self._schedule_retry(effects)
 
-    def _schedule(self, effects: Effects) -> None:
+    def _schedule_retry(self, effects: Effects) -> None:
         if self._waiting and RETRY_TIMER not in self._timers:
-            self._timers.schedule(RETRY_TIMER, MARKER_RETRY_MS, self._retry, effects)
+            self._timers.schedule(RETRY_TIMER, MARKER_RETRY_MS, self._retry_markers, effects)
 
-    def _advance(self, decided: _Decided, effects: Effects) -> None:
+    def _advance_markers(self, decided: _Decided, effects: Effects) -> None:
         """Ask for the markers that are missing and not on their way."""
         missing = sorted(decided.entry.unmarked - decided.asked)
         decided.asked.update(missing)
@@ -127,9 +127,9 @@ class MarkerManager:
         for partition in missing:
             self._append_marker(decided, partition, effects)
         decided.is_asking = False
-        self._go_on(decided, effects)
+        self._complete_if_written(decided, effects)
 
-    def _go_on(self, decided: _Decided, effects: Effects) -> None:
+    def _complete_if_written(self, decided: _Decided, effects: Effects) -> None:
         """Some markers are written or refused: is that all?"""
         if not self._is_waiting(decided):
             return
@@ -139,7 +139,7 @@ class MarkerManager:
         if decided.is_canceled:
             # The entry stays decided and pending, as in Kafka, until the partition moves. The
             # other partitions have their markers: nobody else would end what is open there.
-            self._stop(decided)
+            self._forget_decided(decided)
         elif not decided.entry.unmarked and not decided.is_completing:
             self._append_complete(decided, effects)
 
@@ -164,14 +164,14 @@ class MarkerManager:
         if not self._is_waiting(decided):
             return
         decided.asked.discard(partition)
-        self._note(decided.entry, partition, error, effects)
+        self._note_marker(decided.entry, partition, error, effects)
         if error is ErrorCode.NONE:
             decided.written.add(partition)
         decided.is_canceled |= error in _CANCELS
         if not decided.is_asking:
-            self._go_on(decided, effects)
+            self._complete_if_written(decided, effects)
 
-    def _note(
+    def _note_marker(
         self, entry: TransactionEntry, partition: TopicPartition, error: ErrorCode, effects: Effects
     ) -> None:
         check(error not in _FATAL, "a marker cannot be refused so", error=error.name)
@@ -201,7 +201,7 @@ class MarkerManager:
             if not self._is_waiting(decided):
                 return
             if error is ErrorCode.NONE:
-                self._stop(decided)
+                self._forget_decided(decided)
             else:  # it stays prepared, and is tried again
                 decided.is_completing = False
 

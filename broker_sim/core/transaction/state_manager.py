@@ -157,7 +157,7 @@ class TransactionStateManager:
 
         def on_written(error: ErrorCode, effects: Effects) -> None:
             if error is not ErrorCode.NONE:
-                self._cancel(shard, entry)
+                self._cancel_entry(shard, entry)
             reply(error, effects)
 
         entry.prepare(target)
@@ -168,10 +168,10 @@ class TransactionStateManager:
             is_written = True
         finally:
             if not is_written:
-                self._cancel(shard, entry)
+                self._cancel_entry(shard, entry)
 
     @staticmethod
-    def _cancel(shard: TransactionShard, entry: TransactionEntry) -> None:
+    def _cancel_entry(shard: TransactionShard, entry: TransactionEntry) -> None:
         entry.cancel()
         if entry.committed.producer_epoch == NO_PRODUCER_EPOCH:
             # It has never had a value in the log.
@@ -233,9 +233,9 @@ class TransactionStateManager:
                 and entry.committed.last_update_ms <= deadline_ms
             ]
             for batch in _tombstone_batches(expired):
-                self._expire(shard, batch, effects)
+                self._expire_ids(shard, batch, effects)
 
-    def _expire(self, shard: TransactionShard, expired: list[str], effects: Effects) -> None:
+    def _expire_ids(self, shard: TransactionShard, expired: list[str], effects: Effects) -> None:
         for transactional_id in expired:
             entry = shard.entries[transactional_id]
             entry.prepare(plan_dead(entry.committed))

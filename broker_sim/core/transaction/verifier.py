@@ -59,7 +59,7 @@ class TransactionVerifier:
     def __init__(self, image: ClusterImage, peers: Peers) -> None:
         self._image = image
         self._batches: PeerBatches[_Asked] = PeerBatches(
-            VERIFIER_TIMER, peers, VERSION, _request, _take
+            VERIFIER_TIMER, peers, VERSION, _request, _take_answer
         )
 
     def ask(
@@ -113,7 +113,7 @@ def _transaction(question: Question) -> Any:
     )
 
 
-def _take(batch: Sequence[_Asked], answer: Message | None, effects: Effects) -> None:
+def _take_answer(batch: Sequence[_Asked], answer: Message | None, effects: Effects) -> None:
     verdicts: dict[str, Verdicts] = {}
     error = ErrorCode.NETWORK_EXCEPTION
     if answer is not None:

@@ -35,8 +35,10 @@ LOGGING = {
     "4.4.0": ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.5"),
 }
 """The versions that tests run on, and what each logs with."""
-VERSION = os.environ.get("TXNLOG_KAFKA_VERSION", "4.3.1")
-"""The one that all tests run on but those that name another; `make matrix` runs some on each."""
+VERSION = os.environ.get("TXNLOG_KAFKA_VERSION", "4.4.0")
+"""Version that tests run on unless they name another one; `make matrix` runs some tests on each.
+
+Tests that use Kafka's Java tools need 4.4: their classes have other packages before."""
 DEPENDENCY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:2.8"
 REPOSITORY = Path(__file__).resolve().parents[3]
 MAVEN_TIMEOUT_S = 600
@@ -103,8 +105,8 @@ SMALL_BROKER = {
 
 
 _formatted: dict[tuple[str, int, int], tuple[str, dict[str, bytes]]] = {}
-"""What kafka.tools.StorageTool once wrote, by version, node and transaction version: the cluster id
-and the files. Each run of it takes a second; of other settings it depends on nothing."""
+"""Cluster id and files that kafka.tools.StorageTool wrote, by version, node and transaction
+version. Each run of the tool takes a second, and its output depends on no other setting."""
 
 
 class Unavailable(RuntimeError):
@@ -177,7 +179,8 @@ def _copy_jars(what: str, pom: str, folder: Path, options: tuple[str, ...]) -> N
 
 
 def copy_artifact(what: str, artifact: str, folder: Path) -> str:
-    """One file from Maven Central into a folder; what Maven says, if it has not come."""
+    """Copy a file from Maven Central into a folder; return Maven's complaint if the file has not
+    come."""
     if shutil.which("mvn") is None:
         raise Unavailable(f"{what} is not here: `mvn` is not installed")
     command = ["mvn", "-q", "-B", f"{DEPENDENCY_PLUGIN}:copy", f"-Dartifact={artifact}"]
@@ -205,12 +208,13 @@ class Node:
 
 
 def new_cluster_id() -> str:
-    """As Kafka's own tool makes one; Kafka takes a leading dash for an option."""
+    """Return a cluster id as Kafka's own tool makes it. Kafka takes a leading dash for an
+    option."""
     return "k" + urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
 
 
 class ApacheKafka:
-    """One broker. A context manager; `bootstrap_servers` is good from construction on."""
+    """Apache Kafka broker, a context manager; `bootstrap_servers` is valid from construction on."""
 
     name = "apache_kafka"
 
@@ -319,7 +323,7 @@ class ApacheKafka:
         )
 
     def is_up(self) -> bool:
-        """Whether it answers; RuntimeError with its last lines when its process has ended."""
+        """True if the broker answers; RuntimeError with its last lines if its process has ended."""
         process = self._process
         if process is None or process.poll() is not None:
             tail = (self.folder / "broker.log").read_text(errors="replace")[-3000:]
@@ -367,6 +371,6 @@ class ApacheKafka:
 
     @property
     def pid(self) -> int:
-        """Of the running process."""
+        """Process id of the running broker."""
         assert self._process is not None, "it was not started"
         return self._process.pid

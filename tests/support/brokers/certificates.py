@@ -49,7 +49,8 @@ class Signed:
         return path
 
     def server_context(self, folder: Path, client_ca: Authority | None = None) -> ssl.SSLContext:
-        """Of a server that has this certificate, and asks for one of `client_ca`."""
+        """Return the context of a server with this certificate, which asks clients for one of
+        `client_ca`."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.write_pem(folder / f"{self.certificate.serial_number}.pem"))
         if client_ca is not None:

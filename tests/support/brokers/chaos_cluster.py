@@ -73,12 +73,12 @@ class ChaosCluster(SimBroker):
         shutil.rmtree(self.cluster.broker_dir(number))
 
     def ways_of(self, number: int) -> list[Way]:
-        """From and to everybody else, the registry among them."""
+        """Return the ways from and to every other process, the registry among them."""
         others = [each for each in (REGISTRY, *range(NODES)) if each != number]
         return [way for each in others for way in ((number, each), (each, number))]
 
     def heal(self) -> None:
-        """Every process runs, and all can speak to each other."""
+        """Let every process run, and let all of them reach each other."""
         self.network.heal()
         for number in (REGISTRY, *range(NODES)):
             if self.cluster.is_running(number):
@@ -90,7 +90,7 @@ class ChaosCluster(SimBroker):
         wait_until(self._is_whole, "all replicas in sync", timeout_s=HEALED_SECONDS_MAX)
 
     def logs_of(self, topic: str, partition: int) -> list[bytes]:
-        """What each broker has of it on disk, wherever its segments begin and end."""
+        """Return the bytes that each broker has of a partition on disk, across its segments."""
         found = []
         for number in range(NODES):
             folder = self.cluster.broker_dir(number) / f"{topic}-{partition}"

@@ -1,7 +1,7 @@
-"""What can go wrong with a cluster and a driver, drawn from a seed: each fault begins and ends.
+"""Draw the faults of a cluster and a driver from a seed: each fault begins and ends.
 
-Each broker, the registry and the driver have one fault at a time, so that the end of one does not
-end another.
+Each broker, the registry and the driver have one fault at a time, so that the end of one fault does
+not end another.
 """
 
 from __future__ import annotations
@@ -124,12 +124,12 @@ class Faults:
         return self._cut(f"off {_name(victim)}", self._cluster.ways_of(victim))
 
     def _half_cut_off(self, victim: int) -> Fault:
-        """Nothing comes from it, or nothing goes to it; some hear it, some do not."""
+        """Cut two ways to or from the broker, drawn: some processes hear it, others do not."""
         ways = self._rng.sample(self._cluster.ways_of(victim), 2)
         return self._cut(", ".join(f"{_name(one)} to {_name(other)}" for one, other in ways), ways)
 
     def _without_registry(self, victim: int) -> Fault:
-        """It lives, others speak to it, and its session expires."""
+        """Cut a broker from the registry: other brokers still reach it, and its session expires."""
         ways = [(victim, REGISTRY), (REGISTRY, victim)]
         return self._cut(f"{_name(victim)} from the registry", ways)
 
@@ -153,7 +153,8 @@ class Faults:
         return self._made("pause driver", pause, lambda: _signal(pids, signal.SIGCONT))
 
     def _worker(self) -> Fault:
-        """One of the Python processes below the driver: a task's, a planner's, the daemon's."""
+        """Kill one of the Python processes below the driver: a task's, a planner's, or the
+        daemon."""
 
         def kill() -> None:
             below = descendants(self._job().process.pid)[1:]

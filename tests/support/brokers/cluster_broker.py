@@ -38,18 +38,18 @@ SETTINGS = SMALL_BROKER | {
 PARTITIONS = int(SMALL_BROKER["offsets.topic.num.partitions"])
 ROLES = ("leader", "transaction coordinator", "group coordinator")
 BODY_SECONDS = 1.0
-"""Of a body whose first run did not take place."""
+"""Seconds assumed for a body whose first run did not take place."""
 ANSWER_SECONDS_MAX = 60.0
 
 
 @dataclass(frozen=True)
 class Use:
-    """Which broker does what: (role, name of the topic, transactional id or group, broker)."""
+    """Brokers by what they do: (role, name of the topic, transactional id or group, broker)."""
 
     entries: frozenset[tuple[str, str, int]] = frozenset()
 
     def brokers(self, role: str, before: Use) -> list[int]:
-        """Those that have this role for a name that was not there before."""
+        """Return the brokers that have this role for a name that was not in `before`."""
         known = {(kind, name) for kind, name, _ in before.entries}
         return sorted(
             {number for kind, name, number in self.entries
@@ -86,7 +86,8 @@ class Keeper:
         self._cluster.stop()
 
     def begin(self, body: str) -> None:
-        """What is made from here on is this body's, whose name decides who is killed."""
+        """Begin a body: names that appear from here on are the body's, and its own name decides
+        which broker is killed."""
         self._seed = crc32(body.encode())
         self._before = self.use()
 
@@ -126,7 +127,7 @@ class Keeper:
         self._killer.start()
 
     def killed(self) -> list[str]:
-        """What died, once it is back; raises what went wrong."""
+        """Return the names of the killed brokers, once they are back; raise the killer's error."""
         self._over.set()
         self._killer.join()
         for error in self._failed:
@@ -163,7 +164,7 @@ class Keeper:
         wait_until(is_whole, "all replicas in sync")
 
     def _has_coordinators(self) -> bool:
-        """Every partition of both internal topics is led, and loaded by who leads it."""
+        """True if every partition of both internal topics is led, and loaded by its leader."""
         keys = one_key_a_partition(PARTITIONS)
         for port in self._cluster.ports:
             with Connection(port) as connection:
@@ -202,7 +203,7 @@ class ClusterBroker:
         self.bootstrap_servers = self._keeper.addresses()
         self._seconds: dict[str, float] = {}
         self.has_kill = False
-        """Whether it is a body's run with a kill."""
+        """True while a body runs with a kill."""
 
     def start(self) -> None:
         self._keeper.start()

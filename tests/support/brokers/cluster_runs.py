@@ -1,11 +1,12 @@
-"""Which conformance bodies run on three brokers of ours, and which of them with a kill, and when.
+"""Choose the conformance bodies that run on a broker_sim cluster, with a kill or without.
 
-A body that takes the `broker` fixture runs on the cluster too, unless it is marked `one_broker`,
-and once more with a broker killed in its middle, unless it is marked `no_kill`; both marks say why.
-All of that is part of `make chaos`; what is marked `failover` runs with the kill in `make test`.
+A body that takes the `broker` fixture runs on the cluster too, unless it is marked `one_broker`. It
+runs once more with a broker killed in its middle, unless it is marked `no_kill`. Both marks say
+why. All these runs are part of `make chaos`; a body that is marked `failover` runs with the kill in
+`make test` too.
 
-Some calls of some clients hand it to their caller that a connection was lost or a leader has moved.
-Who calls has to do it again then: a body that ends so runs again, and pytest counts it as `rerun`.
+Some calls of some clients tell their caller that a connection was lost or a leader has moved, and
+the caller must repeat the call. A body that ends so runs again, and pytest counts it as `rerun`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ AGAIN = pytest.mark.flaky(
 
 
 def keep(item: pytest.Item) -> bool:
-    """Whether it runs at all; those of a cluster get their marks."""
+    """True if the test runs at all; mark the tests that run on a cluster."""
     kind = _kind(item)
     if kind not in (WHOLE, KILLED):
         return True
@@ -48,7 +49,8 @@ def _has(item: pytest.Item, name: str) -> bool:
 
 
 def is_on_cluster(item: pytest.Item) -> bool:
-    """Whether it is such a run. There are many, but each is as short as in `make test`."""
+    """True if the test runs on a cluster. There are many such runs, each as short as in `make
+    test`."""
     return _kind(item) in (WHOLE, KILLED)
 
 

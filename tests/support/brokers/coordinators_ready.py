@@ -18,7 +18,7 @@ LOADED = {"NONE", "TRANSACTIONAL_ID_NOT_FOUND"}
 
 
 def coordinators_ready(port: int, *, group_partitions: int, transaction_partitions: int) -> bool:
-    """Whether every partition of both internal topics is there, led and loaded."""
+    """True if every partition of both internal topics exists, is led and is loaded."""
     groups = one_key_a_partition(group_partitions)
     ids = one_key_a_partition(transaction_partitions)
     with Connection(port) as connection:
@@ -30,7 +30,7 @@ def coordinators_ready(port: int, *, group_partitions: int, transaction_partitio
 
 
 def one_key_a_partition(count: int) -> list[str]:
-    """Keys that nobody uses, one of them for each of the `count` partitions of a coordinator."""
+    """Return unused keys, one for each of the `count` partitions of a coordinator."""
     found: dict[int, str] = {}
     number = 0
     while len(found) < count:

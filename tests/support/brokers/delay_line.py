@@ -39,7 +39,7 @@ class DelayLine:
         return int(server.sockets[0].getsockname()[1])
 
     def close(self) -> None:
-        """No more delays: what is open is dropped."""
+        """Stop delaying: open connections are dropped."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(SECONDS_MAX)
 
@@ -48,13 +48,13 @@ class DelayLine:
 
 
 class _End(asyncio.Protocol):
-    """One end of a connection: what it receives, `other` sends later."""
+    """End of a connection: `other` sends later what this end receives."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, delay_s: float) -> None:
         self._loop = loop
         self._delay_s = delay_s
         self._on_way: deque[bytes] = deque()
-        """In their order; b"" is the end."""
+        """Data on its way, in order; b"" is the end."""
         self.other: _End | None = None
         self.transport: asyncio.Transport | None = None
 

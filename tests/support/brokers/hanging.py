@@ -23,7 +23,7 @@ VERIFICATION_OFF = {"transaction.partition.verification.enable": "false"}
 
 @dataclass(frozen=True)
 class HangingTransaction:
-    """One that no coordinator will ever end; its records are of 2023."""
+    """Transaction that no coordinator will ever end; its records are of 2023."""
 
     transactional_id: str
     producer_id: int

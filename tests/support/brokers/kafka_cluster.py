@@ -31,7 +31,8 @@ REPLICATED = {
 
 
 class KafkaCluster:
-    """All brokers. A context manager; `bootstrap_servers` is good from construction on."""
+    """Apache Kafka's brokers of a cluster, a context manager; `bootstrap_servers` is valid from
+    construction on."""
 
     name = "apache_kafka_cluster"
     numbers = tuple(range(1, NODES + 1))

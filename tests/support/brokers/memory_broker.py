@@ -14,8 +14,8 @@ import pytest
 from support.brokers.probe import free_ports, ports_of, wait_for, wait_until
 from support.brokers.processes import talking
 from support.brokers.sim_broker import NODES, SMALL_BROKER, SimBroker
-from support.core.census import FOLDER_VARIABLE, SITE, ask_for_census, grown
-from support.core.comers import COMERS, ORDERS, SESSION_MS, connect_and_close
+from support.core.churn import CHURN, ORDERS, SESSION_MS, connect_and_close
+from support.core.object_counts import FOLDER_VARIABLE, SITE, ask_for_object_counts, grown
 from support.raw.raw_admin import make_topic
 from support.raw.routed import RoutedConnection
 from support.raw.swarm import resident_bytes
@@ -31,13 +31,14 @@ SETTINGS = SMALL_BROKER | {
     # A checkpoint names the topics of its moment until the next one.
     "log.flush.offset.checkpoint.interval.ms": "500",
 }
-"""What Kafka keeps for days is gone soon."""
+"""Settings by which the broker soon forgets what Kafka keeps for days."""
 NOISE = 20
 """Objects that come and go by themselves."""
 
 
 class ShellBroker:
-    """A broker that nobody but its shell knows, with figures for a scraper."""
+    """Broker that was started from a shell and is known to no test harness, with figures for a
+    scraper."""
 
     def __init__(self, folder: Path) -> None:
         settings = [f"--set={name}={value}" for name, value in SETTINGS.items()]
@@ -56,7 +57,7 @@ class ShellBroker:
 
 
 class Held:
-    """What the processes hold, and how it grows while something comes and goes."""
+    """Objects that the broker processes hold, counted before and after clients come and go."""
 
     def __init__(self, brokers: ShellBroker | SimBroker, folder: Path) -> None:
         self._brokers = brokers
@@ -65,14 +66,14 @@ class Held:
 
     def settle(self, count: int) -> None:
         """Let that many of all come and go, after which nothing is there for the first time."""
-        for kind in COMERS:
+        for kind in CHURN:
             self._come(kind, count)
         self._connect(count)
-        before = self._census()
+        before = self._object_counts()
 
         def is_quiet() -> bool:
             nonlocal before
-            before, last = self._census(), before
+            before, last = self._object_counts(), before
             return not any(grown(new, old, NOISE) for old, new in zip(last, before, strict=True))
 
         for _ in range(3):
@@ -83,7 +84,7 @@ class Held:
         self._check(lambda: self._connect(count), leak)
 
     def check(self, kind: str, count: int, leak: int) -> None:
-        """Fail when so many of a kind of `COMERS` leave that many objects of a type."""
+        """Fail when so many of a kind of `CHURN` leave that many objects of a type."""
         self._check(lambda: self._come(kind, count), leak)
 
     def resident_bytes(self) -> list[int]:
@@ -97,20 +98,20 @@ class Held:
         names = [f"{kind}-{self._names + each}".replace(" ", "-") for each in range(count)]
         self._names += count
         with RoutedConnection(ports_of(self._brokers.bootstrap_servers)) as connection:
-            COMERS[kind](connection, names)
+            CHURN[kind](connection, names)
 
     def _check(self, come: Callable[[], None], leak: int) -> None:
-        before = self._census()
+        before = self._object_counts()
         come()
 
         def more() -> list[dict[str, int]]:
-            pairs = zip(before, self._census(), strict=True)
+            pairs = zip(before, self._object_counts(), strict=True)
             return [grown(*pair, leak) for pair in pairs]
 
         wait_for(more, [{} for _ in before], timeout_s=30)
 
-    def _census(self) -> list[Counter[str]]:
-        return [ask_for_census(pid, self._folder) for pid in self._brokers.pids]
+    def _object_counts(self) -> list[Counter[str]]:
+        return [ask_for_object_counts(pid, self._folder) for pid in self._brokers.pids]
 
 
 @contextmanager

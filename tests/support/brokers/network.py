@@ -13,12 +13,12 @@ import threading
 from collections.abc import Callable, Iterable
 
 _HEAD = struct.Struct(">ihhih")
-"""Of a request: size, api key, version, correlation id, length of the client id."""
+"""Head of a request: size, api key, version, correlation id, length of the client id."""
 _CHUNK_BYTES = 65_536
 _SECONDS_MAX = 30.0
 
 Way = tuple[int, int]
-"""From one process to another, by their numbers."""
+"""Way from one process to another, by their numbers."""
 
 
 class Network:
@@ -32,7 +32,7 @@ class Network:
         self._changed = asyncio.Event()
         self._servers: list[asyncio.Server] = []
         self._open: dict[asyncio.StreamWriter, Way] = {}
-        """Both ends of each connection, with who sends by it to whom."""
+        """Both ends of each connection, with the way that the end's bytes take."""
 
     def door(self, number: int, target_port: Callable[[], int]) -> int:
         """A port by which others reach the process of this number."""
@@ -52,7 +52,7 @@ class Network:
         return frozenset(self._cut)
 
     def cut(self, ways: Iterable[Way]) -> None:
-        """Nothing passes these ways any more."""
+        """Let nothing pass these ways any more."""
 
         async def change() -> None:
             self._cut.update(ways)
@@ -60,7 +60,7 @@ class Network:
         self._run(change())
 
     def heal(self, ways: Iterable[Way] | None = None) -> None:
-        """These ways are open again, or all; what was held up arrives."""
+        """Open these ways again, or all ways; bytes that were held up arrive."""
 
         async def change() -> None:
             self._cut.difference_update(set(self._cut) if ways is None else ways)

@@ -23,7 +23,7 @@ def wait_until_marked(bootstrap: str) -> None:
 
 
 def nothing_prepared(port: int) -> bool:
-    """Whether no transaction waits for markers; False as well when the broker cannot tell."""
+    """True if no transaction waits for markers; False as well if the broker cannot tell."""
     try:
         with Connection(port) as connection:
             # Only a whole list tells: nothing is listed while a partition of it is loading.

@@ -92,7 +92,7 @@ def exchange(sock: socket.socket, request: bytes) -> bytes:
 
 
 def live_brokers(port: int) -> int:
-    """How many brokers the one at `port` knows to be alive; 0 when it cannot be asked."""
+    """Return how many brokers the broker at `port` knows to be alive; 0 if it cannot be asked."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=2.0) as sock:
             answer = exchange(sock, METADATA_V1_ALL_TOPICS)

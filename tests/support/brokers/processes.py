@@ -17,7 +17,7 @@ START_TIMEOUT_S = 180
 
 
 def die_with_parent() -> None:
-    """In a child, before exec: be killed when the test process dies, however it dies (Linux)."""
+    """Have a child, before exec, killed when the test process dies, however it dies (Linux)."""
     pr_set_pdeathsig = 1
     libc = ctypes.CDLL(None)
     if hasattr(libc, "prctl"):
@@ -52,7 +52,7 @@ class Server(ABC):
 
     @abstractmethod
     def _command(self) -> list[str]:
-        """What starts it, with `self.port`."""
+        """Return the command that starts the server on `self.port`."""
 
     def __enter__(self) -> Self:
         self._process = started(self._command(), self._folder / "server.log", cwd=self._folder)

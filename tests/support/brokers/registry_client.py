@@ -70,7 +70,7 @@ class RegistryConnection:
         return self.ask_message(OWN_APIS[key].request(**fields))
 
     def ask_message(self, message: Any) -> Any:
-        """As `ask`, for a request that is there."""
+        """Send a request that is already built, and return its answer."""
         self._correlation_id += 1
         framed = encode_request(message, self._correlation_id, "test")
         correlation_id, answer = decode_response(

@@ -1,8 +1,8 @@
-"""Both brokers with an authorizer, where the client under test may do what a test allows it.
+"""Both brokers with an authorizer: the client under test may do what a test allows it.
 
-The connector speaks PLAINTEXT, and over PLAINTEXT everybody is User:ANONYMOUS: that is the user
-whose ACLs the tests set. The broker itself, its controller and the tests' admin client come by a
-listener with SASL/PLAIN, as a super user.
+The connector speaks PLAINTEXT, and over PLAINTEXT every client is User:ANONYMOUS: the tests set the
+ACLs of that user. The broker itself, its controller and the tests' admin client use a listener with
+SASL/PLAIN, as a super user.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Guard:
         self._admin: AdminClient | None = None
 
     def settings(self, more: dict[str, str]) -> dict[str, str]:
-        """With the listeners and protocols of `more`."""
+        """Return the settings of the authorizer, with the listeners and protocols of `more`."""
         protocols, settings = "PLAINTEXT:PLAINTEXT,ADMIN:SASL_PLAINTEXT", {}
         if "CONTROLLER" in more["listeners"]:
             protocols += ",CONTROLLER:SASL_PLAINTEXT"
@@ -149,7 +149,7 @@ SECURED_BROKERS = {
     "broker_sim": partial(_secured, SimBroker),
     "apache_kafka": partial(_secured, ApacheKafka),
 }
-"""Outside of `security.only` the user may do everything."""
+"""ACLs outside of `security.only`: the user may do everything."""
 
 
 def _filter_of(binding: AclBinding) -> AclBindingFilter:

@@ -24,7 +24,8 @@ SMALL_BROKER = {
     # Records of tests have stamps of years ago: only who asks for checks of retention gets them.
     "log.retention.check.interval.ms": "86400000",
 }
-"""What `support.brokers.apache_kafka.SMALL_BROKER` sets too, so that one test body fits both."""
+"""Settings that `support.brokers.apache_kafka.SMALL_BROKER` has too, so that one test body fits
+both."""
 NODES = 3
 REPLICATED = {
     "default.replication.factor": "3",
@@ -36,10 +37,11 @@ REPLICATED = {
 
 
 class SimBroker:
-    """One broker process, or three with their registry and everything on all of them.
+    """broker_sim as one process, or as three with their registry and with every partition on all
+    three.
 
-    A context manager; killed ones restart on the same port. What is done to one broker is done to
-    the first where none is named.
+    A context manager; killed brokers restart on the same port. A method that takes the number of a
+    broker means the first broker if no number is given.
     """
 
     def __init__(
@@ -111,7 +113,8 @@ class SimBroker:
 
     @property
     def pids(self) -> list[int]:
-        """Of all processes that run; the registry's is the first, where there is one."""
+        """Process ids of all running processes; the registry's comes first, if there is a
+        registry."""
         numbers = [*([] if len(self.ports) == 1 else [REGISTRY]), *self.numbers]
         return [self.cluster.pid(number) for number in numbers if self.cluster.is_running(number)]
 
@@ -128,7 +131,7 @@ class SimBroker:
         self.cluster.start(number)
 
     launch = restart
-    """The same while another one is down: nobody is waited for."""
+    """Same as `restart`, while another broker is down: waits for no broker."""
 
     def controller(self) -> int:
         with Connection(self.live_port) as connection:

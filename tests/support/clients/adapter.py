@@ -1,7 +1,8 @@
-"""One shape for the client libraries under test, so that a story is written once for all of them.
+"""Give the client libraries under test one shape, so that a story is written once for all of them.
 
-An adapter changes the names of calls and what comes back, and nothing of what the library does: its
-errors pass through, and `Client.error_of` names them. Settings have Kafka's names with underscores.
+An adapter changes the names of calls and results, and nothing of what the library does: the
+library's errors pass through, and `Client.error_of` names them. Settings have Kafka's names with
+underscores.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ T = TypeVar("T")
 Place = tuple[str, int]
 Headers = Sequence[tuple[str, bytes | None]]
 BEGINNING, END = -2, -1
-"""Where one may seek besides offsets."""
+"""Positions that `seek` accepts besides offsets."""
 TIMEOUT_S = 60.0
 SHORT_S = 0.05
 LONG_S = 5.0
@@ -32,12 +33,12 @@ LONG_S = 5.0
 before SyncGroup is answered leaves it waiting until its session is over."""
 HEARTBEAT_MS = 200
 TRANSACTION_TIMEOUT_MS = 600_000
-"""No transaction of a test is over before the test ends it, unless that is what it is about."""
+"""Timeout that ends no transaction before its test does, unless the test is about timeouts."""
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What a producer is told of a record; without acks no offset."""
+    """Offset and time that a producer learns of its record; no offset without acks."""
 
     offset: int | None
     timestamp: int
@@ -52,7 +53,7 @@ class Record:
     value: bytes | None
     timestamp: int
     appended: bool
-    """Whether the time is the broker's."""
+    """True if the broker set the timestamp."""
     headers: list[tuple[str, bytes | None]]
 
 
@@ -63,7 +64,7 @@ Told = Callable[[str, list[Place]], None]
 class _Closing(AbstractContextManager):
     @abstractmethod
     def close(self) -> None:
-        """Also what is closed already."""
+        """Close the client; a second close does nothing."""
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
@@ -129,15 +130,15 @@ class Reader(_Closing):
 
     @abstractmethod
     def poll(self, wait_s: float = SHORT_S) -> list[Record]:
-        """What has come, `max_poll_records` at most."""
+        """Return the records that have come, at most `max_poll_records`."""
 
     @abstractmethod
     def assignment(self) -> set[Place]:
-        """What it reads now."""
+        """Return the partitions that the consumer reads now."""
 
     @abstractmethod
     def position(self, place: Place) -> int:
-        """How far it has read; markers and aborted records count."""
+        """Return the next offset to read; markers and aborted records count."""
 
     @abstractmethod
     def seek(self, place: Place, offset: int) -> None:
@@ -160,14 +161,14 @@ class Reader(_Closing):
         """Offset and time of the first record from a time on; librdkafka tells no time."""
 
     def generation(self) -> int | None:
-        """The group's, of those that tell it."""
+        """Generation of the group, or None if the library does not tell it."""
         return None
 
     def take(self, count: int) -> list[Record]:
         return self._poll_until(lambda got: len(got) >= count, f"{count} records", LONG_S)
 
     def read_to_ends(self, places: Sequence[Place], start: int = 0) -> list[Record]:
-        """What these partitions have from an offset on, up to the ends of this moment."""
+        """Return the records of these partitions from `start` up to their present ends."""
         self.assign(places)
         for place in places:
             self.seek(place, start)
@@ -204,11 +205,11 @@ class Admin(_Closing):
 
     @abstractmethod
     def topics(self) -> set[str]:
-        """All topics."""
+        """Return the names of all topics."""
 
     @abstractmethod
     def partitions(self, topic: str) -> int:
-        """How many it has."""
+        """Return the number of partitions of a topic."""
 
     @abstractmethod
     def add_partitions(self, topic: str, count: int, *, only_validates: bool = False) -> None:
@@ -232,15 +233,15 @@ class Admin(_Closing):
 
     @abstractmethod
     def group_offsets(self, group: str) -> dict[Place, tuple[int, str]]:
-        """All of a group, with metadata."""
+        """Return all committed offsets of a group, with their metadata."""
 
     @abstractmethod
     def move_offsets(self, group: str, offsets: Mapping[Place, tuple[int, str]]) -> None:
-        """Of a group without members."""
+        """Set the offsets of a group without members."""
 
     @abstractmethod
     def groups(self) -> dict[str, str]:
-        """All groups, and the states of them."""
+        """Return all groups, with their states."""
 
     @abstractmethod
     def members(self, group: str) -> list[tuple[str, str]]:
@@ -252,7 +253,7 @@ class Admin(_Closing):
 
     @abstractmethod
     def addresses(self) -> list[str]:
-        """Of the brokers, sorted."""
+        """Return the addresses of the brokers, sorted."""
 
 
 class Client(AbstractContextManager):
@@ -268,7 +269,8 @@ class Client(AbstractContextManager):
             each.close()
 
     def producer(self, bootstrap: str, **settings: Any) -> Writer:
-        """One of several brokers may be killed: what it has not answered is not written twice."""
+        """Return a producer. With several brokers one may be killed, so the producer is idempotent:
+        an unanswered batch is not written twice."""
         safe = {"enable_idempotence": True} if "," in bootstrap else {}
         return self.kept(self.new_writer({"bootstrap_servers": bootstrap} | safe | settings))
 
@@ -279,7 +281,8 @@ class Client(AbstractContextManager):
         return self.kept(self.new_writer(own | settings))
 
     def consumer(self, bootstrap: str, group: str | None = None, **settings: Any) -> Reader:
-        """One that starts at the earliest offset, commits when told, and polls one by one."""
+        """Return a consumer that starts at the earliest offset, commits on demand, and polls one by
+        one."""
         own = {
             "bootstrap_servers": bootstrap,
             "auto_offset_reset": "earliest",
@@ -300,7 +303,7 @@ class Client(AbstractContextManager):
         raise AssertionError(f"{type(self).__name__}: no test asks this library's administrator")
 
     def kept(self, made: T) -> T:
-        """This, which is closed at the end, before what was made before it."""
+        """Keep a client: it is closed at the end, before those that were made earlier."""
         self._made.append(made)  # type: ignore[arg-type]
         return made
 
@@ -331,9 +334,10 @@ class Client(AbstractContextManager):
         self, bootstrap: str, topic: str, partitions: int = 1, *,
         isolation: str = "read_committed", start: int = 0, **settings: Any,
     ) -> list[Seen]:  # fmt: skip
-        """Every record from an offset to the end that this isolation level has now.
+        """Return every record from an offset to the end that this isolation level has now.
 
-        Under read_committed that is what has been committed, not only what has its markers already.
+        Under read_committed that end is after all committed records, not only after those whose
+        markers are written already.
         """
         if isolation == "read_committed":
             wait_until_marked(bootstrap)
@@ -379,7 +383,7 @@ class Member(_Closing):
             pause(0.001)
 
     def ask(self, call: Callable[[Reader], T]) -> T:
-        """What a call of the consumer gives, between two polls."""
+        """Call a method of the consumer between two polls, and return its result."""
         with self._turn:
             return call(self._reader)
 
@@ -405,7 +409,7 @@ WAITS = {
 
 
 def params_of(*names: str, **marks: pytest.MarkDecorator) -> list[Any]:
-    """These clients, or all, as parameters; with the mark of a client, by its name."""
+    """Return these clients, or all, as parameters; a mark applies to the client of its name."""
     wanted = names or ("aiokafka", "kafka-python", "librdkafka", "java")
     marks_of = {
         name: [marks[key]] if (key := name.replace("-", "_")) in marks else [] for name in wanted
@@ -416,5 +420,5 @@ def params_of(*names: str, **marks: pytest.MarkDecorator) -> list[Any]:
 
 
 def told_by(*names: str, **marks: pytest.MarkDecorator) -> pytest.MarkDecorator:
-    """Of a story: these clients, or all, tell it."""
+    """Mark a story for these clients, or for all."""
     return pytest.mark.parametrize("client", params_of(*names, **marks), indirect=True)

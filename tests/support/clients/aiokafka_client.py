@@ -36,7 +36,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 def in_loop(call: Callable[[], Any]) -> Any:
-    """What a call, or what it gives to be awaited, gives in the event loop."""
+    """Call a function in the event loop, and return its result, awaited if need be."""
 
     async def body() -> Any:
         found = call()

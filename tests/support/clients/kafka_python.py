@@ -47,7 +47,7 @@ SETTINGS = {"reconnect_backoff_max_ms": 500}
 
 
 def offset_of(offset: int, metadata: str) -> OffsetAndMetadata:
-    """Without a leader epoch."""
+    """Return the offset without a leader epoch."""
     return OffsetAndMetadata(offset, metadata, -1)
 
 
@@ -66,7 +66,7 @@ class KafkaPythonWriter(Writer):
         return partial(self.wait, self.made.send(topic, data, key, **more))
 
     def wait(self, waiting: Any) -> Sent:
-        """What is told in the end of what `send` gave."""
+        """Wait for the result of a `send`."""
         told = waiting.get(TIMEOUT_S)
         return Sent(told.offset, told.timestamp)
 
@@ -130,15 +130,16 @@ class KafkaPythonReader(Reader):
         return {self.place_of(*place): self.offset_of(*each) for place, each in offsets.items()}
 
     def subscribe(self, *topics: str, pattern: str | None = None, told: Told | None = None) -> None:
-        """It learns the topics' partitions before it joins: as the leader it would else share out
-        none, and notice only much later."""
+        """Subscribe, and learn the topics' partitions before joining: a leader that does not know
+        them assigns no partition, and notices only much later."""
         listener = None if told is None else self.listener(told)
         self.made.subscribe(topics, pattern=pattern, listener=listener)
         for topic in topics:
             wait_until(lambda name=topic: self._knows(name), f"the partitions of {topic}")
 
     def _knows(self, topic: str) -> bool:
-        """Not yet, when who was asked has died: of several brokers another one is asked then."""
+        """True if the partitions are known; False if the asked broker has died, and another one is
+        asked next."""
         try:
             return bool(self.made.partitions_for_topic(topic))
         except errors.KafkaConnectionError:

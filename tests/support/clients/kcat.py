@@ -39,9 +39,9 @@ class Kcat:
         return done
 
     def output(self, bootstrap: str, *arguments: str) -> str:
-        """What a `run` printed that only reads. Among several brokers it runs again when a leader
-        moved while kcat asked for the offset of a time: librdkafka hands that to kcat, which ends.
-        """
+        """Return the output of a `run` that only reads. With several brokers, run again if a leader
+        moved while kcat asked for the offset of a time: librdkafka hands that error to kcat, which
+        ends."""
         done: list[subprocess.CompletedProcess[str]] = []
 
         def has_ended() -> bool:
@@ -60,6 +60,6 @@ def _check(done: subprocess.CompletedProcess[str]) -> None:
 
 @functools.cache
 def kcat() -> Kcat:
-    """A kcat that runs here. Unavailable says why there is none."""
+    """Return a kcat that runs here. Unavailable says why it cannot be had."""
     program = debian_program("kcat", "usr/bin/kcat")
     return Kcat(program.path, program.environment)

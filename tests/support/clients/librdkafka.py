@@ -32,16 +32,17 @@ LEADER_MOVED = (
     KafkaError._DESTROY_BROKER,
     KafkaError._TIMED_OUT,
 )
-"""How librdkafka says that its broker was not the right one any more, the last two when that broker
-has left the cluster's metadata, and when it is down."""
+"""Errors by which librdkafka says that its broker is no longer the right one: the last two if that
+broker has left the cluster's metadata, and if it is down."""
 COORDINATOR_MOVED = (
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
 )
-"""What librdkafka hands to who asks for committed offsets while a group's coordinator moves."""
+"""Errors that librdkafka hands to a caller who asks for committed offsets while the group's
+coordinator moves."""
 TRANSACTION_TIMEOUT_MS = 600_000
-"""No transaction of a test is over before the test ends it, unless that is what it is about."""
+"""Timeout that ends no transaction before its test does, unless the test is about timeouts."""
 
 
 @dataclass(frozen=True, order=True)
@@ -90,8 +91,8 @@ def producer(bootstrap: str, **settings) -> Producer:
 
 
 def plain_producer(bootstrap: str, **settings) -> Producer:
-    """One without idempotence where there is one broker. One of several may be killed: what it has
-    not answered is then not written twice."""
+    """Return a producer, without idempotence if there is one broker. Of several brokers one may be
+    killed, so an unanswered batch must not be written twice."""
     return producer(bootstrap, **({"enable_idempotence": "," in bootstrap} | settings))
 
 
@@ -124,11 +125,14 @@ def consumer(bootstrap: str, group: str, **settings) -> Consumer:
         "enable.auto.commit": False,
         "session.timeout.ms": 30000,
     }
+    if settings.get("group_protocol") == "consumer":
+        # The broker has the timeout of sessions then.
+        del config["session.timeout.ms"]
     return Consumer(SETTINGS | config | _dotted(settings))
 
 
 def _dotted(settings: dict) -> dict:
-    """But for callbacks."""
+    """Write the names with dots, except those of callbacks."""
     return {n if n.endswith("_cb") else n.replace("_", "."): v for n, v in settings.items()}
 
 
@@ -154,9 +158,10 @@ def produce_values(
 def read_topic(
     bootstrap: str, topic: str, *, isolation: str = "read_committed", **settings
 ) -> list[Seen]:
-    """Every record from the earliest offset to the end that this isolation level has now.
+    """Return every record from the earliest offset to the end that this isolation level has now.
 
-    Under read_committed that is what has been committed, not only what has its markers already.
+    Under read_committed that end is after all committed records, not only after those whose markers
+    are written already.
     """
     return sorted(each_record(bootstrap, topic, isolation=isolation, **settings))
 
@@ -203,12 +208,12 @@ def _end(made: Consumer, place: TopicPartition) -> int:
 
 
 def of_leader(client: Consumer | AdminClient, ask: Callable[[], T], what: str) -> T:
-    """What is asked of a partition's leader, again if that is another broker by then: for requests
+    """Ask a partition's leader, and ask again if another broker leads by then: only for requests
     that change nothing the second time. KafkaException for every other refusal.
 
-    librdkafka takes the leader from its cache, and does not ask who leads when that one has been
-    killed and its requests time out (rd_kafka_topic_partition_list_query_leaders_async); so it is
-    asked for the metadata in between.
+    librdkafka takes the leader from its cache. If that leader was killed and the requests time out,
+    it does not look up the new leader (rd_kafka_topic_partition_list_query_leaders_async). So this
+    function asks for the metadata in between.
     """
     found: list[T] = []
     failures: list[KafkaException] = []
@@ -231,7 +236,7 @@ def of_leader(client: Consumer | AdminClient, ask: Callable[[], T], what: str) -
 
 
 class Administrator(AdminClient):
-    """Of one broker or of several."""
+    """Admin client of one broker or of several."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__({"bootstrap.servers": bootstrap})
@@ -239,8 +244,9 @@ class Administrator(AdminClient):
 
 
 def answer_of(admin: Administrator, ask: Callable[[], T], what: str) -> T:
-    """Of one broker the first answer counts; of several one may be killed, which librdkafka hands
-    to the caller of some requests."""
+    """Ask an administrator's request. One broker's first answer counts; of several brokers one may
+    be killed, and librdkafka hands that error to the caller of some requests, so the request is
+    repeated."""
     return of_leader(admin, ask, what) if admin.has_several else ask()
 
 

@@ -101,7 +101,7 @@ class LibrdkafkaWriter(Writer):
         self.made.abort_transaction(TIMEOUT_S)
 
     def close(self) -> None:
-        """It has no close: what is in flight is dropped with it."""
+        """Do nothing: the producer has no close, and batches in flight are dropped with it."""
 
 
 class LibrdkafkaReader(Reader):
@@ -146,12 +146,13 @@ class LibrdkafkaReader(Reader):
         return {(each.topic, each.partition) for each in self.made.assignment()}
 
     def position(self, place: Place) -> int:
-        """It tells nothing of markers and aborted records but at the end of a partition."""
+        """Return the next offset. librdkafka counts markers and aborted records only at the end of
+        a partition."""
         (found,) = self.made.position([TopicPartition(*place)])
         return max(found.offset, self._ended.get(place, -1))
 
     def seek(self, place: Place, offset: int) -> None:
-        """What is not being fetched yet, it assigns anew."""
+        """Seek; assign a partition anew if it is not being fetched yet."""
         self._ended.pop(place, None)
         offset = {BEGINNING: OFFSET_BEGINNING, END: OFFSET_END}.get(offset, offset)
         where = TopicPartition(*place, offset)
@@ -205,7 +206,7 @@ class LibrdkafkaAdmin(Admin):
         self.made = librdkafka.Administrator(bootstrap)
 
     def _answer(self, ask: Callable[[], dict[Any, Future]]) -> Any:
-        """Of the only one that was asked for; for what may be asked for again."""
+        """Return the answer about the only item of a request that may be repeated."""
         what = "an administrator's request"
         return librdkafka.answer_of(self.made, lambda: _only(ask()), what)
 
@@ -298,7 +299,7 @@ class LibrdkafkaAdmin(Admin):
         return sorted(f"{each.host}:{each.port}" for each in told.nodes)
 
     def close(self) -> None:
-        """It has no close."""
+        """Do nothing: the admin client has no close."""
 
 
 def _only(asked: dict[Any, Future]) -> Any:

@@ -1,12 +1,13 @@
-"""One member of a consumer group in a process of its own, so that it can be killed.
+"""Run one member of a consumer group in a process of its own, so that a test can kill it.
 
     python member.py CLIENT BOOTSTRAP GROUP SOURCE SETTINGS [TARGET TRANSACTIONAL_ID TIMEOUT_MS]
 
-With a TARGET it copies records there, in transactions that carry their offsets; else it commits
-what it got. It prints JSON: "ready", "assigned" whenever its partitions change, "got" with the
-partition and offset of each record, and "committed", "refused" or "aborted". Told "close" it leaves
-the group and prints "closed"; told "stall" it prints "stalled" in the middle of its next
-transaction, everything sent and nothing committed, and waits there to be killed.
+With a TARGET the member copies records there, in transactions that carry their offsets; else it
+commits the offsets it got. It prints JSON: "ready", "assigned" whenever its partitions change,
+"got" with the partition and offset of each record, and "committed", "refused" or "aborted". If it
+reads "close", it leaves the group and prints "closed". If it reads "stall", it prints "stalled" in
+the middle of its next transaction, with everything sent and nothing committed, and waits there to
+be killed.
 """
 
 from __future__ import annotations
@@ -31,12 +32,14 @@ def tell(name: str, **fields: object) -> None:
 
 
 def ends(records: list[Record]) -> dict[tuple[str, int], tuple[int, str]]:
-    """What was delivered, by name: a bare commit would take partitions along that came since."""
+    """Return the offsets after the delivered records, by partition: a bare commit would include
+    partitions that were assigned meanwhile."""
     return {(each.topic, each.partition): (each.offset + 1, "") for each in records}
 
 
 def copy(client: Client, reader: Reader, writer: Writer, records: list[Record], to: str) -> None:
-    """One transaction; what the group refuses is aborted and read again from what is committed."""
+    """Copy records in one transaction. If the group refuses it, abort it and read again from the
+    committed offsets."""
     told = {"records": len(records), "generation": reader.generation()}
     writer.begin()
     for each in records:

@@ -1,8 +1,8 @@
-"""One partition read to its end by five client stacks, behind one function each.
+"""Read one partition to its end with five client stacks, behind one function each.
 
-`READERS[name](bootstrap, place, start=..., committed=..., fetch_bytes=...)` gives a `Reading`:
-what was delivered from `start` on, and the position the client was at when it knew the end. An
-offset out of range would show: these clients then begin again at the earliest record.
+`READERS[name](bootstrap, place, start=..., committed=..., fetch_bytes=...)` returns a `Reading`:
+the records delivered from `start` on, and the client's position when it knew the end. An offset out
+of range would show: these clients then begin again at the earliest record.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def read_with_ours(
     committed: bool = True,
     fetch_bytes: int = FETCH_BYTES,
 ) -> Reading:
-    """This project's own client, as the Spark source uses it."""
+    """Read with this project's own client, as the Spark source does."""
     topic, partition = place
     with Client(bootstrap) as client:
         client.topic_partitions([topic])

@@ -16,7 +16,7 @@ PLAIN_USERS = (
 )
 SCRAM_MODULE = f"{MODULES}.scram.ScramLoginModule required;"
 USERS = {"admin": "admin-secret", "bob": "bob-secret"}
-"""Those that log in by PLAIN."""
+"""Users that log in by PLAIN, with their passwords."""
 SASL_CONFIG = {
     "listeners": "SASL_PLAINTEXT://127.0.0.1:9092,PLAINTEXT://127.0.0.1:9093",
     "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",

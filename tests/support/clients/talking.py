@@ -79,7 +79,7 @@ class Talking:
         return self._process.poll() is None
 
     def account(self) -> str:
-        """Whether it still runs, and the end of what it has printed: for a test that fails."""
+        """Return the exit code and the end of the output: for the message of a test that fails."""
         self.so_far()
         return f"exit code {self._process.poll()}{self._tail()}"
 

@@ -1,4 +1,4 @@
-"""One request after another on a socket of one's own, in TLS or not."""
+"""Send one request after another on a plain or a TLS socket."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Where fields of a record batch's header lie that the product only reads with all the others, and
-a batch at its place in a log."""
+"""Positions of header fields of a record batch that the product reads only with all others, and the
+bytes of a batch at its place in a log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BASE_SEQUENCE_AT = 53
 
 
 def stamped(batch: bytes | bytearray, base_offset: int, leader_epoch: int = 0) -> bytes:
-    """As it lies in a log."""
+    """Return the batch as a log holds it."""
     data = bytearray(batch)
     stamp_offsets(data, 0, base_offset=base_offset, leader_epoch=leader_epoch)
     return bytes(data)

@@ -29,7 +29,7 @@ SMALL = {
 GROUP, TRANSACTION = 0, 1
 """Kinds of keys that have a coordinator."""
 TOPIC = 2
-"""Of the kinds of resources that have options."""
+"""Type of the resource "topic" in requests about configurations."""
 
 
 def struct(message: Any, struct_name: str, /, **fields: Any) -> Any:
@@ -49,7 +49,7 @@ def struct(message: Any, struct_name: str, /, **fields: Any) -> Any:
 
 
 class BrokerOnDisk(CoreProcess):
-    """One broker; `config` may be that of one of a cluster."""
+    """Broker of the core on a disk in memory; `config` may be that of a cluster's broker."""
 
     core: Broker
 
@@ -72,7 +72,8 @@ class BrokerOnDisk(CoreProcess):
         self.node_id = self.config.integer("node.id")
         self.machine_boot_id = machine_boot_id
         self.refusals: dict[tuple[str, int], ErrorCode] = {}
-        """What appends to a partition are answered in place of being carried out: see `refuse`."""
+        """Errors that answer appends to a partition, which are then not carried out: see
+        `refuse`."""
         self._codecs = codecs
         self.start()
 
@@ -92,7 +93,7 @@ class BrokerOnDisk(CoreProcess):
         self.step(Stop())
 
     def lose_power(self, seed: int = 1) -> None:
-        """Of the machine, which starts again."""
+        """Cut the power of the machine, and start it again."""
         self.cut_power(seed)
         self.start()
 
@@ -115,7 +116,7 @@ class BrokerOnDisk(CoreProcess):
 
     @property
     def is_controller(self) -> bool:
-        """Of a cluster with a registry."""
+        """True if the broker is the controller of a cluster with a registry."""
         return self.is_up and bool(self.membership.controller.is_active)
 
     def log(self, topic: str = "orders", partition: int = 0) -> PartitionLog:
@@ -128,7 +129,8 @@ class BrokerOnDisk(CoreProcess):
         return self.parts.replicas.partition(self.log(topic, partition))
 
     def refuse(self, topic: str, partition: int, error: ErrorCode) -> None:
-        """Until `refusals` has it no more, this process appends nothing there, and says so."""
+        """Answer appends to a partition with an error, and append nothing, until `refusals` lacks
+        it again."""
         self.refusals[topic, partition] = error
         replicas = self.parts.replicas
         replicas.append = self._refusing(type(replicas).append.__get__(replicas))

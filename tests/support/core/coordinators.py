@@ -63,7 +63,7 @@ CONFIG = {
 
 
 class _LosesAll(random.Random):
-    """Of what was not flushed nothing is left."""
+    """Random that loses everything that was not flushed."""
 
     def choice(self, seq: Sequence[Any]) -> Any:
         return seq[0]
@@ -71,7 +71,8 @@ class _LosesAll(random.Random):
 
 @functools.cache
 def _prepared(config: tuple[tuple[str, Any], ...]) -> SimDisk:
-    """With all topics; a producer id of the first block was given, so the next life has others."""
+    """Return a disk with all topics; a producer id of the first block was used, so the next life
+    has others."""
     broker = BrokerOnDisk(CONFIG | dict(config))
     broker.find_coordinators()
     for name in ("a", "b", "data"):
@@ -81,7 +82,7 @@ def _prepared(config: tuple[tuple[str, Any], ...]) -> SimDisk:
 
 
 class World(BrokerOnDisk):
-    """One broker with one partition for each coordinator, and the topics `a`, `b` and `data`."""
+    """Broker with one partition for each coordinator, and the topics `a`, `b` and `data`."""
 
     def __init__(
         self,
@@ -111,7 +112,8 @@ class World(BrokerOnDisk):
         return self.parts.groups
 
     def call(self, method: Callable, *args: Any, **more: Any) -> Any:
-        """What it returns, or answers: its last argument may be who is told."""
+        """Call a method of the core; return its result, or its answer if its last argument is a
+        callback."""
         return self.cause(lambda effects: method(*args, effects, **more))
 
     def told(self, method: Callable, *args: Any, **more: Any) -> list[Any]:
@@ -159,7 +161,7 @@ class World(BrokerOnDisk):
     # ------------------------------------------------------------------ logs
 
     def append(self, place: TopicPartition, batch: bytes) -> None:
-        """Straight into the log."""
+        """Append a batch straight to the log."""
         origin = AppendOrigin.COORDINATOR
         log, replicas = self.log(*place), self.parts.replicas
         assert self.call(replicas.append, log, batch, origin=origin).error is ErrorCode.NONE
@@ -213,7 +215,7 @@ class World(BrokerOnDisk):
         )
 
     def produce_in(self, ids: Any, place: TopicPartition = DATA) -> None:
-        """One transactional batch, straight into the log."""
+        """Append one transactional batch straight to the log."""
         batch = encode_batch(
             [Record(None, b"v", self.now_ms)],
             producer_id=ids.producer_id,
@@ -276,12 +278,12 @@ class World(BrokerOnDisk):
         )  # fmt: skip
 
     def leave(self, *members: LeavingMember) -> list[ErrorCode]:
-        result = self.call(self.groups.leave_group, "g", members)
+        result = self.tell(self.groups.leave_group, "g", members)
         assert result.error is ErrorCode.NONE
         return [error for _, error in result.members]
 
     def group_state(self) -> str:
-        """Of `g`, as Kafka names it."""
+        """State of the group `g`, as Kafka names it."""
         return str(self.groups.describe_group("g").state)
 
 
@@ -291,9 +293,15 @@ def preset(metadata: TransactionMetadata) -> bytes:
 
 
 def build_metadata(state: TransactionState = TransactionState.EMPTY, **more: Any) -> Any:
-    """Of the transactional id `t`, which producer 5 has with epoch 3."""
+    """Return the metadata of the transactional id `t`, which producer 5 has with epoch 3."""
     values = {
         "transactional_id": "t", "producer_id": 5, "producer_epoch": 3, "timeout_ms": 1000,
         "state": state, "last_update_ms": 100, "start_ms": 50,
     }  # fmt: skip
     return TransactionMetadata(**values | more)
+
+
+def contents(group: Any) -> tuple[Any, ...]:
+    """Return the whole state of a consumer group."""
+    epochs = (group.epoch, group.metadata_hash, group.target_epoch, group.target_ms)
+    return epochs, group.members, group.static_members, group.targets, group.regexes, group.owners

@@ -28,10 +28,10 @@ from simulation.hosts.checkpoint import names_in
 from txnlog_kafka.operations.effects import (
     Call,
     Calls,
+    Failpoint,
     FileFailed,
     FlushFile,
     ListFolder,
-    Milestone,
     ReadFile,
     ReadStaged,
     Receive,
@@ -56,9 +56,9 @@ OPTIONS = {
     "transaction.state.log.num.partitions": 1,
     "log.retention.ms": -1,
 }
-"""No record is too old: tests give theirs timestamps of long ago."""
+"""Limit on the age of records, switched off: tests give their records old timestamps."""
 TIMEOUTS_CHECKED_MS = 10_000
-"""How often the core looks for transactions that have timed out."""
+"""Interval in which the core looks for transactions that have timed out."""
 
 
 @dataclass
@@ -69,11 +69,12 @@ class Asked:
     node: int
     timeout_ms: int
     round: int
-    """How often the client had waited before."""
+    """Number of times that the client had waited before."""
 
 
 class CoreBroker(CoreContent):
-    """See the module. Its topics are those of `leaders`; node 1 coordinates all."""
+    """Broker that plays several nodes. Its topics are those of `leaders`; node 1 coordinates
+    all."""
 
     def __init__(
         self,
@@ -89,10 +90,11 @@ class CoreBroker(CoreContent):
         super().__init__(OPTIONS | {"transaction.version": transaction_version} | (config or {}))
         self.transaction_version = transaction_version
         self.leaders = leaders or {(topic, n): 1 for topic in ("out", "in") for n in range(2)}
-        """What Metadata says: -1 is no leader, and what is missing is not known to it."""
+        """Leaders that Metadata names: -1 is no leader, and Metadata does not know missing
+        partitions."""
         self.nodes = nodes
         self.delay_ms = delay_ms
-        """How long a node takes for a request."""
+        """Time that a node takes for a request, in ms."""
         self.versions_max = versions_max or {}
         self._rng = random.Random(seed)
         self._started_ms = self.core.monotonic_ms
@@ -100,23 +102,26 @@ class CoreBroker(CoreContent):
         for topic, number in self.leaders:
             counts[topic] = max(number + 1, counts.get(topic, 0))
         super().create_topics(**counts)
+        # The client's requests: what was asked, what is in flight, what is ready.
         self.asked: list[Asked] = []
         self.waits = 0
         self.open: dict[Ticket, Reply | Unanswered] = {}
-        """What was handled and not received yet."""
+        """Answers that are ready and that the client has not received yet."""
         self.queues: dict[int, deque[tuple[int, Ticket, Asked]]] = defaultdict(deque)
-        """By node: when each of its requests will be handled."""
+        """Requests of each node, with the time at which each will be handled."""
         self._tickets = map(Ticket, itertools.count(1))
         self.most_in_flight: dict[int, int] = defaultdict(int)
-        """By node."""
+        """Most requests that were in flight at once, by node."""
+        # The script of a test: faults, files, and what is called when.
         self.reached: list[tuple[str, str]] = []
         self.slept_ms: list[int] = []
         self.faults: dict[ApiKey, deque[Fault | None]] = defaultdict(deque)
         self.always: dict[ApiKey, Fault] = {}
         self.files: dict[str, bytes] = {}
         self.unreadable: set[str] = set()
-        self.on_flush: Callable[[str], None] = lambda path: None
         """Files that are there, and whose store fails."""
+        self.on_flush: Callable[[str], None] = lambda path: None
+        """Called with the path of each flushed file."""
         self.on_reached: Callable[[str, str], None] = lambda _step, _when: None
         self.on_wait: Callable[[], None] = lambda: None
         """Called before each wait for answers."""
@@ -185,7 +190,7 @@ class CoreBroker(CoreContent):
     def run_until(self, operation: Any, step: str) -> None:
         """Carry an operation on until it is about to do this step; `run` carries it to its end."""
         ask = next(operation)
-        while not (isinstance(ask, Milestone) and (ask.step, ask.when) == (step, "before")):
+        while not (isinstance(ask, Failpoint) and (ask.step, ask.when) == (step, "before")):
             ask = operation.send(self.perform(ask))
 
     def perform(self, ask: Any) -> Any:
@@ -193,7 +198,7 @@ class CoreBroker(CoreContent):
             case Sleep(duration_ms):
                 self.slept_ms.append(duration_ms)
                 self.now_ms += duration_ms
-            case Milestone(step, when, _):
+            case Failpoint(step, when, _):
                 self.reached.append((step, when))
                 self.on_reached(step, when)
             case Calls(calls):
@@ -290,7 +295,8 @@ class CoreBroker(CoreContent):
         return Reply(message, asked.version)
 
     def carry_out(self, asked: Asked) -> Any:
-        """What the core answers to a request, perhaps once more; None without an answer."""
+        """Return what the core answers to a request, which may come again; None without an
+        answer."""
         if asked.api_key == ApiKey.PRODUCE:
             return self._produce(asked)
         answer = self._step(asked)
@@ -310,7 +316,7 @@ class CoreBroker(CoreContent):
         return self.core.asked.answers.pop(key)
 
     def _name_leaders(self, answer: Any) -> None:
-        """As `leaders` has them, in a Metadata answer."""
+        """Put `leaders` into a Metadata answer."""
         answer.cluster_id = "c"
         answer.brokers = [
             answer.MetadataResponseBroker(node_id=node, host="h", port=9000 + node)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 from support.core.broker_build import request
@@ -41,7 +40,7 @@ STATE = TopicPartition(TRANSACTION_STATE_TOPIC, 0)
 OFFSETS = TopicPartition(GROUP_METADATA_TOPIC, 0)
 DATA = [TopicPartition("orders", number) for number in range(3)]
 PRODUCER_IDS = 1_000_000
-"""Each broker gives ids of its own million, as there is no controller to give blocks."""
+"""Producer ids of a broker: its own million, because there is no controller to give blocks."""
 
 
 def replicated(*isr: int, replicas: tuple[int, ...] = (0, 1, 2)) -> PartitionRegistration:
@@ -71,7 +70,7 @@ class CoreCluster(CoreNetwork):
         parts.image.next_producer_id = max(parts.image.next_producer_id, number * PRODUCER_IDS)
 
     def start(self, number: int) -> None:
-        """It hears of nobody."""
+        """Start a broker that knows no other broker."""
         super().start(number)
         self._control(number)
 
@@ -91,9 +90,9 @@ class CoreCluster(CoreNetwork):
         registration = BrokerRegistration(number, self._epoch, endpoints, rack)
         self.write(broker_registered_record(registration))
 
-    def unregister(self, number: int, *, read: bool = True) -> None:
+    def unregister(self, number: int) -> None:
         del self.registered[number]
-        self.write(broker_fenced_record(number), read=read)
+        self.write(broker_fenced_record(number))
 
     def write(self, record: MetadataRecord, *, read: bool = True) -> None:
         """Append a record; all brokers that are up read it, unless the test does so itself."""
@@ -129,43 +128,26 @@ class CoreCluster(CoreNetwork):
         )
         self.write(partition_changed_record(known, partition, changed), read=read)
 
-    def fall(
-        self, number: int, choose: Callable[[list[int]], int] = min, *, read: bool = True
-    ) -> None:
-        """A broker is taken for dead, and another one of each ISR, if one is up, leads what it
-        led."""
-        self.unregister(number, read=read)
+    def fail(self, number: int) -> None:
+        """Kill a broker; a member of each ISR that is up leads what the broker led."""
+        self.kill(number)
+        self.unregister(number)
         for topic in list(self.topics.values()):
             for index, held in enumerate(topic.partitions):
                 isr = tuple(each for each in held.isr if each != number) or held.isr
                 able = [each for each in isr if each in self.registered]
                 leader = held.leader
                 if leader == number:
-                    leader = choose(able) if able else NO_LEADER
+                    leader = min(able, default=NO_LEADER)
                 if (isr, leader) != (held.isr, held.leader):
-                    self.change(topic.name, index, isr=isr, leader=leader, read=read)
-
-    def fail(self, number: int) -> None:
-        self.kill(number)
-        self.fall(number)
-
-    def rise(self, number: int) -> None:
-        """One that fell is back, and leads again what has waited for it."""
-        if self.brokers[number].is_up:
-            self.register(number)
-        else:
-            self.restart(number)
-        for topic in list(self.topics.values()):
-            for index, held in enumerate(topic.partitions):
-                if held.leader == NO_LEADER and number in held.isr:
-                    self.change(topic.name, index, leader=number, read=False)
+                    self.change(topic.name, index, isr=isr, leader=leader)
 
     # ------------------------------------------------------------------ the ISR
 
     def _on_proposal(self, proposal: IsrProposal, reply: Reply[ErrorCode], _effects: Any) -> None:
         self.proposals.append((proposal, reply))
 
-    def decide(self, *, read: bool = True) -> list[ErrorCode]:
+    def decide(self) -> list[ErrorCode]:
         """Answer all proposals as a controller would, in their order."""
         answers = []
         proposals, self.proposals = self.proposals, []
@@ -180,7 +162,7 @@ class CoreCluster(CoreNetwork):
             elif not set(proposal.isr) <= {*self.registered, *held.isr}:
                 error = ErrorCode.INELIGIBLE_REPLICA
             else:
-                self.change(*place, isr=proposal.isr, read=read)
+                self.change(*place, isr=proposal.isr)
             self.answer_proposal(proposal, reply, error)
             answers.append(error)
         return answers

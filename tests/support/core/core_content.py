@@ -1,4 +1,4 @@
-"""What a broker of the core holds, which a test looks at and changes without a request."""
+"""Content of a broker of the core, which a test reads and changes without a request."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class CoreContent:
         self.core.cause(lambda effects: topics.create_all(planned, effects))
 
     def delete_topic(self, topic: str) -> None:
-        """With the offsets that were committed for it, as Kafka does."""
+        """Delete a topic, and the offsets that were committed for it, as Kafka does."""
         parts = self.parts
         self.core.cause(lambda effects: parts.topics.delete(parts.image.topics[topic], effects))
 
@@ -66,14 +66,14 @@ class CoreContent:
         return b"".join(data for _, data in log.batches(0))
 
     def batches(self, topic: str, partition: int) -> list[Batch]:
-        """Those of a log, its markers left out."""
+        """Return the batches of a log without its markers."""
         return [b for b in decode_batches(self.log_bytes(topic, partition)) if b.marker is None]
 
     def values(self, topic: str, partition: int) -> list[bytes]:
         return [r.value or b"" for b in self.batches(topic, partition) for r in b.records]
 
     def committed_values(self, topic: str, partition: int) -> list[bytes]:
-        """Those of committed transactions."""
+        """Return the values of committed transactions."""
         found: list[bytes] = []
         decided: dict[int, MarkerType] = {}
         for batch in reversed(list(decode_batches(self.log_bytes(topic, partition)))):
@@ -89,12 +89,12 @@ class CoreContent:
         return self.parts.transactions.describe(transactional_id)
 
     def offsets(self, group_id: str) -> Offsets:
-        """Those that are committed, if there are any."""
+        """Return the committed offsets of a group, if there are any."""
         found = self.parts.groups.offset_fetch(group_id, None, require_stable=False).offsets
         return {(o.topic, o.partition): (o.committed_offset, o.metadata or "") for o in found}
 
     def commit_offsets(self, group_id: str, offsets: Offsets) -> None:
-        """As a consumer does that is in no group."""
+        """Commit offsets as a consumer outside of the group does."""
         commits = [
             OffsetToCommit(topic, number, offset, -1, metadata)
             for (topic, number), (offset, metadata) in offsets.items()

@@ -44,7 +44,7 @@ KEYS = {
     ApiKey.ADD_OFFSETS_TO_TXN: "transactional_id",
     ApiKey.END_TXN: "transactional_id",
 }
-"""Where requests for the transaction coordinator name the id."""
+"""Fields in which requests for the transaction coordinator name the id."""
 
 
 @dataclass(eq=False)
@@ -53,11 +53,11 @@ class Exchange:
 
     sender: int
     starts: int
-    """Which start of the sender it is of."""
+    """Start of the sender, counted, that sent the request."""
     send: Send
     connection: int
     key: AnswerKey | None = None
-    """Of the answer at the other, once it was delivered."""
+    """Key of the answer at the receiver, once the request was delivered."""
 
     @property
     def receiver(self) -> int:
@@ -69,18 +69,18 @@ class CoreNetwork:
     """See the module. Processes are named by their ids; REGISTRY is that of the registry."""
 
     topics: Mapping[str, Topic]
-    """As whoever decides has them."""
+    """Topics as the controller, or the test in its place, has them."""
 
     def __init__(self, count: int, of_each: Mapping[int, Mapping[str, Any]], config: dict) -> None:
         self.sent: list[Exchange] = []
         self.cut: set[frozenset[int]] = set()
         """Pairs of processes that cannot reach each other."""
         self.is_stuck: Callable[[Exchange], bool] = lambda _asked: False
-        """What does not arrive for now."""
+        """Predicate of requests that do not arrive for now."""
         self.broker_principal = ANONYMOUS
-        """Who a broker is to another one."""
+        """Principal of a broker when it connects to another one."""
         self._connections: dict[tuple[int, int, int, ConnectionKind], int] = {}
-        """One for each process, peer id and kind of request, until it is lost."""
+        """Connections by process, start, peer id and kind of request, until they are lost."""
         self._connections_made = 1000
         self.brokers: dict[int, BrokerOnDisk] = {}
         options = {name.replace("_", "."): value for name, value in config.items()}
@@ -128,7 +128,7 @@ class CoreNetwork:
         self.sent.append(Exchange(sender, starts, send, self._connections[key]))
 
     def of(self, sender: int, api_key: ApiKey | None = None) -> list[Exchange]:
-        """The requests, or those of one API, that a broker has sent to others."""
+        """Return the requests that a broker has sent to others, or those of one API."""
         return [
             asked
             for asked in self.sent
@@ -188,7 +188,7 @@ class CoreNetwork:
         self._lose_all(lambda asked: {asked.sender, asked.receiver} == {one, other})
 
     def part(self, one: int, other: int) -> None:
-        """They cannot reach each other from here on."""
+        """Cut two processes off from each other from here on."""
         self.cut.add(frozenset((one, other)))
         self.lose_between(one, other)
 
@@ -212,7 +212,7 @@ class CoreNetwork:
         return asked.key is None and asked is first and not self.brokers[asked.sender].is_paused
 
     def replicate(self, leader: int, *followers: int, times: int = 3) -> None:
-        """Only the fetches of these followers from this leader go their way."""
+        """Deliver only the fetches of these followers to this leader."""
         for _ in range(times):
             for follower in followers:
                 for asked in self.of(follower, ApiKey.FETCH):
@@ -277,7 +277,7 @@ class CoreNetwork:
         return broker.send(produce_request({ORDERS: records}, acks, name), 11)
 
     def write(self, *values: str, topic: str = "orders", acks: int = -1) -> ErrorCode:
-        """One batch for the first partition, by its leader: what that answers."""
+        """Write one batch to the first partition; return its leader's answer."""
         leader = self.held(topic).leader
         batch = build_batch(*values, timestamp=self.brokers[leader].now_ms)
         answer = self.ask(leader, produce_request({(topic, 0): batch}, acks), 11)

@@ -1,7 +1,7 @@
-"""One process of the core on a disk in memory, asked message by message: a broker, a registry.
+"""Run one process of the core on a disk in memory, message by message: a broker, or a registry.
 
-Time stands still unless it is moved. All messages go over the wire's bytes, and what a step causes
-is done as by both hosts, flushes in their order.
+Time stands still unless the test moves it. All messages go over the wire's bytes, and the effects
+of a step are carried out as both hosts do, flushes in their order.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class CoreProcess:
         self.timers: dict[TimerKey, int] = {}
         self.steps: list[Step] = []
         self.operations: list[StorageOperation] = []
-        """All so far, as they were carried out."""
+        """Storage operations so far, in the order in which they were carried out."""
         self.asked = Asked()
         self.send_to_peer: Callable[[Send], None] = lambda _send: None
         """Called with each request to another process."""
@@ -76,10 +76,10 @@ class CoreProcess:
         self.starts = starts
         self.client_id = "test"
         self.listener = "PLAINTEXT"
-        """By which everybody asks, and as whom, until a login says otherwise."""
+        """Listener and principal of every request, until a login says otherwise."""
         self.principal = ANONYMOUS
         self.rounds_end = True
-        """Each step is a round; without it steps share their flushes until `end_round`."""
+        """True if each step ends a round; if False, steps share their flushes until `end_round`."""
         self._order = FlushOrder()
         self._correlation_id = 0
 
@@ -118,7 +118,8 @@ class CoreProcess:
         return step
 
     def disk_after(self, count: int | None = None) -> SimDisk:
-        """What the first so many storage operations of all its lives have left, or all of them."""
+        """Return the disk after the first `count` storage operations of all lives, or after all of
+        them."""
         disk = copy.deepcopy(self._found)
         for operation in self.operations[:count]:
             disk.apply(operation)
@@ -130,7 +131,7 @@ class CoreProcess:
             yield self.disk_after(number)
 
     def end_round(self) -> None:
-        """What was answered since the last one is flushed."""
+        """Flush the answers since the last round."""
         self._write(self._order.drain())
 
     def _write(self, operations: tuple[StorageOperation, ...]) -> None:
@@ -194,7 +195,7 @@ class CoreProcess:
         self.monotonic_ms += duration_ms
 
     def traced(self, kind: str) -> list[TraceEvent]:
-        """What the process, in all its lives, has said of this kind."""
+        """Return the traces of one kind that the process has emitted in all its lives."""
         return [trace for step in self.steps for trace in step.traces if trace.kind == kind]
 
     def disconnect(self, connection_id: int = 1) -> None:

@@ -18,7 +18,7 @@ class CountingDisk(SimDisk):
         return data
 
     def count(self, *, begins: str = "", ends: str = "") -> int:
-        """What was read since the last call, of files with such names."""
+        """Return the bytes read since the last call from files with such names."""
         counted = [n for path, n in self.read_bytes.items()
                    if path.startswith(begins) and path.endswith(ends)]  # fmt: skip
         self.read_bytes.clear()

@@ -67,7 +67,7 @@ def flip(disk: SimDisk, path: str, bit: int) -> None:
 
 
 def bits_of(disk: SimDisk, path: str, count: int) -> Iterator[int]:
-    """So many bits of the file, drawn; all when there are not more."""
+    """Draw `count` bits of the file; all bits if there are no more."""
     total = 8 * (disk.size_bytes(path) or 0)
     if total <= count:
         return iter(range(total))
@@ -80,7 +80,7 @@ def batch_at(data: bytes, position: int) -> int:
 
 @dataclass(frozen=True)
 class Truth:
-    """All that a log says of itself, before the damage."""
+    """Facts that a log reports about itself, before the damage."""
 
     offsets: tuple[int, int, int]
     producers: tuple
@@ -109,7 +109,8 @@ def truth_of(on_disk: LogOnDisk, *, fully: bool = False) -> Truth:
 def consume_until_damage(
     on_disk: LogOnDisk, start: int, *, committed: bool, max_bytes: int = 400
 ) -> list[tuple[int, str]]:
-    """What a client gets until it is told of damage, by the broker or by a batch's own CRC."""
+    """Return the records that a client gets until the broker, or a batch's own CRC, reports
+    damage."""
     found: list[tuple[int, str]] = []
     position = start
     while True:

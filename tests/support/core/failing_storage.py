@@ -135,7 +135,7 @@ class _Transport:
 
 
 class HostOnFiles:
-    """One life of a broker on `root`. Use inside a running event loop."""
+    """Life of a broker on `root`. Use it inside a running event loop."""
 
     def __init__(self, root: Path, system: System | None = None) -> None:
         self.free_bytes = PLENTY

@@ -33,7 +33,7 @@ def build_batch(
     transactional: bool = False,
     timestamp: int = NOW_MS,
 ) -> bytes:
-    """One batch; `producer` is (producer id, epoch, base sequence)."""
+    """Build one batch; `producer` is (producer id, epoch, base sequence)."""
     producer_id, producer_epoch, base_sequence = producer or (-1, -1, -1)
     return records.encode_batch(
         [Record(None, value.encode(), timestamp + i) for i, value in enumerate(values)],
@@ -57,7 +57,8 @@ def packed(batch: bytes, codec: int, records_bytes: bytes | None = None) -> byte
 
 
 class LogOnDisk:
-    """One log; each call is a step whose storage operations are carried out at its end."""
+    """Log on a disk in memory; each call is a step, and its storage operations are carried out at
+    its end."""
 
     def __init__(self, config: LogConfig = SMALL, *, disk: SimDisk | None = None) -> None:
         self.config = config
@@ -72,7 +73,7 @@ class LogOnDisk:
         return Effects(now_ms=self.now_ms, monotonic_ms=0)
 
     def carry_out(self, effects: Effects) -> None:
-        """What the host does after a step."""
+        """Carry out the storage operations of a step, as the host does."""
         for operation in effects.storage:
             self.disk.apply(operation)
 
@@ -187,10 +188,10 @@ class LogOnDisk:
 def deliver(
     data: bytes, read: LogRead
 ) -> Iterator[tuple[records.BatchHeader, list[tuple[int, str]]]]:
-    """Each batch and the records of it that a client hands to its application.
+    """Yield each batch with the records that a client hands to its application.
 
-    The consumer's own rule (Java's `CompletedFetch`): a producer counts as aborted from the first
-    offset that the broker names until its ABORT marker.
+    The rule is the consumer's own (Java's `CompletedFetch`): a producer counts as aborted from the
+    first offset that the broker names until its ABORT marker.
     """
     waiting = sorted(read.aborted or (), key=lambda aborted: aborted.first_offset)
     aborted_ids: set[int] = set()

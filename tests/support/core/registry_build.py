@@ -32,7 +32,7 @@ class RegistryHost(CoreProcess):
         self.boot(Registry(config, self.disk, Random(seed)), Start())
 
     def call(self, key: RegistryApiKey, connection: int = 1, **fields: Any) -> Any:
-        """The answer's message, None when there is none yet."""
+        """Send a request; return the message of the answer, None if there is no answer yet."""
         asked = self.send(OWN_APIS[key].request(**fields), connection_id=connection)
         return self.asked.answers.get(asked)
 

@@ -53,13 +53,13 @@ class RegistryCluster(CoreNetwork):
         self.kill(REGISTRY)
 
     def put_registry(self, disk: SimDisk) -> None:
-        """It is started again on another disk."""
+        """Start the registry again on another disk."""
         self.stop_registry()
         self.registry_disk = disk
         self.start_registry()
 
     def registry_requests(self, number: int) -> None:
-        """What the broker has asked the registry arrives there, and is not answered yet."""
+        """Deliver the broker's requests to the registry, and leave their answers there."""
         for asked in self.of(number):
             if asked.receiver == REGISTRY and asked.key is None and asked in self.sent:
                 self.deliver(asked)
@@ -67,7 +67,7 @@ class RegistryCluster(CoreNetwork):
     # ------------------------------------------------------------------ clients
 
     def producer(self, name: str = "t", *, retries: bool = True) -> RawProducer:
-        """One that has found its coordinator."""
+        """Return a producer that has found its coordinator."""
         message = request(ApiKey.FIND_COORDINATOR, key_type=TRANSACTION, coordinator_keys=[name])
         for _ in range(100):
             number = next(b.node_id for b in self.up if b.membership.is_serving)
@@ -80,7 +80,8 @@ class RegistryCluster(CoreNetwork):
         self, number: int, name: str, partitions: int = 3, *,
         assignment: list[int] | None = None, **fields: Any,
     ) -> Any:  # fmt: skip
-        """By a client of the broker; the topic's result. `assignment` is of one partition."""
+        """Create a topic as a client of the broker; return its result. `assignment` is of one
+        partition."""
         made = {"name": name, "num_partitions": partitions, "replication_factor": 3} | fields
         if assignment is not None:
             made |= {"num_partitions": -1, "replication_factor": -1}
@@ -93,7 +94,7 @@ class RegistryCluster(CoreNetwork):
         assert self.ask(number, message, 5).responses[0].error_code == 0
 
     def reassign(self, number: int, name: str, replicas: list[int]) -> Any:
-        """Of the first partition, by a client of the broker; the answer."""
+        """Reassign the first partition, as a client of the broker does; return the answer."""
         partitions = [{"partition_index": 0, "replicas": replicas}]
         message = request(
             ApiKey.ALTER_PARTITION_REASSIGNMENTS, timeout_ms=1000,
@@ -120,7 +121,8 @@ class RegistryCluster(CoreNetwork):
         return self.controller().parts.image.topics
 
     def check_healed(self) -> None:
-        """One controller, one image, all serve, all partitions are led with a full ISR."""
+        """Check that one controller and one image remain, all brokers serve, and every ISR is
+        full."""
         image = self.controller().parts.image
         assert set(image.brokers) == set(self.brokers)
         for broker in self.brokers.values():

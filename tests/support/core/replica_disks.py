@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from broker_sim.core.controller.registrations import PartitionRegistration
 from broker_sim.core.effects import Append
-from simulation.checkers.metadata_oracle import MetadataOracle
-from simulation.checkers.replica_oracle import ReplicaLogs, ReplicaOracle
+from simulation.checkers.metadata_oracle import MetadataListener, MetadataOracle
+from simulation.checkers.replica_oracle import ClusterState, ReplicaLogs, ReplicaOracle
 from simulation.hosts.disk import SimDisk
 from txnlog_kafka.wire.records import Record, encode_batch, stamp_offsets
 
@@ -19,11 +19,33 @@ def batch(base_offset, value=b"v", leader_epoch=0):
     return bytes(data)
 
 
+class SetState(ClusterState):
+    """State of a cluster that a test sets: the same for all partitions."""
+
+    def __init__(self, isr=(), partition=None):
+        self.isr, self.partition = isr, partition
+        self.leader = ""
+        self.keepers = None
+        """Brokers that have to keep their folders; None for all brokers."""
+
+    def in_sync(self, _directory):
+        return self.isr
+
+    def leader_of(self, _directory):
+        return self.leader
+
+    def partition_of(self, _directory):
+        return self.partition
+
+    def has_to_keep(self, broker, _directory, _partition):
+        return self.keepers is None or broker in self.keepers
+
+
 class Replicas:
-    def __init__(self, count=2, prefix="b"):
-        self.logs = ReplicaLogs()
-        self.logs.in_sync = lambda _: tuple(self.disks)
+    def __init__(self, count=2, prefix="b", **logs):
         self.disks = {f"{prefix}{number}": SimDisk() for number in range(count)}
+        self.state = SetState(isr=tuple(self.disks))
+        self.logs = ReplicaLogs(self.state, **logs)
         for name, disk in self.disks.items():
             ReplicaOracle(name, disk, self.logs)
 
@@ -47,11 +69,11 @@ def changed(**fields):
     }
 
 
-def read(*records):
+def read(*records, listener=None, unsafe=()):
     first = PartitionRegistration((0, 1), (0,), 0, 3, 6).record_fields()
     topic = {"type": "topic", "topic_id": "id", "name": "t", "registrations": [first]}
     brokers = [{"type": "broker-registered", "broker": n, "epoch": 5 + n} for n in (0, 1)]
     history = [topic, *brokers, *records]
-    oracle = MetadataOracle(lambda _directory: None)
+    oracle = MetadataOracle(listener or MetadataListener(), unsafe)
     oracle.on_read("b0", history, len(history))
     return oracle, history

@@ -1,4 +1,4 @@
-"""What a script has happen to one request, and the answers of a broker that refuses."""
+"""Faults that a script gives to one request, and answers of a broker that refuses."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from txnlog_kafka.wire.error_codes import ErrorCode
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to one request instead of the normal thing.
+    """Fault of one request, instead of its normal course.
 
-    `applied`: the broker carries it out. `code`: it answers this error; without one there is no
-    answer. `sent` False: it certainly never left the client.
+    `applied`: the broker carries the request out. `code`: the broker answers this error; without a
+    code it does not answer. `sent` False: the request certainly never left the client.
     """
 
     code: int | None = None
@@ -29,15 +29,15 @@ class Fault:
 LOST = Fault()
 """The request never arrives; the client cannot know."""
 ANSWER_LOST = Fault(applied=True)
-"""It is carried out, the answer is lost."""
+"""Request that is carried out, and whose answer is lost."""
 NOT_SENT = Fault(sent=False)
 """The connection was refused."""
 MALFORMED = Fault(applied=True, retriable=False)
-"""It is carried out; the answer is no answer."""
+"""Request that is carried out, and whose answer cannot be decoded."""
 
 
 def refused(code: int) -> Fault:
-    """Not carried out, answered with an error."""
+    """Return a fault: the request is not carried out, and is answered with an error."""
     return Fault(code=code)
 
 

@@ -24,9 +24,9 @@ from simulation.hosts.checkpoint import names_in
 from txnlog_kafka.operations.effects import (
     Call,
     Calls,
+    Failpoint,
     FlushFile,
     ListFolder,
-    Milestone,
     ReadFile,
     ReadStaged,
     Receive,
@@ -83,7 +83,8 @@ class AnyOf:
 
 SharedAsk = Call | AnyOf | ReadFile | ListFolder | WriteFile | CreateFile | ListFiles
 Request = tuple[Ticket | None, Call, bytes]
-"""One that brokers can carry out: its ticket, if it has one, and a key, equal for equal ones."""
+"""Request that brokers can carry out: its ticket, if it has one, and a key that is equal for equal
+requests."""
 Program = Callable[[Session], Generator[Any, Any, None]]
 
 
@@ -120,7 +121,7 @@ class Host:
         self._local = local
         self._in_order = in_order
         self._open: dict[Ticket, Call] = {}
-        """In the order in which they were sent."""
+        """Open calls, in the order in which they were sent."""
         self._ask: Any = None
 
     def start(self) -> SharedAsk:
@@ -212,7 +213,7 @@ class Host:
                 return self._constants.get(path)
             case ListFolder(path, folders=True):  # of the state, which is there or is not
                 return names_in(path, self._constants, folders=True)
-            case Milestone() | RemoveOtherRuns() | FlushFile():
+            case Failpoint() | RemoveOtherRuns() | FlushFile():
                 pass
             case _:
                 raise AssertionError(f"nobody performs {ask}")
@@ -221,7 +222,7 @@ class Host:
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """Where a program stands after some outcomes: at a shared ask, or at its end."""
+    """Point of a program after some outcomes: at a shared ask, or at its end."""
 
     number: int
     parent: Node | None
@@ -231,13 +232,13 @@ class Node:
     key: bytes = b""
     """Equal for equal asks."""
     requests: tuple[Request, ...] = ()
-    """What of the ask brokers can carry out."""
+    """Requests of the ask that brokers can carry out."""
     error: BaseException | None = None
     commits_sent: frozenset[tuple[int, int]] = frozenset()
     """(producer id, epoch) of each EndTxn(commit) whose outcome is not known."""
     children: dict[Any, Node] = field(default_factory=dict)
     host: Host | None = None
-    """At this very node; taken by the first child."""
+    """Host at this very node; the first child takes it."""
 
 
 class AbortAfterCommit(AssertionError):
@@ -245,7 +246,7 @@ class AbortAfterCommit(AssertionError):
 
 
 class Actor:
-    """One program with its tree of outcomes."""
+    """Program with its tree of outcomes."""
 
     def __init__(
         self,
@@ -259,13 +260,13 @@ class Actor:
         self.name = name
         self.nodes = 0
         self._known: dict[Any, Node] = {}
-        """Those at shared asks, by what the program does next."""
+        """Nodes at shared asks, by what the program does next."""
         local: dict[Any, Any] = {}
         self._new_host = lambda: Host(program, answer, constants, local, in_order)
         self.root = self._node(None, None, self._new_host(), lambda host: host.start())
 
     def child(self, node: Node, outcome: Any, key: Any) -> Node:
-        """Where the program stands after this outcome; `key` is equal for equal outcomes."""
+        """Return the program's node after this outcome; `key` is equal for equal outcomes."""
         found = node.children.get(key)
         if found is None:
             host = self._host_at(node)
@@ -339,7 +340,7 @@ def _is_commit(ask: SharedAsk | None) -> bool:
 
 
 def _commits_sent(parent: Node, outcome: Any) -> frozenset[tuple[int, int]]:
-    """Without the one that was answered with success: its epoch may go on (version 1)."""
+    """Leave out the commit that was answered with success: its epoch may go on (version 1)."""
     ended = _ended_by(parent.ask)
     if ended is None or not _is_commit(parent.ask):
         return parent.commits_sent

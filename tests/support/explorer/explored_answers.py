@@ -1,7 +1,7 @@
-"""What the brokers of an exploration answer: requests as calls of the `Reference`, and back.
+"""Answer the requests of an exploration: translate them to calls of the `Reference`, and back.
 
-One node leads and coordinates all. A request is encoded and decoded at the version that both know,
-and so is its answer.
+One node leads and coordinates everything. Requests and answers are encoded and decoded at the
+version that both sides know.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from support.lives.transaction_reference import Reference
+from support.models.transactions import Reference
 from support.raw.requests import made_of
 
 from txnlog_kafka.operations.effects import Call, Reply
@@ -47,7 +47,7 @@ def _api_versions(broker: Reference, _message: Any, _version: int) -> dict[str, 
 
 
 def _metadata(_broker: Reference, message: Any, _version: int) -> dict[str, Any]:
-    """Each topic has one partition."""
+    """Describe the topics; each has one partition."""
     partition = {"partition_index": 0, "leader_id": NODE["node_id"]}
     topics = [{"name": topic.name, "partitions": [partition]} for topic in message.topics]
     return {"brokers": [NODE], "cluster_id": "c", "controller_id": 1, "topics": topics}
@@ -114,7 +114,8 @@ def _offset_commit(broker: Reference, message: Any, _version: int) -> dict[str, 
 
 
 def _offset_fetch(broker: Reference, message: Any, _version: int) -> dict[str, Any]:
-    """As Kafka: a whole group's answer is silent about a first offset that is undecided."""
+    """Return offsets as Kafka does: the answer for a whole group leaves out an undecided first
+    offset."""
     (group,) = message.groups
     known = broker.committed(group.group_id)
     unstable = broker.unstable(group.group_id) if message.require_stable else ()
@@ -142,7 +143,7 @@ def _offset_fetch(broker: Reference, message: Any, _version: int) -> dict[str, A
 
 
 def _produce(broker: Reference, message: Any, version: int) -> dict[str, Any]:
-    """Each entry has one batch."""
+    """Append the batches; each entry of the request has one batch."""
     responses = []
     for topic in message.topic_data:
         for entry in topic.partition_data:

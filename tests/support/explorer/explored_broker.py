@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from support.explorer.explored_answers import carry_out
-from support.lives.transaction_reference import Reference
+from support.models.transactions import Reference
 
 from txnlog_kafka.operations.effects import Call, Reply
 
@@ -22,7 +22,7 @@ class BrokerAutomaton:
     def __init__(self, transaction_version: int, groups: Sequence[str]) -> None:
         """The offsets of each group are on a partition of their own."""
         self.states: list[Reference] = []
-        """By number; not to be changed."""
+        """States by number; they must not be changed."""
         self._numbers: dict[Hashable, int] = {}
         self._steps: dict[tuple[int, bytes], tuple[int, Reply, str]] = {}
         self._changes: dict[Any, int] = {}

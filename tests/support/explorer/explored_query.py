@@ -15,7 +15,7 @@ from typing import Any
 from support.explorer.explored_actor import Actor, CreateFile, ListFiles, Program
 from support.explorer.explored_broker import BrokerAutomaton
 from support.explorer.explorer import Explored, Explorer
-from support.lives.transaction_reference import Reference
+from support.models.transactions import Reference
 from support.query.commit_plans import record_batch, staged
 
 from simulation.hosts.checkpoint import ConcurrentQuery
@@ -38,7 +38,7 @@ METADATA = {f"{PLACE}/metadata": b'{"id":"%s"}' % QUERY.encode()}
 
 
 def entry(batch_id: int) -> bytes:
-    """What Spark logs for a batch."""
+    """Return the entry that Spark logs for a batch."""
     ends = to_json_value({TopicPartition("in", 0): ENDS[batch_id]})
     return f"v1\n{{}}\n{json.dumps(with_source_note(ends, SourceNote('c', GROUP)))}".encode()
 
@@ -107,14 +107,15 @@ def _batch(batch_id: int, run_id: str, transactional_id: str | None = None) -> Q
         location=PLACE,
         batch_id=batch_id,
         options=replace(OPTIONS, transactional_id=transactional_id),
-        staged=[staged("out", 0, rows)],
+        staged=staged("out", 0, rows),
         query_id=QUERY,
         run_id=run_id,
     )
 
 
 def audit(state: Reference) -> None:
-    """Each row once and in order, the group behind the last one, all progress in one place."""
+    """Check that each row is there once and in order, the group behind the last row, and all
+    progress in one place."""
     rows = [int(value.split(b":")[0]) for value in state.visible(("out", 0))]
     assert rows == list(range(ENDS[-1])), f"read_committed gives the rows {rows}"
     group = {place: offset for place, (offset, _) in state.committed(GROUP).items()}
@@ -133,8 +134,9 @@ def explore(
     is_stateful: bool = False,
     switches_max: int = 1,
 ) -> Explored:
-    """All interleavings of these programs with so many switches, and a fault in one of the first
-    `may_fail`. What one program asks at once is carried out in any order if it is alone.
+    """Explore all interleavings of these programs with so many switches, and a fault in one of the
+    first `may_fail`. Requests that one program sends at once are carried out in any order if it is
+    alone.
 
     Raises Violated.
     """

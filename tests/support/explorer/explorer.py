@@ -28,7 +28,7 @@ from support.explorer.explored_actor import (
     SharedAsk,
 )
 from support.explorer.explored_broker import BrokerAutomaton
-from support.lives.transaction_reference import Reference
+from support.models.transactions import Reference
 
 from simulation.hosts.checkpoint import names_in
 from txnlog_kafka.operations.effects import (
@@ -46,7 +46,7 @@ CRASH, REQUEST_LOST, ANSWER_LOST, LATE = "crash", "request lost", "answer lost",
 FILE_FAILED, WRITE_DONE, WRITE_LATE = "file failed", "write done", "write late"
 """The store says of all three that it failed: a put that did nothing, one that did, a slow one."""
 STATES_MAX = 2_000_000
-"""More is no small exploration any more: an operation that does not end."""
+"""Limit of a small exploration: an operation that exceeds it does not end."""
 NOTHING = -1
 
 _UNANSWERED = Unanswered("lost", sent=True)
@@ -54,23 +54,24 @@ _FAILED = FileFailed("the store is said to be down")
 
 
 class State(NamedTuple):
-    """All that the next steps depend on."""
+    """Facts on which the next steps depend."""
 
     broker: int
     files: int
     nodes: tuple[Node | None, ...]
-    """None is an actor that is over; when all are, it is the driver that runs to the end."""
+    """Nodes of the actors. None is an actor that is over; when all are over, the driver that runs
+    to the end takes their place."""
     may_fail: bool
     late: int
     """The request that is still on its way, by number; or NOTHING."""
     late_file: int
     """The write that the store still has to carry out, by number; or NOTHING."""
     last_driver: int
-    """Which of the drivers without faults runs; NOTHING before."""
+    """Index of the driver without faults that runs; NOTHING before."""
     turn: int
     """The driver that went last."""
     switches: int
-    """How often another one may still go on while that one could."""
+    """Number of times that another driver may still go on while the present one could."""
 
 
 class Step(NamedTuple):
@@ -200,8 +201,8 @@ class Explorer:
     # ------------------------------------------------------------------ steps
 
     def _steps_or_time(self, state: State) -> Iterator[tuple[str, str, Any, State]]:
-        """The steps that change anything; where there is none, or a driver waits for transactions
-        to be decided, those that are open time out."""
+        """Yield the steps that change anything. If there are no such steps, or if a driver waits
+        for transactions to be decided, open transactions time out."""
         can_go_on = False
         for step in self._steps(state):
             if _changes(state, step):
@@ -261,7 +262,7 @@ class Explorer:
     def _steps_of_request(
         self, state: State, place: int, at: tuple[Node, Actor], request: Request
     ) -> Iterator[tuple[str, str, Any, State]]:
-        """It is carried out and answered, or one of the two does not happen."""
+        """Carry a request out and answer it, or let one of the two fail."""
         (node, actor), (ticket, call, key) = at, request
         name = actor.name
         broker, reply, reply_key = self._broker.ask(state.broker, call, key)
@@ -363,17 +364,18 @@ class Explorer:
 
 
 def _waits_for_stable(node: Node) -> bool:
-    """Whether it reads offsets that must be decided; it has no transaction of its own then."""
+    """True if the actor reads offsets that must be decided; it has no transaction of its own
+    then."""
     return any(getattr(call.message, "require_stable", False) for _, call, _ in node.requests)
 
 
 def _changes(state: State, step: tuple[str, str, Any, State]) -> bool:
-    """Whether it is more than an answer that means to wait."""
+    """True if the step is more than an answer that tells the actor to wait."""
     return step[-1]._replace(turn=state.turn, switches=state.switches) != state
 
 
 def _schedule(came: list[tuple[int, Step | None]], number: int, what: str) -> str:
-    """What is wrong, and the steps that lead there."""
+    """Return the broken rule, and the steps that lead there."""
     lines = []
     while number != NOTHING:
         number, step = came[number]
@@ -397,7 +399,7 @@ def _shown(ask: Any) -> str:
 
 
 def _topics(message: Any) -> Sequence[Any]:
-    """Those of a TxnOffsetCommit."""
+    """Return the topics of a TxnOffsetCommit."""
     is_commit = api_of(message).key is ApiKey.TXN_OFFSET_COMMIT
     return message.topics if is_commit else ()
 

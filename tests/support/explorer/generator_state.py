@@ -1,8 +1,10 @@
-"""What a suspended generator will do next, as a value: equal values go on in the same way.
+"""Turn what a suspended generator will do next into a value: generators with equal values go on
+alike.
 
-It is the place in each of its frames and the values of their variables. What the interpreter keeps
-on a frame's stack is not seen: the iterators of `for` loops, whose loop variables are. Left out on
-purpose are clocks and deadlines: time does not run out in an exploration.
+The value consists of the place in each of the generator's frames and the values of their variables.
+The interpreter's stack of a frame is not seen: it holds the iterators of `for` loops, but their
+loop variables are seen. Clocks and deadlines are left out on purpose: time does not run out in an
+exploration.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ CLOCKS = frozenset(
 )
 """Fields and variables with a time or what is left of it, and one that is only read at once."""
 WAITS = CLOCKS | {"attempt", "doublings", "failures"}
-"""Of those that are integers: also what only says how long to wait."""
+"""Variables that are left out if they are integers: they only say how long to wait."""
 ATOMS = frozenset({int, float, str, bytes, bool, type(None)})
 NAMED = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.GenericAlias)
 
@@ -44,7 +46,7 @@ def state_of(value: Any, seen: dict[int, tuple[int, Any]] | None = None) -> Any:
 
 @cache
 def _parts_by(kind: type) -> Callable[[Any], Iterable[Any]]:
-    """What values of a type are made of, in an order of its own."""
+    """Return the function that splits values of a type into parts, in an order of its own."""
     if issubclass(kind, Deadline):
         return lambda _: ()
     if issubclass(kind, enum.Enum):
@@ -82,7 +84,8 @@ def _by_object(kind: type) -> Callable[[Any], Iterable[Any]]:
 
 
 def _parts_of_together(together: Any) -> list[Any]:
-    """With the time for which a part still waits, not the one at which it goes on."""
+    """Return the parts with the time for which each still waits, not the time at which it goes
+    on."""
     now_ms = together._monotonic_ms()
     waits = [p.wakes_at_ms and p.wakes_at_ms - now_ms for p in together._parts.values()]
     return [together._parts, together._done, waits]

@@ -1,4 +1,4 @@
-"""Whether what comes from outside can be had here: one line where not, and a failure in CI."""
+"""Skip a test with one line if an outside program or file cannot be had; fail it in CI."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_available(name: str) -> None:
 
 
 def available(fetch: Callable[[], T]) -> T:
-    """What `fetch` gives; when it raises Unavailable the test is not run, in CI it fails."""
+    """Return the result of `fetch`; if it raises Unavailable, skip the test, or fail it in CI."""
     try:
         return fetch()
     except Unavailable as reason:

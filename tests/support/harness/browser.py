@@ -33,12 +33,12 @@ ARGUMENTS = (
     "--force-color-profile=srgb",
 )
 WIDTHS = (1300, 400)
-"""Of a window on a laptop and of a telephone, in pixels."""
+"""Widths of a laptop's window and of a telephone, in pixels."""
 HEIGHT = 900
 
 
 def chromedriver() -> Program:
-    """What starts the browser. Unavailable says why there is none."""
+    """Return the program that starts the browser. Unavailable says why there is no such program."""
     return debian_program("chromium-driver", "usr/bin/chromedriver")
 
 

@@ -22,14 +22,15 @@ FETCH_TIMEOUT_S = 300
 
 @dataclass(frozen=True)
 class Program:
-    """Where a program is, and the environment it runs in."""
+    """Path of a program, and the environment that it runs in."""
 
     path: str
     environment: dict[str, str]
 
 
 def debian_program(package: str, path: str) -> Program:
-    """The program of `path`, below /, of a package. Unavailable says why there is none."""
+    """Return the program of `path`, below /, of a package. Unavailable says why it cannot be
+    had."""
     there = shutil.which(Path(path).name) or shutil.which(f"/{path}")
     if there is not None:
         return Program(there, dict(os.environ))

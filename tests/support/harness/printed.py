@@ -1,4 +1,4 @@
-"""What a page of the documentation prints, to be run as it stands there."""
+"""Take sections and code from a page of the documentation, to run them as they are printed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 
 def section(page: str, heading: str) -> str:
-    """What stands below a heading, up to the next one of its level or above."""
+    """Return the text below a heading, up to the next heading of its level or above."""
     found = re.search(rf"^(##+) {re.escape(heading)}\n", page, re.MULTILINE)
     assert found is not None, f"the page has no heading {heading!r}"
     below = page[found.end() :]

@@ -11,7 +11,7 @@ RUN_TIMEOUT_S = 120
 
 
 def promtool() -> Program:
-    """A promtool that runs here. Unavailable says why there is none."""
+    """Return a promtool that runs here. Unavailable says why it cannot be had."""
     return debian_program("prometheus", "usr/bin/promtool")
 
 

@@ -59,7 +59,7 @@ def _fetch() -> None:
 
 
 class Apicurio(Server):
-    """One server, over HTTP and HTTPS; its certificate is for 127.0.0.1."""
+    """Apicurio server, over HTTP and HTTPS; its certificate is for 127.0.0.1."""
 
     what = "Apicurio Registry"
 

@@ -13,11 +13,12 @@ AT_ITS_PLACE = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
 
 
 def archive_in(folder: Path, jars: Path) -> Path:
-    """Where the archive of a class path of these jars is, or is to be written.
+    """Return the path of the class archive for the class path of these jars, whether it exists or
+    not.
 
-    A JVM takes an archive of its own version only, where each jar has the path and the time that it
-    had; any other it leaves aside, says nothing and starts slowly. So the name says for what the
-    archive is good: a checkout that was moved, or a new JVM, makes one of its own.
+    A JVM accepts only an archive of its own version, in which each jar has the path and the time
+    that it had. A JVM that finds another archive ignores it silently and starts slowly. So the name
+    contains all of this: a moved checkout, or a new JVM, makes an archive of its own.
     """
     home = os.environ.get("JAVA_HOME")
     java = Path(f"{home}/bin/java" if home else shutil.which("java") or "java").resolve()

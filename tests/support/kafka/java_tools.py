@@ -37,7 +37,7 @@ OPTIONS = (
 )
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
-CONFIGS = "kafka.admin.ConfigCommand"
+CONFIGS = "org.apache.kafka.tools.ConfigCommand"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
@@ -57,7 +57,7 @@ COMPATIBILITY = "org.apache.kafka.tools.ClientCompatibilityTest"
 
 @dataclass(frozen=True)
 class Done:
-    """What a tool did: its exit code and what it wrote."""
+    """Exit code and output of a tool."""
 
     code: int
     out: str
@@ -117,7 +117,7 @@ def _compile(sources: list[Path], folder: Path) -> None:
 
 
 class JavaHost:
-    """One JVM, started when it is first needed; its tools run one at a time. A context manager."""
+    """JVM that starts when it is first needed and runs one tool at a time. A context manager."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from txnlog_kafka.wire.messages import KNOWN_APIS
 
 FOLDER = Path(__file__).resolve().parents[3] / "txnlog_kafka" / "wire" / "schemas"
 RECORDS = ("ConsumerProtocolAssignment", "ConsumerProtocolSubscription")
-"""What members of a group tell each other, and the broker reads."""
+"""Records that members of a group send each other, and that the broker reads."""
 _OF_A_MESSAGE = ("type", "name", "apiKey", "validVersions", "flexibleVersions")
 _OF_A_FIELD = (
     "name", "type", "versions", "nullableVersions", "taggedVersions", "tag", "default",

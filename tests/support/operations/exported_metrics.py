@@ -26,7 +26,7 @@ PHASES_MS = dict.fromkeys(("checkpoint", "takeover", "produce", "end_transaction
 
 
 def of_queries() -> Metrics:
-    """What a driver shows once a query has committed a batch."""
+    """Return the metrics of a driver whose query has committed a batch."""
     registry = CollectorRegistry()
     query = uuid.uuid4()
     offsets = '{"orders":{"0":1}}'
@@ -36,12 +36,12 @@ def of_queries() -> Metrics:
         listener = MetricsListener(registry)
         listener.onQueryProgress(SimpleNamespace(progress=progress))
         listener.close()
-    listener._count("shouter", CommitReport(str(query), 0, "committed", phases_ms=PHASES_MS))
+    listener._count_report("shouter", CommitReport(str(query), 0, "committed", phases_ms=PHASES_MS))
     return _labels(generate_latest(registry).decode())
 
 
 def of_brokers() -> Metrics:
-    """What a broker of a cluster shows once clients have written and read a topic."""
+    """Return the metrics of a broker of a cluster after clients have written and read a topic."""
     cluster = CoreCluster(3)
     cluster.create(replicated(0, 1, 2))
     broker: Broker = cluster.brokers[0]

@@ -1,12 +1,12 @@
-"""In every Python process of a test that has put this folder on PYTHONPATH, and set a variable.
+"""Prepare every Python process of a test that has this folder on PYTHONPATH and sets a variable.
 
-TXNLOG_KEPT: connector and libraries log all, and no file is lost. A file that is removed or
-replaced is linked into that folder before: a secret that was on disk for a moment is found as well.
+TXNLOG_KEPT: connector and libraries log all, and no file is lost. A file is linked into that folder
+before it is removed or replaced, so a secret that was on disk for a moment is found as well.
 
 TXNLOG_FAILPOINTS: the connector stops, fails or dies at the places named there
 (`planted.failpoints`).
 
-TXNLOG_CENSUS: SIGUSR1 has the process write what it holds into that folder.
+TXNLOG_OBJECT_COUNTS: on SIGUSR1 the process writes the counts of its objects into that folder.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def keep(event: str, arguments: tuple[object, ...]) -> None:
             os.link(str(path), kept)
 
 
-def take_census(_number: int, _frame: object) -> None:
+def write_counts(_number: int, _frame: object) -> None:
     """Called between two instructions of the main thread."""
-    from support.core.census import write_census
+    from support.core.object_counts import write_object_counts
 
-    write_census(Path(os.environ["TXNLOG_CENSUS"]))
+    write_object_counts(Path(os.environ["TXNLOG_OBJECT_COUNTS"]))
 
 
 if "TXNLOG_KEPT" in os.environ:
@@ -42,10 +42,14 @@ if "TXNLOG_KEPT" in os.environ:
         logging.getLogger(name).setLevel(logging.DEBUG)
     sys.addaudithook(keep)
 
-if os.environ.get("TXNLOG_FAILPOINTS"):
+IS_CLIENT = any(word.endswith("/txnlog-python") for word in sys.orig_argv[:2])
+"""True in a process beside a forked one, which runs nothing of the connector: its server is armed,
+and arming takes half a second."""
+
+if os.environ.get("TXNLOG_FAILPOINTS") and not IS_CLIENT:
     from planted.arming import arm_if_asked
 
     arm_if_asked()
 
-if "TXNLOG_CENSUS" in os.environ:
-    signal.signal(signal.SIGUSR1, take_census)
+if "TXNLOG_OBJECT_COUNTS" in os.environ:
+    signal.signal(signal.SIGUSR1, write_counts)

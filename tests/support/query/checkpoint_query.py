@@ -52,8 +52,8 @@ class Query:
     def stage(
         self, batch_id: int, values: list[str], run: str = "plan", location: Path | None = None
     ) -> StagedBatches:
-        """One task attempt of a planning of the batch: a record a value, all staged in the server,
-        or in a file there."""
+        """Stage one task attempt of a planning of the batch: one record a value, in the server, or
+        in a file at `location`."""
         number = next(self._attempts)
         write = self.settings.write_name(self.query_id)
         made = TaskAttempt(write, batch_id, run, f"{run}-0-{number}")
@@ -81,7 +81,7 @@ class Query:
         return sorted((each.value or b"").decode() for each in seen)
 
     def forget_progress(self) -> None:
-        """What the brokers do after offsets.retention.minutes without a batch."""
+        """Forget progress as brokers do after offsets.retention.minutes without a batch."""
         wait_until_marked(self.bootstrap)
         client = client_for(self.settings.connection)
         client.delete_group(self.progress_group)

@@ -11,7 +11,7 @@ from support.query.staged_pieces import served, staged_of
 from simulation.hosts.checkpoint import Checkpoint, Files
 from txnlog_kafka.operations.effects import Ask, FileAsk, Operation, relayed
 from txnlog_kafka.operations.offsets import CommittedOffset
-from txnlog_kafka.operations.producer import StagedPartition
+from txnlog_kafka.operations.producer import StagedChunk
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import Record, encode_batch, parse_header
@@ -43,7 +43,7 @@ def record_batch(*values: str) -> bytes:
     return encode_batch([Record(None, v.encode(), 1) for v in values])
 
 
-def staged(topic: str, partition: int, *pieces: bytes) -> StagedPartition:
+def staged(topic: str, partition: int, *pieces: bytes) -> tuple[StagedChunk, ...]:
     return staged_of(topic, partition, pieces)
 
 
@@ -66,8 +66,8 @@ def build_plan(batch_id: int = 0, **changes: Any) -> CommitPlan:
     batch = Batch(
         batch_id,
         staged=(
-            staged("out", 0, record_batch("a0", "a1"), record_batch("a2")),
-            staged("out", 1, record_batch("b0"), record_batch("b1")),
+            *staged("out", 0, record_batch("a0", "a1"), record_batch("a2")),
+            *staged("out", 1, record_batch("b0"), record_batch("b1")),
         ),
         source_offsets={TopicPartition("in", 0): 5},
         source_digest="digest-5",
@@ -101,7 +101,8 @@ def changed(plan: CommitPlan, **changes: Any) -> CommitPlan:
 
 
 def recorded(plan: CommitPlan, **changes: Any) -> Begun:
-    """What the checkpoint says after the plan's batch was begun, with progress on out-0."""
+    """Return the record in the checkpoint after the plan's batch was begun, with progress on
+    out-0."""
     begun = Begun(
         output=plan.committer.output,
         batch_id=plan.batch.batch_id,
@@ -119,7 +120,7 @@ def commit_recorded(session: Session, plan: CommitPlan) -> Operation[CommitOutco
     """`commit_batch` as a query calls it: with what its checkpoint says was begun before."""
     begun = yield from read_begun(plan.committer.folder)
     if begun is not None:
-        yield from check_not_overtaken(plan.committer, begun, plan.batch.batch_id)
+        yield from check_not_overtaken(plan, begun)
         committer = replace(plan.committer, progress_group_id=begun.progress_group_id)
         plan = replace(plan, committer=committer, begun=begun)
     return (yield from commit_batch(session, plan))
@@ -137,7 +138,7 @@ def new_checkpoint() -> Checkpoint:
 def committing(
     client: Any, plan: CommitPlan, checkpoint: Checkpoint | None = None
 ) -> Operation[CommitOutcome]:
-    """For a real client, with the files of a checkpoint: a new one where none is given."""
+    """Run a commit with a real client, on the files of a checkpoint: a new one if none is given."""
     files = checkpoint or new_checkpoint()
 
     def answer(ask: Ask) -> Operation[Any]:
@@ -189,7 +190,7 @@ def recorded_on(cluster: CoreBroker) -> Begun | None:
 
 
 def is_committed(cluster: CoreBroker, plan: CommitPlan) -> bool:
-    """Whether the batch is wholly visible; fails when it is visible in part, or twice."""
+    """True if the whole batch is visible; fail if it is visible in part, or twice."""
     seen = {p: cluster.committed_values(*p) for p in EXPECTED}
     committed = seen == EXPECTED
     assert committed or not any(seen.values()), f"torn or doubled: {seen}"
@@ -205,7 +206,7 @@ def is_committed(cluster: CoreBroker, plan: CommitPlan) -> bool:
 
 
 def nothing_is_written(cluster: CoreBroker, since: int = 0) -> bool:
-    """Whether no record was sent and no transaction committed, after so many requests."""
+    """True if no record was sent and no transaction committed, after the first `since` requests."""
     return not any(
         each.api_key == ApiKey.PRODUCE
         or (each.api_key == ApiKey.END_TXN and each.message.committed)
@@ -214,7 +215,8 @@ def nothing_is_written(cluster: CoreBroker, since: int = 0) -> bool:
 
 
 def check_wire_discipline(cluster: CoreBroker) -> None:
-    """No abort after EndTxn(commit); one payload per (partition, producer, epoch, sequences)."""
+    """Check that no abort follows EndTxn(commit), and that one payload exists per (partition,
+    producer, epoch, sequences)."""
     sent = set()
     payloads: dict[tuple, bytes] = {}
     for asked in cluster.asked:

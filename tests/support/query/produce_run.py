@@ -12,14 +12,14 @@ from support.query.staged_pieces import read_back, staged_of
 
 from txnlog_kafka.operations.batches import PartitionQueue
 from txnlog_kafka.operations.produce import Produced, produce_staged, staged_totals
-from txnlog_kafka.operations.producer import StagedPartition
+from txnlog_kafka.operations.producer import StagedChunk
 from txnlog_kafka.operations.transaction import Transaction, init_producer_id
 from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_kafka.wire.records import HEADER_BYTES, Record, encode_batch, iter_batches
 
 
-def part_of(partition: int, pieces: list[list[int]]) -> StagedPartition:
+def part_of(partition: int, pieces: list[list[int]]) -> tuple[StagedChunk, ...]:
     """Staged pieces of batches with values of these sizes; batch i of the partition says so."""
     numbers = iter(range(10**6))
     data = [
@@ -33,7 +33,7 @@ def part_of(partition: int, pieces: list[list[int]]) -> StagedPartition:
 
 
 class Watched:
-    """One run of produce, with what was in memory at most."""
+    """Run of produce that records how much was in memory at most."""
 
     def __init__(self, cluster: CoreBroker, plan) -> None:
         self.produced = Produced()
@@ -42,7 +42,7 @@ class Watched:
         self.queues: set[PartitionQueue] = set()
 
     def run(self) -> Watched:
-        stamp, look = PartitionQueue._stamp, PartitionQueue.next_bytes
+        stamp, look = PartitionQueue._stamp_batch, PartitionQueue.next_bytes
 
         def stamping(queue, piece, header):
             batch = stamp(queue, piece, header)
@@ -58,7 +58,7 @@ class Watched:
             return look(queue)
 
         with (
-            mock.patch.object(PartitionQueue, "_stamp", stamping),
+            mock.patch.object(PartitionQueue, "_stamp_batch", stamping),
             mock.patch.object(PartitionQueue, "next_bytes", looking),
         ):
             session = self.cluster.session(request_timeout_ms=100)
@@ -82,13 +82,16 @@ class Watched:
         assert self.most <= limit, "stamped and not acknowledged"
         assert self.produced == staged_totals(self.plan.staged)
         check_wire_discipline(self.cluster)
-        for part in self.plan.staged:
-            staged = b"".join(bytes(read_back(piece)) for piece in part.pieces)
-            assert payloads(self.cluster.log_bytes("out", part.partition)) == payloads(staged)
+        staged: dict[int, bytes] = {}
+        for chunk in self.plan.staged:
+            before = staged.get(chunk.partition, b"")
+            staged[chunk.partition] = before + bytes(read_back(chunk))
+        for partition, batches in staged.items():
+            assert payloads(self.cluster.log_bytes("out", partition)) == payloads(batches)
 
 
 def payloads(batches: bytes) -> list[bytes]:
-    """What is behind the headers of batches."""
+    """Return the bytes behind the headers of batches."""
     return [batches[at + HEADER_BYTES : at + h.size_bytes] for h, at in iter_batches(batches)]
 
 

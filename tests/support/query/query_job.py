@@ -30,11 +30,11 @@ class QueryJob:
         self.added: dict[str, int] = {}
         """Ends of further partitions of its source."""
         self.notes: dict[str, dict[str, int]] = {}
-        """Further notes in each of its offsets."""
+        """Further notes in each offset of a checkpoint."""
         self.ends: dict[int, int] = {}
-        """Of batches that do not end one record behind the batch before."""
+        """End offsets of batches that do not end one record behind the batch before."""
         self.planned_again = ""
-        """In the metadata of what is planned from now on."""
+        """Metadata of batches that are planned from now on."""
         self.source_cluster = "c"
         self.notices: list[str] = []
 
@@ -47,14 +47,14 @@ class QueryJob:
         is_function: bool = False,
         **options: object,
     ) -> CommitOutcome:
-        """What Spark's driver asks for, with the checkpoint at this place."""
+        """Commit a batch as Spark's driver asks for it, with the checkpoint at this place."""
         self.log(place, batch_id)
         batch = QueryBatch(
             checkpoint=place,
             location=place,
             batch_id=batch_id,
             options=CommitOptions(**{"topic": "out", **options}),  # type: ignore[arg-type]
-            staged=[staged("out", 0, record_batch(f"{place}.{batch_id}"))],
+            staged=staged("out", 0, record_batch(f"{place}.{batch_id}")),
             run_id=run_id,
             query_id="q",
             is_function=is_function,
@@ -92,7 +92,7 @@ class QueryJob:
             self.cluster.files.pop(f"{place}/offsets/{number}", None)
 
     def copy(self, place: str, to: str) -> None:
-        """All files of a checkpoint."""
+        """Copy all files of a checkpoint."""
         files = self.cluster.files
         files |= {to + p.removeprefix(place): b for p, b in files.items() if p.startswith(place)}
 
@@ -104,5 +104,5 @@ class QueryJob:
 
     @property
     def rows(self) -> list[str]:
-        """What is in the output."""
+        """Return the committed values of the output."""
         return [value.decode() for value in self.cluster.committed_values(*OUT)]

@@ -1,4 +1,4 @@
-"""A cluster that is a dictionary, below the source's planning: what its `Brokers` would answer."""
+"""A cluster that is a dictionary, below the source's planning: the answers of its `LogQueries`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from txnlog_spark.errors import UnknownTopic
 from txnlog_spark.group_note import GroupNote
 from txnlog_spark.offsets import SourceNote, with_source_note
 from txnlog_spark.source import available, stream
-from txnlog_spark.source.brokers import Brokers, Offsets
+from txnlog_spark.source.log_queries import LogQueries, Offsets
 from txnlog_spark.source.selection import PlanSettings
 from txnlog_spark.source.settings import read_source_settings
 from txnlog_spark.source.stream import TxnLogStreamReader
@@ -46,7 +46,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.clock: Callable[[], float] = time.monotonic
-        """In seconds."""
+        """Clock of the cluster, in seconds."""
         self.earliest = {P0: 0, P1: 0}
         self.end = {P0: 100, P1: 50}
         self.high: dict[TopicPartition, int] = {}
@@ -54,18 +54,18 @@ class Cluster:
         """High watermarks of the leaders that most brokers say, where another one has answered."""
         self.committed: dict[TopicPartition, int] = {}
         self.group_notes: list[GroupNote] = []
-        """Beside these offsets."""
+        """Notes of the group, beside these offsets."""
         self.deleted: tuple[str, ...] = ()
         self.unlisted: frozenset[str] = frozenset()
         self.cluster_id: str | None = None
         self.ids: dict[str, str] = {}
-        """Of topics, as most brokers say."""
+        """Ids of topics, as most brokers know them."""
         self.matching: list[frozenset[str] | None] = []
         self.asked: list[tuple[str, bool]] = []
-        """Which offsets were asked for, and whether for a reader of what is committed."""
+        """Requests for offsets, and whether each was for a reader of committed records."""
 
-    def brokers(self, settings: PlanSettings) -> Brokers:
-        """As a client that is connected to it has them."""
+    def brokers(self, settings: PlanSettings) -> LogQueries:
+        """Return the brokers as a client that is connected to the cluster has them."""
         topics = {t: TopicView(parse_topic_id(each), {}) for t, each in self.ids.items()}
         session = Session(
             lambda: self.clock() * 1000,
@@ -95,8 +95,8 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answers(Brokers):
-    """What the dictionary answers."""
+class _Answers(LogQueries):
+    """LogQueries that answer from a dictionary."""
 
     cluster: Cluster
 
@@ -109,9 +109,9 @@ class _Answers(Brokers):
         now = self.cluster.ids
         return {t: now[t] for t, before in noted.items() if now.get(t, before) != before}
 
-    def offsets_at(self, specs, *, read_committed: bool | None = None) -> Operation[Offsets]:
+    def offsets_at(self, specs, *, read_committed: bool = True) -> Operation[Offsets]:
         yield from ()
-        isolation = self.settings.read_committed if read_committed is None else read_committed
+        isolation = read_committed and self.settings.read_committed
         return self.cluster.offsets_at(specs, read_committed=isolation) if specs else {}
 
     def confirm_log_ends(self, positions, said) -> Operation[Offsets]:
@@ -147,7 +147,8 @@ def reader(**options: str) -> TxnLogStreamReader:
 def taken(
     source: TxnLogStreamReader, start: dict, end: dict
 ) -> dict[TopicPartition, tuple[int, int]]:
-    """What the batch reads of each partition; all of it is small enough for one task."""
+    """Return the offsets that the batch reads of each partition; the batch is small enough for one
+    task."""
     (share,) = source.partitions(start, end)
     return {r.topic_partition: (r.start_offset, r.end_offset) for r in share.ranges}
 

@@ -22,7 +22,7 @@ Row = tuple[str, int, bytes]
 
 
 def on_server(settings: StagingSettings, attempt: TaskAttempt) -> Callable[[], Outlet]:
-    """What a task of local mode opens."""
+    """Return what a task of local mode calls to open its outlet."""
     return lambda: open_server_outlet(ensure_server(settings), attempt, host=None, is_local=True)
 
 
@@ -40,7 +40,7 @@ def in_file(location: Path, attempt: TaskAttempt) -> Callable[[], Outlet]:
 
 
 def never() -> Outlet:
-    """What is staged fits into the message."""
+    """Fail: the rows of this test fit into the message."""
     raise AssertionError("the rows of this test are few")
 
 
@@ -71,7 +71,7 @@ def stage(
     counts: dict[str, int] | None = None,
     query_id: str | None = None,
 ) -> StagedBatches:
-    """One attempt: inside the message without an outlet, else all of it there."""
+    """Stage one attempt: inside the message without an outlet, else all of it in the outlet."""
     staging = StagingWriter(outlet, inline_bytes_max=1 << 20 if outlet is never else 0)
     for topic, partition, data in rows:
         staging.append(topic, partition, [data])
@@ -79,7 +79,7 @@ def stage(
 
 
 def is_there(settings: StagingSettings, message: StagedBatches) -> bool:
-    """Whether the server still has what the message points to."""
+    """True if the server still has the rows that the message points to."""
     reader = StagedReader(settings, None)
     try:
         return bool(reader.plan([message]))
@@ -90,7 +90,7 @@ def is_there(settings: StagingSettings, message: StagedBatches) -> bool:
 
 
 def flip_a_byte(message: StagedBatches) -> None:
-    """In a staged file, inside the staged bytes."""
+    """Flip a byte in a staged file, inside the staged bytes."""
     path = Path(message.path or "")
     data = bytearray(path.read_bytes())
     data[message.summary.size_bytes // 2] ^= 1

@@ -8,31 +8,32 @@ from typing import Any
 from crc32c_rs import crc32c
 
 from txnlog_kafka.operations.effects import FileFailed, ReadStaged
-from txnlog_kafka.operations.producer import StagedPartition, StagedPiece
+from txnlog_kafka.operations.producer import StagedChunk
 from txnlog_kafka.wire.records import CorruptBatch, iter_batches
 
 
-def piece_of(data: Any, size_bytes: int | None = None) -> StagedPiece:
-    """A piece with these bytes, or with what a function gives when it is read."""
+def piece_of(
+    data: Any, topic: str = "out", partition: int = 0, *, size_bytes: int | None = None
+) -> StagedChunk:
+    """Return a chunk with these bytes, or with the bytes that a function returns at each read."""
     known = b"" if callable(data) else bytes(data)
     try:
         count = sum(header.record_count for header, _ in iter_batches(known))
     except CorruptBatch:
         count = 0
-    return StagedPiece(len(known) if size_bytes is None else size_bytes, count, data, crc32c(known))
+    size = len(known) if size_bytes is None else size_bytes
+    read = data if callable(data) else lambda: data
+    return StagedChunk(topic, partition, 0, size, count, crc32c(known), lambda _, __: read())
 
 
-def staged_of(topic: str, partition: int, pieces: Sequence[Any]) -> StagedPartition:
-    return StagedPartition(topic, partition, [piece_of(piece) for piece in pieces])
+def staged_of(topic: str, partition: int, pieces: Sequence[Any]) -> tuple[StagedChunk, ...]:
+    return tuple(piece_of(piece, topic, partition) for piece in pieces)
 
 
-def read_back(piece: StagedPiece) -> Any:
-    """What a host resumes an operation with."""
-    source: Any = piece.source
-    if not callable(source):
-        return source
+def read_back(piece: StagedChunk) -> Any:
+    """Return the value that a host resumes an operation with."""
     try:
-        return source()
+        return piece.read()
     except OSError as error:
         return FileFailed(str(error))
 

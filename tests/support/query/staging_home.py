@@ -75,11 +75,11 @@ def rows(count: int, size: int = 50_000) -> list[tuple[str, int, bytes]]:
 
 def read_back(settings: StagingSettings, message: StagedBatches) -> dict[int, bytes]:
     reader = StagedReader(settings, None)
+    found: dict[int, bytes] = {}
     try:
-        return {
-            part.partition: b"".join(bytes(reader.read(piece)) for piece in part.pieces)
-            for part in reader.plan([message])
-        }
+        for chunk in reader.plan([message]):
+            found[chunk.partition] = found.get(chunk.partition, b"") + bytes(chunk.read())
+        return found
     finally:
         reader.close()
 
@@ -98,12 +98,12 @@ def remote(settings: StagingSettings, attempt: TaskAttempt) -> Callable[[], Outl
 
 
 def staging_settings(**changes: Any) -> StagingSettings:
-    """As without options, but for some."""
+    """Return the settings without options, with these changes."""
     return StagingSettings(**{**settings_of({}, "staging"), **changes})
 
 
 def stage_and_read_back(settings: StagingSettings) -> None:
-    """More than the limit."""
+    """Stage more than the limit, and read it back."""
     staged = rows(STAGED_BYTES // MIB, MIB)
     sizes: dict[int, int] = {}
     for _, partition, data in staged:

@@ -162,7 +162,7 @@ ASKS: dict[ApiKey, list[Ask]] = {
     K.END_TXN: [(request(K.END_TXN, **TXN, committed=False), 3, ID_REFUSED)],
     K.WRITE_TXN_MARKERS: [(markers(), 1, CLUSTER_REFUSED)],
     K.TXN_OFFSET_COMMIT: [
-        (offsets(K.TXN_OFFSET_COMMIT, generation_id=-1, **TXN), 3, ID_REFUSED)
+        (offsets(K.TXN_OFFSET_COMMIT, **TXN), 3, ID_REFUSED)
     ],
     K.DESCRIBE_ACLS: [(acl_filter(K.DESCRIBE_ACLS), 3, CLUSTER_REFUSED)],
     K.CREATE_ACLS: [(create_acls(), 3, CLUSTER_REFUSED)],
@@ -170,10 +170,12 @@ ASKS: dict[ApiKey, list[Ask]] = {
     K.DESCRIBE_CONFIGS: [
         (configs(K.DESCRIBE_CONFIGS, 2, "t"), 4, TOPIC_REFUSED),
         (configs(K.DESCRIBE_CONFIGS, 4, "0"), 4, CLUSTER_REFUSED),
+        (configs(K.DESCRIBE_CONFIGS, 32, "g"), 4, GROUP_REFUSED),
     ],
     K.ALTER_CONFIGS: [
         (configs(K.ALTER_CONFIGS, 2, "t"), 2, TOPIC_REFUSED),
         (configs(K.ALTER_CONFIGS, 4, ""), 2, CLUSTER_REFUSED),
+        (configs(K.ALTER_CONFIGS, 32, "g"), 2, GROUP_REFUSED),
     ],
     K.DESCRIBE_LOG_DIRS: [(request(K.DESCRIBE_LOG_DIRS, topics=None), 4, CLUSTER_REFUSED)],
     K.CREATE_PARTITIONS: [
@@ -184,6 +186,7 @@ ASKS: dict[ApiKey, list[Ask]] = {
     K.INCREMENTAL_ALTER_CONFIGS: [
         (configs(K.INCREMENTAL_ALTER_CONFIGS, 2, "t"), 1, TOPIC_REFUSED),
         (configs(K.INCREMENTAL_ALTER_CONFIGS, 4, ""), 1, CLUSTER_REFUSED),
+        (configs(K.INCREMENTAL_ALTER_CONFIGS, 32, "g"), 1, GROUP_REFUSED),
     ],
     K.OFFSET_DELETE: [
         (request(K.OFFSET_DELETE, group_id="g", topics=in_topic({"partition_index": 0})),
@@ -203,6 +206,15 @@ ASKS: dict[ApiKey, list[Ask]] = {
     K.DESCRIBE_TRANSACTIONS: [
         (request(K.DESCRIBE_TRANSACTIONS, transactional_ids=["x"]), 0, ID_REFUSED)
     ],
+    K.CONSUMER_GROUP_HEARTBEAT: [
+        (request(K.CONSUMER_GROUP_HEARTBEAT, group_id="g", member_id="m", member_epoch=0,
+                 rebalance_timeout_ms=10_000, subscribed_topic_names=["t"], topic_partitions=[]),
+         1, GROUP_REFUSED)
+    ],
+    K.CONSUMER_GROUP_DESCRIBE: [
+        (request(K.CONSUMER_GROUP_DESCRIBE, group_ids=["g"], include_authorized_operations=False),
+         1, GROUP_REFUSED)
+    ],
     K.DESCRIBE_TOPIC_PARTITIONS: [
         (request(K.DESCRIBE_TOPIC_PARTITIONS, response_partition_limit=10, cursor=None,
                  topics=[{"name": "t"}]), 0, TOPIC_REFUSED)
@@ -212,7 +224,7 @@ ASKS: dict[ApiKey, list[Ask]] = {
 
 
 def codes(value: Any) -> set[int]:
-    """All error codes of an answer."""
+    """Return all error codes of an answer."""
     if isinstance(value, dict):
         own = {v for k, v in value.items() if k.endswith("error_code")}
         return own.union(*map(codes, value.values()))

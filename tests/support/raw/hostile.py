@@ -59,7 +59,7 @@ NO_REQUEST = (
     struct.pack(">ihhih", 10, 3, 1, 1, 3000),
     struct.pack(">ihhihi", 14, 3, 1, 1, -1, 2**31 - 1),
 )
-"""What no broker takes for a request; all but ApiVersions 99 close the connection."""
+"""Bytes that no broker accepts as a request. All but ApiVersions 99 close the connection."""
 
 
 # --------------------------------------------------------------------------- record batches
@@ -169,7 +169,7 @@ class Hostile:
         return kind()
 
     def valid(self) -> bytes:
-        """Every field has a value that its type can have, sensible or not."""
+        """Return a frame in which every field has a value of its type, sensible or not."""
         message, version = any_request(self.rng, self.rng.choice(self._apis))
         client_id = self.rng.choice((None, "", "fuzz"))
         correlation_id = self.rng.choice((0, 1, -1, 2**31 - 1))
@@ -252,7 +252,7 @@ Ask = Callable[[Any, int], Any]
 def state_digest(
     ask: Ask, topics: list[str], groups: list[str], transactional_ids: list[str]
 ) -> Any:
-    """What is known of these names through the protocol, as plain values to compare."""
+    """Return all that the protocol tells of these names, as plain values to compare."""
     return (
         [_topic_state(ask, name) for name in topics],
         [_group_state(ask, name) for name in groups],

@@ -21,7 +21,7 @@ from txnlog_kafka.wire.messages import ApiKey
 
 WORKERS = 8
 PRODUCER_IDS_BURNT = 1000
-"""So that no producer id among the hostile numbers is that of the good producer."""
+"""Number of producer ids to use up, so that no hostile number is the good producer's id."""
 PROTECTED = {"safe", "still", FUZZ_TOPIC, "__consumer_offsets", "__transaction_state"}
 CONFIG = {
     "auto.create.topics.enable": "false",
@@ -35,7 +35,7 @@ CONFIG = {
 
 @dataclass
 class Figures:
-    """What a run did and what the broker process held, in bytes and counts."""
+    """Counts of a run, and the memory of the broker process in bytes."""
 
     frames: int = 0
     connections: int = 0
@@ -47,7 +47,7 @@ class Figures:
 
     @property
     def growth_bytes(self) -> int:
-        """From the first fifth of the run to its end, by the least of what was seen."""
+        """Growth from the first fifth of the run to its end, by the least memory seen in each."""
         start = self.resident[: max(1, len(self.resident) // 5)]
         end = self.resident[-max(1, len(self.resident) // 10) :]
         return min(end) - max(start)
@@ -103,7 +103,8 @@ class GoodProducer(threading.Thread):
 
 
 async def _attack(port: int, hostile: Hostile, figures: Figures) -> None:
-    """One connection: some frames, whole or in pieces, answers read or not, closed somehow."""
+    """Attack with one connection: send some frames, whole or in pieces, read the answers or not,
+    close somehow."""
     rng = hostile.rng
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     figures.connections += 1
@@ -158,7 +159,8 @@ def _clean(port: int) -> None:
 
 
 def _prepare(broker: SimBroker) -> None:
-    """What must not change: records, a committed and an open transaction, a group's offset."""
+    """Write what must not change: records, a committed and an open transaction, a group's
+    offset."""
     for name in ("safe", "still"):
         create_topic(broker.bootstrap_servers, name, 2)
     create_topic(broker.bootstrap_servers, FUZZ_TOPIC)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,8 +36,9 @@ RETRIABLE = {
 
 
 def attempts(pause_s: float = PAUSE_S) -> Iterator[None]:
-    """Once, and again with pauses until RETRY_S are over: by time, for a count of tries with short
-    pauses is over in a second, which a busy machine may take for the markers of one transaction."""
+    """Yield once, and again with pauses until RETRY_S are over. The limit is a time: a count of
+    tries with short pauses is over in a second, which a busy machine may take for one transaction's
+    markers."""
     deadline = time.monotonic() + RETRY_S
     yield
     while time.monotonic() < deadline:
@@ -45,16 +47,17 @@ def attempts(pause_s: float = PAUSE_S) -> Iterator[None]:
 
 
 class Connection:
-    """One connection to one broker. A context manager."""
+    """Connection to one broker. A context manager."""
 
     def __init__(self, port: int, client_id: str = "raw") -> None:
         self._client_id = client_id
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S)
         self._correlation_id = 0
         self.lost_answers = 0
-        """How often an answer was lost and the request sent again: here a lost one is an error."""
+        """Number of answers that were lost and whose requests were sent again: here a lost answer
+        is an error."""
         self.has_kill = False
-        """Whether a broker of several is killed meanwhile."""
+        """True if one of several brokers is killed meanwhile."""
 
     def __enter__(self) -> Connection:
         return self
@@ -74,7 +77,7 @@ class Connection:
         self.socket.sendall(data)
 
     def closed_by_peer(self) -> bool:
-        """Whether the broker closes the connection; False when it answers instead."""
+        """True if the broker closes the connection; False if it answers instead."""
         try:
             return read_exactly(self.socket, 1) is None
         except (EOFError, ConnectionError):
@@ -206,8 +209,10 @@ class RawProducer:
     def commit_offset(
         self, group: str, topic: str, partition: int, committed: int, *,
         metadata: str = "", version: int = 4, generation_id: int = -1, member_id: str = "",
+        topic_id: uuid.UUID | None = None,
     ) -> str:  # fmt: skip
-        """TxnOffsetCommit of one partition; version 5 adds the group by itself."""
+        """TxnOffsetCommit of one partition; version 5 adds the group by itself, 6 wants the
+        topic's id."""
         place = {
             "partition_index": partition,
             "committed_offset": committed,
@@ -216,9 +221,9 @@ class RawProducer:
         message = self._of_itself(
             ApiKey.TXN_OFFSET_COMMIT,
             group_id=group,
-            generation_id=generation_id,
+            generation_id_or_member_epoch=generation_id,
             member_id=member_id,
-            topics=[{"name": topic, "partitions": [place]}],
+            topics=[{"name": topic, "topic_id": topic_id, "partitions": [place]}],
         )
         return self._ask(message, version, lambda answer: answer.topics[0].partitions[0].error_code)
 

@@ -13,7 +13,7 @@ from support.raw.requests import request
 from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.messages import ApiKey
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 ZERO_ID = uuid.UUID(int=0)
 
@@ -31,7 +31,7 @@ def new_topic(
     assignments: Mapping[int, Sequence[int]] | Sequence[tuple[int, Sequence[int]]] = (),
     configs: Mapping[str, str | None] | None = None,
 ) -> dict[str, Any]:
-    """Of a CreateTopics request."""
+    """Return a topic of a CreateTopics request."""
     pairs = assignments.items() if isinstance(assignments, Mapping) else assignments
     return {
         "name": name,
@@ -93,7 +93,7 @@ def wait_until_served(connections: Sequence[Connection], name: str, partitions: 
 
 
 def lookup_error(connection: Connection, name: str, partition: int) -> str:
-    """What a client that asks for the partition's first offset is told."""
+    """Return the error that a client gets when it asks for the partition's first offset."""
     return error_name(list_offset(connection, name, partition, timestamp=-2).error_code)
 
 
@@ -130,12 +130,17 @@ def wait_until_gone(connection: Connection, name: str) -> None:
 
 
 def leaders(connection: Connection, name: str) -> int:
-    """How many partitions of the topic have a leader, as far as the broker knows."""
+    """Return how many partitions of the topic have a leader, as far as the broker knows."""
     return sum(each.error_code == 0 for each in _topic(connection, name).partitions)
 
 
+def topic_id(connection: Connection, name: str) -> uuid.UUID:
+    """Return the id of a topic that exists."""
+    return _topic(connection, name).topic_id
+
+
 def _topic(connection: Connection, name: str) -> Any:
-    """What Metadata says of it; it is not created by that."""
+    """Return the topic in a Metadata answer; the request does not create it."""
     message = request(ApiKey.METADATA, topics=[{"name": name}], allow_auto_topic_creation=False)
     (found,) = connection.ask(message, 12).topics
     return found

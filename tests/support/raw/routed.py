@@ -25,7 +25,8 @@ BROKER = 4
 """The type of a broker's configuration resource."""
 METADATA_VERSION = 12
 NO_PARTITION = -2
-"""In place of a leader's id; -1 is that of a partition without one."""
+"""Value in place of a leader's id if the partition is unknown; -1 is a partition without a
+leader."""
 NOT_YET = {
     "NOT_LEADER_OR_FOLLOWER",
     "LEADER_NOT_AVAILABLE",
@@ -51,7 +52,7 @@ PARTITIONS: dict[ApiKey, Callable[[Any], tuple[Topic, int]]] = {
         m.markers[0].topics[0].partition_indexes[0],
     ),
 }
-"""What goes to a leader, and of which partition: these requests name one."""
+"""Requests that go to a leader, and the partition that each of them names."""
 NAMED: dict[ApiKey, Callable[[Any], tuple[Topic, int]]] = {
     ApiKey.ADD_PARTITIONS_TO_TXN: lambda m: (
         m.v3_and_below_topics[0].name,
@@ -62,7 +63,7 @@ NAMED: dict[ApiKey, Callable[[Any], tuple[Topic, int]]] = {
         m.topics[0].partitions[0].partition_index,
     ),
 }
-"""What goes to a coordinator, which has to have heard of a partition."""
+"""Requests that go to a coordinator that must have heard of a partition, and that partition."""
 COORDINATED: dict[ApiKey, Callable[[Any], tuple[int, str | None]]] = {
     ApiKey.INIT_PRODUCER_ID: lambda m: (TRANSACTION, m.transactional_id),
     ApiKey.ADD_PARTITIONS_TO_TXN: lambda m: (TRANSACTION, m.v3_and_below_transactional_id),
@@ -77,11 +78,11 @@ COORDINATED: dict[ApiKey, Callable[[Any], tuple[int, str | None]]] = {
     ApiKey.LEAVE_GROUP: lambda m: (GROUP, m.group_id),
     ApiKey.DELETE_GROUPS: lambda m: (GROUP, m.groups_names[0]),
 }
-"""What goes to a coordinator, and of which key."""
+"""Requests that go to a coordinator, and the key that each of them names."""
 
 
 def connect(broker: Any) -> Connection | RoutedConnection:
-    """A connection to a broker, or to those of a cluster. A context manager."""
+    """Return a connection to a broker, or to the brokers of a cluster. A context manager."""
     ports = ports_of(broker.bootstrap_servers)
     if len(ports) == 1:
         return Connection(ports[0])
@@ -102,9 +103,10 @@ class RoutedConnection:
         self._ports = ports
         self._connections: dict[int, Connection] = {}
         self.lost_answers = 0
-        """How often a broker went with an answer, so that a request may have been carried out."""
+        """Number of brokers that went away with an answer, so that a request may have been carried
+        out."""
         self.has_kill = has_kill
-        """Whether one is killed meanwhile: they lose answers of each other, too."""
+        """True if a broker is killed meanwhile: brokers then lose answers of each other, too."""
 
     def __enter__(self) -> RoutedConnection:
         return self
@@ -129,7 +131,7 @@ class RoutedConnection:
         raise AssertionError(f"no final answer to {message}, the last one was {answer}")
 
     def _of_all(self, message: Any, version: int) -> Any:
-        """One answer, with what each broker lists."""
+        """Ask all brokers, and return one answer with the transactions that each of them lists."""
         answers = [self._to(port).ask(message, version) for port in self._ports]
         first = next((each for each in answers if each.error_code), answers[0])
         first.transaction_states = [t for each in answers for t in each.transaction_states]
@@ -141,7 +143,7 @@ class RoutedConnection:
         return self._connections[port]
 
     def _forget(self) -> None:
-        """Some broker has gone. The next time another one is the first to be asked."""
+        """Ask another broker first from now on: a broker has gone."""
         self.lost_answers += 1
         for each in self._connections.values():
             each.socket.close()
@@ -168,7 +170,7 @@ class RoutedConnection:
         return self._to(self._ports[0]).ask(message, METADATA_VERSION)
 
     def _known(self, topic: Topic, partition: int) -> tuple[Any, int]:
-        """What the first broker knows: (all brokers, the leader's id; NO_PARTITION)."""
+        """Return what the first broker knows: (all brokers, the leader's id or NO_PARTITION)."""
         by_name = isinstance(topic, str)
         found = self._metadata([{"name": topic} if by_name else {"name": None, "topic_id": topic}])
         places = found.topics[0].partitions

@@ -1,4 +1,5 @@
-"""Many raw connections to one broker from one thread, and what a process holds, from /proc."""
+"""Open many raw connections to one broker from one thread, and read a process's memory from
+/proc."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ class Peer:
         return decode_response(api_of(message), version, frame)
 
     async def is_closed(self) -> bool:
-        """Whether the broker closes the connection, without having sent anything."""
+        """True if the broker closes the connection without having sent anything."""
         async with asyncio.timeout(ANSWER_SECONDS_MAX):
             try:
                 return await self.reader.read(1) == b""
@@ -53,7 +54,7 @@ class Peer:
 
 
 async def connect(port: int, count: int) -> list[Peer]:
-    """That many connections, one after another in batches."""
+    """Open `count` connections, one after another in batches."""
     peers: list[Peer] = []
     while len(peers) < count:
         batch = min(100, count - len(peers))

@@ -13,7 +13,7 @@ class Answering(BaseHTTPRequestHandler):
     """Answers with a body, and says nothing to the terminal."""
 
     def reply(self, status: int, answer: object, **headers: str) -> None:
-        """With these bytes, or with a value as JSON."""
+        """Reply with bytes, or with a value as JSON."""
         body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         self.send_response(status)
         for name, value in ({"Content-Length": str(len(body))} | headers).items():

@@ -69,9 +69,10 @@ class SecuredBroker(SocketBroker):
         self.tls = tls
         self.mechanisms = mechanisms
         self.say: str | None = None
-        """What it says of every login, in place of letting it in."""
+        """Error message that the broker answers to every login, instead of letting it in."""
+        self._is_logged_in = False
         self._exchange: Exchange = PlainExchange({})
-        """Of the login that began last."""
+        """Exchange of the login that began last."""
 
     @property
     def log(self) -> list[str]:
@@ -92,6 +93,10 @@ class SecuredBroker(SocketBroker):
         self._sockets.append(sealed)
         super()._serve(sealed)
 
+    def _is_misrouted(self, versions: Any) -> bool:
+        is_compared = self._is_logged_in or not self.mechanisms
+        return is_compared and super()._is_misrouted(versions)
+
     def _answer(self, header: Any, message: Any) -> Reaction:
         if header.api_key == ApiKey.SASL_HANDSHAKE:
             return answer_bytes(header, self._handshake(message.mechanism))
@@ -101,6 +106,7 @@ class SecuredBroker(SocketBroker):
 
     def _handshake(self, mechanism: str) -> Any:
         response = APIS[ApiKey.SASL_HANDSHAKE].response
+        self._is_logged_in = False
         if not self.mechanisms:  # as a Kafka listener without SASL
             return response(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
         code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
@@ -130,4 +136,5 @@ class SecuredBroker(SocketBroker):
         except LoginRefused as refused:
             code = ErrorCode.SASL_AUTHENTICATION_FAILED
             return response(error_code=code, error_message=self.say or str(refused))
+        self._is_logged_in = self._exchange.user is not None
         return response(error_code=0, auth_bytes=said, session_lifetime_ms=self.lifetime_ms)

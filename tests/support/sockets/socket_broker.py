@@ -9,13 +9,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.framing import FrameDecoder, decode_request, encode_response
 from txnlog_kafka.wire.messages import APIS, ApiKey
 
 Reaction = bytes | str | None
 """Bytes to send, "close" to close, None to stay silent."""
 React = Callable[[Any, Any], Reaction]
-"""From a request's header and message."""
+"""Reaction to a request, from its header and message."""
 SASL_APIS = {key: APIS[key] for key in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)}
 VERSIONS = {
     key: (api.version_min, api.version_max) for key, api in APIS.items() if key not in SASL_APIS
@@ -38,6 +39,7 @@ class SocketBroker:
     def __init__(self, react: React | None = None, versions: dict | None = None) -> None:
         self.react = react or self.serve
         self.versions = VERSIONS if versions is None else versions
+        self.cluster_id, self.node_id = "c", 1
         self.headers: list[Any] = []
         self.connections = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -91,7 +93,7 @@ class SocketBroker:
 
     def _reaction(self, frame: bytes) -> Reaction:
         key, version = struct.unpack_from(">hh", frame)
-        low, high = self.versions.get(ApiKey.API_VERSIONS, (0, 4))
+        low, high = self.versions.get(ApiKey.API_VERSIONS, (0, 5))
         if key == ApiKey.API_VERSIONS and not low <= version <= high:
             (correlation_id,) = struct.unpack_from(">i", frame, 4)
             answer = versions_answer(self.versions)
@@ -100,8 +102,16 @@ class SocketBroker:
         header, message = decode_request(frame)
         self.headers.append(header)
         if header.api_key == ApiKey.API_VERSIONS:
-            return answer_bytes(header, versions_answer(self.versions))
+            answer = versions_answer(self.versions)
+            if self._is_misrouted(message):
+                answer.error_code = ErrorCode.REBOOTSTRAP_REQUIRED
+            return answer_bytes(header, answer)
         return self._answer(header, message)
+
+    def _is_misrouted(self, versions: Any) -> bool:
+        """True if an ApiVersions request means another broker (KIP-1242)."""
+        meant = (versions.cluster_id, versions.node_id)
+        return meant not in ((None, -1), (self.cluster_id, self.node_id))
 
     def _answer(self, header: Any, message: Any) -> Reaction:
         return self.react(header, message)
@@ -117,5 +127,6 @@ def answer_bytes(header: Any, message: Any) -> bytes:
 
 def metadata_answer(broker: SocketBroker) -> Any:
     response = APIS[ApiKey.METADATA].response
-    node = response.MetadataResponseBroker(node_id=1, host="127.0.0.1", port=broker.port)
-    return response(brokers=[node], cluster_id="c", controller_id=1)
+    own = broker.node_id
+    node = response.MetadataResponseBroker(node_id=own, host="127.0.0.1", port=broker.port)
+    return response(brokers=[node], cluster_id=broker.cluster_id, controller_id=own)

@@ -35,7 +35,7 @@ COLUMNS = (
 
 
 class Side:
-    """One connector, with a topic to read and one to write."""
+    """Connector of one side, with a topic to read and a topic to write."""
 
     def __init__(
         self, spark: SparkSession, name: str, servers: str, topics: tuple[str, str], folder: Path
@@ -54,7 +54,7 @@ class Side:
         return f"{self.name}_{next(self._numbers)}"
 
     def written(self) -> Counter[str]:
-        """What is in the output since the last call of this method."""
+        """Return the values that were written to the output since the last call."""
         values = Counter(values_of(read_topic(self.servers[SERVERS], self.output)))
         new, self._seen = values - self._seen, values
         return new
@@ -127,7 +127,7 @@ def one_batch(query: StreamingQuery) -> None:
 
 
 class Outcome(enum.Enum):
-    """With which of the two connectors a call works."""
+    """Connectors with which a call works."""
 
     BOTH = "both"
     NEITHER = "neither"
@@ -137,7 +137,7 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a method, and what comes of it; `told` stands in docs/migration.md."""
+    """Call of a method, with its expected outcome; `told` stands in docs/migration.md."""
 
     make: Callable[[Side], Any]
     outcome: Outcome = Outcome.BOTH
@@ -145,22 +145,22 @@ class Call:
 
 
 def works(make: Callable[[Side], Any]) -> Call:
-    """With both."""
+    """Call that works with both."""
     return Call(make)
 
 
 def refused(make: Callable[[Side], Any]) -> Call:
-    """By both."""
+    """Call that both refuse."""
     return Call(make, Outcome.NEITHER)
 
 
 def kafka_only(told: str, make: Callable[[Side], Any]) -> Call:
-    """What a job that changes over has to know."""
+    """Call that only `kafka` allows; `told` is what a job that changes over has to know."""
     return Call(make, Outcome.KAFKA, told)
 
 
 def txnlog_only(make: Callable[[Side], Any]) -> Call:
-    """What no job that changes over has."""
+    """Call that only `txnlog` allows."""
     return Call(make, Outcome.TXNLOG)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, BinaryType, LongType, MapType, StringType, StructType
 
-from txnlog_spark.avro.types import avro_json
+from txnlog_spark.formats.avro.types import avro_json
 
 HEADER = StructType().add("key", StringType()).add("value", BinaryType())
 HEADERS = ArrayType(HEADER)

@@ -100,7 +100,7 @@ def _order(n: int) -> dict[str, Any]:
 
 
 def encoded(values: list[Any], schema: Any) -> list[bytes]:
-    """As fastavro writes them."""
+    """Return the values as fastavro writes them."""
     parsed = fastavro.parse_schema(
         schema if isinstance(schema, str) else json.loads(json.dumps(schema))
     )
@@ -136,7 +136,7 @@ SCHEMAS: tuple[Any, ...] = (
     {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 38},
     {"type": "bytes", "logicalType": "decimal"},
 )
-"""Those that Spark has a type for."""
+"""Schemas that have a Spark type."""
 
 NODE = {
     "type": "record",

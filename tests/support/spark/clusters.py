@@ -34,7 +34,7 @@ JOB_SETTINGS = {
 
 
 SCALA_VERSION = "2.13"
-"""Of PySpark's jars; a worker that `spark-class` did not start lacks it."""
+"""Scala version of PySpark's jars; a worker that `spark-class` did not start lacks it."""
 BOUNCY_CASTLE = "1.78.1"
 """YARN's resource manager makes a CA with it, and the jar of Hadoop's servers lacks it."""
 _BOUNCY_CASTLE_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -48,15 +48,15 @@ _BOUNCY_CASTLE_POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 
 def yarn_class_path() -> str:
-    """What YARN's servers need besides their configuration, fetched once. Unavailable says why
-    not."""
+    """Return the class path of YARN's servers, besides their configuration; fetch it once.
+    Unavailable says why it cannot be had."""
     folder = REPOSITORY / ".cache" / "yarn" / BOUNCY_CASTLE
     fetched("what YARN needs", _BOUNCY_CASTLE_POM, folder)
     return f"{server_class_path()}:{folder}/*"
 
 
 def has_mounts() -> bool:
-    """Whether a process may have mounts of its own here."""
+    """True if a process may have mounts of its own here."""
     if shutil.which(MOUNTS[0]) is None:
         return False
     tried = subprocess.run([*MOUNTS, "true"], check=False, capture_output=True, timeout=60)
@@ -134,7 +134,7 @@ class Machine:
 
 
 class Cluster:
-    """The driver's machine and those of the cluster."""
+    """Cluster of the driver's machine and the workers' machines."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -143,7 +143,7 @@ class Cluster:
         self.hidden = self.driver.folder if has_mounts() else None
         """The driver's folder, where the cluster's machines cannot see it."""
         self.variables: dict[str, str] = {}
-        """What a job that is submitted to it needs."""
+        """Environment variables of a job that is submitted to the cluster."""
 
     def __exit__(self, *_: object) -> None:
         for machine in self.machines:
@@ -252,6 +252,6 @@ class Yarn(Cluster):
 
 
 def is_open(port: int) -> bool:
-    """Whether somebody listens on a port of this machine."""
+    """True if a process listens on this port of this machine."""
     with socket.socket() as tried:
         return tried.connect_ex(("127.0.0.1", port)) == 0

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from support.brokers.probe import free_ports, wait_until
 from support.brokers.processes import started
-from support.core.census import SITE
+from support.core.object_counts import SITE
 from support.spark.spark_copy import (
     REPOSITORY,
     RUN_SECONDS_MAX,

@@ -37,7 +37,8 @@ def start_session(master: str, **config: str) -> SparkSession:
 
 
 def shown_error(error: BaseException) -> str:
-    """What a line of Spark's says of ours to the user; fails when there is none, or several."""
+    """Return the line in which Spark shows our error to the user; fail unless there is exactly
+    one."""
     ours = {found[0].strip() for found in OUR_ERROR.finditer(str(error))}
     if len(ours) != 1:
         raise AssertionError(f"{len(ours)} lines of ours in:\n{error}")

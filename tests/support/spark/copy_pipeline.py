@@ -1,6 +1,6 @@
-"""What `copy_job` does, as a declarative pipeline; `COPY_PIPELINE` has the options of both sides.
+"""Define `copy_job` as a declarative pipeline; `COPY_PIPELINE` has the options of both sides.
 
-Spark imports it from the folder of a pipeline's definitions.
+Spark imports this file from the folder of a pipeline's definitions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ pipelines.create_sink("copied", "txnlog", OPTIONS["write"] | {"value.format": "j
 
 @pipelines.append_flow(target="copied")
 def copy() -> DataFrame:
-    """Each record, with where it came from."""
+    """Return each record with its origin."""
     spark = SparkSession.active()
     reader = spark.readStream.format("txnlog").options(**OPTIONS["read"])
     rows = reader.option("value.format", "string").load()

@@ -18,9 +18,10 @@ ON_SEND = "kill-driver-on-send"
 
 @dataclass(frozen=True)
 class Row:
-    """One kill. `copies_min`, `copies_max`: what its attempt adds under read_uncommitted.
+    """Kill of a driver. `copies_min`, `copies_max`: copies that its attempt adds under
+    read_uncommitted.
 
-    `committed` says whether the attempt must have committed the batch; None is "either".
+    `committed` says whether the attempt must have committed the batch; None allows both.
     """
 
     name: str

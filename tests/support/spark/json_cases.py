@@ -97,7 +97,7 @@ def texts(type_: spark.DataType, count: int, seed: int) -> list[bytes]:
 
 
 class Texts:
-    """Writes texts; `odd` is how often a value is none of its type."""
+    """Writer of texts; `odd` is the share of values that do not fit their type."""
 
     def __init__(self, rng: random.Random, odd: float = 0.04, damaged: float = 0.1) -> None:
         self._rng, self._odd, self._damaged = rng, odd, damaged
@@ -109,7 +109,7 @@ class Texts:
         return self.damage(written) if self._rng.random() < self._damaged else written
 
     def damage(self, text: bytes) -> bytes:
-        """One to three changes of bytes."""
+        """Change bytes in one to three places."""
         made = bytearray(text)
         for _ in range(self._rng.randint(1, 3)):
             at = self._rng.randint(0, len(made))
@@ -205,7 +205,7 @@ class Texts:
         return f'"{rng.choice(WORDS)}"'
 
     def any_value(self, depth: int = 2) -> str:
-        """Any JSON value, or nearly."""
+        """Return any JSON value, or nearly one."""
         rng = self._rng
         kind = rng.choice(["word", "number", "literal", "array", "object"][: 3 + depth])
         if kind == "array":

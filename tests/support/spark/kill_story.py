@@ -8,7 +8,7 @@ from support.spark.spark_copy import CopyQuery
 
 
 def play(query: CopyQuery, rows: tuple[Row, ...]) -> None:
-    """These rows in one life, then the proof."""
+    """Play these rows in one life of the query, then prove the output."""
     story = Story(query)
     story.play(rows)
     assert story.failures == {}, story.failures

@@ -11,7 +11,8 @@ DIGEST_BYTES = 32
 
 
 def main(bootstrap: str, topic: str, rows: int, bytes_each: int) -> int:
-    """Each value is a digest of its number, over and over: another one in each row."""
+    """Write rows whose values are the digest of their number, repeated: each row has another
+    one."""
     spark = SparkSession.builder.appName("large-write").getOrCreate()
     digest = sf.md5(sf.col("id").cast("string"))
     made = spark.range(rows, numPartitions=16).select(

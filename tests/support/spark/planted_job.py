@@ -98,7 +98,7 @@ def log_of_kafka(where: str) -> None:
 
 
 def main() -> None:
-    """All steps in their order; an error does not end the job."""
+    """Carry out all steps in their order; an error does not end the job."""
     job = json.loads(sys.stdin.readline())
     builder = SparkSession.builder.master("local[1]").appName("planted")
     for name, value in job["config"].items():

@@ -28,18 +28,19 @@ READY_SECONDS_MAX = 480
 
 
 class Seen:
-    """What a run has left to see: by place, named texts."""
+    """Texts that a run leaves to be seen, by place and name."""
 
     def __init__(self) -> None:
         self.texts: dict[str, dict[str, bytes]] = {place: {} for place in PLACES}
         self.marks: dict[str, list[str]] = {}
-        """Of each secret that was planted, what of its values is to be found nowhere."""
+        """Parts of each planted secret's values that must appear nowhere."""
         self.token = ""
-        """Of the staging server."""
+        """Token of the staging server."""
         self.unexpected = ""
 
     def having(self, mark: str, place: str) -> list[str]:
-        """Where a text has it, as it is or as HTTP's Basic authorization encodes it."""
+        """Return the texts of a place that contain the mark, as it is or in HTTP's Basic
+        authorization."""
         encoded = (base64.b64encode(f"{user}:{mark}".encode()) for user in (USER, CLIENT))
         forms = [mark.encode(), *(each.rstrip(b"=")[:-1] for each in encoded)]
         return [
@@ -116,7 +117,7 @@ def _start(world: World, job: Path, s3a: list[Path]) -> subprocess.Popen[bytes]:
 
 
 def _look_at_processes(seen: Seen, job: Path) -> None:
-    """Every process that the job has started, however long ago: they have its environment."""
+    """Read every process that the job has started, however long ago: all have its environment."""
     mark = f"TXNLOG_KEPT={job / 'kept'}".encode()
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -142,7 +143,7 @@ def _look_at_staging(seen: Seen, job: Path) -> None:
 
 
 def _look_at_files(seen: Seen, world: World) -> None:
-    """All files but what the test itself has put there."""
+    """Read all files except those that the test itself has written."""
     job, notes = world.folder / "job", ("log", "explained", "progress", "errors")
     for root, place in (
         (job / "events", "events"),

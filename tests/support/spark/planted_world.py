@@ -1,8 +1,8 @@
-"""Where the planted secrets are right and wrong, and the steps that use them.
+"""Places where the planted secrets are right and wrong, and the steps that use them.
 
-Each of SECRETS has a value that is right, and but for the tokens that servers give one that is
-wrong. What is right is used in a step that works, or that fails for another reason; what is wrong
-in one that fails for it.
+Each of SECRETS has a right value, and a wrong value too unless a server issues it as a token. A
+right value is used in a step that works, or that fails for another reason; a wrong value in a step
+that fails because of it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SECRETS = (
 )
 GIVEN_BY_SERVERS = ("OAuth access token", "Azure access token")
 AZURE = "Azure"
-"""What those secrets begin with that need its emulator."""
+"""Prefix of the secrets that need the emulator of Azure."""
 USER, CLIENT = "planted-user", "spark"
 SCHEMA = '{"type": "record", "name": "Sale", "fields": [{"name": "id", "type": "long"}]}'
 REFUSED_BUCKET, REFUSED_KEY = "refused-bucket", "refused-access"
@@ -60,7 +60,7 @@ NO_RETRIES = {"txnlog.fs.azure.io.retry.max.retries": "0"}
 
 Options = dict[str, str]
 Values = dict[str, str]
-"""By name of SECRETS."""
+"""Values by name of SECRETS."""
 
 
 def values(kind: str, client: Signed) -> Values:
@@ -76,7 +76,8 @@ def values(kind: str, client: Signed) -> Values:
 
 
 def marks(name: str, value: str) -> list[str]:
-    """What of a value is to be found nowhere: where it has lines or fields, each that is secret."""
+    """Return the parts of a value that must appear nowhere: each secret part, if it has lines or
+    fields."""
     if name == "PEM key":
         return value.splitlines()[1:-1]
     if name == "Azure SAS token":
@@ -129,7 +130,7 @@ class World:
         self._write_stores()
 
     def _not_authorized(self, header: Any, message: Any) -> bytes | None:
-        """What the broker says to whom its login has let in: not to read this topic."""
+        """Answer a client that has logged in that it may not read this topic."""
         if header.api_key != ApiKey.METADATA:
             return None
         answer = metadata_answer(self.bearer)
@@ -356,7 +357,8 @@ class World:
         yield from self._decodes(self.mutual(self.right) | {name: key_password})
 
     def _decodes(self, options: Options) -> Iterator[dict[str, Any]]:
-        """On the driver, which asks for the schema of a topic, and on an executor."""
+        """Yield steps that decode on the driver, which asks for a topic's schema, and on an
+        executor."""
         for schema, more in (("", {"topic": "planted"}), (SCHEMA, {})):
             yield {
                 "name": "registry", "kind": "decode", "fails": True,
@@ -372,7 +374,7 @@ class World:
 
 
 def _is_refused(environ: dict[str, Any]) -> bool:
-    """What the S3 store refuses: a bucket, and a user."""
+    """True if the S3 store refuses the request: by its bucket, or by its user."""
     who = environ.get("HTTP_AUTHORIZATION", "")
     return REFUSED_BUCKET in environ["PATH_INFO"] or f"Credential={REFUSED_KEY}/" in who
 

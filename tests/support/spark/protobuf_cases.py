@@ -15,7 +15,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 from google.protobuf.message import DecodeError, Message
 
-from txnlog_spark.protobuf.types import is_map, message_descriptor, of_seconds
+from txnlog_spark.formats.protobuf.types import is_map, message_descriptor, of_seconds
 
 SCALARS = (
     "double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "bytes",
@@ -224,8 +224,10 @@ def parsed(descriptor: Descriptor, value: bytes) -> Message | None:
 
 
 def has_odd_entry(descriptor: Descriptor, value: bytes) -> bool:
-    """Whether a map has an entry with fields that are unknown: the whole entry is then unknown to
-    Python's runtime, and not to Java's. Of a value that is refused, no."""
+    """Return whether a map has an entry with unknown fields, False for a value that is refused.
+
+    The whole entry is then unknown to Python's runtime, and not to Java's.
+    """
     try:
         made = message_factory.GetMessageClass(descriptor).FromString(value)
     except DecodeError:
@@ -236,7 +238,7 @@ def has_odd_entry(descriptor: Descriptor, value: bytes) -> bool:
 
 
 def _times_fit(message: Message) -> bool:
-    """Whether each time in the message, that is not unknown, has microseconds of 64 bits."""
+    """Return whether each known time in the message has microseconds of 64 bits."""
     if of_seconds(message.DESCRIPTOR):
         return abs(message.seconds) <= 2**63 // 10**6 - 3
     for field, value in message.ListFields():
@@ -252,7 +254,7 @@ def _times_fit(message: Message) -> bool:
 
 
 def _has_bad_text(message: Message, field: FieldDescriptor) -> bool:
-    """Whether a map has text that is not UTF-8: in proto2 only Java looks at it."""
+    """Return whether a map has text that is not UTF-8: in proto2 only Java looks at it."""
     value = field.message_type.fields_by_name["value"]
     try:
         made = list(getattr(message, field.name).items())
@@ -263,7 +265,7 @@ def _has_bad_text(message: Message, field: FieldDescriptor) -> bool:
 
 
 def row_of(message: Message, names: list[str] | None = None) -> dict[str, Any]:
-    """What the message is in Spark; a map is a dict, and a time its microseconds."""
+    """Return the message as Spark has it; a map is a dict, and a time its microseconds."""
     fields = message.DESCRIPTOR.fields
     return {
         field.name: _value_of(message, field)
@@ -308,7 +310,7 @@ def _micros(value: Any) -> int:
 
 
 def python_values(array: pa.Array) -> list[Any]:
-    """As `row_of` has them: a map is a dict, whose last entry counts, and a time microseconds."""
+    """Return values as `row_of`: a map is a dict, whose last entry counts, a time microseconds."""
     type_, valid = array.type, array.is_valid().to_pylist()
     if pa.types.is_struct(type_):
         columns = {field.name: python_values(array.field(field.name)) for field in type_}
@@ -336,8 +338,10 @@ def same(ours: Any, theirs: Any) -> bool:
 
 
 def shuffled(messages: list[Message], chosen: random.Random) -> bytes:
-    """All fields of the messages, each element of a list by itself, in any order, and fields that
-    are unknown between them: what Protobuf takes for the messages merged."""
+    """Give all fields of the messages in any order, with unknown fields between them.
+
+    Each element of a list is by itself. Protobuf takes the fields for the messages merged.
+    """
     parts = [
         b"\xc2\x80\x7d\x02ab",
         b"\xd3\x80\x7d\x08\x01\x13\x14\xd4\x80\x7d",
@@ -371,7 +375,7 @@ def varint(value: int) -> bytes:
 
 
 def damaged(values: list[bytes], chosen: random.Random) -> Iterator[bytes]:
-    """Each value with some bytes changed, taken out or put in, or cut at some place."""
+    """Yield each value with some bytes changed, removed or inserted, or cut at some place."""
     for value in values:
         made = bytearray(value)
         for _ in range(chosen.randrange(4)):

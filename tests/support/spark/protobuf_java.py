@@ -19,12 +19,13 @@ from support.brokers.apache_kafka import Unavailable
 PROGRAM = Path(__file__).with_name("java") / "SparkProtobuf.java"
 ARTIFACT = "com.google.protobuf:protobuf-java"
 VERSIONS = ("4.33.0", "4.29.3")
-"""By preference."""
+"""Versions, the preferred one first."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What Java reads in a message, as `text_of` writes it, and the bytes that it writes of it."""
+    """Text that Java reads in a message, as `text_of` writes it, and the bytes that Java writes of
+    it."""
 
     text: str
     written: bytes

@@ -1,4 +1,4 @@
-"""What a Spark application holds: memory, threads and descriptors of its processes."""
+"""Measure the memory, threads and descriptors of a Spark application's processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True)
 class Held:
-    """At one moment; `heap_bytes` is what the JVM holds behind a collection of garbage."""
+    """Resources at one moment; `heap_bytes` is the JVM's heap after a garbage collection."""
 
     heap_bytes: int
     jvm_threads: int

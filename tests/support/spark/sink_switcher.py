@@ -1,8 +1,9 @@
-"""One query on one checkpoint, with Spark's own `kafka` or `txnlog` at either end, run after run.
+"""Run one query on one checkpoint, with Spark's own `kafka` or `txnlog` at either end, run after
+run.
 
-Run with the jars of `kafka` as arguments. Each line of stdin is a JSON object: `source` and `sink`
-are formats, `read` and `write` their options. The query runs to the input's present end
-(Trigger.AvailableNow); the answer is one line of JSON behind ANSWER, with the error, if any.
+Run it with the jars of `kafka` as arguments. Each line of stdin is a JSON object: `source` and
+`sink` are formats, `read` and `write` their options. The query runs to the input's present end
+(Trigger.AvailableNow). The answer is one line of JSON behind ANSWER, with the error, if any.
 """
 
 from __future__ import annotations

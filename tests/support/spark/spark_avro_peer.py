@@ -19,7 +19,8 @@ from typing import Any
 ANSWER = "answer "
 ARTIFACT = "org.apache.spark:spark-avro_2.13"
 VERSIONS = ("4.3.0", "4.2.0", "4.1.1")
-"""By preference. Since Spark 4.0 the converters are in Spark itself; the jar has the functions."""
+"""Versions, the preferred one first. Since Spark 4.0 the converters are in Spark itself; the jar
+has the functions."""
 
 
 def spark_avro_jar() -> Path:
@@ -36,7 +37,7 @@ class Refused:
 
 
 class SparkAvro:
-    """The process. Its methods are those of Answers."""
+    """Process of the peer. Its methods are those of Answers."""
 
     def __init__(self, jar: Path) -> None:
         from support.brokers.processes import die_with_parent
@@ -78,7 +79,7 @@ def _value(line: str) -> Any:
 
 
 class Answers:
-    """What the process answers, with its Spark session."""
+    """Answers of the process, with its Spark session."""
 
     def __init__(self, jar: str) -> None:
         from support.spark.connector import start_session

@@ -1,8 +1,8 @@
-"""One streaming query over many lives: started, killed, started again, and looked at from outside.
+"""Start, kill and restart one streaming query over many lives, and look at it from outside.
 
-`CopyQuery` runs `copy_job.py` under spark-submit, each run with its own failpoints. What a
-run left behind is read from the checkpoint's files and, with librdkafka, from the topics: nothing
-here asks the connector what it thinks it did.
+`CopyQuery` runs `copy_job.py` under spark-submit, each run with its own failpoints. The test reads
+what a run left behind from the checkpoint's files and, with librdkafka, from the topics: it never
+asks the connector what the connector thinks it did.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,10 +21,9 @@ from pathlib import Path
 from support.brokers.probe import wait_until
 from support.brokers.processes import started
 from support.clients.librdkafka import committed_offsets, create_topic, produce_values, read_topic
-from support.core.census import SITE
+from support.core.object_counts import SITE
 from support.kafka.class_archive import AT_ITS_PLACE, archive_in
-from support.spark.spark_home import INSTALLED, SPARK_HOME
-from support.spark.warm_python import warm_python
+from support.spark.spark_home import INSTALLED, SPARK_HOME, WARM_PYTHON
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SPARK_SUBMIT = SPARK_HOME / "bin" / "spark-submit"
@@ -80,11 +78,14 @@ class Run:
 
 
 def spark_environment(*path: Path) -> dict[str, str]:
-    """Of a process with Spark whose Python processes import from there."""
+    """Return the environment of a process with Spark whose Python processes import from these
+    paths."""
     return {
         **os.environ,
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": WARM_PYTHON,
+        "PYSPARK_DRIVER_PYTHON": WARM_PYTHON,  # Spark looks here first for a data source's
         "PYTHONPATH": os.pathsep.join(map(str, path)),
+        "TXNLOG_PYTHON_IMPORTS": "",  # pandas takes half a second of each start
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
 
@@ -95,7 +96,7 @@ def java_options(classes: str = f"-XX:SharedArchiveFile={CLASSES}") -> dict[str,
 
 
 def conf_arguments(settings: dict[str, str]) -> list[str]:
-    """As Spark's commands take them."""
+    """Return settings as arguments of Spark's commands."""
     return [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
 
 
@@ -121,7 +122,6 @@ class CopyQuery:
         self.program = "copy_job.py"
         self.job_arguments: list[str] = []
         self.environment: dict[str, str] = {}
-        self.has_warm_python = False
         self._run_count = 0
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -145,17 +145,18 @@ class CopyQuery:
         return RunningJob(self, self._run_count, failpoints)
 
     def remove_unfinished_entry(self) -> None:
-        """What Spark since 4.3 refuses after a kill in its first entry (docs/operating.md)."""
+        """Remove the entry that Spark since 4.3 refuses after a kill in its first entry
+        (docs/operating.md)."""
         if not self.logged("offsets"):
             for name in self.names_in("offsets"):
                 (self.checkpoint / "offsets" / name).unlink()
 
     def run(self, failpoints: str = "") -> Run:
-        """One run to its end, however it ends."""
+        """Run the query to its end, however it ends."""
         return self.start(failpoints).wait()
 
     def command(self, settings: dict[str, str]) -> list[str]:
-        """What a run is, with this configuration of Spark."""
+        """Return the command of a run with this configuration of Spark."""
         command = [str(SPARK_SUBMIT), "--master", self.master, *conf_arguments(settings)]
         return [*command, str(Path(__file__).with_name(self.program)), *self.arguments()]
 
@@ -206,7 +207,7 @@ class CopyQuery:
         return max(self.logged("offsets"), default=-1) + 1
 
     def end_of_batch(self, batch_id: int) -> dict[int, int]:
-        """Per input partition the exclusive end of a batch; of batch -1 there is none."""
+        """Return the exclusive end of a batch by input partition; empty for batch -1."""
         if batch_id < 0:
             return {}
         offsets = json.loads(self.text_of(f"offsets/{batch_id}").splitlines()[-1])
@@ -246,20 +247,15 @@ class CopyQuery:
 
 
 class RunningJob:
-    """One run of the job as a process group of its own."""
+    """Run of the job, as a process group of its own."""
 
     def __init__(self, query: CopyQuery, number: int, failpoints: str) -> None:
         self._fired = query.folder / f"fired-{number}"
         self._log = query.folder / f"run-{number}.log"
         self._new_classes = None if CLASSES.exists() or failpoints else query.folder / "classes"
         settings = SPARK_CONFIG | query.spark_config | self._java_options()
-        python = sys.executable
-        if query.has_warm_python:
-            python = warm_python(query.folder / f"warm-{number}")
         command = query.command(settings)
         environment = spark_environment(SITE, REPOSITORY, SITE.parents[1]) | {
-            "PYSPARK_PYTHON": python,
-            "PYSPARK_DRIVER_PYTHON": python,  # where Spark looks first for that of a data source
             "TXNLOG_FAILPOINTS": failpoints,
             "TXNLOG_FAILPOINTS_FIRED": str(self._fired),
             **query.environment,
@@ -269,7 +265,8 @@ class RunningJob:
         )
 
     def _java_options(self) -> dict[str, str]:
-        """The first run that nobody kills writes the archive of classes, later ones read it."""
+        """Return the JVM's options: the first run that is not killed writes the class archive,
+        later runs read it."""
         if self._new_classes is not None:
             return java_options(f"-XX:ArchiveClassesAtExit={self._new_classes}")
         return java_options()

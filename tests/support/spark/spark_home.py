@@ -8,6 +8,7 @@ worker of a small query does. Here that file is absent.
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pyspark
@@ -15,6 +16,8 @@ import pyspark
 INSTALLED = Path(pyspark.__file__).parent
 CACHE = Path(__file__).resolve().parents[3] / ".cache"
 SPARK_HOME = CACHE / f"spark-{pyspark.__version__}"
+WARM_PYTHON = str(Path(sys.executable).with_name("txnlog-python"))
+"""Command that Spark starts in the tests, in the place of Python."""
 
 
 def use_spark_home() -> None:

@@ -1,8 +1,9 @@
-"""One query with each kind of state that Spark keeps, and what must come out of it.
+"""Define one query with each kind of state that Spark keeps, and compute its output.
 
-The input is two topics of numbers, each its event time so many seconds after EPOCH: 0, 1, 2, ... in
-the first, the even ones in the second, and far beyond them one that lets watermarks pass. All state
-is such that a batch that is counted twice, or a row that is lost, shows in later output.
+The input is two topics of numbers; a number is its event time in seconds after EPOCH. The first
+topic has 0, 1, 2, ..., the second has the even numbers, and far beyond them one number that lets
+watermarks pass. A batch that is counted twice, or a row that is lost, shows in the later output of
+every kind of state.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def closed(
 
 
 def windows_and_timers(rows: DataFrame) -> DataFrame:
-    """Both kinds of state of one source, as records."""
+    """Return both kinds of state of one source, as records."""
     numbers = rows.selectExpr("CAST(CAST(value AS STRING) AS BIGINT) AS n")
     numbers = numbers.withColumn("time", sf.timestamp_seconds(sf.expr(f"n + {EPOCH}")))
     numbers = numbers.withWatermark("time", "0 seconds")
@@ -55,7 +55,8 @@ def windows_and_timers(rows: DataFrame) -> DataFrame:
 
 
 def expected(count: int) -> list[str]:
-    """The rows for so many numbers, the last ten of which are not passed by the watermark."""
+    """Return the expected rows of so many numbers, the last ten of which the watermark does not
+    pass."""
     tens = range(count // WINDOW - 1)
     return sorted(f"{kind} {ten} {WINDOW}" for ten in tens for kind in ("window", "closed"))
 

@@ -33,7 +33,7 @@ from support.stores.azurite import azurite
 ACCOUNT, CONTAINER, TENANT, CLIENT = "planted", "box", "planted.example", "planted-client"
 STORE, LOGIN = f"{ACCOUNT}.blob.core.windows.net", "login.microsoftonline.com"
 PLACE = f"{CONTAINER}@{ACCOUNT}.dfs.core.windows.net"
-"""Of a location."""
+"""Container and account in a location."""
 TOKEN_SECONDS = 3600
 REFUSED = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n"
 CONNECTED = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -48,7 +48,8 @@ def account_sas(key: str) -> str:
 
 
 def access_token() -> str:
-    """What Azurite takes with `--oauth basic`: it looks at the claims, not at the signature."""
+    """Return a token that Azurite accepts with `--oauth basic`: it checks the claims, not the
+    signature."""
     now = int(time.time())
     claims = {
         "aud": "https://storage.azure.com",

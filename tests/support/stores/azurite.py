@@ -19,7 +19,7 @@ ACCOUNT = "devstoreaccount1"
 ACCOUNT_KEY = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
-"""Not a secret: every Azurite has this account."""
+"""Account and key of every Azurite: not a secret."""
 CONTAINER = "checkpoints"
 
 
@@ -47,7 +47,7 @@ def _fetch() -> None:
 
 
 class Azurite(Server):
-    """One emulator with one container."""
+    """Azurite emulator with one container."""
 
     what = "Azurite"
 

@@ -23,7 +23,7 @@ def gcs_emulator() -> str:
 
 
 class GcsEmulator(Server):
-    """One emulator with one bucket, in memory."""
+    """Emulator of GCS with one bucket, in memory."""
 
     what = "the emulator of GCS"
 
@@ -33,7 +33,7 @@ class GcsEmulator(Server):
         return command
 
     def options(self) -> dict[str, str]:
-        """How to reach it: options without `txnlog.fs.`."""
+        """Options to reach the emulator, without `txnlog.fs.`."""
         return {
             "gs.storage.root.url": f"http://127.0.0.1:{self.port}",
             "gs.auth.type": "UNAUTHENTICATED",

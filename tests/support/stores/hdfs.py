@@ -43,13 +43,13 @@ def minicluster_jar() -> Path:
 
 
 def server_class_path() -> str:
-    """What Hadoop's servers need besides their configuration."""
+    """Return the class path of Hadoop's servers, besides their configuration."""
     jars = [jar for name in SPARK_HAS for jar in (INSTALLED / "jars").glob(f"{name}*.jar")]
     return ":".join(map(str, [minicluster_jar(), *jars]))
 
 
 class Hdfs:
-    """One file system. A context manager."""
+    """Hadoop file system of one test. A context manager."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -61,7 +61,7 @@ class ObjectStore:
         return f"s3a://{self.bucket}/{path}"
 
     def options(self, prefix: str = "txnlog.fs.") -> dict[str, str]:
-        """How to reach it: the connector's options, or those of Spark with another prefix."""
+        """Return the connector's options to reach the store, or Spark's with another prefix."""
         return {
             f"{prefix}s3a.endpoint": self.endpoint,
             f"{prefix}s3a.endpoint.region": REGION,
@@ -112,5 +112,5 @@ def refused(environ: dict[str, Any]) -> Answer:
 
 
 def carried_out(carry_out: Callable[..., Answer]) -> None:
-    """Do what the request asks; nobody hears of it."""
+    """Carry the request out, and let its answer be lost."""
     list(carry_out(lambda *_: None))

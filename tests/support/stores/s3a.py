@@ -11,13 +11,13 @@ from support.spark.spark_home import INSTALLED
 from support.stores.object_store import ObjectStore
 
 SDK_VERSION = "2.35.4"
-"""What hadoop-aws 3.5.0 is built with."""
+"""Version of the AWS SDK that hadoop-aws 3.5.0 is built with."""
 ACCELERATOR_VERSION = "1.3.1"
 SPARK_HAS = "io.netty,org.slf4j,commons-codec,commons-logging,org.apache.httpcomponents"
 
 
 def hadoop_version() -> str:
-    """Of the Hadoop client that comes with PySpark; S3A has to be of the same."""
+    """Return the version of PySpark's Hadoop client; S3A must have the same version."""
     (jar,) = (INSTALLED / "jars").glob("hadoop-client-api-*.jar")
     return jar.stem.rpartition("-")[2]
 

@@ -1,4 +1,5 @@
-"""What every kind of store does: bodies of tests, given `Files` and a folder nobody has used."""
+"""Bodies of tests of what every store does; each takes `Files` and a folder that no test has
+used."""
 
 from __future__ import annotations
 

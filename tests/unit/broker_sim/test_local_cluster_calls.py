@@ -1,4 +1,4 @@
-"""A call for a broker that is not there names those that are."""
+"""Calls for a broker that does not exist name the brokers that do."""
 
 from __future__ import annotations
 

@@ -58,8 +58,8 @@ def imported() -> set[str]:
     return tops - set(sys.stdlib_module_names) - OWN
 
 
-EXTRAS = {"aws_msk_iam_sasl_signer"}
-"""Of the distribution's extras: a broker has no client's login of AWS."""
+EXTRAS = {"aws_msk_iam_sasl_signer", "jwt"}
+"""Packages of the distribution's extras `msk` and `oauth`."""
 
 
 def test_the_image_has_the_packages_that_the_broker_imports_and_no_pyspark() -> None:
@@ -139,7 +139,7 @@ def published(service: dict[str, Any]) -> set[int]:
 
 
 def test_the_brokers_of_the_cluster_share_the_network_of_their_registry() -> None:
-    """It listens on loopback alone."""
+    """The registry listens on loopback alone."""
     registry = _parser().parse_args(shlex.split(SERVICES["registry"]["command"]))
     members = [name for name, each in SERVICES.items() if each.get("profiles") == ["cluster"]]
     members.remove("registry")

@@ -27,7 +27,7 @@ SPEC = APPLICATION["spec"]
 PODS = {role: SPEC[role] for role in ("driver", "executor")}
 
 SIZE = re.compile(r"\d+[kmgt]")
-"""As Spark reads memory; Kubernetes' own 1Gi is none of Spark's."""
+"""Memory in Spark's spelling; Spark does not accept Kubernetes' own 1Gi."""
 POD_FIELDS = {
     "cores": int, "memory": SIZE, "memoryOverhead": SIZE, "labels": dict, "envFrom": list,
     "secrets": list, "volumeMounts": list,
@@ -46,7 +46,7 @@ REQUIRED = {"type", "sparkVersion", "mainApplicationFile", "driver", "executor"}
 
 
 def misfits(value: Any, expected: Any, where: str = "spec") -> list[str]:
-    """Where a value is not of the type, the text, the pattern, or the fields that are expected."""
+    """Return the places where a value differs from the expected type, text, pattern or fields."""
     if isinstance(expected, dict):
         unknown = [f"{where}.{name}" for name in value if name not in expected]
         known = (name for name in value if name in expected)

@@ -21,7 +21,7 @@ NOT_SHOWN = {
     "kafka_controller_kafkacontroller_globalpartitioncount": "as many on each broker as the "
     "partitions and leaders that are shown",
 }
-"""What is exported and on no panel, with the reason."""
+"""Exported metrics that no panel shows, with the reason."""
 SCRAPED = {"job", "instance", "le"}
 """Labels that Prometheus adds, and that of a histogram's buckets."""
 
@@ -32,7 +32,7 @@ def exported() -> dict[str, frozenset[str]]:
 
 
 def expressions() -> Iterator[str]:
-    """Of the dashboard's panels and variables."""
+    """Yield the expressions of the dashboard's panels and variables."""
     for panel in PANELS:
         yield from (target["expr"] for target in panel["targets"])
     for variable in DASHBOARD["templating"]["list"]:
@@ -52,7 +52,7 @@ RULES = rules()
 
 
 def unknown(expression: str, exported: dict[str, frozenset[str]]) -> set[str]:
-    """Metrics that are not exported, and labels that none of the expression's metrics have."""
+    """Return metrics that are not exported, and labels that no metric of the expression has."""
     metrics = metrics_of(expression)
     labels = SCRAPED.union(*(exported.get(name, frozenset()) for name in metrics))
     return (metrics - exported.keys()) | (set(labels_of(expression)) - labels)

@@ -22,7 +22,7 @@ PRODUCER_ID = 4000
 
 @dataclass(frozen=True)
 class Row:
-    """One output record, as read_uncommitted shows it."""
+    """A record of the output, as read_uncommitted shows it."""
 
     partition: int
     offset: int
@@ -35,7 +35,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Marker:
-    """One marker of the output."""
+    """A transaction marker of the output."""
 
     partition: int
     offset: int

@@ -46,7 +46,7 @@ class FakeLog:
         return base
 
     def data(self, where: tuple[str, int], rows: list[tuple[bytes, bytes]], epoch: int = -1) -> int:
-        """One batch; an epoch makes it transactional."""
+        """Append a batch of these rows; with an epoch, the batch is transactional."""
         records = [Record(key, value, 1000) for key, value in rows]
         batch = encode_batch(
             records,

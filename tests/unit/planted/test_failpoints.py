@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from planted import failpoints
 from planted.failpoints import (
-    Failpoint,
+    ArmedFailpoint,
     FailpointRaised,
     Interference,
     parse_failpoints,
     reached,
 )
 from support.brokers.probe import wait_until
-from support.core.census import SITE
+from support.core.object_counts import SITE
 
 from txnlog_spark.errors import OptionError
 
@@ -47,9 +47,9 @@ def test_nothing_happens_when_nothing_is_armed(monkeypatch):
 def test_entries_are_read():
     text = "end_txn:after:kill-driver@3; produce.first:before:raise ;judge:after:hook:/tmp/a:b@2"
     assert parse_failpoints(text) == (
-        Failpoint("end_txn", "after", "kill-driver", 3),
-        Failpoint("produce.first", "before", "raise"),
-        Failpoint("judge", "after", "hook:/tmp/a:b", 2),
+        ArmedFailpoint("end_txn", "after", "kill-driver", 3),
+        ArmedFailpoint("produce.first", "before", "raise"),
+        ArmedFailpoint("judge", "after", "hook:/tmp/a:b", 2),
     )
 
 
@@ -162,7 +162,7 @@ time.sleep(60)
 
 
 def state_of(pid: int) -> str:
-    """The process's state letter, "gone" when there is none (or only its zombie)."""
+    """Return the process's state letter, or "gone" for a missing process or a zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
     except OSError:

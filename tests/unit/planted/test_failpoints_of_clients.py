@@ -8,7 +8,7 @@ from planted.failpoints import FailpointRaised, FaultInjectingClient
 from support.sockets.socket_broker import SocketBroker
 
 from txnlog_kafka.host.client import Client
-from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Milestone, Receive, Reply, Send
+from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Failpoint, Receive, Reply, Send
 from txnlog_kafka.wire.messages import APIS, ApiKey
 
 METADATA = APIS[ApiKey.METADATA].request
@@ -25,7 +25,7 @@ def broker():
 
 
 def step_then_ask():
-    yield Milestone("end_txn", "before", 3)
+    yield Failpoint("end_txn", "before", 3)
     return (yield Calls((metadata_call(),)))
 
 
@@ -68,7 +68,7 @@ def test_another_batch_is_left_alone(broker, armed):
 
 
 def send_then_receive():
-    yield Milestone("produce.first", "after", 3)
+    yield Failpoint("produce.first", "after", 3)
     yield Receive(frozenset(), within_ms=0)
     first = yield Send(metadata_call())
     second = yield Send(metadata_call())
@@ -100,9 +100,9 @@ def test_a_client_that_injects_no_faults_passes_every_failpoint(broker, armed):
 
 
 def send_and_come_to_a_step_of_the_other_half():
-    yield Milestone("txn_offset_commit", "before", 3)
+    yield Failpoint("txn_offset_commit", "before", 3)
     ticket = yield Send(metadata_call())
-    yield Milestone("produce", "before", 3)
+    yield Failpoint("produce", "before", 3)
     _, outcome = yield Receive(frozenset((ticket,)), within_ms=None)
     return outcome
 

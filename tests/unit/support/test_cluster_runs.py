@@ -1,4 +1,4 @@
-"""Which conformance bodies run on three brokers, with a kill or without, and in which target."""
+"""Choice of the conformance bodies that run on three brokers, with or without a kill, by target."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.brokers.cluster_runs import is_on_cluster, keep
 
 
 class Item:
-    """As much of a test as the choice looks at."""
+    """The part of a pytest item that the choice reads."""
 
     def __init__(self, kind: str | None, *marks: str, fixtures: tuple[str, ...] = ("broker",)):
         self.callspec = SimpleNamespace(params={} if kind is None else {"broker_name": kind})

@@ -1,4 +1,4 @@
-"""What is compared of a failover."""
+"""Comparison of two failovers."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.harness import recordings
+from support.harness import closure, recordings
 from support.harness.transcripts import digest
 
 FILES = {
@@ -37,15 +37,16 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).write_text(text)
     support = tmp_path / "tests" / "support"
     monkeypatch.setattr(recordings, "REPOSITORY", tmp_path)
-    monkeypatch.setattr(recordings, "TESTS", tmp_path / "tests")
-    monkeypatch.setattr(recordings, "ELSEWHERE", {support / "brokers" / "sim_broker.py"})
+    monkeypatch.setattr(closure, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(closure, "TESTS", tmp_path / "tests")
+    monkeypatch.setattr(closure, "ELSEWHERE", {support / "brokers" / "sim_broker.py"})
     monkeypatch.setattr(recordings, "WITH_FILES", {support / "kafka" / "java_tools.py": "java/*"})
     return tmp_path
 
 
 def digest_in(tree: Path) -> str:
     """The digest of the test, in a new process."""
-    for cached in (recordings._digest, recordings._imports, recordings._file_of):
+    for cached in (recordings._digest, closure.imports_of, closure._file_of):
         cached.cache_clear()
     return recordings.digest_of(tree / "tests/conformance/test_a.py")
 
@@ -54,8 +55,21 @@ def digest_in(tree: Path) -> str:
 def test_a_change_of_what_takes_part_is_seen_and_no_other(tree: Path, name: str) -> None:
     before = digest_in(tree)
     with (tree / name).open("a") as file:
-        file.write("\n# changed")
+        file.write("\nCHANGED = 1")
     assert (digest_in(tree) == before) == (name in NO_PART)
+
+
+def test_docstrings_and_comments_take_no_part_and_other_strings_do(tree: Path) -> None:
+    body = '"Of it."\ndef f():\n    """Of f."""\n    # why\n    return """# a value"""\n'
+
+    def digest_with(old: str, new: str) -> str:
+        (tree / "tests/support/helper.py").write_text(body.replace(old, new))
+        return digest_in(tree)
+
+    before = digest_with("", "")
+    assert digest_with("Of f.", "A better\n    sentence.") == before
+    assert digest_with("# why", "# a better\n    # reason") == before
+    assert digest_with("a value", "another value") != before
 
 
 def test_another_version_of_a_client_library_is_seen(tree: Path, monkeypatch) -> None:

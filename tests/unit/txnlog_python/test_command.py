@@ -19,7 +19,9 @@ from pathlib import Path
 import pytest
 from support.brokers.probe import wait_until
 
+from txnlog_kafka import processes
 from txnlog_python import command
+from txnlog_python.server import LATER
 
 ROOT = Path(command.__file__).parents[1]
 COMMAND = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from txnlog_python.command import main; "
@@ -42,9 +44,13 @@ def look():
         "threads": threading.active_count(), "descriptors": sorted(os.listdir("/proc/self/fd"))[:3],
     }
 
-def wait():
-    print(os.getpid(), flush=True)
+def wait(*also):
+    print(os.getpid(), *also, flush=True)
     sys.stdin.read()
+
+def application_pid():
+    from txnlog_kafka.processes import application_pid
+    return application_pid()
 
 def farewell():
     atexit.register(print, "farewell")
@@ -63,6 +69,21 @@ if __name__ == "__main__":
         eval(sys.argv[2])
 """
 
+DIES_AFTER_FORK = """
+import os, signal
+fork = os.fork
+
+def fork_and_die():
+    pid = fork()
+    if pid:
+        while not os.path.getsize(os.environ["RUNS"]):
+            os.sched_yield()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return pid
+
+os.fork = fork_and_die
+"""
+
 
 @pytest.fixture(scope="module")
 def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -76,6 +97,7 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     (folder / "with_socket.py").write_text("import socket; held = socket.socket()")
     (folder / "slow.py").write_text("")
+    (folder / "dies_after_fork.py").write_text(DIES_AFTER_FORK)
     return folder
 
 
@@ -119,6 +141,7 @@ def test_a_forked_process_finds_what_a_fresh_interpreter_finds(
     words = ["-m", "pyspark.daemon", "look", "a b", "", "ä\n\udcff"]
     how = {"env": variables | {"PYTHONHASHSEED": seed, "OWN": "1"}, "cwd": tmp_path}
     forked, fresh = (json.loads(ended(is_warm, words, **how)[1]) for is_warm in (True, False))
+    assert forked["environment"].pop(processes.APPLICATION_VARIABLE) == str(os.getpid())
     assert forked == fresh
     assert forked["stdin"] == "some text\n"
     how["env"] = variables | {"PYTHONHASHSEED": seed, "OTHER": "2"}
@@ -208,6 +231,41 @@ def test_processes_of_a_killed_server_end_and_the_next_has_another(
     assert client.returncode == 0
 
 
+def test_a_process_whose_server_dies_at_once_is_not_run_a_second_time(
+    variables: dict[str, str], tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
+    runs.touch()
+    words = ["-m", "pyspark.daemon", "do", "open(os.environ['RUNS'], 'a').write('x') and wait()"]
+    own = {"RUNS": str(runs), "TXNLOG_PYTHON_IMPORTS": "dies_after_fork"}
+    assert ended(True, words, env=variables | own)[0] == 1
+    assert runs.read_text() == "x"
+
+
+def test_an_idle_server_imports_what_tasks_need(variables: dict[str, str]) -> None:
+    words = ["-m", "pyspark.daemon", "do"]
+    with started(True, [*words, "wait()"], env=variables) as client:
+        maps = Path(f"/proc/{server_of(int(client.stdout.readline()))}/maps")
+        wait_until(lambda: "/pandas/" in maps.read_text(), "the import of pandas")
+        _, out, _ = ended(True, [*words, "print(*sys.modules)"], env=variables)
+        assert {*LATER} <= {*out.split()}
+        client.communicate("")
+    assert client.returncode == 0
+
+
+@pytest.mark.parametrize(("threads", "is_same"), [("1", True), ("4", False)])
+def test_planners_share_the_server_of_workers_with_one_thread(
+    variables: dict[str, str], threads: str, is_same: bool
+) -> None:
+    """Spark sets OMP_NUM_THREADS for the workers of tasks alone."""
+    words, found = ["-m", "pyspark.daemon", "do", "wait()"], []
+    for env in (variables, variables | {"OMP_NUM_THREADS": threads}):
+        with started(True, words, env=env) as client:
+            found.append(server_of(int(client.stdout.readline())))
+            client.communicate("")
+    assert (found[0] == found[1]) is is_same
+
+
 APPLICATION = """
 import subprocess, sys
 with subprocess.Popen(sys.argv[1:], stdin=-1, stdout=-1, text=True) as client:
@@ -241,6 +299,45 @@ def test_a_server_ends_with_its_application_and_serves_no_other(
     for server in found:
         wait_until(lambda server=server: not Path(f"/proc/{server}").exists(), "the server's end")
     assert set(servers(sockets)) == before
+
+
+SUBMIT = """
+import os, subprocess, sys
+command, path = sys.argv[1:-1], {"PYTHONPATH": sys.argv[-1]}
+def started(words, variables):
+    variables = {**os.environ, **variables}
+    return subprocess.Popen([*command, *words], stdin=-1, stdout=-1, env=variables)
+
+with started(["-c", "input()"], {"PYSPARK_GATEWAY_PORT": "1"}) as driver:
+    input()
+    with started(["-m", "pyspark.daemon", "do", "wait(application_pid())"], path) as client:
+        print(client.stdout.readline().decode(), end="", flush=True)
+        input()
+"""
+
+
+def test_the_server_of_a_driver_starts_with_the_driver(
+    variables: dict[str, str], sockets: Path, tmp_path: Path
+) -> None:
+    """`spark-submit` is the JVM that starts the driver, and then the processes that are forked."""
+    before = set(servers(sockets))
+    java = tmp_path / "java"
+    java.symlink_to(Path(sys.executable).resolve())
+    # As Spark does: the driver's path, twice.
+    path = os.pathsep.join([variables["PYTHONPATH"]] * 2)
+    words = ["-c", SUBMIT, sys.executable, "-c", COMMAND, path]
+    with started(False, words, env=variables, executable=str(java)) as jvm:
+        wait_until(lambda: set(servers(sockets)) - before, "the server's socket")
+        jvm.stdin.write("\n")
+        jvm.stdin.flush()
+        pid, application = map(int, jvm.stdout.readline().split())
+        assert application == jvm.pid  # although no ancestor of the process is this JVM
+        server = server_of(pid)
+        (place,) = set(servers(sockets)) - before
+        assert place.name.startswith(f"{jvm.pid}-")
+        assert str(place) in Path(f"/proc/{server}/cmdline").read_text()
+        jvm.stdin.write("\n")
+    wait_until(lambda: not Path(f"/proc/{server}").exists(), "the server's end")
 
 
 def test_a_server_removes_what_killed_ones_have_left(

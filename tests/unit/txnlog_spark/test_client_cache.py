@@ -1,4 +1,4 @@
-"""One client per process and connection settings: who shares one, and who must not."""
+"""The client cache: one client per process and connection settings."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_command_for_an_embedded_broker_names_its_directory(cache, broker, tmp
 
 
 def test_what_one_query_left_unanswered_reaches_no_other(cache, broker):
-    """They share the client of one cluster; an operation's requests are its own."""
+    """The queries share the client of a cluster; the requests of an operation are its own."""
     client = cache.get(settings(broker), broker.bootstrap_servers)
     request = APIS[ApiKey.METADATA].request(topics=[])
 

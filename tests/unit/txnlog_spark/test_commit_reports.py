@@ -1,4 +1,4 @@
-"""What a commit reports of itself, and how the report reaches a listener in another process."""
+"""Reports of a commit, and their way to a listener in another process."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.query.staged_pieces import piece_of
 
-from txnlog_kafka.operations.effects import Milestone, Sleep
-from txnlog_kafka.operations.producer import StagedPartition
+from txnlog_kafka.operations.effects import Failpoint, Sleep
+from txnlog_kafka.operations.producer import StagedChunk
 from txnlog_spark.commit.plan import CommitOutcome, Progress
 from txnlog_spark.errors import AbortableError, ProducerFenced, TxnLogError
 from txnlog_spark.sink import commit_reports
@@ -51,7 +52,7 @@ def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def commit(steps, ends_with):
     """An operation that takes 10 ms a failpoint."""
     for step in steps:
-        yield Milestone(*step.split(), 7)
+        yield Failpoint(*step.split(), 7)
         yield Sleep(10)
     if isinstance(ends_with, Exception):
         raise ends_with
@@ -121,9 +122,9 @@ def test_the_outcome_says_what_became_of_the_transactions(
     assert (report.outcome, report.transactions_aborted) == (outcome, aborted)
 
 
-def staged(*topics: str) -> tuple[StagedPartition, ...]:
+def staged(*topics: str) -> tuple[StagedChunk, ...]:
     """A batch that has these topics."""
-    return tuple(StagedPartition(topic, 0, ()) for topic in topics)
+    return tuple(piece_of(b"", topic) for topic in topics)
 
 
 @pytest.mark.parametrize(

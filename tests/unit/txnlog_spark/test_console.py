@@ -20,7 +20,7 @@ TARGET = {P0: 10, P1: 5}
 
 
 def shown(code: str, **variables: str) -> list[str]:
-    """Lines on the standard error of a process in which nobody has configured logging."""
+    """Return the lines on the standard error of a process without configured logging."""
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={"PYTHONPATH": str(ROOT), **variables},
@@ -71,18 +71,22 @@ def told(caplog: pytest.LogCaptureFixture, *starts: tuple[int, int], high: int =
 
 def test_a_run_is_told_once_when_all_of_it_is_done(caplog) -> None:
     line = "in is done: 11 offsets in N ms, lag 0 when the run began"
-    assert told(caplog, (2, 2), (8, 5), (10, 5), (10, 5)) == [line]
+    begun = "in: 11 offsets to read, the first batch starts"
+    assert told(caplog, (2, 2), (8, 5), (10, 5), (10, 5)) == [begun, line]
 
 
 def test_a_run_that_has_not_reached_its_end_is_not_told(caplog) -> None:
-    assert told(caplog, (2, 2), (10, 4)) == []
+    assert told(caplog, (2, 2), (10, 4)) == ["in: 11 offsets to read, the first batch starts"]
 
 
 def test_a_run_without_new_records_says_so_and_what_is_behind_open_transactions(caplog) -> None:
-    assert told(caplog, (10, 5), high=13) == ["in is done: nothing new, lag 3 when the run began"]
+    assert told(caplog, (10, 5), high=13) == [
+        "in: 3 offsets to read, the first batch starts",
+        "in is done: nothing new, lag 3 when the run began",
+    ]
 
 
 def test_a_query_that_goes_on_has_no_end(caplog) -> None:
     with caplog.at_level(logging.INFO):
         console.SourceRun().look({"in": {"0": 10, "1": 5}}, None, {"in": {"0": 10, "1": 5}})
-    assert caplog.records == []
+    assert [record.getMessage() for record in caplog.records] == ["in: nothing to read yet"]

@@ -33,12 +33,13 @@ def test_an_error_is_explained_by_its_name_and_by_all_that_was_printed(text, cap
     said = capsys.readouterr().out
     assert said == explain("TXNLOG_PROGRESS.BEHIND")
     assert said.startswith("TXNLOG_PROGRESS.BEHIND\n\nCause. The checkpoint says that batches are")
-    assert "Remedy. If the output has all batches, say so with `python -m txnlog_spark" in said
+    assert "Remedy. If the output has all batches, run `python -m txnlog_spark" in said
 
 
 def test_what_an_error_prints_is_explained():
     error = DeadlineExceeded("reading", 1, "none")
-    assert explain(str(error)).startswith("TXNLOG_DEADLINE_EXCEEDED\n\nCause. Not done in time.")
+    start = "TXNLOG_DEADLINE_EXCEEDED\n\nCause. An operation was not done in time."
+    assert explain(str(error)).startswith(start)
 
 
 def test_a_name_with_special_cases_lists_them():

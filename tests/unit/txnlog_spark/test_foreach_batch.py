@@ -158,7 +158,7 @@ def test_another_session_is_another_run_which_may_write_the_batch_again() -> Non
 
 
 class Jvm:
-    """What is asked of the JVM: which session is active, which query's thread this is."""
+    """The part of the JVM that the function asks: the active session, and the thread's query."""
 
     def __init__(self, active: str | None, query_id: str | None) -> None:
         self.active, self.query_id = active, query_id

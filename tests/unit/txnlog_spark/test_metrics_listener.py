@@ -77,7 +77,7 @@ def test_progress_events_fill_rows_and_lag_and_the_end_of_a_query_removes_the_la
 def test_what_may_be_counted_once_is_shown_as_none_before(
     listener: MetricsListener, registry: CollectorRegistry
 ) -> None:
-    """Of a series that begins at 1, Prometheus' increase() is 0."""
+    """Prometheus' increase() is 0 for a series that begins at 1."""
     listener.onQueryStarted(SimpleNamespace(id=QUERY, name="shouter"))
     shown = generate_latest(registry).decode()
     for outcome in ("committed", "aborted", "fenced", "unknown"):

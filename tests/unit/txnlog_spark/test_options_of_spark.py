@@ -1,4 +1,4 @@
-"""What Spark itself puts among the options of a source or a sink is understood."""
+"""Options that Spark itself adds to a source or a sink are accepted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPARK_ADDS = {
     "DataFrameReader.load": ("path", Use.READ_BATCH),
     "DataFrameWriter.save": ("path", Use.WRITE_BATCH),
 }
-"""Who of Spark 4.2 and 4.3 puts what among the options; the same in Spark Connect and pipelines."""
+"""Options that Spark 4.2 and 4.3 add, by the method; Spark Connect and pipelines add the same."""
 
 
 @pytest.mark.parametrize(("name", "use"), SPARK_ADDS.values(), ids=SPARK_ADDS)

@@ -7,6 +7,7 @@ from collections import Counter
 
 from txnlog_kafka.operations.session import SessionConfig
 from txnlog_spark.client_cache import ConnectionSettings
+from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.options.declared import OPTIONS
 from txnlog_spark.options.parse import settings_of
 from txnlog_spark.sink.settings import SinkSettings
@@ -20,6 +21,8 @@ GROUPS = {
     "write": SinkSettings,
     "staging": StagingSettings,
 }
+COPIED = {"overwrite_group": "overwrite_group_offsets"}
+"""Fields of `CommitOptions` that have another name in `SinkSettings`."""
 MADE_OF_SEVERAL = {
     "connection.security",
     "read.selection",
@@ -65,6 +68,22 @@ def test_a_default_is_written_once_or_is_that_of_the_client_itself() -> None:
         for target in set(option.sets.split()) - {"session.operation_timeout_ms"}:
             assert written.get(target, option.default) == option.default, target
     assert {target.partition(".")[0] for target in written} == {"session"}
+
+
+def test_the_commit_has_the_defaults_of_the_write_options_that_it_copies() -> None:
+    defaults = {field.name: field.default for field in dataclasses.fields(CommitOptions)}
+    declared = {
+        target.removeprefix("write."): option.default
+        for option in OPTIONS
+        for target in option.sets.split()
+        if target.startswith("write.")
+    }
+    copied = {name: COPIED.get(name, name) for name in defaults}
+    copied = {name: setting for name, setting in copied.items() if setting in declared}
+    assert {"group_id", "topic", "overwrite_group", "transaction_timeout_ms"} <= copied.keys()
+    for name, setting in copied.items():
+        # A sink without a name has the name "".
+        assert (defaults[name] or None) == (declared[setting] or None), name
 
 
 def test_a_value_comes_to_the_setting_that_its_option_names() -> None:

@@ -252,7 +252,7 @@ def test_a_batch_write_does_not_take_the_transactional_id_of_a_query_of_its_grou
             {"kafka.group.id": "g", "sourceOffsets": '{"in":{"0":-1}}'},
             "next offset to read of in-0",
         ),
-        ({"txnAppId": "a"}, "txnAppId needs a version that rises"),
+        ({"txnAppId": "a"}, "txnAppId needs a version, which must rise"),
         ({"txnVersion": "3"}, "txnVersion counts the writes of an application"),
         ({"txnAppId": "a", "txnVersion": "x"}, "an integer of at least 0"),
         ({"checkpointLocation": "c"}, "txnlog_spark.foreach_batch"),
@@ -322,7 +322,7 @@ HARMFUL = {
 
 @pytest.fixture
 def told(caplog):
-    """What is logged, by a process that has logged nothing yet."""
+    """Return a function that returns the log lines of a process that has logged nothing yet."""
     process_local(Warned).clear()
     with caplog.at_level(logging.WARNING):
         yield lambda: [record.getMessage() for record in caplog.records]

@@ -1,4 +1,4 @@
-"""One object of a kind in a process, and none of it in a forked child."""
+"""Process-local objects: one of each kind in a process, and not inherited by a forked child."""
 
 from __future__ import annotations
 

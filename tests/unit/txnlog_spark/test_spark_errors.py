@@ -1,4 +1,4 @@
-"""What of an error reaches a person: one line, no frames of ours, no secrets."""
+"""Errors as a person sees them: one line, no frames of ours, no secrets."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sent_to_spark(error: Exception) -> str:
-    """What PySpark's worker sends of an error that it has caught."""
+    """Return the text that PySpark's worker sends for an error that it has caught."""
     sent = io.BytesIO()
     try:
         raise error

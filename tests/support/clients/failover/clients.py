@@ -62,12 +62,12 @@ LIBRARIES = {
     "franz-go": go_program,
     "kafka-python": lambda: _works("kafka-python"),
 }
-"""Each gives the command of its program, or raises Unavailable."""
+"""Functions that return the command of a library's program, or raise Unavailable."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """What a client saw: the fields of `support.clients.failover.events`."""
+    """Event that a client saw: the fields of `support.clients.failover.events`."""
 
     at: int
     work: str
@@ -120,7 +120,7 @@ class Client:
         return self._logged()[-2000:]
 
     def _logged(self) -> str:
-        """Of the program, and of its JVM."""
+        """Return the log of the program and of its JVM."""
         return "".join(p.read_text(errors="replace") for p in self._folder.glob("*.log"))
 
     def logged_errors(self) -> set[str]:

@@ -1,9 +1,9 @@
-"""What a client program of this folder prints: a JSON line for each thing that it saw.
+"""Print a JSON line for each thing that a client program of this folder saw.
 
-`at` is the time in ms since 1970, `work` one of WORKS. Then `ok` with the values that are
-acknowledged, committed or read, `error` with a name, or `anew`: the client had to be made again,
-because no more can be done with the one that there was. A program is given, in this order, the
-bootstrap servers, the topics of "produce" and "transact", a group and a transactional id. It ends
+`at` is the time in ms since 1970, `work` is one of WORKS. Then comes `ok` with the values that are
+acknowledged, committed or read, or `error` with a name, or `anew`: the client was made again,
+because the former one could do no more. The program's arguments are, in this order, the bootstrap
+servers, the topics of "produce" and "transact", a group and a transactional id. The program ends
 when its stdin does.
 """
 
@@ -34,7 +34,7 @@ def saw(work: str, **what: object) -> None:
 
 
 def run(works: Sequence[Callable[[], None]]) -> None:
-    """All works, each in a thread, until stdin ends."""
+    """Run each work in a thread until stdin ends."""
     threads = [threading.Thread(target=work, daemon=True) for work in works]
     for each in threads:
         each.start()

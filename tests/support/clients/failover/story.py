@@ -1,8 +1,8 @@
-"""One failover: clients at work, a broker with one part is killed or stopped, and comes back.
+"""Play one failover: clients work, a broker with one part is killed or stopped, and comes back.
 
-The part is the fault's own: who leads the topics coordinates nothing that is used, the coordinator
-of the group is not that of the transactions, and none of them is the controller. So what a client
-sees comes of that part's move alone.
+The part is the fault's own. The leader of the topics coordinates nothing that is used, the
+coordinator of the group is not that of the transactions, and neither of them is the controller. So
+a client sees the move of that part alone.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from txnlog_kafka.wire.messages import ApiKey
 SESSION_TIMEOUT_MS = 6000
 HEARTBEAT_MS = 500
 AWAY_SECONDS = 12.0
-"""From the kill to the broker's start: twice the session timeout."""
+"""Time from the kill until the broker is started again: twice the session timeout."""
 STEADY_COUNT = 10
 START_SECONDS_MAX = 240.0
 NAMES = 20
-"""Among so many keys each of three brokers, with a third of the partitions, has one."""
+"""Number of keys that is enough for each of three brokers to coordinate one of them."""
 RECOVERY_SECONDS_MAX = 90.0
 LOST_CONNECTION = {
     *("_TRANSPORT", "_ALL_BROKERS_DOWN", "_DESTROY_BROKER"),  # librdkafka
@@ -42,7 +42,7 @@ LOST_CONNECTION = {
     *("connection refused", "connection reset by peer", "broken pipe", "EOF"),  # franz-go
     *("KafkaConnectionError", "NodeNotReadyError"),  # kafka-python
 }
-"""What the libraries call it."""
+"""Names by which the libraries call a lost connection."""
 TIMEOUT_S = 60.0
 STOPPED = "broker stopped cleanly"
 FAULTS = (
@@ -69,7 +69,7 @@ class Failing(Cluster, Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one library saw in one work."""
+    """Observations of one library in one work."""
 
     library: str
     work: str
@@ -81,7 +81,7 @@ class Outcome:
 
     @property
     def verdict(self) -> tuple[object, ...]:
-        """What must be the same on both kinds of brokers."""
+        """Return the facts that must be equal on both kinds of brokers."""
         return self.library, self.work, self.lost, self.went_on, self.kinds
 
     @property
@@ -100,7 +100,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Layout:
-    """Who does what."""
+    """Brokers of a story, by their part."""
 
     victim: int
     leader: int
@@ -109,7 +109,7 @@ class Layout:
 
     @classmethod
     def of(cls, cluster: Failing, fault: str) -> Layout:
-        """With the part of the fault alone on its broker."""
+        """Lay a story out so that a broker has the part of the fault and no other."""
         controller = cluster.controller()
         one, other = (number for number in cluster.numbers if number != controller)
         victim = controller if fault.startswith("controller") else one
@@ -119,7 +119,7 @@ class Layout:
 
 
 def play(cluster: Failing, fault: str, libraries: Collection[str], folder: Path) -> Result:
-    """The whole of it; all replicas are in sync before and after."""
+    """Play the whole story; all replicas are in sync before and after."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     put_leaders_back(cluster, admin)
     layout = Layout.of(cluster, fault)
@@ -150,7 +150,7 @@ def play(cluster: Failing, fault: str, libraries: Collection[str], folder: Path)
 
 
 def put_leaders_back(cluster: Failing, admin: AdminClient) -> None:
-    """All replicas in sync, and each partition led by its first one."""
+    """Wait until all replicas are in sync, and have each partition led by its first replica."""
     wait_whole(cluster, admin)
     first_ones = {"election_type": 0, "topic_partitions": None, "timeout_ms": int(TIMEOUT_S * 1000)}
     with Connection(cluster.live_port) as connection:
@@ -244,7 +244,8 @@ def _now_ms() -> int:
 
 
 def _recovered(clients: Collection[Client], since_ms: int) -> set[tuple[Client, str]]:
-    """Those (client, work) that were done some times after that, within a limit."""
+    """Return the (client, work) pairs that succeeded STEADY_COUNT times since then, within a
+    limit."""
     wanted = {(each, work) for each in clients for work in WORKS}
 
     def done() -> set[tuple[Client, str]]:
@@ -274,13 +275,13 @@ def _outcome(
 
 
 def _pauses(events: list[Event], failed_at: int) -> Iterator[int]:
-    """The times between one success and the next one, of those that end after the fault."""
+    """Yield the times between two successes, for those times that end after the fault."""
     times = [each.at for each in events if each.ok]
     return (b - a for a, b in itertools.pairwise(times) if b >= failed_at)
 
 
 def _account(work: str, events: list[Event], stored: list[Seen]) -> tuple[int, int]:
-    """How many records were acknowledged, or written, and are lost; and how many came twice."""
+    """Return how many acknowledged or written records are lost, and how many came twice."""
     told = [value for each in events for value in each.ok]
     lost = doubled = 0
     for partition in range(2 if work == "transact" else 1):
@@ -296,7 +297,8 @@ def _account(work: str, events: list[Event], stored: list[Seen]) -> tuple[int, i
 
 
 def failover_ms(cluster: Failing, produce: Callable[[str], None]) -> int:
-    """From SIGKILL of a partition's leader to the next record that all replicas have, in ms."""
+    """Return the time from SIGKILL of a partition's leader to the next fully replicated record, in
+    ms."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     put_leaders_back(cluster, admin)
     layout = Layout.of(cluster, "leader killed")

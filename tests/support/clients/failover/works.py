@@ -33,7 +33,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "kafka-python": {"reconnect_backoff_max_ms": 30_000},
     "java": {},
 }
-"""What the adapters set otherwise than the libraries do."""
+"""Settings in which the adapters differ from the libraries' defaults."""
 SESSIONS = {"librdkafka": {"session_timeout_ms": 45_000}}
 LOG = {"logger": logging.getLogger("librdkafka"), "debug": "msg,topic,eos,cgrp,fetch,broker"}
 client = client_of(LIBRARY, Path.cwd())
@@ -93,7 +93,7 @@ def anew(work: str, make: Callable[[], Writer], step: Callable[[Writer, int], No
 
 
 def send(made: Writer, value: int) -> None:
-    """One record, acknowledged by all replicas."""
+    """Send one record, which all replicas acknowledge."""
     made.sent(PRODUCED, str(value), None, 0)
     saw("produce", ok=[value])
 
@@ -138,7 +138,7 @@ def again(end: Callable[[], None]) -> None:
 
 
 def read(work: str, group: str | None) -> None:
-    """What `produce` writes, from the first record; a member of a group commits it."""
+    """Read the records of `produce` from the first one on; a member of a group commits them."""
     made = reader(work, group)
     if group is None:
         made.assign([(PRODUCED, 0)])

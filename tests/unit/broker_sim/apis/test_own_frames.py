@@ -1,4 +1,4 @@
-"""Frames of our own requests: round trips, and bytes that are none."""
+"""Frames of our own requests: round trips, and bytes that are not a frame."""
 
 from __future__ import annotations
 

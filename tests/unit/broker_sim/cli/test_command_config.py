@@ -12,7 +12,7 @@ SERVER = ("--bootstrap-server", "127.0.0.1:1")
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("client.id=x\n", "--command-config takes security options alone"),
+        ("client.id=x\n", "--command-config takes only security options"),
         ("security.protocol=TLS\n", "security.protocol='TLS'"),
         ("security.protocol=SSL\nssl.truststore.location=/no/store\n", "cannot be read"),
     ],
@@ -32,4 +32,4 @@ def test_a_file_that_is_not_there_and_a_path_beside_it(tmp_path, capsys):
     assert f"--command-config {file}: No such file" in capsys.readouterr().err
     words = ("--path", str(tmp_path), "--command-config", str(file))
     assert main(["topics", "list", *words]) == 2
-    assert "--path needs no security" in capsys.readouterr().err
+    assert "--path has no security" in capsys.readouterr().err

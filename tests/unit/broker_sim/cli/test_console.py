@@ -116,7 +116,7 @@ def test_a_property_that_is_not_known_is_named_with_the_nearest(pair, says):
     ("words", "says"),
     [
         (["--offset", "3"], "--offset needs --partition"),
-        (["--offset", "3", "--partition", "0", "--from-beginning"], "without --from-beginning"),
+        (["--offset", "3", "--partition", "0", "--from-beginning"], "excludes --from-beginning"),
         (["--offset", "soon", "--partition", "0"], "earliest, latest or a number, not 'soon'"),
         (["--property", "print.kye=true"], "did you mean print.key?"),
     ],

@@ -211,7 +211,7 @@ def test_paths_that_are_missing_or_no_file_of_a_broker_are_refused(tmp_path, cap
     assert main(["dump", str(tmp_path / "nowhere"), str(other)]) == 1
     out, err = capsys.readouterr()
     assert "nowhere: No such file or directory" in err
-    assert "notes.txt is damaged at byte 0: this is not a file that a broker writes" in err
+    assert "notes.txt is damaged at byte 0: this is not a file of a broker" in err
     assert "Dumping" in out
 
 
@@ -232,7 +232,7 @@ def test_what_was_known_of_a_log_that_was_set_aside_is_told_as_it_is(tmp_path, c
 def test_a_folder_without_any_file_of_a_broker_is_refused(tmp_path, capsys):
     (tmp_path / "notes.txt").write_text("hello")
     assert main(["dump", str(tmp_path)]) == 1
-    assert f"{tmp_path}: no file in it is one that a broker writes" in capsys.readouterr().err
+    assert f"{tmp_path}: the folder has no file of a broker" in capsys.readouterr().err
 
 
 def test_a_file_that_a_running_broker_removes_meanwhile_is_named(tmp_path, capsys, monkeypatch):

@@ -49,7 +49,7 @@ def test_committed_offsets_do_not_outlive_the_records_they_cover(commit) -> None
 
 
 def test_the_records_of_a_killed_broker_are_covered_too() -> None:
-    """They were recovered from the machine's memory, and nothing had flushed them since."""
+    """The records were recovered from the machine's memory, and no flush followed."""
     broker = broker_with_records()
     broker.kill()
     commit_offset(broker)

@@ -42,7 +42,7 @@ def recovery_points(broker: BrokerOnDisk) -> dict:
 
 
 def flushed(broker: BrokerOnDisk, steps: int = 1) -> bool:
-    """Whether one of the last steps flushed the topic's log."""
+    """Return True if one of the last `steps` steps flushed the topic's log."""
     operations = [o for step in broker.steps[-steps:] for o in step.storage]
     return any(isinstance(o, Flush) and LOG in o.paths for o in operations)
 
@@ -62,7 +62,7 @@ def test_the_recovery_points_are_written_on_time_in_kafkas_file():
 
 
 def test_the_recovery_points_of_many_logs_are_moved_some_at_a_time():
-    """While a step is carried out nobody is answered; a topic may be deleted between two."""
+    """The broker answers no request during a step; a topic may be deleted between two steps."""
     broker = BrokerOnDisk({"log.flush.offset.checkpoint.interval.ms": 5000})
     for name in ("orders", "gone"):
         broker.create_topic(name, 2 * CHECKPOINT_LOGS, **{"flush.messages": "1"})

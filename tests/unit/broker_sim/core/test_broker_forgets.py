@@ -1,4 +1,4 @@
-"""What came to a broker and went leaves nothing in it, once what Kafka keeps has expired."""
+"""Clients and topics that have gone leave no object in a broker, once Kafka's times are over."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 from support.core.broker_build import BrokerOnDisk, fetch_request, request
-from support.core.census import census, grown
-from support.core.comers import COMERS, ORDERS, SESSION_MS
+from support.core.churn import CHURN, ORDERS, SESSION_MS
+from support.core.object_counts import count_objects, grown
 
 from txnlog_kafka.wire.messages import ApiKey
 
 COUNT = 150
 LEAK = 25
-"""So many objects of a type are left by those that came; a few come with the log's segments."""
+"""Number of objects of a type from which on the test reports a leak; the log's segments add a few.
+"""
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
@@ -24,7 +25,7 @@ GONE_AFTER_MS = {
     "transactional ids": 7 * DAY_MS + 2 * HOUR_MS,
     "producers": DAY_MS + 11 * MINUTE_MS,
 }
-"""By Kafka's defaults, with the time until somebody looks."""
+"""Time after which each kind is gone: Kafka's defaults, and the time until the next check."""
 
 
 class Patient:
@@ -60,17 +61,17 @@ def broker() -> BrokerOnDisk:
 
 def come(broker: BrokerOnDisk, kind: str, first: int = 0) -> None:
     names = [f"{kind}-{first + number}".replace(" ", "-") for number in range(COUNT)]
-    COMERS[kind](Patient(broker), names)
+    CHURN[kind](Patient(broker), names)
 
 
 def held(broker: BrokerOnDisk) -> Counter[str]:
-    found = census([broker.broker], leave_out=[broker.disk])
+    found = count_objects([broker.broker], leave_out=[broker.disk])
     found["files"] = len(broker.disk.list(""))
     found["timers"] = len(broker.timers)
     return found
 
 
-@pytest.mark.parametrize("kind", COMERS)
+@pytest.mark.parametrize("kind", CHURN)
 def test_what_came_and_went_leaves_nothing(broker, kind):
     come(broker, kind)
     broker.advance(GONE_AFTER_MS[kind])

@@ -15,7 +15,8 @@ from txnlog_kafka.wire.messages import ApiKey
 
 @pytest.fixture
 def broker() -> BrokerOnDisk:
-    """With a topic, both coordinators, an ongoing transaction of "t", and then no room."""
+    """Return a broker with a topic, both coordinators, an ongoing transaction of "t", and a full
+    disk."""
     made = BrokerOnDisk()
     made.create_topic("orders", 2)
     made.find_coordinators()
@@ -27,7 +28,7 @@ def broker() -> BrokerOnDisk:
 
 
 def holder(broker: BrokerOnDisk) -> RawProducer:
-    """Of the ongoing transaction."""
+    """Return the producer of the ongoing transaction."""
     producer = broker.producer()
     producer.producer_id, producer.producer_epoch = 0, 0
     return producer

@@ -1,4 +1,4 @@
-"""What a request names twice: an answer is no thousand times its request, nor its work."""
+"""Requests that name a thing many times: the broker answers and works once for each thing."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Asker:
         """(connection, correlation id of the host) -> (peer, correlation id)."""
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """The reply; None when there is none yet."""
+        """Send a request; return the reply, or None while there is no reply."""
         before = len(self.told)
         getattr(self.client, method)(*arguments, lambda a, _: self.told.append(a), self.effects)
         (send,) = self.effects.sends
@@ -53,7 +53,7 @@ class Asker:
         return self.told[-1] if len(self.told) > before else None
 
     def take_answers(self) -> None:
-        """What the registry has answered goes to who waits for it."""
+        """Hand each answer of the registry to the peer that waits for it."""
         told = self.host.asked.answers
         for key in list(told):
             answer = PeerAnswer(*self.asked.pop(key), told.pop(key))

@@ -71,7 +71,7 @@ def test_a_record_that_is_missing_in_the_middle_refuses_to_start():
 
 
 def test_what_was_written_before_the_metadata_log_had_snapshots_is_read():
-    """The bytes are those of version 0, as it wrote them."""
+    """The bytes are a journal of version 0, written by the code of that version."""
     nodes = "000002ffffffffffffffff000000000000000002052f6f6c640278000000070000000000000003000100"
     records = "000003ffffffffffffffff00000000000000040103026103626300"
     node = Node(b"x", 7, 3, 9)

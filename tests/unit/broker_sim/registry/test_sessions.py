@@ -110,7 +110,7 @@ def test_a_change_that_comes_late_by_an_older_connection_is_refused():
 
 
 def test_no_two_registries_give_the_same_session_and_one_that_is_started_again_goes_on():
-    """So who asks another registry than before is told that the session has expired."""
+    """A client that asks another registry than before must learn that its session has expired."""
     host, other = RegistryHost(seed="one"), RegistryHost(seed="other")
     first, second = host.open().session_id, host.open().session_id
     assert registry_of_session(first) == registry_of_session(second) > 0
@@ -122,7 +122,7 @@ def test_no_two_registries_give_the_same_session_and_one_that_is_started_again_g
 
 
 def test_sessions_of_a_directory_that_has_not_drawn_yet_go_on_and_the_next_ones_say_the_registry():
-    """One of a version before: its sessions count from 1."""
+    """Directories of an older version have sessions that count from 1."""
     disk, effects = SimDisk(), Effects(0, 0)
     journal = Journal(disk, 1_000)
     journal.recover(effects)

@@ -35,7 +35,7 @@ def position(host) -> tuple[int, int]:
 
 
 def answered(host, connection: int = 7) -> list[tuple[RegistryError, int, int]]:
-    """What waits were answered on a connection."""
+    """Return the answers to waits on a connection: error, zxid and log end offset."""
     told = [each for (asked, _), each in host.asked.answers.items() if asked == connection]
     return [(error_of(each), each.zxid, each.log_end_offset) for each in told]
 

@@ -119,7 +119,7 @@ def test_an_answer_that_waits_for_its_reader_while_the_file_is_swapped_is_not_se
 
 
 def test_requests_that_come_at_once_are_decoded_round_by_round(tmp_path, monkeypatch):
-    """As many as fit into a round; the others wait as bytes, and all are answered."""
+    """The server decodes the requests that fit into a round; the other requests wait as bytes."""
     request = encode_request(fetch_request("orders"), 11, 1, "c")
     monkeypatch.setattr("broker_sim.server.broker_server.ROUND_BYTES_MAX", 2 * len(request))
 
@@ -141,7 +141,7 @@ def test_requests_that_come_at_once_are_decoded_round_by_round(tmp_path, monkeyp
 
 
 def held(host: BrokerServer) -> dict[str, int]:
-    """What the host and the core keep for connections."""
+    """Return the counts of objects and bytes that the host and the core keep for connections."""
     gc.collect()
     return {
         "connections": len(host._connections),
@@ -211,7 +211,7 @@ class AskingCore:
 
 
 class RecordedPeers:
-    """In place of the connections: what the host does with them, and after how many flushes."""
+    """Peer connections that record the host's calls, each with the number of flushes before it."""
 
     def __init__(self, host: BrokerServer) -> None:
         self.told: list = []

@@ -1,4 +1,4 @@
-"""What the figures of a broker in a cluster say: who leads, and what is replication."""
+"""Figures of a broker in a cluster: partitions that it leads, and traffic of replication."""
 
 from __future__ import annotations
 

@@ -44,7 +44,8 @@ def known_to(cluster: LocalCluster, broker_id: int) -> dict[int, int]:
 
 
 def controller_of(cluster: LocalCluster) -> int | None:
-    """As the registry has it; None while nobody is."""
+    """Return the id of the controller that the registry names, or None while there is no
+    controller."""
     with RegistryConnection(cluster.registry_port) as connection:
         answer = connection.ask(
             RegistryApiKey.REGISTRY_GET_NODES, session_id=-1, paths=["/controller"], prefix=None
@@ -128,7 +129,7 @@ class Load:
         wait_until(lambda: self.acknowledged >= wanted, f"{count} more records")
 
     def stop(self) -> int:
-        """How many records there are; all of them must have been acknowledged."""
+        """Stop producing; return the number of records, after checking that each was answered."""
         self._ends.set()
         self._thread.join(60)
         assert self.failures == []
@@ -184,11 +185,11 @@ def note(_, descriptor):
 System.forget_pages = note
 sys.exit(main())
 """
-"""A broker that says of which files it does not believe the page cache."""
+"""Log line of a broker about the files whose pages in the cache it does not trust."""
 
 
 def test_after_an_unclean_stop_a_broker_of_a_cluster_reads_its_logs_from_the_medium(cluster):
-    """It opens them when the registry has answered; once it serves, what it has written is true."""
+    """A killed broker reads its logs from the disk, not from the cache, before it serves."""
     admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
     admin.create_topics([NewTopic("before", 1, 3)])
     writer = producer(cluster.bootstrap_servers, acks="all")
@@ -219,7 +220,10 @@ def test_after_an_unclean_stop_a_broker_of_a_cluster_reads_its_logs_from_the_med
 
 
 def test_brokers_whose_registry_has_lost_its_directory_stop_and_keep_all_until_it_is_back(cluster):
-    """docs/internals/faults.md K4. What the errors advise is done: the directory is put back."""
+    """docs/internals/faults.md K4.
+
+    The test follows the errors' advice: it restores the directory.
+    """
     admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
     admin.create_topics([NewTopic("paid", 3, 3)])
     admin.close()

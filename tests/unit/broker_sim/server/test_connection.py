@@ -1,4 +1,4 @@
-"""One connection: one request at a time, bounded memory, hostile bytes close it."""
+"""A connection: one request at a time, bounded memory, and hostile bytes that close it."""
 
 from __future__ import annotations
 

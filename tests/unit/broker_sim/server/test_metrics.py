@@ -120,6 +120,7 @@ def test_metrics_and_the_timeline_of_a_broker_whose_clients_come_by_tls_and_a_lo
     tmp_path, capsys
 ) -> None:
     """Metrics have a listener of their own, without either; the timeline reads files."""
+    # A listener of each kind, of which the clients below use SASL_SSL.
     secured = Listeners(tmp_path)
     module = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     (port,) = free_ports(1)
@@ -147,6 +148,7 @@ def test_metrics_and_the_timeline_of_a_broker_whose_clients_come_by_tls_and_a_lo
         producer.begin_transaction()
         producer.produce("orders", b"one")
         producer.commit_transaction(30)
+        # The scrape needs neither TLS nor a login, and shows no password.
         after = made.scrape()
         taken = after[f'{TOPIC_METRICS}_messagesin_total{{topic="orders"}}']
         assert taken == 2, "the record and the marker: Apache Kafka counts both, by its JMX"
@@ -158,6 +160,7 @@ def test_metrics_and_the_timeline_of_a_broker_whose_clients_come_by_tls_and_a_lo
         made.process.send_signal(signal.SIGTERM)
         assert made.process.wait(20) == 0
         made.process.stdout.close()
+    # The broker has stopped: the timeline reads its files alone.
     (log,) = {path.parents[1] for path in (tmp_path / "data").rglob("orders-0/*.log")}
     picture = tmp_path / "seen.svg"
     asked = ["timeline", str(log), "--transactional-id", "seen", "--output", str(picture)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,10 @@ from broker_sim.core.effects import PeerAnswer, PeerLost, Send
 from broker_sim.core.endpoint import Endpoint
 from broker_sim.core.registry_client import REGISTRY_PEER
 from broker_sim.server.peer_connections import PeerConnections
-from broker_sim.server.peer_security import (
-    LoginFailed,
-    LoginStep,
-    PeerLogin,
-    PeerUser,
-    read_peer_security,
-)
-from txnlog_kafka.wire.framing import MalformedFrame, decode_request, encode_response
-from txnlog_kafka.wire.messages import APIS, ApiKey
+from broker_sim.server.peer_security import PeerUser, read_peer_security
+from txnlog_kafka.wire.framing import encode_response
+from txnlog_kafka.wire.login import RENEWED_AFTER, LoginRefused
+from txnlog_kafka.wire.messages import APIS, ApiKey, api_of
 
 WAIT_SECONDS = 20
 PEER = 7
@@ -43,7 +39,7 @@ def jaas(mechanism: str, user: str = "alice", more: str = "") -> str:
 
 
 def options(protocol: str, mechanism: str = "PLAIN", **more: str) -> dict[str, str]:
-    """Of broker 3, whose only listener is for brokers."""
+    """Return the configuration of broker 3, whose only listener is for brokers."""
     own = {
         "node.id": "3",
         "registry.connect": "127.0.0.1:1",
@@ -70,7 +66,7 @@ def with_key(folder: Path, ca: Authority, *hosts: str) -> dict[str, str]:
 
 
 class Owner:
-    """What a host does for its peers."""
+    """A host for peer connections, with one endpoint for every peer."""
 
     def __init__(self, port: int) -> None:
         self.endpoint = Endpoint("127.0.0.1", port)
@@ -92,7 +88,7 @@ def answering(header: Any, _message: Any) -> bytes:
 
 
 def ask(broker: SecuredBroker, config: dict[str, str], count: int = 1) -> list[Any]:
-    """What a peer that asks so many requests, one after another, is told."""
+    """Send `count` requests to a peer, one after another; return the inputs that come back."""
 
     async def everything() -> list[Any]:
         owner = Owner(broker.port)
@@ -167,7 +163,7 @@ def test_a_login_that_ends_is_renewed_on_its_connection_before_the_next_request(
             peers.send(Send(PEER, number, 12, METADATA))
             found.append(await owner.next())
             (link,) = peers._peers[PEER]._links.values()
-            assert link._renews_at > asyncio.get_running_loop().time()
+            assert 0 < link._renews_at - asyncio.get_running_loop().time() < 3_600
             link._renews_at = 0.0
         peers.close()
         return found
@@ -194,16 +190,25 @@ def test_the_registry_is_neither_encrypted_nor_logged_in_to():
     assert log == ["METADATA"]
 
 
-def test_a_login_takes_no_answer_but_its_own():
-    login = PeerLogin(PeerUser("PLAIN", "alice", "alice-secret"), "broker-3")
+def test_a_refused_mechanism_is_one_line_without_the_password():
+    user = PeerUser("PLAIN", "alice", "alice-secret")
+    login = user.new_login()
     login.begin()
-    answer = APIS[ApiKey.SASL_HANDSHAKE].response(error_code=0, mechanisms=["PLAIN"])
-    with pytest.raises(MalformedFrame):
-        login.on_frame(encode_response(ApiKey.SASL_HANDSHAKE, 1, 9, answer)[4:])
-    answer.error_code = 33
-    with pytest.raises(LoginFailed, match="UNSUPPORTED_SASL_MECHANISM"):
-        login.on_frame(encode_response(ApiKey.SASL_HANDSHAKE, 1, 1, answer)[4:])
-    assert "alice-secret" not in repr(PeerUser("PLAIN", "alice", "alice-secret"))
+    refused = r"it refuses the login of 'alice' by PLAIN: UNSUPPORTED_SASL_MECHANISM"
+    with pytest.raises(LoginRefused, match=refused):
+        login.on_answer(APIS[ApiKey.SASL_HANDSHAKE].response(error_code=33, mechanisms=[]))
+    assert "alice-secret" not in repr(user) + repr(login)
+
+
+def test_a_login_takes_no_answer_but_its_own(caplog):
+    class Lying(SecuredBroker):
+        def _answer(self, header: Any, message: Any) -> Any:
+            return super()._answer(replace(header, correlation_id=9), message)
+
+    with Lying(answering, mechanisms=("PLAIN",)) as broker:
+        assert ask(broker, options("SASL_PLAINTEXT")) == [PeerLost(PEER)]
+    assert "an answer to request 9, which was not asked" in caplog.text
+    assert broker.log == ["SASL_HANDSHAKE"]
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", *MECHANISM_IDS])
@@ -214,17 +219,12 @@ def test_a_broker_is_let_in_by_a_broker_and_again_when_its_login_ends(mechanism)
     if mechanism != "PLAIN":
         assert add_user(broker, "bob", "bob-secret", mechanism) == 0
     broker.listener = "SASL_PLAINTEXT"
-    login = PeerLogin(user, "broker-3")
     for _ in range(2):
-        sent: bytes | None = login.begin()
+        login = user.new_login()
+        sent = login.begin()
         while sent is not None:
-            header, message = decode_request(sent[4:])
-            answer = broker.ask(message, header.api_version)
-            framed = encode_response(
-                header.api_key, header.api_version, header.correlation_id, answer
-            )
-            sent = login.on_frame(framed[4:])
-        assert (login.step, login.lifetime_ms) == (LoginStep.COMPLETE, 60_000)
+            sent = login.on_answer(broker.ask(sent, api_of(sent).version_max))
+        assert login.renewed_after_s == 60 * RENEWED_AFTER
         assert broker.ask(METADATA, 12).brokers
         broker.advance(60_001)
     assert broker.broker.parts.logins._logins[1].principal == "User:bob"

@@ -26,7 +26,7 @@ HEARTBEAT = request(ApiKey.HEARTBEAT, group_id="g", generation_id=1, member_id="
 
 
 class Owner:
-    """What a host does for its peers: addresses, and the inputs that come."""
+    """A host for peer connections: it knows addresses, and keeps the inputs that come."""
 
     def __init__(self) -> None:
         self.endpoints: dict[int, Endpoint] = {}

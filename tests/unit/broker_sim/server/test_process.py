@@ -236,7 +236,7 @@ def test_a_broker_whose_application_ended_stays_until_its_last_client_has_gone(m
 
 
 class Client:
-    """As much of a connection as is looked at."""
+    """The fields of a connection that `Connections` reads."""
 
     peer = "127.0.0.1"
 
@@ -264,14 +264,6 @@ def test_another_broker_is_no_client_however_often_it_connects():
     assert not connections.clients_were_there()
     connections.add(Client(2))  # it has not asked anything
     assert connections.clients_were_there()
-
-
-def test_a_process_with_the_pid_of_the_one_that_ended_is_another(monkeypatch):
-    assert process.process_started(os.getpid()) == process.process_started(os.getpid())
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    assert process.process_started(child.pid) not in (None, process.process_started(os.getpid()))
-    child.communicate()
-    assert process.process_started(child.pid) is None
 
 
 def test_an_idle_connection_is_closed(tmp_path):

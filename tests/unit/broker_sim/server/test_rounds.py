@@ -6,7 +6,7 @@ import asyncio
 
 from support.core.broker_build import fetch_request, produce_request, request, struct
 from support.core.failing_storage import HostOnFiles
-from support.lives.compaction import keyed_batch
+from support.models.compacted_log import keyed_batch
 
 from broker_sim.core.effects import TimerFired
 from broker_sim.core.replica.log_cleaner import CLEANER_TIMER

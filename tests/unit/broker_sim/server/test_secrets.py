@@ -1,4 +1,4 @@
-"""What a broker writes at its chattiest has no password, no key and no login in it."""
+"""A broker's most verbose log has no password, no key and no login."""
 
 from __future__ import annotations
 
@@ -56,8 +56,10 @@ def test_no_secret_is_in_the_log_of_a_broker(tmp_path):
     log = tmp_path / "log"
     try:
         wait_until(lambda: "READY" in log.read_text(), "the broker")
+        # A refused login: people mistype passwords, so the log must not have the wrong one either.
         with port_in(port) as sock:
             assert log_in(sock, TYPED) == 58
+        # A new SCRAM user, whose salted password is as good as a password.
         salted = hashlib.pbkdf2_hmac("sha256", BOB.encode(), b"the salt", 4096)
         users = APIS[ApiKey.ALTER_USER_SCRAM_CREDENTIALS].request
         upsertion = users.ScramCredentialUpsertion(
@@ -67,6 +69,7 @@ def test_no_secret_is_in_the_log_of_a_broker(tmp_path):
             assert log_in(sock, ALICE) == 0
             answer = asked(sock, ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, upsertions=[upsertion])
             assert answer.results[0].error_code == 0
+            # Descriptions of the broker's options leave out the values of secrets.
             resources = [
                 APIS[ApiKey.DESCRIBE_CONFIGS].request.DescribeConfigsResource(
                     resource_type=4, resource_name="0", configuration_keys=None
@@ -83,6 +86,7 @@ def test_no_secret_is_in_the_log_of_a_broker(tmp_path):
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(30)
+    # Neither the log nor the data directory has a secret, in any of its forms.
     text = log.read_text()
     assert "scram" in text, "the log has the change of the user"
     keys = ("stored_key", "server_key", "the salt", salted.hex())

@@ -7,7 +7,7 @@ import os
 import sys
 
 import pytest
-from support.core.census import census, grown
+from support.core.object_counts import count_objects, grown
 
 from broker_sim.core.effects import Append, Delete, FileSlice, Flush, Rename, Truncate, WriteFile
 from broker_sim.server import storage as storage_module
@@ -51,7 +51,7 @@ def system(tmp_path) -> WatchedSystem:
 
 @pytest.fixture
 def calls(system) -> list[str]:
-    """What the operating system was asked to do."""
+    """Return the calls to the operating system."""
     return system.calls
 
 
@@ -129,12 +129,12 @@ def test_what_is_new_in_a_folder_is_made_durable_under_the_folders_next_name(sto
 
 def test_nothing_is_remembered_of_a_folder_that_is_gone(tmp_path):
     storage = FileStorage(tmp_path)
-    before = census([storage])
+    before = count_objects([storage])
     for number in range(10):
         made, gone = f"t-{number}", f"t-{number}-delete"
         storage.perform([Append(f"{made}/0.log", 0, b"x"), Rename(made, gone), Delete(gone)])
     storage.close()
-    assert grown(before, census([storage]), 10) == {}
+    assert grown(before, count_objects([storage]), 10) == {}
 
 
 def test_a_flush_of_a_file_that_is_gone_is_nothing(storage):
@@ -230,7 +230,7 @@ def test_an_unreadable_file_is_a_failed_disk_and_not_an_empty_one(storage, syste
 
 
 class Disk:
-    """So much is free; asked instead of the system."""
+    """A disk with a fixed amount of free space, which the test asks instead of the system."""
 
     def __init__(self, free_bytes: int) -> None:
         self.free_bytes = free_bytes
@@ -269,7 +269,7 @@ def test_a_reserve_file_that_cannot_be_made_means_low(tmp_path):
 
 
 def calls_made(run) -> int:
-    """How many functions are called, those of C too."""
+    """Return the number of function calls, of Python and C, that `run` makes."""
     events = []
     sys.setprofile(lambda _frame, event, _argument: events.append(event))
     try:

@@ -6,12 +6,13 @@ import os
 import struct
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from support.brokers.probe import free_ports
 from support.sockets.socket_broker import VERSIONS, SocketBroker, answer_bytes
 
-from txnlog_kafka.errors import DeadlineExceeded, OptionError, RemoteProtocolError
+from txnlog_kafka.errors import DeadlineExceeded, OptionError, RemoteProtocolError, WrongCluster
 from txnlog_kafka.host.addresses import parse_bootstrap_servers
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.cluster_view import ClusterView
@@ -67,13 +68,21 @@ def test_an_old_broker_is_asked_at_its_own_versions():
         assert reply.version == 5
 
 
-@pytest.mark.parametrize("versions", [{}, {ApiKey.METADATA: (50, 60)}])
-def test_no_common_version_is_final_and_was_not_sent(versions):
-    offered = {ApiKey.API_VERSIONS: (0, 4)} | versions
+@pytest.mark.parametrize(
+    ("versions", "reason"),
+    [
+        ({}, "does not support Metadata"),
+        ({ApiKey.METADATA: (0, -1)}, "does not support Metadata"),
+        ({ApiKey.METADATA: (50, 60)}, "supports Metadata v50 to v60"),
+    ],
+)
+def test_no_common_version_is_final_and_was_not_sent(versions, reason):
+    offered = {ApiKey.API_VERSIONS: (0, 5)} | versions
     with SocketBroker(versions=offered) as broker:
         with Client(broker.bootstrap_servers) as client:
             (outcome,) = client.run(ask(metadata_call()))
             assert (outcome.sent, outcome.retriable) == (False, False)
+            assert reason in outcome.reason
             with pytest.raises(RemoteProtocolError, match="Metadata"):
                 client.run(refresh_metadata(client.session, []))
         assert [h.api_key for h in broker.headers] == [ApiKey.API_VERSIONS] * 1
@@ -85,6 +94,51 @@ def test_several_calls_share_a_connection_in_their_order(broker):
     assert [o.version for o in outcomes] == [9, 1, 12, 5]
     assert [h.api_version for h in broker.headers[1:]] == [9, 1, 12, 5]
     assert broker.connections == 1
+
+
+def take_over(broker: SocketBroker, cluster_id: str, node_id: int) -> None:
+    """Another broker answers at the address from now on."""
+    broker.close_connections()
+    broker.cluster_id, broker.node_id = cluster_id, node_id
+
+
+def test_another_cluster_at_a_known_address_is_refused_before_any_request(broker):
+    """KIP-1242: its Metadata then says which cluster it is."""
+    with Client(broker.bootstrap_servers) as client:
+        client.run(refresh_metadata(client.session, ()))
+        take_over(broker, "other", 1)
+        asked_before = len(broker.headers)
+        (outcome,) = client.run(ask(metadata_call(node=1)))
+        assert isinstance(outcome, Unanswered)
+        assert (outcome.sent, outcome.retriable) == (False, True)
+        assert "is not broker 1 of cluster c any more" in outcome.reason
+        assert [h.api_key for h in broker.headers[asked_before:]] == [ApiKey.API_VERSIONS]
+        with pytest.raises(WrongCluster, match="are of cluster 'other', and were of cluster 'c'"):
+            client.run(refresh_metadata(client.session, ()))
+        # A new query, which knows neither of them, may go on with this cluster.
+        client.run(refresh_metadata(client.session, ()))
+        assert client.session.cluster.cluster_id == "other"
+
+
+def test_another_broker_of_the_cluster_at_a_known_address_is_found_by_its_new_id(broker):
+    with Client(broker.bootstrap_servers) as client:
+        client.run(refresh_metadata(client.session, ()))
+        take_over(broker, "c", 2)
+        client.run(refresh_metadata(client.session, ()))
+        assert client.session.cluster.nodes == {2: ("127.0.0.1", broker.port)}
+
+
+@pytest.mark.parametrize("reason", ["it is switched off", "two brokers have the address"])
+def test_a_broker_is_not_named_where_its_id_may_not_be_its_own(broker, reason):
+    is_off = reason == "it is switched off"
+    with Client(broker.bootstrap_servers, config=SessionConfig(names_broker=not is_off)) as client:
+        client.run(refresh_metadata(client.session, ()))
+        if not is_off:
+            address = client.session.cluster.nodes[1]
+            client.session.cluster = replace(client.session.cluster, nodes={1: address, 2: address})
+        take_over(broker, "c", 7)
+        client.run(refresh_metadata(client.session, ()))
+        assert list(client.session.cluster.nodes) == [7]
 
 
 def test_a_refused_connection_was_not_sent():

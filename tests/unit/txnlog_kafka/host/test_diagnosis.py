@@ -73,7 +73,7 @@ def speaks_tls(connection: socket.socket) -> None:
 
 
 def error_at(address: str, request_timeout_ms: int = 30_000) -> TxnLogError:
-    """What a user gets who names this address."""
+    """Return the error of a client that uses this address."""
     opened = client_of_few_attempts(address, request_timeout_ms=request_timeout_ms)
     with opened as client, pytest.raises(TxnLogError) as caught:
         client.run(refresh_metadata(client.session, ()))
@@ -119,7 +119,7 @@ def test_a_listener_that_never_answers_may_be_no_broker():
 
 
 def test_another_bootstrap_address_that_is_only_down_is_tried_again():
-    """One wrong listener among several is no reason to give up on the others at once."""
+    """A wrong listener among several addresses does not end the attempts at the other addresses."""
     with listener(says(TLS_ALERT)) as address:
         error = error_at(f"{address},127.0.0.1:{free_ports(1)[0]}")
     assert isinstance(error, DeadlineExceeded)

@@ -1,4 +1,4 @@
-"""Which recorded address of an embedded broker is believed: that of the cluster started there."""
+"""Recorded address of an embedded broker: used only for the cluster that started there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 from support.brokers.sim_broker import SimBroker
 
 from broker_sim import LocalCluster
-from txnlog_kafka.host import embedded, processes
+from txnlog_kafka import processes
+from txnlog_kafka.host import broker_process
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.metadata import refresh_metadata
 from txnlog_spark.errors import OptionError, TxnLogError
@@ -37,7 +38,7 @@ def started(monkeypatch) -> list[Path]:
         directories.append(directory)
         return "own:1"
 
-    monkeypatch.setattr(embedded, "_start", start)
+    monkeypatch.setattr(broker_process, "_start_broker", start)
     return directories
 
 
@@ -52,7 +53,7 @@ def record(folder: Path, address: str, **fields) -> None:
 def test_the_recorded_address_of_the_same_cluster_is_used(running, started, tmp_path) -> None:
     address, cluster_id = running
     record(tmp_path, address, **{"cluster.id": cluster_id})
-    assert embedded.ensure_broker(str(tmp_path), is_made=True) == address
+    assert broker_process.ensure_broker(str(tmp_path), is_made=True) == address
     assert started == []
 
 
@@ -62,17 +63,17 @@ def test_an_address_where_another_cluster_answers_is_not_attached_to(
 ) -> None:
     """Its pid and port were used again, by the broker of another directory."""
     record(tmp_path, running[0], **fields)
-    assert embedded.ensure_broker(str(tmp_path), is_made=True) == "own:1"
+    assert broker_process.ensure_broker(str(tmp_path), is_made=True) == "own:1"
     assert started == [tmp_path]
 
 
 def test_an_address_where_no_broker_answers_is_not_attached_to(
     started, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(embedded, "ANSWER_TIMEOUT_MS", 300)
+    monkeypatch.setattr(broker_process, "ANSWER_TIMEOUT_MS", 300)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         record(tmp_path, f"127.0.0.1:{silent.getsockname()[1]}", **{"cluster.id": "c"})
-        assert embedded.ensure_broker(str(tmp_path), is_made=True) == "own:1"
+        assert broker_process.ensure_broker(str(tmp_path), is_made=True) == "own:1"
     assert started == [tmp_path]
 
 
@@ -83,15 +84,15 @@ def test_a_broker_that_dies_while_it_is_asked_is_replaced_at_once(
     listening = socket.create_server(("127.0.0.1", 0))
     record(tmp_path, f"127.0.0.1:{listening.getsockname()[1]}", **{"cluster.id": "c"})
     asked: list[str] = []
-    ask = embedded._cluster_id
+    ask = broker_process._cluster_id
 
     def dies(address: str) -> str:
         asked.append(address)
         listening.close()
         return ask(address)
 
-    monkeypatch.setattr(embedded, "_cluster_id", dies)
-    assert embedded.ensure_broker(str(tmp_path), is_made=True) == "own:1"
+    monkeypatch.setattr(broker_process, "_cluster_id", dies)
+    assert broker_process.ensure_broker(str(tmp_path), is_made=True) == "own:1"
     assert len(asked) == 1
     assert started == [tmp_path]
 
@@ -99,14 +100,14 @@ def test_a_broker_that_dies_while_it_is_asked_is_replaced_at_once(
 def test_a_broker_that_neither_answers_nor_ends_is_named_with_what_to_do(
     started, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(embedded, "ANSWER_TIMEOUT_MS", 50)
-    monkeypatch.setattr(embedded, "START_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(broker_process, "ANSWER_TIMEOUT_MS", 50)
+    monkeypatch.setattr(broker_process, "START_TIMEOUT_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         own_start = processes.start_time(os.getpid())
         record(tmp_path, address, **{"cluster.id": "c", "pid.started": own_start})
         with pytest.raises(TxnLogError) as caught:
-            embedded.ensure_broker(str(tmp_path), is_made=True)
+            broker_process.ensure_broker(str(tmp_path), is_made=True)
     text = str(caught.value)
     assert str(tmp_path) in text
     assert text.endswith(f"\nDo this if it hangs: kill -9 {os.getpid()}")
@@ -116,7 +117,7 @@ def test_a_broker_that_neither_answers_nor_ends_is_named_with_what_to_do(
 
 def test_data_that_another_broker_has_is_an_error_that_names_the_path(tmp_path) -> None:
     with LocalCluster(tmp_path / "data"), pytest.raises(TxnLogError) as caught:
-        embedded.ensure_broker(str(tmp_path), is_made=True)
+        broker_process.ensure_broker(str(tmp_path), is_made=True)
     assert f"the data under {tmp_path} is in use" in str(caught.value)
     assert "--data-dir" not in str(caught.value)
 
@@ -124,7 +125,7 @@ def test_data_that_another_broker_has_is_an_error_that_names_the_path(tmp_path) 
 def refused(path: object, *, is_made: bool) -> OptionError:
     """The error about a path, which must be refused."""
     with pytest.raises(OptionError) as caught:
-        embedded.ensure_broker(str(path), is_made=is_made)
+        broker_process.ensure_broker(str(path), is_made=is_made)
     assert (caught.value.name, caught.value.value) == ("path", str(path))
     return caught.value
 
@@ -143,7 +144,7 @@ def test_a_reader_makes_no_broker_where_none_has_data(started, tmp_path, name) -
 def test_a_writer_makes_the_broker(started, tmp_path, name) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "rows.csv").write_text("1,2")
-    assert embedded.ensure_broker(str(tmp_path / name), is_made=True) == "own:1"
+    assert broker_process.ensure_broker(str(tmp_path / name), is_made=True) == "own:1"
     assert started == [tmp_path / name]
 
 
@@ -153,7 +154,7 @@ def test_a_reader_starts_the_broker_of_data_that_are_there_or_are_being_made(
 ) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / file).touch()
-    assert embedded.ensure_broker(str(tmp_path), is_made=False) == "own:1"
+    assert broker_process.ensure_broker(str(tmp_path), is_made=False) == "own:1"
     assert started == [tmp_path]
 
 
@@ -188,7 +189,7 @@ def test_a_folder_without_permission_is_refused_by_name(started, tmp_path, monke
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
     (tmp_path / "embedded.lock").touch()
-    monkeypatch.setattr(embedded, "locked", deny)
+    monkeypatch.setattr(broker_process, "locked", deny)
     text = refused(tmp_path, is_made=False).text
     assert f"no broker can be started there, Permission denied: {tmp_path}/embedded.lock" in text
     assert started == []

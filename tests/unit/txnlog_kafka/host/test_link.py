@@ -98,7 +98,7 @@ def test_what_a_closed_client_was_asked_goes_nowhere_else(broker, deaf):
     """A stream that is given up while its connection opens; the second address stays unasked."""
     address = f"{deaf[0]}:{deaf[1]},{broker.bootstrap_servers}"
     client = Client(address)
-    pending = client._start(Call(ANY_NODE, APIS[ApiKey.METADATA].request(topics=[]), 20_000))
+    pending = client._start_call(Call(ANY_NODE, APIS[ApiKey.METADATA].request(topics=[]), 20_000))
     client.close()
     assert pending.outcome == Unanswered("the client was closed", sent=False)
     assert client._connections == {}

@@ -1,4 +1,4 @@
-"""What an operation has to say to a person goes to the log of the process that runs it."""
+"""Notices of an operation go to the log of the process that runs the operation."""
 
 from __future__ import annotations
 

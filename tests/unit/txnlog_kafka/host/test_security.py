@@ -1,4 +1,4 @@
-"""TLS and SASL against a small server: who gets in, and one clear line for who does not."""
+"""TLS and SASL against a small server: logins that succeed, and one clear line for refusals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from support.sockets.few_attempts import client_of_few_attempts
 from support.sockets.secured_broker import SASL_VERSIONS, SecuredBroker
 from support.sockets.socket_broker import SocketBroker, answer_bytes
 
-from txnlog_kafka.errors import DeadlineExceeded, OptionError, SecurityRefused, TxnLogError
+from txnlog_kafka.errors import (
+    DeadlineExceeded,
+    OptionError,
+    SecurityRefused,
+    TxnLogError,
+    WrongCluster,
+)
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.host.security import read_security
 from txnlog_kafka.operations.cluster_view import ClusterView
@@ -324,6 +330,26 @@ def test_a_login_is_renewed_on_the_same_connection_before_it_ends(start):
     once = ["API_VERSIONS", *login, "METADATA", "METADATA", *login, "METADATA", "METADATA"]
     assert broker.log[: len(once)] == once
     assert broker.connections == 1
+
+
+@pytest.mark.parametrize("newest", [4, 5])
+def test_brokers_are_named_again_after_the_login_which_is_when_they_look(start, newest):
+    """KIP-1242: the request before the login is not compared. Older brokers never look."""
+    broker = start("PLAIN", tls=False)
+    broker.versions = SASL_VERSIONS | {ApiKey.API_VERSIONS: (0, newest)}
+    with Client(broker.bootstrap_servers, security=sasl("PLAIN", PLAIN_LOGIN)) as client:
+        client.run(refresh_metadata(client.session, ()))
+        broker.close_connections()
+        asked_before = len(broker.log)
+        client.run(refresh_metadata(client.session, ()))
+        before = ["API_VERSIONS"] * (6 - newest)  # once more in a version that the broker knows
+        login = ["SASL_HANDSHAKE", "SASL_AUTHENTICATE"]
+        again = ["API_VERSIONS"] if newest == 5 else []
+        assert broker.log[asked_before:][-4:] == [*before, *login, *again, "METADATA"][-4:]
+        broker.close_connections()
+        broker.cluster_id = "other"
+        with pytest.raises(WrongCluster):
+            client.run(refresh_metadata(client.session, ()))
 
 
 def test_requests_on_their_way_are_answered_while_a_login_is_renewed(start):

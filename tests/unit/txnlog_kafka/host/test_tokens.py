@@ -17,13 +17,13 @@ from support.stores.token_endpoint import TokenEndpoint, unsigned_token
 from txnlog_kafka.errors import OptionError, SecurityRefused, TxnLogError
 from txnlog_kafka.host import tokens as tokens_module
 from txnlog_kafka.host.client import Client
-from txnlog_kafka.host.login import LoginRefused
 from txnlog_kafka.host.security import read_security
 from txnlog_kafka.host.tokens import AwsTokens, token_source
 from txnlog_kafka.operations.cluster_view import ClusterView
 from txnlog_kafka.operations.effects import Call, Calls, Receive, Reply, Send
 from txnlog_kafka.operations.metadata import refresh_metadata
 from txnlog_kafka.operations.session import SessionConfig
+from txnlog_kafka.wire.login import LoginRefused
 from txnlog_kafka.wire.messages import APIS, ApiKey
 
 SHORT = SessionConfig(bootstrap_timeout_ms=300, request_timeout_ms=200)

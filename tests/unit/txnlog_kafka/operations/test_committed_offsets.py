@@ -1,4 +1,4 @@
-"""The committed offsets of a group, and those that a transaction has not decided yet."""
+"""Committed offsets of a group, and offsets that a transaction has not decided yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which broker coordinates a group or a transactional id, and how many of these are remembered."""
+"""Cache of the coordinators of groups and transactional ids, and its bound."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def description(state):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """What the coordinator says when it is asked one time after the other, the last for ever."""
+    """Return the coordinator's answers, one for each question; the last repeats for ever."""
     states = []
 
     def describe(session, transactional_id):

@@ -1,4 +1,4 @@
-"""What an answer to EndTxn(commit) means, and what follows for the next transaction."""
+"""Answers to EndTxn(commit): the outcome they prove, and the effect on the next transaction."""
 
 from __future__ import annotations
 
@@ -80,7 +80,9 @@ def test_fenced_after_an_unknown_outcome_stays_unknown(version, first):
     cluster = with_baseline(version)
     plan = build_plan()
     cluster.script(K.END_TXN, first, refused(E.PRODUCER_FENCED))
-    with pytest.raises(CommitStateUnknown, match="whether it was carried out is unknown") as caught:
+    with pytest.raises(
+        CommitStateUnknown, match="unknown whether the coordinator carried it out"
+    ) as caught:
         commit(cluster, plan)
     assert isinstance(caught.value.__cause__, ProducerFenced)
     assert (caught.value.transactional_id, caught.value.batch_id) == ("t", 0)

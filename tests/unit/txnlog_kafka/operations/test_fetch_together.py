@@ -1,4 +1,4 @@
-"""One Fetch for many partitions: who is asked for what, and what is left for a Fetch of its own."""
+"""A Fetch for many partitions: its leaders, and the partitions that need their own Fetch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from txnlog_kafka.errors import CorruptData
 from txnlog_kafka.operations.cluster_view import ClusterView, TopicView
 from txnlog_kafka.operations.effects import Call, Calls, Reply, Unanswered
 from txnlog_kafka.operations.fetch import SHARE_BYTES_MIN, FetchCursor, fetch_together
-from txnlog_kafka.operations.fetch_sizes import FetchSizes
+from txnlog_kafka.operations.session_knowledge import FetchSizes
 from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_kafka.wire.records import Record, encode_batch
@@ -172,7 +172,7 @@ def asked_bytes(leaders: Leaders) -> list[int]:
 
 
 def test_what_a_range_takes_is_asked_for_once_answers_have_shown_it() -> None:
-    """Not all that follows it in the log: two batches more, for it may begin and end inside one."""
+    """The client asks for two batches more, because a range may begin and end inside a batch."""
     held = batch(0, 10)
     leaders = Leaders({A0: held, B0: b""})
     leaders.run(cursor(A0), cursor(B0))

@@ -23,7 +23,6 @@ from txnlog_kafka.operations.effects import (
     Unanswered,
 )
 from txnlog_kafka.operations.fetch import FetchCursor, fetch_next
-from txnlog_kafka.operations.log_ends import confirm_log_ends
 from txnlog_kafka.operations.majority import find_topic_ids
 from txnlog_kafka.operations.metadata import (
     UNKNOWN_TOPIC_PATIENCE_MS,
@@ -31,6 +30,7 @@ from txnlog_kafka.operations.metadata import (
     require_leaders,
     require_topics,
 )
+from txnlog_kafka.operations.offsets import confirm_log_ends
 from txnlog_kafka.operations.session import Session, SessionConfig
 from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import APIS, ApiKey
@@ -47,7 +47,7 @@ GONE = Unanswered("connection refused", sent=False)
 
 @dataclass
 class Known:
-    """What one node says: who leads P in which epoch, and where its log ends."""
+    """View of one node: the leader of P and its epoch, and the end of the node's own log."""
 
     leader: int = FORMER
     epoch: int = 4
@@ -55,12 +55,12 @@ class Known:
     topic_id: UUID = ID
     has_topic: bool = True
     brokers: tuple[tuple[int, str], ...] = ()
-    """Those that it lists, with their hosts; without any all."""
+    """Brokers that the node lists, with their hosts; empty for all brokers."""
 
 
 @dataclass
 class Brokers:
-    """Node 1 answers whoever asks any."""
+    """Nodes with a view of their own each; node 1 answers requests that may go to any node."""
 
     nodes: dict[int, Known | None] = field(
         default_factory=lambda: {
@@ -194,7 +194,7 @@ def test_while_most_brokers_do_not_answer_nothing_is_taken_to_be_gone() -> None:
 
 @pytest.mark.invariant(75)
 def test_while_the_leader_of_most_brokers_does_not_answer_nothing_is_taken_to_be_gone() -> None:
-    """Not even though node 1 says that it leads (cluster 5612)."""
+    """The client does not trust node 1, which says that it leads (cluster 5612)."""
     brokers = Brokers({1: Known(), 2: None, 3: Known(LEADER, 5, 30)})
     with pytest.raises(DeadlineExceeded, match=r"in-0 .*connection refused"):
         read(brokers, 20, 25)
@@ -409,7 +409,7 @@ def test_what_no_broker_knows_does_not_exist(ask: str) -> None:
 
 
 def test_after_a_failure_another_node_is_asked() -> None:
-    """Who answers what does not help would be asked for ever."""
+    """A node whose answer does not help would otherwise be asked for ever."""
     brokers = Brokers()
     session, asked = brokers.session(), []
     perform = brokers._call

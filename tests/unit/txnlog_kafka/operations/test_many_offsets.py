@@ -53,7 +53,7 @@ def cluster_with(topic: str, version: int = 2, count: int = COUNT) -> CoreBroker
 
 
 def commit_groups(session: Any, version: int, groups: dict[str, Any], **more: Any) -> Any:
-    """One transaction that commits the offsets of these groups."""
+    """Commit the offsets of these groups in one transaction."""
     identity = yield from init_producer_id(session, "t", 600_000)
     transaction = Transaction("t", identity.producer_id, identity.producer_epoch, version)
     if version < 2:

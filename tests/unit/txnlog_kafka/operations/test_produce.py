@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
-from crc32c_rs import crc32c
 from support.core.core_broker import CoreBroker
 from support.core.scripted_faults import ANSWER_LOST, LOST, refused
 from support.query.commit_plans import (
@@ -26,7 +26,7 @@ from txnlog_kafka.errors import (
     UnknownTopic,
 )
 from txnlog_kafka.operations.produce import Produced, produce_staged, staged_totals
-from txnlog_kafka.operations.producer import ProducePlan, StagedPartition, StagedPiece
+from txnlog_kafka.operations.producer import ProducePlan, StagedChunk
 from txnlog_kafka.operations.transaction import Transaction, add_to_transaction, init_producer_id
 from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
@@ -38,7 +38,7 @@ FOUR_LEADERS = {("out", p): 1 + p % 2 for p in range(4)} | {("in", 0): 1}
 
 
 def produce_only(cluster, plan, produced=None, sequences=None):
-    """Only produce, inside a transaction of its own."""
+    """Produce inside a transaction of its own, without the rest of a commit."""
 
     def operation(session):
         identity = yield from init_producer_id(session, "t", 60_000)
@@ -57,7 +57,7 @@ def appended(cluster, partition: int) -> list[bytes]:
     return cluster.values("out", partition)
 
 
-def many(partition: int, count: int) -> StagedPartition:
+def many(partition: int, count: int) -> tuple[StagedChunk, ...]:
     pieces = [record_batch(f"{partition}.{i:03}" + "x" * 50) for i in range(count)]
     return staged("out", partition, *pieces)
 
@@ -74,7 +74,7 @@ def entries(message):
 
 def test_work_is_pipelined_to_all_leaders_within_the_limits():
     cluster = CoreBroker(2, leaders=FOUR_LEADERS, nodes=(1, 2))
-    staged_rows = tuple(many(p, 40) for p in range(4))
+    staged_rows = tuple(chunk for p in range(4) for chunk in many(p, 40))
     produce_only(cluster, ProducePlan(0, staged_rows, produce_request_bytes=300))
     assert max(cluster.most_in_flight.values()) == 5
     assert {node for node, most in cluster.most_in_flight.items() if most > 1} == {1, 2}
@@ -87,16 +87,16 @@ def test_work_is_pipelined_to_all_leaders_within_the_limits():
 
 def test_small_partitions_share_a_request():
     cluster = CoreBroker(2, leaders={("out", p): 1 for p in range(50)} | {("in", 0): 1})
-    commit(cluster, build_plan(staged=tuple(many(p, 1) for p in range(50))))
+    commit(cluster, build_plan(staged=tuple(chunk for p in range(50) for chunk in many(p, 1))))
     assert cluster.apis().count(K.PRODUCE) == 1
 
 
 def test_several_staged_parts_of_one_partition_keep_their_order():
     cluster = CoreBroker(2)
     parts = (
-        staged("out", 0, record_batch("a"), record_batch("b")),
-        staged("out", 1, record_batch("z")),
-        staged("out", 0, record_batch("c") + record_batch("d")),
+        *staged("out", 0, record_batch("a"), record_batch("b")),
+        *staged("out", 1, record_batch("z")),
+        *staged("out", 0, record_batch("c") + record_batch("d")),
     )
     commit(cluster, build_plan(staged=parts))
     assert cluster.committed_values("out", 0) == [b"a", b"b", b"c", b"d"]
@@ -119,7 +119,7 @@ def test_out_of_order_in_front_loses_the_transaction():
 def test_what_was_acknowledged_is_what_was_staged_each_batch_once(fault):
     cluster = CoreBroker(2)
     cluster.script(K.PRODUCE, None, fault, None, fault)
-    plan = ProducePlan(0, (many(0, 12), many(1, 7)), produce_request_bytes=100)
+    plan = ProducePlan(0, (*many(0, 12), *many(1, 7)), produce_request_bytes=100)
     produced = Produced()
     produce_only(cluster, plan, produced)
     assert produced == staged_totals(plan.staged)
@@ -127,7 +127,8 @@ def test_what_was_acknowledged_is_what_was_staged_each_batch_once(fault):
 
 
 def notices(ms_a_request, timeout_ms, error=None, count=40):
-    """What is told while so many batches are produced, each in a request of its own."""
+    """Return the notices, with their times, while `count` batches are produced, each in its own
+    request."""
     cluster = CoreBroker(
         2, delay_ms=lambda asked: ms_a_request if asked.api_key == K.PRODUCE else 0
     )
@@ -136,7 +137,7 @@ def notices(ms_a_request, timeout_ms, error=None, count=40):
     session = cluster.session()
     session.notice = lambda text: told.append((cluster.now_ms, text))
     plan = build_plan(
-        staged=(many(0, count),), produce_request_bytes=100, transaction_timeout_ms=timeout_ms
+        staged=many(0, count), produce_request_bytes=100, transaction_timeout_ms=timeout_ms
     )
     with pytest.raises(error) if error else nullcontext():
         commit(cluster, plan, session)
@@ -168,14 +169,14 @@ def test_a_short_timeout_is_warned_of_before_it_is_over():
 
 def test_a_session_that_was_told_nothing_else_ignores_notices():
     cluster = CoreBroker(2, delay_ms=lambda _call: 10_000)
-    plan = build_plan(staged=(many(0, 12),), produce_request_bytes=100)
+    plan = build_plan(staged=many(0, 12), produce_request_bytes=100)
     assert commit(cluster, plan).produced_records == 12
 
 
 def test_after_an_error_the_caller_knows_how_far_it_got():
     cluster = CoreBroker(2)
     cluster.script(K.PRODUCE, *[None] * 3, refused(E.MESSAGE_TOO_LARGE))
-    plan = ProducePlan(0, (many(0, 12),), produce_request_bytes=100)
+    plan = ProducePlan(0, many(0, 12), produce_request_bytes=100)
     produced = Produced()
     with pytest.raises(RecordRefused):
         produce_only(cluster, plan, produced)
@@ -184,10 +185,13 @@ def test_after_an_error_the_caller_knows_how_far_it_got():
 
 
 def test_sequences_wrap_to_0_within_a_batch():
-    """docs/internals/faults.md B15. With version 2 the leader wants 0 of an unknown producer."""
+    """docs/internals/faults.md B15.
+
+    In version 2 a leader expects 0 of a producer it does not know.
+    """
     cluster = CoreBroker(1)
     five = record_batch(*"abcde")
-    plan = ProducePlan(0, (staged("out", 0, five, record_batch("f")),))
+    plan = ProducePlan(0, staged("out", 0, five, record_batch("f")))
     near_end = {TopicPartition("out", 0): SEQUENCE_MAX - 1}
     transaction = produce_only(cluster, plan, sequences=near_end)
     sent = [parse_header(r).base_sequence for m in cluster.requests(K.PRODUCE)
@@ -210,7 +214,7 @@ def test_progress_keeps_the_deadline_away():
         return handle(asked)
 
     cluster.handle = each_lost_once
-    plan = build_plan(staged=(many(0, 24),), produce_request_bytes=100)
+    plan = build_plan(staged=many(0, 24), produce_request_bytes=100)
     session = cluster.session(request_timeout_ms=3_000, operation_timeout_ms=40_000)
     assert not commit(cluster, plan, session).skipped
     assert cluster.now_ms > 40_000
@@ -222,7 +226,7 @@ def test_progress_keeps_the_deadline_away():
 def test_a_topic_or_partition_that_is_not_there_is_named(partition, text):
     cluster = CoreBroker(2)
     with pytest.raises(UnknownTopic, match=text) as caught:
-        commit(cluster, build_plan(staged=(staged(*partition, record_batch("a")),)))
+        commit(cluster, build_plan(staged=staged(*partition, record_batch("a"))))
     assert caught.value.topics == (partition[0],)
     assert K.PRODUCE not in cluster.apis()
 
@@ -276,8 +280,8 @@ GOOD = record_batch("a", "b")
 )
 def test_staged_bytes_that_are_not_what_was_announced_are_never_produced(announced, piece):
     cluster = CoreBroker(2)
-    changed = StagedPiece(announced, 2, piece, crc32c(GOOD))
-    parts = (staged("out", 1, GOOD), StagedPartition("out", 0, [piece_of(GOOD), changed]))
+    changed = replace(piece_of(GOOD), size_bytes=announced, source=lambda _, __: piece)
+    parts = (*staged("out", 1, GOOD), piece_of(GOOD), changed)
     with pytest.raises(StagedBatchesInvalid, match="out-0"):
         commit(cluster, build_plan(staged=parts))
     assert not cluster.committed_values("out", 0)
@@ -288,9 +292,9 @@ def test_a_staged_file_that_is_gone_is_a_clear_error():
     def gone():
         raise FileNotFoundError("staging/part-0")
 
-    pieces = [piece_of(GOOD), StagedPiece(len(GOOD), 2, gone, crc32c(GOOD))]
+    pieces = [piece_of(GOOD), piece_of(gone, size_bytes=len(GOOD))]
     cluster = CoreBroker(2)
-    plan = build_plan(staged=(StagedPartition("out", 0, pieces),), produce_request_bytes=10)
+    plan = build_plan(staged=pieces, produce_request_bytes=10)
     with pytest.raises(StagedBatchesInvalid, match="staging/part-0"):
         commit(cluster, plan)
     assert not cluster.committed_values("out", 0)
@@ -301,13 +305,13 @@ def test_a_batch_that_has_a_producer_already_is_refused():
     commit(stamped, build_plan())
     used = stamped.log_bytes("out", 0)[: stamped.batches("out", 0)[0].header.size_bytes]
     with pytest.raises(StagedBatchesInvalid, match="not a blank"):
-        commit(CoreBroker(2), build_plan(staged=(staged("out", 0, used),)))
+        commit(CoreBroker(2), build_plan(staged=staged("out", 0, used)))
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_staged_pieces_may_be_any_bytes_and_only_a_bytearray_is_stamped_where_it_is(kind):
     piece = kind(GOOD)
     cluster = CoreBroker(2)
-    commit(cluster, build_plan(staged=(StagedPartition("out", 0, [piece_of(piece)]),)))
+    commit(cluster, build_plan(staged=[piece_of(piece)]))
     assert (bytes(piece) == GOOD) == (kind is not bytearray)
     assert cluster.committed_values("out", 0) == [b"a", b"b"]

@@ -86,7 +86,7 @@ def test_what_an_operation_includes_is_said_where_the_first_request_needs_less()
 def test_a_request_that_no_table_has_still_names_its_resource() -> None:
     subject = Subject(K.LIST_GROUPS, group_id="g")
     text = str(error_of(Action.FATAL, GROUP, "listing", subject))
-    assert "grant what ListGroups needs on group 'g' to this user" in text
+    assert "grant the operation that ListGroups needs on group 'g' to this user" in text
     assert "on the cluster" in str(error_of(Action.FATAL, CLUSTER, "listing", subject))
     assert "this user" in str(error_of(Action.FATAL, TOPIC, "asking"))
 

@@ -1,5 +1,7 @@
-"""What one broker asks another, and an operator's tool asks too: AddPartitionsToTxn from version
-4 on, WriteTxnMarkers. All of it may come from anybody."""
+"""Requests from broker to broker, and from an operator's tool; any client may send them.
+
+The requests are AddPartitionsToTxn from version 4 on, and WriteTxnMarkers.
+"""
 
 from __future__ import annotations
 
@@ -77,13 +79,6 @@ def test_partitions_that_a_broker_adds_are_of_transaction_version_2():
     *_, (header, position) = iter_batches(data)
     (record,) = decode_records(data, position, header)
     assert decode_value("t", record.value).client_transaction_version == 2
-
-
-@pytest.mark.parametrize("internal", [LOG, OFFSETS])
-def test_a_client_cannot_add_a_partition_of_a_coordinator_to_its_transaction(internal):
-    _, producer = started()
-    assert producer.add_partitions(internal, 0) == "TOPIC_AUTHORIZATION_FAILED"
-    assert producer.end(commit=True) == "INVALID_TXN_STATE"
 
 
 # ---------------------------------------------------------------- WriteTxnMarkers

@@ -35,7 +35,7 @@ def limited(limit: int = LIMIT) -> CoreBroker:
 
 
 def sizes(cluster: CoreBroker) -> list[int]:
-    """Of all record batches that were sent."""
+    """Return the size of each record batch that was sent."""
     return [
         len(p.records)
         for m in cluster.requests(K.PRODUCE)
@@ -46,7 +46,7 @@ def sizes(cluster: CoreBroker) -> list[int]:
 
 def test_what_a_refusal_said_holds_for_all_later_batches_of_the_topic():
     cluster = limited()
-    plan = build_plan(staged=(four_batches(), four_batches(1)), produce_request_bytes=12_000)
+    plan = build_plan(staged=(*four_batches(), *four_batches(1)), produce_request_bytes=12_000)
     outcome = commit(cluster, plan)
     assert outcome.produced_bytes == sum(part.size_bytes for part in plan.batch.staged)
     refusals = [size for size in sizes(cluster) if size > LIMIT]
@@ -64,7 +64,7 @@ def test_a_limit_that_is_lowered_in_the_middle_divides_what_is_left():
             cluster.configure("out", max_message_bytes=LIMIT)
 
     cluster.on_reached = lower
-    outcome = commit(cluster, build_plan(staged=(four_batches(),), produce_request_bytes=12_000))
+    outcome = commit(cluster, build_plan(staged=four_batches(), produce_request_bytes=12_000))
     assert (outcome.attempts, outcome.produced_records) == (1, 400)
     assert cluster.committed_values("out", 0) == IN_ORDER
     check_wire_discipline(cluster)
@@ -73,7 +73,7 @@ def test_a_limit_that_is_lowered_in_the_middle_divides_what_is_left():
 def test_a_batch_over_the_segments_size_is_divided_as_well():
     cluster = with_baseline()
     cluster.script(K.PRODUCE, refused(E.RECORD_LIST_TOO_LARGE))
-    commit(cluster, build_plan(staged=(four_batches(),)))
+    commit(cluster, build_plan(staged=four_batches()))
     assert cluster.committed_values("out", 0) == IN_ORDER
 
 
@@ -81,7 +81,7 @@ def test_a_batch_of_which_an_earlier_try_was_appended_is_not_appended_again_in_p
     """The limit is lowered between a try whose answer was lost and the next one."""
     cluster = with_baseline()
     cluster.script(K.PRODUCE, ANSWER_LOST, refused(E.MESSAGE_TOO_LARGE))
-    outcome = commit(cluster, build_plan(staged=(four_batches(),), produce_request_bytes=12_000))
+    outcome = commit(cluster, build_plan(staged=four_batches(), produce_request_bytes=12_000))
     assert outcome.attempts == 2, "the leader finds another sequence than the next"
     assert cluster.committed_values("out", 0) == IN_ORDER
 
@@ -91,13 +91,13 @@ def test_a_record_that_is_too_large_says_which_limit_and_nothing_becomes_visible
     cluster = limited(300)
     rows = record_batch("small", "y" * 600, "small")
     with pytest.raises(RecordRefused) as caught:
-        commit(cluster, build_plan(staged=(staged("out", 0, rows),)))
+        commit(cluster, build_plan(staged=staged("out", 0, rows)))
     needed = len(record_batch("y" * 600))
     text = str(caught.value)
     assert f"a record with key null (a record batch of {needed} bytes, sequence 1) to out-0" in text
-    assert "the topic's max.message.bytes is less: raise it to this size at least" in text
+    assert "the topic's max.message.bytes is smaller: raise it to at least this size" in text
     assert not cluster.committed_values("out", 0)
     assert [m.committed for m in cluster.requests(K.END_TXN)] == [False]
     cluster.configure("out", max_message_bytes=needed)
-    commit(cluster, build_plan(staged=(staged("out", 0, rows),)))
+    commit(cluster, build_plan(staged=staged("out", 0, rows)))
     assert len(cluster.committed_values("out", 0)) == 3

@@ -50,7 +50,7 @@ def stamped(records: list[Record], codec: Compression, base_sequence: int = 7) -
 
 
 def fields(record: Record) -> tuple:
-    """What a record is apart from its place."""
+    """Return the content of a record, without its place."""
     return record.key, record.value, record.timestamp, record.headers
 
 

@@ -71,7 +71,7 @@ def ask_apart(*calls):
 
 
 def asked(broker) -> int:
-    """How many requests but ApiVersions the broker has seen."""
+    """Return the number of Metadata requests that the broker has received."""
     return sum(h.api_key == ApiKey.METADATA for h in broker.headers)
 
 
@@ -125,7 +125,7 @@ def test_a_new_connection_to_the_same_broker_waits_as_well(broker, clock):
     with Client(broker.bootstrap_servers, clock=clock) as client:
         throttled(client, broker, 5_000)
         (connection,) = client._connections.values()
-        client._drop(connection, ConnectionFailed("test"))
+        client._drop_connection(connection, ConnectionFailed("test"))
         again = client._throttled_until_s
         assert again == {("127.0.0.1", broker.port): clock.now_s + 5}
         clock.now_s += 5.1

@@ -1,4 +1,4 @@
-"""Varints of lengths, counts and tags, at the edges. Those of records are in test_records."""
+"""Varints of lengths, counts and tags, at the edges; test_records has the varints of records."""
 
 from __future__ import annotations
 

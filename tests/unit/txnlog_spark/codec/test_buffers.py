@@ -87,7 +87,7 @@ def test_keys_of_large_types_are_hashed_as_the_others() -> None:
 
 
 def test_no_other_module_reads_a_buffer_by_hand() -> None:
-    """A second module would have its own idea of which Arrow types there are."""
+    """A second module would have its own list of Arrow types."""
     folder = Path(txnlog_spark.__file__).parent
     by_hand = re.compile(r"\.buffers\(|\.address\b.*pa\.|\.offsets\.to_numpy|__array_interface__")
     found = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.lives.compaction import CompactedLog
+from support.models.compacted_log import CompactedLog
 
 from txnlog_spark.codec.decode import decode_batches
 

@@ -255,7 +255,7 @@ def test_every_batch_starts_at_delta_zero_of_its_own_first_timestamp():
 
 @pytest.mark.parametrize("damaged", [0, 1, 2])
 def test_of_several_ranges_the_corrupt_one_is_named(damaged: int) -> None:
-    """Also where its checksum is right, and only its records are not."""
+    """The error names the range also if the checksum is right and the records are corrupt."""
     for is_checksum_right in (False, True):
         parts = [bytearray(encode_batch([Record(None, b"value", 1)] * 3)) for _ in range(3)]
         parts[damaged][HEADER_BYTES] ^= 2

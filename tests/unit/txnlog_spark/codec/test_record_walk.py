@@ -1,4 +1,4 @@
-"""Where records begin, by their lengths: of few batches and of many, whole and corrupt ones."""
+"""Positions of records, found by their lengths: in few or many batches, whole and corrupt."""
 
 from __future__ import annotations
 

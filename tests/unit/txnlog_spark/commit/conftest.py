@@ -1,4 +1,4 @@
-"""What tests of a commit begin with."""
+"""Fixtures of the commit's tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from support.query.query_job import QueryJob
 
 @pytest.fixture
 def job() -> QueryJob:
-    """On which batches 0 and 1 of /cp are committed, with group g."""
+    """Return a job whose batches 0 and 1 of /cp are committed, with group g."""
     made = QueryJob()
     for number in (0, 1):
         made.commit("/cp", number, group_id="g")

@@ -31,7 +31,7 @@ def write(
 ) -> CommitOutcome:
     """Version `version` of application `app`: a row for `target`, or one that names `out`."""
     options = CommitOptions(topic=target, group_id=changes.pop("group_id", None))
-    rows = [staged(target or "out", 0, record_batch(f"{target}.{version}"))]
+    rows = [*staged(target or "out", 0, record_batch(f"{target}.{version}"))]
     given = {"staged": rows, "app_id": "app", "version": version, **changes}
     asked = BatchWrite(write_id=f"write-{version}", options=options, **given)
     outcome: CommitOutcome = cluster.run(commit_write(cluster.session(), asked))
@@ -52,7 +52,7 @@ def test_a_version_at_or_below_the_committed_one_is_skipped(
 
 
 def test_one_version_is_written_once_to_each_target(cluster: CoreBroker) -> None:
-    """As in Delta Lake; rows that name their topics are a target of their own."""
+    """Delta Lake behaves alike; rows that name their topics count as a target of their own."""
     for target in ("out", "other", None):
         assert not write(cluster, 3, target).skipped
         assert write(cluster, 3, target).skipped
@@ -70,7 +70,7 @@ def test_a_write_needs_neither_a_checkpoint_nor_a_baseline(cluster: CoreBroker) 
 def test_the_progress_of_an_application_stays_on_the_topic_where_it_was_first(
     cluster: CoreBroker,
 ) -> None:
-    """With another topic it would go when that is deleted, and uncover what was before."""
+    """If the progress moved to another topic, deleting that topic would uncover older progress."""
     write(cluster, 0, source_offsets={IN: 7}, group_id="g")
     for version in (1, 2):
         assert not write(cluster, version).skipped
@@ -127,7 +127,7 @@ def test_offsets_are_committed_with_rows_and_without(
     cluster: CoreBroker, monkeypatch: pytest.MonkeyPatch, app_id: str | None
 ) -> None:
     monkeypatch.setattr(batch_write, "delete_group", lambda *_asked, **_how: iter(()))
-    for end, rows in ((7, [staged("out", 0, record_batch("a"))]), (9, [])):
+    for end, rows in ((7, [*staged("out", 0, record_batch("a"))]), (9, [])):
         ends = {IN: end}
         given = {"app_id": app_id, "source_offsets": ends, "group_id": "g", "staged": rows}
         assert not write(cluster, end, **given).skipped

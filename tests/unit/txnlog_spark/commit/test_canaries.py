@@ -1,6 +1,6 @@
-"""Bugs planted in the commit on purpose: the checks that hold it must notice each of them.
+"""Bugs planted in the commit on purpose: the commit's checks must notice each of them.
 
-The numbers are those of the planted bugs in `docs/internals/faults.md`.
+The numbers are the numbers of the planted bugs in `docs/internals/faults.md`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from txnlog_spark.errors import CommitStateUnknown, TxnLogError
 
 
 def check_run(version, *faults):
-    """One faulty commit, what it claims, and restarts until the batch is done."""
+    """Commit with faults, check the claimed outcome, and restart until the batch is committed."""
     cluster = with_baseline(version)
     plan = build_plan()
     for api_key, fault in faults:
@@ -150,8 +150,8 @@ def test_28_resetting_sequences_is_noticed(monkeypatch):
         self._transaction.sequences.clear()
         return original(self, piece, header)
 
-    original = batches.PartitionQueue._stamp
-    monkeypatch.setattr(batches.PartitionQueue, "_stamp", resetting)
+    original = batches.PartitionQueue._stamp_batch
+    monkeypatch.setattr(batches.PartitionQueue, "_stamp_batch", resetting)
     with pytest.raises((AssertionError, TxnLogError)):
         check_run(2)
 

@@ -1,4 +1,4 @@
-"""What the committer reads from Spark's checkpoint, byte for byte as Spark writes it."""
+"""Files of Spark's checkpoint that the committer reads, byte for byte as Spark writes them."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_a_following_batch_asks_this_and_no_more_in_so_many_rounds(version, roun
     session = cluster.session()
     commit(cluster, build_plan(0, batch_hash=batch_hash), session)
     cluster.asked.clear()
-    one = (staged("out", 0, record_batch("a")),)
+    one = staged("out", 0, record_batch("a"))
     assert not commit(cluster, build_plan(1, staged=one), session).skipped
     assert cluster.rounds() == rounds
     cluster.asked.clear()
@@ -163,7 +163,7 @@ def test_a_committed_batch_that_comes_again_sends_no_produce(version):
 @pytest.mark.invariant(18)
 @pytest.mark.parametrize("version", [1, 2])
 def test_each_batch_is_written_with_an_epoch_that_nobody_had(version):
-    """So that nothing of an earlier transaction that is still on its way can hit it."""
+    """A new epoch protects the batch from requests of earlier transactions that arrive late."""
     cluster = with_baseline(version)
     session = cluster.session()
     for number in range(3):
@@ -186,7 +186,7 @@ def test_an_empty_batch_still_advances_the_progress():
 
 def test_a_batch_of_one_row_is_one_produce():
     cluster = CoreBroker(2)
-    commit(cluster, build_plan(staged=(staged("out", 1, record_batch("only")),)))
+    commit(cluster, build_plan(staged=staged("out", 1, record_batch("only"))))
     assert cluster.apis().count(K.PRODUCE) == 1
     assert cluster.committed_values("out", 1) == [b"only"]
 
@@ -200,7 +200,7 @@ def test_a_batch_of_one_row_is_one_produce():
     [(K.PRODUCE, E.MESSAGE_TOO_LARGE), (K.TXN_OFFSET_COMMIT, E.GROUP_AUTHORIZATION_FAILED)],
 )
 def test_when_records_or_offsets_fail_the_answers_of_both_are_there_before_the_abort(api_key, code):
-    """What was still on its way would come after the abort, and begin a transaction anew."""
+    """Requests that arrive after the abort would begin another transaction."""
     cluster = with_baseline()
     cluster.script(api_key, refused(code))
     handle, unanswered = cluster.handle, []
@@ -224,7 +224,7 @@ def test_records_that_are_stopped_leave_the_error_of_the_offsets():
     cluster = with_baseline()
     cluster.script(K.TXN_OFFSET_COMMIT, refused(E.GROUP_AUTHORIZATION_FAILED))
     pieces = [record_batch(f"{n}" * 50) for n in range(100)]
-    plan = build_plan(staged=(staged("out", 0, *pieces),), produce_request_bytes=100)
+    plan = build_plan(staged=staged("out", 0, *pieces), produce_request_bytes=100)
     with pytest.raises(FatalError, match="GROUP_AUTHORIZATION_FAILED"):
         commit(cluster, plan)
     assert cluster.apis().count(K.PRODUCE) < 10

@@ -1,4 +1,4 @@
-"""A group coordinator that is none any more answers from its memory: nothing rests on that."""
+"""A former group coordinator answers from its memory: no decision rests on its answers."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ PART = ("in", 0)
 
 
 class FormerCoordinator:
-    """It answers OffsetFetch with what it remembers, until another one answers TxnOffsetCommit.
+    """A former coordinator that answers OffsetFetch until another broker answers TxnOffsetCommit.
 
-    With `groups` it coordinated these only. So many TxnOffsetCommits it `refuses` itself.
+    Its answers come from the memory that it had as coordinator. `groups` limits the groups that it
+    coordinated. The first `refuses` TxnOffsetCommits fail with NOT_COORDINATOR.
     """
 
     def __init__(self, cluster: CoreBroker, *groups: str, refuses: int = 0) -> None:
@@ -107,7 +108,7 @@ def test_a_start_from_what_a_former_coordinator_says_of_the_group_is_refused(ver
 
 
 def at_batch_1(version: int) -> CoreBroker:
-    """Where batch 0 has brought the group to 5."""
+    """Return a cluster on which batch 0 has moved the group to 5."""
     cluster = CoreBroker(version)
     batch_hash = logged(cluster, 0, 'v1\n{}\n{"in":{"0":5}}')
     commit(cluster, build_plan(0, batch_hash=batch_hash))
@@ -142,8 +143,9 @@ def test_what_the_coordinator_itself_says_is_refused_and_its_transaction_aborted
 
 
 def all_offsets(cluster: CoreBroker) -> dict[str, Any]:
-    """Of all groups."""
-    return {g: cluster.offsets(g) for g in cluster.run(list_groups(cluster.session()))}
+    """Return the offsets of all groups."""
+    groups = cluster.run(list_groups(cluster.session()))
+    return {group.group_id: cluster.offsets(group.group_id) for group in groups}
 
 
 def test_progress_is_not_set_back_by_what_a_former_coordinator_says() -> None:

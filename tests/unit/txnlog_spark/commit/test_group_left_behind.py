@@ -25,7 +25,7 @@ def commit(cluster: CoreBroker, batch_id: int, **changes) -> CommitOutcome:
 
 @pytest.fixture(params=[1, 2])
 def cluster(request) -> CoreBroker:
-    """On which the query's first batch is committed."""
+    """Return a cluster on which the query's first batch is committed."""
     made = CoreBroker(request.param)
     commit(made, 0, batch_hash=logged(made, 0, 'v1\n{}\n{"in":{"0":5,"1":7}}'))
     return made
@@ -76,7 +76,7 @@ def test_the_command_that_sets_a_group_back_has_every_partition() -> None:
         for numbers in (range(5), range(5, 10))
     )
     assert error.commands == (
-        f"Do this to go on where the query was: {command} {first} --to-offset 10 --execute && "
+        f"Do this to continue where the query was: {command} {first} --to-offset 10 --execute && "
         f"{command} {second} --to-offset 11 --execute",
     )
 

@@ -103,7 +103,9 @@ def test_a_batch_is_begun_again_and_the_one_before_it_is_not(tmp_path: Path) -> 
     assert (found.batch_id, found.previous_batch_id, found.pid) == (1, 0, 7)
     assert found.ended_runs == ()
     write_atomically(tmp_path / "offsets" / "1", b"v1")
-    with pytest.raises(ProducerFenced, match="has begun batch 1, this one was about to begin"):
+    with pytest.raises(
+        ProducerFenced, match="has begun batch 1, but this driver was about to begin"
+    ):
         begin_on(tmp_path, 0, "another")
     assert read_begun(tmp_path) == found
 

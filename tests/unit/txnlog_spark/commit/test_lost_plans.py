@@ -21,9 +21,11 @@ from txnlog_spark.group_note import GroupNote, format_note
 def test_the_first_batch_that_a_function_writes_begins_where_the_group_stands(
     moved_to: int, is_purged: bool
 ) -> None:
-    """It leaves out batch 0, which has no rows and says where the query started from, and Spark
-    may have purged that since. Meanwhile a driver of the checkpoint that was believed to be lost
-    may have committed another batch."""
+    """Batch 0 is missing because Spark calls the function for batches with rows alone.
+
+    Batch 0 only records the query's start, and Spark may already have purged its plan. Meanwhile a
+    driver of the checkpoint that was believed to be lost may have committed another batch.
+    """
     job = QueryJob()
     job.cluster.commit_offsets("g", {("in", 0): (1, "")})
     job.start_committed("/new", 1)
@@ -59,6 +61,37 @@ def test_a_function_that_was_quiet_finds_that_its_group_went_on_without_it(is_pu
     assert job.rows == ["/cp.0", "/cp.102"]
 
 
+def test_a_lost_batch_that_ends_before_the_group_is_committed(job: QueryJob) -> None:
+    job.planned_again, job.ends = "again", {1: 1}
+    assert job.commit("/cp", 1, "run-2", group_id="g").skipped
+    assert job.rows == ["/cp.0", "/cp.1"]
+
+
+def test_a_group_that_another_query_moved_does_not_prove_that_a_lost_batch_is_committed(
+    job: QueryJob,
+) -> None:
+    note = format_note(GroupNote("other-query", 7, "positions"))
+    job.cluster.commit_offsets("g", {("in", 0): (9, note)})
+    job.planned_again, job.ends = "again", {1: 5}
+    for run_id in ("run-2", "run-3"):
+        with pytest.raises(CommittedOffsetsMoved, match="Query other-query has committed them"):
+            job.commit("/cp", 1, run_id, group_id="g")
+    assert job.rows == ["/cp.0", "/cp.1"]
+
+
+def test_a_function_is_left_behind_where_another_driver_has_purged_the_entry_before_its_batch(
+    job: QueryJob,
+) -> None:
+    """Both left out batches, and gave their numbers a second time. The entry that would show that
+    the rows of the batch begin before the group is gone, and a newer one shows who took it."""
+    job.delete("/cp/offsets")
+    job.log("/cp", 19)
+    job.ends = {16: 2}
+    with pytest.raises(ProducerFenced, match="the offset log has a plan of batch 19"):
+        job.commit("/cp", 16, "run-2", is_function=True, group_id="g")
+    assert job.rows == ["/cp.0", "/cp.1"]
+
+
 def test_a_function_whose_first_batch_was_lost_after_its_baseline_goes_on_with_a_later_one() -> (
     None
 ):
@@ -75,9 +108,10 @@ def test_a_function_whose_first_batch_was_lost_after_its_baseline_goes_on_with_a
 
 
 def test_a_function_whose_begun_batch_was_lost_goes_on_with_a_later_one_of_the_same_rows() -> None:
-    """Killed in its transaction; planned again, the rows have a later number, and none is between.
+    """The driver was killed in its transaction, and Spark gave the same rows a later batch number.
 
-    If the function had read rows since, and had left them out, nobody could tell.
+    No batch lies between the two numbers. If the function had read rows in between and had left
+    them out, the commit could not tell the difference.
     """
     job = QueryJob()
     options = {"group_id": "g", "is_function": True}
@@ -115,7 +149,7 @@ def _kill_in_the_transaction(step: str, when: str) -> None:
 
 @pytest.fixture
 def stateful() -> QueryJob:
-    """On which batches 0, 1 and 2 of a query that keeps state are committed."""
+    """Return the job of a query with state, whose batches 0, 1 and 2 are committed."""
     made = QueryJob()
     made.cluster.files["/cp/state/0/0/1.delta"] = b""
     for number in range(3):
@@ -178,10 +212,10 @@ def test_a_driver_of_before_that_has_begun_no_batch_stops_at_a_later_plan(job: Q
     asked = len(job.cluster.requests(K.INIT_PRODUCER_ID))
     job.ends = {1: 3}
     with pytest.raises(
-        ProducerFenced, match="has begun batch 2, this one was about to begin batch 1"
+        ProducerFenced, match="has begun batch 2, but this driver was about to begin batch 1"
     ):
         job.commit("/cp", 1, "paused", group_id="g")
-    assert len(job.cluster.requests(K.INIT_PRODUCER_ID)) == asked, "nobody was fenced"
+    assert len(job.cluster.requests(K.INIT_PRODUCER_ID)) == asked, "no driver was fenced"
 
 
 @pytest.mark.invariant(39)
@@ -200,16 +234,16 @@ def test_a_driver_of_before_stops_where_spark_has_purged_all_that_was_begun_sinc
     asked = len(job.cluster.requests(K.INIT_PRODUCER_ID))
     job.planned_again, job.ends = "by the driver that stood still", {1: 4, 2: 9}
     for number in (1, 2):
-        with pytest.raises(ProducerFenced, match="another driver of query q went on"):
+        with pytest.raises(ProducerFenced, match="another driver of query q has taken over"):
             job.commit("/cp", number, "paused", group_id="g", is_function=True)
-    assert len(job.cluster.requests(K.INIT_PRODUCER_ID)) == asked, "nobody was fenced"
+    assert len(job.cluster.requests(K.INIT_PRODUCER_ID)) == asked, "no driver was fenced"
     assert job.rows == ["/cp.0", "/cp.1", "/cp.2", "/cp.3"]
 
 
 @pytest.mark.invariant(59)
 @pytest.mark.parametrize("end", [5, 7])
 def test_a_batch_across_the_end_of_the_output_is_refused(end: int) -> None:
-    """It has rows that are in the output and rows that are not."""
+    """The batch has rows that are in the output, and rows that are not."""
     job = QueryJob()
     for number in range(6):
         job.commit("/cp", number, group_id="g")
@@ -232,3 +266,14 @@ def test_the_plan_of_a_batch_is_on_the_disk_before_its_transaction_begins(job: Q
     ended = len(cluster.requests(K.END_TXN))
     job.commit("/cp", 2, group_id="g")
     assert flushed == [("/cp/offsets/1", ended), ("/cp/offsets/2", ended)]
+
+
+def test_the_plan_of_a_first_batch_is_on_the_disk_before_its_baseline(job: QueryJob) -> None:
+    """The baseline says which batches are done; a replan of one of them would contradict it."""
+    cluster, flushed = job.cluster, []
+    cluster.on_flush = lambda path: flushed.append((path, len(cluster.requests(K.END_TXN))))
+    ended = len(cluster.requests(K.END_TXN))
+    job.log("/new", 3)
+    job.commit("/new", 4, is_function=True, group_id="h")
+    assert flushed == [("/new/offsets/3", ended), ("/new/offsets/4", ended)]
+    assert len(cluster.requests(K.END_TXN)) == ended + 2

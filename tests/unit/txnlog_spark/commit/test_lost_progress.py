@@ -1,4 +1,4 @@
-"""What the commit does when topics under it were deleted, or the brokers know less than we do."""
+"""Commits after a topic was deleted, or when the brokers know less than the driver does."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_batch_whose_outcome_is_unknown_is_not_taken_for_aborted_after_another
     cluster = CoreBroker(2)
     put_begun(cluster, recorded(build_plan(1, run_id="earlier")))
     cluster.script(K.TXN_OFFSET_COMMIT, refused(E.TRANSACTION_ABORTABLE))
-    with pytest.raises(ProgressMissing, match="batch 1 is in the output is not known"):
+    with pytest.raises(ProgressMissing, match="not known whether batch 1 is in the output"):
         commit(cluster, build_plan(1))
     assert cluster.apis().count(K.INIT_PRODUCER_ID) == 2
     assert nothing_is_written(cluster)
@@ -195,7 +195,7 @@ LOGGED = 'v1\n{"conf":{"spark.sql.shuffle.partitions":"%d"}}\n{"in":{"0":%d}}'
 def test_a_batch_of_sparks_own_that_repartitions_the_state_is_no_gap(
     partitions, end, noted, is_done
 ):
-    """It reads nothing more, changes the number of partitions, and is in the commit log."""
+    """Such a batch reads no rows, changes the number of partitions, and is in the commit log."""
     cluster = CoreBroker(2)
     put_progress(cluster, 2)
     cluster.files["cp/offsets/1"] = (LOGGED % (4, 5)).encode()

@@ -1,4 +1,4 @@
-"""Which output a commit belongs to: the same query, moved, or a copy, and that all of it counts."""
+"""Output of a commit: the same query, a moved checkpoint or a copy, decided by every field."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_with_all_else_the_same_and_its_original_gone_it_was_moved(copy: str) ->
 @pytest.mark.parametrize(
     ("is_there", "changes", "named"),
     [
-        (True, {}, ["still there", "'tid'", "kafka.group.id of its own", "remove /cp"]),
+        (True, {}, ["still there", "'tid'", "its own kafka.group.id", "remove /cp"]),
         (True, OTHER_TOPIC, ["still there", "'tid'", "remove /cp"]),
         (False, OTHER_TOPIC, ["its topic was 'out' and is 'topic'", "delete /new/txnlog"]),
         (False, OTHER_ID, ["its transactional id was 'tid' and is 'new'", "delete /new/txnlog"]),
@@ -92,14 +92,14 @@ def test_with_all_else_the_same_and_its_original_gone_it_was_moved(copy: str) ->
 def test_what_cannot_be_told_is_refused_and_named(
     is_there: bool, changes: dict[str, str], named: list[str]
 ) -> None:
-    with pytest.raises(CheckpointCopied, match="is at /new, and was last used at /cp") as caught:
+    with pytest.raises(CheckpointCopied, match="is at /new, but was last used at /cp") as caught:
         moved_or_copied(at("/new", **changes), BEFORE, original_is_there=is_there)
     for words in [*named, "query q", "Nothing was written"]:
         assert words in str(caught.value)
 
 
 def test_each_advice_of_a_refusal_leads_to_a_row_of_the_table_that_goes_on() -> None:
-    """What is refused, and what is advised for it, carried out."""
+    """The test carries out the advice of each refusal, and the next start is accepted."""
     # Still there, same id. A copy: an id of its own.
     assert moved_or_copied(at("/new", **OTHER_ID), BEFORE, original_is_there=True).copy
     # Still there, same id. Moved: remove the original.

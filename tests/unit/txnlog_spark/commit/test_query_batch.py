@@ -74,7 +74,7 @@ def test_a_copy_with_an_id_of_its_own_neither_reads_nor_fences_the_original(job:
 def test_each_advice_for_a_checkpoint_that_cannot_be_told_helps(job: QueryJob) -> None:
     job.copy("/cp", "/new")
     asked = len(job.cluster.requests(K.INIT_PRODUCER_ID))
-    with pytest.raises(CheckpointCopied, match=r"a kafka\.group\.id of its own"):
+    with pytest.raises(CheckpointCopied, match=r"its own kafka\.group\.id"):
         job.commit("/new", 2, "run-2", group_id="g")
     assert len(job.cluster.requests(K.INIT_PRODUCER_ID)) == asked
     job.copy("/new", "/second")
@@ -103,7 +103,7 @@ def test_the_advice_for_a_copy_whose_original_cannot_be_found_helps(
     job.commit("/cp", 0, **group)
     job.copy("/cp", "/copy")
     job.delete("/cp")
-    advice = r"delete /copy/txnlog and give it a kafka\.group\.id of its own \(and a kafka\.trans"
+    advice = r"delete /copy/txnlog and give the copy its own kafka\.group\.id \(and its own kafka"
     with pytest.raises(CheckpointCopied, match=advice):
         job.commit("/copy", 1, "run-2", **group | changes)
     job.delete("/copy/txnlog")
@@ -111,7 +111,7 @@ def test_the_advice_for_a_copy_whose_original_cannot_be_found_helps(
 
 
 def test_the_advice_for_a_copy_at_the_same_place_helps(job: QueryJob) -> None:
-    """On another machine, where a copy of the volume is mounted; it was given another id."""
+    """Another machine mounts a copy of the volume, and the copy was given another id."""
     original = dict(job.cluster.files)
     assert not job.commit("/cp", 2, "run-2", group_id="g", **OWN_ID).skipped
     job.cluster.files = original
@@ -132,7 +132,7 @@ def test_a_query_that_changes_its_group_keeps_its_progress_where_it_is(job: Quer
 def test_a_copy_that_was_planned_before_it_had_a_group_is_told_what_to_delete(
     job: QueryJob,
 ) -> None:
-    """And not to set the group of the original, which is the opposite of the first advice."""
+    """The advice is not to set the group of the original, the opposite of the first advice."""
     job.notes = {GROUP_NOTE + "g": {}}
     job.copy("/cp", "/copy")
     for run_id in ("run-2", "run-3"):
@@ -179,7 +179,7 @@ def test_a_driver_that_lives_while_progress_is_set_by_hand_stops_and_a_new_one_g
 
 
 def test_another_cluster_is_refused_before_the_table_is_asked(job: QueryJob) -> None:
-    """Where the brokers moved, and the checkpoint with them."""
+    """The brokers were moved, and the checkpoint with them."""
     path = "/cp/txnlog/attempt.json"
     files = job.cluster.files
     files[path] = files[path].replace(b'"cluster_id": "c"', b'"cluster_id": "d"')
@@ -252,7 +252,7 @@ def test_a_new_query_without_a_group_is_warned_of_once_and_the_advice_can_be_fol
 def test_a_query_with_a_group_or_that_can_have_none_is_not_warned_of(
     source_cluster: str, options: dict[str, str]
 ) -> None:
-    """Of several sinks of a query one alone has the group, and the others have names."""
+    """If a query has several sinks, one sink has the group, and the other sinks have names."""
     job = QueryJob()
     job.source_cluster = source_cluster
     job.commit("/cp", 0, **options)

@@ -1,4 +1,4 @@
-"""Who may fence, what is asked on the way, and what a batch without progress means."""
+"""Takeover of a query: the right to fence, the questions before, and missing progress."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_batch_is_not_skipped_for_a_topic_that_its_rows_are_not_in() -> None:
 
 
 def test_another_topic_may_be_gone_on_with_though_its_first_batch_failed() -> None:
-    """Until it is committed the progress is of the topic before."""
+    """Until the batch is committed, the progress belongs to the topic before."""
     cluster = CoreBroker(2)
     commit(cluster, build_plan(0))
     elsewhere = build_plan(1, target="other")
@@ -200,7 +200,8 @@ def test_the_topic_of_the_last_batch_is_known_whatever_the_record_says() -> None
 
 
 def test_what_a_driver_with_a_third_id_has_committed_is_known_by_the_recorded_ids() -> None:
-    """It committed the batch, and another one that it had fenced had recorded it as begun."""
+    """The third driver committed the batch, and a driver that it fenced had recorded the batch as
+    begun."""
     cluster = CoreBroker(2)
     first, second, third = (build_plan(1, transactional_id=name) for name in "abc")
     put_progress(cluster, 2, of=first, batch_hash="planned-1")
@@ -262,7 +263,7 @@ def test_an_id_that_was_left_is_fenced_by_each_batch_and_the_own_one_recorded_on
 
 
 def test_an_id_that_may_not_be_fenced_is_named_and_the_advice_helps() -> None:
-    """It has two records, as the checkpoint was moved."""
+    """The former id has two records, because the checkpoint was moved."""
     cluster = CoreBroker(2)
     commit(cluster, build_plan(0, transactional_id="old"))
     cluster.run(record_output(build_plan(transactional_id="old", checkpoint="/before").committer))
@@ -312,7 +313,7 @@ def test_a_batch_that_was_never_begun_is_done_and_its_progress_exists_before() -
 @pytest.mark.parametrize("begun", [7, 8])
 def test_a_batch_that_may_have_been_begun_is_not(begun: int) -> None:
     cluster = at_batch_7(4, begun)
-    with pytest.raises(ProgressMissing, match="Look whether the output ends with") as caught:
+    with pytest.raises(ProgressMissing, match="Check whether the output ends with") as caught:
         commit(cluster, build_plan(7))
     command = f"python -m txnlog_spark progress set {BROKERS} --checkpoint {CHECKPOINT}"
     assert caught.value.commands == (
@@ -429,10 +430,8 @@ def test_a_fence_before_the_timeout_is_a_fence() -> None:
 @pytest.mark.parametrize("records", [0, 1, 3])
 def test_what_is_not_what_was_staged_is_never_committed(records: int) -> None:
     plan = build_plan()
-    first, second = plan.batch.staged
-    piece, *others = first.pieces
-    lying = replace(first, pieces=[replace(piece, record_count=records), *others])
-    plan = changed(plan, staged=(lying, second))
+    first, *others = plan.batch.staged
+    plan = changed(plan, staged=(replace(first, record_count=records), *others))
     cluster = with_baseline()
     with pytest.raises(AssertionError, match="not what was staged"):
         commit(cluster, plan)

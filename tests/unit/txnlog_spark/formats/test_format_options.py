@@ -11,15 +11,14 @@ from pyspark.sql.types import StructType
 from support.kafka.memory_registry import MemoryRegistry
 from support.spark.format_cases import AVRO, JSON, PROTOBUF, descriptor_path
 
-from txnlog_spark.avro.errors import AvroSchemaError
-from txnlog_spark.codec.schema_ids import header_of
 from txnlog_spark.errors import OptionError
 from txnlog_spark.formats.ddl import parse_ddl
+from txnlog_spark.formats.errors import AvroSchemaError, UnknownSchema
 from txnlog_spark.formats.read_formats import read_formats
+from txnlog_spark.formats.schema_ids import header_of
 from txnlog_spark.formats.write_formats import write_formats
 from txnlog_spark.options.declared import Use
 from txnlog_spark.options.parse import parse_options
-from txnlog_spark.schema_registry.errors import UnknownSchema
 from txnlog_spark.sink.columns import check_columns
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.source.schema import source_schema
@@ -134,9 +133,9 @@ def columns_of(ddl: str, **options: str):
         (
             "value string, at timestamp_ntz",
             {"timestampColumn": "at"},
-            "a column of type timestamp: cast it",
+            "a column of type timestamp: cast",
         ),
-        ("a int", {"value__format": "json", "value__columns": "a,b"}, "columns: a"),
+        ("a int", {"value__format": "json", "value__columns": "a,b"}, "columns of the rows: a"),
         (
             "value string",
             {"value__format": "string", "schema__registry__url": "http://r:1"},
@@ -199,7 +198,7 @@ def test_all_columns_without_another_meaning_are_the_fields() -> None:
 def test_all_columns_where_none_is_a_field_are_refused() -> None:
     with pytest.raises(OptionError) as caught:
         columns_of("key string", value__format="json", value__columns="*")
-    assert "option value.columns='*': none of the columns key is a field" in caught.value.text
+    assert "option value.columns='*': add a column for a field" in caught.value.text
 
 
 NAMED = {"value__format": "json", "value__columns": "id"}
@@ -215,7 +214,10 @@ def test_all_columns_with_one_that_may_be_of_a_malformed_value_are_refused(
     for more in ("", ", value struct<id:int>, key string"):
         with pytest.raises(OptionError) as caught:
             columns_of(f"id int, {name} {type_}{more}", **ALL)
-        assert f"option value.columns='*': with a column {name}" in caught.value.text
+        assert (
+            f"option value.columns='*': name the fields instead of *: the rows have a column {name}"
+            in caught.value.text
+        )
         assert "rename or drop the column" in caught.value.text
 
 
@@ -324,7 +326,7 @@ def test_what_fits_no_latest_schema_is_refused_and_a_lost_registry_asked_once() 
 def test_a_package_that_is_missing_is_said_with_the_python_that_lacks_it(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    module = {"avro": "fastavro", "protobuf": "txnlog_spark.protobuf.types"}[name]
+    module = {"avro": "fastavro", "protobuf": "txnlog_spark.formats.protobuf.types"}[name]
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(OptionError) as caught:
         formats(value__format=name, value__schema="x")

@@ -19,10 +19,10 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.codec import record_headers
 from txnlog_spark.codec.decode import FetchedRange, iter_decoded
 from txnlog_spark.errors import MalformedValue
+from txnlog_spark.formats.errors import UnknownSchema
 from txnlog_spark.formats.read_formats import read_formats
 from txnlog_spark.options.declared import Use
 from txnlog_spark.options.parse import parse_options
-from txnlog_spark.schema_registry.errors import UnknownSchema
 from txnlog_spark.source.columns import to_arrow
 
 KEY, VALUE = "__key_schema_id", "__value_schema_id"

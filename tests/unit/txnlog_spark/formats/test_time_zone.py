@@ -1,4 +1,4 @@
-"""Which time zone JSON's timestamps are in, and where it is not known."""
+"""Time zone of JSON's timestamps, and the error where no zone is known."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ from pyspark import TaskContext
 from txnlog_spark.errors import OptionError
 from txnlog_spark.formats import time_zone as module
 from txnlog_spark.formats.ddl import parse_ddl
+from txnlog_spark.formats.json.encode import json_encoder
+from txnlog_spark.formats.read_formats import read_formats
 from txnlog_spark.formats.time_zone import driver_zone, time_zone
-from txnlog_spark.formats.writers import JsonWriter
+from txnlog_spark.formats.write_formats import write_formats
+from txnlog_spark.formats.writers import Writer
+from txnlog_spark.options.declared import Use
+from txnlog_spark.options.parse import parse_options
 
 SQL = {"spark.sql.execution.id": "7"}
 SESSION = {"spark.sql.session.timeZone": "Asia/Tokyo"}
@@ -76,7 +81,7 @@ def test_a_write_has_the_zone_of_its_columns_or_that_of_the_option(option: str |
     noon = datetime(2026, 1, 1, 3, tzinfo=UTC)
     times = pa.array([[noon]], pa.list_(pa.timestamp("us", tz="Asia/Tokyo")))
     column = pa.StructArray.from_arrays([times], names=["at"])
-    made = JsonWriter(parse_ddl("at array<timestamp>"), option, b"", "").encode(column)
+    made = Writer(json_encoder, (parse_ddl("at array<timestamp>"), option, "")).encode(column)
     said = "2026-01-01T12:00:00.000+09:00" if option is None else "2026-01-01T03:00:00.000Z"
     assert made.to_pylist() == [f'{{"at":["{said}"]}}'.encode()]
 
@@ -117,3 +122,15 @@ def test_a_copy_of_a_zones_file_is_that_zone(
             (tmp_path / path).write_text(text)
         monkeypatch.setattr(module, "LOCAL_TIME", tmp_path / path)
         assert driver_zone({}) == "UTC"
+
+
+@pytest.mark.parametrize("use", [Use.READ_BATCH, Use.WRITE_BATCH])
+def test_a_time_zone_that_is_refused_is_refused_when_the_query_plans(use: Use) -> None:
+    options = {"path": "p", "value.format": "json", "timeZone": "PST"}
+    with pytest.raises(OptionError, match=r"PST.*is not a time zone of JSON"):
+        if use is Use.READ_BATCH:
+            schema = {"subscribe": "t", "value.schema": "at timestamp"}
+            read_formats(parse_options(options | schema, use))
+        else:
+            made = write_formats(parse_options(options | {"topic": "t"}, use))
+            made["value"].writer(parse_ddl("at timestamp"), "t")

@@ -15,9 +15,9 @@ from support.spark import arrow_cases
 from support.spark.arrow_cases import FIELDS, HEADER, large
 
 from txnlog_kafka.wire.records import decode_records, iter_batches
-from txnlog_spark.codec.arrow_types import narrow_rows
-from txnlog_spark.codec.types import arrow_type
 from txnlog_spark.errors import OptionError
+from txnlog_spark.formats.arrow_types import narrow_rows
+from txnlog_spark.formats.types import arrow_type
 from txnlog_spark.sink.columns import check_columns
 from txnlog_spark.sink.settings import read_sink_settings
 from txnlog_spark.sink.task import TaskEncoder, lookup_counts
@@ -39,16 +39,16 @@ def written(rows: pa.RecordBatch, schema: StructType, options: dict[str, str]) -
     message = message_of(TaskAttempt("q", 0, "r", "0-0"), staging, encoder.partition_counts)
     reader = StagedReader(settings.staging, None)
     return [
-        (part.partition, record.key, record.value, record.headers)
-        for part in reader.plan([message])
-        for data in [b"".join(bytes(reader.read(piece)) for piece in part.pieces)]
+        (chunk.partition, record.key, record.value, record.headers)
+        for chunk in reader.plan([message])
+        for data in [chunk.read()]
         for header, at in iter_batches(data)
         for record in decode_records(data, at, header)
     ]
 
 
 def batch(schema: StructType, rows: list[tuple[Any, ...]], *, is_large: bool) -> pa.RecordBatch:
-    """The rows twice and more, of which the middle is a slice: nothing begins at an offset of 0."""
+    """Return a slice from the middle of the repeated rows, so that no column begins at offset 0."""
     arrays = []
     for at, field in enumerate(schema):
         values = pa.array([row[at] for row in rows * 3], arrow_type(field.dataType))

@@ -29,11 +29,11 @@ from txnlog_spark.staging import reader
 from txnlog_spark.staging.frames import TaskAttempt
 
 NOT_APPLIED = Fault(applied=False, retriable=False)
-"""It arrived and was not carried out; the answer is no answer."""
+"""Fault: the request arrives and is not carried out, and the client gets no answer."""
 
 
 class Host:
-    """What `client_for` gives: operations run on the scripted cluster."""
+    """A client as `client_for` returns it, whose operations run on the scripted cluster."""
 
     def __init__(self, cluster: CoreBroker) -> None:
         self.session = cluster.session()
@@ -53,7 +53,7 @@ class Killed(BaseException):
 
 
 def kill_at(step: str) -> Callable[..., None]:
-    """What the cluster is to do when a worker reaches a step."""
+    """Return a function that raises Killed when a worker reaches this step."""
 
     def kill(*place: str) -> None:
         if ":".join(place) == step:
@@ -103,7 +103,7 @@ class Stream:
         return self.folder / "offsets" / str(batch_id)
 
     def commit(self, batch_id: int, run_id: str, *batches: bytes) -> None:
-        """One batch with these record batches for out-0, or none."""
+        """Commit a batch that has these record batches for out-0, if any."""
         source = json.dumps({"in": {"0": 5 * (batch_id + 1)}, "txnlog/cluster.id/c": {}})
         self.offsets(batch_id).write_text(f"v1\n{{}}\n{source}")
         rows = [("out", 0, batch) for batch in batches]
@@ -124,7 +124,7 @@ def test_a_write_that_is_committed_is_not_reported_as_failed_for_what_cannot_be_
         outcome = write(None)
     assert outcome is not None
     assert cluster.committed_values("out", 0) == [b"a", b"b"]
-    assert "is not removed" in caplog.text
+    assert "are not removed" in caplog.text
 
 
 @pytest.mark.parametrize(("fault", "skipped"), [(MALFORMED, True), (NOT_APPLIED, False)])
@@ -185,7 +185,7 @@ def test_an_id_that_was_left_is_fenced_whatever_crashed_and_by_each_later_run(
 def test_a_batch_that_was_begun_is_done_once_and_whole_when_it_is_tried_again(
     cluster: CoreBroker, tmp_path: Path, step: str, run_id: str
 ) -> None:
-    """Who calls `foreach_batch`'s function may call it again, with the rows in another order."""
+    """The caller may repeat the batch of a failed call, with its rows in another order."""
     query = Stream(tmp_path)
     query.commit(0, "run-1", record_batch("x"))
 
@@ -204,7 +204,7 @@ def test_a_batch_that_was_begun_is_done_once_and_whole_when_it_is_tried_again(
 def test_a_batch_is_tried_again_whole_although_a_late_write_has_set_the_record_back(
     cluster: CoreBroker, tmp_path: Path, run_id: str
 ) -> None:
-    """As in an object store, where a write that was given up may come later."""
+    """Object stores behave so: a write that the client gave up may be carried out later."""
     query = Stream(tmp_path)
     path = tmp_path / "txnlog" / "attempt.json"
     for number, value in enumerate(("x", "y")):

@@ -1,4 +1,4 @@
-"""The checkpoint's files, and those of the checkpoint that it was moved or copied from."""
+"""Files of the checkpoint, and of the checkpoint that it was moved or copied from."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def disk_at(text: str, *paths: str) -> CheckpointHost:
 
 
 def original_of(text: str) -> str:
-    """What another checkpoint recorded of itself, as the commit asks for it."""
+    """Return the recorded place of the metadata file of another checkpoint."""
     return f"{read_location('checkpointLocation', text).normal}/metadata"
 
 

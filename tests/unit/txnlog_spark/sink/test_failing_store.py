@@ -68,7 +68,7 @@ class Query:
                 location=str(self.folder),
                 batch_id=batch_id,
                 options=CommitOptions(group_id="g", topic="out"),
-                staged=[rows],
+                staged=rows,
                 run_id=run_id,
                 query_id="q",
             )

@@ -29,7 +29,7 @@ VALUE = bytes(range(256)) * 16
 """More than a commit message takes where Spark's driver takes hardly any result."""
 SCHEMA = StructType().add("value", "binary").add("at", "timestamp")
 AT = datetime.fromtimestamp(1_700_000_000, UTC)
-"""By the clock of the scripted cluster."""
+"""Time of the rows, by the clock of the scripted cluster."""
 
 
 class Host:
@@ -53,7 +53,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> CoreBroker:
 
 
 class Task:
-    """A task's context; `query_id` is None where Spark does not tell it."""
+    """A task's context; `query_id` is None if Spark does not name the query."""
 
     def __init__(self, batch_id: int, query_id: str | None) -> None:
         self._properties = {
@@ -96,7 +96,7 @@ class Driver:
     def stage(
         self, monkeypatch: pytest.MonkeyPatch, batch_id: int, *, function: bool, is_told: bool
     ) -> tuple[SinkSettings, StagedBatches]:
-        """What the one task of a batch gives to Spark."""
+        """Return the sink's settings and the commit message of a batch's only task."""
         self._enter()
         log = f"v1\n{{}}\n{json.dumps({'in': {'0': batch_id + 1}, 'txnlog/cluster.id/c': {}})}"
         (self.volume / "offsets" / str(batch_id)).write_text(log)

@@ -89,13 +89,13 @@ def encode_batches(
     message = message_of(TaskAttempt("q", 0, "r", "0-0"), staging, encoder.partition_counts)
     reader = StagedReader(chosen.staging, None)
     found = {}
-    for part in reader.plan([message]):
-        data = b"".join(bytes(reader.read(piece)) for piece in part.pieces)
-        found[part.topic, part.partition] = [
+    for chunk in reader.plan([message]):
+        data = chunk.read()
+        found.setdefault((chunk.topic, chunk.partition), []).extend(
             record
             for header, at in iter_batches(data)
             for record in decode_records(data, at, header)
-        ]
+        )
     return found, encoder
 
 

@@ -16,7 +16,7 @@ from txnlog_spark.source.columns import to_arrow
 
 
 def rows_at(*timestamps_ms: int) -> pa.RecordBatch:
-    """One row with each of these timestamps."""
+    """Build one row for each of these timestamps."""
     count = len(timestamps_ms)
     columns = DecodedColumns(
         keys=pa.nulls(count, pa.binary()),
@@ -47,10 +47,10 @@ def test_a_timestamp_is_the_one_that_sparks_own_source_has() -> None:
     [1_718_000_000_000_000_000, LAST_MS + 1, 2**63 - 1, -LAST_MS - 1, -(2**63)],
 )
 def test_a_timestamp_that_spark_cannot_hold_is_refused_with_its_offset(timestamp_ms: int) -> None:
-    """Of a producer that counts nanoseconds: brokers before Kafka 4 take it as it comes."""
+    """A producer may count nanoseconds, and brokers before Kafka 4 accept such a timestamp."""
     with pytest.raises(MalformedTimestamp, match=f"t-0 at offset 2 .* {timestamp_ms} ms") as caught:
         rows_at(0, -1, timestamp_ms, timestamp_ms)
-    assert "startingOffsets name offset 3 there" in str(caught.value)
+    assert "startingOffsets name offset 3 for this partition" in str(caught.value)
 
 
 def test_a_record_without_headers_has_null_and_no_empty_list_as_in_sparks_own_source() -> None:

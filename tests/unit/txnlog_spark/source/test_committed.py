@@ -1,4 +1,4 @@
-"""What is read of a group for a start from it, over answers that may stay undecided."""
+"""Start of a read from a group's offsets, which may stay undecided."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from txnlog_kafka.operations.offsets import CommittedOffset
 from txnlog_kafka.operations.session import Deadline, Session
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import DeadlineExceeded, NoCommittedOffsets, OptionError
-from txnlog_spark.source import brokers
-from txnlog_spark.source.brokers import Brokers
+from txnlog_spark.source import log_queries
+from txnlog_spark.source.log_queries import LogQueries
 from txnlog_spark.source.settings import SourceSettings, read_source_settings
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -60,7 +60,7 @@ def group(monkeypatch: pytest.MonkeyPatch) -> Group:
             for p, at in specs.items()
         }
 
-    monkeypatch.setattr(Brokers, "offsets_at", offsets_at)
+    monkeypatch.setattr(LogQueries, "offsets_at", offsets_at)
     return made
 
 
@@ -69,14 +69,14 @@ def settings(word: str, **options: str) -> SourceSettings:
     return read_source_settings(base | {"kafka.group.id": "g"} | options, streaming=True)
 
 
-def start(word: str, *, sink_compares: bool = True) -> brokers.Positions:
+def start(word: str, *, sink_compares: bool = True) -> log_queries.Positions:
     made = settings(word)
-    asked = Brokers(Session(lambda: 0), made)
+    asked = LogQueries(Session(lambda: 0), made)
     return run(asked.find_positions(made.starting, (P0, P1), sink_compares=sink_compares))
 
 
 WORDS = ("committed", "committedOrEarliest", "committedOrLatest")
-LONG_MS = brokers.COMMITTED_WAIT_MS_MIN
+LONG_MS = log_queries.COMMITTED_WAIT_MS_MIN
 
 
 @pytest.mark.parametrize("word", WORDS)
@@ -86,7 +86,7 @@ def test_a_stream_does_not_wait_for_an_open_transaction_that_its_sink_will_end(
     group.decided, group.pending_ms = {P0: 70}, 300_000
     found = start(word)
     assert (found.offsets, found.committed) == ({P0: 70, P1: 0}, {P0: 70})
-    assert group.waits_ms == [brokers.DECIDED_WAIT_MS]
+    assert group.waits_ms == [log_queries.DECIDED_WAIT_MS]
 
 
 @pytest.mark.parametrize("word", WORDS)
@@ -102,7 +102,7 @@ def test_no_decided_position_is_believed_to_be_none_only_when_none_is_pending(
     group.pending_ms = 300_000
     with pytest.raises(NoCommittedOffsets):
         start("committed")
-    assert group.waits_ms == [brokers.DECIDED_WAIT_MS, LONG_MS]
+    assert group.waits_ms == [log_queries.DECIDED_WAIT_MS, LONG_MS]
     group.pending_ms = LONG_MS + 1
     with pytest.raises(DeadlineExceeded, match="UNSTABLE_OFFSET_COMMIT"):
         start("committed")

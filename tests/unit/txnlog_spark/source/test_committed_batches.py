@@ -1,4 +1,4 @@
-"""The tasks of a batch that is committed: none where nobody needs its rows again."""
+"""Tasks of a committed batch: no tasks if the rows are not needed again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 def planned(cluster: Cluster, first: int, second: int) -> tuple[dict, dict]:
-    """The offsets of a batch between these ends and those of the cluster, of a new query."""
+    """Return the offsets of a new query's batch, from these offsets to the ends of the cluster."""
     source = reader(**OPTIONS)
     ends, cluster.end = cluster.end, {P0: first, P1: second}
     start = json.loads(json.dumps(source.latestOffset(source.initialOffset(), ALL)))
@@ -31,7 +31,7 @@ def planned(cluster: Cluster, first: int, second: int) -> tuple[dict, dict]:
 
 
 def commit(cluster: Cluster, end: dict, *, rows_are_needed: bool = False, **at: int) -> None:
-    """What the transaction of the batch leaves: its ends, and the note beside them."""
+    """Commit the ends of the batch, with the note beside them, as its transaction does."""
     cluster.committed = {P0: at.get("first", 100), P1: at.get("second", 50)}
     name = source_note_of(end)
     assert name is not None
@@ -99,7 +99,7 @@ def test_rows_are_read_where_they_are_needed_or_their_commit_is_not_certain(
 
 
 def test_the_second_batch_of_a_run_is_not_asked_for(cluster: Cluster) -> None:
-    """What it reads is newer than all that is committed."""
+    """The second batch reads rows that are newer than all committed offsets."""
     start, end = planned(cluster, 60, 20)
     source = reader(**OPTIONS)
     source.latestOffset(start, ALL)
@@ -110,7 +110,7 @@ def test_the_second_batch_of_a_run_is_not_asked_for(cluster: Cluster) -> None:
 def test_a_start_that_names_offsets_is_kept_in_an_empty_batch_if_there_is_a_group(
     cluster: Cluster,
 ) -> None:
-    """So that the sink sees that the query begins where its group stands."""
+    """The empty batch shows the sink that the query starts at the group's offsets."""
     named = '{"t":{"0":60,"1":20}}'
     source = reader(**OPTIONS, startingOffsets=named)
     start = source.initialOffset()

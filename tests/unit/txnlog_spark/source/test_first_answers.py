@@ -14,8 +14,8 @@ from txnlog_spark.errors import UnknownTopic
 from txnlog_spark.source import partition
 from txnlog_spark.source.partition import (
     TOGETHER_MAX,
-    FirstAnswers,
     RangePartition,
+    first_answers,
     read_ranges,
 )
 from txnlog_spark.source.planning import OffsetRange
@@ -48,14 +48,14 @@ class AskedClient:
 def test_ranges_that_do_not_fit_into_one_answer_are_asked_for_a_few_times(
     monkeypatch: pytest.MonkeyPatch, batch_bytes: int
 ) -> None:
-    client, count = AskedClient(batch_bytes), 2 * TOGETHER_MAX
+    client: Any = AskedClient(batch_bytes)
+    count = 2 * TOGETHER_MAX
     monkeypatch.setattr(partition, "fetch_together", client.together)
     cursors = [
         FetchCursor(TopicPartition("t", n), 0, 9, read_committed=True, max_bytes=ANSWER_BYTES)
         for n in range(count)
     ]
-    first: Any = FirstAnswers(client, cursors)  # type: ignore[arg-type]
-    alone = [first.take(n) for n in range(count)].count(None)
+    alone = list(first_answers(client, cursors)).count(None)
     assert sum(client.asked) + alone < 4 * count
     if batch_bytes == 100:
         assert client.asked == [TOGETHER_MAX] * 2

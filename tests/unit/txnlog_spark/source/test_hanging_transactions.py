@@ -37,7 +37,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Cluster:
 
 @pytest.fixture
 def warned(caplog: pytest.LogCaptureFixture):
-    """What was warned of since it was asked last."""
+    """Return a function that returns the warnings since its last call."""
     caplog.set_level(logging.WARNING)
 
     def since() -> list[str]:

@@ -23,7 +23,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 def text(offset: object) -> str:
-    """What Spark compares."""
+    """Return the text that Spark compares."""
     return json.dumps(offset)
 
 
@@ -123,7 +123,7 @@ def of_topic(offset: dict, topic_id: str) -> dict:
 def test_a_topic_that_is_recreated_under_available_now_is_read_to_an_end_of_its_own(
     cluster: Cluster,
 ) -> None:
-    """To the former's end a task would wait for records that come later, and skip them."""
+    """A task that read to the former end would wait for later records, and skip them."""
     first, second = "AAAAAAAAAAAAAAAAAAAABw", "AAAAAAAAAAAAAAAAAAAACA"
     cluster.cluster_id, cluster.ids = "A", {"t": first}
     source = reader(failOnDataLoss="false")

@@ -48,7 +48,7 @@ class Row:
 
 
 def sql(each, row: Row) -> bool | None:
-    """What SQL says, null for null."""
+    """Return the result of the filter in SQL, with None for null."""
     if isinstance(each, Not):
         found = sql(each.child, row)
         return None if found is None else not found

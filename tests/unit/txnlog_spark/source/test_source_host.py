@@ -1,4 +1,4 @@
-"""Who carries out what a read asks: brokers that cannot be reached at first, and what is kept."""
+"""Host of a read's requests: brokers that cannot be reached at first, and the cached answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from txnlog_kafka.operations.session import Session
 from txnlog_spark.errors import DataLoss, DeadlineExceeded
 from txnlog_spark.source import host
 from txnlog_spark.source.available import SourceState
-from txnlog_spark.source.brokers import Brokers
+from txnlog_spark.source.log_queries import LogQueries
 from txnlog_spark.source.plan_batch import latest_offset
 from txnlog_spark.source.settings import read_source_settings
 
@@ -37,7 +37,7 @@ def test_brokers_are_tried_to_be_reached_as_often_as_the_option_says(
     servers = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
     settings = read_source_settings(servers | given, streaming=True)
 
-    def clock(brokers: Brokers) -> Operation[int]:
+    def clock(brokers: LogQueries) -> Operation[int]:
         yield from ()
         assert brokers.settings is settings
         return brokers.session.monotonic_ms()

@@ -44,10 +44,10 @@ def test_a_run_with_available_now_tells_when_all_of_it_is_done(cluster: Cluster,
         cluster.end = {P0: 500, P1: 500}
         begin = at(0, 0)
         while (end := source.latestOffset(begin, ReadMaxRows(90))) != begin:
-            assert caplog.messages == []
+            assert caplog.messages == ["t: 150 offsets to read, the first batch starts"]
             begin = end
     assert begin == at(100, 50)
-    (line,) = caplog.messages
+    (_, line) = caplog.messages
     assert "150 offsets in " in line
 
 

@@ -12,8 +12,11 @@ from txnlog_spark.staging.chunks import (
     ChunkList,
     IndexDamaged,
     decode_index,
-    encode_index,
 )
+
+
+def unread(position: int, size: int) -> bytes:
+    raise AssertionError("an index is decoded without its chunks' bytes")
 
 
 def test_small_batches_share_a_chunk_of_256_kib() -> None:
@@ -21,7 +24,7 @@ def test_small_batches_share_a_chunk_of_256_kib() -> None:
     for size in [80_000] * 12 + [300_000] * 2:
         chunks.add("out", 0, bytes(size), 1)
     index, summary = chunks.index()
-    found = decode_index(index, summary)
+    found = decode_index(index, summary, unread)
     assert [chunk.size_bytes // 10_000 for chunk in found] == [24, 24, 24, 24, 30, 30]
     assert (summary.chunk_count, summary.record_count, summary.size_bytes) == (6, 14, 1_560_000)
 
@@ -39,7 +42,7 @@ def test_the_index_says_where_the_chunks_of_each_partition_are() -> None:
     ]:
         chunks.add(topic, partition, data, count)
         staged += data
-    found = decode_index(*chunks.index())
+    found = decode_index(*chunks.index(), unread)
     assert [(c.topic, c.partition, c.record_count) for c in found] == [
         ("out", 0, 3),
         ("other", 0, 2),
@@ -56,15 +59,15 @@ def test_the_index_of_another_attempt_is_refused_however_whole_it_is() -> None:
     one.add("out", 0, b"abc", 1)
     other.add("out", 0, b"abd", 1)
     with pytest.raises(IndexDamaged, match="another digest"):
-        decode_index(other.index()[0], one.index()[1])
+        decode_index(other.index()[0], one.index()[1], unread)
 
 
 def test_an_index_that_does_not_parse_cannot_have_the_digest() -> None:
     chunks = ChunkList()
     chunks.add("out", 0, b"abc", 1)
     index, summary = chunks.index()
-    assert encode_index(decode_index(index, summary)) == index
+    assert len(decode_index(index, summary, unread)) == 1
     with pytest.raises(IndexDamaged):
-        decode_index(index[:-1], summary)
+        decode_index(index[:-1], summary, unread)
     with pytest.raises(IndexDamaged):
-        decode_index(index, dataclasses.replace(summary, digest=b""))
+        decode_index(index, dataclasses.replace(summary, digest=b""), unread)

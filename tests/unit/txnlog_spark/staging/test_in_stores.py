@@ -45,11 +45,10 @@ def test_what_is_staged_in_a_store_is_read_back_and_removed_with_its_batch(
     files = files_at(store, store.location("staged"))
     reader = StagedReader(staging_settings(), files)
     messages = {(b, run): staged(files, b, run) for b in (1, 2, 3) for run in ("old", "new")}
-    parts = reader.plan([messages[2, "new"]])
-    for part in parts:
-        for piece in part.pieces:
-            piece.check(reader.read(piece))
-    assert sum(part.record_count for part in parts) == len(ROWS)
+    chunks = reader.plan([messages[2, "new"]])
+    for chunk in chunks:
+        chunk.check(chunk.read())
+    assert sum(chunk.record_count for chunk in chunks) == len(ROWS)
     reader.remove_other_runs("q", 2, "new")
     assert [name.split("/")[-3:-1] for name in store.names() if "/q/2/" in name] == [["2", "new"]]
     reader.remove_batches("q", 2, "")

@@ -1,4 +1,4 @@
-"""How much of a task's output may travel in its commit message."""
+"""Limits of the output that a task may send in its commit message."""
 
 from __future__ import annotations
 

@@ -44,15 +44,12 @@ def reader_of(location: Path | None) -> StagedReader:
 
 
 def read_back(messages: list[StagedBatches]) -> dict[int, list[bytes]]:
-    reader, found = reader_of(Path("/")), {}
-    for part in reader.plan(messages):
-        data = b""
-        for piece in part.pieces:
-            one = reader.read(piece)
-            piece.check(one)
-            data += bytes(one)
-        assert len(data) == part.size_bytes
-        found[part.partition] = [data[p : p + h.size_bytes] for h, p in iter_batches(data)]
+    found: dict[int, list[bytes]] = {}
+    for chunk in reader_of(Path("/")).plan(messages):
+        data = bytes(chunk.read())
+        chunk.check(data)
+        batches = found.setdefault(chunk.partition, [])
+        batches += [data[p : p + h.size_bytes] for h, p in iter_batches(data)]
     return found
 
 
@@ -218,6 +215,6 @@ def test_reading_hundreds_of_partitions_side_by_side_keeps_no_file_open(tmp_path
     queues = queues_of(reader.plan([message]), Transaction("t", 1, 0, 2))
     before = len(os.listdir("/proc/self/fd"))
     for queue in queues.values():
-        queue.give(reader.read(queue.next_piece))
+        queue.give(queue.next_piece.read())
         assert queue.pop().record_count == 1
     assert len(os.listdir("/proc/self/fd")) <= before

@@ -1,4 +1,4 @@
-"""What the staging server keeps, up to its bound, and what it forgets."""
+"""Attempts in the staging server: the bound on their bytes, and their removal."""
 
 from __future__ import annotations
 

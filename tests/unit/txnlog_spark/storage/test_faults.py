@@ -167,7 +167,7 @@ class Died(Exception):
 
 
 class DyingFileSystem(FSSpecHandler):
-    """One in memory. The process dies in place of its n-th change, or right after it."""
+    """A file system in memory whose process dies in place of the n-th change, or right after it."""
 
     def __init__(self, dies_at: float, *, after: bool) -> None:
         super().__init__(fsspec.filesystem("memory"))
@@ -270,7 +270,7 @@ def test_a_file_that_is_written_again_as_it_is_never_leaves_its_folder() -> None
 
 
 def put_beside(data: bytes, written: bytes, second: int) -> None:
-    """What a writer of `data` leaves who dies when `written` is there."""
+    """Leave the file of a writer of `data` that died after writing `written`."""
     digest = hashlib.sha256(data).hexdigest()[:32]
     path = f"/x/txnlog/.attempt.json.{second:020}-abc-{digest}.new"
     fsspec.filesystem("memory").pipe_file(path, written)

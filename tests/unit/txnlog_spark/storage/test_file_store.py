@@ -1,4 +1,4 @@
-"""One body for every kind of store: a disk, an S3-compatible server, and one that renames."""
+"""The same test for every kind of store: a disk, an S3-compatible server, and one that renames."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def settings_of(store: ObjectStore) -> StorageSettings:
 
 @pytest.fixture(params=KINDS)
 def place(request, store: ObjectStore, tmp_path: Path) -> tuple[Files, str]:
-    """The files, and the text of a folder that nobody has used."""
+    """Return the files of a kind of store, and the location of an unused folder."""
     name = f"folder-{next(_numbers)}"
     text = {
         "disk": str(tmp_path / name),
@@ -99,7 +99,7 @@ def test_a_write_that_fails_says_why_although_what_is_beside_cannot_be_removed(
 def test_two_writers_of_one_process_id_never_share_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As two drivers in two containers have on one volume."""
+    """Two drivers in two containers may have the same process id and share a volume."""
     path, flush = tmp_path / "attempt.json", os.fsync
 
     def flush_while_another_writes(descriptor: int) -> None:

@@ -1,4 +1,4 @@
-"""How locations are read, and what is said of those that cannot be."""
+"""Locations of files: their spellings, and the errors of invalid locations."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_an_azure_host_that_cannot_be_reached_is_given_up_in_time(
     at_least_s: int,
     at_most_s: int,
 ) -> None:
-    """By the times that the SDK gives to each attempt and sleeps between two; nobody waits."""
+    """The time is the sum of the SDK's attempts and pauses; the test itself does not wait."""
     connecting, naps = [], []
 
     def send(transport: RequestsTransport, *_: object, **__: object) -> None:

@@ -184,3 +184,10 @@ def test_brokers_find_each_other_by_the_listener_of_that_name_or_of_their_protoc
     login = {"sasl.mechanism.inter.broker.protocol": "PLAIN", "inter.broker.listener.name": "IN"}
     secured = {"registry.connect": "h:1", **SASL, **login}
     assert read_registry(BrokerConfig(secured)) == Endpoint("h", 1)
+
+
+def test_brokers_do_not_find_each_other_by_a_listener_with_tokens_alone():
+    login = {"sasl.mechanism.inter.broker.protocol": "OAUTHBEARER"}
+    secured = {"registry.connect": "h:1", **SASL, **login, "inter.broker.listener.name": "IN"}
+    with pytest.raises(ConfigError, match="and is OAUTHBEARER"):
+        read_registry(BrokerConfig(secured | {"sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER"}))

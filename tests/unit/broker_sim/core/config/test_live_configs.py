@@ -7,14 +7,17 @@ from support.core.broker_build import BrokerOnDisk
 from support.raw.raw_admin import (
     BROKER,
     DELETE,
+    GROUP,
     SET,
     TOPIC,
     change_configs,
     create_topics,
+    describe_configs,
     new_topic,
+    replace_configs,
 )
 
-from broker_sim.core.config import ConfigSource
+from broker_sim.core.config import BrokerConfig, ConfigError, ConfigSource, group_config_value
 from broker_sim.core.controller.image import MetadataRecord, broker_configs_record
 from broker_sim.core.effects import Append
 
@@ -22,7 +25,7 @@ METADATA = "__cluster_metadata-0/00000000000000000000.log"
 
 
 def change(broker: BrokerOnDisk, kind: int, name: str, option: str, value: str | None) -> str:
-    """One incremental change; None deletes. The error."""
+    """Set an option incrementally, or delete it with the value None; return the error."""
     changes = [(option, DELETE if value is None else SET, value)]
     (error,) = change_configs(broker, (kind, name, changes))
     return error
@@ -88,7 +91,7 @@ def test_a_change_that_is_refused_leaves_no_record(name):
 
 
 def test_topics_of_one_request_come_to_be_together_or_not_at_all():
-    """They are one record batch: a crash before its flush leaves none of them."""
+    """The topics are one record batch: a crash before its flush leaves no topic."""
     broker = BrokerOnDisk()
     names = ("one", "two", "three")
     results = create_topics(broker, *(new_topic(name, 1) for name in names))
@@ -97,3 +100,87 @@ def test_topics_of_one_request_come_to_be_together_or_not_at_all():
     assert sum(isinstance(each, Append) and each.path == METADATA for each in written) == 1
     broker.kill()
     assert set(broker.parts.image.topics) == {*names}
+
+
+SESSION, BEAT, INTERVAL = (
+    "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms",
+    "consumer.assignment.interval.ms",
+)  # fmt: skip
+
+
+def group_values(broker: BrokerOnDisk, name: str = "g") -> dict[str, tuple[str, int]]:
+    """(value, source) of all options of a group."""
+    error, found = describe_configs(broker, GROUP, name)
+    assert error == "NONE"
+    return {option: (each.value, each.config_source) for option, each in found.items()}
+
+
+def in_force(broker: BrokerOnDisk, option: str) -> int:
+    """The value that the coordinator of the group `g` goes by."""
+    parts = broker.parts
+    return group_config_value(option, parts.image.group_configs.get("g", {}), parts.config)
+
+
+def test_options_of_a_group_are_its_own_or_the_broker_s_and_survive_a_kill():
+    broker = BrokerOnDisk({"group.consumer.max.session.timeout.ms": 90_000})
+    assert change(broker, GROUP, "g", SESSION, "80000") == "NONE"
+    assert change(broker, GROUP, "h", INTERVAL, "0") == "NONE"
+    for _ in range(2):
+        assert group_values(broker) == {
+            INTERVAL: ("1000", 5), BEAT: ("5000", 5), SESSION: ("80000", 8),
+        }  # fmt: skip
+        broker.kill()
+    assert replace_configs(broker, (GROUP, "g", [(BEAT, "6000")])) == ["NONE"]
+    assert group_values(broker)[SESSION] == ("45000", 5)
+    assert change(broker, GROUP, "g", BEAT, None) == "NONE"
+    assert set(broker.parts.image.group_configs) == {"h"}
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value", "error"),
+    [
+        ("", SESSION, "50000", "INVALID_REQUEST"),
+        ("g", SESSION, "44999", "INVALID_CONFIG"),
+        ("g", SESSION, "60001", "INVALID_CONFIG"),
+        ("g", SESSION, "soon", "INVALID_CONFIG"),
+        ("g", BEAT, "4999", "INVALID_CONFIG"),
+        ("g", INTERVAL, "15001", "INVALID_CONFIG"),
+        ("g", "share.session.timeout.ms", "50000", "INVALID_CONFIG"),
+    ],
+)
+def test_an_option_of_a_group_stays_within_the_limits_of_the_broker(name, option, value, error):
+    broker = BrokerOnDisk()
+    assert change(broker, GROUP, name, option, value) == error
+    assert broker.parts.image.group_configs == {}
+
+
+def test_limits_that_were_moved_cap_the_values_in_force():
+    broker = BrokerOnDisk()
+    assert change(broker, GROUP, "g", SESSION, "60000") == "NONE"
+    narrow = {"group.consumer.max.session.timeout.ms": 50_000}
+    later = BrokerOnDisk(narrow, disk=broker.disk)
+    assert in_force(later, SESSION) == 50_000
+    assert group_values(later)[SESSION] == ("60000", 8)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"group.consumer.session.timeout.ms": 44_999},
+        {"group.consumer.max.heartbeat.interval.ms": 4_999},
+        {"group.consumer.assignment.interval.ms": 15_001},
+        {"group.consumer.min.session.timeout.ms": 1, "group.consumer.session.timeout.ms": 5_000},
+        {"group.consumer.migration.policy": "sideways"},
+    ],
+)
+def test_options_of_consumer_groups_that_do_not_go_together_are_refused_at_the_start(config):
+    with pytest.raises(ConfigError):
+        BrokerConfig(config)
+
+
+def test_the_assignment_interval_of_all_groups_changes_while_the_broker_runs():
+    broker = BrokerOnDisk()
+    option = "group.consumer.assignment.interval.ms"
+    assert change(broker, BROKER, "", option, "15001") == "INVALID_REQUEST"
+    assert change(broker, BROKER, "", option, "0") == "NONE"
+    assert in_force(broker, INTERVAL) == 0

@@ -193,7 +193,7 @@ def test_a_partition_that_is_missing_after_a_clean_stop_is_named_and_may_be_give
 
 
 def test_the_limits_of_clients_topics_do_not_apply_to_the_metadata():
-    """All that one request changes is one batch, as large as it may be."""
+    """The records of one request are one batch, larger than clients' topics may take."""
     broker = BrokerOnDisk({"message.max.bytes": 100, "log.segment.bytes": 1 << 20})
     assert broker.create_topic("orders").error_code == ErrorCode.NONE
     topics = [Topic(f"t{at}" + "x" * 200, uuid.UUID(int=at), 1, {}, 0) for at in range(4000)]
@@ -217,7 +217,7 @@ def test_internal_topics_keep_their_partition_count_when_the_configuration_chang
 
 
 def test_everybody_is_told_to_be_allowed_everything_when_asked():
-    """As without an authorizer in Kafka, for the names of topics that are not there too."""
+    """Kafka without an authorizer allows everything, also for topics that do not exist."""
     broker = BrokerOnDisk()
     broker.create_topic("orders")
     asked = {

@@ -1,4 +1,4 @@
-"""Who leads a partition after a change, and what its ISR is then."""
+"""Leader and ISR of a partition after a change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ PARTITION = PartitionRegistration((1, 2, 3), (3, 2, 1), 1, 5, 9)
 
 
 def changed(before, up, election=Election.ONLINE, **wanted):
-    """As (leader, ISR, leader epoch, partition epoch), None where nothing changes."""
+    """Return (leader, ISR, leader epoch, partition epoch) after the change, or None if nothing
+    changes."""
     after = change_partition(before, replace(before, **wanted), set(up).__contains__, election)
     return after and (after.leader, after.isr, after.leader_epoch, after.partition_epoch)
 

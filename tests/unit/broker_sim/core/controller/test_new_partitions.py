@@ -20,7 +20,7 @@ P = PartitionRegistration
 
 @pytest.fixture
 def cluster():
-    """Brokers 1 to 3, of which 3 is in controlled shutdown, and a topic of two partitions."""
+    """Return brokers 1 to 3, broker 3 in controlled shutdown, with a topic of two partitions."""
     made = Controlled((1, 2, 3), P.new((2, 1), (2, 1)), P.new((1, 2), (1, 2)))
     made.up(3, epoch=4, stops=True)
     return made

@@ -1,4 +1,4 @@
-"""Where the replicas of new partitions go."""
+"""Placement of the replicas of new partitions."""
 
 from __future__ import annotations
 

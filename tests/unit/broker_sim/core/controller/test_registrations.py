@@ -1,4 +1,4 @@
-"""What the metadata says of brokers and partitions, and how records change it."""
+"""Brokers and partitions in the metadata, and the records that change them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TOPIC = Topic("orders", uuid.UUID(int=7), 1, {}, 0, (FIRST,))
 
 
 def replay(image, record):
-    """As it is after a way through the log."""
+    """Replay a record after it went through the log as JSON."""
     return image.replay(json.loads(json.dumps(record)))
 
 

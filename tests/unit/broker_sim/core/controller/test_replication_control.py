@@ -1,4 +1,4 @@
-"""What the controller decides of partitions, rule by rule."""
+"""The controller's decisions about partitions, rule by rule."""
 
 from __future__ import annotations
 

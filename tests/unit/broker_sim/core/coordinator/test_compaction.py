@@ -46,7 +46,7 @@ def log_bytes(broker: BrokerOnDisk, folder: str) -> int:
 
 
 def loaded_bytes(broker: BrokerOnDisk, folder: str, how: str) -> int:
-    """What the next start reads of the folder."""
+    """Restart the broker; return the bytes that the start reads of the folder."""
     if how == "stop":
         broker.stop()
     broker.disk.count()

@@ -1,4 +1,4 @@
-"""Which partition coordinates whom, and timers that fire when they should and only then."""
+"""Partition of a coordinator, and timers that fire at their deadline and only then."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class Held:
         self.broker.cause(lambda effects: owner.unload(0, effects))
 
     def answers(self, key: tuple[int, int]) -> int:
-        """How many times it was answered."""
+        """Return the number of answers to this request."""
         return sum(
             (response.connection_id, response.correlation_id) == key
             for step in self.broker.steps
@@ -133,7 +133,7 @@ WAITING = {
 
 
 def error_codes(message: Any) -> set[E]:
-    """All error codes in an answer."""
+    """Return all error codes in an answer."""
     return {E(int(code)) for code in re.findall(r"error_code=(-?\d+)", repr(message))}
 
 
@@ -153,6 +153,19 @@ def test_an_answer_waits_for_the_high_watermark_and_comes_once(asks: str, topic:
     assert held.answers(key) == 1
     allowed = {E.NONE, E.GROUP_ID_NOT_FOUND if asks == "delete_groups" else E.MEMBER_ID_REQUIRED}
     assert error_codes(held.broker.asked.answers[key]) <= allowed
+
+
+def test_a_heartbeat_without_a_record_waits_for_the_records_before_it() -> None:
+    held = Held()
+    fields = {"group_id": "new", "member_id": "m", "rebalance_timeout_ms": 9}
+    fields |= {"subscribed_topic_names": ["data"], "topic_partitions": []}
+    held.hold(OFFSETS)
+    joins = request(K.CONSUMER_GROUP_HEARTBEAT, member_epoch=0, **fields)
+    joined, again = held.broker.send(joins, 1), held.broker.send(joins, 1)
+    assert (held.answers(joined), held.answers(again)) == (0, 0)
+    held.release(OFFSETS)
+    told = [held.broker.asked.answers[key] for key in (joined, again)]
+    assert [(each.error_code, each.member_epoch) for each in told] == [(0, 2), (0, 2)]
 
 
 @pytest.mark.parametrize(

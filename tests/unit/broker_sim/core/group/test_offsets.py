@@ -15,7 +15,7 @@ READS_IN = (("range", bytes.fromhex("0000000000010002696effffffff")),)
 
 
 def build_stable_group(world: World, **more) -> dict:
-    """One member in generation 1: how it names itself."""
+    """Build a group with one member in generation 1; return the fields that name the member."""
     joining = world.join(requires_known_member_id=False, **more)
     world.advance(3_000)
     (joined,) = joining
@@ -70,6 +70,7 @@ def test_a_generation_of_a_group_that_is_not_there(knows, expected) -> None:
     world = World()
     more = {"generation_id": 0, "member_id": "m", "knows_group_id_not_found": knows}
     assert world.commit_offset(5, **more) is expected
+    assert world.commit_pending(5, **more) is expected
     assert world.groups.describe_group("g").error is E.GROUP_ID_NOT_FOUND
 
 
@@ -344,17 +345,8 @@ def test_offsets_of_a_group_with_members_expire_only_for_topics_it_left() -> Non
 
 @pytest.mark.parametrize("retention_time_ms", [1_000, -2])
 def test_a_retention_of_the_request_replaces_the_brokers(retention_time_ms) -> None:
-    """Also one that is over already."""
+    """A retention that has already passed counts, too."""
     world = World()
     world.commit_offset(1, retention_time_ms=retention_time_ms)
     world.advance(600_000)
     assert world.offset()[0] == -1
-
-
-def test_without_flush_on_commit_commits_are_not_flushed() -> None:
-    world = World({"flush.on.commit": "false"})
-    before = len(world.operations)
-    world.commit_offset(1)
-    written = world.operations[before:]
-    assert written
-    assert not any(isinstance(operation, Flush) for operation in written)

@@ -349,9 +349,9 @@ def test_leaving_with_a_given_id_and_leaving_an_unknown_group() -> None:
     (required,) = world.join()
     assert world.leave(LeavingMember(required.member_id)) == [E.NONE]
     assert world.join(member_id=required.member_id)[0].error is E.UNKNOWN_MEMBER_ID
-    result = world.call(world.groups.leave_group, "none", [LeavingMember("m")])
+    result = world.tell(world.groups.leave_group, "none", [LeavingMember("m")])
     assert result.members == ((LeavingMember("m"), E.UNKNOWN_MEMBER_ID),)
-    assert world.call(world.groups.leave_group, "", []).error is E.INVALID_GROUP_ID
+    assert world.tell(world.groups.leave_group, "", []).error is E.INVALID_GROUP_ID
 
 
 def test_leaving_while_others_wait_in_the_initial_delay() -> None:

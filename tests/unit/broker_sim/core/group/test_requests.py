@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from support.core import plain_messages
 from support.core.broker_build import BrokerOnDisk, request
+from support.raw.raw import RawProducer
 
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
@@ -97,11 +98,22 @@ def test_topics_by_id_are_committed_and_fetched_and_unknown_ids_refused():
     ]
 
 
-@pytest.mark.parametrize("version", [2, 9])
+def commit_in_transaction(broker: BrokerOnDisk) -> None:
+    """TxnOffsetCommit of version 5, which names the topic."""
+    producer = RawProducer(broker, "txn")
+    assert producer.init() == "NONE"
+    assert producer.commit_offset("g", "orders", 0, 7, version=5) == "NONE"
+    assert producer.end(commit=True, version=5) == "NONE"
+
+
+@pytest.mark.parametrize("version", [2, 9, None])
 def test_the_offset_of_an_earlier_topic_of_the_name_is_none_by_id(version):
     broker = started()
     broker.create_topic("orders")
-    assert commit(broker, {"orders": 7}, version) == [("orders", E.NONE)]
+    if version is None:
+        commit_in_transaction(broker)
+    else:
+        assert commit(broker, {"orders": 7}, version) == [("orders", E.NONE)]
     # As after a crash between the deletion and the tombstones of its offsets.
     state = broker.broker.parts
     old_id = state.image.topics["orders"].topic_id

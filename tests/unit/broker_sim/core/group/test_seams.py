@@ -34,14 +34,14 @@ def joining(world: World, **more) -> list:
 
 
 def all_answers(world: World, member_id: str) -> dict[str, ErrorCode]:
-    """What every request to the group is answered."""
+    """Return the error of every request to the group, by API."""
     groups = world.groups
     member = {"member_id": member_id, "generation_id": 1}
     return {
         "JoinGroup": world.join(member_id=member_id)[0].error,
         "SyncGroup": world.sync(**member)[0].error,
         "Heartbeat": world.heartbeat(**member),
-        "LeaveGroup": world.call(groups.leave_group, "g", [LeavingMember(member_id)]).error,
+        "LeaveGroup": world.tell(groups.leave_group, "g", [LeavingMember(member_id)]).error,
         "OffsetCommit": world.commit_offset(1, **member),
         "TxnOffsetCommit": world.commit_pending(1),
         "OffsetFetch": groups.offset_fetch("g", None, require_stable=True).error,

@@ -16,7 +16,8 @@ COORDINATOR, OWNER = 1, 2
 
 @pytest.fixture
 def cluster() -> CoreCluster:
-    """With a topic of one replica, which is not at the coordinator of the groups."""
+    """Return a cluster with a topic of one replica, which the coordinator of the groups does not
+    have."""
     made = coordinated()
     made.create(PartitionRegistration.new((OWNER,), (OWNER,)), name=ALONE)
     made.run(1_200)

@@ -95,7 +95,7 @@ def test_the_log_start_survives_a_restart(broker, how):
 
 
 def test_a_log_that_ends_below_its_start_is_damage_and_nothing_is_deleted(broker):
-    """Where a directory that Kafka wrote has no checksum, a flipped digit would cost the log."""
+    """A directory that Kafka wrote has no checksum, so a flipped digit would delete the log."""
     broker.delete_records(5)
     del broker.disk._files[CRC_FILE]
     broker.disk._files[FILE].content[:] = b"0\n1\norders 0 50\n"
@@ -107,7 +107,7 @@ def test_a_log_that_ends_below_its_start_is_damage_and_nothing_is_deleted(broker
 
 
 def test_what_was_written_is_flushed_before_the_start_moves(broker):
-    """So that a loss of power cannot leave a log that ends below its start."""
+    """The order keeps a loss of power from leaving a log that ends below its start."""
     broker.delete_records(-1)
     broker.lose_power()
     log = broker.log()

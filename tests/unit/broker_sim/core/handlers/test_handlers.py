@@ -52,11 +52,79 @@ def test_api_versions_advertises_what_is_spoken_and_produce_from_0_for_librdkafk
     assert set(table) == set(HANDLERS)
 
 
-@pytest.mark.parametrize("level", [0, 1, 2])
-def test_the_finalized_transaction_version_is_the_configured_one(level):
-    answer = BrokerOnDisk({"transaction.version": level}).ask(api_versions(), 3)
+@pytest.mark.parametrize(
+    "levels",
+    [
+        {"group.version": 0, "transaction.version": 0},
+        {"group.version": 0, "transaction.version": 1},
+        {"group.version": 1, "transaction.version": 2},
+    ],
+)
+def test_the_finalized_features_are_the_configured_ones(levels):
+    answer = BrokerOnDisk(levels).ask(api_versions(), 3)
     finalized = {f.name: f.max_version_level for f in answer.finalized_features}
-    assert finalized == ({"transaction.version": level} if level else {})
+    assert finalized == {name: level for name, level in levels.items() if level}
+
+
+def join_consumer_group(**more):
+    fields = {"group_id": "g", "member_id": "m", "member_epoch": 0, "rebalance_timeout_ms": 9}
+    fields |= {"subscribed_topic_names": ["t"], "topic_partitions": []} | more
+    return request(ApiKey.CONSUMER_GROUP_HEARTBEAT, **fields)
+
+
+def describe_consumer_group(broker, group_id):
+    asked = request(
+        ApiKey.CONSUMER_GROUP_DESCRIBE, group_ids=[group_id], include_authorized_operations=True
+    )
+    (group,) = broker.ask(asked, 1).groups
+    return group
+
+
+def test_a_consumer_group_is_joined_and_described_by_messages():
+    broker = BrokerOnDisk({"group.consumer.assignment.interval.ms": 0})
+    broker.find_coordinators()
+    broker.create_topic("t", 2)
+    answer = broker.ask(join_consumer_group(subscribed_topic_regex="t+"), 1)
+    assert (answer.error_code, answer.member_id, answer.member_epoch) == (0, "m", 2)
+    (topic,) = answer.assignment.topic_partitions
+    assert topic.partitions == [0, 1]
+    owned = {"topic_id": topic.topic_id, "partitions": [0, 1]}
+    kind = APIS[ApiKey.CONSUMER_GROUP_HEARTBEAT].request.TopicPartitions
+    beat = join_consumer_group(
+        member_epoch=2, rebalance_timeout_ms=-1, subscribed_topic_names=None,
+        topic_partitions=[kind(**owned)],
+    )  # fmt: skip
+    answer = broker.ask(beat, 1)
+    assert (answer.error_code, answer.assignment) == (0, None)
+    group = describe_consumer_group(broker, "g")
+    assert (group.error_code, group.group_state, group.assignor_name) == (0, "Stable", "uniform")
+    (member,) = group.members
+    assert member.assignment == member.target_assignment
+    assert member.assignment.topic_partitions[0].topic_name == "t"
+    assert member.client_host.startswith("/")
+    assert (member.subscribed_topic_regex, member.member_type) == ("t+", 1)
+    refused = describe_consumer_group(broker, "h")
+    assert (refused.error_code, refused.error_message) == (
+        ErrorCode.GROUP_ID_NOT_FOUND, "Group h not found.",
+    )  # fmt: skip
+    assert describe_consumer_group(broker, "").error_code == ErrorCode.INVALID_GROUP_ID
+
+
+def test_without_the_feature_group_version_there_are_no_consumer_groups():
+    broker = BrokerOnDisk({"group.version": 0})
+    broker.find_coordinators()
+    answer = broker.ask(join_consumer_group(), 1)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert describe_consumer_group(broker, "g").error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_members_of_share_groups_are_refused_with_an_error_that_their_clients_show():
+    broker = BrokerOnDisk()
+    beat = request(ApiKey.SHARE_GROUP_HEARTBEAT, group_id="g", member_id="m", member_epoch=0)
+    answer = broker.ask(beat, 1)
+    assert (answer.error_code, answer.error_message) == (
+        ErrorCode.UNSUPPORTED_VERSION, "This broker has no share groups.",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "version"), [("", "1"), ("a", ""), ("a b", "1"), ("a", "1-")])

@@ -100,8 +100,10 @@ def test_a_refused_sequence_is_answered_with_the_log_start_and_a_duplicate_with_
 
 
 def test_a_marker_of_a_client_joins_its_transaction_and_keeps_the_rest_of_it_out(broker, producer):
-    """As in Kafka, where only the append looks at what kind of batch it is: the partition is in
-    the transaction, and until the end nothing may follow a batch that was refused."""
+    """Kafka behaves alike, because only its append looks at the kind of a batch.
+
+    The partition is in the transaction, and until the end no batch may follow the refused batch.
+    """
     marker = TransactionMarker(*producer.identity, MarkerType.COMMIT, 0)
     data = encode_marker(marker, timestamp=1)
     assert producer.produce_bytes("orders", 0, data, version=12) == "INVALID_RECORD"
@@ -140,16 +142,12 @@ def test_clients_cannot_write_to_internal_topics(broker):
     ("setting", "error"), [(False, "INVALID_TXN_STATE"), (True, "PRODUCER_FENCED")]
 )
 def test_the_answer_to_a_commit_that_came_after_the_abort_is_an_option(setting, error):
-    """KAFKA-20785: the timeout aborted first; 4.3 is fatal there, later releases are not."""
+    """KAFKA-20785: the timeout aborted first; 4.4 is fatal there, later releases are not."""
     broker = with_topic(transaction_fence_commit_after_abort=setting)
     producer = begun(broker)
     assert producer.produce("orders", 0, "a", version=12) == "NONE"
     broker.advance(900_000)
     assert producer.end(commit=True, version=5) == error
-
-
-def test_min_insync_replicas_asks_for_no_more_replicas_than_the_partition_has():
-    assert with_topic(min_insync_replicas=2).produce("orders", "a").error_code == 0
 
 
 def test_a_transactional_batch_without_transactional_id_refuses_the_whole_request(producer):
@@ -186,7 +184,8 @@ def test_version_12_adds_the_partition_itself_and_end_txn_5_gives_the_next_epoch
 
 
 def test_version_12_adds_the_partition_whatever_transaction_version_is_finalized():
-    """As in Kafka: clients look at the finalized feature, the broker at the request's version."""
+    """Kafka behaves alike: clients look at the finalized feature, the broker at the request's
+    version."""
     broker = with_topic(transaction_version=1)
     assert begun(broker).produce("orders", 0, "a", version=12) == "NONE"
 

@@ -14,7 +14,7 @@ TOO_LONG = "g" * 40_000
 
 @pytest.fixture
 def broker() -> BrokerOnDisk:
-    """With both coordinators, and the topics `in` and `out`."""
+    """Return a broker with both coordinators, and the topics `in` and `out`."""
     made = BrokerOnDisk()
     made.find_coordinators()
     for name in ("in", "out"):

@@ -1,4 +1,4 @@
-"""What the leader accepts, refuses and stamps, before any producer state matters."""
+"""Appends that the leader accepts, refuses or stamps, before any producer state matters."""
 
 from __future__ import annotations
 

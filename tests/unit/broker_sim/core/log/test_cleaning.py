@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 from support.core.log_build import NOW_MS, packed
-from support.lives.compaction import COMPACTED, CompactedLog, compact, headers, keyed_batch
+from support.models.compacted_log import COMPACTED, CompactedLog, compact, headers, keyed_batch
 
 from broker_sim.core.effects import Delete
 from broker_sim.core.log.batch_filter import empty_batch
@@ -294,7 +294,7 @@ def test_the_epoch_of_a_marker_fences_after_the_marker_might_have_gone(log):
 
 @pytest.mark.parametrize("recovery_point", [0, 4, 6])
 def test_a_producer_whose_batches_were_removed_is_known_after_a_kill(log, recovery_point):
-    """Only a snapshot tells of it; the file of recovery points is up to a minute older."""
+    """The producer is in a snapshot alone; the file of recovery points is up to a minute older."""
     log.log.config = dataclasses.replace(COMPACTED, cleanup_policy="compact,delete")
     log.put(("p", "v" * 300), producer_id=9, epoch=4)
     log.put(("q", "v" * 300))

@@ -1,4 +1,4 @@
-"""Which part of a log is compacted, into which segments, and in which steps."""
+"""Cleaning of a log: the range that is compacted, the new segments, and the steps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 from support.core.log_build import NOW_MS
-from support.lives.compaction import (
+from support.models.compacted_log import (
     COMPACTED,
     CompactedLog,
     bases,
@@ -297,8 +297,10 @@ def test_a_long_rewrite_is_flushed_on_the_way(log, monkeypatch):
 
 @pytest.mark.parametrize("end", ["alive", "clean"])
 def test_a_lookup_by_time_ends_though_offsets_changed_on_disk(log, end):
-    """They lie outside the CRC; two emptied batches send the lookup on to what comes next. What was
-    appended in this life is in memory; else it shows that a batch does not follow the one before.
+    """Base offsets lie outside the CRC, and two emptied batches send the lookup to the next batch.
+
+    A broker that wrote the batches itself knows their offsets from memory. After a restart it sees
+    that a batch does not follow the batch before.
     """
     log.put(("x", "1"))
     for producer_id in (7, 8):

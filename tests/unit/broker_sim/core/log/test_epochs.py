@@ -1,10 +1,10 @@
-"""Leader epochs around the log start, below which a follower may have what its leader has not.
+"""Leader epochs around the log start, below which a follower may have batches its leader lacks.
 
-Say an unclean election makes a leader of a broker that lacks records, in a new epoch; what it then
-writes is deleted (DeleteRecords) before it dies, and another unclean election brings back a broker
-with the records of the old epoch. Its follower now, the first one cannot truncate below its own log
-start without losing what it knows of producers: it keeps its files, and gets the old epoch's
-records after those of the newer one.
+An unclean election makes a leader of broker A, which lacks records. A writes records in a new
+epoch, DeleteRecords deletes them, and A dies. Another unclean election brings back broker B with
+the records of the old epoch. A now follows B. A cannot truncate below its own log start without
+losing its knowledge of producers. So A keeps its files, and appends B's records of the old epoch
+behind its own newer epoch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from txnlog_kafka.wire.records import stamp_offsets
 
 
 def replicate(on_disk: LogOnDisk, leader_epoch: int) -> None:
-    """One more record, of a leader with this epoch."""
+    """Append one more record as a follower, from a leader with this epoch."""
     batch = bytearray(build_batch("x", producer=(7, 0, on_disk.log.log_end_offset)))
     at = on_disk.log.log_end_offset
     stamp_offsets(batch, 0, base_offset=at, leader_epoch=leader_epoch)
@@ -25,7 +25,7 @@ def replicate(on_disk: LogOnDisk, leader_epoch: int) -> None:
 
 
 def follower(*leader_epochs: int) -> LogOnDisk:
-    """One record of each of these."""
+    """Return a follower's log with one record of each of these leader epochs."""
     on_disk = LogOnDisk()
     on_disk.log.single_replica = False
     for leader_epoch in leader_epochs:
@@ -34,7 +34,7 @@ def follower(*leader_epochs: int) -> LogOnDisk:
 
 
 def delete(on_disk: LogOnDisk, offset: int) -> None:
-    """As DeleteRecords does."""
+    """Delete the records below an offset, as DeleteRecords does."""
     on_disk.call(on_disk.log.advance_high_watermark, offset)
     on_disk.delete_below(offset)
 
@@ -95,7 +95,7 @@ def test_an_epoch_of_the_states_that_ends_at_the_log_start_is_forgotten():
 
 
 def test_an_epoch_without_a_record_is_forgotten_by_a_truncation_to_the_log_end():
-    """Else the leader, which does not have it, says so again at each fetch."""
+    """Otherwise the leader, which lacks the epoch, would answer every fetch with a truncation."""
     on_disk = follower(1, 1)
     on_disk.call(on_disk.log.roll)
     delete(on_disk, 2)

@@ -124,7 +124,8 @@ def test_a_bad_snapshot_is_deleted_and_an_older_one_is_used():
 
 
 def test_a_snapshot_below_the_log_start_is_not_used():
-    """It says that a transaction is open whose marker is among what was deleted since."""
+    """The snapshot says that a transaction is open, but its marker is in the deleted part of the
+    log."""
     on_disk = LogOnDisk()
     on_disk.produce("open", producer=(9, 0, 0), transactional=True)
     stray = encode_snapshot(on_disk.log._producers.entries.values())

@@ -189,7 +189,7 @@ def test_the_marker_before_the_next_transaction_of_version_2_does_not_forget_its
 
 
 def test_a_marker_with_the_last_epoch_ends_what_that_epoch_began():
-    """Only an epoch that was forged can be 32767 in data; it cannot rise any more."""
+    """A forged epoch alone can be 32767 in data; the epoch cannot rise any more."""
     on_disk = LogOnDisk()
     for epoch, expected in ((32766, ErrorCode.INVALID_PRODUCER_EPOCH), (32767, ErrorCode.NONE)):
         send(on_disk, epoch, 0, transactional=True)

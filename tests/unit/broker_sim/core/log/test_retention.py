@@ -98,7 +98,7 @@ def test_retention_stops_at_the_first_young_segment_and_at_the_high_watermark():
 
 
 def test_a_segment_without_timestamps_goes_with_the_next_that_has_some():
-    """Kafka takes the age of its file, of which nothing is known here."""
+    """Kafka uses the age of the segment's file, which this broker does not know."""
     on_disk = LogOnDisk(LogConfig(segment_bytes=BATCH, retention_ms=1000))
     for stamp in (-1, -1, NOW_MS - 2000, -1, NOW_MS, -1):
         on_disk.append(build_batch("value", timestamp=stamp))

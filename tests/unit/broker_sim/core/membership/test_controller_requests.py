@@ -45,7 +45,7 @@ def metadata(cluster: RegistryCluster, number: int, *names: str) -> Any:
 
 
 def ask_broker(cluster: RegistryCluster, number: int, message: Any, key: BrokerApiKey) -> Any:
-    """As another broker would, or somebody who takes its place."""
+    """Send a request as another broker, or as a client in its place; return the answer."""
     broker = cluster.brokers[number]
     asked = Request(77, 1, key, BROKER_APIS[key].version, "x", "127.0.0.1", message,
                     principal=broker.principal)  # fmt: skip
@@ -93,7 +93,7 @@ def test_the_controller_decides_as_who_has_asked_another_broker():
 
 
 def test_what_a_broker_needs_itself_it_may_do_at_itself_and_at_any_controller():
-    """To others it is User:broker, which is a super user, and nobody else may do anything."""
+    """Other brokers see User:broker, a super user; every other principal may do nothing."""
     cluster = RegistryCluster(3, authorizer_class_name=AUTHORIZER,
                               super_users=f"{ADMIN};User:broker")  # fmt: skip
     cluster.broker_principal = "User:broker"

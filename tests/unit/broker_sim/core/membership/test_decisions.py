@@ -1,4 +1,4 @@
-"""What a controller takes for appended, when the registry has refused an append."""
+"""A controller's append that the registry refused, although the log has its records."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Controller:
         )
 
     def asked(self) -> Any:
-        """What was sent last; nothing else is on its way."""
+        """Return the message that was sent last; no other message is on its way."""
         (sent,) = self.effects.sends
         return sent.message
 
@@ -103,7 +103,7 @@ def test_an_append_that_an_earlier_asking_has_carried_out_is_taken_from_the_log(
 def test_other_records_at_its_place_are_not_those_of_the_append_also_of_the_same_epoch(
     refused, epoch, there
 ):
-    """Those of an append that this controller has given up may have come late (cluster 120)."""
+    """Records of an append that this controller has given up may arrive late (cluster 120)."""
     read(refused, epoch, *there)
     assert (refused.ended, refused.metadata.next_offset) == ([False], 0)
 

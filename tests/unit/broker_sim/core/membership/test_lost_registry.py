@@ -237,7 +237,7 @@ def test_a_clusters_directories_in_that_of_a_broker_that_is_alone_are_no_logs_of
 
 
 def test_a_broker_that_has_heard_of_more_records_than_the_registry_has_stops(cluster):
-    """It may have read none of them yet: it would ask for them for ever."""
+    """The broker may not have read these records yet, and would ask for them for ever."""
     records = held(cluster)
     link = cluster.brokers[2].membership._link
     end = cluster.brokers[2].parts.metadata.next_offset
@@ -402,7 +402,7 @@ def test_brokers_refuse_an_older_copy_whose_leader_epochs_are_below_those_of_the
 def test_without_a_newer_copy_a_new_cluster_begins_and_dump_shows_what_the_logs_had(
     empty_cluster, tmp_path, capsys
 ):
-    """What the errors say to do then."""
+    """The steps are the advice of the errors for this case."""
     cluster = empty_cluster
     cluster.put_registry(let_epochs_rise(cluster))
     cluster.start(1)

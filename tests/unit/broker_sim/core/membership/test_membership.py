@@ -35,7 +35,7 @@ def cluster() -> RegistryCluster:
 
 
 def decide(cluster: RegistryCluster, number: int, *records: MetadataRecord) -> list[bool]:
-    """What the broker is told of a decision to append these records, as soon as it is."""
+    """Submit a decision to append these records; return a list that receives its outcome."""
     told: list[bool] = []
     broker = cluster.brokers[number]
     broker.cause(
@@ -47,7 +47,7 @@ def decide(cluster: RegistryCluster, number: int, *records: MetadataRecord) -> l
 
 
 def watch_serving(broker: BrokerOnDisk) -> list[bool]:
-    """Whether the broker serves, after each of its steps from here on."""
+    """Return a list that receives, after each step from here on, True if the broker serves."""
     served: list[bool] = []
     step = broker.step
 

@@ -1,4 +1,4 @@
-"""The cleaner in a broker: when it runs, on what, and that it disturbs nobody."""
+"""The cleaner in a broker: its times, its logs, and requests that it does not disturb."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import gzip
 import pytest
 from support.core.broker_build import BrokerOnDisk
 from support.core.log_build import packed
-from support.lives.compaction import keyed_batch
+from support.models.compacted_log import keyed_batch
 
 from broker_sim.core.effects import Rename, TimerFired, WriteFile
 from broker_sim.core.log import validation

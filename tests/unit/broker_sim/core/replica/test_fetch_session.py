@@ -202,7 +202,7 @@ def test_a_topic_that_was_created_again_is_heard_of_though_the_old_one_is_forgot
 @pytest.mark.parametrize("privileged", [False, True])
 @pytest.mark.parametrize("committed", [False, True])
 def test_an_append_is_for_followers_and_a_commit_for_consumers(privileged, committed) -> None:
-    """It may be news to both, but only one of them may read more."""
+    """A change may be news to followers and consumers, but only one of the two may read more."""
     cache = Cache()
     session_id = settled(cache, 0, privileged=privileged)
     changes, name = Changes(), TopicPartition("orders", 0)

@@ -33,7 +33,7 @@ def written(cluster: CoreCluster, number: int) -> dict | None:
 
 
 def start_alone(cluster: CoreCluster, number: int) -> int:
-    """A new process that hears of nobody; its high watermark."""
+    """Start a new process that hears of no other broker; return its high watermark."""
     cluster.kill(number)
     cluster.brokers[number].start()
     return cluster.brokers[number].log().high_watermark

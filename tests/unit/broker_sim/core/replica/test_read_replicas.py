@@ -54,7 +54,7 @@ def test_the_answer_that_names_a_replica_says_how_far_the_leader_is(cluster: Cor
 
 
 def test_the_answer_that_names_where_histories_part_says_how_far_the_leader_is(cluster) -> None:
-    """As Kafka's `Partition.readRecords`."""
+    """Kafka's `Partition.readRecords` answers alike."""
     message = fetch_request("orders", 2, max_wait_ms=0)
     message.topics[0].partitions[0].last_fetched_epoch = 0
     entry = cluster.brokers[0].ask(message, 12).responses[0].partitions[0]

@@ -19,7 +19,7 @@ def fetch_of(cluster: CoreCluster, follower: int):
 
 
 def partitions_of_the_session(cluster: CoreCluster) -> list[int]:
-    """That broker 0 has with its follower."""
+    """Return the partitions of broker 0's session with its follower."""
     (session,) = cluster.brokers[0].parts.sessions._by_id.values()
     return [number for _, _, number in session.partitions]
 

@@ -115,7 +115,7 @@ def test_nobody_leaves_the_isr_of_an_idle_partition(cluster: CoreCluster) -> Non
 
 
 def test_a_replica_of_an_idle_partition_is_caught_up_by_the_fetches_of_its_session() -> None:
-    """They do not come to the partition, and all the same its time begins with the last of them."""
+    """The fetches skip the partition, but the follower's time begins with the last fetch."""
     cluster = CoreCluster(2)
     cluster.create(replicated(0, 1, replicas=(0, 1)))
     cluster.settle()
@@ -155,7 +155,7 @@ def test_a_refused_proposal_is_made_again_by_the_next_fetch(times: int) -> None:
     ],
 )
 def test_how_long_a_follower_counts_as_caught_up(way: str, caught_up_ms: int) -> None:
-    """By the fetches of a session that have no news of the partition."""
+    """The fetches of the session have no news of the partition."""
     session = FetchSession(1, True, "follower", True, 0, {}, used_ms=100)
     follower = Follower()
     follower.on_fetch(FetchPosition(5, 0), 1, 5, 100, session)

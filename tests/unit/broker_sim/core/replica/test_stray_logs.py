@@ -1,4 +1,4 @@
-"""What the checkpoints had of a log that was set aside is there when it is renamed back."""
+"""A log that was set aside and is renamed back: its checkpoint entries are restored."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def strays(disk: SimDisk) -> list[str]:
 
 
 def rename_back(disk: SimDisk, newest: SimDisk) -> SimDisk:
-    """As docs/broker/cluster.md says, for what was set aside, if it was."""
+    """Rename the log that was set aside, if any, to its place, as docs/broker/cluster.md says."""
     put_metadata(disk, newest)
     for stray in strays(disk):
         disk.apply(Delete("orders-0"))
@@ -139,7 +139,7 @@ def test_a_log_that_is_set_aside_again_before_it_was_opened_keeps_what_was_known
 
 
 def test_a_log_that_is_renamed_back_has_nothing_of_the_one_that_took_its_name(older, newest):
-    """Else it would begin where that one did, and lose what it has below."""
+    """Otherwise the log would begin at the other log's start, and lose the records below."""
     disk = set_aside(older, newest)
     broker = BrokerOnDisk(disk=disk)
     fill(broker, 9, start=8, cleaned=9)
@@ -182,7 +182,7 @@ def test_which_logs_have_gaps_is_not_known_of_those_that_are_set_aside_either(ol
 
 
 def test_a_damaged_cleaner_checkpoint_stays_so_until_every_log_has_an_entry(older, newest):
-    """It is damaged when the log is renamed back: that one's entry may not be its only one."""
+    """The checkpoint is damaged when the log is renamed back: other logs may lack their entries."""
     broker = BrokerOnDisk(disk=copy.deepcopy(newest))
     assert broker.create_topic("other").error_code == 0
     disk = set_aside(older, newest)
@@ -194,7 +194,7 @@ def test_a_damaged_cleaner_checkpoint_stays_so_until_every_log_has_an_entry(olde
 
 
 def test_entries_of_logs_that_are_not_there_go_at_a_start(older, newest):
-    """Of a topic whose deletion was cut short, for another one of its name is not that one."""
+    """An unfinished deletion's entry must go: a later topic of its name is another topic."""
     disk = copy.deepcopy(newest)
     put_metadata(disk, older)
     disk.apply(Delete("orders-0"))

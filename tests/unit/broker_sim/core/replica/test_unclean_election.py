@@ -24,7 +24,7 @@ CHECKPOINTED_MS = 6_000
 LEADER, FOLLOWER, OTHER = 0, 1, 2
 """`orders` is on the first two; the third one keeps the logs of the coordinators in sync."""
 UNCLEAN = 1
-"""As the type of an election."""
+"""Type of an unclean election in ElectLeaders."""
 
 
 def cluster_of(*, allowed: bool = True) -> RegistryCluster:
@@ -74,7 +74,8 @@ def begun(cluster: RegistryCluster, *, after: Callable[[], None] = lambda: None)
 
 
 def aborted(cluster: RegistryCluster, number: int) -> set[tuple[int, int]]:
-    """What a read_committed fetch of everything names: producer ids and first offsets."""
+    """Return the producer ids and first offsets of all aborted transactions in a read_committed
+    fetch."""
     message = fetch_request("orders", 0, committed=True, max_wait_ms=0)
     part = cluster.ask(number, message, 12).responses[0].partitions[0]
     assert part.error_code == 0

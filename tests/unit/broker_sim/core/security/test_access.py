@@ -70,8 +70,11 @@ def guarded() -> BrokerOnDisk:
 
 
 FILTERED = {K.LIST_GROUPS, K.LIST_TRANSACTIONS}
-"""What may not be seen is left out."""
-OPEN = {K.SASL_HANDSHAKE, K.SASL_AUTHENTICATE, K.API_VERSIONS, K.DESCRIBE_CLUSTER}
+"""APIs that answer without the entries that the principal may not see."""
+OPEN = {
+    K.SASL_HANDSHAKE, K.SASL_AUTHENTICATE, K.API_VERSIONS, K.DESCRIBE_CLUSTER,
+    K.SHARE_GROUP_HEARTBEAT,
+}  # fmt: skip
 
 
 def asked(broker: BrokerOnDisk, message: Any, version: int) -> set[int]:

@@ -12,6 +12,7 @@ from support.core.broker_build import BrokerOnDisk, request
 from broker_sim.apis import BROKER_APIS
 from broker_sim.core.config import ConfigError
 from broker_sim.core.effects import Disconnected, Effects, Request
+from broker_sim.core.security.bearer import Bearer, TokenRefused
 from broker_sim.core.security.logins import TAKES, VALID_PREVIOUS, Login, LoginState
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.invariants import InvariantViolation
@@ -137,6 +138,63 @@ def test_a_listener_without_sasl_says_so():
     assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
     answer = broker.ask(request(ApiKey.SASL_AUTHENTICATE, auth_bytes=b""), 2)
     assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE
+
+
+# ------------------------------------------------------------------ tokens
+
+
+def check_token(token: str, now_ms: int) -> Bearer:
+    """A token is the user's name and the seconds after which it ends."""
+    user, _, seconds = token.partition(".")
+    if not seconds:
+        raise TokenRefused("no time")
+    return Bearer(user, now_ms + int(seconds) * 1000)
+
+
+def with_tokens(**options) -> BrokerOnDisk:
+    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
+    jaas = {"listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config": module}
+    given = {"sasl.enabled.mechanisms": "OAUTHBEARER"} | options
+    broker = BrokerOnDisk(SASL_CONFIG | jaas | given)
+    broker.listener = "SASL_PLAINTEXT"
+    broker.parts.logins._token_checks = {"SASL_PLAINTEXT": check_token}
+    return broker
+
+
+def show(broker: BrokerOnDisk, token: str):
+    """SaslAuthenticate with a token."""
+    data = f"n,,\1auth=Bearer {token}\1\1".encode()
+    return broker.ask(request(ApiKey.SASL_AUTHENTICATE, auth_bytes=data), 2)
+
+
+HANDSHAKE = request(ApiKey.SASL_HANDSHAKE, mechanism="OAUTHBEARER")
+
+
+@pytest.mark.parametrize(
+    ("longest_ms", "lifetime_ms"), [("0", 60_000), ("10000", 10_000), ("90000", 60_000)]
+)
+def test_a_login_ends_with_its_token_at_the_latest(longest_ms, lifetime_ms):
+    broker = with_tokens(**{"connections.max.reauth.ms": longest_ms})
+    broker.ask(HANDSHAKE, 1)
+    assert show(broker, "carol.60").session_lifetime_ms == lifetime_ms
+    assert principal_of(broker) == "User:carol"
+    broker.advance(lifetime_ms - 1)
+    broker.ask(HANDSHAKE, 1)
+    assert show(broker, "carol.60").error_code == 0
+    broker.advance(lifetime_ms)
+    assert broker.ask(METADATA, 12).brokers
+    broker.advance(1)
+    broker.send(METADATA, 12)
+    assert broker.asked.closed[1] == "the login is over, and was not renewed"
+
+
+def test_a_token_that_is_refused_may_be_followed_by_another_one():
+    broker = with_tokens()
+    broker.ask(HANDSHAKE, 1)
+    answer = show(broker, "carol")
+    assert (answer.error_code, answer.auth_bytes) == (0, b'{"status":"invalid_token"}')
+    assert show(broker, "carol.60").error_code == 0
+    assert principal_of(broker) == "User:carol"
 
 
 # ------------------------------------------------------------------ renewals (KIP-368)

@@ -45,7 +45,7 @@ def test_a_later_partition_does_not_begin_the_timeout_again() -> None:
 
 
 def test_each_transaction_has_a_timeout_of_its_own() -> None:
-    """Also when the wall clock went back so far that both begin at the same wall time."""
+    """A wall clock that went back may give both transactions the same wall time."""
     world = open_transaction()
     started_ms = world.now_ms
     world.advance(SWEEP_MS)

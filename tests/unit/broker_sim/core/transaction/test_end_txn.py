@@ -1,7 +1,7 @@
-"""EndTxn: what each request is answered; who has the epoch, retries and what uses it up.
+"""EndTxn: the answer to each request, the owner of the epoch, retries, and the last epoch.
 
-All states x requests x epochs are asked of a whole broker beside a reference in
-`property/test_transaction_model.py`, and as Kafka answered them in `conformance`.
+`property/test_transaction_model.py` asks a whole broker beside a reference, in all states and with
+all requests and epochs. `conformance` compares the answers with Kafka's.
 """
 
 from __future__ import annotations

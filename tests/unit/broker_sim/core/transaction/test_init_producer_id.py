@@ -124,7 +124,7 @@ def test_with_the_epoch_used_up_there_is_a_new_producer_id(state, expected) -> N
 
 @pytest.mark.parametrize("epoch", [EPOCH_LAST - 1, 0])
 def test_with_the_epoch_used_up_any_other_epoch_is_an_unknown_error(epoch) -> None:
-    """Also the retry of the bump to it: Kafka has no answer there (`IllegalStateException`)."""
+    """A retry of the last bump fails, too: Kafka has no answer there (`IllegalStateException`)."""
     world = build_world(S.EMPTY, producer_epoch=EPOCH_LAST - 1)
     assert world.init(**holder(PID, EPOCH_LAST - 1)).producer_epoch == EPOCH_LAST
     assert world.init(**holder(PID, epoch)).error is E.UNKNOWN_SERVER_ERROR

@@ -229,7 +229,7 @@ def test_a_deleted_topic_is_taken_out_by_the_metadata_and_not_by_what_a_leader_s
 
 
 def answered(cluster: CoreCluster, number: int, place: tuple[str, int]) -> str:
-    """What a broker says to a marker for the partition."""
+    """Return the broker's error for a marker of the partition."""
     answer = cluster.ask(number, marker_request(place), 2)
     return error_name(answer.markers[0].topics[0].partitions[0].error_code)
 

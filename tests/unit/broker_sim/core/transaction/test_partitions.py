@@ -99,8 +99,11 @@ def test_verification_tells_partitions_of_the_transaction_from_others() -> None:
 
 @pytest.mark.parametrize("version", [0, 2])
 def test_a_forged_last_epoch_gets_as_far_as_in_kafka_and_no_epoch_overflows(version) -> None:
-    """On a cluster of version 1 a fence at the last epoch leaves 32767 in the log. Nobody was
-    given it; who names it nevertheless is taken for its holder, and can only abort in version 2."""
+    """A client that names the last epoch, 32767, is treated as its holder.
+
+    On a cluster of version 1 a fence at the last epoch leaves 32767 in the log, although no client
+    was given it. A client that names 32767 can only abort in version 2.
+    """
     world = build_world(S.ONGOING, 1, producer_epoch=EPOCH_LAST, partitions=frozenset({A}))
     assert world.init().error is E.CONCURRENT_TRANSACTIONS
     assert world.transactions.describe("t").producer_epoch == PRODUCER_EPOCH_MAX

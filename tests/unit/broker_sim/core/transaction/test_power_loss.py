@@ -22,7 +22,7 @@ FENCED = ("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 
 
 def flushes(cluster: CoreCluster, number: int) -> int:
-    """Of the partition's log."""
+    """Return the number of flushes of the partition's log."""
     done = cluster.brokers[number].operations
     paths = [path for each in done if isinstance(each, Flush) for path in each.paths]
     return sum(path.startswith("orders-0/") for path in paths)
@@ -88,7 +88,7 @@ def cluster() -> RegistryCluster:
 
 
 def kill(cluster: RegistryCluster, *numbers: int, power: bool = False) -> None:
-    """These processes, or machines."""
+    """Kill the processes of these brokers, or their machines."""
     for number in numbers:
         cluster.kill(number)
         if power:

@@ -1,4 +1,4 @@
-"""What a crash leaves, and what the next life makes of it; markers; the order on the disk."""
+"""Recovery after a crash: transactions, markers, and the order of writes on the disk."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 
 S, E = TransactionState, ErrorCode
 VERSIONS = [1, 2]
-"""Of transactions; clients of the first ask in version 0."""
+"""Transaction versions; clients of version 1 send request version 0."""
 
 
 def fill(world: World, ids, *, version: int = 2) -> None:
@@ -40,7 +40,7 @@ def fill(world: World, ids, *, version: int = 2) -> None:
 
 
 def filled() -> tuple[World, ProducerIdResult]:
-    """With such a transaction of the answered producer."""
+    """Return a world with such a transaction, and its producer."""
     world = World()
     ids = world.init()
     fill(world, ids)

@@ -1,4 +1,4 @@
-"""While a decided transaction waits for a marker: what each request of its producer is answered."""
+"""Answers to a producer while its decided transaction waits for a marker."""
 
 from __future__ import annotations
 

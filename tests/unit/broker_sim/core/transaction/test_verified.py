@@ -45,7 +45,7 @@ def send(
 
 
 def told(cluster: CoreCluster, sent: tuple[int, tuple[int, int]]) -> list[str] | None:
-    """The errors in the answer, None while there is none."""
+    """Return the errors in the answer, or None while there is no answer."""
     leader, key = sent
     answer = cluster.brokers[leader].asked.answers.get(key)
     if answer is None:
@@ -55,7 +55,7 @@ def told(cluster: CoreCluster, sent: tuple[int, tuple[int, int]]) -> list[str] |
 
 
 def questions(cluster: CoreCluster, number: int) -> list[Any]:
-    """What the broker asks the coordinator; it leaves in the step after."""
+    """Return the broker's questions to the coordinator; they leave in the broker's next step."""
     cluster.brokers[number].advance(0)
     return cluster.of(number, VERIFY)
 
@@ -207,7 +207,7 @@ def test_a_fenced_producer_learns_it_from_the_coordinator(cluster, producer, ver
 def test_a_marker_that_comes_before_the_answer_keeps_the_batch_out(
     cluster, producer, version
 ) -> None:
-    """Else it would begin a transaction that nobody ends (KIP-890)."""
+    """Otherwise the batch would begin a transaction without an end (KIP-890)."""
     assert producer.add_partitions("orders", 2) == "NONE"
     sent = send(cluster, producer, DATA[2], version=version)
     (asked,) = questions(cluster, 2)

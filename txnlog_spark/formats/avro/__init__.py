@@ -1,0 +1,1 @@
+"""Avro values as columns and back, as `from_avro` and `to_avro` have them."""

@@ -1,0 +1,206 @@
+"""Columns of Spark values to JSON texts, as Spark's `to_json` writes them with its defaults.
+
+Each column becomes a column of texts, and Arrow joins them row by row. The bytes are the bytes of
+Spark on Java 19 or later. Java 17 writes more digits than necessary for some floats and doubles,
+such as 9.999999999999999E22 for 1.0E23.
+"""
+
+from __future__ import annotations
+
+import binascii
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import types as spark
+
+from txnlog_spark.codec import compute as pc
+from txnlog_spark.codec.binary import list_offsets
+from txnlog_spark.errors import OptionError
+from txnlog_spark.formats.columns import below, shown
+from txnlog_spark.formats.decoded import Encode, on_present
+from txnlog_spark.formats.json.texts import escape, escaped, float_texts
+from txnlog_spark.formats.json.times import date_texts, timestamp_texts
+from txnlog_spark.formats.json.zones import Zone, session_zone
+from txnlog_spark.formats.time_zone import zone_of_column
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """Writes values without null: their texts, and the text before and after each.
+
+    `required` is the column's name if null is an error, "" if null is allowed.
+    """
+
+    texts: Encode
+    before: str = ""
+    after: str = ""
+    required: str = ""
+
+    def whole(self, array: pa.Array) -> pa.Array:
+        """Return the texts of values with the text before and after each."""
+        made = self.texts(array)
+        if self.before or self.after:
+            made = _join(self.before, made, self.after)
+        return made
+
+    def checked(self, array: pa.Array) -> pa.Array:
+        """Return the array. OptionError if it has null and may not have it."""
+        if self.required and array.null_count:
+            what = f"{array.null_count} values are" if array.null_count > 1 else "1 value is"
+            raise OptionError(
+                f"column {self.required}",
+                None,
+                f"{what} null, which the schema does not allow: fill or leave out the rows",
+            )
+        return array
+
+
+def json_encoder(type_: spark.DataType, time_zone: str | None, column: str = "value") -> Encode:
+    """Encode arrays of a struct, array or map, without null, as binary arrays of JSON texts.
+
+    Without `time_zone` it is the session's, which timestamps have in Arrow's type. `column` is
+    where the values are, "" where the fields of a struct are the columns. OptionError names a
+    column with a type that JSON does not have, and a zone that is refused. The encoder raises it
+    for null where the type has none.
+    """
+    if not isinstance(type_, (spark.StructType, spark.ArrayType, spark.MapType)):
+        raise OptionError(
+            f"column {column}", type_.simpleString(), "a struct, array or map is written as JSON"
+        )
+    write = cache(lambda zone: _writer(type_, session_zone(zone), column))
+    write(time_zone or "UTC")
+
+    def encode(array: pa.Array) -> pa.Array:
+        zone = time_zone or zone_of_column(array.type) or "UTC"
+        return write(zone).whole(array).cast(pa.binary())
+
+    return encode
+
+
+def _join(*parts: Any) -> pa.Array:
+    return pc.binary_join_element_wise(*parts, "")
+
+
+def _writer(type_: spark.DataType, zone: Zone, path: str) -> _Write:
+    if isinstance(type_, spark.StructType):
+        return _struct(type_, zone, path)
+    if isinstance(type_, spark.ArrayType):
+        element = _child(type_.elementType, zone, f"{path}.element", type_.containsNull)
+        return _Write(partial(_list, element), "[", "]")
+    if isinstance(type_, spark.MapType):
+        keys = _Write(_key(type_.keyType, path), '"', '":')
+        value = _child(type_.valueType, zone, f"{path}.value", type_.valueContainsNull)
+        return _Write(partial(_map, keys, value), "{", "}")
+    if isinstance(type_, spark.NullType):
+        return _Write(lambda array: array.cast(pa.string()))
+    quoted: dict[type[spark.DataType], Encode] = {
+        spark.StringType: escape,
+        spark.BinaryType: _base64,
+        spark.DateType: lambda array: date_texts(array, path),
+        spark.TimestampType: lambda array: timestamp_texts(array, zone, path),
+        spark.TimestampNTZType: lambda array: timestamp_texts(array, None, path),
+    }
+    if type(type_) in quoted:
+        return _Write(quoted[type(type_)], '"', '"')
+    if isinstance(type_, (spark.FloatType, spark.DoubleType)):
+        return _Write(_finite)
+    return _Write(_plain(type_, path, "this type"))
+
+
+def _child(type_: spark.DataType, zone: Zone, path: str, is_nullable: bool) -> _Write:
+    return replace(_writer(type_, zone, path), required="" if is_nullable else path)
+
+
+def _plain(type_: spark.DataType, path: str, what: str) -> Encode:
+    """Return the encoder of a type that Arrow writes as Java does."""
+    if not isinstance(type_, (spark.IntegralType, spark.BooleanType, spark.DecimalType)):
+        raise OptionError(
+            f"column {path}",
+            type_.simpleString(),
+            f"{what} is not written as JSON: cast or drop it",
+        )
+    return lambda array: array.cast(pa.string())
+
+
+def _finite(array: pa.Array) -> pa.Array:
+    """Write numbers; a number that is not finite is a string in JSON."""
+    texts = float_texts(array)
+    finite = pc.is_finite(array)
+    if finite.false_count:
+        return pc.if_else(finite, texts, _join('"', texts, '"'))
+    return texts
+
+
+def _key(type_: spark.DataType, path: str) -> Encode:
+    if isinstance(type_, spark.StringType):
+        return escape
+    return _plain(type_, path, "a map with keys of this type")
+
+
+# Nested types ---------------------------------------------------------------------------------
+
+
+def _struct(type_: spark.StructType, zone: Zone, path: str) -> _Write:
+    if not type_.fields:
+        return _Write(lambda array: pa.repeat("", len(array)), "{", "}")
+    names = [f'"{escaped(name)}":' for name in type_.names]
+    writes = [_child(f.dataType, zone, below(path, f.name), f.nullable) for f in type_]
+    return _Write(partial(_members, names, writes))
+
+
+def _members(names: list[str], writes: list[_Write], array: pa.Array) -> pa.Array:
+    """Write the members of each row; a null member is left out with its comma."""
+    parts: list[Any] = ["{"]
+    # Whether a row has a member already: an array of booleans until all rows have one.
+    some: Any = pa.scalar(False)
+    for at, (name, write) in enumerate(zip(names, writes, strict=True)):
+        column = write.checked(array.field(at))
+        comma = pc.if_else(some, ",", "")
+        if column.null_count:
+            texts = on_present(write.texts)(column)
+            parts.append(_join(comma, name + write.before, texts, write.after).fill_null(""))
+            some = pc.or_(some, column.is_valid())
+        else:
+            parts.extend([comma, name + write.before, write.texts(column), write.after])
+            some = pa.scalar(True)
+    return _join(*_merged([*parts, "}"]))
+
+
+def _merged(parts: list[Any]) -> list[Any]:
+    """Return the parts, with constants that follow each other as one."""
+    made: list[Any] = [""]
+    for part in parts:
+        if isinstance(part, pa.Scalar):
+            part = part.as_py()
+        if isinstance(part, str) and isinstance(made[-1], str):
+            made[-1] += part
+        else:
+            made.append(part)
+    return made
+
+
+def _list(element: _Write, array: pa.Array) -> pa.Array:
+    items = on_present(element.whole)(element.checked(array.flatten()))
+    return _joined(items.fill_null("null"), pc.list_value_length(array).to_numpy())
+
+
+def _map(keys: _Write, items: _Write, array: pa.Array) -> pa.Array:
+    names, present = keys.texts(shown(array, array.keys)), shown(array, array.items)
+    values = on_present(items.whole)(items.checked(present)).fill_null("null")
+    members = _join(keys.before, names, keys.after, values)
+    return _joined(members, np.diff(list_offsets(array)))
+
+
+def _joined(texts: pa.Array, counts: np.ndarray[Any, Any]) -> pa.Array:
+    """Return `counts` texts in each row, with commas between them."""
+    offsets = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), texts), ",")
+
+
+def _base64(array: pa.Array) -> pa.Array:
+    made = [binascii.b2a_base64(value, newline=False) for value in array.to_pylist()]
+    return pa.array(made, pa.binary()).view(pa.string())

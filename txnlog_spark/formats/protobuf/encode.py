@@ -1,0 +1,302 @@
+"""Columns of Spark values to columns of Protobuf messages, whole arrays at a time.
+
+A message is its fields one after the other, so each field is encoded into binary columns, empty
+where it is absent, and Arrow joins them row by row. No Python runs per row. Types are matched, and
+fields left out, as Spark does (ProtobufSerializer, on Java's DynamicMessage). Fields are in the
+order of their numbers.
+
+`protobuf_encoder` decides once what depends on types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import to_arrow_type
+
+from txnlog_kafka.wire.varint import encode_unsigned
+from txnlog_spark.codec import compute as pc
+from txnlog_spark.codec.binary import list_offsets
+from txnlog_spark.formats.columns import below, column_at, gathered, join, shown, spread_bytes
+from txnlog_spark.formats.decoded import Encode
+from txnlog_spark.formats.errors import ProtobufSchemaError, UnencodableMessage
+from txnlog_spark.formats.protobuf.types import (
+    END_GROUP,
+    GROUP,
+    LENGTH,
+    TYPE_NAMES,
+    TYPES_OF_SECONDS,
+    is_map,
+    leaf_type,
+    message_descriptor,
+    of_seconds,
+    packed_tag_of,
+    tag_of,
+    wire_type_of,
+)
+from txnlog_spark.formats.protobuf.values import FieldWriter, sized, unfit
+
+Parts = Callable[[pa.Array], list[pa.Array]]
+"""Makes of a column the binary columns of its field, empty where the field is absent."""
+
+_WRAPPERS: dict[str, type[spark.DataType]] = {
+    "google.protobuf.BoolValue": spark.BooleanType,
+    "google.protobuf.Int32Value": spark.IntegerType,
+    "google.protobuf.UInt32Value": spark.IntegerType,
+    "google.protobuf.Int64Value": spark.LongType,
+    "google.protobuf.UInt64Value": spark.LongType,
+    "google.protobuf.FloatValue": spark.FloatType,
+    "google.protobuf.DoubleValue": spark.DoubleType,
+    "google.protobuf.StringValue": spark.StringType,
+    "google.protobuf.BytesValue": spark.BinaryType,
+}
+"""Messages that a value by itself can be written as."""
+
+
+def protobuf_encoder(descriptor: Descriptor, type_: spark.DataType) -> Encode:
+    """Encode struct arrays of this type, without null at the top, as such messages.
+
+    Fields are found by name, in any case. ProtobufSchemaError if a column has no field or another
+    type, or a required field has no column. The encoder raises UnencodableMessage for a value.
+    """
+    return _struct(descriptor, type_, "")
+
+
+def message_encoder(descriptors: bytes, message: str, type_: spark.DataType) -> Encode:
+    """Return `protobuf_encoder` of the message of this name in a descriptor set."""
+    return protobuf_encoder(message_descriptor(descriptors, message), type_)
+
+
+# Messages -------------------------------------------------------------------------------------
+
+
+def _struct(descriptor: Descriptor, type_: spark.DataType, path: str) -> Encode:
+    if not isinstance(type_, spark.StructType):
+        raise unfit(path, type_, f"message {descriptor.full_name}")
+    columns: dict[int, tuple[FieldDescriptor, int, Parts]] = {}
+    for at, each in enumerate(type_.fields):
+        inner = below(path, each.name)
+        field = _field_named(descriptor, each.name, inner)
+        if field.number in columns:
+            raise ProtobufSchemaError(
+                f"{column_at(inner)} is a second one of the field {field.name}"
+            )
+        columns[field.number] = field, at, _field(field, each.dataType, inner)
+    for field in descriptor.fields:
+        if field.is_required and field.number not in columns:
+            raise ProtobufSchemaError(
+                f"the field {below(path, field.name)} of the message {descriptor.full_name} is "
+                "required and has no column"
+            )
+    in_order = [columns[number] for number in sorted(columns)]
+    oneofs = _oneofs([(field, at) for field, at, _ in in_order])
+
+    def encode(array: pa.Array) -> pa.Array:
+        children = [array.field(at) for at in range(len(type_.fields))]
+        for members in oneofs:
+            _keep_last(children, members)
+        parts = [part for _, at, parts in in_order for part in parts(children[at])]
+        return join(parts, len(array))
+
+    return encode
+
+
+def _field_named(descriptor: Descriptor, name: str, path: str) -> FieldDescriptor:
+    found = [each for each in descriptor.fields if each.name.lower() == name.lower()]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(each.name for each in found)
+        raise ProtobufSchemaError(
+            f"{column_at(path)} has several fields in the message {descriptor.full_name}: {names}"
+        )
+    names = ", ".join(each.name for each in descriptor.fields) or "none"
+    raise ProtobufSchemaError(
+        f"{column_at(path)} has no field in the message {descriptor.full_name}; its fields: {names}"
+    )
+
+
+def _oneofs(fields: list[tuple[FieldDescriptor, int]]) -> list[list[int]]:
+    """Return the columns of each oneof with several, from the last to the first."""
+    groups: dict[str, list[int]] = {}
+    for field, at in fields:
+        if field.containing_oneof is not None:
+            groups.setdefault(field.containing_oneof.full_name, []).append(at)
+    return [sorted(group, reverse=True) for group in groups.values() if len(group) > 1]
+
+
+def _keep_last(children: list[pa.Array], members: list[int]) -> None:
+    """Keep the last column of the members of a oneof that are not null, as Spark does."""
+    taken = children[members[0]].is_valid()
+    for at in members[1:]:
+        valid = children[at].is_valid()
+        if pc.any(pc.and_(taken, valid)).as_py():
+            places = np.arange(len(taken))
+            hidden = taken.to_numpy(zero_copy_only=False)
+            children[at] = children[at].take(pa.array(places, mask=hidden))
+        taken = pc.or_(taken, valid)
+
+
+def _field(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts:
+    if isinstance(type_, spark.NullType) and (field.is_repeated or field.message_type):
+        return _absent(field, path)
+    if is_map(field):
+        return _map(field, type_, path)
+    if field.is_repeated:
+        return _repeated(field, type_, path)
+    if field.message_type is not None:
+        return _message(field, type_, path)
+    if isinstance(type_, spark.NullType):
+        type_ = leaf_type(field)
+        made = _leaf(field, type_, path)
+        nulls = to_arrow_type(type_)
+        return lambda array: made(pa.nulls(len(array), nulls))
+    return _leaf(field, type_, path)
+
+
+def _absent(field: FieldDescriptor, path: str) -> Parts:
+    """Return the parts of a column of null alone."""
+
+    def parts(array: pa.Array) -> list[pa.Array]:
+        if field.is_required and len(array):
+            raise UnencodableMessage(f"{column_at(path)} is null, and its field is required")
+        return []
+
+    return parts
+
+
+def _leaf(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts:
+    leaf, tag = FieldWriter(field, type_, path), encode_unsigned(tag_of(field))
+    return lambda array: leaf.single(tag, array, field.is_required)
+
+
+def _message(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts:
+    encode = _messages(field, type_, path)
+
+    def parts(array: pa.Array) -> list[pa.Array]:
+        if not array.null_count:
+            return encode(array)
+        if field.is_required:
+            raise UnencodableMessage(f"{column_at(path)} is null, and its field is required")
+        dense = join(encode(array.drop_null()), len(array) - array.null_count)
+        return [spread_bytes(dense, array.is_valid())]
+
+    return parts
+
+
+def _messages(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts:
+    """Write tag and message of each row of an array without null."""
+    encode = _message_encoder(field.message_type, type_, path)
+    tag = encode_unsigned(tag_of(field))
+    if wire_type_of(field) != GROUP:
+        return lambda array: sized(tag, encode(array))
+    end = encode_unsigned(field.number << 3 | END_GROUP)
+    return lambda array: [join([tag, encode(array), end], len(array))]
+
+
+def _message_encoder(descriptor: Descriptor, type_: spark.DataType, path: str) -> Encode:
+    if of_seconds(descriptor):
+        return _time(descriptor, type_, path)
+    wrapped = _WRAPPERS.get(descriptor.full_name)
+    if wrapped is not None and isinstance(type_, wrapped):
+        [field] = descriptor.fields
+        leaf, tag = FieldWriter(field, type_, path, wrapper=True), encode_unsigned(tag_of(field))
+        return lambda array: join(leaf.single(tag, array, False), len(array))
+    return _struct(descriptor, type_, path)
+
+
+def _time(descriptor: Descriptor, type_: spark.DataType, path: str) -> Encode:
+    """Write milliseconds, as Spark does, with seconds and nanoseconds of the same sign."""
+    if not isinstance(type_, type(TYPES_OF_SECONDS[descriptor.name])):
+        raise unfit(path, type_, f"message {descriptor.full_name}")
+    seconds_field, nanos_field = descriptor.fields
+    seconds = _leaf(seconds_field, spark.LongType(), path)
+    nanos = _leaf(nanos_field, spark.IntegerType(), path)
+
+    def encode(array: pa.Array) -> pa.Array:
+        micros = array.cast(_in_micros(array.type)).view(pa.int64()).to_numpy()
+        millis = micros // 1000
+        whole = np.sign(millis) * (np.abs(millis) // 1000)
+        rest = ((millis - whole * 1000) * 1_000_000).astype(np.int32)
+        return join([*seconds(pa.array(whole)), *nanos(pa.array(rest))], len(array))
+
+    return encode
+
+
+def _in_micros(type_: pa.DataType) -> pa.DataType:
+    return pa.timestamp("us", type_.tz) if pa.types.is_timestamp(type_) else pa.duration("us")
+
+
+# Lists and maps -------------------------------------------------------------------------------
+
+
+def _counts(array: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """Return the list or map array without null, and the sizes of all rows, 0 for null."""
+    counts = np.zeros(len(array), np.int64)
+    valid = array.is_valid().to_numpy(zero_copy_only=False)
+    if array.null_count:
+        array = array.drop_null()
+    counts[valid] = np.diff(list_offsets(array))
+    return array, counts
+
+
+def _repeated(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts:
+    if not isinstance(type_, spark.ArrayType):
+        raise unfit(path, type_, f"repeated {TYPE_NAMES[field.type]}")
+    inner, packs = below(path, "element"), packed_tag_of(field) is not None and field.is_packed
+    if field.message_type is not None:
+        every = _messages(field, type_.elementType, inner)
+    else:
+        leaf = FieldWriter(field, type_.elementType, inner)
+        tag = b"" if packs else encode_unsigned(tag_of(field))
+        every = lambda array: leaf.every(tag, array)  # noqa: E731
+    packed_tag = encode_unsigned(field.number << 3 | LENGTH)
+
+    def parts(array: pa.Array) -> list[pa.Array]:
+        array, counts = _counts(array)
+        values = shown(array, array.values)
+        if values.null_count:
+            raise UnencodableMessage(
+                f"{column_at(inner)} is null, which a repeated field cannot hold"
+            )
+        rows = gathered(join(every(values), len(values)), counts)
+        return sized(packed_tag, rows, counts > 0) if packs else [rows]
+
+    return parts
+
+
+def _map(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts:
+    """Write entries in the order of the map, each with key and value, as Java does."""
+    if not isinstance(type_, spark.MapType):
+        raise unfit(path, type_, "map")
+    key_field, value_field = field.message_type.fields
+    key = FieldWriter(key_field, type_.keyType, below(path, "key"))
+    key_tag, tag = encode_unsigned(tag_of(key_field)), encode_unsigned(tag_of(field))
+    values_of = _map_values(value_field, type_.valueType, below(path, "value"))
+
+    def parts(array: pa.Array) -> list[pa.Array]:
+        array, counts = _counts(array)
+        keys, values = shown(array, array.keys), shown(array, array.items)
+        entries = join([*key.every(key_tag, keys), *values_of(values)], len(keys))
+        return [gathered(join(sized(tag, entries), len(keys)), counts)]
+
+    return parts
+
+
+def _map_values(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts:
+    if field.message_type is None:
+        leaf, tag = FieldWriter(field, type_, path), encode_unsigned(tag_of(field))
+        return lambda array: leaf.single(tag, array, defaults=True)
+    every = _messages(field, type_, path)
+
+    def parts(array: pa.Array) -> list[pa.Array]:
+        if array.null_count:
+            raise UnencodableMessage(f"{column_at(path)} is null, and a message in a map cannot be")
+        return every(array)
+
+    return parts

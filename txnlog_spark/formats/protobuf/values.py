@@ -1,0 +1,236 @@
+"""Spark values of fields that are not messages, as Protobuf writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from google.protobuf.descriptor import FieldDescriptor
+from pyspark.sql import types as spark
+
+from txnlog_spark.codec import compute as pc
+from txnlog_spark.codec.varints import pack_varints, zigzag
+from txnlog_spark.formats.columns import column_at, stretches
+from txnlog_spark.formats.errors import ProtobufSchemaError, UnencodableMessage
+from txnlog_spark.formats.protobuf.types import LENGTH, TYPE_NAMES, wire_type_of
+
+Flags = npt.NDArray[np.bool_]
+
+_INT = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32)
+_LONG = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
+_BY_CPP_TYPE: dict[type[spark.DataType], tuple[int, ...]] = {
+    spark.BooleanType: (FieldDescriptor.CPPTYPE_BOOL,),
+    spark.ByteType: _INT,
+    spark.ShortType: _INT,
+    spark.IntegerType: (*_INT, FieldDescriptor.CPPTYPE_ENUM),
+    spark.DateType: _INT,
+    spark.LongType: _LONG,
+    spark.FloatType: (FieldDescriptor.CPPTYPE_FLOAT,),
+    spark.DoubleType: (FieldDescriptor.CPPTYPE_DOUBLE,),
+}
+_BY_TYPE: dict[type[spark.DataType], tuple[int, ...]] = {
+    spark.LongType: (FieldDescriptor.TYPE_UINT32,),
+    spark.DecimalType: (FieldDescriptor.TYPE_UINT64,),
+    spark.StringType: (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_ENUM),
+    spark.BinaryType: (FieldDescriptor.TYPE_BYTES,),
+}
+_FIXED: dict[int, np.dtype[Any]] = {
+    FieldDescriptor.TYPE_FLOAT: np.dtype("<f4"),
+    FieldDescriptor.TYPE_DOUBLE: np.dtype("<f8"),
+    FieldDescriptor.TYPE_FIXED32: np.dtype("<i4"),
+    FieldDescriptor.TYPE_SFIXED32: np.dtype("<i4"),
+    FieldDescriptor.TYPE_FIXED64: np.dtype("<i8"),
+    FieldDescriptor.TYPE_SFIXED64: np.dtype("<i8"),
+}
+_LOWER_32 = np.uint64(0xFFFFFFFF)
+
+
+def unfit(path: str, type_: spark.DataType, what: str) -> ProtobufSchemaError:
+    """Return the error about a column whose type the field does not have."""
+    return ProtobufSchemaError(
+        f"{column_at(path)} of type {type_.simpleString()} cannot be written as Protobuf {what}"
+    )
+
+
+# Binary columns -------------------------------------------------------------------------------
+
+
+def tagged(tag: bytes, values: npt.NDArray[np.uint64], present: Flags | None = None) -> pa.Array:
+    """Return the tag and a varint in each row where it is present; the tag may be empty."""
+    rows = len(values)
+    data, sizes = pack_varints(
+        [*tag, values if present is None else values[present]],
+        rows if present is None else int(np.count_nonzero(present)),
+    )
+    return stretches(data, _spread_sizes(sizes, present, rows))
+
+
+def tagged_fixed(tag: bytes, values: npt.NDArray[Any], present: Flags | None) -> pa.Array:
+    """Return the tag and a number of a fixed width, where present; the tag may be empty."""
+    rows, kept = len(values), values if present is None else values[present]
+    matrix = np.empty((len(kept), len(tag) + values.itemsize), np.uint8)
+    matrix[:, : len(tag)] = np.frombuffer(tag, np.uint8)
+    matrix[:, len(tag) :] = (
+        np.ascontiguousarray(kept).view(np.uint8).reshape(len(kept), values.itemsize)
+    )
+    sizes = np.full(len(kept), matrix.shape[1], np.int64)
+    return stretches(matrix.reshape(-1), _spread_sizes(sizes, present, rows))
+
+
+def _spread_sizes(
+    sizes: npt.NDArray[np.int64], present: Flags | None, rows: int
+) -> npt.NDArray[np.int64]:
+    if present is None:
+        return sizes
+    made = np.zeros(rows, np.int64)
+    made[present] = sizes
+    return made
+
+
+def sized(tag: bytes, values: pa.Array, present: Flags | None = None) -> list[pa.Array]:
+    """Return values without null behind the tag and their length, where they are present."""
+    lengths = pc.binary_length(values).to_numpy(zero_copy_only=False).astype(np.uint64)
+    return [tagged(tag, lengths, present), values]
+
+
+# Fields ---------------------------------------------------------------------------------------
+
+
+class FieldWriter:
+    """Writes arrays of a Spark type as values of a field; `wrapper`: of a wrapper message."""
+
+    def __init__(
+        self, field: FieldDescriptor, type_: spark.DataType, path: str, wrapper: bool = False
+    ) -> None:
+        if not _fits(field, type_):
+            raise unfit(path, type_, TYPE_NAMES[field.type])
+        self.field, self.path = field, path
+        # Spark hands over an array of bytes, which Java never takes for the default.
+        self._drops_empty = wrapper or field.type == FieldDescriptor.TYPE_STRING
+        self.is_bytes = wire_type_of(field) == LENGTH
+        self.fixed = _FIXED.get(field.type)
+        self._numbers = _numbers(field, type_, path)
+
+    def single(self, tag: bytes, array: pa.Array, defaults: bool) -> list[pa.Array]:
+        """Write a value or null in each row. With `defaults`, null is written as the default."""
+        present = None if not array.null_count else _validity(array)
+        if self.is_bytes:
+            return self._single_bytes(tag, array, present, defaults)
+        values = self.wire(array if present is None else array.drop_null())
+        if present is not None:
+            dense = np.full(len(array), self._default(), values.dtype)
+            dense[present] = values
+            values, present = dense, None if defaults else present
+        if not self.field.has_presence and not defaults:
+            bits = values.view(f"u{values.itemsize}")  # minus zero is not the default
+            present = bits != 0 if present is None else present & (bits != 0)
+        return [self._tagged(tag, values, present)]
+
+    def _single_bytes(
+        self, tag: bytes, array: pa.Array, present: Flags | None, defaults: bool
+    ) -> list[pa.Array]:
+        values = array.cast(pa.binary())
+        if present is not None:
+            default = self.field.default_value if defaults else b""
+            default = default.encode() if isinstance(default, str) else default
+            values, present = values.fill_null(default), None if defaults else present
+        if self._drops_empty and not self.field.has_presence and not defaults:
+            some = pc.binary_length(values).to_numpy(zero_copy_only=False) > 0
+            present = some if present is None else present & some
+        return sized(tag, values, present)
+
+    def every(self, tag: bytes, array: pa.Array) -> list[pa.Array]:
+        """Write a value in each row, also if it is the default; the tag may be empty."""
+        if self.is_bytes:
+            return sized(tag, array.cast(pa.binary()))
+        return [self._tagged(tag, self.wire(array), None)]
+
+    def wire(self, array: pa.Array) -> npt.NDArray[Any]:
+        """Return the numbers as they are written: of a fixed width, or the 64 bits of varints."""
+        numbers = self._numbers(array)
+        if self.fixed is not None:
+            return numbers.astype(self.fixed)
+        if self.field.type in (FieldDescriptor.TYPE_SINT32, FieldDescriptor.TYPE_SINT64):
+            return zigzag(numbers)
+        bits = numbers.astype(np.int64, copy=False).view(np.uint64)
+        return bits & _LOWER_32 if self.field.type == FieldDescriptor.TYPE_UINT32 else bits
+
+    def _default(self) -> Any:
+        """Return the number for null: the default of a required field. Other fields drop it."""
+        number = np.array([self.field.default_value])
+        if self.fixed is not None:
+            return number.astype(self.fixed)[0]
+        bits = number.astype(np.int64).view(np.uint64)
+        if self.field.type in (FieldDescriptor.TYPE_SINT32, FieldDescriptor.TYPE_SINT64):
+            bits = zigzag(number)
+        return bits[0]
+
+    def _tagged(self, tag: bytes, values: npt.NDArray[Any], present: Flags | None) -> pa.Array:
+        if self.fixed is not None:
+            return tagged_fixed(tag, values, present)
+        return tagged(tag, values, present)
+
+
+def _validity(array: pa.Array) -> Flags:
+    valid: Flags = array.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def _fits(field: FieldDescriptor, type_: spark.DataType) -> bool:
+    if isinstance(type_, spark.DecimalType) and (type_.precision, type_.scale) != (20, 0):
+        return False
+    return field.cpp_type in _BY_CPP_TYPE.get(type(type_), ()) or field.type in _BY_TYPE.get(
+        type(type_), ()
+    )
+
+
+def _numbers(
+    field: FieldDescriptor, type_: spark.DataType, path: str
+) -> Callable[[pa.Array], npt.NDArray[Any]]:
+    """Return what makes integers or floats of an array without null."""
+    if field.cpp_type == FieldDescriptor.CPPTYPE_ENUM:
+        return _enum(field, path, isinstance(type_, spark.StringType))
+    if isinstance(type_, spark.DateType):
+        return lambda array: array.view(pa.int32()).to_numpy()
+    if isinstance(type_, spark.DecimalType):
+        return _unsigned(path)
+    return lambda array: array.to_numpy(zero_copy_only=False)
+
+
+def _enum(
+    field: FieldDescriptor, path: str, by_name: bool
+) -> Callable[[pa.Array], npt.NDArray[Any]]:
+    values = list(field.enum_type.values)
+    numbers = np.array([value.number for value in values], np.int32)
+    names = pa.array([value.name for value in values], pa.string())
+    known = names if by_name else pa.array(numbers)
+
+    def numbers_of(array: pa.Array) -> npt.NDArray[Any]:
+        at = pc.index_in(array.cast(known.type), value_set=known)
+        if at.null_count:
+            unknown = array.filter(at.is_null())[0].as_py()
+            raise UnencodableMessage(
+                f"{column_at(path)} has the value {unknown!r}, which is not in the enum "
+                f"{field.enum_type.full_name}"
+            )
+        found: npt.NDArray[np.int32] = numbers[at.to_numpy()]
+        return found
+
+    return numbers_of
+
+
+def _unsigned(path: str) -> Callable[[pa.Array], npt.NDArray[Any]]:
+    def numbers_of(array: pa.Array) -> npt.NDArray[Any]:
+        try:
+            unsigned = array.cast(pa.uint64())
+        except pa.ArrowInvalid as error:
+            raise UnencodableMessage(
+                f"{column_at(path)} has a value beyond uint64: {error}"
+            ) from None
+        bits: npt.NDArray[np.int64] = unsigned.to_numpy().view(np.int64)
+        return bits
+
+    return numbers_of

@@ -1,0 +1,1 @@
+"""A client of schema registries with Confluent's REST interface."""

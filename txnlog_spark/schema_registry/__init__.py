@@ -1,4 +1,0 @@
-"""Schema registries with Confluent's REST interface.
-
-`options` says how to reach one and what the subjects are called, `client` asks it.
-"""
