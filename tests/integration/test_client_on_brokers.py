@@ -18,12 +18,15 @@ from support.query.commit_plans import (
 )
 from support.query.staged_pieces import piece_of
 from support.raw.raw import Connection
-from support.raw.raw_admin import ZERO_ID, delete_topics, wait_until_gone
+from support.raw.raw_admin import ZERO_ID, delete_topics, topic_id, wait_until_gone
 
 from txnlog_kafka.host.client import Client
+from txnlog_kafka.operations.cluster_view import topic_id_text
 from txnlog_kafka.operations.effects import Failpoint
 from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.codec.decode import decode_batches
+from txnlog_spark.commit.checkpoint import SourceEnd
 from txnlog_spark.errors import (
     FatalError,
     OffsetOutOfRange,
@@ -31,6 +34,7 @@ from txnlog_spark.errors import (
     TxnLogError,
     UnknownTopic,
 )
+from txnlog_spark.offsets import SourceNote
 
 pytestmark = pytest.mark.live
 
@@ -252,6 +256,33 @@ def test_topics_offsets_and_groups_are_administered(broker, client, names):
         wait_until_gone(connection, out)
     with pytest.raises(UnknownTopic, match=out):
         client.topic_partitions([out])
+
+
+def test_offsets_of_a_source_topic_that_was_created_again_do_not_become_the_new_ones(
+    broker, client, names
+):
+    """The batch was planned before (KIP-1319). A batch that read the new topic is committed."""
+    make_topics(client, names)
+    read = names["in"]
+
+    def source(end):
+        with Connection(broker.port) as connection:
+            text = topic_id_text(topic_id(connection, read).bytes)
+        return SourceEnd("", {TopicPartition(read, 0): end}, SourceNote("c", "g", ((read, text),)))
+
+    former = source(1)
+    with Connection(broker.port) as connection:
+        delete_topics(connection, (read, ZERO_ID))
+        wait_until_gone(connection, read)
+    client.create_topic(read, partitions=1)
+    files = new_checkpoint()
+    outcome = commit_on(client, plan_for(names, 0, sources=(former,)), files)
+    assert outcome.missing_sources == {(read, 0)}
+    assert client.committed_offsets(names["g"]) == {}
+    outcome = commit_on(client, plan_for(names, 1, sources=(source(2),)), files)
+    assert not outcome.missing_sources
+    wait_for(lambda: client.committed_offsets(names["g"]), {(read, 0): 2})
+    wait_for(lambda: seen(client, names), expected(0, 1))
 
 
 def test_offsets_are_found_by_timestamp(client, names):

@@ -18,11 +18,13 @@ from txnlog_kafka.operations.produce import _Window
 from txnlog_kafka.operations.producer import ProducerIdentity
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.operations.transaction import (
-    OffsetsCommitted,
     Transaction,
-    commit_all_offsets,
     commit_transaction,
     init_producer_id,
+)
+from txnlog_kafka.operations.transaction_offsets import (
+    OffsetsCommitted,
+    commit_all_offsets,
 )
 from txnlog_kafka.wire.records import refresh_crc
 from txnlog_kafka.wire.topic_partition import TopicPartition

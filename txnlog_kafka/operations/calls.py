@@ -302,19 +302,29 @@ def _subject(request: CoordinatorRequest, reply: Reply, code: int) -> Subject:
     of_group = request.key_type == GROUP
     return Subject(
         request.api_key,
-        topics=refused_topics(reply, code),
+        topics=refused_topics(message, reply, code),
         group_id=request.key if of_group else getattr(message, "group_id", ""),
         transactional_id=getattr(message, "transactional_id", "") if of_group else request.key,
     )
 
 
-def refused_topics(reply: Reply, code: int) -> tuple[str, ...]:
+def topic_names(asked: Message, reply: Reply) -> list[tuple[str, Message]]:
+    """Return the topics of an answer to OffsetCommit or TxnOffsetCommit, each with its name.
+
+    From TxnOffsetCommit v6 on an answer names topics by their ids only (KIP-1319).
+    """
+    by_id = {t.topic_id: t.name for t in asked.topics}
+    return [(t.name or by_id.get(t.topic_id, ""), t) for t in reply.message.topics]
+
+
+def refused_topics(asked: Message, reply: Reply, code: int) -> tuple[str, ...]:
     """Return the topics for which a coordinator's answer has this code, sorted; () if it names
     none."""
     answer = reply.message
     match ApiKey(answer.API_KEY):
         case ApiKey.OFFSET_COMMIT | ApiKey.TXN_OFFSET_COMMIT:
-            found = [(t.name, p.error_code) for t in answer.topics for p in t.partitions]
+            named = topic_names(asked, reply)
+            found = [(name, p.error_code) for name, t in named for p in t.partitions]
         case ApiKey.OFFSET_FETCH:
             owners = answer.groups if reply.version >= 8 else [answer]
             found = [(t.name, p.error_code) for o in owners for t in o.topics for p in t.partitions]

@@ -3,15 +3,15 @@
 Theory of operation. Each transaction begins with InitProducerId and so has an epoch of its own on
 both transaction versions: a late request of one transaction cannot hit the next. On version 1
 partitions and groups are added by requests of their own; on version 2 (KIP-890) Produce v12 and
-TxnOffsetCommit v5 add implicitly.
+TxnOffsetCommit v5 add implicitly. `transaction_offsets` has the group's offsets.
 
 EndTxn(commit) is a case of its own: see `commit_transaction`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from txnlog_kafka.errors import (
     AbortableError,
@@ -21,25 +21,19 @@ from txnlog_kafka.errors import (
     TxnLogError,
 )
 from txnlog_kafka.operations.calls import (
-    GROUP,
     TRANSACTION,
     CoordinatorRequest,
     call,
     call_coordinator,
     call_coordinators,
     find_coordinator,
-    partition_codes,
     refuse_if_final,
     top_level_code,
 )
 from txnlog_kafka.operations.effects import Operation, Reply, Unanswered
-from txnlog_kafka.operations.metadata import api_versions_request, confirm_missing
+from txnlog_kafka.operations.metadata import api_versions_request
 from txnlog_kafka.operations.offsets import (
-    CommittedOffset,
     by_topic,
-    committed_request,
-    fetched_offsets,
-    offset_parts,
 )
 from txnlog_kafka.operations.producer import ProducerIdentity
 from txnlog_kafka.operations.retry import (
@@ -60,9 +54,6 @@ TRANSACTION_VERSION = "transaction.version"
 """Finalized feature that decides between transaction versions 1 and 2 (KIP-890)."""
 ADD_PARTITIONS_VERSION_MAX = 3
 """Last version for clients; AddPartitionsToTxn from v4 on is for brokers (its schema says so)."""
-TXN_OFFSET_COMMIT_VERSION_MAX_V1 = 4
-TXN_OFFSET_COMMIT_NAME_VERSION_MAX = 5
-"""Last version that names topics; from v6 on they go by their ids (KIP-1319)."""
 END_TXN_VERSION_MAX_V1 = 4
 PRODUCE_VERSION_MAX_V1 = 11
 ABORT_TIMEOUT_MS = 10_000
@@ -70,7 +61,6 @@ ABORT_TIMEOUT_MS = 10_000
 _INIT = APIS[ApiKey.INIT_PRODUCER_ID]
 _ADD_PARTITIONS = APIS[ApiKey.ADD_PARTITIONS_TO_TXN]
 _ADD_OFFSETS = APIS[ApiKey.ADD_OFFSETS_TO_TXN]
-_TXN_OFFSETS = APIS[ApiKey.TXN_OFFSET_COMMIT]
 _END = APIS[ApiKey.END_TXN]
 
 
@@ -204,174 +194,6 @@ def _group_request(transaction: Transaction, group_id: str) -> CoordinatorReques
     doing = f"adding group {group_id!r} to the transaction ({transaction.who})"
     return CoordinatorRequest(
         TRANSACTION, transaction.transactional_id, message, doing, top_level_code
-    )
-
-
-def commit_source_offsets(
-    session: Session,
-    transaction: Transaction,
-    group_id: str,
-    offsets: Mapping[TopicPartition, CommittedOffset],
-    *,
-    deadline: Deadline | None = None,
-) -> Operation[frozenset[TopicPartition]]:
-    """Commit a group's offsets with the transaction (TxnOffsetCommit); return partitions that no
-    longer exist.
-
-    Coordinators refuse the offsets of a deleted topic (UNKNOWN_TOPIC_OR_PARTITION, for its
-    partitions alone), so a batch that read the topic could never be committed. So this leaves out
-    partitions that no longer exist. A broker that does not know a topic yet refuses in the same
-    way: the client believes the refusal only when the metadata agrees for a while.
-    """
-    deadline = deadline or session.deadline()
-    remaining = dict(offsets)
-    doing = _committing(transaction, group_id)
-    transaction.begun = True
-    while remaining:
-        requests = _offsets_requests(transaction, group_id, remaining)
-        replies = yield from call_coordinators(session, requests, deadline=deadline)
-        refused = _unknown_in(replies)
-        if not refused:
-            break
-        missing = yield from confirm_missing(session, refused, deadline=deadline)
-        for partition in missing:
-            remaining.pop(partition, None)
-        if refused <= missing:
-            break
-        yield from deadline.backoff(doing, describe_code(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-    return frozenset(offsets) - frozenset(remaining)
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetsCommitted:
-    """Outcome of `commit_all_offsets`.
-
-    `missing` partitions no longer exist, and were left out. `behind` are the offsets that each
-    group had before, read from its coordinator right behind the transaction's offsets.
-    """
-
-    missing: frozenset[TopicPartition]
-    behind: Mapping[str, Mapping[TopicPartition, CommittedOffset]]
-
-
-def commit_all_offsets(
-    session: Session,
-    transaction: Transaction,
-    groups: Mapping[str, Mapping[TopicPartition, CommittedOffset]],
-    *,
-    may_be_gone: str | None,
-    deadline: Deadline | None = None,
-) -> Operation[OffsetsCommitted]:
-    """Commit the offsets of several groups, sent at once, and right behind them OffsetFetch.
-
-    A group's offsets that are too many for one record batch are sent in parts. The last part of
-    each group is sent when the coordinators have accepted the other parts, so that OffsetFetch is
-    behind all of them.
-
-    Only partitions of the group `may_be_gone` may be left out, as `commit_source_offsets` says.
-    Raises AbortableError if partitions of another group no longer exist.
-    """
-    deadline = deadline or session.deadline()
-    parts = [_offsets_requests(transaction, group_id, groups[group_id]) for group_id in groups]
-    first = [request for of_group in parts for request in of_group[:-1]]
-    last = [of_group[-1] for of_group in parts]
-    reads = [
-        replace(committed_request(group_id, None, require_stable=False), behind=number)
-        for number, group_id in enumerate(groups)
-    ]
-    transaction.begun = True
-    # Two rounds: a read in the first could overtake a part that its coordinator refused for now.
-    replies = yield from call_coordinators(session, first, deadline=deadline)
-    replies += yield from call_coordinators(session, last + reads, deadline=deadline)
-    requests = first + last
-    behind = {
-        group_id: fetched_offsets(reply)
-        for group_id, reply in zip(groups, replies[len(requests) :], strict=True)
-    }
-    # A refusal as unknown is not final: the topic may be new to the broker, or deleted.
-    missing: frozenset[TopicPartition] = frozenset()
-    for group_id, offsets in groups.items():
-        of_group = zip(requests, replies, strict=False)
-        refused = _unknown_in(reply for request, reply in of_group if request.key == group_id)
-        if not refused:
-            continue
-        del behind[group_id]  # of a broker that does not coordinate the group, too
-        left = {p: offsets[p] for p in refused}
-        gone = yield from commit_source_offsets(
-            session, transaction, group_id, left, deadline=deadline
-        )
-        if gone and group_id != may_be_gone:
-            names = ", ".join(f"{topic}-{number}" for topic, number in sorted(gone))
-            doing = _committing(transaction, group_id)
-            raise AbortableError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{doing} for {names}")
-        missing |= gone
-    return OffsetsCommitted(missing, behind)
-
-
-def _codes_of_known(reply: Reply) -> tuple[int, ...]:
-    codes = partition_codes(reply)
-    return tuple(c for c in codes if c != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-
-
-def _unknown_in(replies: Iterable[Reply]) -> frozenset[TopicPartition]:
-    return frozenset(
-        TopicPartition(topic.name, p.partition_index)
-        for reply in replies
-        for topic in reply.message.topics
-        for p in topic.partitions
-        if p.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    )
-
-
-def _committing(transaction: Transaction, group_id: str) -> str:
-    return f"committing offsets of group {group_id!r} in the transaction ({transaction.who})"
-
-
-def _offsets_requests(
-    transaction: Transaction,
-    group_id: str,
-    offsets: Mapping[TopicPartition, CommittedOffset],
-) -> list[CoordinatorRequest]:
-    """Return a TxnOffsetCommit for each part; parts of one transaction add up."""
-    parts = offset_parts(group_id, offsets)
-    return [_offsets_request(transaction, group_id, part) for part in parts]
-
-
-def _offsets_request(
-    transaction: Transaction,
-    group_id: str,
-    offsets: Mapping[TopicPartition, CommittedOffset],
-) -> CoordinatorRequest:
-    topic_type = _TXN_OFFSETS.request.TxnOffsetCommitRequestTopic
-    message = _TXN_OFFSETS.request(
-        transactional_id=transaction.transactional_id,
-        group_id=group_id,
-        producer_id=transaction.producer_id,
-        producer_epoch=transaction.producer_epoch,
-        topics=[
-            topic_type(
-                name=topic,
-                partitions=[
-                    topic_type.TxnOffsetCommitRequestPartition(
-                        partition_index=number,
-                        committed_offset=offsets[TopicPartition(topic, number)].committed_offset,
-                        committed_metadata=offsets[TopicPartition(topic, number)].metadata,
-                    )
-                    for number in numbers
-                ],
-            )
-            for topic, numbers in by_topic(offsets).items()
-        ],
-    )
-    return CoordinatorRequest(
-        GROUP,
-        group_id,
-        message,
-        _committing(transaction, group_id),
-        _codes_of_known,
-        TXN_OFFSET_COMMIT_VERSION_MAX_V1
-        if transaction.version < 2
-        else TXN_OFFSET_COMMIT_NAME_VERSION_MAX,
     )
 
 

@@ -13,12 +13,14 @@ from txnlog_kafka.operations.produce import Produced
 from txnlog_kafka.operations.producer import ProducePlan, ProducerIdentity
 from txnlog_kafka.operations.session import Deadline, Session
 from txnlog_kafka.operations.transaction import (
-    OffsetsCommitted,
     Transaction,
     add_to_transaction,
-    commit_all_offsets,
     commit_transaction,
     init_producer_id,
+)
+from txnlog_kafka.operations.transaction_offsets import (
+    OffsetsCommitted,
+    commit_all_offsets,
 )
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.invariants import check
@@ -258,7 +260,12 @@ def commit_batch_offsets(
     plan = attempt.plan
     yield Failpoint("txn_offset_commit", "before", plan.batch.batch_id)
     done = yield from commit_all_offsets(
-        session, transaction, offsets_of(attempt), may_be_gone=plan.group_id, deadline=deadline
+        session,
+        transaction,
+        offsets_of(attempt),
+        may_be_gone=plan.group_id,
+        topic_ids={t: i for s in plan.batch.sources if s.note for t, i in s.note.topic_ids},
+        deadline=deadline,
     )
     attempt.missing_sources = done.missing
     yield Failpoint("txn_offset_commit", "after", plan.batch.batch_id)

@@ -255,7 +255,7 @@ def _warn_of_missing(session: Session, plan: CommitPlan, outcome: CommitOutcome)
         names = ", ".join(f"{topic}-{number}" for topic, number in sorted(outcome.missing_sources))
         session.notice(
             f"{plan.name} is committed without offsets for {names} in group {plan.group_id}: the "
-            "topics were deleted"
+            "topics were deleted, and may have been created again"
         )
 
 

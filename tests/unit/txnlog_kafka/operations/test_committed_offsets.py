@@ -10,9 +10,11 @@ from txnlog_kafka.operations.effects import Sleep
 from txnlog_kafka.operations.offsets import CommittedOffset, fetch_committed
 from txnlog_kafka.operations.transaction import (
     Transaction,
-    commit_source_offsets,
     commit_transaction,
     init_producer_id,
+)
+from txnlog_kafka.operations.transaction_offsets import (
+    commit_source_offsets,
 )
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
@@ -29,7 +31,7 @@ def leave_undecided(cluster: CoreBroker) -> Transaction:
         identity = yield from init_producer_id(session, "t", 600_000)
         transaction = Transaction("t", identity.producer_id, identity.producer_epoch, 2)
         offsets = {TopicPartition("in", 0): CommittedOffset(9, "")}
-        yield from commit_source_offsets(session, transaction, "g", offsets)
+        yield from commit_source_offsets(session, transaction, "g", offsets, {})
         return transaction
 
     return cluster.run(operation(cluster.session()))

@@ -17,12 +17,14 @@ from txnlog_kafka.operations.offsets import (
     offset_parts,
 )
 from txnlog_kafka.operations.transaction import (
-    OffsetsCommitted,
     Transaction,
     add_to_transaction,
-    commit_all_offsets,
     commit_transaction,
     init_producer_id,
+)
+from txnlog_kafka.operations.transaction_offsets import (
+    OffsetsCommitted,
+    commit_all_offsets,
 )
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey as K

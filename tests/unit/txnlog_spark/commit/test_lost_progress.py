@@ -22,6 +22,8 @@ from support.query.commit_plans import (
 
 from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
+from txnlog_kafka.wire.topic_partition import TopicPartition
+from txnlog_spark.commit.checkpoint import SourceEnd
 from txnlog_spark.commit.judgement import judge
 from txnlog_spark.commit.plan import Evidence, Progress
 from txnlog_spark.commit.progress import locate_progress
@@ -32,6 +34,7 @@ from txnlog_spark.errors import (
     ProgressMissing,
     RecordRefused,
 )
+from txnlog_spark.offsets import SourceNote
 
 DELETED = ("deleted", 0)
 
@@ -220,6 +223,18 @@ def test_offsets_of_a_deleted_source_topic_are_left_out_and_the_batch_is_committ
     assert outcome.missing_sources == {DELETED}
     assert {p: cluster.committed_values(*p) for p in EXPECTED} == EXPECTED
     assert cluster.offsets("g") == {p: (end, "") for p, end in others.items()}
+
+
+@pytest.mark.parametrize(("version", "is_left_out"), [(1, False), (2, True)])
+def test_offsets_of_a_source_topic_that_was_created_again_are_left_out(version, is_left_out):
+    """The batch has read the topic with the former id; transaction version 1 knows only names."""
+    cluster = CoreBroker(version)
+    former = SourceNote("c", "g", (("in", "AAAAAAAAQACAAAAAAAAABw"),))
+    source = SourceEnd("", {TopicPartition("in", 0): 5}, former)
+    outcome = commit(cluster, build_plan(sources=(source,)))
+    assert outcome.missing_sources == ({("in", 0)} if is_left_out else frozenset())
+    assert (cluster.offsets("g") == {}) == is_left_out
+    assert {p: cluster.committed_values(*p) for p in EXPECTED} == EXPECTED
 
 
 def test_a_source_topic_that_one_broker_does_not_know_yet_is_not_left_out():
