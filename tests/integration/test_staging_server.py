@@ -314,8 +314,10 @@ def test_a_server_that_cannot_run_is_one_error_with_its_reason(
     broken.mkdir()
     (broken / "cryptography.py").write_text("raise ImportError('no such compiled part')\n")
     monkeypatch.setattr(sys, "path", [str(broken), *sys.path])
-    with pytest.raises(StagingFailed, match=r"ended at its start: ImportError: no such compiled"):
-        ensure_server(settings)
+    address, attempt = ensure_server(settings), TaskAttempt("q", 1, "r", "n")
+    with pytest.raises(StagingFailed, match="its log ends with: ImportError: no such compiled"):
+        open_server_outlet(address, attempt, host=None, is_local=True).finish(b"")
+    assert ensure_server(settings) != address
 
 
 def test_a_directory_of_somebody_else_is_not_used(

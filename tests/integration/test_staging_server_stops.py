@@ -66,23 +66,25 @@ def test_a_task_of_a_server_that_stands_still_names_it_once_for_all_of_its_waits
     when: str,
 ) -> None:
     address = ensure_server(settings)
+    assert ensure_server(settings) == address  # the server runs: it has answered
     (server,) = servers_under(home)
     attempt = TaskAttempt("q", 3, "r", "r-0")
     host = address.host if way is on_server else "127.0.0.1"
-    monkeypatch.setattr(channel, "TIMEOUT_S", 0.3)
-    monkeypatch.setattr(channel, "TURN_TIMEOUT_S", 0.6)
     is_local = way is on_server
     open_outlet = partial(open_server_outlet, address, attempt, host=host, is_local=is_local)
-    outlet = None if when == "before it connects" else open_outlet()
-    server.suspend()
-    try:
-        with pytest.raises(StagingFailed) as caught:
-            outlet = outlet or open_outlet()
-            for _ in range(200 if when == "while it stages" else 1):
-                outlet.write(bytes(MIB))
-            outlet.finish(b"index")
-    finally:
-        server.resume()
+    with monkeypatch.context() as patched:
+        patched.setattr(channel, "TIMEOUT_S", 0.3)
+        patched.setattr(channel, "TURN_TIMEOUT_S", 0.6)
+        outlet = None if when == "before it connects" else open_outlet()
+        server.suspend()
+        try:
+            with pytest.raises(StagingFailed) as caught:
+                outlet = outlet or open_outlet()
+                for _ in range(200 if when == "while it stages" else 1):
+                    outlet.write(bytes(MIB))
+                outlet.finish(b"index")
+        finally:
+            server.resume()
     assert f"{host}:{address.port} (process {server.pid})" in str(caught.value)
     there = f"if process {server.pid} on the driver's machine"
     assert caught.value.commands == (

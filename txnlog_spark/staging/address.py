@@ -26,7 +26,7 @@ import sys
 import time
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from txnlog_kafka.processes import (
     application_pid,
@@ -133,15 +133,7 @@ def _ask_or_start(settings: StagingSettings, directory: Path) -> ServerAddress |
     with locked(directory / START_FILE) as lock:
         if os.fstat(lock.fileno()).st_nlink == 0:
             return None
-        found = _ask_server(directory)
-        if found is None:
-            _start_server(settings, directory)
-            found = _ask_server(directory)
-        if found is None:
-            raise StagingFailed(
-                f"the staging server has ended at its start: {_last_line(directory / LOG_FILE)}"
-            )
-        return found
+        return _ask_server(directory) or _start_server(settings, directory)
 
 
 def _no_directory(directory: Path, error: OSError) -> StagingFailed:
@@ -149,14 +141,6 @@ def _no_directory(directory: Path, error: OSError) -> StagingFailed:
         f"the staging server cannot be started in {directory} ({error}): grant access, or set "
         "TMPDIR to a directory of this user"
     )
-
-
-def _last_line(log: Path) -> str:
-    try:
-        lines = log.read_text(errors="replace").strip().splitlines()
-    except OSError as error:
-        return str(error)
-    return f"{lines[-1] if lines else 'no output'} (see {log})"
 
 
 def running_server(settings: StagingSettings) -> Channel | None:
@@ -239,8 +223,11 @@ def _ask_server(directory: Path) -> ServerAddress | None:
 # ---------------------------------------------------------------------- starting it
 
 
-def _start_server(settings: StagingSettings, directory: Path) -> None:
-    """Bind both sockets and start the server process; the caller holds `start.lock`."""
+def _start_server(settings: StagingSettings, directory: Path) -> ServerAddress:
+    """Bind both sockets and start the server process; the caller holds `start.lock`.
+
+    Does not wait for the process: a task that finds that it has ended reads its log.
+    """
     # Disk space of killed servers is freed first: the new server may need it.
     _sweep_directories(directory.parent, but=directory)
     token = secrets.token_hex(TOKEN_BYTES)
@@ -253,7 +240,7 @@ def _start_server(settings: StagingSettings, directory: Path) -> None:
         local = stack.enter_context(_listen_local(directory / SOCKET_FILE))
         remote = stack.enter_context(_listen_for_tasks(settings))
         port = remote.getsockname()[1]
-        address = {
+        address: dict[str, Any] = {
             "local_path": str(directory / SOCKET_FILE),
             "host": settings.host or socket.gethostname(),
             "port": port,
@@ -287,6 +274,7 @@ def _start_server(settings: StagingSettings, directory: Path) -> None:
         alive.flush()
         with present(process.stdin, "the server's standard input is a pipe") as pipe:
             pipe.write(json.dumps(start).encode() + b"\n")
+    return ServerAddress(**address, pid=process.pid)
 
 
 def _lock_alive(alive: TextIO) -> None:

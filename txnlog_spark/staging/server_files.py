@@ -33,3 +33,13 @@ def check_private(*directories: Path) -> None:
                 f"{each} is not a directory of this user alone: remove it, or set TMPDIR and "
                 "stagingDirectory"
             )
+
+
+def last_line(directory: Path) -> str:
+    """Return the last line of the log of the server in `directory`, for an error; "" without a
+    log: the server runs on another machine, or has ended in order."""
+    try:
+        lines = (directory / LOG_FILE).read_text(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return f"{lines[-1]} (see {directory / LOG_FILE})" if lines else ""

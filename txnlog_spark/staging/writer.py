@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from txnlog_kafka.wire.records import record_count_of
@@ -27,6 +28,7 @@ from txnlog_spark.staging.channel import (
 )
 from txnlog_spark.staging.chunks import ChunkList, IndexSummary
 from txnlog_spark.staging.frames import DATA_BYTES_MAX, DATA_BYTES_WANTED, Kind, TaskAttempt
+from txnlog_spark.staging.server_files import last_line
 
 Bytes = bytes | bytearray | memoryview
 
@@ -99,9 +101,11 @@ class StagingWriter:
 class ServerOutlet:
     """Streams an attempt to the staging server of the driver."""
 
-    def __init__(self, channel: Channel, where: str, attempt: TaskAttempt) -> None:
+    def __init__(self, channel: Channel, where: str, directory: Path, attempt: TaskAttempt) -> None:
+        """`directory` is the server's, on the driver's machine."""
         self._channel = channel
         self._where = where
+        self._directory = directory
         self._pending = bytearray()
         self._send_frame(Kind.OPEN, attempt.encode())
 
@@ -152,8 +156,8 @@ class ServerOutlet:
         if isinstance(error, ServerSilent):
             return _silent(self._where)
         return StagingFailed(
-            f"the connection to the driver's staging server at {self._where} is lost ({error}): "
-            "nothing was committed; the task is tried again"
+            f"the connection to the driver's staging server at {self._where} is lost "
+            f"({error}{_log_in(self._directory)}): nothing was committed; the task is tried again"
         )
 
     def _refused(self, reason: str) -> StagingFailed:
@@ -165,6 +169,12 @@ class ServerOutlet:
 
 def _server_at(where: str) -> str:
     return f"the driver's staging server at {where}"
+
+
+def _log_in(directory: Path) -> str:
+    """Return the end of the server's log, in the words of an error; "" on another machine."""
+    line = last_line(directory)
+    return f"; its log ends with: {line}" if line else ""
 
 
 def _silent(where: str) -> StagingFailed:
@@ -184,6 +194,7 @@ def open_server_outlet(
     """
     host = (host or address.host).strip("[]")  # Spark writes IPv6 addresses in brackets
     where = f"{host}:{address.port} (process {address.pid})"
+    directory = Path(address.local_path).parent
     try:
         if is_local:
             channel = connect_local(address.local_path)
@@ -200,9 +211,10 @@ def open_server_outlet(
         raise _silent(where) from error
     except ServerGone as error:
         raise StagingFailed(
-            f"the driver's staging server at {where} does not let the task in ({error}): it has "
-            "too many connections, or has ended, or something else listens there. Nothing was "
-            "committed; the task is tried again. If all tries fail, let fewer tasks write at once, "
-            "or set stagingLocation to storage that executors and the driver share"
+            f"the driver's staging server at {where} does not let the task in "
+            f"({error}{_log_in(directory)}): it has too many connections, or has ended, or "
+            "something else listens there. Nothing was committed; the task is tried again. If all "
+            "tries fail, let fewer tasks write at once, or set stagingLocation to storage that "
+            "executors and the driver share"
         ) from error
-    return ServerOutlet(channel, where, attempt)
+    return ServerOutlet(channel, where, directory, attempt)
