@@ -1,8 +1,8 @@
 """Offsets of groups that join a transaction (TxnOffsetCommit), and the groups' offsets before.
 
 From v6 on TxnOffsetCommit names topics by their ids (KIP-1319): the offsets of a topic that was
-deleted never become those of another topic with its name. Older coordinators, and topics whose id
-is not known, get names.
+deleted never become those of another topic with its name. The id has to come from whoever read the
+topic: the metadata may know another one by now. Without it, and for older coordinators, names.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ def commit_all_offsets(
 ) -> Operation[OffsetsCommitted]:
     """Commit the offsets of several groups, sent at once, and right behind them OffsetFetch.
 
-    `topic_ids` are the ids, as text, of the topics that the offsets of `may_be_gone` belong to. For
-    other topics, and in other groups, the ids of the metadata count.
+    `topic_ids` are the ids, as text, of the topics that the offsets of `may_be_gone` belong to.
+    Other groups, and a group with a topic without an id, get names.
 
     A group's offsets that are too many for one record batch are sent in parts. The last part of
     each group is sent when the coordinators have accepted the other parts, so that OffsetFetch is
@@ -118,10 +118,8 @@ def commit_all_offsets(
     Raises AbortableError if partitions of another group no longer exist.
     """
     deadline = deadline or session.deadline()
-    topics = {p.topic for each in groups.values() for p in each}
-    known = {t: parse_topic_id(i) for t, i in session.cluster.topic_ids(topics).items()}
-    read = known | {t: parse_topic_id(i) for t, i in (topic_ids or {}).items()}
-    ids = {group_id: read if group_id == may_be_gone else known for group_id in groups}
+    read = {topic: parse_topic_id(text) for topic, text in (topic_ids or {}).items()}
+    ids = {group_id: read if group_id == may_be_gone else {} for group_id in groups}
     parts = [_offsets_requests(transaction, each, groups[each], ids[each]) for each in groups]
     first = [request for of_group in parts for request in of_group[:-1]]
     last = [of_group[-1] for of_group in parts]

@@ -91,7 +91,7 @@ def test_a_following_batch_asks_this_and_no_more_in_so_many_rounds(version, roun
 
 
 def test_requests_have_the_versions_of_the_transaction_version():
-    for version, produce, offsets, end in ((1, 11, 4, 4), (2, 12, 6, 5)):
+    for version, produce, offsets, end in ((1, 11, 4, 4), (2, 12, 5, 5)):
         cluster = with_baseline(version)
         commit(cluster, build_plan())
         found = {a.api_key: a.version for a in cluster.asked}
