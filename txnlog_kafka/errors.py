@@ -78,9 +78,10 @@ def parted(message: str) -> tuple[str, tuple[str, ...]]:
 
 
 class TxnLogError(Exception):
-    """Root of the errors. `condition` is a stable name for programs; the text is for people.
+    """Base class of all errors of the connector. `condition` is a stable name for programs; the
+    text is for people.
 
-    Remedy: do what the text says; it names what is wrong.
+    Remedy: do what the text says.
     """
 
     condition = "TXNLOG_ERROR"
@@ -122,9 +123,10 @@ class TxnLogError(Exception):
 
 
 class OptionError(TxnLogError):
-    """A wrong or unsupported option: its name, its value, the allowed values.
+    """An option is wrong or unsupported. The text has its name, its value and the allowed values.
 
-    Remedy: set the option as the text says, or remove an option that is not known.
+    Remedy: set the option as the text says. If the option is unknown, correct its name or remove
+    it.
     """
 
     condition = "TXNLOG_OPTION"
@@ -142,9 +144,9 @@ class OptionError(TxnLogError):
 
 
 class RemoteProtocolError(TxnLogError):
-    """The broker's answer is invalid: wrong bytes, missing parts, no common version.
+    """The broker's answer is invalid: wrong bytes, missing parts, or no common version.
 
-    Remedy: check that the address is a listener of Kafka's, and that the broker's version is
+    Remedy: check that the address is a listener of a Kafka broker, and that the broker's version is
     supported.
     """
 
@@ -152,11 +154,12 @@ class RemoteProtocolError(TxnLogError):
 
 
 class SecurityRefused(RemoteProtocolError):
-    """Broker and client do not trust each other: a certificate, a login, the security protocol.
+    """Broker and client do not trust each other: a certificate, a login or the security protocol is
+    wrong.
 
-    The text names the option to check; asking again cannot help.
+    The text names the option to check. To try again without a change does not help.
 
-    Remedy: correct the option that the text names; then start the query again.
+    Remedy: correct the option that the text names, and start the query again.
     """
 
     condition = "TXNLOG_SECURITY"
@@ -165,7 +168,7 @@ class SecurityRefused(RemoteProtocolError):
 class BrokerError(TxnLogError):
     """A broker refused a request. `code` is Kafka's number, `code_name` Kafka's name.
 
-    Remedy: look up Kafka's name of the error, which is at the end of the text.
+    Remedy: look up the name of Kafka's error, which is at the end of the text.
     """
 
     condition = "TXNLOG_BROKER"
@@ -177,16 +180,18 @@ class BrokerError(TxnLogError):
 
 
 class RetriableError(BrokerError):
-    """The same request may succeed later.
+    """A broker refused a request, but the same request may succeed later. The client has repeated
+    the request until its timeout.
 
-    Remedy: start the query again when the broker is well. The client has asked until its timeout.
+    Remedy: start the query again when the brokers work again.
     """
 
     condition = "TXNLOG_BROKER.RETRIABLE"
 
 
 class AbortableError(BrokerError):
-    """This transaction cannot be committed; a new transaction with a new producer epoch may be.
+    """The brokers cannot commit this transaction. A new transaction with a new producer epoch may
+    succeed.
 
     Remedy: start the query again: it writes the same batch in a new transaction.
     """
@@ -195,21 +200,22 @@ class AbortableError(BrokerError):
 
 
 class FatalError(BrokerError):
-    """A broker refused a request, and asking again cannot help.
+    """A broker refused a request, and to send it again does not help.
 
-    Remedy: do what the text says; after ..._AUTHORIZATION_FAILED grant this user the operation that
-    the text names. Else look up Kafka's name of the error, which is at the end of the text, and
-    remove its cause.
+    Remedy: do what the text says. For ..._AUTHORIZATION_FAILED, grant this user the operation that
+    the text names. For any other error, look up the name of Kafka's error, which is at the end of
+    the text, and remove its cause.
     """
 
     condition = "TXNLOG_BROKER.FATAL"
 
 
 class ProducerFenced(FatalError):
-    """A newer epoch of the transactional id exists: this driver must stop and write nothing.
+    """Another driver has taken over the transactional id with a newer epoch. This driver has
+    stopped, and has written nothing since.
 
-    Remedy: stop one of the two drivers; give two queries two transactional ids. This driver has
-    written nothing since the other driver took over.
+    Remedy: if the two drivers run the same query, stop one driver. If they run two queries, give
+    each query its own transactional id.
     """
 
     condition = "TXNLOG_PRODUCER_FENCED"
@@ -231,7 +237,7 @@ class UnknownTopic(FatalError):
 class RecordRefused(FatalError):
     """A partition leader refused records because of their content: size, timestamp, CRC, policy.
 
-    Remedy: leave the row out, or raise the limit that the text names (kafka.max.request.size and
+    Remedy: filter the row out, or raise the limit that the text names (kafka.max.request.size and
     the topic's max.message.bytes).
     """
 
@@ -241,21 +247,23 @@ class RecordRefused(FatalError):
 class TransactionTimedOut(TxnLogError):
     """The coordinator aborted the transaction: it was open longer than transaction.timeout.ms.
 
-    No record of the transaction is visible. The same batch with the same timeout would end in the
-    same way.
+    No record of the transaction is visible. With the same timeout, the same batch would time out
+    again.
 
-    Remedy: raise kafka.transaction.timeout.ms to the value in the text and start the query: the
-    same batch is then committed once. maxOffsetsPerTrigger makes later batches smaller.
+    Remedy: raise kafka.transaction.timeout.ms to the value in the text, and start the query: it
+    then commits the same batch once. maxOffsetsPerTrigger makes later batches smaller, but not this
+    batch.
     """
 
     condition = "TXNLOG_TRANSACTION_TIMED_OUT"
 
 
 class CommitStateUnknown(TxnLogError):
-    """EndTxn(commit) may or may not have been carried out.
+    """The brokers did not answer EndTxn(commit), so the batch may be committed or not.
 
-    The commit must not be treated as failed or as done, and no abort may follow it: the next
-    InitProducerId and the stable progress read decide.
+    The connector treats the commit neither as failed nor as done, and sends no abort. The next
+    start calls InitProducerId and reads the stable progress, which says whether the batch is
+    committed.
 
     Remedy: start the query again: it asks the brokers whether the batch was committed.
     """
@@ -269,29 +277,29 @@ class CommitStateUnknown(TxnLogError):
 
 
 class StagedBatchesInvalid(TxnLogError):
-    """Staged batches cannot be read back as they were written: torn file, wrong CRC.
+    """The driver cannot read the staged batches as the tasks wrote them: torn file, wrong CRC.
 
     Remedy: start the query again: it stages the batch again. With stagingLocation, check that
-    executors and driver share it, and that only one driver runs.
+    executors and driver share this location, and that only one driver runs.
     """
 
     condition = "TXNLOG_STAGED_BATCHES_INVALID"
 
 
 class DataLoss(TxnLogError):
-    """Records that should be read are gone. The text says which records, and the remedy.
+    """Records that the query must read are gone. The text says which records, and the remedy.
 
-    Remedy: set failOnDataLoss=false to go on with the records that are left, for a recreated topic
-    from its beginning, or start a new checkpoint.
+    Remedy: to continue with the remaining records, set failOnDataLoss=false; a recreated topic is
+    then read from its beginning. Or start a new checkpoint.
     """
 
     condition = "TXNLOG_DATA_LOSS"
 
 
 class OffsetOutOfRange(DataLoss):
-    """An offset lies outside the range that the partition holds.
+    """An offset that the query must read is outside the range of the partition's log.
 
-    Remedy: set failOnDataLoss=false to go on with the records that are left, or start a new
+    Remedy: to continue with the remaining records, set failOnDataLoss=false. Or start a new
     checkpoint.
     """
 
@@ -320,18 +328,18 @@ class OffsetOutOfRange(DataLoss):
 
 
 class CorruptData(DataLoss):
-    """A broker reports, or serves, records that fail their CRC.
+    """A broker reports, or sends, records whose CRC is wrong.
 
-    Remedy: restore the partition from a replica, or begin after the damage with startingOffsets
-    and a new checkpoint.
+    Remedy: restore the partition from a replica. Or start a new checkpoint whose startingOffsets
+    begin after the damage.
     """
 
     condition = "TXNLOG_DATA_LOSS.CORRUPT"
 
 
 class WrongCluster(TxnLogError):
-    """The offsets or the checkpoint belong to another cluster than the connected one. Or another
-    cluster has taken over the addresses of the brokers.
+    """The offsets or the checkpoint belong to another cluster than the connected cluster. For
+    example, another cluster has taken over the addresses of the brokers.
 
     Remedy: set kafka.bootstrap.servers to the cluster of the checkpoint, or start a new checkpoint.
     If source and sink are on two clusters, remove group.id.
@@ -341,10 +349,11 @@ class WrongCluster(TxnLogError):
 
 
 class OldMessageFormat(TxnLogError):
-    """A topic has records of message format v0 or v1, which brokers serve as they were written.
+    """A topic has records of message format v0 or v1 (before Kafka 0.11). Brokers do not convert
+    these records, and the connector cannot read them.
 
-    Remedy: read such records once with format('kafka'), and begin after them with startingOffsets
-    and a new checkpoint.
+    Remedy: read these records once with format('kafka'). Then start a new checkpoint whose
+    startingOffsets begin after them.
     """
 
     condition = "TXNLOG_OLD_MESSAGE_FORMAT"

@@ -87,7 +87,7 @@ __all__ = [
 
 
 class ProgressError(TxnLogError):
-    """The committed progress of a query contradicts its checkpoint: a person must decide.
+    """The committed progress of a query contradicts its checkpoint, and a person must decide.
 
     Remedy: do what the text says. For example, a file of the checkpoint cannot be read, or
     `progress set` would move the progress back.
@@ -100,9 +100,10 @@ class ProgressMissing(ProgressError):
     """The query's progress must exist, but the brokers do not have it: the group's offsets expired
     or were deleted.
 
-    Remedy: look whether the output has the batch, and then run `python -m txnlog_spark progress set
-    --next-batch-id`; the text has the command for both answers. If N is the batch's id, its input
-    begins at the offsets in the checkpoint's file offsets/N-1 and ends at the offsets in offsets/N.
+    Remedy: check whether the output has the batch. The text has a command
+    `python -m txnlog_spark progress set --next-batch-id` for each answer: run the command for your
+    answer, and start the query again. If N is the batch's id, its input begins at the offsets in
+    the checkpoint's file offsets/N-1 and ends at the offsets in offsets/N.
     """
 
     condition = "TXNLOG_PROGRESS.MISSING"
@@ -120,8 +121,8 @@ class ProgressBehind(ProgressError):
 
 
 class BatchReplanned(ProgressError):
-    """A batch that was already committed came back with other source offsets. To skip it could lose
-    rows, and to write it could duplicate rows.
+    """Spark planned a batch again that was already committed, with other source offsets. To skip
+    the batch could lose rows, and to write it could duplicate rows.
 
     Remedy: restore the folders offsets and sources of the checkpoint as they were when the batch
     was committed. The text may name another way.
@@ -131,24 +132,26 @@ class BatchReplanned(ProgressError):
 
 
 class StatefulReplanned(ProgressError):
-    """A committed batch of a stateful query came back with another plan.
+    """Spark planned a committed batch of a stateful query again, with another plan.
 
-    The output of a stateful batch depends on its rows, its watermark, its time and the borders of
-    the batches before it. So a batch that was planned again is another batch.
+    The output of a stateful batch depends on its rows, its watermark, its time and the boundaries
+    of the batches before it. So the second plan would give another output.
 
     Remedy: restore the folders offsets, commits, sources and state of the checkpoint from a copy
-    that has the committed batch. A power failure does not cause this error: the plan is on the disk
-    before the transaction begins.
+    that has the committed batch. (A power failure does not cause this error, because the plan is on
+    the disk before the transaction begins.)
     """
 
     condition = "TXNLOG_PROGRESS.STATEFUL_REPLANNED"
 
 
 class AnotherOutput(ProgressError):
-    """The progress belongs to another output: to another checkpoint, topic or application.
+    """The progress on the brokers belongs to another output: to another checkpoint, topic or
+    application.
 
-    Remedy: start the query with its former topic until the batch is done, and then with the new
-    topic. Give each of two sinks of one query a name. Give a copy of the checkpoint its own id.
+    Remedy: if you changed the topic, start the query with its former topic until the batch is done,
+    and then with the new topic. If the query has two sinks, give each sink a name. If you copied
+    the checkpoint, give the copy its own group.id and topic.
     """
 
     condition = "TXNLOG_PROGRESS.ANOTHER_OUTPUT"
@@ -159,8 +162,9 @@ class CheckpointCopied(ProgressError):
     moved or copied.
 
     Remedy: if you copied the checkpoint, give the copy its own kafka.group.id (and its own
-    kafka.transactional.id, if you set it) and its own topic. If you moved it, start the query once
-    from the old path, or remove what is left there.
+    kafka.transactional.id, if you set it) and its own topic. If you moved the checkpoint, delete
+    what is left at the old path, and start the query once with its former id and topic. The text
+    names the files and values.
     """
 
     condition = "TXNLOG_PROGRESS.CHECKPOINT_COPIED"
@@ -169,18 +173,18 @@ class CheckpointCopied(ProgressError):
 class CommittedOffsetsMoved(ProgressError):
     """The group's committed offsets have moved since the query started or last committed them.
 
-    Remedy: the text names the cause. If another query moved the offsets, it may be this job with a
-    newer checkpoint: start only that one. If a consumer or a person moved them, run the command in
-    the text, which sets them back. Give each of two jobs its own group.id, and also a job and a
-    consumer that commits.
+    Remedy: the text names the cause. If another query moved the offsets and it is this job with a
+    newer checkpoint, start only the job with the newer checkpoint. If it is another job, give each
+    job its own group.id. If a consumer or a person moved the offsets, give the consumer another
+    group, and run the command in the text, which sets the offsets back.
     """
 
     condition = "TXNLOG_PROGRESS.COMMITTED_OFFSETS_MOVED"
 
 
 class GroupHasOffsets(ProgressError):
-    """A query would start at other offsets than the group has committed, and would overwrite them.
-    The query is new, or it reads a topic again that it had left out.
+    """A query would start at other offsets than its group has committed, and would overwrite them.
+    The query is new, or it reads a topic that it did not read before.
 
     Remedy: to continue from the committed offsets, set startingOffsets=committed and use a new,
     empty checkpoint. To start elsewhere on purpose, set overwriteGroupOffsets=true, or use another
@@ -194,9 +198,8 @@ class NoCommittedOffsets(ProgressError):
     """The query has startingOffsets=committed, but the group has no committed offset in any
     partition.
 
-    Remedy: correct the group's name, or set startingOffsets to committedOrEarliest or
-    committedOrLatest for a first start. If the offsets expired, compare the output with the input
-    first.
+    Remedy: correct the group's name. For a first start, set startingOffsets to committedOrEarliest
+    or committedOrLatest. If the offsets expired, first compare the output with the input.
     """
 
     condition = "TXNLOG_PROGRESS.NO_COMMITTED_OFFSETS"
@@ -205,10 +208,11 @@ class NoCommittedOffsets(ProgressError):
 class SparkSettingRefused(TxnLogError):
     """A setting of Spark would let the output contain parts of two computations of one batch.
 
-    If an executor is lost, Spark computes its part of a shuffle again. Rows that differ the second
-    time, for example because of a random salt, would be missing or duplicated: some tasks have
-    staged rows of the first computation, other tasks rows of the second. With Spark's defaults the
-    batch fails instead, and the restarted query writes the whole batch.
+    If an executor is lost, Spark computes the executor's part of a shuffle again. Some rows may
+    differ the second time, for example because of a random salt. Some tasks have then staged rows
+    of the first computation, and other tasks rows of the second, so rows would be missing or
+    duplicated. With Spark's defaults the batch fails instead, and the restarted query writes the
+    whole batch.
 
     Remedy: remove the setting that the text names from the session, `spark-defaults.conf` and
     `--conf`, or set it to the value in the text. Start the query again: it continues from its
@@ -230,9 +234,9 @@ class StagingFailed(TxnLogError):
     """The staging directory cannot be written, or the staging server does not answer.
 
     Remedy: free space or grant access where the text says. Executors must reach the driver's
-    staging server: set stagingHost and stagingPort, or set stagingLocation. If the text says that
-    the server's process is silent, let the process continue (kill -CONT) or end it (kill -9), and
-    start the query again.
+    staging server: if they cannot, set stagingHost and stagingPort, or set stagingLocation. If the
+    text says that the server's process is silent, let the process continue (kill -CONT) or end it
+    (kill -9), and start the query again.
     """
 
     condition = "TXNLOG_STAGING"
@@ -257,8 +261,8 @@ class MalformedValue(TxnLogError):
 
 
 class MalformedTimestamp(TxnLogError):
-    """A record's timestamp is outside the range of Spark's TIMESTAMP: its producer counts in
-    microseconds or nanoseconds, where Kafka counts in milliseconds.
+    """A record's timestamp is outside the range of Spark's TIMESTAMP. Kafka counts in milliseconds,
+    but the record's producer counts in microseconds or nanoseconds.
 
     Remedy: fix the producer, and let the brokers refuse such records (the topic's
     message.timestamp.after.max.ms). To continue after the record, start a new checkpoint whose
@@ -277,7 +281,7 @@ class MalformedTimestamp(TxnLogError):
 
 
 class JsonSchemaError(TxnLogError):
-    """A JSON Schema describes a value that no Spark type describes.
+    """A JSON Schema describes values for which Spark has no type.
 
     `pointer` is the place in the schema, as a JSON pointer.
 

@@ -22,28 +22,29 @@ For: people on call who read a line with `TXNLOG_`.
 
 Each error of the connector begins with a name in brackets, such as `[TXNLOG_PRODUCER_FENCED]`. The
 names are stable. The text after the name says what happened, with the ids involved, and what to do.
-If a command helps, it is on a separate last line that begins with `Do this`. This page has a
+If a command helps, the last line has the command, and begins with `Do this`. This page has a
 heading for each name. A name with a dot is a special case of the name before the dot.
 
 `python -m txnlog_spark explain TXNLOG_PRODUCER_FENCED` prints the cause and the remedy, without a
-broker. You can also give it a whole error in quotes. Without a name, it lists all names.
+broker. You can also give `explain` a whole error in
+quotes. Without a name, `explain` lists all names.
 [When a query stops](operating.md#when-a-query-stops) says where Spark shows an error. This page is
 written by `tests/tidy/error_page.py` from the docstrings that `explain` reads.
 
 ## Spark's own errors
 
-Spark refuses some queries before it asks the connector, and reports the end of a Python worker
-itself. These errors have no `TXNLOG_` name:
+Some errors have no `TXNLOG_` name: Spark itself refuses some queries before it asks the connector,
+and Spark itself reports that a Python worker has ended:
 
 | Spark says | what to do |
 |---|---|
-| "txnlog does not support Update mode" | [`foreach_batch`](writing.md#foreachbatch) |
+| "txnlog does not support Update mode" | use [`foreach_batch`](writing.md#foreachbatch) |
 | `checkpointLocation` must be specified | set it as an option of the writer, not in Spark's conf |
-| `UNSUPPORTED_DATA_SOURCE_SAVE_MODE` | `.mode("append")` for a batch write |
+| `UNSUPPORTED_DATA_SOURCE_SAVE_MODE` | set `.mode("append")` for a batch write |
 | `DUPLICATED_FIELD_NAME_IN_ARROW_STRUCT` | drop or rename the second column |
-| `OverflowError: date value out of range` | `spark.sql.python.filterPushdown.enabled=false` |
+| `OverflowError: date value out of range` | set `spark.sql.python.filterPushdown.enabled=false` |
 | `DATA_SOURCE_NOT_FOUND` | [What to do](deploying.md#when-the-package-is-not-found) |
-| the same, after an interrupted cell | `spark.createDataFrame([], "a INT")`, once |
+| the same, after an interrupted cell | run `spark.createDataFrame([], "a INT")` once |
 | `STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY` | [What to do](operating.md#killed-at-the-start) |
 | `Python worker failed to connect back` | [What to do](operating.md#a-worker-that-does-not-start) |
 | `Timed out while waiting for the Python worker` | the same |

@@ -6,9 +6,10 @@ from txnlog_spark.errors import TxnLogError
 
 
 class AvroSchemaError(TxnLogError):
-    """A schema is not one, has no Spark type, or does not fit the other schema or the column.
+    """An Avro schema is invalid, has no Spark type, or does not fit the other Avro schema or the
+    column.
 
-    Remedy: mend the schema or the column that the text names, or cast the column to the type of
+    Remedy: correct the schema or the column that the text names, or cast the column to the type of
     the schema.
     """
 
@@ -20,10 +21,11 @@ class AvroSchemaError(TxnLogError):
 
 
 class MalformedAvro(TxnLogError):
-    """A value is not a datum of its schema. `row` counts from 0 in the Arrow batch.
+    """The bytes of a value are not an Avro value of its schema. `row` counts from 0 in the Arrow
+    batch.
 
-    Remedy: read with the schema it was written with, or set mode=PERMISSIVE and keep the rows whose
-    value became null apart.
+    Remedy: read with the schema that the value was written with. Or set mode=PERMISSIVE: malformed
+    values become null, and you can filter these rows.
     """
 
     condition = "TXNLOG_AVRO.MALFORMED"
@@ -39,7 +41,7 @@ class MalformedAvro(TxnLogError):
 
 
 class UnencodableValue(TxnLogError):
-    """A column holds a value that its Avro schema has no place for.
+    """A column has a value that its Avro schema cannot hold.
 
     Remedy: cast or filter the column that the text names before to_avro, or widen the schema.
     """
@@ -48,39 +50,40 @@ class UnencodableValue(TxnLogError):
 
 
 class ProtobufSchemaError(TxnLogError):
-    """A descriptor file or a message in it has no Spark type, or does not fit the column.
+    """A descriptor file cannot be used, or a message in it has no Spark type or does not fit the
+    column.
 
     Remedy: make the file with `protoc --include_imports --descriptor_set_out=FILE`, name a message
-    that is in it, and give the column the fields and types of the message.
+    that is in the file, and give the column the fields and types of the message.
     """
 
     condition = "TXNLOG_PROTOBUF.SCHEMA"
 
 
 class UnencodableMessage(TxnLogError):
-    """A column holds a value that its Protobuf field cannot hold.
+    """A column has a value that its Protobuf field cannot hold.
 
-    Remedy: cast or filter the column that the text names before it is written.
+    Remedy: before the write, cast or filter the column that the text names.
     """
 
     condition = "TXNLOG_PROTOBUF.UNENCODABLE"
 
 
 class RegistryError(TxnLogError):
-    """The schema registry refused, or gave what cannot be an answer.
+    """The schema registry refused a request, or sent an invalid answer.
 
-    Remedy: do what the registry's answer says, which is in the text; look at `schema.registry.url`.
+    Remedy: do what the registry's answer says, which is in the text. Check `schema.registry.url`.
     """
 
     condition = "TXNLOG_SCHEMA_REGISTRY"
 
 
 class RegistryUnreachable(RegistryError):
-    """No answer of a registry from any address in `schema.registry.url`, also when asked again.
+    """No address in `schema.registry.url` answered as a schema registry, even after retries.
 
-    Remedy: start the registry, or give an address that every executor reaches. The text has what
-    each address gave instead: a 404 without a registry's error code is of a proxy, or of a wrong
-    path in the address.
+    Remedy: start the registry, or set an address that every executor reaches. The text has the
+    answer of each address. If an address answers 404 without a registry's error code, a proxy has
+    answered, or the path in the address is wrong.
     """
 
     condition = "TXNLOG_SCHEMA_REGISTRY.UNREACHABLE"
@@ -89,8 +92,8 @@ class RegistryUnreachable(RegistryError):
 class UnknownSchema(RegistryError):
     """The registry does not have the schema id, the subject, or the schema under the subject.
 
-    Remedy: register the schema, or set auto.register.schemas=true; for a reader, look whether the
-    values come from another registry.
+    Remedy: for a write, register the schema, or set auto.register.schemas=true. For a read, check
+    whether the values come from another registry.
     """
 
     condition = "TXNLOG_SCHEMA_REGISTRY.UNKNOWN_SCHEMA"
