@@ -157,7 +157,7 @@ class SecurityRefused(RemoteProtocolError):
     """Broker and client do not trust each other: a certificate, a login or the security protocol is
     wrong.
 
-    The text names the option to check. To try again without a change does not help.
+    The text names the option to check. Another try without a change does not help.
 
     Remedy: correct the option that the text names, and start the query again.
     """
@@ -200,7 +200,7 @@ class AbortableError(BrokerError):
 
 
 class FatalError(BrokerError):
-    """A broker refused a request, and to send it again does not help.
+    """A broker refused a request, and sending it again does not help.
 
     Remedy: do what the text says. For ..._AUTHORIZATION_FAILED, grant this user the operation that
     the text names. For any other error, look up the name of Kafka's error, which is at the end of

@@ -26,8 +26,8 @@ If a command helps, the last line has the command, and begins with `Do this`. Th
 heading for each name. A name with a dot is a special case of the name before the dot.
 
 `python -m txnlog_spark explain TXNLOG_PRODUCER_FENCED` prints the cause and the remedy, without a
-broker. You can also give `explain` a whole error in
-quotes. Without a name, `explain` lists all names.
+broker. You can also give `explain` a whole error in quotes. Without a name, `explain` lists all
+names.
 [When a query stops](operating.md#when-a-query-stops) says where Spark shows an error. This page is
 written by `tests/tidy/error_page.py` from the docstrings that `explain` reads.
 
