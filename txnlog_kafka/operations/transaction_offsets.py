@@ -1,8 +1,9 @@
 """Offsets of groups that join a transaction (TxnOffsetCommit), and the groups' offsets before.
 
 From v6 on TxnOffsetCommit names topics by their ids (KIP-1319): the offsets of a topic that was
-deleted never become those of another topic with its name. The id has to come from whoever read the
-topic: the metadata may know another one by now. Without it, and for older coordinators, names.
+deleted never become those of another topic with its name. The caller
+names the ids, because the metadata may know another id by now. Topics without an id, and older
+coordinators, get names.
 """
 
 from __future__ import annotations
