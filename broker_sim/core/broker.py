@@ -23,6 +23,7 @@ from broker_sim.core.effects import (
     PeerAnswer,
     PeerLost,
     Request,
+    RequestTime,
     Start,
     Step,
     Stop,
@@ -66,6 +67,7 @@ USES_RESERVE = frozenset(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         ApiKey.DELETE_ACLS,
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
     }
 )
 """APIs that go on when the storage is nearly full: they end transactions, or free space."""
@@ -147,6 +149,11 @@ class Broker:
         """True if other brokers lead all that they can of this broker's (`ControlledShutdown`)."""
         return self._membership is None or self._membership.has_handed_over
 
+    @property
+    def times_requests(self) -> bool:
+        """True if the time of requests counts for a quota."""
+        return self.opened is not None and self.opened.quotas.is_set
+
     def peer_endpoint(self, peer: int) -> Endpoint | None:
         """Return the endpoint for requests to the peer; None for a peer that is not known now."""
         if peer in (REGISTRY_PEER, REGISTRY_WAIT_PEER):
@@ -169,9 +176,8 @@ class Broker:
                 self._on_request(item, effects)
             case TimerFired(key):
                 self._on_timer(key, effects)
-            case Disconnected(connection_id) if self.opened is not None:
-                self.opened.fetches.forget_connection(connection_id, effects)
-                self.opened.logins.forget(connection_id, effects)
+            case Disconnected() | RequestTime():
+                self._on_connection(item, effects)
             case Start(machine_boot_id):
                 self._start_parts(machine_boot_id, effects)
             case PeerAnswer():
@@ -186,6 +192,8 @@ class Broker:
             case Stop():
                 self._stop_parts(effects)
         self._wake_fetches(effects)
+        if self.times_requests:
+            self.parts.quotas.throttle(effects)
         return effects.freeze()
 
     # ------------------------------------------------------------------ life
@@ -234,9 +242,22 @@ class Broker:
             return
         if principal != request.principal:
             request = replace(request, principal=principal)
+        if self.opened.quotas.is_set:
+            self.opened.quotas.note_request(request)
         message = self._handle_request(handler, request, effects)
         if message is not None:
             respond(request, message, effects)
+
+    def _on_connection(self, item: Disconnected | RequestTime, effects: Effects) -> None:
+        parts = self.opened
+        if parts is None:
+            return
+        if isinstance(item, RequestTime):
+            parts.quotas.note_time(item, effects.monotonic_ms)
+            return
+        parts.fetches.forget_connection(item.connection_id, effects)
+        parts.logins.forget(item.connection_id, effects)
+        parts.quotas.forget(item.connection_id)
 
     def _handle_request(
         self, handler: Handler, request: Request, effects: Effects

@@ -16,7 +16,8 @@ has no clock, file, socket or thread, so you, the host, have these duties:
 5. Submit `TimerFired(key)` when the deadline of a `SetTimer` has passed by the monotonic clock. If
    another step sets or cancels the key before the core gets the input, drop the input.
 6. Give the core one request of a connection at a time. The next one follows the `Respond` or
-   `NoResponse` to it. Submit `Disconnected` when a connection is gone.
+   `NoResponse` to it, `throttle_ms` later. Submit `Disconnected` when a connection is gone. If
+   `Broker.times_requests` is true after a request, submit its `RequestTime`.
 7. Submit a `PeerAnswer` for each answer of a peer. If a peer is lost that owes answers, submit one
    `PeerLost`.
 8. Submit `StorageSpace` each time that the free space falls under the reserve, or is back.
@@ -109,6 +110,19 @@ class Request:
     """The name of the listener that the connection came by."""
     principal: str = "User:ANONYMOUS"
     """Name of the client: from its certificate, until a login gives another one."""
+    size_bytes: int = 0
+    """Size of its frame, which counts for the client's quota."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTime:
+    """Time that the host took for the step of a connection's request, with its storage operations.
+
+    It counts for the quota `request_percentage`; without this input that quota has no effect.
+    """
+
+    connection_id: ConnectionId
+    nanoseconds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +171,7 @@ Input = (
     | ControlledShutdown
     | Stop
     | Request
+    | RequestTime
     | Disconnected
     | TimerFired
     | StorageSpace
@@ -293,6 +308,8 @@ class Respond:
     """True if this answer ends the client's login: its requests may be large from here on."""
     for_replica: bool = False
     """True if the records are for a follower."""
+    throttle_ms: int = 0
+    """Time after this answer in which the host takes no request of the connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +318,8 @@ class NoResponse:
 
     connection_id: ConnectionId
     correlation_id: int
+    throttle_ms: int = 0
+    """See `Respond`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from broker_sim.core.config import BrokerConfig
 from broker_sim.core.controller import ClusterImage, Metadata
 from broker_sim.core.controller.acl_admin import AclAdmin
 from broker_sim.core.controller.configs import ConfigAdmin
+from broker_sim.core.controller.quota_admin import QuotaAdmin
 from broker_sim.core.controller.replication_control import ReplicationControl
 from broker_sim.core.controller.scram import ScramAdmin
 from broker_sim.core.controller.topic_changes import TopicAdmin
@@ -20,6 +21,7 @@ from broker_sim.core.group.coordinator import GroupCoordinator
 from broker_sim.core.log.compression import Decompress
 from broker_sim.core.membership import Membership
 from broker_sim.core.peers import Peers
+from broker_sim.core.quotas import QuotaManager
 from broker_sim.core.replica.delayed_fetch import DelayedFetches
 from broker_sim.core.replica.fetch_session import FetchSessions
 from broker_sim.core.replica.log_cleaner import LogCleaner
@@ -50,6 +52,8 @@ class BrokerParts:
     configs: ConfigAdmin
     scram: ScramAdmin
     acls: AclAdmin
+    quota_admin: QuotaAdmin
+    quotas: QuotaManager
     control: ReplicationControl
     authorizer: Authorizer
     logins: Logins

@@ -24,6 +24,7 @@ from broker_sim.core.controller import ClusterImage, MetadataLog
 from broker_sim.core.controller.acl_admin import AclAdmin
 from broker_sim.core.controller.configs import ConfigAdmin
 from broker_sim.core.controller.image import broker_start_record, cluster_record
+from broker_sim.core.controller.quota_admin import QuotaAdmin
 from broker_sim.core.controller.registrations import BrokerRegistration
 from broker_sim.core.controller.replication_control import ReplicationControl
 from broker_sim.core.controller.scram import ScramAdmin
@@ -40,6 +41,7 @@ from broker_sim.core.membership import Alone, ClusterMember, Membership
 from broker_sim.core.parts import BrokerParts
 from broker_sim.core.peers import Peers
 from broker_sim.core.publisher import Publisher, apply_dynamic
+from broker_sim.core.quotas import QuotaManager
 from broker_sim.core.replica.delayed_fetch import DelayedFetches
 from broker_sim.core.replica.fetch_session import SESSION_SLOTS, FetchSessions
 from broker_sim.core.replica.log_cleaner import LogCleaner
@@ -195,6 +197,8 @@ def _started(
         configs=ConfigAdmin(config, metadata),
         scram=ScramAdmin(metadata, space),
         acls=AclAdmin(metadata, space),
+        quota_admin=QuotaAdmin(metadata, space),
+        quotas=QuotaManager(config, image),
         control=ReplicationControl(image, config),
         authorizer=Authorizer(config, image.acls),
         logins=Logins(config, listeners, image, rng, given.token_checks),

@@ -42,6 +42,7 @@ from broker_sim.core.effects import (
     PeerLost,
     Rename,
     Request,
+    RequestTime,
     Respond,
     Send,
     SetTimer,
@@ -261,6 +262,10 @@ class BrokerServer:
         """Call `client_connection.go_on` in the loop's next turn."""
         self._loop.call_soon(connection.go_on)
 
+    def call_later(self, after_ms: int, connection: ClientConnection) -> asyncio.TimerHandle:
+        """Call `client_connection.unmute` after this time."""
+        return self._loop.call_later(after_ms / 1000, connection.unmute)
+
     # ------------------------------------------------------------------ peers.PeerOwner
 
     def peer_endpoint(self, peer: int) -> Endpoint | None:
@@ -314,6 +319,7 @@ class BrokerServer:
     ) -> list[_Answer]:
         """Carry out a step and return its answers. The answers `before` it go out first if it
         changes files."""
+        began_ns = time.monotonic_ns()
         step = core.step(item, wall_ms(), monotonic_ms())
         self._tell_of_life(core)
         if self._metrics is not None:
@@ -322,6 +328,7 @@ class BrokerServer:
             self._carry_out_answers(before)
             before.clear()
         self._storage.perform(step.storage)
+        spent_ns = time.monotonic_ns() - began_ns
         self._set_timers(step)
         for trace in step.traces:
             level = logging.WARNING if trace.kind in _WARNINGS else logging.DEBUG
@@ -334,7 +341,10 @@ class BrokerServer:
             else response
             for response in step.responses
         )
-        return [*step.sends, *responses]
+        answers: list[_Answer] = [*step.sends, *responses]
+        if isinstance(item, Request) and isinstance(core, Broker) and core.times_requests:
+            answers += self._step_core(core, RequestTime(item.connection_id, spent_ns))
+        return answers
 
     def _tell_of_life(self, core: Core) -> None:
         """Let clients in: a broker of a cluster waits until it is registered."""

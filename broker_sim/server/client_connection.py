@@ -73,6 +73,9 @@ class ConnectionOwner(Protocol):
     def call_soon(self, connection: ClientConnection) -> None:
         """Call `client_connection.go_on` when other connections had their turn."""
 
+    def call_later(self, after_ms: int, connection: ClientConnection) -> asyncio.TimerHandle:
+        """Call `client_connection.unmute` after this time."""
+
 
 class ClientConnection(asyncio.Protocol):
     """Protocol of an accepted socket, see the module; the server creates it."""
@@ -85,6 +88,7 @@ class ClientConnection(asyncio.Protocol):
         "_in_flight",
         "_is_tls",
         "_listener",
+        "_muted",
         "_outgoing",
         "_owner",
         "_reading",
@@ -132,6 +136,8 @@ class ClientConnection(asyncio.Protocol):
         """True if the peer has sent its last byte."""
         self._waits_turn = False
         """True if the received bytes are looked at after the next round."""
+        self._muted: asyncio.TimerHandle | None = None
+        """End of the time for which the client is not heard, because it is over a quota."""
         self._bytes_moved = 0
         self._transport: asyncio.Transport | None = None
 
@@ -184,6 +190,8 @@ class ClientConnection(asyncio.Protocol):
         del exc
         self._closing = True
         self._drop_answer()
+        if self._muted is not None:
+            self._muted.cancel()
         self._owner.request_memory.forget(self)
         self._owner.closed(self)
 
@@ -238,6 +246,13 @@ class ClientConnection(asyncio.Protocol):
             self._decoder.frame_bytes_max = self._owner.frame_bytes_max
         if not isinstance(response, NoResponse):
             self._response = response
+        if response.throttle_ms:
+            self._muted = self._owner.call_later(response.throttle_ms, self)
+        self.go_on()
+
+    def unmute(self) -> None:
+        """Hear the client again, whose time to wait is over."""
+        self._muted = None
         self.go_on()
 
     def go_on(self) -> None:
@@ -256,15 +271,17 @@ class ClientConnection(asyncio.Protocol):
         """True if there is something to do before the peer sends more."""
         if self._response is not None or self._outgoing is not None:
             return True
-        may_go_on = self._in_flight is not None or self._waits_turn or not self._writable
-        return may_go_on and self._decoder.buffered_bytes > 0
+        waits = self._in_flight is not None or self._waits_turn or self._muted is not None
+        return (waits or not self._writable) and self._decoder.buffered_bytes > 0
 
     def regulate(self) -> None:
         """Read from the socket, or stop reading from it."""
         if self._closing or self._ended or self._transport is None:
             return
-        wanted = not self.memory_waits and (
-            self.is_idle or self._decoder.buffered_bytes < READ_AHEAD_BYTES
+        wanted = (
+            not self.memory_waits
+            and self._muted is None
+            and (self.is_idle or self._decoder.buffered_bytes < READ_AHEAD_BYTES)
         )
         if wanted and not self._reading:
             self._transport.resume_reading()
@@ -346,7 +363,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _take_request(self, transport: asyncio.Transport) -> None:
         self._waits_turn = False
-        while self._writable and not self._closing and self.is_idle:
+        while self._writable and not self._closing and self.is_idle and self._muted is None:
             if self._decoder.buffered_bytes and self._owner.round_is_full:
                 self._waits_turn = True
                 self._owner.call_soon(self)
@@ -388,6 +405,7 @@ class ClientConnection(asyncio.Protocol):
                 message=message,
                 listener=self._listener,
                 principal=self.principal,
+                size_bytes=len(frame),
             ),
             len(frame),
         )

@@ -36,6 +36,7 @@ class Outgoing:
     def __init__(self, response: Respond, storage: FileStorage) -> None:
         self.connection_id = response.connection_id
         self.correlation_id = response.correlation_id
+        self.throttle_ms = response.throttle_ms
         self._response: Respond | None = response
         self._storage = storage
         self._pieces: deque[memoryview | FileSlice] = deque()

@@ -60,6 +60,7 @@ class ApiKey(enum.IntEnum):
     LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_USER_SCRAM_CREDENTIALS = 50
     ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_CLUSTER = 60
@@ -136,6 +137,7 @@ APIS: dict[ApiKey, Api] = {
         Api(_K.INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1),
         Api(_K.OFFSET_DELETE, "OffsetDelete", 0, 0),
         Api(_K.DESCRIBE_CLIENT_QUOTAS, "DescribeClientQuotas", 0, 1),
+        Api(_K.ALTER_CLIENT_QUOTAS, "AlterClientQuotas", 0, 1),
         Api(_K.DESCRIBE_USER_SCRAM_CREDENTIALS, "DescribeUserScramCredentials", 0, 0),
         Api(_K.ALTER_USER_SCRAM_CREDENTIALS, "AlterUserScramCredentials", 0, 0),
         Api(_K.DESCRIBE_CLUSTER, "DescribeCluster", 0, 2),

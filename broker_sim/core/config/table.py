@@ -107,6 +107,8 @@ _NETWORK = (
     _int("replica.fetch.max.bytes", 1 << 20, "Bytes of a partition in an answer to a replica.", 0),
     _int("replica.fetch.response.max.bytes", 10 << 20, "Bytes of such an answer.", 0),
     *(_long(name, INT64_MAX, _UNTHROTTLED, 0) for name in _REPLICATION_QUOTAS),
+    _int("quota.window.num", 11, "Windows over which the rate of a client is measured.", 1),
+    _int("quota.window.size.seconds", 1, "Length of such a window.", 1),
     _int("max.incremental.fetch.session.cache.slots", 1000, "Fetch sessions at one time.", 0),
     _int("fetch.max.bytes", 57_671_680, "Maximum size of the records in a Fetch response.", 1024),
 )

@@ -25,6 +25,8 @@ from txnlog_kafka.wire.invariants import check
 from txnlog_kafka.wire.topic_partition import INTERNAL_TOPICS, TopicPartition
 
 MetadataRecord = Mapping[str, Any]
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""Clients that a quota is for: types ("user", "client-id", "ip") and names; None is the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,8 @@ class ClusterImage:
     acls: Acls = field(default_factory=Acls)
     group_configs: dict[str, dict[str, ConfigValue]] = field(default_factory=dict)
     """Configurations of groups, by group id; groups without any are left out."""
+    client_quotas: dict[QuotaEntity, dict[str, float]] = field(default_factory=dict)
+    """Quotas by key, such as producer_byte_rate; entities without any are left out."""
 
     def topic_of_id(self, topic_id: uuid.UUID) -> Topic | None:
         """The topic with this id, None when there is none (any more)."""
@@ -190,6 +194,13 @@ class ClusterImage:
         self.group_configs.pop(record["group"], None)
         if record["configs"]:
             self.group_configs[record["group"]] = dict(record["configs"])
+        return None
+
+    def _replay_client_quotas(self, record: MetadataRecord) -> ImageDelta:
+        entity = quota_entity(record["entity"])
+        self.client_quotas.pop(entity, None)
+        if record["quotas"]:
+            self.client_quotas[entity] = dict(record["quotas"])
         return None
 
     def _replay_topic(self, record: MetadataRecord) -> ImageDelta:
@@ -276,6 +287,7 @@ _RESTORED = (
     "next_producer_id",
     "broker_configs",
     "group_configs",
+    "client_quotas",
     "topics",
     "names",
     "scram_credentials",
@@ -317,6 +329,7 @@ _REPLAY = {
     "broker-start": ClusterImage._replay_broker_start,
     "broker-configs": ClusterImage._replay_broker_configs,
     "group-configs": ClusterImage._replay_group_configs,
+    "client-quotas": ClusterImage._replay_client_quotas,
     "topic": ClusterImage._replay_topic,
     "topic-changed": ClusterImage._replay_topic_changed,
     "topic-deleted": ClusterImage._replay_topic_deleted,
@@ -351,6 +364,16 @@ def broker_configs_record(broker: str, configs: Mapping[str, str]) -> MetadataRe
 def group_configs_record(group_id: str, configs: Mapping[str, ConfigValue]) -> MetadataRecord:
     """Return the record that replaces the configurations of a group."""
     return {"type": "group-configs", "group": group_id, "configs": dict(configs)}
+
+
+def quota_entity(names: Mapping[str, str | None]) -> QuotaEntity:
+    """Return the entity of these names by type, whatever their order."""
+    return tuple(sorted(names.items()))
+
+
+def client_quotas_record(entity: QuotaEntity, quotas: Mapping[str, float]) -> MetadataRecord:
+    """Return the record that replaces the quotas of an entity."""
+    return {"type": "client-quotas", "entity": dict(entity), "quotas": dict(quotas)}
 
 
 def topic_record(topic: Topic) -> MetadataRecord:

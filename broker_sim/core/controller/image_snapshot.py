@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import starmap
 
 from broker_sim.core.controller.image import (
     ClusterImage,
@@ -11,6 +12,7 @@ from broker_sim.core.controller.image import (
     broker_configs_record,
     broker_fenced_record,
     broker_registered_record,
+    client_quotas_record,
     cluster_record,
     group_configs_record,
     producer_ids_record,
@@ -33,6 +35,7 @@ def image_records(image: ClusterImage) -> Iterator[MetadataRecord]:
         yield broker_configs_record(name, configs)
     for group_id, own in image.group_configs.items():
         yield group_configs_record(group_id, own)
+    yield from starmap(client_quotas_record, image.client_quotas.items())
     for topic in image.topics.values():
         yield topic_record(topic)
     if image.next_producer_id:

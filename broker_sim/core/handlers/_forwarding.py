@@ -107,6 +107,22 @@ def _of_users(answer: Any, message: Any, fields: dict[str, Any]) -> Message:
     return answer(throttle_time_ms=0, results=results)
 
 
+def _of_quotas(answer: Any, message: Any, fields: dict[str, Any]) -> Message:
+    entry, entity = answer.EntryData, answer.EntryData.EntityData
+    return answer(
+        throttle_time_ms=0,
+        entries=[
+            entry(
+                entity=[
+                    entity(entity_type=e.entity_type, entity_name=e.entity_name) for e in named
+                ],
+                **fields,
+            )
+            for named in (each.entity for each in message.entries)
+        ],
+    )
+
+
 def _of_elections(answer: Any, message: Any, fields: dict[str, Any]) -> Message:
     result = answer.ReplicaElectionResult
     return answer(
@@ -142,6 +158,7 @@ FORWARDED: Mapping[ApiKey, _Refuse] = {
     _K.CREATE_ACLS: _of_acls,
     _K.DELETE_ACLS: _of_filters,
     _K.ALTER_USER_SCRAM_CREDENTIALS: _of_users,
+    _K.ALTER_CLIENT_QUOTAS: _of_quotas,
     _K.ELECT_LEADERS: _of_elections,
     _K.ALTER_PARTITION_REASSIGNMENTS: _of_reassignments,
     _K.LIST_PARTITION_REASSIGNMENTS: _of_listing,

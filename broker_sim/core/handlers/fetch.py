@@ -32,6 +32,7 @@ from broker_sim.core.replica.fetch_session import (
     Key,
 )
 from broker_sim.core.replica.leader import FetchPosition
+from txnlog_kafka.wire.encoder import encode_message
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_kafka.wire.topic_partition import TopicPartition
@@ -157,7 +158,8 @@ def reconsider(parts: BrokerParts, delayed: DelayedFetch, effects: Effects, *, d
 def _is_enough(result: _Result, context: FetchContext) -> bool:
     """True if there is something to answer at once."""
     wants_nothing = context.session is None and not result.partitions
-    return wants_nothing or result.failed or result.size_bytes >= result.request.message.min_bytes
+    enough_bytes = min(result.request.message.min_bytes, result.budget_bytes)
+    return wants_nothing or result.failed or result.size_bytes >= enough_bytes
 
 
 # --------------------------------------------------------------------------- the request
@@ -223,17 +225,21 @@ def _respond_to_fetch(
     for report in result.reports:
         effects.trace("damaged-file", reason=report)
     session = context.session
-    if session is None:
-        answered = result.answers
-        session_id = _new_session(parts, context, result, effects)
-    elif context.is_overtaken:
+    if session is not None and context.is_overtaken:
         error = ErrorCode.INVALID_FETCH_SESSION_EPOCH
         answer = _Response(error_code=int(error), session_id=session.session_id)
         _send_answer(result.request, answer, (), effects)
         return
-    else:
-        answered = [each for each in result.answers if each.is_news]
-        session_id = session.session_id
+    answered = [each for each in result.answers if session is None or each.is_news]
+    session_id = INVALID_SESSION_ID if session is None else session.session_id
+    throttle_ms = _throttle_ms(parts, result, answered, effects)
+    if throttle_ms > 0:
+        # Neither the session nor the client has moved: the same is asked for again.
+        answer = _Response(throttle_time_ms=throttle_ms, error_code=0, session_id=session_id)
+        _send_answer(result.request, answer, (), effects)
+        return
+    if session is None:
+        session_id = _new_session(parts, context, result, effects)
     for each in answered:
         each.partition.on_answered(each.message)
         if session is not None and each.has_records:
@@ -244,6 +250,17 @@ def _respond_to_fetch(
             parts, result.request.listener, result.leaders, _Response.NodeEndpoint
         )
     _send_answer(result.request, answer, tuple(result.records), effects)
+
+
+def _throttle_ms(
+    parts: BrokerParts, result: _Result, answered: list[_Answer], effects: Effects
+) -> int:
+    """Return how long a consumer that is over its quota has to wait for what was read."""
+    if not parts.quotas.is_set or result.replica_id >= 0:
+        return 0
+    whole = _Response(error_code=0, responses=_by_topic(answered))
+    size_bytes = len(encode_message(whole, result.request.api_version)) + result.size_bytes
+    return parts.quotas.throttle_fetch(result.request, size_bytes, effects.monotonic_ms)
 
 
 def _new_session(
@@ -297,7 +314,10 @@ def _send_answer(
 def _read_partitions(parts: BrokerParts, request: Request, context: FetchContext) -> _Result:
     session = context.session
     budget_bytes = min(request.message.max_bytes, parts.config.integer("fetch.max.bytes"))
-    result = _Result(request, _replica(request.message)[0], budget_bytes)
+    replica_id = _replica(request.message)[0]
+    if parts.quotas.is_set and replica_id < 0:
+        budget_bytes = min(budget_bytes, parts.quotas.fetched_bytes_max(request))
+    result = _Result(request, replica_id, budget_bytes)
     topics: dict[Any, _Found] = {}
     for partition in context.wanted():
         name, topic_id, number = partition.key
@@ -314,7 +334,7 @@ def _read_partitions(parts: BrokerParts, request: Request, context: FetchContext
         if log is None:
             result.failed = True
             topic = name if found.topic is None else found.topic.name
-            message = _error(number, error)
+            message = _without_records(number, error)
             if error in TELLS_LEADER and request.api_version >= TELLS_LEADER_VERSION:
                 _name_leader(parts, topic, message, result)
         else:
@@ -362,7 +382,7 @@ def _read_log(parts: BrokerParts, log: PartitionLog, entry: Any, result: _Result
         preferred = preferred_read_replica(parts, result.request, log, entry.fetch_offset)
     if preferred is not None:
         result.failed = True
-        return _elsewhere(log, preferred)
+        return _without_records(log.partition, at=log, read_elsewhere=preferred)
     return _read_partition(log, entry, result)
 
 
@@ -405,10 +425,7 @@ def _read_partition(log: PartitionLog, entry: Any, result: _Result) -> Any:
     diverging = None if log.single_replica else _diverging(log, entry)
     if diverging is not None:
         result.failed = True
-        answer = _error(entry.partition, ErrorCode.NONE)
-        answer.high_watermark = log.high_watermark
-        answer.last_stable_offset = log.last_stable_offset
-        answer.log_start_offset = log.log_start_offset
+        answer = _without_records(entry.partition, at=log)
         answer.diverging_epoch = diverging
         return answer
     read = log.read(
@@ -448,50 +465,32 @@ def _diverging(log: PartitionLog, entry: Any) -> Any:
 
 
 def _answer(partition: int, read: LogRead) -> Any:
-    failed = read.error is not ErrorCode.NONE
-    aborted = None
+    if read.error is not ErrorCode.NONE:
+        return _without_records(partition, read.error)
+    answer = _without_records(partition, at=read)
     if read.aborted is not None:
-        aborted = [
+        answer.aborted_transactions = [
             _Partition.AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset)
             for a in read.aborted
         ]
-    return _Partition(
-        partition_index=partition,
-        error_code=int(read.error),
-        high_watermark=-1 if failed else read.high_watermark,
-        last_stable_offset=-1 if failed else read.last_stable_offset,
-        log_start_offset=-1 if failed else read.log_start_offset,
-        diverging_epoch=None,
-        current_leader=None,
-        snapshot_id=None,
-        aborted_transactions=aborted,
-        preferred_read_replica=-1,
-        records=b"",
-    )
+    return answer
 
 
-def _elsewhere(log: PartitionLog, replica: int) -> Any:
-    """Read from that replica: no records, but how far this one is."""
-    return _Partition(
-        partition_index=log.partition,
-        error_code=0,
-        high_watermark=log.high_watermark,
-        last_stable_offset=log.last_stable_offset,
-        log_start_offset=log.log_start_offset,
-        aborted_transactions=None,
-        preferred_read_replica=replica,
-        records=b"",
-    )
-
-
-def _error(partition: int, error: ErrorCode) -> Any:
+def _without_records(
+    partition: int,
+    error: ErrorCode = ErrorCode.NONE,
+    *,
+    at: LogRead | PartitionLog | None = None,
+    read_elsewhere: int = -1,
+) -> Any:
+    """Return the answer for a partition, with the offsets of a read or a log if there is one."""
     return _Partition(
         partition_index=partition,
         error_code=int(error),
-        high_watermark=-1,
-        last_stable_offset=-1,
-        log_start_offset=-1,
+        high_watermark=-1 if at is None else at.high_watermark,
+        last_stable_offset=-1 if at is None else at.last_stable_offset,
+        log_start_offset=-1 if at is None else at.log_start_offset,
         aborted_transactions=None,
-        preferred_read_replica=-1,
+        preferred_read_replica=read_elsewhere,
         records=b"",
     )
