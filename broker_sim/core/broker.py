@@ -191,9 +191,7 @@ class Broker:
                 self.membership.begin_shutdown(effects)
             case Stop():
                 self._stop_parts(effects)
-        self._wake_fetches(effects)
-        if self.times_requests:
-            self.parts.quotas.throttle(effects)
+        self._end_step(effects)
         return effects.freeze()
 
     # ------------------------------------------------------------------ life
@@ -332,10 +330,15 @@ class Broker:
         if after_ms < INT64_MAX:
             effects.set_timer(*key, after_ms=after_ms)
 
-    def _wake_fetches(self, effects: Effects) -> None:
+    def _end_step(self, effects: Effects) -> None:
+        """Look at the fetches that wait for what has changed, and at the quotas."""
         parts = self.opened
-        changes = None if parts is None else parts.replicas.take_changes()
-        if parts is not None and changes:
+        if parts is None:
+            return
+        changes = parts.replicas.take_changes()
+        if changes:
             sessions = parts.sessions.on_changed(changes)
             for delayed in parts.fetches.waiting_for(changes, sessions):
                 reconsider(parts, delayed, effects, due=False)
+        if parts.quotas.is_set:
+            parts.quotas.throttle(effects)

@@ -33,12 +33,14 @@ from broker_sim.core.controller.image import (
     broker_configs_record,
     broker_fenced_record,
     broker_registered_record,
+    client_quotas_record,
     cluster_record,
     configs_record,
     group_configs_record,
     partition_changed_record,
     partitions_record,
     producer_ids_record,
+    quota_entity,
     scram_record,
     scram_removed_record,
     topic_deleted_record,
@@ -78,6 +80,7 @@ class Writer:
             *([self.moved] * 3),
             self.broker_configured,
             self.group_configured,
+            self.quota,
             lambda: producer_ids_record(self.image.next_producer_id + 1000),
             self.acl,
             self.scram,
@@ -148,6 +151,11 @@ class Writer:
     def group_configured(self) -> MetadataRecord:
         configs = self.rng.choice([{}, {"consumer.session.timeout.ms": 50_000}])
         return group_configs_record(self.rng.choice("gh"), configs)
+
+    def quota(self) -> MetadataRecord:
+        names = self.rng.choice([{"user": None}, {"user": "u", "client-id": None}, {"ip": "::1"}])
+        quotas = self.rng.choice([{}, {"request_percentage": 0.5, "producer_byte_rate": 9.0}])
+        return client_quotas_record(quota_entity(names), quotas)
 
     def acl(self) -> MetadataRecord:
         acl = Acl(
