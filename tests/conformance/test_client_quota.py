@@ -1,8 +1,9 @@
-"""A broker that throttles this connector's client: quotas, which Apache Kafka alone has."""
+"""A broker that throttles this connector's client."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from support.clients.librdkafka import create_topic, produce_values
@@ -18,12 +19,11 @@ PARTITIONS = 3
 VALUES = [f"{n}-" + "x" * 1_000 for n in range(60)]
 
 
-@pytest.mark.kafka
 @pytest.mark.live
+@pytest.mark.one_broker("each broker has rates of its own")
 def test_a_read_that_is_over_its_quota_is_slowed_down_and_is_whole(
-    shared_brokers: Callable, java: JavaHost, unique: Callable[[str], str]
+    broker: Any, java: JavaHost, unique: Callable[[str], str]
 ) -> None:
-    broker = shared_brokers("apache_kafka")
     servers, name = broker.bootstrap_servers, unique("over-its-quota")
     topic = create_topic(servers, unique("t"), PARTITIONS)
     for number in range(PARTITIONS):

@@ -243,8 +243,8 @@ def test_kafka_configs_sets_describes_and_removes_quotas(
 RATE = 100_000
 VALUES = [f"{number:06}".ljust(2_500, "x") for number in range(80)]
 LEAST_S = 400_000 / RATE - 1 - 1
-"""Time that VALUES take as keys and values, but for what may be sent at once, and what the last answer is not waited
-for."""
+"""Time that VALUES take as keys and values, but for two seconds: one is free, and the last answer
+is not waited for."""
 
 
 def test_clients_over_their_quotas_take_their_time_and_each_record_is_there_once(

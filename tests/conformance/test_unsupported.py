@@ -15,13 +15,6 @@ from support.brokers.probe import exchange
 from support.raw.raw import Connection
 
 JAVA = {
-    "quotas": (
-        "org.apache.kafka.tools.ConfigCommand",
-        [
-            *("--alter", "--entity-type", "clients", "--entity-name", "some"),
-            *("--add-config", "producer_byte_rate=1024"),
-        ],
-    ),
     "quorum": ("org.apache.kafka.tools.MetadataQuorumCommand", ["describe", "--status"]),
     "reassignments": ("org.apache.kafka.tools.reassign.ReassignPartitionsCommand", ["--list"]),
     "elections": (
@@ -71,7 +64,7 @@ def test_librdkafka_says_that_the_broker_does_not_support_it(ours):
     assert caught.value.args[0].code() == KafkaError._UNSUPPORTED_FEATURE
 
 
-@pytest.mark.parametrize("api_key", [29, 30, 43, 45, 49, 55, 57, 68, 71, 78, 999, -1])
+@pytest.mark.parametrize("api_key", [29, 30, 43, 45, 55, 57, 68, 71, 78, 999, -1])
 def test_a_client_that_asks_all_the_same_is_disconnected_and_nobody_else(ours, api_key):
     """Apache Kafka, too, disconnects a client whose API key or version it does not know."""
     with Connection(ours.port) as asking, Connection(ours.port) as other:

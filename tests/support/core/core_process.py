@@ -167,6 +167,7 @@ class CoreProcess:
         asked = Request(
             connection_id, header.correlation_id, header.api_key, header.api_version,
             self.client_id, "127.0.0.1", decoded, self.listener, principal or self.principal,
+            len(frame) - 4,
         )  # fmt: skip
         self.step(asked)
         return connection_id, header.correlation_id

@@ -72,6 +72,12 @@ def scram(key: ApiKey) -> Any:
     return request(key, upsertions=[], deletions=[{"name": "nobody", "mechanism": 1}])
 
 
+def quotas() -> Any:
+    entry = {"entity": [{"entity_type": "user", "entity_name": "nobody"}],
+             "ops": [{"key": "producer_byte_rate", "value": 0.0, "remove": True}]}  # fmt: skip
+    return request(K.ALTER_CLIENT_QUOTAS, entries=[entry], validate_only=False)
+
+
 def acl_filter(key: ApiKey) -> Any:
     values = {"resource_type_filter": 2, "resource_name_filter": "none", "pattern_type_filter": 3,
               "principal_filter": None, "host_filter": None, "operation": 1,
@@ -195,6 +201,7 @@ ASKS: dict[ApiKey, list[Ask]] = {
     K.DESCRIBE_CLIENT_QUOTAS: [
         (request(K.DESCRIBE_CLIENT_QUOTAS, components=[], strict=False), 1, CLUSTER_REFUSED)
     ],
+    K.ALTER_CLIENT_QUOTAS: [(quotas(), 1, CLUSTER_REFUSED)],
     K.DESCRIBE_USER_SCRAM_CREDENTIALS: [
         (scram(K.DESCRIBE_USER_SCRAM_CREDENTIALS), 0, CLUSTER_REFUSED)
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -85,6 +86,7 @@ class Owner:
         self.later: list[ClientConnection] = []
         self.submitted: list[Request] = []
         self.gone: list[ClientConnection] = []
+        self.mutes: list[Mute] = []
 
     def opened(self, connection: ClientConnection) -> None:
         pass
@@ -100,6 +102,21 @@ class Owner:
 
     def call_soon(self, connection: ClientConnection) -> None:
         self.later.append(connection)
+
+    def call_later(self, after_ms: int, connection: ClientConnection) -> Mute:
+        self.mutes.append(Mute(after_ms))
+        return self.mutes[-1]
+
+
+@dataclass
+class Mute:
+    """The time for which a connection is not heard."""
+
+    after_ms: int
+    is_cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
 
 
 @pytest.fixture
@@ -314,6 +331,37 @@ def test_a_large_answer_lets_others_have_their_turn(connection, owner, transport
         owner.later.pop().go_on()
     assert sum(map(len, transport.written)) == size
     assert correlation_ids(owner) == [1, 2]
+
+
+def test_a_client_over_its_quota_gets_its_answer_and_is_not_heard_for_a_while(
+    connection, owner, transport
+):
+    connection.data_received(frame(1) + frame(2))
+    connection.deliver(replace(answer(1), throttle_ms=700))
+    assert (transport.written, [m.after_ms for m in owner.mutes]) == ([b"answer 1"], [700])
+    assert (correlation_ids(owner), transport.reading) == ([1], False)
+    connection.data_received(frame(3))
+    assert correlation_ids(owner) == [1]
+    connection.unmute()
+    assert (correlation_ids(owner), transport.reading) == ([1, 2], True)
+    connection.deliver(NoResponse(3, 2, throttle_ms=5))
+    assert (correlation_ids(owner), transport.reading) == ([1, 2], False)
+    connection.unmute()
+    assert correlation_ids(owner) == [1, 2, 3]
+
+
+def test_a_muted_client_that_leaves_is_heard_to_its_end_and_a_lost_one_is_forgotten(
+    connection, owner, transport
+):
+    connection.data_received(frame(1) + frame(2))
+    connection.deliver(replace(answer(1), throttle_ms=700))
+    assert connection.eof_received()
+    assert not transport.closed
+    connection.unmute()
+    connection.deliver(replace(answer(2), throttle_ms=700))
+    assert (correlation_ids(owner), transport.closed) == ([1, 2], True)
+    connection.connection_lost(None)
+    assert owner.mutes[-1].is_cancelled
 
 
 def test_bytes_that_only_wait_to_go_are_no_progress(connection, transport):
