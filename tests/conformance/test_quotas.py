@@ -28,7 +28,7 @@ WINDOWS_S = 10
 PRODUCED, CONSUMED, PERCENT = "producer_byte_rate", "consumer_byte_rate", "request_percentage"
 EXACT, DEFAULT, SPECIFIED = range(3)
 SHORT = {"quota.window.num": "2"}
-"""One whole window: a rate may be exceeded for a second."""
+"""Configuration with one whole window: a rate may be exceeded for a second."""
 OWN_RATES = pytest.mark.one_broker("each broker has rates of its own")
 
 Entity = frozenset[tuple[str, str | None]]

@@ -122,7 +122,7 @@ def _entity_refused(entity: QuotaEntity) -> Refusal | None:
         return None
     if len(names) > 1:
         return _invalid("a quota of an ip is for the ip alone")
-    return None if _is_address(names[IP]) else _invalid(f"{names[IP]!r:.100} is no IP address")
+    return None if _is_address(names[IP]) else _invalid(f"not an IP address: {names[IP]!r:.100}")
 
 
 def _is_address(name: str | None) -> bool:
