@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from broker_sim.apis import AnyApiKey, BrokerApiKey
+from broker_sim.apis import only_brokers_ask
 from broker_sim.core.config import INT32_MAX, BrokerConfig
 from broker_sim.core.controller import ClusterImage
 from broker_sim.core.controller.image import QuotaEntity, quota_entity
@@ -34,10 +34,8 @@ NANOSECONDS_PER_PERCENT = 10_000_000
 """Time in a second that is one percent of it."""
 RATES_MIN = 1000
 """Number of rates from which on idle rates are looked for."""
-EXEMPT: frozenset[AnyApiKey] = frozenset(
-    {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.WRITE_TXN_MARKERS, *BrokerApiKey}
-)
-"""APIs that never wait for a quota of time: logins, and what brokers ask each other."""
+LOGINS = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
+"""APIs that no quota is for: their answers cannot tell of a throttle."""
 
 Client = tuple[str, str]
 """User and client id that share a rate; "" stands for all."""
@@ -143,9 +141,13 @@ class QuotaManager:
         return bool(self._image.client_quotas)
 
     def note_request(self, request: Request) -> None:
-        """Note who waits for the connection's next answer."""
-        size_bytes = request.size_bytes if request.api_key is ApiKey.PRODUCE else 0
-        self._asked[request.connection_id] = _asked(request, size_bytes)
+        """Note who waits for the connection's next answer; no quota is for brokers."""
+        key = request.api_key
+        if key in LOGINS or only_brokers_ask(key, request.api_version, request.message):
+            self.forget(request.connection_id)
+        else:
+            size_bytes = request.size_bytes if key is ApiKey.PRODUCE else 0
+            self._asked[request.connection_id] = _asked(request, size_bytes)
 
     def note_time(self, spent: RequestTime, now_ms: int) -> None:
         """Count the time of a request, as it is known afterwards: for the client's next answer."""
@@ -199,7 +201,7 @@ class QuotaManager:
         throttle_ms = 0
         if asked.produced_bytes:
             throttle_ms = self._record(PRODUCED, asked, asked.produced_bytes, now_ms)
-        if isinstance(answer, Respond) and answer.api_key not in EXEMPT:
+        if isinstance(answer, Respond):
             throttle_ms = max(throttle_ms, self._record(REQUESTS, asked, 0, now_ms))
         return throttle_ms
 

@@ -468,6 +468,7 @@ class SimulatedBroker:
     def _answer(self, client: Client, answer: Respond | NoResponse) -> None:
         check(client.correlation_id == answer.correlation_id, "no request waits for this answer",
               waits=client.correlation_id, answered=answer.correlation_id)  # fmt: skip
+        check(answer.throttle_ms == 0, "a simulated client has a quota, which no load sets")
         client.correlation_id = None
         if isinstance(answer, Respond):
             self._observer.on_respond(self, answer)

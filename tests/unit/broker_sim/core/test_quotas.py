@@ -11,7 +11,7 @@ from support.core.registry_cluster import RegistryCluster
 from broker_sim.core.config import INT32_MAX
 from broker_sim.core.effects import Disconnected, NoResponse, RequestTime, Respond
 from broker_sim.core.handlers import HANDLERS
-from broker_sim.core.quotas import EXEMPT, RATES_MIN
+from broker_sim.core.quotas import LOGINS, RATES_MIN
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_kafka.wire.records import Record, encode_batch
@@ -190,10 +190,22 @@ def test_answers_that_come_later_are_throttled_too(broker):
     assert broker.asked.answers[key].throttle_time_ms == 1_000
 
 
-def test_every_api_that_is_not_exempt_can_tell_of_a_throttle():
+def test_every_api_of_clients_can_tell_of_a_throttle():
     for key in HANDLERS:
         has_field = hasattr(APIS[key].response(), "throttle_time_ms")
-        assert has_field is (key not in EXEMPT), key
+        assert has_field is (key not in {*LOGINS, ApiKey.WRITE_TXN_MARKERS}), key
+
+
+def test_what_brokers_ask_counts_for_nobody(broker):
+    assert alter(broker, {"user": None}, request_percentage=0.001) == 0
+    for message, version in (
+        (fetch_request("orders", max_wait_ms=0, replica_id=1), 12),
+        (request(ApiKey.WRITE_TXN_MARKERS, markers=[]), 1),
+        (request(ApiKey.SASL_HANDSHAKE, mechanism="PLAIN"), 1),
+    ):
+        broker.send(message, version)
+        spend(broker, SECOND_NS)
+    assert broker.ask(TIME, 9).throttle_time_ms == 0
 
 
 def test_connections_and_clients_that_have_gone_leave_nothing(broker):
