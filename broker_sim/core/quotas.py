@@ -206,7 +206,7 @@ class QuotaManager:
         return throttle_ms
 
     def _record(self, key: str, asked: _Asked, amount: float, now_ms: int) -> int:
-        """Count an amount, and return the ms to wait for; nothing counts for whom has no quota."""
+        """Count an amount if its client has a quota; return the ms to wait for."""
         found = quota_of(self._image.client_quotas, key, asked.user, asked.client_id)
         if found is None:
             return 0
