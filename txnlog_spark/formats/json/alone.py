@@ -2,7 +2,7 @@
 
 What this module reads has the value that Spark's `from_json` gives it. What it refuses is malformed
 with a reason, also where Spark would go on: quotes that are single, dates and times that are not in
-ISO 8601, base64 with blanks, bytes that are not UTF-8.
+ISO 8601, base64 with blanks, bytes that are not UTF-8, one object for an array of structs.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ import json
 import re
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
-from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as spark
 
@@ -26,14 +24,9 @@ from txnlog_spark.formats.json.times import date_of, timestamp_of
 from txnlog_spark.formats.json.zones import Zone
 from txnlog_spark.formats.types import arrow_type
 
-NESTING_MAX = 1000
-NUMBER_MAX = 1000
-NAME_MAX = 50_000
-"""Limits of Jackson, Spark's parser (`StreamReadConstraints`)."""
-
 _BLANKS = " \t\r\n"
 _SHOWN_MAX = 100
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_DIGITS_MAX = 4000
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 _NOT_FINITE = {
     "NaN": float("nan"),
@@ -99,19 +92,11 @@ def _reader(type_: spark.DataType, zone: Zone) -> Callable[[str], Any]:
             f"a JSON value is read as a struct, an array or a map, not as {type_.simpleString()}"
         )
     convert = _converter(type_, zone, "")
-    alone = None
-    if isinstance(type_, spark.ArrayType) and isinstance(type_.elementType, spark.StructType):
-        alone = _converter(type_.elementType, zone, "")
 
     def read(text: str) -> Any:
         text = text.lstrip(_BLANKS)
-        if not text:
-            return None
         # Like Spark, what follows the first value is not looked at.
-        value = _parsed(text)
-        if alone and type(value) is tuple:
-            return [alone(value)]
-        return convert(value)
+        return convert(_parsed(text)) if text else None
 
     return read
 
@@ -119,39 +104,18 @@ def _reader(type_: spark.DataType, zone: Zone) -> Callable[[str], Any]:
 # Parsing --------------------------------------------------------------------------------------
 
 
-def _checked_number(text: str) -> str:
-    if len(text) > NUMBER_MAX:
-        raise _MalformedJson(f"a number has more than {NUMBER_MAX} characters")
-    return text
-
-
-def _checked_members(members: list[tuple[str, Any]]) -> tuple[tuple[str, Any], ...]:
-    for name, _ in members:
-        if len(name.encode("utf-16-le", "surrogatepass")) > 2 * NAME_MAX:
-            raise _MalformedJson(f"a name has more than {NAME_MAX} characters")
-    return tuple(members)
-
-
 _SHORT = json.JSONDecoder(object_pairs_hook=tuple, parse_float=_Fraction)
 _LONG = json.JSONDecoder(
-    object_pairs_hook=_checked_members,
-    parse_float=lambda text: _Fraction(_checked_number(text)),
-    parse_int=lambda text: int(_checked_number(text)),
+    object_pairs_hook=tuple,
+    parse_float=_Fraction,
+    parse_int=lambda text: int(text) if len(text) <= _DIGITS_MAX else _Fraction(text),
 )
-"""Parser for long texts: it checks Jackson's limits, which a short text cannot reach."""
+"""Parser for long texts: Python makes no integer of so many digits."""
 
 
 def _parsed(text: str) -> Any:
     """Return objects as tuples of names and values, and fractions as texts."""
-    if len(text) <= NUMBER_MAX:
-        return _SHORT.raw_decode(text)[0]
-    if text.count("[") + text.count("{") > NESTING_MAX:
-        depth = 0
-        for sign in re.findall(r"[\[{\]}]", _STRING.sub("", text)):
-            depth += 1 if sign in "[{" else -1
-            if depth > NESTING_MAX:
-                raise _MalformedJson(f"it is nested more than {NESTING_MAX} deep")
-    return _LONG.raw_decode(text)[0]
+    return (_SHORT if len(text) <= _DIGITS_MAX else _LONG).raw_decode(text)[0]
 
 
 def _rendered(value: Any) -> str:
@@ -236,7 +200,8 @@ def _leaf(type_: spark.DataType, zone: Zone, path: str) -> Convert:
         simple: dict[type[spark.DataType], Convert] = {
             spark.BooleanType: _boolean,
             spark.DoubleType: lambda value: float(_number(value)),
-            spark.FloatType: lambda value: float32_of(_number(value)),
+            # Not by way of a double, which rounded again could be the float beside it.
+            spark.FloatType: lambda value: pa.scalar(str(_number(value))).cast(pa.float32()).as_py(),
             spark.BinaryType: lambda value: binascii.a2b_base64(_string(value), strict_mode=True),
             spark.DateType: lambda value: date_of(_string(value)),
             spark.TimestampType: lambda value: _timestamp(value, zone),
@@ -290,27 +255,6 @@ def _digits(value: Any) -> str:
     if type(value) is not int and type(value) is not _Fraction:
         raise ValueError("no number")
     return str(value)
-
-
-def float32_of(number: str | float) -> float:
-    """Return the nearest number of 32 bits; a double rounded again could be the one beside it."""
-    wide = float(number)
-    with np.errstate(over="ignore", under="ignore"):
-        near = np.float32(wide)
-        if float(near) == wide or not np.isfinite(wide):
-            return float(near)
-        other = np.nextafter(near, np.float32(np.inf if wide > float(near) else -np.inf))
-    low, high = sorted(map(_exact, (near, other)))
-    if 2 * Fraction(wide) != low + high or Fraction(number) == Fraction(wide):
-        return float(near)
-    return float(max(near, other) if Fraction(number) > Fraction(wide) else min(near, other))
-
-
-def _exact(value: np.float32) -> Fraction:
-    """Return infinity as the number after the greatest one."""
-    if np.isinf(value):
-        return Fraction(2**128 if value > 0 else -(2**128))
-    return Fraction(float(value))
 
 
 def _decimal(value: Any, last: Decimal, context: Context) -> Decimal:

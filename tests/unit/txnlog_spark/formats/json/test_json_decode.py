@@ -377,12 +377,13 @@ def test_a_number_is_seconds_of_a_timestamp():
         (b'{"z":[' + b"[]," * 1499 + b"[]]}", {"a": None}),
         (b'{"z":' + b"[" * 1000 + b"]" * 1000 + b"}", BAD),
         (b'{"z":' + b"1" * 1000 + b"}", {"a": None}),
-        (b'{"z":' + b"1" * 1001 + b"}", BAD),
-        (b'{"z":-' + b"1" * 1000 + b"}", REFUSED),
+        (b'{"z":' + b"1" * 1001 + b"}", {"a": None}),
+        (b'{"z":-' + b"1" * 5000 + b"}", {"a": None}),
+        (b'{"a":' + b"1" * 5000 + b"}", BAD),
         (b'{"z":"' + b"1" * 1001 + b'"}', {"a": None}),
         (b'{"z":"' + b"[" * 1001 + b'"}', {"a": None}),
         (b'{"' + b"z" * 50_000 + b'":1}', {"a": None}),
-        (b'{"' + b"z" * 50_001 + b'":1}', BAD),
+        (b'{"' + b"z" * 50_001 + b'":1}', {"a": None}),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -409,7 +410,7 @@ def test_arrays_and_maps_as_whole_values():
         array, b'[{"b":1},null]', b'{"b":1}', b"[]", b"null", b"", b'[{"b":"x"}]', b"[1"
     ) == [
         [{"b": 1}, None],
-        [{"b": 1}],
+        REFUSED,
         [],
         BAD,
         None,
