@@ -103,9 +103,9 @@ class _Schema:
         for part in whole:
             for name, each in part.named("properties").items():
                 properties.setdefault(name, []).append(each)
-        others = [named for named in map(_others, whole) if named]
-        if not properties and others:
-            return spark.MapType(spark.StringType(), *self._one_for_all(others))
+        others = [] if properties else [part for part in map(_others, whole) if part]
+        if others:
+            return spark.MapType(spark.StringType(), *self._present(*others))
         if not properties and not any(e.node.get("additionalProperties") is False for e in whole):
             problem = "an object with neither properties nor a type of others"
             raise JsonSchemaError(whole[0].pointer, problem)
@@ -129,17 +129,6 @@ class _Schema:
         except JsonSchemaError as error:
             return Unreadable(error, inner), True
         return inner, is_nullable
-
-    def _one_for_all(self, others: list[list[Part]]) -> tuple[spark.DataType, bool]:
-        """Return the one type of fields of any name: a field fits one schema of each list."""
-        if all(len(each) == 1 for each in others):
-            return self._present(*(part for [part] in others))
-        made = [[self._present(part) for part in each] for each in others]
-        types = [type_ for each in made for type_, _ in each]
-        if any(type_ != types[0] for type_ in types):
-            shown = ", ".join(dict.fromkeys(each.simpleString() for each in types))
-            raise JsonSchemaError(others[0][0].pointer, f"others have several types: {shown}")
-        return types[0], all(any(is_nullable for _, is_nullable in each) for each in made)
 
     def _array(self, whole: list[Part]) -> spark.DataType:
         items = [(each, each.node["items"]) for each in whole if "items" in each.node]
@@ -188,14 +177,16 @@ def _several(whole: list[Part], types: list[str]) -> JsonSchemaError:
     )
 
 
-def _others(part: Part) -> list[Part]:
-    """Return schemas of fields without a name: by patterns, and for all others."""
+def _others(part: Part) -> Part | None:
+    """Return the schema of fields without a name: of a pattern, or of all others."""
     made = [each for each in part.named("patternProperties").values() if each.node is not False]
     others = part.node.get("additionalProperties")
     # Beside patterns {} is what is true without the word: nothing is said of others.
     if isinstance(others, dict) and (others or not made):
         made.append(part.below(others, "additionalProperties"))
-    return made
+    if len(made) > 1:
+        raise JsonSchemaError(part.pointer, "fields without a name have several schemas")
+    return made[0] if made else None
 
 
 def _names(part: Part) -> list[str]:

@@ -38,6 +38,9 @@ class _Check:
                     WORDS[word](self, part, word, type_)
 
 
+_LISTING = {"enum", "const", "$ref", "allOf", "anyOf", "oneOf"}
+"""Words of a schema of names that may list names."""
+
 Look = Callable[[_Check, Part, str, spark.DataType], None]
 
 
@@ -58,15 +61,6 @@ def _reference(check: _Check, part: Part, word: str, type_: spark.DataType) -> N
     check.part(referenced(check.root, part), type_)
 
 
-def _of_names(check: _Check, part: Part, word: str, type_: spark.DataType) -> None:
-    """Check names that have a schema of the whole object, or a list of further names."""
-    for name, each in part.named(word).items():
-        _look_up([name], each, type_)
-        if isinstance(each.node, list):
-            _look_up(each.node, each, type_)
-        check.part(each, type_)
-
-
 def _names(check: _Check, part: Part, word: str, type_: spark.DataType) -> None:
     del check
     names = part.node[word]
@@ -75,20 +69,10 @@ def _names(check: _Check, part: Part, word: str, type_: spark.DataType) -> None:
 
 
 def _property_names(check: _Check, part: Part, word: str, type_: spark.DataType) -> None:
-    _of_name(check, part.below(part.node[word], word), type_)
-
-
-def _of_name(check: _Check, part: Part, type_: spark.DataType) -> None:
-    """Look up the names that a schema of names lists."""
-    node = part.node
-    if isinstance(node, dict):
-        names = [*node.get("enum", ()), *([node["const"]] if "const" in node else ())]
-        _look_up(names, part, type_)
-        if "$ref" in node:
-            _of_name(check, referenced(check.root, part), type_)
-        for word in ("allOf", "anyOf", "oneOf"):
-            for each in part.listed(word):
-                _of_name(check, each, type_)
+    """Take a schema of names that lists none, such as a pattern."""
+    node = part.node[word]
+    if isinstance(type_, spark.StructType) and isinstance(node, dict) and node.keys() & _LISTING:
+        _refused(check, part, word, type_)
 
 
 def _look_up(names: Iterable[Any], part: Part, type_: spark.DataType) -> None:
@@ -131,29 +115,16 @@ def _items(check: _Check, part: Part, word: str, type_: spark.DataType) -> None:
 
 
 def _values(check: _Check, part: Part, word: str, type_: spark.DataType) -> None:
-    del check
+    """Take values without fields."""
     values = part.node[word] if word == "enum" else [part.node[word]]
-    for value in values:
-        _value(value, part.below(value, word), type_)
-
-
-def _value(value: Any, part: Part, type_: spark.DataType) -> None:
-    if isinstance(value, dict):
-        _look_up(value, part, type_)
-        for name, each in value.items():
-            if isinstance(type_, spark.StructType):
-                _value(each, part, type_[name].dataType)
-            elif isinstance(type_, spark.MapType):
-                _value(each, part, type_.valueType)
-    elif isinstance(value, list) and isinstance(type_, spark.ArrayType):
-        for each in value:
-            _value(each, part, type_.elementType)
+    if any(isinstance(value, (dict, list)) for value in values):
+        _refused(check, part, word, type_)
 
 
 def _refused(check: _Check, part: Part, word: str, type_: spark.DataType) -> None:
     del check, type_
     raise JsonSchemaError(
-        f"{part.pointer}/{word}", "schemas are put together by allOf and $ref alone"
+        f"{part.pointer}/{word}", f"a schema with {word} that may name fields is not read"
     )
 
 
@@ -168,9 +139,9 @@ WORDS: dict[str, Look] = {
     "unevaluatedProperties": _other_properties,
     "propertyNames": _property_names,
     "required": _names,
-    "dependentRequired": _of_names,
-    "dependentSchemas": _of_names,
-    "dependencies": _of_names,
+    "dependentRequired": _refused,
+    "dependentSchemas": _refused,
+    "dependencies": _refused,
     "allOf": _same_value,
     "anyOf": _same_value,
     "oneOf": _same_value,

@@ -183,16 +183,29 @@ OPEN = [
     {"patternProperties": {"^x-": False}},
     {"propertyNames": {"pattern": "^[a-z]+$"}},
     {"required": ["a"]},
-    {"dependentRequired": {"a": ["b"]}},
-    {"dependencies": {"a": ["b"], "b": {"required": ["a"]}}},
     {"if": {"properties": {"a": {"const": "x"}}}, "then": {"required": ["b"]}, "else": False},
     {"not": {"required": ["a", "b"]}},
     {"oneOf": [{"required": ["a"]}, {"properties": {"b": {"maxLength": 3}}}]},
-    {"const": {"a": "x"}},
     {"title": "t", "description": "d", "$comment": "c", "default": {"lost": 1}, "x-lost": {"a": 1}},
     {"examples": [{"lost": 1}], "readOnly": True, "deprecated": True, "$id": "https://x/y.json"},
     {"minProperties": 1, "maxProperties": 2, "$anchor": "here", "$vocabulary": {"lost": True}},
 ]
+
+
+@pytest.mark.parametrize(
+    "word, value",
+    [
+        ("dependentRequired", {"a": ["b"]}),
+        ("dependentSchemas", {"a": {"required": ["b"]}}),
+        ("dependencies", {"a": ["b"]}),
+        ("propertyNames", {"enum": ["a", "b"]}),
+        ("const", {"a": "x"}),
+        ("enum", [{"a": "x"}]),
+    ],
+)
+def test_a_word_that_may_name_fields_is_refused_whatever_it_names(word: str, value: Any) -> None:
+    with pytest.raises(JsonSchemaError, match=f"a schema with {word} that may name fields"):
+        read(an_object(a=STRING, b=STRING) | {word: value})
 
 
 @pytest.mark.parametrize("depth", DEEP)
