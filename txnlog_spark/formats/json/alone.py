@@ -200,8 +200,7 @@ def _leaf(type_: spark.DataType, zone: Zone, path: str) -> Convert:
         simple: dict[type[spark.DataType], Convert] = {
             spark.BooleanType: _boolean,
             spark.DoubleType: lambda value: float(_number(value)),
-            # Not by way of a double, which rounded again could be the float beside it.
-            spark.FloatType: lambda value: pa.scalar(str(_number(value))).cast(pa.float32()).as_py(),
+            spark.FloatType: lambda value: _float32(_number(value)),
             spark.BinaryType: lambda value: binascii.a2b_base64(_string(value), strict_mode=True),
             spark.DateType: lambda value: date_of(_string(value)),
             spark.TimestampType: lambda value: _timestamp(value, zone),
@@ -249,6 +248,12 @@ def _number(value: Any) -> str | float:
     if type(value) is float:
         return value
     return _digits(value)
+
+
+def _float32(number: str | float) -> float:
+    """Return the nearest number of 32 bits; a double rounded again could be the one beside it."""
+    made: float = pa.scalar(str(number)).cast(pa.float32()).as_py()
+    return made
 
 
 def _digits(value: Any) -> str:

@@ -5,7 +5,7 @@ from_protobuf makes of it (ProtobufDeserializer, on Java's DynamicMessage):
 
 - A field without presence, as of proto3, is null if it is absent or has its default.
 - The last value of a field that is not repeated counts; the occurrences of a message are merged.
-- The last member of a oneof counts.
+- A message with several members of a oneof is malformed, and so is one with a group.
 - In the outer message no known field may come with another wire type than its own.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, OneofDescriptor
 from pyspark.sql import types as spark
 
 from txnlog_spark.formats.columns import Whole, Wire, below, field_at, listed, offsets_of
@@ -34,6 +34,7 @@ from txnlog_spark.formats.protobuf.scan import (
     locate,
 )
 from txnlog_spark.formats.protobuf.types import (
+    GROUP,
     TYPE_NAMES,
     TYPES_OF_SECONDS,
     is_map,
@@ -42,6 +43,7 @@ from txnlog_spark.formats.protobuf.types import (
     packed_tag_of,
     protobuf_type,
     tag_of,
+    wire_type_of,
 )
 from txnlog_spark.formats.types import arrow_type
 
@@ -115,17 +117,13 @@ def _message(
             found[tag_of(field)] = with_names(field, found.get(tag_of(field), NOTHING))
         for field in required:
             _check_required(scan, field, found, parts.roots)
-        # A member of a oneof that a later one replaces is dropped, and still checked below.
-        dropped: dict[int, Found] = {}
         for oneof in oneofs:
-            dropped |= _drop_replaced([tag_of(field) for field in oneof.fields], found, count)
+            _check_one_member(scan, oneof, found, parts.roots)
         arrays = []
         for field, column in zip(fields, columns, strict=True):
-            tag, packed = tag_of(field), packed_tag_of(field)
-            if tag in dropped:
-                column(scan.without_required(), Occurrences(dropped[tag]), parts.roots)
+            packed = packed_tag_of(field)
             packed_values = NOTHING if packed is None else found.get(packed, NOTHING)
-            there = Occurrences(found.get(tag, NOTHING), packed_values)
+            there = Occurrences(found.get(tag_of(field), NOTHING), packed_values)
             arrays.append(column(scan, there, parts.roots))
         if not arrays:
             return pa.Array.from_buffers(arrow, count, [None])
@@ -155,6 +153,8 @@ def _named(descriptor: Descriptor, name: str, path: str) -> FieldDescriptor:
 def _layout(descriptor: Descriptor, kind: str) -> Layout:
     tags, repeated, also = [], set(), set()
     for field in sorted(descriptor.fields, key=lambda each: each.number):
+        if wire_type_of(field) == GROUP:
+            continue
         alone, packed = tag_of(field), packed_tag_of(field)
         if packed is not None:
             also.add(alone if field.is_packed else packed)
@@ -170,27 +170,21 @@ def _check_required(
 ) -> None:
     missing = np.ones(len(roots), bool)
     missing[found.get(tag_of(field), NOTHING).owner] = False
-    if scan.requires and missing.any():
+    if missing.any():
         scan.faults.add(roots[missing], f"the field {field.name} is required and absent")
 
 
-def _drop_replaced(tags: list[int], found: dict[int, Found], count: int) -> dict[int, Found]:
-    """Keep the last member of a oneof in each message. Return the occurrences that are dropped."""
-    last = {}
-    for tag in tags:
-        if tag in found:
-            last[tag] = np.full(count, -1)
-            last[tag][found[tag].owner] = found[tag].start
-    if len(last) < 2 or (np.sum([each >= 0 for each in last.values()], axis=0) < 2).all():
-        return {}
-    latest = np.max(list(last.values()), axis=0)
-    dropped = {}
-    for tag, own in last.items():
-        others = np.max([each for other, each in last.items() if other != tag], axis=0)
-        of_tag = found[tag]
-        stays = (own == latest)[of_tag.owner] & (of_tag.start > others[of_tag.owner])
-        found[tag], dropped[tag] = of_tag.take(stays), of_tag.take(~stays)
-    return dropped
+def _check_one_member(
+    scan: Scan, oneof: OneofDescriptor, found: dict[int, Found], roots: Whole
+) -> None:
+    some, several = np.zeros(len(roots), bool), np.zeros(len(roots), bool)
+    for field in oneof.fields:
+        present = np.zeros(len(roots), bool)
+        present[found.get(tag_of(field), NOTHING).owner] = True
+        several |= some & present
+        some |= present
+    if several.any():
+        scan.faults.add(roots[several], f"several members of the oneof {oneof.name} are there")
 
 
 # Fields ---------------------------------------------------------------------------------------

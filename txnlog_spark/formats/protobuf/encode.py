@@ -26,7 +26,6 @@ from txnlog_spark.formats.columns import below, column_at, gathered, join, shown
 from txnlog_spark.formats.decoded import Encode
 from txnlog_spark.formats.errors import ProtobufSchemaError, UnencodableMessage
 from txnlog_spark.formats.protobuf.types import (
-    END_GROUP,
     GROUP,
     LENGTH,
     TYPE_NAMES,
@@ -43,19 +42,6 @@ from txnlog_spark.formats.protobuf.values import FieldWriter, sized, unfit
 
 Parts = Callable[[pa.Array], list[pa.Array]]
 """Makes of a column the binary columns of its field, empty where the field is absent."""
-
-_WRAPPERS: dict[str, type[spark.DataType]] = {
-    "google.protobuf.BoolValue": spark.BooleanType,
-    "google.protobuf.Int32Value": spark.IntegerType,
-    "google.protobuf.UInt32Value": spark.IntegerType,
-    "google.protobuf.Int64Value": spark.LongType,
-    "google.protobuf.UInt64Value": spark.LongType,
-    "google.protobuf.FloatValue": spark.FloatType,
-    "google.protobuf.DoubleValue": spark.DoubleType,
-    "google.protobuf.StringValue": spark.StringType,
-    "google.protobuf.BytesValue": spark.BinaryType,
-}
-"""Messages that a value by itself can be written as."""
 
 
 def protobuf_encoder(descriptor: Descriptor, type_: spark.DataType) -> Encode:
@@ -193,20 +179,14 @@ def _messages(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts
     """Write tag and message of each row of an array without null."""
     encode = _message_encoder(field.message_type, type_, path)
     tag = encode_unsigned(tag_of(field))
-    if wire_type_of(field) != GROUP:
-        return lambda array: sized(tag, encode(array))
-    end = encode_unsigned(field.number << 3 | END_GROUP)
-    return lambda array: [join([tag, encode(array), end], len(array))]
+    if wire_type_of(field) == GROUP:
+        raise unfit(path, type_, "group")
+    return lambda array: sized(tag, encode(array))
 
 
 def _message_encoder(descriptor: Descriptor, type_: spark.DataType, path: str) -> Encode:
     if of_seconds(descriptor):
         return _time(descriptor, type_, path)
-    wrapped = _WRAPPERS.get(descriptor.full_name)
-    if wrapped is not None and isinstance(type_, wrapped):
-        [field] = descriptor.fields
-        leaf, tag = FieldWriter(field, type_, path, wrapper=True), encode_unsigned(tag_of(field))
-        return lambda array: join(leaf.single(tag, array, False), len(array))
     return _struct(descriptor, type_, path)
 
 

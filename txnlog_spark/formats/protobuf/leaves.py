@@ -13,7 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
-from txnlog_spark.codec import compute as pc
 from txnlog_spark.codec.binary import cut_out
 from txnlog_spark.codec.varints import unzigzag
 from txnlog_spark.formats.columns import Flags, Whole, unsigned_at
@@ -23,7 +22,7 @@ from txnlog_spark.formats.protobuf.scan import (
     Scan,
     in_order,
 )
-from txnlog_spark.formats.protobuf.types import verifies_utf8, wire_type_of
+from txnlog_spark.formats.protobuf.types import wire_type_of
 
 Numbers = npt.NDArray[Any]
 
@@ -236,7 +235,6 @@ class _Bytes:
     def __init__(self, field: FieldDescriptor) -> None:
         self.field = field
         self.is_text = field.type == FieldDescriptor.TYPE_STRING
-        self.verifies = self.is_text and verifies_utf8(field)
         self.implicit = not field.has_presence and not field.is_repeated
 
     def single(self, scan: Scan, found: Found, roots: Whole, always: bool) -> pa.Array:
@@ -261,22 +259,13 @@ class _Bytes:
         return alone.owner, self._finish(scan, made, roots[alone.owner])
 
     def _finish(self, scan: Scan, made: pa.Array, rows: Whole) -> pa.Array:
-        """Return the values of these bytes, of these rows."""
+        """Return the values of these bytes, of these rows; text is UTF-8, also in proto2."""
         if not self.is_text:
             return made
         wrong = _not_utf8(made)
-        if not wrong:
-            return made.view(pa.string())
-        if self.verifies:
+        if wrong:
             scan.faults.add(rows[wrong], f"the bytes of {self.field.name} are not UTF-8")
-            mended = [""] * len(wrong)
-        else:
-            # Like Java, which puts a replacement character for what is not UTF-8.
-            mended = [made[at].as_py().decode(errors="replace") for at in wrong]
-        mask = np.zeros(len(made), bool)
-        mask[wrong] = True
-        mended_bytes = pa.array([text.encode() for text in mended], pa.binary())
-        return pc.replace_with_mask(made, pa.array(mask), mended_bytes).view(pa.string())
+        return made.view(pa.string())
 
 
 def _not_utf8(made: pa.Array, first: int = 0) -> list[int]:

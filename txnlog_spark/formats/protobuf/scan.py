@@ -6,14 +6,14 @@ and reads on the messages that have it next. Encoders write tags in the order of
 one pass over the tags is enough for most messages. The rest of other messages takes more passes,
 and the rest of a few long messages is read field by field.
 
-A message is accepted if Protobuf's own runtime accepts it. Otherwise it is reported to `Faults` and
-left alone; no value makes this module raise an exception.
+A message is accepted if Protobuf's own runtime accepts it and it has no group (proto2). Otherwise
+it is reported to `Faults` and left alone; no value makes this module raise an exception.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,8 +35,6 @@ _TAG_BYTES_MAX = 5
 _LENGTH_BYTES_MAX = 5
 _LENGTH_MAX = 2**31 - 1
 _TAG_MAX = 2**32 - 1
-_DEPTH_MAX = 100
-"""Depth of nested groups: the limit of the runtimes."""
 
 _FEW = 8
 """Number of messages that are read one by one when the others are done."""
@@ -44,6 +42,7 @@ _FEW = 8
 _NO_TAG = np.uint8(1)
 """Tag that stands for 0, which is not a tag either: here 0 is the end of a message."""
 
+_A_GROUP = "it has a group, which is not read"
 _NOT_A_TAG = "a tag is not one of a field"
 _OTHER_TYPE = "a field has another type than in the descriptor"
 _OVER_32_BITS = "a tag is truncated or is over 32 bits"
@@ -71,15 +70,10 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """State of one decoding: its bytes, its faults, and whether required fields must be there."""
+    """State of one decoding: its bytes and its faults."""
 
     wire: Wire
     faults: Faults
-    requires: bool = True
-
-    def without_required(self) -> Scan:
-        """Return the scan of messages that are only checked, and do not stay."""
-        return replace(self, requires=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,22 +208,6 @@ class _Cursors:
         self.go(chosen, after)
         return slice(None), *bounds
 
-    def read_groups(self, chosen: Whole) -> tuple[Any, Whole, Whole]:
-        """Read on behind groups, one by one: the end of a group is known when all in it is read."""
-        start, end = self.body[chosen], self.end[chosen]
-        after, last = end.copy(), np.zeros(len(chosen), np.int64)
-        right = np.ones(len(chosen), bool)
-        for at, (body, limit, tag) in enumerate(
-            zip(start.tolist(), end.tolist(), self.tag[chosen].tolist(), strict=True)
-        ):
-            try:
-                last[at], after[at] = _group_end(self.data, body, limit, tag >> 3)
-            except _Malformed as error:
-                right[at] = False
-                self.faults.add(self.rows(chosen)[at : at + 1], str(error))
-        self.go(chosen, after)
-        return right, start[right], last[right]
-
 
 def locate(scan: Scan, parts: Parts, layout: Layout) -> dict[int, Found]:
     """Return the occurrences of each tag of the layout."""
@@ -266,11 +244,7 @@ def _pass(cursors: _Cursors, layout: Layout, found: dict[int, list[Found]]) -> N
 
 
 def _keep(cursors: _Cursors, tag: int, chosen: Any, found: dict[int, list[Found]]) -> None:
-    if tag & 7 == GROUP:
-        picked = np.arange(len(cursors.tag))[chosen]
-        right, start, end = cursors.read_groups(picked)
-    else:
-        right, start, end = cursors.read(tag & 7, chosen)
+    right, start, end = cursors.read(tag & 7, chosen)
     owner = cursors.parts.owner[cursors.which[chosen][right]]
     found.setdefault(tag, []).append(Found(owner, start, end))
 
@@ -286,19 +260,19 @@ def _others(cursors: _Cursors, layout: Layout, found: dict[int, list[Found]]) ->
     if not unknown.size:
         return
     tags = cursors.tag[unknown]
-    wrong = (tags < 8) | ((tags & 7) == END_GROUP) | ((tags & 7) > FIXED32)
-    if wrong.any():
-        cursors.faults.add(cursors.rows(unknown[wrong]), _NOT_A_TAG)
-        cursors.tag[unknown[wrong]] = 0
-    refused = np.isin(tags >> 3, layout.refused) & ~wrong
-    if refused.any():
-        cursors.faults.add(cursors.rows(unknown[refused]), _OTHER_TYPE)
-        cursors.tag[unknown[refused]] = 0
-    for wire_type in (VARINT, FIXED64, LENGTH, FIXED32, GROUP):
-        chosen = unknown[((tags & 7) == wire_type) & ~wrong & ~refused]
-        if chosen.size and wire_type == GROUP:
-            cursors.read_groups(chosen)
-        elif chosen.size:
+    wrong = np.zeros(len(tags), bool)
+    for also_wrong, text in (
+        ((tags < 8) | ((tags & 7) > FIXED32), _NOT_A_TAG),
+        (((tags & 7) == GROUP) | ((tags & 7) == END_GROUP), _A_GROUP),
+        (np.isin(tags >> 3, layout.refused), _OTHER_TYPE),
+    ):
+        if also_wrong.any():
+            cursors.faults.add(cursors.rows(unknown[also_wrong]), text)
+            wrong |= also_wrong
+    cursors.tag[unknown[wrong]] = 0
+    for wire_type in (VARINT, FIXED64, LENGTH, FIXED32):
+        chosen = unknown[((tags & 7) == wire_type) & ~wrong]
+        if chosen.size:
             cursors.read(wire_type, chosen)
 
 
@@ -327,7 +301,7 @@ def _rest(cursors: _Cursors, at: int, layout: Layout, found: dict[int, list[Foun
         while True:
             if tag not in known and tag >> 3 in refused:
                 raise _Malformed(_OTHER_TYPE)
-            start, last, after = _value(data, body, end, tag, 0)
+            start, last, after = _value(data, body, end, tag)
             if tag in known:
                 begins, ends = starts.setdefault(tag, ([], []))
                 begins.append(start)
@@ -364,44 +338,24 @@ def _tag(data: npt.NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
     return tag, body
 
 
-def _value(
-    data: npt.NDArray[np.uint8], body: int, end: int, tag: int, depth: int
-) -> tuple[int, int, int]:
+def _value(data: npt.NDArray[np.uint8], body: int, end: int, tag: int) -> tuple[int, int, int]:
     """Return start and end of the value behind a tag, as in Found, and the next position."""
     wire_type = tag & 7
-    if tag < 8:
+    if tag < 8 or wire_type > FIXED32:
         raise _Malformed(_NOT_A_TAG)
+    if wire_type in (GROUP, END_GROUP):
+        raise _Malformed(_A_GROUP)
     if wire_type == VARINT:
         value, after = _number(data, body, end, VARINT_BYTES_MAX)
         return body, value & (2**64 - 1), after
-    if wire_type == GROUP:
-        last, after = _group_end(data, body, end, tag >> 3, depth)
-        return body, last, after
     if wire_type == LENGTH:
         size, body = _number(data, body, end, _LENGTH_BYTES_MAX)
         after = body + size
-    elif wire_type in (FIXED32, FIXED64):
-        after = body + (8 if wire_type == FIXED64 else 4)
     else:
-        raise _Malformed(_NOT_A_TAG)
+        after = body + (8 if wire_type == FIXED64 else 4)
     if after > end:
         raise _Malformed(_TRUNCATED)
     return body, after, after
-
-
-def _group_end(
-    data: npt.NDArray[np.uint8], at: int, end: int, number: int, depth: int = 0
-) -> tuple[int, int]:
-    """Return the position of the tag that ends the group, and the position behind it."""
-    if depth >= _DEPTH_MAX:
-        raise _Malformed(f"groups are nested over {_DEPTH_MAX} deep")
-    while True:
-        tag, body = _tag(data, at, end)
-        if tag & 7 == END_GROUP:
-            if tag >> 3 != number:
-                raise _Malformed("a group ends that has not begun")
-            return at, body
-        at = _value(data, body, end, tag, depth + 1)[2]
 
 
 Read = Callable[[Scan, Parts, int], pa.Array]

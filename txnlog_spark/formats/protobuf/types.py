@@ -210,6 +210,8 @@ def _single(
     message = field.message_type
     if message is None:
         return leaf_type(field)
+    if wire_type_of(field) == GROUP:
+        raise ProtobufSchemaError(f"the field {field.full_name} is a group, which is not read")
     if of_seconds(message):
         return TYPES_OF_SECONDS[message.name]
     if message.full_name in within:
@@ -239,24 +241,6 @@ def of_seconds(message: Descriptor) -> bool:
         "seconds",
         "nanos",
     ]
-
-
-def verifies_utf8(field: FieldDescriptor) -> bool:
-    """Return whether bytes that are not UTF-8 make a message malformed, as in proto3 and maps."""
-    file = descriptor_pb2.FileDescriptorProto()
-    field.file.CopyToProto(file)
-    if field.containing_type.GetOptions().map_entry or file.syntax == "proto3":
-        return True
-    if file.syntax != "editions":
-        return False
-    # The options of a descriptor itself lack the features.
-    message = descriptor_pb2.DescriptorProto()
-    field.containing_type.CopyToProto(message)
-    of_field = next(each.options for each in message.field if each.number == field.number)
-    for options in (of_field, file.options):
-        if options.features.HasField("utf8_validation"):
-            return bool(options.features.utf8_validation == descriptor_pb2.FeatureSet.VERIFY)
-    return True
 
 
 TYPE_NAMES = {

@@ -100,16 +100,14 @@ def sized(tag: bytes, values: pa.Array, present: Flags | None = None) -> list[pa
 
 
 class FieldWriter:
-    """Writes arrays of a Spark type as values of a field; `wrapper`: of a wrapper message."""
+    """Writes arrays of a Spark type as values of a field."""
 
-    def __init__(
-        self, field: FieldDescriptor, type_: spark.DataType, path: str, wrapper: bool = False
-    ) -> None:
+    def __init__(self, field: FieldDescriptor, type_: spark.DataType, path: str) -> None:
         if not _fits(field, type_):
             raise unfit(path, type_, TYPE_NAMES[field.type])
         self.field, self.path = field, path
         # Spark hands over an array of bytes, which Java never takes for the default.
-        self._drops_empty = wrapper or field.type == FieldDescriptor.TYPE_STRING
+        self._drops_empty = field.type == FieldDescriptor.TYPE_STRING
         self.is_bytes = wire_type_of(field) == LENGTH
         self.fixed = _FIXED.get(field.type)
         self._numbers = _numbers(field, type_, path)
