@@ -6,6 +6,7 @@ Decoders are imported when there is something to decode: most reads have no form
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -153,15 +154,15 @@ def refuse_schema(side: str, values: Mapping[str, Any], fields: str) -> None:
 
 
 def _text(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> Reader:  # noqa: ARG001
-    from txnlog_spark.formats.readers import TextReader
+    from txnlog_spark.formats.readers import Reader, read_text
 
-    return TextReader()
+    return Reader(StringType(), read_text)
 
 
 def _json(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> Reader:
     from txnlog_spark.formats.fields import part_of
     from txnlog_spark.formats.json.decode import json_decoder
-    from txnlog_spark.formats.readers import JsonReader
+    from txnlog_spark.formats.readers import Reader, read_json
     from txnlog_spark.formats.time_zone import time_zone
 
     schema = values[f"{side}.schema"] or latest_schema(side, values, registry, "JSON")
@@ -173,7 +174,8 @@ def _json(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> 
         json_decoder(type_, values["timeZone"] or "UTC")
     except ValueError as error:
         raise OptionError(f"{side}.schema", None, str(error)) from None
-    return JsonReader(type_, time_zone(values["timeZone"], type_), bool(registry))
+    zone = time_zone(values["timeZone"], type_)
+    return Reader(type_, read_json, (zone,), bool(registry))
 
 
 _KINDS: dict[str, type[StructType] | type[ArrayType] | type[MapType]] = {
@@ -213,43 +215,36 @@ def json_type(
 
 
 def _avro(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> Reader:
-    require_avro(f"{side}.format")
+    require(f"{side}.format", "avro")
     from txnlog_spark.formats.avro.schema import parse_avro
     from txnlog_spark.formats.avro.types import TypeOptions, spark_type
     from txnlog_spark.formats.fields import part_of
-    from txnlog_spark.formats.readers import AvroReader
+    from txnlog_spark.formats.readers import Reader, read_avro
 
     schema = values[f"{side}.schema"] or latest_schema(side, values, registry, "AVRO")
     depth = values["recursiveFieldMaxDepth"]
     fields = values[f"{side}.fields"] or ()
-    options = TypeOptions(recursive_depth=depth)
-    return AvroReader(
-        part_of(
-            spark_type(parse_avro(schema), options, lenient=bool(fields)), fields, f"{side}.fields"
-        ),
-        schema,
-        "" if registry else schema,
-        tuple(registry.items()),
-        depth,
-    )
+    type_ = spark_type(parse_avro(schema), TypeOptions(recursive_depth=depth), lenient=bool(fields))
+    type_ = part_of(type_, fields, f"{side}.fields")
+    schemas = (schema, None if registry else schema)
+    arguments = (schemas, tuple(registry.items()), depth)
+    return Reader(type_, read_avro, arguments, bool(registry))
 
 
 def _protobuf(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> Reader:
     from txnlog_spark.formats.fields import part_of
-    from txnlog_spark.formats.readers import ProtobufReader
+    from txnlog_spark.formats.readers import Reader, read_protobuf
 
-    require_protobuf(f"{side}.format")
+    require(f"{side}.format", "protobuf")
+    from txnlog_spark.formats.protobuf.frames import split_frames
     from txnlog_spark.formats.protobuf.types import message_descriptor, protobuf_type
 
     descriptors, message = _protobuf_schema(side, values, registry)
     descriptor = message_descriptor(descriptors, message)
     fields = values[f"{side}.fields"] or ()
-    return ProtobufReader(
-        part_of(protobuf_type(descriptor, lenient=bool(fields)), fields, f"{side}.fields"),
-        descriptors,
-        descriptor.full_name,
-        tuple(registry.items()),
-    )
+    type_ = part_of(protobuf_type(descriptor, lenient=bool(fields)), fields, f"{side}.fields")
+    arguments = (descriptors, descriptor.full_name, tuple(registry.items()))
+    return Reader(type_, read_protobuf, arguments, bool(registry), split_frames)
 
 
 def _protobuf_schema(
@@ -279,29 +274,20 @@ def read_descriptors(option: str, path: str) -> bytes:
         ) from None
 
 
-def require_avro(option: str) -> None:
-    """Raise OptionError if fastavro is not installed."""
-    try:
-        import fastavro  # noqa: F401
-    except ImportError:
-        raise OptionError(
-            option,
-            "avro",
-            f"it needs fastavro, which {sys.executable} does not have"
-            + do_this("pip install 'txnlog_spark[avro]'"),
-        ) from None
+_MODULES = {"avro": "fastavro", "protobuf": "txnlog_spark.formats.protobuf.types"}
+"""Modules of formats that need packages of an extra."""
 
 
-def require_protobuf(option: str) -> None:
-    """Raise OptionError if the protobuf runtime is not installed, or too old."""
+def require(option: str, name: str) -> None:
+    """Raise OptionError if a package of the format `name` is not installed, or too old."""
     try:
-        import txnlog_spark.formats.protobuf.types  # noqa: F401
+        importlib.import_module(_MODULES[name])
     except ImportError as error:
         raise OptionError(
             option,
-            "protobuf",
-            f"it needs protobuf, which {sys.executable} does not have, or not new enough ({error})"
-            + do_this("pip install 'txnlog_spark[protobuf]'"),
+            name,
+            f"it needs a package which {sys.executable} does not have, or not new enough ({error})"
+            + do_this(f"pip install 'txnlog_spark[{name}]'"),
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Readers of keys and values, a class for each format.
+"""The reader of keys and values, of every format.
 
 The driver makes a reader where it knows the schema, and sends it to the tasks as it is: plain data.
 The task makes the decoder and keeps it (`lru_cache`): readers with the same schema are equal.
@@ -7,16 +7,15 @@ The task makes the decoder and keeps it (`lru_cache`): readers with the same sch
 from __future__ import annotations
 
 import base64
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.types import DataType, StringType
+from pyspark.sql.types import DataType
 
-from txnlog_spark.errors import TxnLogError
+from txnlog_kafka.wire.invariants import present
 from txnlog_spark.formats.decoded import Decode, Decoded, Misfit, decode_halves
 from txnlog_spark.formats.errors import AvroSchemaError, UnknownSchema
 from txnlog_spark.formats.registry.client import PROTOBUF, registry_for
@@ -34,56 +33,49 @@ from txnlog_spark.formats.types import arrow_type
 _TEXT_ROWS_MIN = 64
 
 Options = tuple[tuple[str, str], ...]
-Errors = tuple[type[TxnLogError], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Reader(ABC):
-    """Decodes binary arrays without null to the Spark type `type`."""
+class Reader:
+    """Decodes binary arrays without null to `type` by `make(schema_id, rest, type, *arguments)`.
+
+    `make` is a function of a module. It takes the schema id of the values and the bytes behind it,
+    None and no bytes if values have no schema id, and returns their decoder. If it raises
+    `NoSchema`, values of that id are malformed.
+    """
 
     type: DataType
-
-    @property
-    def has_schema_ids(self) -> bool:
-        """True if a value, or a header of its record, says which schema it was written with."""
-        return False
+    make: Callable[..., Decode]
+    arguments: tuple[Any, ...] = field(default=(), repr=False)  # may have passwords
+    has_schema_ids: bool = False
+    """True if a value, or a header of its record, says which schema it was written with."""
+    split: Callable[[Any], Split] = split_ids
+    """Finds the schema id before a value."""
 
     def decode(self, values: Any, permissive: bool, ids: HeaderIds | None = None) -> Decoded:
-        """Return an array of the Arrow type of `type`; `ids` if some records have the header."""
+        """Return an array of the Arrow type of `type`; `ids` if some records have the header.
+
+        If `permissive`, values of a schema that cannot be read as the reader's are malformed.
+        """
         if not self.has_schema_ids:
             return self.decoder(None, b"")(values)
-        errors = self.schema_errors() if permissive else ()
+        errors = (UnknownSchema, AvroSchemaError) if permissive else ()
         type_ = arrow_type(self.type)
-        return decode_by_ids(values, ids, self.decoder, type_, errors, self.splitter())
+        return decode_by_ids(values, ids, self.decoder, type_, errors, self.split)
 
-    @abstractmethod
     def decoder(self, schema_id: SchemaId | None, rest: bytes) -> Decode:
         """Return the decoder of the values of a schema; `rest` are the bytes behind its id."""
-
-    def schema_errors(self) -> Errors:
-        """Return the errors of `decoder` that make values malformed where this is allowed."""
-        return (UnknownSchema,)
-
-    def splitter(self) -> Callable[[Any], Split]:
-        """Return the function that finds the schema id before a value."""
-        return split_ids
+        return self.make(schema_id, rest, self.type, *self.arguments)
 
 
-@dataclass(frozen=True, slots=True)
-class TextReader(Reader):
-    """Text in UTF-8. Other bytes are malformed."""
+# Text -----------------------------------------------------------------------------------------
 
-    type: DataType = field(default_factory=StringType)
 
-    def decoder(self, schema_id: SchemaId | None, rest: bytes) -> Decode:
-        """Return the decoder of all values."""
-        del schema_id, rest
-        return partial(
-            decode_halves,
-            together=_as_text,
-            one_by_one=_as_text_one_by_one,
-            rows_min=_TEXT_ROWS_MIN,
-        )
+def read_text(schema_id: SchemaId | None, rest: bytes, type_: DataType) -> Decode:  # noqa: ARG001
+    """Return the decoder of text in UTF-8. Other bytes are malformed."""
+    return partial(
+        decode_halves, together=_as_text, one_by_one=_as_text_one_by_one, rows_min=_TEXT_ROWS_MIN
+    )
 
 
 def _as_text(values: Any) -> Any:
@@ -106,22 +98,17 @@ def _as_text_one_by_one(values: Any) -> Decoded:
     return Decoded(pa.array(texts, pa.string()), pa.array(problems, pa.string()))
 
 
-@dataclass(frozen=True, slots=True)
-class JsonReader(Reader):
-    """JSON, as `from_json` reads it. With `framed` it is in Confluent's wire format."""
+# JSON -----------------------------------------------------------------------------------------
 
-    time_zone: TimeZone
-    framed: bool
 
-    @property
-    def has_schema_ids(self) -> bool:
-        """True if each value has a schema id, which only says that there is a schema."""
-        return self.framed
-
-    def decoder(self, schema_id: SchemaId | None, rest: bytes) -> Decode:
-        """Return the decoder of all values: they are read by the one schema."""
-        del schema_id, rest
-        return _json_decode(self.type, self.time_zone.in_task())
+def read_json(
+    schema_id: SchemaId | None,  # noqa: ARG001  # it says only that there is a schema
+    rest: bytes,  # noqa: ARG001
+    type_: DataType,
+    time_zone: TimeZone,
+) -> Decode:
+    """Return the decoder of JSON as `from_json` reads it."""
+    return _json_decode(type_, time_zone.in_task())
 
 
 @lru_cache(maxsize=64)
@@ -131,38 +118,30 @@ def _json_decode(type_: DataType, time_zone: str) -> Decode:
     return json_decoder(type_, time_zone)
 
 
-@dataclass(frozen=True, slots=True)
-class AvroReader(Reader):
-    """Avro: `reader` is the schema to read as, `writer` the schema of all values.
+# Avro -----------------------------------------------------------------------------------------
 
-    With `registry`, its options, each value says by its schema id what it was written with.
+
+def read_avro(
+    schema_id: SchemaId | None,
+    rest: bytes,  # noqa: ARG001
+    type_: DataType,
+    schemas: tuple[str, str | None],
+    registry: Options,
+    depth: int,
+) -> Decode:
+    """Return the decoder of Avro that is read as the first schema, and written with the second.
+
+    With a schema id the second one is None: the registry with these options has it.
     """
-
-    reader: str
-    writer: str
-    registry: Options = field(repr=False)  # may have passwords
-    recursive_depth: int
-
-    @property
-    def has_schema_ids(self) -> bool:
-        """True if each value says which schema it was written with."""
-        return not self.writer
-
-    def schema_errors(self) -> Errors:
-        """Return also the error of a schema that cannot be read as the reader's."""
-        return (UnknownSchema, AvroSchemaError)
-
-    def decoder(self, schema_id: SchemaId | None, rest: bytes) -> Decode:
-        """Return the decoder of values of the registry's schema, or of `writer`."""
-        del rest
-        depth = self.recursive_depth
-        if schema_id is None:
-            return _avro_decode(self.writer, self.reader, self.type, depth)
-        writer = registry_for(dict(self.registry)).schema(schema_id)
-        try:
-            return _avro_decode(writer, self.reader, self.type, depth)
-        except AvroSchemaError as error:
-            raise AvroSchemaError(f"schema id {schema_id}: {error.problem}") from None
+    reader, writer = schemas
+    if schema_id is None:
+        writer = present(writer, "values without a schema id have a schema")
+        return _avro_decode(writer, reader, type_, depth)
+    writer = registry_for(dict(registry)).schema(schema_id)
+    try:
+        return _avro_decode(writer, reader, type_, depth)
+    except AvroSchemaError as error:
+        raise AvroSchemaError(f"schema id {schema_id}: {error.problem}") from None
 
 
 @lru_cache(maxsize=256)
@@ -173,38 +152,29 @@ def _avro_decode(writer: str, reader: str, type_: DataType, depth: int) -> Decod
     return avro_decoder(parse_avro(writer), parse_avro(reader), arrow_type(type_), depth)
 
 
-@dataclass(frozen=True, slots=True)
-class ProtobufReader(Reader):
-    """Protobuf: the message of this name in a descriptor set.
+# Protobuf -------------------------------------------------------------------------------------
 
-    With `registry`, its options, each value says which message of which schema it is; fields are
-    those of the reader's message by their numbers, as Protobuf resolves them.
+
+def read_protobuf(
+    schema_id: SchemaId | None,
+    rest: bytes,
+    type_: DataType,
+    descriptors: bytes,
+    message: str,
+    registry: Options,
+) -> Decode:
+    """Return the decoder of the message of this name in a descriptor set.
+
+    With a schema id values are of a message of the registry's schema. Fields are those of the
+    reader's message by their numbers, as Protobuf resolves them.
     """
-
-    descriptors: bytes
-    message: str
-    registry: Options = field(repr=False)  # may have passwords
-
-    @property
-    def has_schema_ids(self) -> bool:
-        """True if each value says which schema and message it was written with."""
-        return bool(self.registry)
-
-    def splitter(self) -> Callable[[Any], Split]:
-        """Return the function that finds the schema id and the indexes of the message."""
-        from txnlog_spark.formats.protobuf.frames import split_frames
-
-        return split_frames
-
-    def decoder(self, schema_id: SchemaId | None, rest: bytes) -> Decode:
-        """Return the decoder of this message; values of another message are malformed."""
-        if schema_id is not None:
-            name = _message_name(schema_id, rest, self.registry)
-            if name != self.message:
-                raise NoSchema(
-                    f"it is a message {name} of the schema id {schema_id}, and not {self.message}"
-                )
-        return _protobuf_decode(self.descriptors, self.message, self.type)
+    if schema_id is not None:
+        name = _message_name(schema_id, rest, registry)
+        if name != message:
+            raise NoSchema(
+                f"it is a message {name} of the schema id {schema_id}, and not {message}"
+            )
+    return _protobuf_decode(descriptors, message, type_)
 
 
 @lru_cache(maxsize=64)

@@ -22,8 +22,7 @@ from txnlog_spark.formats.read_formats import (
     read_descriptors,
     refuse_schema,
     registry_of,
-    require_avro,
-    require_protobuf,
+    require,
 )
 from txnlog_spark.options.registry import URL, subject_of
 
@@ -160,7 +159,7 @@ def _json(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
 
 
 def _avro(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
-    require_avro(given.option("format"))
+    require(given.option("format"), "avro")
     from txnlog_spark.formats.avro.encode import schema_encoder
     from txnlog_spark.formats.avro.schema import parse_avro
     from txnlog_spark.formats.avro.types import avro_json
@@ -182,7 +181,7 @@ def _avro(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
 
 
 def _protobuf(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
-    require_protobuf(given.option("format"))
+    require(given.option("format"), "protobuf")
     from txnlog_spark.formats.protobuf.encode import message_encoder, protobuf_encoder
     from txnlog_spark.formats.protobuf.frames import index_prefix, message_indexes
     from txnlog_spark.formats.protobuf.types import (

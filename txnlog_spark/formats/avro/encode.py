@@ -9,7 +9,6 @@ entries.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -83,9 +82,8 @@ def avro_encoder(node: Avro, type_: pa.DataType, path: str = "") -> Encode:
     return encode
 
 
-@lru_cache(maxsize=256)
 def schema_encoder(schema: str, type_: pa.DataType) -> Encode:
-    """Return `avro_encoder` of a schema's text, made once in a process."""
+    """Return `avro_encoder` of a schema's text."""
     return avro_encoder(parse_avro(schema), type_)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, cast
 
 import pyarrow as pa
@@ -16,16 +16,18 @@ from pyspark.sql.types import BinaryType, DataType
 
 from txnlog_spark.errors import OptionError
 from txnlog_spark.formats.arrow_types import narrow_array
-from txnlog_spark.formats.avro.decode import avro_decoder, null_fields
+from txnlog_spark.formats.avro.decode import null_fields
 from txnlog_spark.formats.avro.encode import schema_encoder
 from txnlog_spark.formats.avro.options import AvroOptions, read_options
 from txnlog_spark.formats.avro.schema import parse_avro
-from txnlog_spark.formats.avro.types import TypeOptions, avro_json, spark_type
-from txnlog_spark.formats.decoded import Decode, Decoded, decode_present, on_present
-from txnlog_spark.formats.errors import AvroSchemaError, MalformedAvro, UnknownSchema
+from txnlog_spark.formats.avro.types import avro_json, spark_type
+from txnlog_spark.formats.decoded import decode_present, on_present
+from txnlog_spark.formats.errors import AvroSchemaError, MalformedAvro
+from txnlog_spark.formats.readers import Reader, read_avro
 from txnlog_spark.formats.registry.client import registry_for
-from txnlog_spark.formats.schema_ids import SchemaId, decode_by_ids, header_of, with_header
-from txnlog_spark.formats.types import all_nullable, arrow_type
+from txnlog_spark.formats.schema_ids import header_of
+from txnlog_spark.formats.types import all_nullable
+from txnlog_spark.formats.writers import Writer
 
 
 def from_avro(
@@ -43,13 +45,16 @@ def from_avro(
     reader = given.avro_schema or jsonFormatSchema
     if given.registry and not reader:
         _, reader = registry_for(given.registry).latest(given.subject(""))
-    type_ = _result_type(reader, given.permissive, given.types)
-    writer = "" if given.registry else jsonFormatSchema
-    if writer:
-        _decoder(writer, reader, given.permissive, given.types)  # what does not fit is said here
+    type_ = spark_type(parse_avro(reader), given.types)
+    type_ = all_nullable(type_) if given.permissive else type_
+    schemas = (reader, None if given.registry else jsonFormatSchema)
+    arguments = (schemas, tuple(given.registry.items()), given.types.recursive_depth)
+    decoder = Reader(type_, read_avro, arguments, bool(given.registry))
+    if not given.registry:
+        decoder.decoder(None, b"")  # what does not fit is said here
 
     def from_avro(values: pa.Array) -> pa.Array:
-        return _decode_column(values, writer, reader, given)
+        return _decode_column(values, decoder, given.permissive)
 
     return _as_udf(from_avro, type_)(data)
 
@@ -127,44 +132,18 @@ def _header(schema: str, given: AvroOptions) -> bytes:
 # On the executors -----------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=256)
-def _result_type(reader: str, permissive: bool, types: TypeOptions) -> DataType:
-    type_ = spark_type(parse_avro(reader), types)
-    return all_nullable(type_) if permissive else type_
-
-
-@lru_cache(maxsize=256)
-def _decoder(writer: str, reader: str, permissive: bool, types: TypeOptions) -> Decode:
-    type_ = arrow_type(_result_type(reader, permissive, types))
-    return avro_decoder(parse_avro(writer), parse_avro(reader), type_, types.recursive_depth)
-
-
-def _decode_column(values: pa.Array, writer: str, reader: str, given: AvroOptions) -> pa.Array:
+def _decode_column(values: pa.Array, reader: Reader, permissive: bool) -> pa.Array:
     values = narrow_array(values, "of from_avro")
     if not pa.types.is_binary(values.type):
         raise AvroSchemaError(f"from_avro takes a binary column, not one of {values.type}")
-    found = decode_present(values, partial(_decode, writer, reader, given))
-    if not given.permissive:
-        if found.first_problem is not None:
-            raise MalformedAvro(*found.first_problem)
-        return found.values
-    return null_fields(found.values, values.is_null())
-
-
-def _decode(writer: str, reader: str, given: AvroOptions, values: pa.Array) -> Decoded:
-    if writer:
-        return _decoder(writer, reader, given.permissive, given.types)(values)
-
-    def decoder_of(schema_id: SchemaId, _: bytes) -> Decode:
-        schema = registry_for(given.registry).schema(schema_id)
-        return _decoder(schema, reader, given.permissive, given.types)
-
-    type_ = arrow_type(_result_type(reader, given.permissive, given.types))
-    schema_errors = (UnknownSchema,) if given.permissive else ()
-    return decode_by_ids(values, None, decoder_of, type_, schema_errors)
+    found = decode_present(values, partial(reader.decode, permissive=permissive))
+    if permissive:
+        return null_fields(found.values, values.is_null())
+    if found.first_problem is not None:
+        raise MalformedAvro(*found.first_problem)
+    return found.values
 
 
 def _encode_column(values: pa.Array, schema: str, header: bytes) -> pa.Array:
     values = narrow_array(values, "of to_avro")
-    encode = schema_encoder(schema, values.type)
-    return on_present(lambda present: with_header(header, encode(present)))(values)
+    return on_present(Writer(schema_encoder, (schema, values.type), header).encode)(values)

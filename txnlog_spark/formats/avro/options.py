@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from txnlog_spark.errors import OptionError
 from txnlog_spark.formats.avro.types import TypeOptions
+from txnlog_spark.options import option_types as to
 from txnlog_spark.options.registry import (
     REGISTRY_OPTIONS,
     REGISTRY_PREFIX,
@@ -18,24 +20,26 @@ from txnlog_spark.options.registry import (
 
 RECURSIVE_DEPTH_MAX = 15
 
-SPARK_OPTIONS = (
-    "mode",
-    "avroSchema",
-    "recursiveFieldMaxDepth",
-    "enableStableIdentifiersForUnionType",
-    "stableIdentifierPrefixForUnionType",
-    "datetimeRebaseMode",
-)
-"""Options of Spark's `from_avro`."""
+_Options = dict[str, tuple[Callable[[str], Any], Any]]
 
-SUBJECT_OPTIONS = (
-    "topic",
-    "isKey",
-    "key.subject.name.strategy",
-    "value.subject.name.strategy",
-    "auto.register.schemas",
-    "use.latest.version",
-)
+SPARK_OPTIONS: _Options = {
+    "mode": (to.one_of("failfast", "permissive"), "failfast"),
+    "avroSchema": (to.any_text, ""),
+    "recursiveFieldMaxDepth": (to.integer(-1, RECURSIVE_DEPTH_MAX), -1),
+    "enableStableIdentifiersForUnionType": (to.boolean, False),
+    "stableIdentifierPrefixForUnionType": (to.any_text, "member_"),
+    "datetimeRebaseMode": (to.one_of("corrected"), "corrected"),
+}
+"""Options of Spark's `from_avro`: the reader of each, and its default."""
+
+SUBJECT_OPTIONS: _Options = {
+    "topic": (to.any_text, ""),
+    "isKey": (to.boolean, False),
+    "key.subject.name.strategy": (to.class_name(*STRATEGIES), STRATEGIES[0]),
+    "value.subject.name.strategy": (to.class_name(*STRATEGIES), STRATEGIES[0]),
+    "auto.register.schemas": (to.boolean, False),
+    "use.latest.version": (to.boolean, False),
+}
 """Options that name a schema's subject, and let `to_avro` register the schema."""
 
 
@@ -43,54 +47,53 @@ SUBJECT_OPTIONS = (
 class AvroOptions:
     """Options of both functions, checked."""
 
-    permissive: bool = False
-    avro_schema: str = ""
-    types: TypeOptions = field(default_factory=TypeOptions)
-    registry: Mapping[str, str] = field(default_factory=dict, repr=False)
+    permissive: bool
+    avro_schema: str
+    types: TypeOptions
+    registry: Mapping[str, str] = field(repr=False)
     """REGISTRY_OPTIONS that are set; empty without a registry. May have passwords."""
-    topic: str = ""
-    is_key: bool = False
-    strategy: str = "TopicNameStrategy"
-    auto_register: bool = False
-    use_latest: bool = False
+    topic: str
+    side: str
+    strategy: str
+    auto_register: bool
+    use_latest: bool
 
     def subject(self, record_name: str) -> str:
         """Return the subject of a schema; `record_name` is its record's full name, or ""."""
-        side = "key" if self.is_key else "value"
-        return subject_of(self.strategy, self.topic, side, record_name)
-
-    @property
-    def strategy_option(self) -> str:
-        """Name of the option that sets `strategy`."""
-        return f"{'key' if self.is_key else 'value'}.subject.name.strategy"
+        return subject_of(self.strategy, self.topic, self.side, record_name)
 
 
 def read_options(given: Mapping[str, str] | None, *, reading: bool) -> AvroOptions:
     """Return the options of `from_avro` (`reading`) or `to_avro`. OptionError names a wrong one."""
-    values = _known(given or {}, reading)
-    registry = registry_options(values)
-    if URL not in registry:
-        for name in SUBJECT_OPTIONS:
-            if name in values:
-                raise OptionError(name, None, f"has a meaning with {URL} only")
-    is_key = _flag(values, "isKey")
-    chosen = values.get(f"{'key' if is_key else 'value'}.subject.name.strategy", STRATEGIES[0])
-    options = AvroOptions(
-        permissive=_permissive(values.get("mode", "FAILFAST")),
-        avro_schema=values.get("avroSchema", ""),
-        types=_type_options(values),
-        registry=registry,
-        topic=values.get("topic", ""),
-        is_key=is_key,
-        strategy=chosen.rpartition(".")[2],
-        auto_register=_flag(values, "auto.register.schemas"),
-        use_latest=_flag(values, "use.latest.version"),
-    )
-    if options.strategy not in STRATEGIES:
-        raise OptionError(options.strategy_option, chosen, f"one of {', '.join(STRATEGIES)}")
-    if options.auto_register and options.use_latest:
+    texts = _known(given or {}, reading)
+    registry = registry_options(texts)
+    for name in SUBJECT_OPTIONS:
+        if name in texts and URL not in registry:
+            raise OptionError(name, None, f"has a meaning with {URL} only")
+    values = {}
+    for name, (read, default) in (SPARK_OPTIONS | SUBJECT_OPTIONS).items():
+        try:
+            values[name] = read(texts[name]) if name in texts else default
+        except ValueError as error:
+            raise OptionError(name, texts[name], str(error)) from None
+    side = "key" if values["isKey"] else "value"
+    if values["auto.register.schemas"] and values["use.latest.version"]:
         raise OptionError("use.latest.version", "true", "not with auto.register.schemas=true")
-    return options
+    return AvroOptions(
+        permissive=values["mode"] == "permissive",
+        avro_schema=values["avroSchema"],
+        types=TypeOptions(
+            recursive_depth=values["recursiveFieldMaxDepth"],
+            stable_union_names=values["enableStableIdentifiersForUnionType"],
+            union_name_prefix=values["stableIdentifierPrefixForUnionType"],
+        ),
+        registry=registry,
+        topic=values["topic"],
+        side=side,
+        strategy=values[f"{side}.subject.name.strategy"],
+        auto_register=values["auto.register.schemas"],
+        use_latest=values["use.latest.version"],
+    )
 
 
 def _known(given: Mapping[str, str], reading: bool) -> dict[str, str]:
@@ -107,30 +110,3 @@ def _known(given: Mapping[str, str], reading: bool) -> dict[str, str]:
             raise OptionError(name, None, f"not an option of txnlog_spark.avro.{function}")
         values[known] = str(value)
     return values
-
-
-def _permissive(mode: str) -> bool:
-    if mode.upper() not in ("FAILFAST", "PERMISSIVE"):
-        raise OptionError("mode", mode, "FAILFAST or PERMISSIVE")
-    return mode.upper() == "PERMISSIVE"
-
-
-def _type_options(values: Mapping[str, str]) -> TypeOptions:
-    rebase = values.get("datetimeRebaseMode", "CORRECTED")
-    if rebase.upper() != "CORRECTED":
-        raise OptionError("datetimeRebaseMode", rebase, "CORRECTED: no calendar is converted")
-    given = values.get("recursiveFieldMaxDepth", "-1")
-    if not given.removeprefix("-").isdecimal() or int(given) > RECURSIVE_DEPTH_MAX:
-        raise OptionError("recursiveFieldMaxDepth", given, f"up to {RECURSIVE_DEPTH_MAX}")
-    return TypeOptions(
-        recursive_depth=int(given),
-        stable_union_names=_flag(values, "enableStableIdentifiersForUnionType"),
-        union_name_prefix=values.get("stableIdentifierPrefixForUnionType", "member_"),
-    )
-
-
-def _flag(values: Mapping[str, str], name: str) -> bool:
-    given = values.get(name, "false").lower()
-    if given not in ("true", "false"):
-        raise OptionError(name, given, "true or false")
-    return given == "true"

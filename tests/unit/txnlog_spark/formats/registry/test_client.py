@@ -18,7 +18,7 @@ from txnlog_spark.formats.errors import (
     RegistryUnreachable,
     UnknownSchema,
 )
-from txnlog_spark.formats.readers import AvroReader
+from txnlog_spark.formats.readers import Reader, read_avro
 from txnlog_spark.formats.registry.client import PAUSES_S, Registry, registry_for
 from txnlog_spark.options.registry import URL
 
@@ -180,7 +180,7 @@ def test_a_process_keeps_one_client_of_a_registry_for_the_same_options() -> None
 def test_a_schema_that_cannot_be_read_is_named_by_its_id_and_one_condition(
     script: Scripted,
 ) -> None:
-    reader = AvroReader(LongType(), '"long"', "", ((URL, script.url),), 1)
+    reader = Reader(LongType(), read_avro, (('"long"', None), ((URL, script.url),), 1), True)
     with pytest.raises(AvroSchemaError) as caught:
         reader.decoder(1, b"")
     assert caught.value.text.startswith("[TXNLOG_AVRO.SCHEMA] schema id 1: ")
