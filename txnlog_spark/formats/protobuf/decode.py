@@ -6,7 +6,7 @@ from_protobuf makes of it (ProtobufDeserializer, on Java's DynamicMessage):
 - A field without presence, as of proto3, is null if it is absent or has its default.
 - The last value of a field that is not repeated counts; the occurrences of a message are merged.
 - A message with several members of a oneof is malformed, and so is one with a group.
-- In the outer message no known field may come with another wire type than its own.
+- No known field may come with another wire type than its own, at any depth.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark.sql import types as spark
 from txnlog_spark.formats.columns import Whole, Wire, below, field_at, listed, offsets_of
 from txnlog_spark.formats.decoded import Decode, Decoded, spread, with_problems
 from txnlog_spark.formats.errors import ProtobufSchemaError
-from txnlog_spark.formats.protobuf.leaves import is_closed, leaf, with_names
+from txnlog_spark.formats.protobuf.leaves import leaf
 from txnlog_spark.formats.protobuf.scan import (
     NOTHING,
     Faults,
@@ -63,7 +63,7 @@ def protobuf_decoder(descriptor: Descriptor, type_: spark.DataType | None = None
     """
     wanted = protobuf_type(descriptor) if type_ is None else type_
     arrow = arrow_type(wanted)
-    read = _message(descriptor, wanted, arrow, "", "outer")
+    read = _message(descriptor, wanted, arrow, "")
 
     def decode(values: pa.Array) -> Decoded:
         binary = values if pa.types.is_binary(values.type) else values.cast(pa.binary())
@@ -92,29 +92,29 @@ def _whole(read: Read, column: pa.Array, faults: Faults) -> pa.Array:
 
 
 def _message(
-    descriptor: Descriptor, type_: spark.DataType, arrow: pa.DataType, path: str, kind: str
+    descriptor: Descriptor,
+    type_: spark.DataType,
+    arrow: pa.DataType,
+    path: str,
+    is_entry: bool = False,
 ) -> Read:
     """Return the reader of messages.
 
-    `kind` is "outer", "inner", or "entry" of a map, where an absent field has its default.
+    `is_entry`: of entries of a map, where an absent field has its default.
     """
     if not isinstance(type_, spark.StructType):
         raise _unfit(path, descriptor.full_name, type_)
     fields = [_named(descriptor, each.name, path) for each in type_.fields]
     columns = [
-        _column(field, each.dataType, arrow.field(at).type, below(path, each.name), kind)
+        _column(field, each.dataType, arrow.field(at).type, below(path, each.name), is_entry)
         for at, (field, each) in enumerate(zip(fields, type_.fields, strict=True))
     ]
-    layout = _layout(descriptor, kind)
+    layout = _layout(descriptor)
     oneofs = [each for each in descriptor.oneofs if len(each.fields) > 1]
     required = [field for field in descriptor.fields if field.is_required]
-    closed = [field for field in descriptor.fields if kind != "outer" and is_closed(field)]
 
     def read(scan: Scan, parts: Parts, count: int) -> pa.Array:
         found = locate(scan, parts, layout)
-        for field in closed:
-            # A number without a name is neither what is required nor a member of a oneof.
-            found[tag_of(field)] = with_names(field, found.get(tag_of(field), NOTHING))
         for field in required:
             _check_required(scan, field, found, parts.roots)
         for oneof in oneofs:
@@ -150,7 +150,7 @@ def _named(descriptor: Descriptor, name: str, path: str) -> FieldDescriptor:
     return field
 
 
-def _layout(descriptor: Descriptor, kind: str) -> Layout:
+def _layout(descriptor: Descriptor) -> Layout:
     tags, repeated, also = [], set(), set()
     for field in sorted(descriptor.fields, key=lambda each: each.number):
         if wire_type_of(field) == GROUP:
@@ -161,7 +161,7 @@ def _layout(descriptor: Descriptor, kind: str) -> Layout:
         tags.append(packed if packed is not None and field.is_packed else alone)
         if field.is_repeated:
             repeated.add(tags[-1])
-    numbers = [field.number for field in descriptor.fields] if kind == "outer" else []
+    numbers = [field.number for field in descriptor.fields]
     return Layout(tuple(tags), frozenset(repeated), frozenset(also), np.array(numbers, np.int64))
 
 
@@ -191,17 +191,17 @@ def _check_one_member(
 
 
 def _column(
-    field: FieldDescriptor, type_: spark.DataType, arrow: pa.DataType, path: str, kind: str
+    field: FieldDescriptor, type_: spark.DataType, arrow: pa.DataType, path: str, is_entry: bool
 ) -> Column:
     if is_map(field):
         return _map(field, type_, arrow, path)
     if not field.is_repeated:
-        return _single(field, type_, arrow, path, kind)
+        return _single(field, type_, arrow, path, is_entry)
     if not isinstance(type_, spark.ArrayType):
         raise _unfit(path, "repeated", type_)
     inner, type_ = arrow.value_type, type_.elementType
     if field.message_type is None:
-        of_leaf = leaf(field, kind == "outer")
+        of_leaf = leaf(field)
         _check_leaf(field, type_, path)
 
         def column(scan: Scan, found: Occurrences, roots: Whole) -> pa.Array:
@@ -209,7 +209,7 @@ def _column(
             return listed(owner, values, len(roots), arrow)
 
         return column
-    read = _of_message(field.message_type, type_, inner, path, "inner")
+    read = _of_message(field.message_type, type_, inner, path)
 
     def messages(scan: Scan, found: Occurrences, roots: Whole) -> pa.Array:
         values = _each(read, scan, found.alone, roots)
@@ -230,7 +230,7 @@ def _map(field: FieldDescriptor, type_: spark.DataType, arrow: pa.DataType, path
         raise _unfit(path, "map", type_)
     entry = spark.StructType().add("key", type_.keyType).add("value", type_.valueType)
     fields = [pa.field("key", arrow.key_type), pa.field("value", arrow.item_type)]
-    read = _message(field.message_type, entry, pa.struct(fields), path, "entry")
+    read = _message(field.message_type, entry, pa.struct(fields), path, is_entry=True)
 
     def column(scan: Scan, found: Occurrences, roots: Whole) -> pa.Array:
         offsets = offsets_of(found.alone.owner, len(roots))
@@ -241,20 +241,19 @@ def _map(field: FieldDescriptor, type_: spark.DataType, arrow: pa.DataType, path
 
 
 def _single(
-    field: FieldDescriptor, type_: spark.DataType, arrow: pa.DataType, path: str, kind: str
+    field: FieldDescriptor, type_: spark.DataType, arrow: pa.DataType, path: str, is_entry: bool
 ) -> Column:
     if field.message_type is None:
-        of_leaf = leaf(field, kind == "outer")
+        of_leaf = leaf(field)
         _check_leaf(field, type_, path)
-        always = kind == "entry"
-        return lambda scan, found, roots: of_leaf.single(scan, found.alone, roots, always)
-    read = _of_message(field.message_type, type_, arrow, path, "inner")
+        return lambda scan, found, roots: of_leaf.single(scan, found.alone, roots, is_entry)
+    read = _of_message(field.message_type, type_, arrow, path)
 
     def column(scan: Scan, found: Occurrences, roots: Whole) -> pa.Array:
         there = found.alone
         present = np.zeros(len(roots), bool)
         present[there.owner] = True
-        if kind == "entry" or present.all():
+        if is_entry or present.all():
             return read(scan, Parts(there.start, there.end, there.owner, roots), len(roots))
         owner, some = (np.cumsum(present) - 1)[there.owner], roots[present]
         made = read(scan, Parts(there.start, there.end, owner, some), len(some))
@@ -270,11 +269,10 @@ def _check_leaf(field: FieldDescriptor, type_: spark.DataType, path: str) -> Non
 
 
 def _of_message(
-    descriptor: Descriptor, type_: spark.DataType, arrow: pa.DataType, path: str, kind: str
+    descriptor: Descriptor, type_: spark.DataType, arrow: pa.DataType, path: str
 ) -> Read:
-    if of_seconds(descriptor):
-        return _time(descriptor, type_, arrow, path)
-    return _message(descriptor, type_, arrow, path, kind)
+    made = _time if of_seconds(descriptor) else _message
+    return made(descriptor, type_, arrow, path)
 
 
 def _time(descriptor: Descriptor, type_: spark.DataType, arrow: pa.DataType, path: str) -> Read:
@@ -283,7 +281,7 @@ def _time(descriptor: Descriptor, type_: spark.DataType, arrow: pa.DataType, pat
         raise _unfit(path, descriptor.full_name, type_)
     both = spark.StructType().add("seconds", spark.LongType()).add("nanos", spark.IntegerType())
     fields = [pa.field("seconds", pa.int64()), pa.field("nanos", pa.int32())]
-    read = _message(descriptor, both, pa.struct(fields), path, "entry")
+    read = _message(descriptor, both, pa.struct(fields), path, is_entry=True)
 
     def column(scan: Scan, parts: Parts, count: int) -> pa.Array:
         made = read(scan, parts, count)

@@ -11,16 +11,15 @@ order of their numbers.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from pyspark.sql import types as spark
-from pyspark.sql.pandas.types import to_arrow_type
 
 from txnlog_kafka.wire.varint import encode_unsigned
-from txnlog_spark.codec import compute as pc
 from txnlog_spark.codec.binary import list_offsets
 from txnlog_spark.formats.columns import below, column_at, gathered, join, shown, spread_bytes
 from txnlog_spark.formats.decoded import Encode
@@ -31,7 +30,6 @@ from txnlog_spark.formats.protobuf.types import (
     TYPE_NAMES,
     TYPES_OF_SECONDS,
     is_map,
-    leaf_type,
     message_descriptor,
     of_seconds,
     packed_tag_of,
@@ -84,8 +82,8 @@ def _struct(descriptor: Descriptor, type_: spark.DataType, path: str) -> Encode:
 
     def encode(array: pa.Array) -> pa.Array:
         children = [array.field(at) for at in range(len(type_.fields))]
-        for members in oneofs:
-            _keep_last(children, members)
+        for oneof, members in oneofs.items():
+            _check_one_member(children, path, oneof, members)
         parts = [part for _, at, parts in in_order for part in parts(children[at])]
         return join(parts, len(array))
 
@@ -107,58 +105,38 @@ def _field_named(descriptor: Descriptor, name: str, path: str) -> FieldDescripto
     )
 
 
-def _oneofs(fields: list[tuple[FieldDescriptor, int]]) -> list[list[int]]:
-    """Return the columns of each oneof with several, from the last to the first."""
+def _oneofs(fields: list[tuple[FieldDescriptor, int]]) -> dict[str, list[int]]:
+    """Return the columns of each oneof with several, by its name."""
     groups: dict[str, list[int]] = {}
     for field, at in fields:
         if field.containing_oneof is not None:
-            groups.setdefault(field.containing_oneof.full_name, []).append(at)
-    return [sorted(group, reverse=True) for group in groups.values() if len(group) > 1]
+            groups.setdefault(field.containing_oneof.name, []).append(at)
+    return {name: group for name, group in groups.items() if len(group) > 1}
 
 
-def _keep_last(children: list[pa.Array], members: list[int]) -> None:
-    """Keep the last column of the members of a oneof that are not null, as Spark does."""
-    taken = children[members[0]].is_valid()
-    for at in members[1:]:
-        valid = children[at].is_valid()
-        if pc.any(pc.and_(taken, valid)).as_py():
-            places = np.arange(len(taken))
-            hidden = taken.to_numpy(zero_copy_only=False)
-            children[at] = children[at].take(pa.array(places, mask=hidden))
-        taken = pc.or_(taken, valid)
+def _check_one_member(children: list[pa.Array], path: str, oneof: str, members: list[int]) -> None:
+    counts = sum(
+        children[at].is_valid().to_numpy(zero_copy_only=False).astype(int) for at in members
+    )
+    if (counts > 1).any():
+        raise UnencodableMessage(
+            f"{column_at(path)} has values in several members of the oneof {oneof}"
+        )
 
 
 def _field(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts:
-    if isinstance(type_, spark.NullType) and (field.is_repeated or field.message_type):
-        return _absent(field, path)
     if is_map(field):
         return _map(field, type_, path)
     if field.is_repeated:
         return _repeated(field, type_, path)
     if field.message_type is not None:
         return _message(field, type_, path)
-    if isinstance(type_, spark.NullType):
-        type_ = leaf_type(field)
-        made = _leaf(field, type_, path)
-        nulls = to_arrow_type(type_)
-        return lambda array: made(pa.nulls(len(array), nulls))
     return _leaf(field, type_, path)
-
-
-def _absent(field: FieldDescriptor, path: str) -> Parts:
-    """Return the parts of a column of null alone."""
-
-    def parts(array: pa.Array) -> list[pa.Array]:
-        if field.is_required and len(array):
-            raise UnencodableMessage(f"{column_at(path)} is null, and its field is required")
-        return []
-
-    return parts
 
 
 def _leaf(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts:
     leaf, tag = FieldWriter(field, type_, path), encode_unsigned(tag_of(field))
-    return lambda array: leaf.single(tag, array, field.is_required)
+    return lambda array: leaf.single(tag, array)
 
 
 def _message(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts:
@@ -229,21 +207,12 @@ def _repeated(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts
     if not isinstance(type_, spark.ArrayType):
         raise unfit(path, type_, f"repeated {TYPE_NAMES[field.type]}")
     inner, packs = below(path, "element"), packed_tag_of(field) is not None and field.is_packed
-    if field.message_type is not None:
-        every = _messages(field, type_.elementType, inner)
-    else:
-        leaf = FieldWriter(field, type_.elementType, inner)
-        tag = b"" if packs else encode_unsigned(tag_of(field))
-        every = lambda array: leaf.every(tag, array)  # noqa: E731
+    every = _elements(field, type_.elementType, inner, packs)
     packed_tag = encode_unsigned(field.number << 3 | LENGTH)
 
     def parts(array: pa.Array) -> list[pa.Array]:
         array, counts = _counts(array)
         values = shown(array, array.values)
-        if values.null_count:
-            raise UnencodableMessage(
-                f"{column_at(inner)} is null, which a repeated field cannot hold"
-            )
         rows = gathered(join(every(values), len(values)), counts)
         return sized(packed_tag, rows, counts > 0) if packs else [rows]
 
@@ -255,28 +224,34 @@ def _map(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts:
     if not isinstance(type_, spark.MapType):
         raise unfit(path, type_, "map")
     key_field, value_field = field.message_type.fields
-    key = FieldWriter(key_field, type_.keyType, below(path, "key"))
-    key_tag, tag = encode_unsigned(tag_of(key_field)), encode_unsigned(tag_of(field))
-    values_of = _map_values(value_field, type_.valueType, below(path, "value"))
+    tag = encode_unsigned(tag_of(field))
+    keys_of = _elements(key_field, type_.keyType, below(path, "key"))
+    values_of = _elements(value_field, type_.valueType, below(path, "value"))
 
     def parts(array: pa.Array) -> list[pa.Array]:
         array, counts = _counts(array)
         keys, values = shown(array, array.keys), shown(array, array.items)
-        entries = join([*key.every(key_tag, keys), *values_of(values)], len(keys))
+        entries = join([*keys_of(keys), *values_of(values)], len(keys))
         return [gathered(join(sized(tag, entries), len(keys)), counts)]
 
     return parts
 
 
-def _map_values(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts:
-    if field.message_type is None:
-        leaf, tag = FieldWriter(field, type_, path), encode_unsigned(tag_of(field))
-        return lambda array: leaf.single(tag, array, defaults=True)
-    every = _messages(field, type_, path)
+def _elements(
+    field: FieldDescriptor, type_: spark.DataType, path: str, packs: bool = False
+) -> Parts:
+    """Write each element of an array, also a default; behind its tag if it is not packed."""
+    if field.message_type is not None:
+        every = _messages(field, type_, path)
+    else:
+        tag = b"" if packs else encode_unsigned(tag_of(field))
+        every = partial(FieldWriter(field, type_, path).every, tag)
 
     def parts(array: pa.Array) -> list[pa.Array]:
         if array.null_count:
-            raise UnencodableMessage(f"{column_at(path)} is null, and a message in a map cannot be")
+            raise UnencodableMessage(
+                f"{column_at(path)} is null, which no list or map of Protobuf can hold"
+            )
         return every(array)
 
     return parts

@@ -50,30 +50,18 @@ class FieldReader(Protocol):
     def each(self, scan: Scan, found: Occurrences, roots: Whole) -> tuple[Whole, pa.Array]: ...
 
 
-def leaf(field: FieldDescriptor, outer: bool) -> FieldReader:
-    """Return the reader of a field that is not a message; `outer`: of the outer message."""
+def leaf(field: FieldDescriptor) -> FieldReader:
+    """Return the reader of a field that is not a message."""
     if field.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES):
         return _Bytes(field)
     if field.cpp_type == FieldDescriptor.CPPTYPE_ENUM:
-        return _Numbers(field, _Names(field, outer))
+        return _Numbers(field, _Names(field))
     return _Numbers(field, None)
 
 
 def is_each(owner: Whole, count: int) -> bool:
     """Return whether each message has one occurrence."""
     return len(owner) == count and bool((owner == np.arange(count)).all())
-
-
-def is_closed(field: FieldDescriptor) -> bool:
-    """Return whether the field is an enum whose numbers all have names."""
-    return field.enum_type is not None and field.enum_type.is_closed
-
-
-def with_names(field: FieldDescriptor, found: Found) -> Found:
-    """Return the unpacked values of a closed enum that have names."""
-    numbers = np.array([value.number for value in field.enum_type.values], np.int32)
-    known = np.isin(found.end.astype(np.int32), numbers)
-    return found if known.all() else found.take(known)
 
 
 # Numbers --------------------------------------------------------------------------------------
@@ -87,8 +75,7 @@ class _Numbers:
         self.has_default = field.has_default_value
 
     def single(self, scan: Scan, found: Found, roots: Whole, always: bool) -> pa.Array:
-        found, values = self._kept(scan, found, roots)
-        count = len(roots)
+        values, count = self._checked(scan, found, roots), len(roots)
         valid: Flags | None = None
         if not is_each(found.owner, count):
             valid, dense = np.zeros(count, bool), np.zeros(count, self.dtype)
@@ -109,14 +96,13 @@ class _Numbers:
         if len(found.packed.start):
             unpacked = self._unpack(scan, found.packed, roots)
             alone = in_order([alone, unpacked]) if len(alone.start) else unpacked
-        alone, values = self._kept(scan, alone, roots)
-        return alone.owner, self._finish(values, None)
+        return alone.owner, self._finish(self._checked(scan, alone, roots), None)
 
-    def _kept(self, scan: Scan, found: Found, roots: Whole) -> tuple[Found, Numbers]:
+    def _checked(self, scan: Scan, found: Found, roots: Whole) -> Numbers:
         values = self._numbers(scan, found)
-        return (
-            (found, values) if self.names is None else self.names.kept(scan, found, values, roots)
-        )
+        if self.names is not None:
+            self.names.check(scan, found, values, roots)
+        return values
 
     def _finish(self, values: Numbers, null: Flags | None) -> pa.Array:
         if self.names is None:
@@ -186,32 +172,26 @@ def _within(packed: Found, counts: Whole, width: int) -> tuple[Whole, Whole]:
 class _Names:
     """Names of an enum.
 
-    A number without a name has the name that Java gives it; in a closed enum it does not count. In
-    the outer message Spark refuses such a number of a closed enum.
+    A number without a name has the name that Java gives it; in a closed enum it is malformed.
     """
 
-    def __init__(self, field: FieldDescriptor, outer: bool) -> None:
+    def __init__(self, field: FieldDescriptor) -> None:
         enum: EnumDescriptor = field.enum_type
         names: dict[int, str] = {}
         for value in enum.values:
             names.setdefault(value.number, value.name)  # of several names the first
-        self.field, self.outer, self.enum = field, outer, enum
+        self.field, self.enum = field, enum
         self.numbers = np.array(sorted(names), np.int32)
         self.names = pa.array([names[number] for number in sorted(names)], pa.string())
 
-    def kept(
-        self, scan: Scan, found: Found, values: Numbers, roots: Whole
-    ) -> tuple[Found, Numbers]:
-        """Return the occurrences that count."""
+    def check(self, scan: Scan, found: Found, values: Numbers, roots: Whole) -> None:
+        """Report numbers without a name of a closed enum."""
         if not self.enum.is_closed:
-            return found, values
-        known = np.isin(values, self.numbers)
-        if known.all():
-            return found, values
-        if self.outer:
+            return
+        unknown = ~np.isin(values, self.numbers)
+        if unknown.any():
             text = f"a number of {self.field.name} is not one of the enum {self.enum.name}"
-            scan.faults.add(roots[found.owner[~known]], text)
-        return found.take(known), values[known]
+            scan.faults.add(roots[found.owner[unknown]], text)
 
     def of(self, values: Numbers, null: Flags | None) -> pa.Array:
         at = np.minimum(np.searchsorted(self.numbers, values), len(self.numbers) - 1)

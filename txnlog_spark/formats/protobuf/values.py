@@ -15,28 +15,10 @@ from txnlog_spark.codec import compute as pc
 from txnlog_spark.codec.varints import pack_varints, zigzag
 from txnlog_spark.formats.columns import column_at, stretches
 from txnlog_spark.formats.errors import ProtobufSchemaError, UnencodableMessage
-from txnlog_spark.formats.protobuf.types import LENGTH, TYPE_NAMES, wire_type_of
+from txnlog_spark.formats.protobuf.types import LENGTH, TYPE_NAMES, leaf_type, wire_type_of
 
 Flags = npt.NDArray[np.bool_]
 
-_INT = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32)
-_LONG = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
-_BY_CPP_TYPE: dict[type[spark.DataType], tuple[int, ...]] = {
-    spark.BooleanType: (FieldDescriptor.CPPTYPE_BOOL,),
-    spark.ByteType: _INT,
-    spark.ShortType: _INT,
-    spark.IntegerType: (*_INT, FieldDescriptor.CPPTYPE_ENUM),
-    spark.DateType: _INT,
-    spark.LongType: _LONG,
-    spark.FloatType: (FieldDescriptor.CPPTYPE_FLOAT,),
-    spark.DoubleType: (FieldDescriptor.CPPTYPE_DOUBLE,),
-}
-_BY_TYPE: dict[type[spark.DataType], tuple[int, ...]] = {
-    spark.LongType: (FieldDescriptor.TYPE_UINT32,),
-    spark.DecimalType: (FieldDescriptor.TYPE_UINT64,),
-    spark.StringType: (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_ENUM),
-    spark.BinaryType: (FieldDescriptor.TYPE_BYTES,),
-}
 _FIXED: dict[int, np.dtype[Any]] = {
     FieldDescriptor.TYPE_FLOAT: np.dtype("<f4"),
     FieldDescriptor.TYPE_DOUBLE: np.dtype("<f8"),
@@ -110,32 +92,30 @@ class FieldWriter:
         self._drops_empty = field.type == FieldDescriptor.TYPE_STRING
         self.is_bytes = wire_type_of(field) == LENGTH
         self.fixed = _FIXED.get(field.type)
-        self._numbers = _numbers(field, type_, path)
+        self._numbers = _enum(field, path) if field.enum_type is not None else _numbers
 
-    def single(self, tag: bytes, array: pa.Array, defaults: bool) -> list[pa.Array]:
-        """Write a value or null in each row. With `defaults`, null is written as the default."""
+    def single(self, tag: bytes, array: pa.Array) -> list[pa.Array]:
+        """Write a value in each row; null is absent, and an error in a required field."""
         present = None if not array.null_count else _validity(array)
+        if present is not None and self.field.is_required:
+            raise UnencodableMessage(f"{column_at(self.path)} is null, and its field is required")
         if self.is_bytes:
-            return self._single_bytes(tag, array, present, defaults)
+            return self._single_bytes(tag, array, present)
         values = self.wire(array if present is None else array.drop_null())
         if present is not None:
-            dense = np.full(len(array), self._default(), values.dtype)
+            dense = np.zeros(len(array), values.dtype)
             dense[present] = values
-            values, present = dense, None if defaults else present
-        if not self.field.has_presence and not defaults:
+            values = dense
+        if not self.field.has_presence:
             bits = values.view(f"u{values.itemsize}")  # minus zero is not the default
             present = bits != 0 if present is None else present & (bits != 0)
         return [self._tagged(tag, values, present)]
 
-    def _single_bytes(
-        self, tag: bytes, array: pa.Array, present: Flags | None, defaults: bool
-    ) -> list[pa.Array]:
+    def _single_bytes(self, tag: bytes, array: pa.Array, present: Flags | None) -> list[pa.Array]:
         values = array.cast(pa.binary())
         if present is not None:
-            default = self.field.default_value if defaults else b""
-            default = default.encode() if isinstance(default, str) else default
-            values, present = values.fill_null(default), None if defaults else present
-        if self._drops_empty and not self.field.has_presence and not defaults:
+            values = values.fill_null(b"")
+        if self._drops_empty and not self.field.has_presence:
             some = pc.binary_length(values).to_numpy(zero_copy_only=False) > 0
             present = some if present is None else present & some
         return sized(tag, values, present)
@@ -156,16 +136,6 @@ class FieldWriter:
         bits = numbers.astype(np.int64, copy=False).view(np.uint64)
         return bits & _LOWER_32 if self.field.type == FieldDescriptor.TYPE_UINT32 else bits
 
-    def _default(self) -> Any:
-        """Return the number for null: the default of a required field. Other fields drop it."""
-        number = np.array([self.field.default_value])
-        if self.fixed is not None:
-            return number.astype(self.fixed)[0]
-        bits = number.astype(np.int64).view(np.uint64)
-        if self.field.type in (FieldDescriptor.TYPE_SINT32, FieldDescriptor.TYPE_SINT64):
-            bits = zigzag(number)
-        return bits[0]
-
     def _tagged(self, tag: bytes, values: npt.NDArray[Any], present: Flags | None) -> pa.Array:
         if self.fixed is not None:
             return tagged_fixed(tag, values, present)
@@ -178,36 +148,24 @@ def _validity(array: pa.Array) -> Flags:
 
 
 def _fits(field: FieldDescriptor, type_: spark.DataType) -> bool:
-    if isinstance(type_, spark.DecimalType) and (type_.precision, type_.scale) != (20, 0):
-        return False
-    return field.cpp_type in _BY_CPP_TYPE.get(type(type_), ()) or field.type in _BY_TYPE.get(
-        type(type_), ()
-    )
+    expected = type(leaf_type(field))
+    narrower = (spark.ByteType, spark.ShortType) if expected is spark.IntegerType else ()
+    is_unsigned = field.type == FieldDescriptor.TYPE_UINT32 and isinstance(type_, spark.LongType)
+    return type(type_) in (expected, *narrower) or is_unsigned
 
 
-def _numbers(
-    field: FieldDescriptor, type_: spark.DataType, path: str
-) -> Callable[[pa.Array], npt.NDArray[Any]]:
-    """Return what makes integers or floats of an array without null."""
-    if field.cpp_type == FieldDescriptor.CPPTYPE_ENUM:
-        return _enum(field, path, isinstance(type_, spark.StringType))
-    if isinstance(type_, spark.DateType):
-        return lambda array: array.view(pa.int32()).to_numpy()
-    if isinstance(type_, spark.DecimalType):
-        return _unsigned(path)
-    return lambda array: array.to_numpy(zero_copy_only=False)
+def _numbers(array: pa.Array) -> npt.NDArray[Any]:
+    made: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    return made
 
 
-def _enum(
-    field: FieldDescriptor, path: str, by_name: bool
-) -> Callable[[pa.Array], npt.NDArray[Any]]:
+def _enum(field: FieldDescriptor, path: str) -> Callable[[pa.Array], npt.NDArray[Any]]:
     values = list(field.enum_type.values)
     numbers = np.array([value.number for value in values], np.int32)
     names = pa.array([value.name for value in values], pa.string())
-    known = names if by_name else pa.array(numbers)
 
     def numbers_of(array: pa.Array) -> npt.NDArray[Any]:
-        at = pc.index_in(array.cast(known.type), value_set=known)
+        at = pc.index_in(array.cast(names.type), value_set=names)
         if at.null_count:
             unknown = array.filter(at.is_null())[0].as_py()
             raise UnencodableMessage(
@@ -216,19 +174,5 @@ def _enum(
             )
         found: npt.NDArray[np.int32] = numbers[at.to_numpy()]
         return found
-
-    return numbers_of
-
-
-def _unsigned(path: str) -> Callable[[pa.Array], npt.NDArray[Any]]:
-    def numbers_of(array: pa.Array) -> npt.NDArray[Any]:
-        try:
-            unsigned = array.cast(pa.uint64())
-        except pa.ArrowInvalid as error:
-            raise UnencodableMessage(
-                f"{column_at(path)} has a value beyond uint64: {error}"
-            ) from None
-        bits: npt.NDArray[np.int64] = unsigned.to_numpy().view(np.int64)
-        return bits
 
     return numbers_of
