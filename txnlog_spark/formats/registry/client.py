@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 from uuid import UUID
 
+from txnlog_kafka.stores import PREFIX, build_tls_context
 from txnlog_spark.errors import HIDDEN, OptionError
 from txnlog_spark.formats.errors import RegistryError, RegistryUnreachable, UnknownSchema
 from txnlog_spark.options.registry import URL
@@ -296,45 +297,20 @@ def _needed(options: Mapping[str, str], name: str) -> str:
 
 
 def _tls_context(options: Mapping[str, str]) -> ssl.SSLContext:
-    prefix = "schema.registry.ssl."
-    authorities = [
-        name
-        for name in (f"{prefix}truststore.location", f"{prefix}truststore.certificates")
-        if name in options
-    ]
-    # Authorities that are named stand alone, as a trust store of Java does.
-    context = (
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if authorities else ssl.create_default_context()
-    )
-    if not options.get(f"{prefix}endpoint.identification.algorithm", "https"):
-        context.check_hostname = False
-    for store in ("truststore", "keystore"):
-        given = options.get(f"{prefix}{store}.type", "PEM")
-        if given != "PEM":
-            raise OptionError(f"{prefix}{store}.type", given, "PEM")
-    for name in authorities:
-        _load_authorities(context, name, options[name])
-    name = f"{prefix}keystore.location"
-    if name in options:
-        # "" and not None: OpenSSL would ask for a password at the terminal.
-        password = options.get(f"{prefix}key.password", "")
-        try:
-            context.load_cert_chain(options[name], password=password)
-        except (OSError, ValueError) as error:
-            raise OptionError(
-                name, options[name], f"a PEM file of certificate and key: {error}"
-            ) from None
-    return context
-
-
-def _load_authorities(context: ssl.SSLContext, name: str, given: str) -> None:
+    """Build the context as for Kafka's connections, whose options have the same names."""
+    prefix = "schema.registry."
+    given = {"ssl.truststore.type": "PEM", "ssl.keystore.type": "PEM"}
+    for name, value in options.items():
+        if name.startswith(f"{prefix}ssl."):
+            given[name.removeprefix(prefix)] = value
+    for name in ("ssl.truststore.type", "ssl.keystore.type"):
+        if given[name] != "PEM":
+            raise OptionError(f"{prefix}{name}", given[name], "PEM")
     try:
-        if name.endswith("location"):
-            context.load_verify_locations(cafile=given)
-        else:
-            context.load_verify_locations(cadata=given)
-    except (OSError, ValueError) as error:
-        raise OptionError(name, None, f"certificates as PEM: {error}") from None
+        return build_tls_context(given)
+    except OptionError as error:
+        name = error.name.replace(PREFIX, prefix)
+        raise OptionError(name, error.value, error.allowed.replace(PREFIX, prefix)) from None
 
 
 # Answers --------------------------------------------------------------------------------------
