@@ -52,8 +52,6 @@ MORE_ATOMS = [
     "decimal(5)",
     "numeric(38, 38)",
     "dec( 7,2 )",
-    "timestamp without time zone",
-    "TIMESTAMP WITH LOCAL TIME ZONE",
 ]
 BAD_ATOMS = [
     "int(3)",
@@ -166,6 +164,7 @@ def test_ddl_of_a_grammar_is_taken_and_refused_as_by_from_json(connector_spark) 
     "type_",
     [
         *("variant", "void", "interval day", "time(3)", "geometry(4326)", "decimal(0)"),
+        *("timestamp without time zone", "timestamp with local time zone"),
         *("int, a int", "string collate UTF8_LCASE", "int /* a comment */"),
     ],
 )

@@ -2,7 +2,8 @@
 
 Spark parses DDL in its JVM, which the processes of a Python data source cannot reach. The parser
 takes what Spark takes for the schema of `from_json`: columns, or one type. NOT NULL is taken and
-has no effect, as in Spark: a value may lack any field. COLLATE and block comments are refused.
+has no effect, as in Spark: a value may lack any field. COLLATE, block comments and
+TIMESTAMP WITH or WITHOUT TIME ZONE are refused.
 """
 
 from __future__ import annotations
@@ -157,7 +158,7 @@ class _Parser:
             self.fail("a type")
         self._at += 1
         if name in _ATOMS:
-            return self._atom(name)
+            return _ATOMS[name]()
         if name in _DECIMALS:
             return self._decimal()
         self._expect("<")
@@ -171,14 +172,6 @@ class _Parser:
         second = self.type_()
         self._expect(">")
         return spark.MapType(first, second)
-
-    def _atom(self, name: str) -> spark.DataType:
-        if name == "timestamp" and self._take("without", "with"):
-            is_local = self._tokens[self._at - 1][1].lower() == "with"
-            for word in ("local", "time", "zone")[not is_local :]:
-                self._expect(word)
-            name = "timestamp_ltz" if is_local else "timestamp_ntz"
-        return _ATOMS[name]()
 
     def _decimal(self) -> spark.DataType:
         precision, scale = 10, 0

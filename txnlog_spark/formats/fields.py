@@ -16,65 +16,50 @@ def part_of(type_: DataType, paths: Sequence[tuple[str, ...]], option: str) -> D
     A path goes through arrays, and through the values of maps, to the structs in them. OptionError
     names a path that leads nowhere. An `Unreadable` part that is wanted raises its error.
     """
-    if not paths:
-        return type_
-    for path in paths:
-        if not _leads_somewhere(type_, path):
-            hint = "; a name with a dot is in backticks" if len(path) > 1 else ""
-            raise OptionError(option, ".".join(path), f"a field of {_shown(type_)}{hint}")
-    return _part(type_, [list(path) for path in paths])
+    try:
+        return _part(type_, paths, 0) if paths else type_
+    except _Nowhere as error:
+        hint = "; a name with a dot is in backticks" if len(error.path) > 1 else ""
+        shown = ", ".join(type_.names) if isinstance(type_, StructType) else type_.simpleString()
+        raise OptionError(option, ".".join(error.path), f"a field of {shown}{hint}") from None
 
 
-def _shown(type_: DataType) -> str:
-    return ", ".join(type_.names) if isinstance(type_, StructType) else type_.simpleString()
-
-
-def _below(type_: DataType) -> DataType:
-    while isinstance(type_, (ArrayType, MapType, Unreadable)):
-        if isinstance(type_, Unreadable):
-            type_ = _inner(type_)
-        else:
-            type_ = type_.elementType if isinstance(type_, ArrayType) else type_.valueType
-    return type_
-
-
-def _inner(type_: Unreadable) -> DataType:
-    if type_.inner is None:
-        raise type_.error
-    return type_.inner
+class _Nowhere(Exception):
+    def __init__(self, path: tuple[str, ...]) -> None:
+        super().__init__(path)
+        self.path = path
 
 
 def _check_readable(type_: DataType) -> None:
     if isinstance(type_, Unreadable):
         raise type_.error
     if isinstance(type_, (ArrayType, MapType)):
-        _check_readable(_below(type_))
+        _check_readable(type_.elementType if isinstance(type_, ArrayType) else type_.valueType)
     for field in type_ if isinstance(type_, StructType) else ():
         _check_readable(field.dataType)
 
 
-def _leads_somewhere(type_: DataType, path: Sequence[str]) -> bool:
-    if not path:
-        return True
-    inner = _below(type_)
-    if not isinstance(inner, StructType) or path[0] not in inner.names:
-        return False
-    return _leads_somewhere(inner[path[0]].dataType, path[1:])
-
-
-def _part(type_: DataType, wanted: list[list[str]]) -> DataType:
-    if [] in wanted:
+def _part(type_: DataType, paths: Sequence[tuple[str, ...]], depth: int) -> DataType:
+    """Return the part that paths lead to which agree in their first `depth` names."""
+    if any(len(path) == depth for path in paths):
         _check_readable(type_)
         return type_
     if isinstance(type_, Unreadable):
-        return _part(_inner(type_), wanted)
+        if type_.inner is None:
+            raise type_.error
+        return _part(type_.inner, paths, depth)
     if isinstance(type_, ArrayType):
-        return ArrayType(_part(type_.elementType, wanted), type_.containsNull)
+        return ArrayType(_part(type_.elementType, paths, depth), type_.containsNull)
     if isinstance(type_, MapType):
-        return MapType(type_.keyType, _part(type_.valueType, wanted), type_.valueContainsNull)
+        value = _part(type_.valueType, paths, depth)
+        return MapType(type_.keyType, value, type_.valueContainsNull)
+    fields = type_.fields if isinstance(type_, StructType) else []
+    for path in paths:
+        if path[depth] not in [field.name for field in fields]:
+            raise _Nowhere(path)
     made = StructType()
-    for field in type_ if isinstance(type_, StructType) else ():
-        below = [path[1:] for path in wanted if path[0] == field.name]
+    for field in fields:
+        below = [path for path in paths if path[depth] == field.name]
         if below:
-            made.add(field.name, _part(field.dataType, below), field.nullable)
+            made.add(field.name, _part(field.dataType, below, depth + 1), field.nullable)
     return made

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
+from pyspark.sql.types import DataType
 
 from txnlog_spark.errors import OptionError
+from txnlog_spark.formats.types import arrow_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,7 +68,7 @@ class TimeZone:
 
 def time_zone(option: str | None, type_: DataType) -> TimeZone:
     """Return the zone of a read of this type, from the option timeZone. Runs on the driver."""
-    if option is None and not _has_timestamps(type_):
+    if option is None and zone_of_column(arrow_type(type_)) is None:
         return TimeZone("UTC", "UTC")
     return TimeZone(option, driver_zone(os.environ))
 
@@ -103,13 +104,3 @@ def _zone_of_file(file: Path) -> str:
             if zone.is_file() and zone.read_bytes() == rules:
                 return name
     return "UTC"
-
-
-def _has_timestamps(type_: DataType) -> bool:
-    if isinstance(type_, StructType):
-        return any(_has_timestamps(field.dataType) for field in type_.fields)
-    if isinstance(type_, ArrayType):
-        return _has_timestamps(type_.elementType)
-    if isinstance(type_, MapType):
-        return _has_timestamps(type_.keyType) or _has_timestamps(type_.valueType)
-    return isinstance(type_, TimestampType)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import DataType, StringType
 
-from txnlog_kafka.wire.invariants import present
 from txnlog_spark.errors import OptionError, TxnLogError
 from txnlog_spark.formats.errors import RegistryError
 from txnlog_spark.formats.read_formats import (
@@ -68,10 +67,27 @@ class WriteFormat:
                 raise
         return make(replace(self, keep_latest=False), type_, topic)
 
-    def latest(self, topic: str | None, kind: str, record: str = "") -> tuple[int, str]:
-        """Return id and schema of the subject's latest version; `record` names its record."""
-        client = present(self.client, "use.latest.version has a meaning with a registry only")
-        return client.latest(_subject(self, topic, record), kind, keep=self.keep_latest)
+    def known(self, topic: str | None, kind: str, record: str = "") -> tuple[int, str | None]:
+        """Return id and schema of the subject's latest version; without it 0 and the option's.
+
+        `record` names the record of the schema.
+        """
+        if self.client is None or not self.use_latest:
+            return 0, self.schema
+        return self.client.latest(_subject(self, topic, record), kind, keep=self.keep_latest)
+
+    def header(
+        self, known_id: int, topic: str | None, schema: str, kind: str, record: str = ""
+    ) -> bytes:
+        """Return the bytes before each value: the id of this schema, none without a registry."""
+        if self.client is None:
+            return b""
+        if not self.use_latest:
+            subject = _subject(self, topic, record)
+            known_id = self.client.id_of(subject, schema, kind, register=self.auto_register)
+        from txnlog_spark.formats.schema_ids import header_of
+
+        return header_of(known_id)
 
     def option(self, name: str) -> str:
         """Return the full name of an option of this side."""
@@ -134,27 +150,23 @@ def _text(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:  # 
 def _json(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
     from txnlog_spark.formats.json.encode import json_encoder
     from txnlog_spark.formats.json.fit import fitted
-    from txnlog_spark.formats.schema_ids import header_of
     from txnlog_spark.formats.types import all_nullable
     from txnlog_spark.formats.writers import Writer
 
     # A type or a zone that is not written is refused here, before a task sees it.
     where = "" if given.columns else given.side
     json_encoder(type_, given.time_zone, where)
-    zone, client, header, schema = given.time_zone, given.client, b"", given.schema
-    if client is not None and given.use_latest:
-        schema_id, schema = given.latest(topic, "JSON")
-        header = header_of(schema_id)
+    zone = given.time_zone
+    schema_id, schema = given.known(topic, "JSON")
     if schema is None:
-        if client is None:
-            return Writer(json_encoder, (all_nullable(type_), zone, where), header)
+        if given.client is None:
+            return Writer(json_encoder, (all_nullable(type_), zone, where))
         raise OptionError(
             given.option("schema"), None, f"set it to a JSON Schema: {URL} needs one to write with"
         )
     wanted = json_type(given.option("schema"), schema, of_write=True)
     type_ = fitted(type_, wanted, where)
-    if client is not None and not given.use_latest:
-        header = header_of(_id_of(given, client, topic, schema, "JSON", ""))
+    header = given.header(schema_id, topic, schema, "JSON")
     return Writer(json_encoder, (type_, zone, where), header)
 
 
@@ -163,20 +175,13 @@ def _avro(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
     from txnlog_spark.formats.avro.encode import schema_encoder
     from txnlog_spark.formats.avro.schema import parse_avro
     from txnlog_spark.formats.avro.types import avro_json
-    from txnlog_spark.formats.schema_ids import header_of
     from txnlog_spark.formats.types import arrow_type
     from txnlog_spark.formats.writers import Writer
 
-    client, header = given.client, b""
-    schema = given.schema or avro_json(type_, nullable=False)
-    if client is not None and given.use_latest:
-        schema_id, schema = given.latest(topic, "AVRO")
-        header = header_of(schema_id)
-    arrow = arrow_type(type_)
+    schema_id, known = given.known(topic, "AVRO")
+    schema, arrow = known or avro_json(type_, nullable=False), arrow_type(type_)
     schema_encoder(schema, arrow)  # what does not fit is said here
-    if client is not None and not given.use_latest:
-        name = parse_avro(schema).name
-        header = header_of(_id_of(given, client, topic, schema, "AVRO", name))
+    header = given.header(schema_id, topic, schema, "AVRO", parse_avro(schema).name)
     return Writer(schema_encoder, (schema, arrow), header)
 
 
@@ -190,33 +195,22 @@ def _protobuf(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
         first_message,
         message_descriptor,
     )
-    from txnlog_spark.formats.schema_ids import header_of
     from txnlog_spark.formats.writers import Writer
 
-    client, schema_id = given.client, 0
-    if client is not None and given.use_latest:
-        schema_id, latest = given.latest(topic, "PROTOBUF", given.message or "")
-        descriptors = descriptor_set_of(base64.b64decode(latest))
-    elif given.schema is not None:
-        descriptors = read_descriptors(given.option("schema"), given.schema)
-    else:
+    schema_id, known = given.known(topic, "PROTOBUF", given.message or "")
+    if known is None:
         raise OptionError(given.option("schema"), None, "set it to the path of a descriptor set")
+    if given.use_latest and given.client is not None:
+        descriptors = descriptor_set_of(base64.b64decode(known))
+    else:
+        descriptors = read_descriptors(given.option("schema"), known)
     descriptor = message_descriptor(descriptors, given.message or first_message(descriptors))
     protobuf_encoder(descriptor, type_)  # what does not fit is said here
-    name, header = descriptor.full_name, b""
-    if client is not None:
-        if not given.use_latest:
-            schema = base64.b64encode(file_of(descriptor)).decode()
-            schema_id = _id_of(given, client, topic, schema, "PROTOBUF", name)
-        header = header_of(schema_id) + index_prefix(message_indexes(descriptor))
+    name, schema = descriptor.full_name, base64.b64encode(file_of(descriptor)).decode()
+    header = given.header(schema_id, topic, schema, "PROTOBUF", name)
+    if header:
+        header += index_prefix(message_indexes(descriptor))
     return Writer(message_encoder, (descriptors, name, type_), header)
-
-
-def _id_of(
-    given: WriteFormat, client: Registry, topic: str | None, schema: str, kind: str, record: str
-) -> int:
-    subject = _subject(given, topic, record)
-    return client.id_of(subject, schema, kind, register=given.auto_register)
 
 
 def _subject(given: WriteFormat, topic: str | None, record: str) -> str:

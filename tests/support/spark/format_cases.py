@@ -114,8 +114,6 @@ DDL_TEXTS = [
     ("a int -- d\n, b int", "struct<a:int,b:int>"),
     ("-- c \\\n d\na int", "struct<a:int>"),
     ("a int comment 'it''s', b int comment r'\\' \"b\"\"c\"", "struct<a:int,b:int>"),
-    ("a timestamp without time zone, b timestamp with local time zone",
-     "struct<a:timestamp_ntz,b:timestamp>"),
     ("10x int, 5e int, s struct<>", "struct<10x:int,5e:int,s:struct<>>"),
 ]  # fmt: skip
 """Schemas in DDL, and the types that they are."""

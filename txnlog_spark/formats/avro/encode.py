@@ -51,23 +51,16 @@ def encoder(node: Avro, type_: pa.DataType, path: str = "") -> Encode:
     made = _nested(node, type_, path) or _leaf(node, type_, path)
     if made is None:
         raise AvroSchemaError(
-            f"{column_at(path)} of type {type_} cannot be written as Avro {_shown(node)}"
+            f"{column_at(path)} of type {type_} cannot be written as Avro {node.described}"
         )
     return made
-
-
-def _shown(node: Avro) -> str:
-    if not node.logical:
-        return node.kind
-    digits = f"({node.precision}, {node.scale})" if node.logical == "decimal" else ""
-    return f"logical type {node.logical}{digits} on {node.kind}"
 
 
 def avro_encoder(node: Avro, type_: pa.DataType, path: str = "") -> Encode:
     """Encode arrays that may have null; null is an error if the schema does not allow it."""
     inner = _of_null if pa.types.is_null(type_) else encoder(_non_null(node), type_, path)
     prefix = _branch_prefix(node)
-    null = next((at for at, each in enumerate(node.branches) if each.kind == "null"), None)
+    null = node.null_branch
 
     def encode(array: pa.Array) -> pa.Array:
         if not array.null_count:
@@ -183,7 +176,7 @@ def _union(node: Avro, type_: pa.DataType, path: str) -> Encode:
         _member(node.branches.index(branch), branch, type_.field(at).type, path)
         for at, branch in enumerate(members)
     ]
-    null = next((at for at, each in enumerate(node.branches) if each.kind == "null"), None)
+    null = node.null_branch
 
     def encode(array: pa.Array) -> pa.Array:
         made = pc.coalesce(*(inner(array.field(at)) for at, inner in enumerate(branches)))

@@ -61,7 +61,12 @@ class Avro:
     @property
     def nullable(self) -> bool:
         """True if null is a value of the type."""
-        return self.kind == "null" or any(each.kind == "null" for each in self.branches)
+        return self.kind == "null" or self.null_branch is not None
+
+    @property
+    def null_branch(self) -> int | None:
+        """Number of the branch of a union that is null."""
+        return next((at for at, each in enumerate(self.branches) if each.kind == "null"), None)
 
     @property
     def widened(self) -> str:

@@ -43,6 +43,8 @@ def test_columns_or_one_type_are_taken(text: str, type_: str) -> None:
         ("/* b */ a int", "a column's name in place of '/'"),
         ("a string collate UTF8_LCASE", "a comma in place of 'collate'"),
         ("a int collate UNICODE", "a comma in place of 'collate'"),
+        ("a timestamp without time zone", "a comma in place of 'without'"),
+        ("a timestamp with local time zone", "a comma in place of 'with'"),
         ("a variant", "a type in place of 'variant'"),
         ("aé int", "a type in place of 'é'"),
     ],

@@ -247,13 +247,13 @@ def test_a_union_knows_what_it_is_widened_to() -> None:
         (
             pa.decimal128(12, 2),
             {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2},
-            "the column d of type decimal128(12, 2) cannot be written as Avro logical type "
-            "decimal(10, 2) on bytes",
+            "the column d of type decimal128(12, 2) cannot be written as Avro bytes "
+            "(decimal(10,2))",
         ),
         (
             pa.string(),
             {"type": "int", "logicalType": "date"},
-            "the column d of type string cannot be written as Avro logical type date on int",
+            "the column d of type string cannot be written as Avro int (date)",
         ),
         (pa.string(), "int", "the column d of type string cannot be written as Avro int"),
     ],
