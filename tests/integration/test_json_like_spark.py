@@ -116,6 +116,7 @@ def ours(decoded: Any) -> list[Any]:
 
 REFUSALS = re.compile(
     r"it is not JSON: |it is not UTF-8: |it is nested too deeply|the value is not a JSON array"
+    r'|.* is "(?:[+-]INF|\+Infinity)", which is not a value of (?:float|double)'
     r"|.* is .*, which is not a value of (?:date|timestamp|timestamp_ntz|binary|tinyint|decimal.*)",
     re.DOTALL,
 )

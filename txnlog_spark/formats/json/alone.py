@@ -28,14 +28,7 @@ _BLANKS = " \t\r\n"
 _SHOWN_MAX = 100
 _DIGITS_MAX = 4000
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
-_NOT_FINITE = {
-    "NaN": float("nan"),
-    "Infinity": float("inf"),
-    "+Infinity": float("inf"),
-    "+INF": float("inf"),
-    "-Infinity": float("-inf"),
-    "-INF": float("-inf"),
-}
+_NOT_FINITE = {name: float(name) for name in ("NaN", "Infinity", "-Infinity")}
 _RANGES: dict[type[spark.DataType], int] = {
     spark.ByteType: 2**7,
     spark.ShortType: 2**15,
@@ -198,13 +191,13 @@ def _leaf(type_: spark.DataType, zone: Zone, path: str) -> Convert:
         return lambda value: java_string(value if type(value) is str else _rendered(value))
     else:
         simple: dict[type[spark.DataType], Convert] = {
-            spark.BooleanType: _boolean,
+            spark.BooleanType: lambda value: _of(bool, value),
             spark.DoubleType: lambda value: float(_number(value)),
             spark.FloatType: lambda value: _float32(_number(value)),
-            spark.BinaryType: lambda value: binascii.a2b_base64(_string(value), strict_mode=True),
-            spark.DateType: lambda value: date_of(_string(value)),
+            spark.BinaryType: lambda value: binascii.a2b_base64(_of(str, value), strict_mode=True),
+            spark.DateType: lambda value: date_of(_of(str, value)),
             spark.TimestampType: lambda value: _timestamp(value, zone),
-            spark.TimestampNTZType: lambda value: timestamp_of(_string(value), None),
+            spark.TimestampNTZType: lambda value: timestamp_of(_of(str, value), None),
         }
         if type(type_) not in simple:
             raise ValueError(f"{field_at(path)} is not read from JSON as {type_.simpleString()}")
@@ -223,22 +216,17 @@ def _leaf(type_: spark.DataType, zone: Zone, path: str) -> Convert:
     return convert
 
 
-def _boolean(value: Any) -> bool:
-    if type(value) is not bool:
-        raise ValueError("no boolean")
-    return value
-
-
-def _string(value: Any) -> str:
-    if type(value) is not str:
-        raise ValueError("no string")
+def _of(kind: type, value: Any) -> Any:
+    if type(value) is not kind:
+        raise ValueError(f"no {kind.__name__}")
     return value
 
 
 def _integer(value: Any, limit: int) -> int:
-    if type(value) is not int or not -limit <= value < limit:
-        raise ValueError("no integer")
-    return value
+    whole: int = _of(int, value)
+    if not -limit <= whole < limit:
+        raise ValueError("beyond the range")
+    return whole
 
 
 def _number(value: Any) -> str | float:
@@ -274,4 +262,4 @@ def _timestamp(value: Any, zone: Zone) -> int:
     """Return the instant of a text, or of whole seconds since 1970."""
     if type(value) is int:
         return _integer(value, 2**63 // 1_000_000) * 1_000_000
-    return timestamp_of(_string(value), zone)
+    return timestamp_of(_of(str, value), zone)

@@ -224,7 +224,7 @@ def test_numbers_that_are_not_finite_have_their_names():
         "",
     ]
     refused = f"'{REFUSED}'"
-    shown = ["nan", "nan", "inf", refused, refused, "inf", "inf"] + [f"'{BAD}'"] * 6
+    shown = ["nan", "nan", "inf", refused, refused, refused, "inf"] + [f"'{BAD}'"] * 6
     assert [repr(value) for value in fields("double", *texts)] == shown
 
 
