@@ -8,6 +8,6 @@ try:
 except ImportError as error:
     raise ImportError("txnlog_spark.avro needs fastavro: install txnlog_spark[avro]") from error
 
-from txnlog_spark.formats.avro.functions import from_avro, to_avro  # noqa: E402
+from txnlog_spark.formats.avro_functions import from_avro, to_avro  # noqa: E402
 
 __all__ = ["from_avro", "to_avro"]

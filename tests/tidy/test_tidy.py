@@ -38,8 +38,8 @@ ENTRY_POINTS = {
 
 PUBLIC_NAMES = {
     "txnlog_spark.foreachbatch.foreach_batch": "a person's own query calls it",
-    "txnlog_spark.formats.avro.functions.from_avro": "as above",
-    "txnlog_spark.formats.avro.functions.to_avro": "as above",
+    "txnlog_spark.formats.avro_functions.from_avro": "as above",
+    "txnlog_spark.formats.avro_functions.to_avro": "as above",
     "txnlog_spark.metrics.listener.serve_metrics": "a person's own driver calls it",
     "txnlog_spark.source.batch.FilteringBatchReader.pushFilters": "Spark calls it",
     "pyspark_txnlog.DefaultSource": "Spark looks for it in format('txnlog')",

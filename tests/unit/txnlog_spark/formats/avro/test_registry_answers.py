@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from txnlog_spark.formats.avro.functions import to_avro
+from txnlog_spark.formats.avro_functions import to_avro
 from txnlog_spark.formats.errors import MalformedAvro, RegistryError, UnknownSchema
 
 SCHEMA = json.dumps({"type": "record", "name": "Sale", "fields": [{"name": "id", "type": "int"}]})
