@@ -4,7 +4,6 @@ what the bytes mean."""
 from __future__ import annotations
 
 import random
-import re
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
 from support.spark.protobuf_cases import (
+    REFUSED,
     SCALARS,
     FileOfMessages,
     damaged,
@@ -40,11 +40,6 @@ from txnlog_spark.formats.schema_ids import NoSchema
 
 SEEDS = st.integers(0, 2**32)
 ROWS = 20
-REFUSED = re.compile(
-    "^several members of the oneof|^it has a group|are not UTF-8$|not one of the enum Status$"
-    "|^a field has another type"
-)
-"""Problems of values that the official runtime reads."""
 DESCRIPTORS = {"modern": modern().descriptor("All"), "old": old().descriptor("All")}
 DECODERS = {name: protobuf_decoder(each) for name, each in DESCRIPTORS.items()}
 ENCODERS = {name: protobuf_encoder(each, protobuf_type(each)) for name, each in DESCRIPTORS.items()}

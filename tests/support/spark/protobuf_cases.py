@@ -4,6 +4,7 @@ values that Protobuf's own runtime says they have."""
 from __future__ import annotations
 
 import random
+import re
 import struct
 from collections.abc import Iterator
 from itertools import pairwise
@@ -21,6 +22,11 @@ SCALARS = (
     "double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "bytes",
     "uint32", "sfixed32", "sfixed64", "sint32", "sint64",
 )  # fmt: skip
+REFUSED = re.compile(
+    "^several members of the oneof|^it has a group|are not UTF-8$|not one of the enum Status$"
+    "|^a field has another type"
+)
+"""Problems of values that the official runtimes read."""
 TIMESTAMP, DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
 
 
