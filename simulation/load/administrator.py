@@ -12,10 +12,10 @@ from random import Random
 from typing import NamedTuple
 
 from simulation.checkers.sync_oracle import MIN_INSYNC
-from simulation.load.routing import READ_TIMEOUT_MS, Routing
+from simulation.load.routing import READ_TIMEOUT_MS, Routing, ask_once
 from simulation.trace import Trace
 from simulation.violation import violated
-from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Operation, Reply, Sleep
+from txnlog_kafka.operations.effects import ANY_NODE, Operation, Sleep
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, CLUSTER_APIS, ApiKey, Message
 from txnlog_kafka.wire.topic_partition import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
@@ -130,7 +130,7 @@ class Administrator:
         is_sure = place not in self._asked or not self._may_repeat
         self._asked.add(place)
         late_before = self._trace.counts[LATE]
-        answer = yield from self._once(request)
+        answer = yield from ask_once(ANY_NODE, request)
         error = None if answer is None else _only(_codes_of_moves(answer))
         if self._trace.counts[LATE] > late_before:
             self._not_known.add(place)
@@ -148,7 +148,7 @@ class Administrator:
         place = self._rng.choice(self._moved)
         wanted = _ELECT.TopicPartitions(topic=place.topic, partitions=[place.number])
         request = _ELECT(election_type=0, topic_partitions=[wanted], timeout_ms=READ_TIMEOUT_MS)
-        if (yield from self._once(request)) is not None:
+        if (yield from ask_once(ANY_NODE, request)) is not None:
             self._trace.count("preferred leader elected on demand")
 
     def _configure(self) -> Operation[None]:
@@ -157,21 +157,17 @@ class Administrator:
         resource_type = _ALTER.AlterConfigsResource
         config = resource_type.AlterableConfig(name=MIN_INSYNC, config_operation=SET, value=value)
         wanted = resource_type(resource_type=TOPIC_RESOURCE, resource_name=topic, configs=[config])
-        if (yield from self._once(_ALTER(resources=[wanted], validate_only=False))) is not None:
+        request = _ALTER(resources=[wanted], validate_only=False)
+        if (yield from ask_once(ANY_NODE, request)) is not None:
             self._trace.count(f"{MIN_INSYNC} set to {value}")
 
     def _grow(self) -> Operation[None]:
         topic, count = self._rng.choice(self._grown)
         wanted = _ADD.CreatePartitionsTopic(name=topic, count=count, assignments=None)
         request = _ADD(topics=[wanted], timeout_ms=READ_TIMEOUT_MS, validate_only=False)
-        answer = yield from self._once(request)
+        answer = yield from ask_once(ANY_NODE, request)
         if answer is not None and answer.results[0].error_code == ErrorCode.NONE:
             self._trace.count("partitions added")
-
-    def _once(self, request: Message) -> Operation[Message | None]:
-        outcome = yield Calls((Call(ANY_NODE, request, READ_TIMEOUT_MS),))
-        answer = outcome[0] if isinstance(outcome, tuple) else None
-        return answer.message if isinstance(answer, Reply) else None
 
 
 _INTERNAL = {TRANSACTION_STATE_TOPIC: 2, GROUP_METADATA_TOPIC: 2}

@@ -17,12 +17,25 @@ from random import Random
 from simulation.hosts.client import ClientProcess
 from simulation.hosts.network import LATE_US_MAX
 from simulation.load.reader import read_partition
-from simulation.load.routing import READ_TIMEOUT_MS, RETRY_MS, TRANSACTION, Routing, Where
+from simulation.load.routing import RETRY_MS, TRANSACTION, Routing, Where, ask_once
+from simulation.load.transactions import (
+    ADD_PARTITIONS_VERSION_MAX,
+    END_TXN_VERSION_MAX,
+    PRODUCE_VERSION_MAX,
+    Owner,
+    add_request,
+    check_ended,
+    end_request,
+    errors_of,
+    init_request,
+    owned_batch,
+    produce_request_to,
+)
 from simulation.violation import ABORTED_READ, violated
-from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Sleep
+from txnlog_kafka.operations.effects import Operation, Sleep
 from txnlog_kafka.wire.error_codes import RETRIABLE, ErrorCode
-from txnlog_kafka.wire.messages import APIS, ApiKey, Message
-from txnlog_kafka.wire.records import Record, encode_batch
+from txnlog_kafka.wire.messages import Message
+from txnlog_kafka.wire.records import Record
 from txnlog_spark.errors import TxnLogError
 
 NEIGHBOURS_TOPIC = "neighbours"
@@ -33,17 +46,8 @@ REST_MS = LATE_US_MAX // 1000 + TICK_MS
 """Until nothing that was sent is on its way."""
 ABORTED_SHARE = 0.2
 TRANSACTION_TIMEOUT_MS = 10_000
-ADD_PARTITIONS_VERSION_MAX = 3
-"""The last version of one transaction a request."""
-PRODUCE_VERSION_MAX = 11
-END_TXN_VERSION_MAX = 4
-"""Clients from before epochs rose with every transaction."""
 
 _AGAIN = {ErrorCode.CONCURRENT_TRANSACTIONS, *RETRIABLE}
-_INIT = APIS[ApiKey.INIT_PRODUCER_ID].request
-_ADD = APIS[ApiKey.ADD_PARTITIONS_TO_TXN].request
-_PRODUCE = APIS[ApiKey.PRODUCE].request
-_END = APIS[ApiKey.END_TXN].request
 
 
 class _Abandoned(Exception):
@@ -83,47 +87,28 @@ class BackgroundProducer:
                     yield from self._abort(owner)
                 owner = None
 
-    def _abort(self, owner: Message) -> Operation[None]:
+    def _abort(self, owner: Owner) -> Operation[None]:
         with contextlib.suppress(_Abandoned):
             yield from self._end(owner, committed=False)
         yield Sleep(REST_MS)
 
-    def _init(self) -> Operation[Message]:
-        request = _INIT(
-            transactional_id=self.name, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
-            producer_id=-1, producer_epoch=-1,
-        )  # fmt: skip
+    def _init(self) -> Operation[Owner]:
+        request = init_request(self.name, TRANSACTION_TIMEOUT_MS)
         self.sequence = 0
         while True:
             answer = yield from self.places.ask(request, where=self._coordinator)
             if answer.error_code == ErrorCode.NONE:
-                return answer
+                return Owner.of_answer(self.name, answer)
             self.places.forget()
             yield Sleep(RETRY_MS)
 
     def _coordinator(self) -> Operation[int]:
         return self.places.coordinator(TRANSACTION, self.name)
 
-    def _transaction(self, owner: Message, number: int) -> Operation[None]:
+    def _transaction(self, owner: Owner, number: int) -> Operation[None]:
         self.aborted.add(number)
-        topic_type = _ADD.AddPartitionsToTxnTopic
-        yield from self._once(
-            _ADD(
-                v3_and_below_transactional_id=self.name,
-                v3_and_below_producer_id=owner.producer_id,
-                v3_and_below_producer_epoch=owner.producer_epoch,
-                v3_and_below_topics=[
-                    topic_type(name=NEIGHBOURS_TOPIC, partitions=[*range(NEIGHBOURS_PARTITIONS)])
-                ],
-            ),
-            ADD_PARTITIONS_VERSION_MAX,
-            lambda answer: [
-                part.partition_error_code
-                for topic in answer.results_by_topic_v3_and_below
-                for part in topic.results_by_partition
-            ],
-            self._coordinator,
-        )
+        request = add_request(owner, {NEIGHBOURS_TOPIC: range(NEIGHBOURS_PARTITIONS)})
+        yield from self._once(request, ADD_PARTITIONS_VERSION_MAX, self._coordinator)
         yield from self._produce_all(owner, number)
         commits = self.rng.random() >= ABORTED_SHARE
         if commits:
@@ -132,29 +117,18 @@ class BackgroundProducer:
         if commits:
             self.committed.add(number)
 
-    def _end(self, owner: Message, *, committed: bool) -> Operation[None]:
-        request = _END(
-            transactional_id=self.name, producer_id=owner.producer_id,
-            producer_epoch=owner.producer_epoch, committed=committed,
-        )  # fmt: skip
-        yield from self._once(
-            request, END_TXN_VERSION_MAX, lambda answer: [answer.error_code], self._coordinator
-        )
+    def _end(self, owner: Owner, *, committed: bool) -> Operation[None]:
+        request = end_request(owner, committed=committed)
+        yield from self._once(request, END_TXN_VERSION_MAX, self._coordinator)
 
-    def _once(
-        self,
-        request: Message,
-        version_max: int,
-        codes: Callable[[Message], Sequence[int]],
-        where: Where,
-    ) -> Operation[None]:
+    def _once(self, request: Message, version_max: int, where: Where) -> Operation[None]:
         """Send until it is carried out. Raises _Abandoned when that is not known, or refused."""
         while True:
             node = yield from where()
-            outcome = yield Calls((Call(node, request, READ_TIMEOUT_MS, version_max),))
-            if outcome is None or not isinstance(outcome[0], Reply):
+            answer = yield from ask_once(node, request, version_max)
+            if answer is None:
                 raise _Abandoned
-            found = set(codes(outcome[0].message))
+            found = errors_of(answer)
             if found == {ErrorCode.NONE}:
                 return
             if not found <= _AGAIN:
@@ -162,40 +136,20 @@ class BackgroundProducer:
             self.places.forget()
             yield Sleep(RETRY_MS)
 
-    def _produce_all(self, owner: Message, number: int) -> Operation[None]:
+    def _produce_all(self, owner: Owner, number: int) -> Operation[None]:
         """Send a single request to a lone broker, else a request to each partition's leader."""
         everything = range(NEIGHBOURS_PARTITIONS)
         alone = self.places.brokers == 1
+        batch = owned_batch(
+            owner, self.sequence, self.name.encode(), [b"%d" % number], self.stamp_ms
+        )
         for partitions in [everything] if alone else [[number] for number in everything]:
             yield from self._once(
-                self._produce(owner, number, partitions),
+                produce_request_to({"name": NEIGHBOURS_TOPIC}, partitions, batch, self.name),
                 PRODUCE_VERSION_MAX,
-                lambda answer: [
-                    part.error_code
-                    for topic in answer.responses
-                    for part in topic.partition_responses
-                ],
                 partial(self.places.leader, NEIGHBOURS_TOPIC, partitions[0]),
             )
         self.sequence += 1
-
-    def _produce(self, owner: Message, number: int, partitions: Sequence[int]) -> Message:
-        batch = encode_batch(
-            [Record(self.name.encode(), b"%d" % number, self.stamp_ms)],
-            producer_id=owner.producer_id,
-            producer_epoch=owner.producer_epoch,
-            base_sequence=self.sequence,
-            transactional=True,
-        )
-        topic_type = _PRODUCE.TopicProduceData
-        parts = [
-            topic_type.PartitionProduceData(index=partition, records=batch)
-            for partition in partitions
-        ]
-        return _PRODUCE(
-            transactional_id=self.name, acks=-1, timeout_ms=READ_TIMEOUT_MS,
-            topic_data=[topic_type(name=NEIGHBOURS_TOPIC, partition_data=parts)],
-        )  # fmt: skip
 
 
 class BackgroundLoad:
@@ -240,8 +194,7 @@ class BackgroundLoad:
 
     def _on_end(self, _: object, error: TxnLogError | None) -> None:
         self.running -= 1
-        if error is not None:
-            violated(46, "a neighbour failed", error=str(error))
+        check_ended("a neighbour", _, error)
 
     def read(self, places: Routing) -> Operation[list[list[Record]]]:
         """The committed records of each partition."""

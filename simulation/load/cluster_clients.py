@@ -12,15 +12,20 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from simulation.hosts.client import ClientProcess
-from simulation.hosts.scheduler import START_WALL_MS
 from simulation.load.reader import ReadBounds, read_partition, watch_end
-from simulation.load.routing import READ_TIMEOUT_MS, RETRY_MS, Routing
+from simulation.load.routing import RETRY_MS, Routing, ask_once
+from simulation.load.transactions import (
+    PRODUCE_VERSION_MAX,
+    check_ended,
+    errors_of,
+    idempotent_batch,
+    init_request,
+    produce_request,
+)
 from simulation.violation import LOST_WRITE, violated
-from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Sleep
+from txnlog_kafka.operations.effects import Operation, Sleep
 from txnlog_kafka.wire.error_codes import RETRIABLE, ErrorCode
-from txnlog_kafka.wire.messages import APIS, ApiKey, Message
-from txnlog_kafka.wire.records import Record, encode_batch
-from txnlog_spark.errors import TxnLogError
+from txnlog_kafka.wire.records import Record
 
 TOPIC = "numbers"
 PARTITIONS = 2
@@ -28,11 +33,7 @@ WRITE_MS = 400
 NEW_ID_EVERY = 8
 """Numbers that are written with one producer id."""
 LOOK_MS = 1_200
-PRODUCE_VERSION_MAX = 11
-ALL_REPLICAS = -1
-
-_INIT = APIS[ApiKey.INIT_PRODUCER_ID].request
-_PRODUCE = APIS[ApiKey.PRODUCE].request
+_check_ended = partial(check_ended, "a plain client")
 
 
 @dataclass(slots=True)
@@ -69,7 +70,7 @@ class PlainClients:
 
     def start(self, process: Callable[[str], ClientProcess]) -> None:
         """Start each in a process of its own."""
-        process("writer").run(self._write(self._new_places()), _on_end)
+        process("writer").run(self._write(self._new_places()), _check_ended)
         for topic, partitions in ((TOPIC, PARTITIONS), self._output):
             watcher = watch_end(
                 self._new_places(),
@@ -79,7 +80,7 @@ class PlainClients:
                 on_bounds=partial(self._on_bounds, topic),
                 interval_ms=LOOK_MS,
             )
-            process(f"{topic}-end-observer").run(watcher, _on_end)
+            process(f"{topic}-end-observer").run(watcher, _check_ended)
 
     def ends(self) -> dict[int, int]:
         """The high watermark of each partition of the numbers, as far as it was seen."""
@@ -103,11 +104,8 @@ class PlainClients:
                 yield Sleep(WRITE_MS)
 
     def _producer_id(self, places: Routing) -> Operation[int]:
-        request = _INIT(
-            transactional_id=None, transaction_timeout_ms=0, producer_id=-1, producer_epoch=-1
-        )
         while True:
-            answer = yield from places.ask(request)
+            answer = yield from places.ask(init_request())
             if answer.error_code == ErrorCode.NONE:
                 given = int(answer.producer_id)
                 if given in self._producer_ids:
@@ -123,20 +121,14 @@ class PlainClients:
         on. All that one producer id writes goes to one partition."""
         producer_id, sequence = producer
         partition = producer_id % PARTITIONS
-        batch = encode_batch(
-            [Record(b"n", b"%d" % number, START_WALL_MS)],
-            producer_id=producer_id,
-            producer_epoch=0,
-            base_sequence=sequence,
-        )
+        batch = idempotent_batch(producer_id, sequence, b"n", b"%d" % number)
         request = produce_request(TOPIC, partition, batch)
         self._sent.add(number)
         while self._may_go_on():
             node = yield from places.leader(TOPIC, partition)
-            outcome = yield Calls((Call(node, request, READ_TIMEOUT_MS, PRODUCE_VERSION_MAX),))
-            answer = outcome[0] if isinstance(outcome, tuple) else None
-            if isinstance(answer, Reply):
-                error = answer.message.responses[0].partition_responses[0].error_code
+            answer = yield from ask_once(node, request, PRODUCE_VERSION_MAX)
+            if answer is not None:
+                (error,) = errors_of(answer)
                 if error == ErrorCode.NONE:
                     self._acknowledged.add(number)
                     return True
@@ -213,18 +205,3 @@ def check_sends(acknowledged: Set[int], found: Counter[int]) -> None:
     twice = sorted(number for number, count in found.items() if count > 1)
     if twice:
         violated(14, "a record that was sent again is there twice", twice=twice)
-
-
-def produce_request(topic: str, partition: int, batch: bytes) -> Message:
-    """Build a Produce request of one batch, with acks=all and outside of a transaction."""
-    topic_type = _PRODUCE.TopicProduceData
-    part = topic_type.PartitionProduceData(index=partition, records=batch)
-    return _PRODUCE(
-        transactional_id=None, acks=ALL_REPLICAS, timeout_ms=READ_TIMEOUT_MS,
-        topic_data=[topic_type(name=topic, partition_data=[part])],
-    )  # fmt: skip
-
-
-def _on_end(_: object, error: TxnLogError | None) -> None:
-    if error is not None:
-        violated(46, "a plain client failed", error=str(error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 from random import Random
 
 from simulation.checkers.losses import Losses
@@ -20,18 +21,18 @@ from simulation.load.range_reader import read_ranges
 from simulation.load.reader import read_partition
 from simulation.load.recreated_topic import KEPT_TOPIC, RecreatedTopic
 from simulation.load.routing import Routing
+from simulation.load.transactions import check_ended
 from simulation.load.unflushed_topic import SAFE_TOPIC, UnflushedTopic
 from simulation.load.unflushed_topic import TOPIC as UNSAFE_TOPIC
 from simulation.scenario import Chances, OtherLoad
 from simulation.trace import Trace
-from simulation.violation import violated
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.records import Record
-from txnlog_spark.errors import TxnLogError
 
 GROWN_PARTITIONS = NEIGHBOURS_PARTITIONS + 2
 Found = dict[tuple[str, int], list[Record]]
+_check_ended = partial(check_ended, "a client of the cluster")
 
 
 class ClusterLoad:
@@ -115,14 +116,14 @@ class ClusterLoad:
         self._group.start(process)
         if self._reads:
             ends, session, goes_on = self._plain.ends, self._new_session, self._faults_are_on
-            process("task").run(read_ranges(TOPIC, ends, session, goes_on), _on_end)
+            process("task").run(read_ranges(TOPIC, ends, session, goes_on), _check_ended)
         if self._administrator is not None:
-            process("administrator").run(self._administrator.work(), _on_end)
+            process("administrator").run(self._administrator.work(), _check_ended)
         if self._passing is not None:
-            process("passing-writer").run(self._passing.live(), _on_end)
+            process("passing-writer").run(self._passing.live(), _check_ended)
         if self._unsafe is not None:
-            process("unsafe-writer").run(self._unsafe.live(), _on_end)
-            process("unsafe-reader").run(self._unsafe.watch(), _on_end)
+            process("unsafe-writer").run(self._unsafe.live(), _check_ended)
+            process("unsafe-reader").run(self._unsafe.watch(), _check_ended)
         if self._pipelined is not None:
             self._pipelined.start(process)
 
@@ -153,8 +154,3 @@ class ClusterLoad:
         """They are where the administrator wants them to be."""
         if self._administrator is not None:
             self._administrator.check(replicas)
-
-
-def _on_end(_: object, error: TxnLogError | None) -> None:
-    if error is not None:
-        violated(46, "a client of the cluster failed", error=str(error))

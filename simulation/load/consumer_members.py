@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from simulation.checkers.group_history import GroupHistory
-from simulation.load.group_members import GROUP_ID, WORK_MS, Copier, Joined, Member
-from simulation.load.routing import GROUP, READ_TIMEOUT_MS, RETRY_MS, Routing
-from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Sleep
+from simulation.load.group_members import GROUP_ID, Copier, Joined, Member
+from simulation.load.routing import GROUP, RETRY_MS, Routing, ask_once
+from txnlog_kafka.operations.effects import Operation, Sleep
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
@@ -26,11 +26,6 @@ JOIN_EPOCH, LEAVE_EPOCH = 0, -1
 
 _BEAT = APIS[ApiKey.CONSUMER_GROUP_HEARTBEAT].request
 _DESCRIBE = APIS[ApiKey.CONSUMER_GROUP_DESCRIBE].request
-_ANEW = {
-    ErrorCode.UNKNOWN_MEMBER_ID,
-    ErrorCode.FENCED_INSTANCE_ID,
-    ErrorCode.UNRELEASED_INSTANCE_ID,
-}
 
 
 @dataclass(slots=True)
@@ -65,16 +60,9 @@ class ConsumerMember(Member):
     """A member of the group, from its start on; see the module."""
 
     __slots__ = ()
+    anew = Member.anew | {ErrorCode.UNRELEASED_INSTANCE_ID}
 
-    def live(self) -> Operation[None]:
-        """Join, read and commit, until it is over; then leave."""
-        yield Sleep(self.delay_ms)
-        while not self.is_over():
-            joined = yield from self._join()
-            if joined is None:
-                yield Sleep(RETRY_MS)
-            else:
-                yield from self._work(joined)
+    def _leave(self) -> Operation[None]:
         if self._member_id:
             yield from self._once(self._request(LEAVE_EPOCH))
 
@@ -104,13 +92,6 @@ class ConsumerMember(Member):
             return None
         return self._answered(answer, ())
 
-    def _is_right(self, error: int) -> bool:
-        if error in _ANEW:
-            self._member_id = ""
-        elif error:
-            self.places.forget()
-        return error == ErrorCode.NONE
-
     def _answered(self, answer: Message, before: Iterable[int]) -> Joined:
         """The membership that an answer tells; without an assignment it is that of before."""
         partitions = [*before]
@@ -124,7 +105,6 @@ class ConsumerMember(Member):
         return Joined(answer.member_epoch, self._member_id, partitions)
 
     def _beat(self, joined: Joined) -> Operation[Joined | None]:
-        """Heartbeat; the membership after it, or None when the member has to join again."""
         owned_type = _BEAT.TopicPartitions
         owned = [owned_type(topic_id=self._consumers.topic_id, partitions=[*joined.partitions])]
         more: dict[str, Any] = {"topic_partitions": owned if joined.partitions else []}
@@ -134,33 +114,12 @@ class ConsumerMember(Member):
                 return self._answered(answer, joined.partitions)
             if answer is not None:
                 self._is_right(answer.error_code)
-                if answer.error_code in _ANEW | {ErrorCode.FENCED_MEMBER_EPOCH}:
+                if answer.error_code in self.anew | {ErrorCode.FENCED_MEMBER_EPOCH}:
                     return None
             # The answer to a full request has the assignment, which the lost answer may have had.
             more |= {"rebalance_timeout_ms": REBALANCE_MS, "subscribed_topic_names": [self.topic]}
             yield Sleep(RETRY_MS)
         return None
-
-    def _work(self, joined: Joined) -> Operation[None]:
-        """Until the member has to join again, or a commit has failed."""
-        if not (yield from self._begin()):
-            return
-        positions: dict[int, int] | None = None
-        while not self.is_over():
-            if positions is None:
-                positions = yield from self._positions(joined)
-            else:
-                after = yield from self._read(positions)
-                if after and not (yield from self._commit(joined, positions, after)):
-                    return
-                positions |= after
-            following = yield from self._beat(joined)
-            if following is None:
-                return
-            if following.partitions != joined.partitions:
-                positions = None
-            joined = following
-            yield Sleep(WORK_MS)
 
 
 class ConsumerCopier(ConsumerMember, Copier):
@@ -173,9 +132,8 @@ def describe_consumers(places: Routing) -> Operation[tuple[str, int] | None]:
     """The group's state and how many members it has; None when that is not known."""
     node = yield from places.coordinator(GROUP, GROUP_ID)
     request = _DESCRIBE(group_ids=[GROUP_ID], include_authorized_operations=False)
-    outcome = yield Calls((Call(node, request, READ_TIMEOUT_MS),))
-    answer = outcome[0] if isinstance(outcome, tuple) else None
-    found = answer.message.groups[0] if isinstance(answer, Reply) else None
+    answer = yield from ask_once(node, request)
+    found = None if answer is None else answer.groups[0]
     if found is not None and found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         return "Dead", 0
     if found is None or found.error_code:

@@ -7,6 +7,7 @@ committed everything (45); then they leave, and it is empty.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -21,9 +22,9 @@ from simulation.load.consumer_members import (
 from simulation.load.group_members import Copier, Member, describe, read_committed_offsets
 from simulation.load.reader import read_bounds
 from simulation.load.routing import RETRY_MS, Routing
+from simulation.load.transactions import check_ended
 from simulation.scenario import GroupMembers
 from simulation.trace import Trace
-from simulation.violation import violated
 from txnlog_kafka.operations.effects import Operation, Sleep
 from txnlog_kafka.wire.records import Record
 from txnlog_spark.errors import TxnLogError
@@ -34,6 +35,7 @@ PAUSE_US = (500_000, 5_000_000)
 DOWN_MS = (10, 5_000)
 STABLE, GONE = "Stable", ("Empty", "Dead")
 NewProcess = Callable[[str], ClientProcess]
+_check_ended = partial(check_ended, "a member of a group")
 
 
 class GroupLoad:
@@ -76,7 +78,7 @@ class GroupLoad:
             return
         for number in range(self._settings.members):
             self._start(process, number, 0)
-        process("group-observer").run(self._watch(self._new_places()), _on_end)
+        process("group-observer").run(self._watch(self._new_places()), _check_ended)
 
     def _start(self, process: NewProcess, number: int, delay_ms: int) -> None:
         self._starts += 1
@@ -103,7 +105,7 @@ class GroupLoad:
         made.run(member.live(), self._on_left)
 
     def _on_left(self, _: object, error: TxnLogError | None) -> None:
-        _on_end(_, error)
+        _check_ended(_, error)
         self._running -= 1
 
     def _chance(self, process: NewProcess, number: int) -> None:
@@ -166,8 +168,3 @@ class GroupLoad:
             self.history.check_processed(number, records)
         if self._settings.copiers:
             self.history.check_copied(originals, found[COPIES_TOPIC, 0])
-
-
-def _on_end(_: object, error: TxnLogError | None) -> None:
-    if error is not None:
-        violated(46, "a member of a group failed", error=str(error))

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from simulation.checkers.group_history import (
     NOTHING_COMMITTED,
@@ -21,13 +21,34 @@ from simulation.checkers.group_history import (
     GroupHistory,
     metadata_of,
 )
-from simulation.hosts.scheduler import START_WALL_MS
 from simulation.load.reader import OFFSET_FETCH_VERSION_MAX, read_partition
-from simulation.load.routing import GROUP, READ_TIMEOUT_MS, RETRY_MS, TRANSACTION, Routing, Where
-from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Sleep
+from simulation.load.routing import (
+    GROUP,
+    READ_TIMEOUT_MS,
+    RETRY_MS,
+    TRANSACTION,
+    Routing,
+    Where,
+    ask_once,
+)
+from simulation.load.transactions import (
+    ADD_OFFSETS_VERSION_MAX,
+    ADD_PARTITIONS_VERSION_MAX,
+    COMMIT_IN_TRANSACTION_VERSION_MAX,
+    END_TXN_VERSION_MAX,
+    PRODUCE_VERSION_MAX,
+    Owner,
+    add_request,
+    end_request,
+    errors_of,
+    init_request,
+    owned_batch,
+    produce_request,
+)
+from txnlog_kafka.operations.effects import Operation, Sleep
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
-from txnlog_kafka.wire.records import Record, encode_batch
+from txnlog_kafka.wire.records import Record
 
 GROUP_ID = "readers"
 SESSION_MS = 1_500
@@ -41,9 +62,6 @@ PROTOCOL = "consumer"
 ASSIGNOR = "in-turn"
 NAMED_VERSION_MAX = 9
 """The last version of OffsetCommit that names topics rather than ids."""
-ADD_PARTITIONS_VERSION_MAX, ADD_OFFSETS_VERSION_MAX = 3, 3
-COMMIT_IN_TRANSACTION_VERSION_MAX, END_TXN_VERSION_MAX, PRODUCE_VERSION_MAX = 4, 4, 11
-"""Clients from before epochs rose with every transaction, see `neighbour`."""
 
 _JOIN = APIS[ApiKey.JOIN_GROUP].request
 _SYNC = APIS[ApiKey.SYNC_GROUP].request
@@ -52,15 +70,9 @@ _LEAVE = APIS[ApiKey.LEAVE_GROUP].request
 _COMMIT = APIS[ApiKey.OFFSET_COMMIT].request
 _OFFSETS = APIS[ApiKey.OFFSET_FETCH].request
 _DESCRIBE = APIS[ApiKey.DESCRIBE_GROUPS].request
-_INIT = APIS[ApiKey.INIT_PRODUCER_ID].request
-_ADD = APIS[ApiKey.ADD_PARTITIONS_TO_TXN].request
 _ADD_OFFSETS = APIS[ApiKey.ADD_OFFSETS_TO_TXN].request
 _COMMIT_IN_TRANSACTION = APIS[ApiKey.TXN_OFFSET_COMMIT].request
-_PRODUCE = APIS[ApiKey.PRODUCE].request
-_END = APIS[ApiKey.END_TXN].request
 
-_ANEW = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
-"""The member id is worth nothing any more."""
 _NOT_TAKEN = {ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS}
 """A commit had no effect, for sure. Others may come after the append, as NOT_COORDINATOR does."""
 
@@ -91,6 +103,10 @@ class Member:
     chance: Callable[[], None] = lambda: None
     """Called between two requests: what may happen to the process then."""
     _member_id: str = ""
+    anew: ClassVar[frozenset[ErrorCode]] = frozenset(
+        {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}
+    )
+    """Errors after which the member id is worth nothing any more."""
 
     def live(self) -> Operation[None]:
         """Join, read and commit, until it is over; then leave."""
@@ -101,12 +117,15 @@ class Member:
                 yield Sleep(RETRY_MS)
             else:
                 yield from self._work(joined)
+        yield from self._leave()
+
+    # ------------------------------------------------------------------ membership
+
+    def _leave(self) -> Operation[None]:
         leaving = _LEAVE.MemberIdentity(
             member_id=self._member_id, group_instance_id=self.instance_id, reason=None
         )
         yield from self._once(_LEAVE(group_id=GROUP_ID, members=[leaving]))
-
-    # ------------------------------------------------------------------ membership
 
     def _join(self) -> Operation[Joined | None]:
         subscription = struct.pack(">hih", 0, 1, len(self.topic)) + self.topic.encode()
@@ -149,17 +168,17 @@ class Member:
         self.history.on_assigned(found.generation, owner, found.partitions)
         return found
 
-    def _heartbeat(self, joined: Joined) -> Operation[bool]:
-        """Send a heartbeat; True if the member still belongs to its generation."""
+    def _beat(self, joined: Joined) -> Operation[Joined | None]:
+        """Heartbeat; the membership after it, or None when the member has to join again."""
         request = _HEARTBEAT(
             group_id=GROUP_ID, generation_id=joined.generation, member_id=joined.member_id,
             group_instance_id=self.instance_id,
         )  # fmt: skip
         answer = yield from self._once(request)
-        return answer is not None and self._is_right(answer.error_code)
+        return joined if answer is not None and self._is_right(answer.error_code) else None
 
     def _is_right(self, error: int) -> bool:
-        if error in _ANEW:
+        if error in self.anew:
             self._member_id = ""
         elif error:
             self.places.forget()
@@ -168,7 +187,7 @@ class Member:
     # ------------------------------------------------------------------ work
 
     def _work(self, joined: Joined) -> Operation[None]:
-        """Until the generation is over, or a commit has failed."""
+        """Until the member has to join again, or a commit has failed."""
         if not (yield from self._begin()):
             return
         positions: dict[int, int] | None = None
@@ -180,8 +199,12 @@ class Member:
                 if after and not (yield from self._commit(joined, positions, after)):
                     return
                 positions |= after
-            if not (yield from self._heartbeat(joined)):
+            following = yield from self._beat(joined)
+            if following is None:
                 return
+            if following.partitions != joined.partitions:
+                positions = None
+            joined = following
             yield Sleep(WORK_MS)
 
     def _positions(self, joined: Joined) -> Operation[dict[int, int] | None]:
@@ -236,7 +259,7 @@ class Member:
         if answer is None:
             self._member_id = ""
             return False
-        errors = {part.error_code for topic in answer.topics for part in topic.partitions}
+        errors = errors_of(answer)
         if errors != {ErrorCode.NONE}:
             if not errors <= _NOT_TAKEN:
                 self._member_id = ""
@@ -266,12 +289,10 @@ class Member:
     ) -> Operation[Message | None]:
         """The answer; None when there was none."""
         node = yield from (where or self._coordinator)()
-        outcome = yield Calls((Call(node, request, timeout_ms, version_max),))
-        answer = outcome[0] if isinstance(outcome, tuple) else None
-        if isinstance(answer, Reply):
-            return answer.message
-        self.places.forget()
-        return None
+        answer = yield from ask_once(node, request, version_max, timeout_ms)
+        if answer is None:
+            self.places.forget()
+        return answer
 
 
 @dataclass(slots=True)
@@ -280,22 +301,20 @@ class Copier(Member):
 
     target: str = ""
     """The topic of the copies; it has one partition."""
-    _owner: Message | None = None
+    _owner: Owner | None = None
     _sequence: int = 0
     _read_last: list[str] = field(default_factory=list)
 
     def _begin(self) -> Operation[bool]:
-        request = _INIT(
-            transactional_id=self.name, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
-            producer_id=-1, producer_epoch=-1,
-        )  # fmt: skip
+        request = init_request(self.name, TRANSACTION_TIMEOUT_MS)
         answer = yield from self._once(request, where=self._transaction_coordinator)
-        self._sequence, self._owner = 0, answer
+        self._sequence, self._owner = 0, None
         self._read_last.clear()
         if answer is not None and answer.error_code:
             self.places.forget()
         if answer is None or answer.error_code:
             return False
+        self._owner = Owner.of_answer(self.name, answer)
         self.history.on_initialised(self.name)
         return True
 
@@ -324,63 +343,36 @@ class Copier(Member):
         owner = self._owner
         if owner is None:
             return False
-        ids = {
-            "transactional_id": self.name,
-            "producer_id": owner.producer_id,
-            "producer_epoch": owner.producer_epoch,
-        }
-        copies = self._batch(self.history.on_copy(self.name, after), names, owner)
+        key = self.history.on_copy(self.name, after)
+        batch = owned_batch(owner, self._sequence, key, [name.encode() for name in names])
         newest = self.history.on_commit_sent(joined.generation, after)
         steps = (
-            (self._add(owner), ADD_PARTITIONS_VERSION_MAX, self._transaction_coordinator),
-            (copies, PRODUCE_VERSION_MAX, partial(self.places.leader, self.target, 0)),
-            (_ADD_OFFSETS(group_id=GROUP_ID, **ids), ADD_OFFSETS_VERSION_MAX,
+            (add_request(owner, {self.target: [0]}), ADD_PARTITIONS_VERSION_MAX,
              self._transaction_coordinator),
-            (self._offsets(joined, after, ids), COMMIT_IN_TRANSACTION_VERSION_MAX,
+            (produce_request(self.target, 0, batch, self.name), PRODUCE_VERSION_MAX,
+             partial(self.places.leader, self.target, 0)),
+            (_ADD_OFFSETS(group_id=GROUP_ID, **owner._asdict()), ADD_OFFSETS_VERSION_MAX,
+             self._transaction_coordinator),
+            (self._offsets(joined, after, owner), COMMIT_IN_TRANSACTION_VERSION_MAX,
              self._coordinator),
-            (_END(committed=True, **ids), END_TXN_VERSION_MAX, self._transaction_coordinator),
+            (end_request(owner, committed=True), END_TXN_VERSION_MAX,
+             self._transaction_coordinator),
         )  # fmt: skip
         for request, version_max, where in steps:
             yield from self._moment()
             answer = yield from self._once(request, where=where, version_max=version_max)
-            if answer is None or _errors_of(answer) != {ErrorCode.NONE}:
+            if answer is None or errors_of(answer) != {ErrorCode.NONE}:
                 return False
             if isinstance(request, _COMMIT_IN_TRANSACTION):
                 self.history.on_committed(joined.generation, newest)
         self._sequence += len(names)
         return True
 
-    def _add(self, owner: Message) -> Message:
-        topic_type = _ADD.AddPartitionsToTxnTopic
-        return _ADD(
-            v3_and_below_transactional_id=self.name,
-            v3_and_below_producer_id=owner.producer_id,
-            v3_and_below_producer_epoch=owner.producer_epoch,
-            v3_and_below_topics=[topic_type(name=self.target, partitions=[0])],
-        )
-
-    def _batch(self, key: bytes, names: Sequence[str], owner: Message) -> Message:
-        batch = encode_batch(
-            [Record(key, name.encode(), START_WALL_MS) for name in names],
-            producer_id=owner.producer_id,
-            producer_epoch=owner.producer_epoch,
-            base_sequence=self._sequence,
-            transactional=True,
-        )
-        topic_type = _PRODUCE.TopicProduceData
-        part = topic_type.PartitionProduceData(index=0, records=batch)
-        return _PRODUCE(
-            transactional_id=self.name, acks=-1, timeout_ms=READ_TIMEOUT_MS,
-            topic_data=[topic_type(name=self.target, partition_data=[part])],
-        )  # fmt: skip
-
-    def _offsets(
-        self, joined: Joined, after: Mapping[int, int], ids: Mapping[str, object]
-    ) -> Message:
+    def _offsets(self, joined: Joined, after: Mapping[int, int], owner: Owner) -> Message:
         topic_type = _COMMIT_IN_TRANSACTION.TxnOffsetCommitRequestTopic
         return _COMMIT_IN_TRANSACTION(
             group_id=GROUP_ID, generation_id_or_member_epoch=joined.generation,
-            member_id=joined.member_id, group_instance_id=self.instance_id, **ids,
+            member_id=joined.member_id, group_instance_id=self.instance_id, **owner._asdict(),
             topics=[topic_type(name=self.topic, partitions=[
                 topic_type.TxnOffsetCommitRequestPartition(**fields)
                 for fields in commit_fields(joined.generation, after)
@@ -401,18 +393,6 @@ def commit_fields(generation: int, offsets: Mapping[int, int]) -> list[dict[str,
     ]
 
 
-def _errors_of(answer: Message) -> set[int]:
-    """Return all error codes of a transaction's answers, wherever they are."""
-    parts = [
-        *(p for t in getattr(answer, "responses", ()) for p in t.partition_responses),
-        *(p for t in getattr(answer, "topics", ()) for p in t.partitions),
-    ]
-    added = getattr(answer, "results_by_topic_v3_and_below", ())
-    codes = {part.partition_error_code for topic in added for part in topic.results_by_partition}
-    codes |= {part.error_code for part in parts} | {getattr(answer, "error_code", None) or 0}
-    return codes
-
-
 def read_committed_offsets(
     places: Routing, history: GroupHistory, topic: str, partitions: int
 ) -> Operation[dict[int, Committed] | None]:
@@ -426,9 +406,8 @@ def read_committed_offsets(
     group = _OFFSETS.OffsetFetchRequestGroup(group_id=GROUP_ID, topics=[wanted])
     node = yield from places.coordinator(GROUP, GROUP_ID)
     request = _OFFSETS(groups=[group], require_stable=True)
-    outcome = yield Calls((Call(node, request, READ_TIMEOUT_MS, OFFSET_FETCH_VERSION_MAX),))
-    answer = outcome[0] if isinstance(outcome, tuple) else None
-    found = answer.message.groups[0] if isinstance(answer, Reply) else None
+    answer = yield from ask_once(node, request, OFFSET_FETCH_VERSION_MAX)
+    found = None if answer is None else answer.groups[0]
     parts = [part for topic in found.topics for part in topic.partitions] if found else []
     if found is None or {found.error_code, *(part.error_code for part in parts)} != {0}:
         places.forget()
@@ -451,10 +430,9 @@ def describe(places: Routing) -> Operation[tuple[str, int] | None]:
     """The group's state and how many members it has; None when that is not known."""
     node = yield from places.coordinator(GROUP, GROUP_ID)
     request = _DESCRIBE(groups=[GROUP_ID], include_authorized_operations=False)
-    outcome = yield Calls((Call(node, request, READ_TIMEOUT_MS),))
-    answer = outcome[0] if isinstance(outcome, tuple) else None
-    if not isinstance(answer, Reply) or answer.message.groups[0].error_code:
+    answer = yield from ask_once(node, request)
+    found = None if answer is None else answer.groups[0]
+    if found is None or found.error_code:
         places.forget()
         return None
-    found = answer.message.groups[0]
     return found.group_state, len(found.members)

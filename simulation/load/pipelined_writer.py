@@ -9,17 +9,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from simulation.hosts.client import ClientProcess
-from simulation.hosts.scheduler import START_WALL_MS
-from simulation.load.cluster_clients import check_sends, produce_request
+from simulation.load.cluster_clients import check_sends
 from simulation.load.routing import RETRY_MS, Routing
+from simulation.load.transactions import (
+    PRODUCE_VERSION_MAX,
+    check_ended,
+    errors_of,
+    idempotent_batch,
+    init_request,
+    produce_request,
+)
 from simulation.violation import violated
 from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Sleep
 from txnlog_kafka.wire.error_codes import RETRIABLE, ErrorCode, error_name
-from txnlog_kafka.wire.messages import APIS, ApiKey, Message
-from txnlog_kafka.wire.records import Record, encode_batch
-from txnlog_spark.errors import TxnLogError
+from txnlog_kafka.wire.messages import Message
+from txnlog_kafka.wire.records import Record
 
 PIPELINED_TOPIC = "pipelined"
 PIPELINED_PARTITIONS = 3
@@ -29,9 +36,6 @@ IN_FLIGHT = 5
 PAUSE_MS = 100
 ANSWER_MS = 300
 """Milliseconds that it waits for an answer: a delay long for it is short for the brokers."""
-PRODUCE_VERSION_MAX = 11
-
-_INIT = APIS[ApiKey.INIT_PRODUCER_ID].request
 
 
 class PipelinedWriter:
@@ -45,7 +49,7 @@ class PipelinedWriter:
 
     def start(self, process: Callable[[str], ClientProcess]) -> None:
         """Start it in a process of its own."""
-        process("pipelined-writer").run(self._write(), _on_end)
+        process("pipelined-writer").run(self._write(), partial(check_ended, "the pipelined writer"))
 
     def _write(self) -> Operation[None]:
         producer_ids: list[int] = []
@@ -60,11 +64,7 @@ class PipelinedWriter:
 
     def _producer_id(self) -> Operation[list[int]]:
         """Return no producer id, or one."""
-        answer = yield from self._places.ask(
-            _INIT(
-                transactional_id=None, transaction_timeout_ms=0, producer_id=-1, producer_epoch=-1
-            )
-        )
+        answer = yield from self._places.ask(init_request())
         if answer.error_code == ErrorCode.NONE:
             return [int(answer.producer_id)]
         yield Sleep(RETRY_MS)
@@ -74,9 +74,8 @@ class PipelinedWriter:
         """Send five batches at once, and those that are not acknowledged again, in their order."""
         requests = {}
         for sequence in range(base_sequence, base_sequence + IN_FLIGHT):
-            requests[self._next_number] = _produce_request(
-                partition, self._next_number, producer_id, sequence
-            )
+            batch = idempotent_batch(producer_id, sequence, b"n", b"%d" % self._next_number)
+            requests[self._next_number] = produce_request(PIPELINED_TOPIC, partition, batch)
             self._next_number += 1
         while requests and self._may_go_on():
             node = yield from self._places.leader(PIPELINED_TOPIC, partition)
@@ -114,19 +113,4 @@ def _error_of(answer: object) -> ErrorCode | None:
     """Return the error of an answer; None when it was not answered."""
     if not isinstance(answer, Reply):
         return None
-    return ErrorCode(answer.message.responses[0].partition_responses[0].error_code)
-
-
-def _produce_request(partition: int, number: int, producer_id: int, sequence: int) -> Message:
-    batch = encode_batch(
-        [Record(b"n", b"%d" % number, START_WALL_MS)],
-        producer_id=producer_id,
-        producer_epoch=0,
-        base_sequence=sequence,
-    )
-    return produce_request(PIPELINED_TOPIC, partition, batch)
-
-
-def _on_end(_: object, error: TxnLogError | None) -> None:
-    if error is not None:
-        violated(46, "the pipelined writer failed", error=str(error))
+    return ErrorCode(*errors_of(answer.message))

@@ -12,14 +12,15 @@ from simulation.hosts import spark_driver as spark
 from simulation.hosts.checkpoint import Checkpoint, Files
 from simulation.hosts.scheduler import START_WALL_MS
 from simulation.hosts.scripted_faults import ScriptedFaults
-from simulation.load.cluster_clients import PRODUCE_VERSION_MAX, produce_request
 from simulation.load.deployment import Deployment
 from simulation.load.mishaps import Mishaps
 from simulation.load.operator import Host, Operator
 from simulation.load.reader import read_group, read_partition, watch_output
 from simulation.load.routing import RETRY_MS, Routing
+from simulation.load.transactions import PRODUCE_VERSION_MAX, errors_of, produce_request
 from simulation.scenario import Chances, OperatorChances, QuerySettings, Scenario
 from txnlog_kafka.operations.effects import Operation, Sleep
+from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.records import Record, encode_batch
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.plan import CommitOptions
@@ -62,7 +63,7 @@ class Query:
             leader = partial(places.leader, source.topic, number)
             while True:
                 answer = yield from places.ask(request, PRODUCE_VERSION_MAX, leader)
-                if answer.responses[0].partition_responses[0].error_code == 0:
+                if errors_of(answer) == {ErrorCode.NONE}:
                     break
                 places.forget()
                 yield Sleep(RETRY_MS)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from simulation.checkers.batches import decode_batches
-from simulation.load.routing import GROUP, READ_TIMEOUT_MS, RETRY_MS, Routing
+from simulation.load.routing import GROUP, NO_EPOCH, READ_TIMEOUT_MS, RETRY_MS, Routing
 from simulation.violation import violated
 from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Sleep
 from txnlog_kafka.wire.error_codes import RETRIABLE, ErrorCode, error_name
@@ -98,36 +98,50 @@ def _fetched(topic: str, answer: Message) -> list[Message]:
     return [part for part in parts if not part.error_code]
 
 
-def _fetch_request(
-    places: Routing, topic: str, positions: Mapping[int, int], read_committed: bool
+def fetch_request(
+    topic: Mapping[str, object],
+    positions: Mapping[int, int],
+    max_bytes: int,
+    partition_max_bytes: int,
+    *,
+    epoch: Callable[[int], int] = lambda _: NO_EPOCH,
+    read_committed: bool = False,
 ) -> Message:
-    partition_type = _FETCH.FetchTopic.FetchPartition
+    """Build a Fetch of a topic, by name or id, from the positions of its partitions on.
+
+    `epoch` gives the leader epoch that the client knows, by partition.
+    """
+    partitions = [
+        _FETCH.FetchTopic.FetchPartition(
+            partition=partition,
+            current_leader_epoch=epoch(partition),
+            fetch_offset=start,
+            log_start_offset=-1,
+            partition_max_bytes=partition_max_bytes,
+        )
+        for partition, start in positions.items()
+    ]
     return _FETCH(
         replica_id=-1,
         max_wait_ms=0,
         min_bytes=0,
-        max_bytes=4096 * len(positions),
+        max_bytes=max_bytes,
         isolation_level=int(read_committed),
         session_id=0,
         session_epoch=-1,
-        topics=[
-            _FETCH.FetchTopic(
-                topic=topic,
-                partitions=[
-                    partition_type(
-                        partition=partition,
-                        current_leader_epoch=places.epoch(topic, partition),
-                        fetch_offset=start,
-                        log_start_offset=-1,
-                        partition_max_bytes=2048,
-                    )
-                    for partition, start in positions.items()
-                ],
-            )
-        ],
+        topics=[_FETCH.FetchTopic(partitions=partitions, **topic)],
         forgotten_topics_data=[],
         rack_id="",
     )
+
+
+def _fetch_request(
+    places: Routing, topic: str, positions: Mapping[int, int], read_committed: bool
+) -> Message:
+    return fetch_request(
+        {"topic": topic}, positions, 4096 * len(positions), 2048,
+        epoch=partial(places.epoch, topic), read_committed=read_committed,
+    )  # fmt: skip
 
 
 def _visible(part: Message, start: int, *, read_committed: bool) -> tuple[list[Record], int]:

@@ -15,19 +15,28 @@ from dataclasses import dataclass, field
 from random import Random
 
 from simulation.checkers.batches import decode_batches
-from simulation.hosts.scheduler import START_WALL_MS
-from simulation.load.routing import (
-    READ_TIMEOUT_MS,
-    RETRY_MS,
-    TRANSACTION,
-    Routing,
+from simulation.load.reader import fetch_request
+from simulation.load.routing import READ_TIMEOUT_MS, RETRY_MS, TRANSACTION, Routing, ask_once
+from simulation.load.transactions import (
+    ADD_PARTITIONS_VERSION_MAX,
+    END_TXN_VERSION_MAX,
+    PRODUCE_VERSION_MAX,
+    Owner,
+    add_request,
+    end_request,
+    errors_of,
+    idempotent_batch,
+    init_request,
+    owned_batch,
+    produce_request,
+    produce_request_to,
 )
 from simulation.trace import Trace
 from simulation.violation import ABORTED_READ, violated
-from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Operation, Reply, Sleep
+from txnlog_kafka.operations.effects import ANY_NODE, Operation, Sleep
 from txnlog_kafka.wire.error_codes import ErrorCode
-from txnlog_kafka.wire.messages import APIS, ApiKey, Message
-from txnlog_kafka.wire.records import Record, encode_batch
+from txnlog_kafka.wire.messages import APIS, ApiKey
+from txnlog_kafka.wire.records import Record
 
 TOPIC, KEPT_TOPIC = "passing", "kept"
 TRIMMED = f"{TOPIC}-0"
@@ -38,18 +47,12 @@ PAUSE_MS = (50, 500)
 TRANSACTION_TIMEOUT_MS = 10_000
 SHARE = 0.5
 """Share of the lives in which a transaction is begun, and in which records are deleted."""
-NAMED_VERSION_MAX = 11
-"""Version of Produce to the topic that stays."""
-ADD_PARTITIONS_VERSION_MAX, END_TXN_VERSION_MAX = 3, 4
+READ_BYTES = 1 << 20
+"""Bytes that hold all records of a life."""
 
 _CREATE = APIS[ApiKey.CREATE_TOPICS].request
 _DELETE = APIS[ApiKey.DELETE_TOPICS].request
 _METADATA = APIS[ApiKey.METADATA].request
-_INIT = APIS[ApiKey.INIT_PRODUCER_ID].request
-_ADD = APIS[ApiKey.ADD_PARTITIONS_TO_TXN].request
-_END = APIS[ApiKey.END_TXN].request
-_PRODUCE = APIS[ApiKey.PRODUCE].request
-_FETCH = APIS[ApiKey.FETCH].request
 _TRIM = APIS[ApiKey.DELETE_RECORDS].request
 
 
@@ -84,7 +87,7 @@ class RecreatedTopic:
         self._faults_are_on = faults_are_on
         self._number = 0
         self._producer_id = -1
-        self._owner: Message | None = None
+        self._owner: Owner | None = None
         self._kept_sequence = 0
 
     def live(self) -> Operation[None]:
@@ -134,20 +137,20 @@ class RecreatedTopic:
             )
         ]  # fmt: skip
         request = _CREATE(topics=topics, timeout_ms=READ_TIMEOUT_MS, validate_only=False)
-        answer = yield from self._ask(ANY_NODE, request)
+        answer = yield from ask_once(ANY_NODE, request)
         found = None if answer is None else answer.topics[0]
         if found is not None and found.error_code == ErrorCode.NONE:
             self._trace.count("topic created")
             return uuid.UUID(str(found.topic_id))
         deleted = _DELETE.DeleteTopicState(name=TOPIC, topic_id=None)
-        yield from self._ask(ANY_NODE, _DELETE(topics=[deleted], timeout_ms=READ_TIMEOUT_MS))
+        yield from ask_once(ANY_NODE, _DELETE(topics=[deleted], timeout_ms=READ_TIMEOUT_MS))
         return None
 
     def _delete(self, life: _Life) -> Operation[None]:
         deleted = _DELETE.DeleteTopicState(name=None, topic_id=life.topic_id)
         request = _DELETE(topics=[deleted], timeout_ms=READ_TIMEOUT_MS)
         while self._faults_are_on():
-            answer = yield from self._ask(ANY_NODE, request)
+            answer = yield from ask_once(ANY_NODE, request)
             error = None if answer is None else answer.responses[0].error_code
             if error in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_ID):
                 self._trace.count("topic deleted")
@@ -155,10 +158,7 @@ class RecreatedTopic:
             yield Sleep(RETRY_MS)
 
     def _init_producer(self) -> Operation[None]:
-        request = _INIT(
-            transactional_id=None, transaction_timeout_ms=0, producer_id=-1, producer_epoch=-1
-        )
-        answer = yield from self._places.ask(request)
+        answer = yield from self._places.ask(init_request())
         if answer.error_code == ErrorCode.NONE:
             self._producer_id = int(answer.producer_id)
 
@@ -166,18 +166,14 @@ class RecreatedTopic:
         """Send one record until it is answered for good; whether the writer may go on."""
         self._number += 1
         value = b"%s:%d" % (str(life.topic_id).encode(), self._number)
-        batch = encode_batch(
-            [Record(b"p", value, START_WALL_MS)],
-            producer_id=self._producer_id,
-            producer_epoch=0,
-            base_sequence=sequence,
-        )
+        batch = idempotent_batch(self._producer_id, sequence, b"p", value)
+        request = produce_request_to({"topic_id": life.topic_id}, [0], batch)
         life.sent.add(value)
         while self._faults_are_on() and self._producer_id >= 0:
             node = yield from self._leader(life)
             if node is None:
                 return False
-            answer = yield from self._ask(node, _produce(life.topic_id, batch))
+            answer = yield from ask_once(node, request)
             if answer is not None:
                 part = answer.responses[0].partition_responses[0]
                 if part.error_code == ErrorCode.NONE:
@@ -212,13 +208,16 @@ class RecreatedTopic:
         topic_type = _TRIM.DeleteRecordsTopic
         part = topic_type.DeleteRecordsPartition(partition_index=0, offset=offset)
         topics = [topic_type(name=TOPIC, partitions=[part])]
-        answer = yield from self._ask(node, _TRIM(topics=topics, timeout_ms=READ_TIMEOUT_MS))
+        answer = yield from ask_once(node, _TRIM(topics=topics, timeout_ms=READ_TIMEOUT_MS))
         if answer is not None and not answer.topics[0].partitions[0].error_code:
             self._trace.count("records deleted")
 
     def _verify(self, life: _Life) -> Operation[None]:
         node = yield from self._leader(life)
-        answer = None if node is None else (yield from self._ask(node, _fetch(life)))
+        request = fetch_request(
+            {"topic_id": life.topic_id}, {0: life.start_offset}, READ_BYTES, READ_BYTES
+        )
+        answer = None if node is None else (yield from ask_once(node, request))
         parts = [] if answer is None else [p for t in answer.responses for p in t.partitions]
         if parts and not parts[0].error_code:
             found = {
@@ -246,7 +245,7 @@ class RecreatedTopic:
         wanted = _METADATA.MetadataRequestTopic(topic_id=life.topic_id, name=None)
         request = _METADATA(topics=[wanted], allow_auto_topic_creation=False)
         while self._faults_are_on():
-            answer = yield from self._ask(ANY_NODE, request)
+            answer = yield from ask_once(ANY_NODE, request)
             for found in answer.topics if answer is not None else ():
                 for part in found.partitions:
                     if part.error_code == ErrorCode.NONE and part.leader_id >= 0:
@@ -265,50 +264,29 @@ class RecreatedTopic:
             return None
         self._number += 1
         self.aborted.add(b"%d" % self._number)
-        topic_type = _ADD.AddPartitionsToTxnTopic
-        add = _ADD(
-            v3_and_below_transactional_id=TRANSACTIONAL_ID,
-            v3_and_below_producer_id=owner.producer_id,
-            v3_and_below_producer_epoch=owner.producer_epoch,
-            v3_and_below_topics=[
-                topic_type(name=name, partitions=[0]) for name in (TOPIC, KEPT_TOPIC)
-            ],
-        )
+        add = add_request(owner, {TOPIC: [0], KEPT_TOPIC: [0]})
         node = yield from self._places.coordinator(TRANSACTION, TRANSACTIONAL_ID)
-        added = yield from self._ask(node, add, ADD_PARTITIONS_VERSION_MAX)
-        codes = {
-            part.partition_error_code
-            for topic in (added.results_by_topic_v3_and_below if added is not None else ())
-            for part in topic.results_by_partition
-        }
-        if codes != {ErrorCode.NONE}:
+        added = yield from ask_once(node, add, ADD_PARTITIONS_VERSION_MAX)
+        if added is None or errors_of(added) != {ErrorCode.NONE}:
             self._abandon()
             return None
-        batch = encode_batch(
-            [Record(b"t", b"%d" % self._number, START_WALL_MS)],
-            producer_id=owner.producer_id,
-            producer_epoch=owner.producer_epoch,
-            base_sequence=self._kept_sequence,
-            transactional=True,
-        )
+        batch = owned_batch(owner, self._kept_sequence, b"t", [b"%d" % self._number])
+        request = produce_request(KEPT_TOPIC, 0, batch, TRANSACTIONAL_ID)
         node = yield from self._places.leader(KEPT_TOPIC, 0)
-        answer = yield from self._ask(node, _produce(None, batch), NAMED_VERSION_MAX)
-        if answer is None or answer.responses[0].partition_responses[0].error_code:
+        answer = yield from ask_once(node, request, PRODUCE_VERSION_MAX)
+        if answer is None or errors_of(answer) != {ErrorCode.NONE}:
             self._abandon()
             return None
         self._kept_sequence += 1
         return self._number
 
     def _init_transactions(self) -> Operation[None]:
-        request = _INIT(
-            transactional_id=TRANSACTIONAL_ID, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
-            producer_id=-1, producer_epoch=-1,
-        )  # fmt: skip
+        request = init_request(TRANSACTIONAL_ID, TRANSACTION_TIMEOUT_MS)
         node = yield from self._places.coordinator(TRANSACTION, TRANSACTIONAL_ID)
-        answer = yield from self._ask(node, request)
+        answer = yield from ask_once(node, request)
         self._kept_sequence = 0
         if answer is not None and answer.error_code == ErrorCode.NONE:
-            self._owner = answer
+            self._owner = Owner.of_answer(TRANSACTIONAL_ID, answer)
         else:
             self._places.forget()
 
@@ -317,13 +295,10 @@ class RecreatedTopic:
         if owner is None:
             return
         value = b"%d" % number
-        request = _END(
-            transactional_id=TRANSACTIONAL_ID, producer_id=owner.producer_id,
-            producer_epoch=owner.producer_epoch, committed=True,
-        )  # fmt: skip
+        request = end_request(owner, committed=True)
         self.aborted.discard(value)
         node = yield from self._places.coordinator(TRANSACTION, TRANSACTIONAL_ID)
-        answer = yield from self._ask(node, request, END_TXN_VERSION_MAX)
+        answer = yield from ask_once(node, request, END_TXN_VERSION_MAX)
         if answer is None or answer.error_code:
             self._abandon()
         else:
@@ -334,34 +309,3 @@ class RecreatedTopic:
         """The next InitProducerId ends it."""
         self._owner = None
         self._places.forget()
-
-    def _ask(
-        self, node: int, request: Message, version_max: int | None = None
-    ) -> Operation[Message | None]:
-        outcome = yield Calls((Call(node, request, READ_TIMEOUT_MS, version_max),))
-        answer = outcome[0] if isinstance(outcome, tuple) else None
-        return answer.message if isinstance(answer, Reply) else None
-
-
-def _produce(topic_id: uuid.UUID | None, batch: bytes) -> Message:
-    """To the topic of the id, or to the one that stays."""
-    topic_type = _PRODUCE.TopicProduceData
-    part = topic_type.PartitionProduceData(index=0, records=batch)
-    where = {"name": KEPT_TOPIC} if topic_id is None else {"topic_id": topic_id}
-    return _PRODUCE(
-        transactional_id=TRANSACTIONAL_ID if topic_id is None else None, acks=-1,
-        timeout_ms=READ_TIMEOUT_MS, topic_data=[topic_type(partition_data=[part], **where)],
-    )  # fmt: skip
-
-
-def _fetch(life: _Life) -> Message:
-    """Build a Fetch of all records that are left of the topic."""
-    part = _FETCH.FetchTopic.FetchPartition(
-        partition=0, current_leader_epoch=-1, fetch_offset=life.start_offset, log_start_offset=-1,
-        partition_max_bytes=1 << 20,
-    )  # fmt: skip
-    return _FETCH(
-        replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=1 << 20, isolation_level=0,
-        session_id=0, session_epoch=-1, forgotten_topics_data=[], rack_id="",
-        topics=[_FETCH.FetchTopic(topic_id=life.topic_id, partitions=[part])],
-    )  # fmt: skip

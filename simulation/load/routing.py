@@ -74,7 +74,7 @@ class Routing:
             return 0
         while (kind, key) not in self._coordinators:
             request = _FIND(key=key, key_type=kind)
-            found = yield from _once(ANY_NODE, request, FIND_COORDINATOR_VERSION_MAX)
+            found = yield from ask_once(ANY_NODE, request, FIND_COORDINATOR_VERSION_MAX)
             if found is not None and found.error_code == 0:
                 self._coordinators[kind, key] = int(found.node_id)
             else:
@@ -94,7 +94,7 @@ class Routing:
         """Ask until there is an answer; the simulation ends a reader that asks for ever."""
         while True:
             node = ANY_NODE if where is None else (yield from where())
-            answer = yield from _once(node, message, version_max)
+            answer = yield from ask_once(node, message, version_max)
             if answer is not None:
                 return answer
             self.forget()
@@ -103,7 +103,7 @@ class Routing:
     def _look_up(self, topic: str) -> Operation[None]:
         wanted = _METADATA.MetadataRequestTopic(name=topic)
         request = _METADATA(topics=[wanted], allow_auto_topic_creation=False)
-        answer = yield from _once(ANY_NODE, request, METADATA_VERSION_MAX)
+        answer = yield from ask_once(ANY_NODE, request, METADATA_VERSION_MAX)
         for found in answer.topics if answer is not None else ():
             for each in found.partitions:
                 place = topic, each.partition_index
@@ -114,7 +114,13 @@ class Routing:
                     self._epochs[place] = int(each.leader_epoch)
 
 
-def _once(node: int, message: Message, version_max: int | None) -> Operation[Message | None]:
-    outcome = yield Calls((Call(node, message, READ_TIMEOUT_MS, version_max),))
+def ask_once(
+    node: int,
+    message: Message,
+    version_max: int | None = None,
+    timeout_ms: int = READ_TIMEOUT_MS,
+) -> Operation[Message | None]:
+    """The answer of a node; None when there was none."""
+    outcome = yield Calls((Call(node, message, timeout_ms, version_max),))
     answer = outcome[0] if isinstance(outcome, tuple) else None
     return answer.message if isinstance(answer, Reply) else None

@@ -14,14 +14,26 @@ from dataclasses import dataclass, field
 from random import Random
 
 from simulation.checkers.losses import Losses
-from simulation.hosts.scheduler import START_WALL_MS
-from simulation.load.routing import READ_TIMEOUT_MS, RETRY_MS, TRANSACTION, Routing
+from simulation.load.reader import FETCH_VERSION_MAX, fetch_request
+from simulation.load.routing import RETRY_MS, TRANSACTION, Routing, ask_once
+from simulation.load.transactions import (
+    ADD_PARTITIONS_VERSION_MAX,
+    END_TXN_VERSION_MAX,
+    PRODUCE_VERSION_MAX,
+    Owner,
+    add_request,
+    end_request,
+    errors_of,
+    init_request,
+    owned_batch,
+    produce_request,
+)
 from simulation.trace import Trace
 from simulation.violation import violated
-from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Sleep
+from txnlog_kafka.operations.effects import Operation, Sleep
 from txnlog_kafka.wire.error_codes import RETRIABLE, ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
-from txnlog_kafka.wire.records import Record, encode_batch, parse_header
+from txnlog_kafka.wire.records import Record, parse_header
 
 TOPIC, SAFE_TOPIC = "unsafe", "safe"
 DIRECTORY = f"{TOPIC}-0"
@@ -36,16 +48,8 @@ COMMIT_SHARE = 0.8
 PAUSE_MS = (20, 700)
 TRANSACTION_TIMEOUT_MS = 8_000
 WATCH_MS = 300
-PRODUCE_VERSION_MAX = 11
-FETCH_VERSION_MAX = 12
-ADD_PARTITIONS_VERSION_MAX, END_TXN_VERSION_MAX = 3, 4
 IS_OVER = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
 
-_INIT = APIS[ApiKey.INIT_PRODUCER_ID].request
-_ADD = APIS[ApiKey.ADD_PARTITIONS_TO_TXN].request
-_END = APIS[ApiKey.END_TXN].request
-_PRODUCE = APIS[ApiKey.PRODUCE].request
-_FETCH = APIS[ApiKey.FETCH].request
 _PRODUCERS = APIS[ApiKey.DESCRIBE_PRODUCERS].request
 _TRANSACTIONS = APIS[ApiKey.DESCRIBE_TRANSACTIONS].request
 _MARKERS = APIS[ApiKey.WRITE_TXN_MARKERS].request
@@ -71,6 +75,11 @@ class Transaction:
     def name(self) -> str:
         """Its transactional id."""
         return f"unsafe-writer-{self.number}"
+
+    @property
+    def owner(self) -> Owner:
+        """Its producer."""
+        return Owner(self.name, self.producer_id, self.epoch)
 
 
 class UnflushedTopic:
@@ -111,18 +120,10 @@ class UnflushedTopic:
     def watch(self) -> Operation[None]:
         """A consumer: what it hears of the high watermark is committed, until that is lost."""
         places = self._new_places()
-        part = _FETCH.FetchTopic.FetchPartition(
-            partition=0, current_leader_epoch=-1, fetch_offset=0, log_start_offset=-1,
-            partition_max_bytes=1,
-        )  # fmt: skip
-        request = _FETCH(
-            replica_id=-1, max_wait_ms=0, min_bytes=0, max_bytes=1, isolation_level=0,
-            session_id=0, session_epoch=-1, forgotten_topics_data=[], rack_id="",
-            topics=[_FETCH.FetchTopic(topic=TOPIC, partitions=[part])],
-        )  # fmt: skip
+        request = fetch_request({"topic": TOPIC}, {0: 0}, 1, 1)
         while self._faults_are_on():
             node = yield from places.leader(TOPIC, 0)
-            answer = yield from self._ask(node, request, FETCH_VERSION_MAX)
+            answer = yield from ask_once(node, request, FETCH_VERSION_MAX)
             if answer is None or answer.responses[0].partitions[0].error_code:
                 places.forget()
             yield Sleep(WATCH_MS)
@@ -130,31 +131,15 @@ class UnflushedTopic:
     # ------------------------------------------------------------------ a transaction
 
     def _begin(self, made: Transaction) -> Operation[bool]:
-        init = _INIT(
-            transactional_id=made.name, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
-            producer_id=-1, producer_epoch=-1,
-        )  # fmt: skip
+        init = init_request(made.name, TRANSACTION_TIMEOUT_MS)
         answer = yield from self._ask_coordinator(made, init)
         if answer is None or answer.error_code:
             return False
         made.producer_id, made.epoch = int(answer.producer_id), int(answer.producer_epoch)
-        topic_type = _ADD.AddPartitionsToTxnTopic
-        add = _ADD(
-            v3_and_below_transactional_id=made.name,
-            v3_and_below_producer_id=made.producer_id,
-            v3_and_below_producer_epoch=made.epoch,
-            v3_and_below_topics=[
-                topic_type(name=name, partitions=[0]) for name in (TOPIC, SAFE_TOPIC)
-            ],
-        )
+        add = add_request(made.owner, {TOPIC: [0], SAFE_TOPIC: [0]})
         added = yield from self._ask_coordinator(made, add, ADD_PARTITIONS_VERSION_MAX)
-        codes = {
-            part.partition_error_code
-            for topic in (added.results_by_topic_v3_and_below if added is not None else ())
-            for part in topic.results_by_partition
-        }
         made.begun_us = self._now_us()
-        return codes == {ErrorCode.NONE}
+        return added is not None and errors_of(added) == {ErrorCode.NONE}
 
     def _write(self, made: Transaction) -> Operation[bool]:
         """Some records to the unsafe topic, one to the safe one; whether all were taken."""
@@ -168,19 +153,13 @@ class UnflushedTopic:
     def _write_one(
         self, made: Transaction, topic: str, value: bytes, sequence: int
     ) -> Operation[bool]:
-        batch = encode_batch(
-            [Record(b"u", value, START_WALL_MS)],
-            producer_id=made.producer_id,
-            producer_epoch=made.epoch,
-            base_sequence=sequence,
-            transactional=True,
-        )
+        batch = owned_batch(made.owner, sequence, b"u", [value])
+        request = produce_request(topic, 0, batch, made.name)
         for _ in range(TRIES):
             node = yield from self._places.leader(topic, 0)
-            request = _produce(made.name, topic, batch)
-            answer = yield from self._ask(node, request, PRODUCE_VERSION_MAX)
+            answer = yield from ask_once(node, request, PRODUCE_VERSION_MAX)
             if answer is not None:
-                error = answer.responses[0].partition_responses[0].error_code
+                (error,) = errors_of(answer)
                 if error == ErrorCode.NONE:
                     if topic == TOPIC:
                         made.acknowledged[value] = parse_header(batch).crc
@@ -195,10 +174,7 @@ class UnflushedTopic:
         commits = self._rng.random() < COMMIT_SHARE
         if commits:
             made.commit_asked_us = self._now_us()
-        request = _END(
-            transactional_id=made.name, producer_id=made.producer_id, producer_epoch=made.epoch,
-            committed=commits,
-        )  # fmt: skip
+        request = end_request(made.owner, committed=commits)
         for _ in range(TRIES):
             answer = yield from self._ask_coordinator(made, request, END_TXN_VERSION_MAX)
             if answer is not None and answer.error_code == ErrorCode.NONE:
@@ -215,7 +191,7 @@ class UnflushedTopic:
         """Abort hanging transactions; True if the unsafe topic's leader reports no open one."""
         node = yield from self._places.leader(TOPIC, 0)
         request = _PRODUCERS(topics=[_PRODUCERS.TopicRequest(name=TOPIC, partition_indexes=[0])])
-        answer = yield from self._ask(node, request)
+        answer = yield from ask_once(node, request)
         part = None if answer is None else answer.topics[0].partitions[0]
         if part is None or part.error_code:
             return False
@@ -223,7 +199,7 @@ class UnflushedTopic:
         for producer in held_up:
             if (yield from self._is_decided(producer.producer_id)):
                 self._trace.count("hanging transaction aborted")
-                yield from self._ask(node, _abort(producer))
+                yield from ask_once(node, _abort(producer))
         return not held_up
 
     def _is_decided(self, producer_id: int) -> Operation[bool]:
@@ -243,15 +219,7 @@ class UnflushedTopic:
         self, made: Transaction, request: Message, version_max: int | None = None
     ) -> Operation[Message | None]:
         node = yield from self._places.coordinator(TRANSACTION, made.name)
-        answer = yield from self._ask(node, request, version_max)
-        return answer
-
-    def _ask(
-        self, node: int, request: Message, version_max: int | None = None
-    ) -> Operation[Message | None]:
-        outcome = yield Calls((Call(node, request, READ_TIMEOUT_MS, version_max),))
-        answer = outcome[0] if isinstance(outcome, tuple) else None
-        return answer.message if isinstance(answer, Reply) else None
+        return (yield from ask_once(node, request, version_max))
 
     # ------------------------------------------------------------------ the end
 
@@ -289,15 +257,6 @@ def check_transaction(made: Transaction, seen: set[bytes], in_safe: bool, losses
     if in_safe and unexplained:
         violated(20, "a transaction lacks records, and no loss is reported", **where,
                  missing=unexplained)  # fmt: skip
-
-
-def _produce(transactional_id: str, topic: str, batch: bytes) -> Message:
-    topic_type = _PRODUCE.TopicProduceData
-    part = topic_type.PartitionProduceData(index=0, records=batch)
-    return _PRODUCE(
-        transactional_id=transactional_id, acks=-1, timeout_ms=READ_TIMEOUT_MS,
-        topic_data=[topic_type(name=topic, partition_data=[part])],
-    )  # fmt: skip
 
 
 def _abort(producer: Message) -> Message:

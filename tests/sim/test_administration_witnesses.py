@@ -140,11 +140,11 @@ def test_of_a_partition_ordered_before_nothing_is_demanded_where_requests_may_be
     administrator._moved = [place]
     taken = SimpleNamespace(partitions=[SimpleNamespace(error_code=0)])
 
-    def once(_request):
+    def once(_node, _request):
         return SimpleNamespace(error_code=0, responses=[taken])
         yield
 
-    administrator._once = once
+    monkeypatch.setattr(administration, "ask_once", once)
     demanded = []
     for _ in range(2):
         with contextlib.suppress(StopIteration):
