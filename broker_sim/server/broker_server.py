@@ -228,7 +228,7 @@ class BrokerServer:
         flushes = self._storage.flush_count
         return "" if self._metrics is None else self._metrics.text(parts, flushes)
 
-    # ------------------------------------------------------------------ connection.PeerOwner
+    # ------------------------------------------------------------------ what connections ask
 
     def opened(self, connection: ClientConnection) -> None:
         """Add a connection that was accepted."""
@@ -266,7 +266,7 @@ class BrokerServer:
         """Call `client_connection.unmute` after this time."""
         return self._loop.call_later(after_ms / 1000, connection.unmute)
 
-    # ------------------------------------------------------------------ peers.PeerOwner
+    # ------------------------------------------------------------------ what peers ask
 
     def peer_endpoint(self, peer: int) -> Endpoint | None:
         """Return the endpoint where the core says that the peer listens."""

@@ -15,16 +15,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from broker_sim.apis import only_brokers_ask
 from broker_sim.apis.frames import decode_request, encode_response
-from broker_sim.core.effects import Close, Disconnected, NoResponse, Request, Respond
+from broker_sim.core.effects import Close, NoResponse, Request, Respond
 from broker_sim.core.endpoint import Listener
 from broker_sim.core.handlers.api_versions import unsupported_version_response
 from broker_sim.core.security.principals import ANONYMOUS
 from broker_sim.server.outgoing import Outgoing
-from broker_sim.server.request_memory import RequestMemory
 from broker_sim.server.tls import certified_principal
 from txnlog_kafka.wire.framing import (
     Frame,
@@ -33,6 +32,9 @@ from txnlog_kafka.wire.framing import (
     UnsupportedVersion,
 )
 from txnlog_kafka.wire.messages import ApiKey
+
+if TYPE_CHECKING:
+    from broker_sim.server.broker_server import BrokerServer
 
 DEFAULT_LISTENER = "PLAINTEXT"
 READ_AHEAD_BYTES = 64 * 1024
@@ -44,37 +46,6 @@ TURN_BYTES = 1024 * 1024
 """Bytes that a fast reader is sent before other connections have their turn."""
 
 _log = logging.getLogger(__name__)
-
-
-class ConnectionOwner(Protocol):
-    """Interface of the host that a connection needs."""
-
-    frame_bytes_max: int
-    frame_bytes_max_before_login: int
-    request_memory: RequestMemory
-
-    @property
-    def round_is_full(self) -> bool:
-        """True if the next round has enough requests: further requests are decoded when it is
-        done."""
-
-    def opened(self, connection: ClientConnection) -> None:
-        """Add a connection that was accepted."""
-
-    def closed(self, connection: ClientConnection) -> None:
-        """Remove a connection that is gone."""
-
-    def submit(self, request: Request | Disconnected, size_bytes: int = 0) -> None:
-        """Hand an input, of so many bytes, to the core, in the order of the calls."""
-
-    def outgoing(self, response: Respond) -> Outgoing:
-        """Return the answer, to be encoded piece by piece."""
-
-    def call_soon(self, connection: ClientConnection) -> None:
-        """Call `client_connection.go_on` when other connections had their turn."""
-
-    def call_later(self, after_ms: int, connection: ClientConnection) -> asyncio.TimerHandle:
-        """Call `client_connection.unmute` after this time."""
 
 
 class ClientConnection(asyncio.Protocol):
@@ -105,7 +76,7 @@ class ClientConnection(asyncio.Protocol):
     )
 
     def __init__(
-        self, owner: ConnectionOwner, connection_id: int, listener: Listener | None = None
+        self, owner: BrokerServer, connection_id: int, listener: Listener | None = None
     ) -> None:
         """`listener` None stands for PLAINTEXT."""
         self.connection_id = connection_id

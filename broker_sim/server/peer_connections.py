@@ -26,12 +26,11 @@ import math
 import socket
 from collections import deque
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from broker_sim.apis.frames import encode_peer_request
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.effects import PeerAnswer, PeerLost, Send
-from broker_sim.core.endpoint import Endpoint
 from broker_sim.core.peers import ConnectionKind, connection_kind
 from broker_sim.server.client_connection import WRITE_BUFFER_HIGH_BYTES
 from broker_sim.server.peer_security import PeerSecurity, PeerUser, read_peer_security
@@ -39,6 +38,9 @@ from txnlog_kafka.wire.conversation import Asked, Conversation
 from txnlog_kafka.wire.framing import Frame, FrameDecoder, MalformedFrame
 from txnlog_kafka.wire.login import Login, LoginRefused
 from txnlog_kafka.wire.messages import Message, api_of
+
+if TYPE_CHECKING:
+    from broker_sim.server.broker_server import BrokerServer
 
 RECONNECT_SECONDS = 0.05
 """Kafka's default of reconnect.backoff.ms."""
@@ -48,20 +50,10 @@ REQUESTS_MAX = 10_000
 _log = logging.getLogger(__name__)
 
 
-class PeerOwner(Protocol):
-    """Interface of the host that the peers need."""
-
-    def peer_endpoint(self, peer: int) -> Endpoint | None:
-        """Return the endpoint of the peer; None when it is not known now."""
-
-    def submit(self, item: PeerAnswer | PeerLost, size_bytes: int = 0) -> None:
-        """Hand an input, of so many bytes, to the core, in the order of the calls."""
-
-
 class PeerConnections:
     """Connections of one broker to all its peers; used inside a running event loop."""
 
-    def __init__(self, owner: PeerOwner, config: BrokerConfig) -> None:
+    def __init__(self, owner: BrokerServer, config: BrokerConfig) -> None:
         """Raises ConfigError for invalid keys and logins of the inter-broker listener."""
         self._owner = owner
         self._limits = _Limits(
@@ -102,7 +94,7 @@ class _Limits:
 class _Peer:
     """Peer and its connections, by the kind of their requests."""
 
-    def __init__(self, number: int, owner: PeerOwner, limits: _Limits) -> None:
+    def __init__(self, number: int, owner: BrokerServer, limits: _Limits) -> None:
         self.number = number
         self.owner = owner
         self.limits = limits

@@ -12,31 +12,13 @@ count, so a claim costs nothing.
 from __future__ import annotations
 
 from collections import deque
-from typing import Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from broker_sim.server.client_connection import ClientConnection
 
 FREE_BYTES = 64 * 1024
 STALLED_SECONDS_MAX = 10.0
-
-
-class MemoryUser(Protocol):
-    """Interface of a connection that the account needs."""
-
-    memory_held_bytes: int
-    memory_waits: bool
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes that were received and are not yet a request."""
-
-    @property
-    def bytes_moved(self) -> int:
-        """Number that grows while it sends."""
-
-    def regulate(self) -> None:
-        """Called when `memory_waits` changed."""
-
-    def abort(self, reason: str) -> None:
-        """Close at once."""
 
 
 class RequestMemory:
@@ -45,12 +27,12 @@ class RequestMemory:
     def __init__(self, limit_bytes: int) -> None:
         self.held_bytes = 0
         self._limit_bytes = limit_bytes
-        self._waiting: deque[MemoryUser] = deque()
-        self._turn: MemoryUser | None = None
+        self._waiting: deque[ClientConnection] = deque()
+        self._turn: ClientConnection | None = None
         self._turn_seen = (0, 0.0)
         """Tuple (bytes moved, time) of the last progress of the turn's holder."""
 
-    def account(self, member: MemoryUser) -> None:
+    def account(self, member: ClientConnection) -> None:
         """Account for a change of `member.buffered_bytes`; call after each change."""
         held = max(0, member.buffered_bytes - FREE_BYTES)
         if not (held or member.memory_held_bytes or self._waiting or member is self._turn):
@@ -64,7 +46,7 @@ class RequestMemory:
             self._waiting.append(member)
         self._admit()
 
-    def forget(self, member: MemoryUser) -> None:
+    def forget(self, member: ClientConnection) -> None:
         """Remove a connection that is gone."""
         self.held_bytes -= member.memory_held_bytes
         member.memory_held_bytes = 0
@@ -88,7 +70,7 @@ class RequestMemory:
     def _is_full(self) -> bool:
         return 0 <= self._limit_bytes < self.held_bytes
 
-    def _give_up_turn(self, member: MemoryUser) -> None:
+    def _give_up_turn(self, member: ClientConnection) -> None:
         if member is self._turn:
             self._turn = None
 

@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from simulation.hosts.clock import MachineClock
 from simulation.hosts.network import BrokerEnd, Network, SimulatedConnection
@@ -50,6 +50,9 @@ from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.messages import Message, api_of
 from txnlog_spark.errors import TxnLogError
 
+if TYPE_CHECKING:
+    from simulation.checkers.client_history import ClientHistory
+
 API_VERSIONS_VERSION = 3
 
 Done = Callable[[Any, TxnLogError | None], None]
@@ -58,16 +61,6 @@ Done = Callable[[Any, TxnLogError | None], None]
 
 def _ignore(*_: object) -> None:
     """Drop the result of an operation that nobody waits for."""
-
-
-class Recorder(Protocol):
-    """Record of the requests and answers of all client processes of a run."""
-
-    def on_sent(self, process: str, request: Message) -> None:
-        """Note that a request leaves a process."""
-
-    def on_answer(self, process: str, request: Message, answer: Message, version: int) -> None:
-        """Note the answer to a request."""
 
 
 class Watcher:
@@ -137,7 +130,7 @@ class ClientProcess:
         trace: Trace,
         *,
         clock: MachineClock | None = None,
-        recorder: Recorder | None = None,
+        recorder: ClientHistory | None = None,
     ) -> None:
         """`clock` is the clock of a machine that runs other processes too."""
         self.name = name

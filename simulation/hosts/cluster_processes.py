@@ -6,15 +6,11 @@ import random
 from collections.abc import Callable
 from functools import partial
 
-from broker_sim.core.config import BrokerConfig
 from broker_sim.core.effects import ControlledShutdown
 from broker_sim.registry.config import RegistryConfig
 from broker_sim.registry.registry import Registry
-from simulation.hosts.peer_links import PeerLinks, Peers
-from simulation.hosts.process_clients import Core, Observer
-from simulation.hosts.scheduler import Scheduler
+from simulation.hosts.process_clients import Core
 from simulation.hosts.sim_broker import SimulatedBroker
-from simulation.trace import Trace
 
 HAND_OVER_POLL_US = 100_000
 HAND_OVER_POLLS = 50
@@ -22,27 +18,6 @@ HAND_OVER_POLLS = 50
 
 class ClusterBroker(SimulatedBroker):
     """A broker that belongs to a cluster."""
-
-    def __init__(
-        self,
-        *,
-        name: str,
-        config: BrokerConfig,
-        scheduler: Scheduler,
-        trace: Trace,
-        seed: str,
-        observer: Observer,
-        peers: Peers,
-    ) -> None:
-        super().__init__(
-            name=name,
-            config=config,
-            scheduler=scheduler,
-            trace=trace,
-            seed=seed,
-            observer=observer,
-        )
-        self.links = PeerLinks(self, peers, scheduler, trace)
 
     def shut_down(self, then: Callable[[], None]) -> None:
         """Shut down like on SIGTERM: hand over its leaders, for a limited time, and stop."""

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from broker_sim.apis.frames import encode_peer_request
 from broker_sim.core.effects import PeerAnswer, PeerLost, Send
@@ -27,27 +27,12 @@ from simulation.trace import Trace
 from txnlog_kafka.wire.conversation import Asked, Conversation
 from txnlog_kafka.wire.messages import Message
 
+if TYPE_CHECKING:
+    from simulation.hosts.sim_broker import SimulatedBroker
+
 RECONNECT_US = 50_000
 CONNECT_US = (500_000, 2_000_000)
 """Microseconds that an attempt to connect takes where nothing comes through."""
-
-
-class Owner(Protocol):
-    """The process that asks."""
-
-    name: str
-
-    def submit(self, item: PeerAnswer | PeerLost) -> None:
-        """Hand an input to the core."""
-
-    def later(self, delay_us: int, action: Callable[[], None]) -> Event:
-        """Do an action in a while, unless the process has ended by then."""
-
-    def guarded(self, action: Callable[[], None]) -> None:
-        """Do an action now, or later if the process stands still."""
-
-    def knows(self, peer: int) -> bool:
-        """True if the core knows where a peer listens."""
 
 
 @dataclass(slots=True, eq=False)
@@ -92,7 +77,9 @@ class Peers:
 class PeerLinks:
     """Links of one process to its peers."""
 
-    def __init__(self, owner: Owner, peers: Peers, scheduler: Scheduler, trace: Trace) -> None:
+    def __init__(
+        self, owner: SimulatedBroker, peers: Peers, scheduler: Scheduler, trace: Trace
+    ) -> None:
         self.name = owner.name
         self._owner = owner
         self._peers = peers

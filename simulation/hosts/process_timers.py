@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from broker_sim.core.effects import CancelTimer, SetTimer, TimerFired, TimerKey
 from simulation.hosts.clock import MachineClock
 from simulation.hosts.scheduler import Event
 
-
-class TimerOwner(Protocol):
-    """The process."""
-
-    def later(self, delay_us: int, action: Callable[[], None]) -> Event:
-        """Do it in a while, unless the process has ended by then."""
-
-    def submit(self, item: TimerFired) -> None:
-        """Hand an input to the core."""
+if TYPE_CHECKING:
+    from simulation.hosts.sim_broker import SimulatedBroker
 
 
 class ProcessTimers:
     """Timers of a process: an event for each timer that is set."""
 
-    def __init__(self, owner: TimerOwner, clock: MachineClock) -> None:
+    def __init__(self, owner: SimulatedBroker, clock: MachineClock) -> None:
         self._owner = owner
         self._clock = clock
         self._events: dict[TimerKey, Event] = {}

@@ -45,7 +45,7 @@ from broker_sim.core.effects import (
 from simulation.hosts.clock import MachineClock
 from simulation.hosts.disk import FlushFailed, NoSpace, SimDisk
 from simulation.hosts.network import SimulatedConnection
-from simulation.hosts.peer_links import PeerLinks
+from simulation.hosts.peer_links import PeerLinks, Peers
 from simulation.hosts.process_clients import Client, Core, Observer
 from simulation.hosts.process_files import (
     FAILED_FLUSH,
@@ -82,7 +82,9 @@ class SimulatedBroker:
         trace: Trace,
         seed: str,
         observer: Observer,
+        peers: Peers | None = None,
     ) -> None:
+        """`peers` are those of a process of a cluster that asks others."""
         self.name = name
         self.disk = SimDisk(partial(observer.flush_fails, self))
         self.files = ProcessFiles(
@@ -95,7 +97,7 @@ class SimulatedBroker:
         """False is a planted bug: a loss of power looks like a killed process."""
         self.answers_first = False
         """True is a planted bug: answers leave before their storage operations are done."""
-        self.links: PeerLinks | None = None
+        self.links = None if peers is None else PeerLinks(self, peers, scheduler, trace)
         """The way to its peers; a broker that is alone has none."""
         self.paused = False
         self._deferred: deque[Callable[[], None]] = deque()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from simulation.checkers.output_witness import OutputWitness
 from simulation.checkers.producer_history import check_in_transaction
@@ -13,7 +13,6 @@ from simulation.hosts.client import ClientProcess, Watcher
 from simulation.hosts.spark_driver import Driver
 from simulation.hosts.staging import read_with_a_fault
 from simulation.hosts.stateful import StateMissing
-from simulation.load.mishaps import Mishaps
 from simulation.trace import Trace
 from simulation.violation import violated
 from txnlog_kafka.operations.effects import (
@@ -40,19 +39,10 @@ from txnlog_spark.errors import (
     UnknownTopic,
 )
 
+if TYPE_CHECKING:
+    from simulation.load.operator import Operator
+
 PRODUCE = "Produce"
-
-
-class Keeper(Protocol):
-    """The operator, as far as a driver of its query knows it."""
-
-    mishaps: Mishaps
-
-    def on_step(self, running: Running, reached: Failpoint) -> None:
-        """Hear that the driver has come to a step; the driver may die or stop there."""
-
-    def on_file(self, running: Running) -> None:
-        """Hear that a file operation of the driver is done; the driver may die or stop there."""
 
 
 @dataclass(slots=True, eq=False)
@@ -62,7 +52,7 @@ class Running(Watcher):
     process: ClientProcess
     driver: Driver
     witness: OutputWitness
-    keeper: Keeper
+    keeper: Operator
     trace: Trace
     produces_before: int = 0
     """Produce requests that the driver had sent when its present batch began."""

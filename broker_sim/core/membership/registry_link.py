@@ -10,7 +10,7 @@ this is all that a reconnect takes. Only the registry says that a session has ex
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from broker_sim.apis.registry_codes import NO_SESSION, RegistryError, registry_of_session
 from broker_sim.core.config import DataDirectoryError
@@ -28,22 +28,15 @@ from broker_sim.core.registry_client import (
     SnapshotPart,
 )
 
+if TYPE_CHECKING:
+    from broker_sim.core.membership.cluster_member import ClusterMember
+
 HEARTBEAT_TIMER = ("registry-heartbeat",)
 RECONNECT_TIMER = ("registry-reconnect",)
 RECONNECT_MS = 100
 READ_BYTES_MAX = 1 << 20
 MAX_WAIT_MS = 30_000
 """The registry answers after a third of the session's timeout at the latest."""
-
-
-class LinkListener(Protocol):
-    """The part that does something about what was read."""
-
-    def on_progress(self, effects: Effects) -> None:
-        """Nodes or records were read, or the connection may be used again."""
-
-    def on_session_expired(self, effects: Effects) -> None:
-        """Whatever the session owned is not this broker's any more."""
 
 
 class RegistryLink:
@@ -54,7 +47,7 @@ class RegistryLink:
         client: RegistryClient,
         metadata: ClusterMetadata,
         timeouts_ms: tuple[int, int],
-        listener: LinkListener,
+        listener: ClusterMember,
     ) -> None:
         """`timeouts_ms` are the session's and the time between heartbeats."""
         self.nodes: Mapping[str, NodeAnswer] = {}
