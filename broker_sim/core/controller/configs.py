@@ -12,6 +12,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from broker_sim.core.config import (
     BROKER_CONFIG,
@@ -22,6 +23,7 @@ from broker_sim.core.config import (
     ConfigError,
     ConfigKey,
     ConfigKind,
+    ConfigValue,
     check_group_limits,
     format_value,
     parse_group_configs,
@@ -70,6 +72,9 @@ class ConfigChange:
     value: str | None
 
 
+_GROUP_KEYS = {option: row.key for option, row in GROUP_CONFIG.items()}
+_TOPIC_KEYS = {option: row.key for option, row in TOPIC_CONFIG.items()}
+
 Commit = Callable[[Effects], None]
 """Carries out what was planned."""
 
@@ -89,26 +94,15 @@ class ConfigAdmin:
         _check_values({c.option: c.value for c in changes if c.operation != AlterConfigOp.DELETE})
         if resource_type == Resource.BROKER:
             self._check_broker(name)
-            texts = dict(self._metadata.image.broker_configs.get(name, {}))
-            for change in changes:
-                _apply_change(change, texts, BROKER_CONFIG.get(change.option))
-            return self._plan_broker(name, texts)
+            own_texts = self._metadata.image.broker_configs.get(name, {})
+            return self._plan_broker(name, _changed(own_texts, changes, BROKER_CONFIG))
         if resource_type == Resource.GROUP:
-            own_texts = self._metadata.image.group_configs.get(name, {})
-            texts = {option: format_value(value) for option, value in own_texts.items()}
-            for change in changes:
-                row = GROUP_CONFIG.get(change.option)
-                _apply_change(change, texts, None if row is None else row.key)
-            return self._plan_group(name, texts)
+            own = self._metadata.image.group_configs.get(name, {})
+            return self._plan_group(name, _changed(own, changes, _GROUP_KEYS))
         _check_topic_resource(resource_type, name)
         topic = self._metadata.image.topics.get(name)
-        own = {} if topic is None else topic.configs
-        texts = {option: format_value(value) for option, value in own.items()}
-        for change in changes:
-            entry = TOPIC_CONFIG.get(change.option)
-            key = None if entry is None else entry.key
-            _apply_change(change, texts, key)
-        return self._plan_topic(name, texts)
+        configs = {} if topic is None else topic.configs
+        return self._plan_topic(name, _changed(configs, changes, _TOPIC_KEYS))
 
     def plan_replacement(
         self, resource_type: int, name: str, pairs: Sequence[tuple[str, str | None]]
@@ -132,11 +126,7 @@ class ConfigAdmin:
         topic = self._metadata.image.topics.get(name)
         if topic is None:
             raise TopicRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {name!r}")
-
-        def commit(effects: Effects) -> None:
-            self._metadata.commit([configs_record(topic, configs)], effects)
-
-        return commit
+        return partial(self._metadata.commit, [configs_record(topic, configs)])
 
     def _plan_group(self, name: str, texts: Mapping[str, str]) -> Commit:
         """Options of a group, which need not exist."""
@@ -147,11 +137,7 @@ class ConfigAdmin:
             values = parse_group_configs(texts, self._config)
         except ConfigError as error:
             raise TopicRefused(ErrorCode.INVALID_CONFIG, str(error)) from error
-
-        def commit(effects: Effects) -> None:
-            self._metadata.commit([group_configs_record(name, values)], effects)
-
-        return commit
+        return partial(self._metadata.commit, [group_configs_record(name, values)])
 
     def _check_broker(self, name: str) -> None:
         known = self._metadata.image.registered
@@ -179,11 +165,7 @@ class ConfigAdmin:
         except ConfigError as error:
             raise TopicRefused(ErrorCode.INVALID_REQUEST, str(error)) from error
         _check_lengths(texts)
-
-        def commit(effects: Effects) -> None:
-            self._metadata.commit([broker_configs_record(name, texts)], effects)
-
-        return commit
+        return partial(self._metadata.commit, [broker_configs_record(name, texts)])
 
 
 def _check_topic_resource(resource_type: int, name: str) -> None:
@@ -214,6 +196,16 @@ def _check_lengths(texts: Mapping[str, str]) -> None:
             raise TopicRefused(
                 ErrorCode.INVALID_CONFIG, f"the value of {option} is over {VALUE_LENGTH_MAX} long"
             )
+
+
+def _changed(
+    own: Mapping[str, ConfigValue], changes: Sequence[ConfigChange], keys: Mapping[str, ConfigKey]
+) -> dict[str, str]:
+    """The texts of a resource's own options after these changes. Raises TopicRefused."""
+    texts = {option: format_value(value) for option, value in own.items()}
+    for change in changes:
+        _apply_change(change, texts, keys.get(change.option))
+    return texts
 
 
 def _apply_change(change: ConfigChange, texts: dict[str, str], key: ConfigKey | None) -> None:

@@ -17,6 +17,7 @@ from broker_sim.core.controller.configs import Commit, Resource
 from broker_sim.core.controller.topic_rules import TopicRefused
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import cluster_allowed, group_allowed, topic_allowed
+from broker_sim.core.handlers._lookup import refused_fields
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.error_codes import ErrorCode
 
@@ -66,7 +67,7 @@ def alter_each(
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
     results = []
     for resource in resources:
-        error, text = ErrorCode.NONE, None
+        refusal = None
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise TopicRefused(ErrorCode.INVALID_REQUEST, "the request names this twice")
@@ -78,11 +79,10 @@ def alter_each(
             if not request.message.validate_only:
                 commit(effects)
         except TopicRefused as refused:
-            error, text = refused.error, refused.message
+            refusal = refused
         results.append(
             result(
-                error_code=int(error),
-                error_message=text,
+                **refused_fields(refusal),
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
             )

@@ -6,8 +6,10 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from broker_sim.core.controller import Topic
+from broker_sim.core.controller import ClusterImage, Topic
 from broker_sim.core.controller.registrations import BrokerRegistration, PartitionRegistration
+from broker_sim.core.controller.scram import Refusal
+from broker_sim.core.controller.topic_rules import TopicRefused, check_topic_name
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.endpoint import Endpoint
 from broker_sim.core.log import PartitionLog
@@ -19,6 +21,45 @@ Handler = Callable[[BrokerParts, Request, Effects], Message | None]
 """Gives the answer, or None when it went into the effects, or will at a later step."""
 
 ZERO_ID = uuid.UUID(int=0)
+
+
+def refused_fields(refused: Refusal | TopicRefused | None) -> dict[str, Any]:
+    """Error code and message of a result; those of success for None."""
+    if refused is None:
+        return {"error_code": int(ErrorCode.NONE), "error_message": None}
+    return {"error_code": int(refused.error), "error_message": refused.message}
+
+
+def missing_topic_error(name: str) -> ErrorCode:
+    """Return why there is no topic of the name: the name may be invalid."""
+    try:
+        check_topic_name(name)
+    except TopicRefused as refused:
+        return refused.error
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def topic_fields(topic: Topic) -> dict[str, Any]:
+    """Return what metadata answers say of a topic, beside its partitions."""
+    return {
+        "error_code": 0,
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": topic.is_internal,
+    }
+
+
+def partition_fields(image: ClusterImage, topic: Topic, number: int) -> dict[str, Any]:
+    """Return what metadata answers say of a partition, beside an error."""
+    held = image.registration(topic, number)
+    return {
+        "partition_index": number,
+        "leader_id": held.leader,
+        "leader_epoch": held.leader_epoch,
+        "replica_nodes": list(held.replicas),
+        "isr_nodes": list(held.isr),
+        "offline_replicas": [each for each in held.replicas if each not in image.brokers],
+    }
 
 
 def brokers_on(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from broker_sim.core.controller.scram import Refusal
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import cluster_allowed
+from broker_sim.core.handlers._lookup import refused_fields
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
@@ -27,8 +28,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
         results=[
             _Response.AlterUserScramCredentialsResult(
                 user=user,
-                error_code=int(refusal.error if refusal else ErrorCode.NONE),
-                error_message=refusal.message if refusal else None,
+                **refused_fields(refusal),
             )
             for user, refusal in results.items()
         ],

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._acls import read_acl, refused
+from broker_sim.core.handlers._lookup import refused_fields
 from broker_sim.core.parts import BrokerParts
-from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.CREATE_ACLS].response
@@ -18,11 +18,5 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     results = [refusal for _ in acls] if refusal else parts.acls.create(acls, effects)
     return _Response(
         throttle_time_ms=0,
-        results=[
-            _Response.AclCreationResult(
-                error_code=int(each.error if each else ErrorCode.NONE),
-                error_message=each.message if each else None,
-            )
-            for each in results
-        ],
+        results=[_Response.AclCreationResult(**refused_fields(each)) for each in results],
     )

@@ -8,11 +8,13 @@ from typing import Any
 from broker_sim.core.controller.topic_rules import TopicRefused
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import topic_allowed
+from broker_sim.core.handlers._lookup import refused_fields
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 
 _Response = APIS[ApiKey.CREATE_PARTITIONS].response
+_Result = _Response.CreatePartitionsTopicResult
 
 
 def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
@@ -20,7 +22,9 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     message = request.message
     counts = Counter(entry.name for entry in message.topics)
     twice = TopicRefused(ErrorCode.INVALID_REQUEST, "the request names the topic more than once")
-    results = [_result(name, twice) for name, count in counts.items() if count > 1]
+    results = [
+        _Result(name=name, **refused_fields(twice)) for name, count in counts.items() if count > 1
+    ]
     for entry in message.topics:
         if counts[entry.name] > 1:
             continue
@@ -33,16 +37,8 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
             _grow_topic(parts, entry, effects, validate_only=bool(message.validate_only))
         except TopicRefused as refused:
             refusal = refused
-        results.append(_result(entry.name, refusal))
+        results.append(_Result(name=entry.name, **refused_fields(refusal)))
     return _Response(throttle_time_ms=0, results=results)
-
-
-def _result(name: str, refused: TopicRefused | None) -> Any:
-    return _Response.CreatePartitionsTopicResult(
-        name=name,
-        error_code=int(refused.error if refused else ErrorCode.NONE),
-        error_message=refused.message if refused else None,
-    )
 
 
 def _grow_topic(parts: BrokerParts, entry: Any, effects: Effects, *, validate_only: bool) -> None:

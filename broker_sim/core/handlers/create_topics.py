@@ -13,6 +13,7 @@ from broker_sim.core.controller.topic_rules import PARTITION_COUNT_MAX, TopicRef
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import TOPIC, cluster_allowed, may, topic_allowed
 from broker_sim.core.handlers._configs import topic_config_names, topic_config_source
+from broker_sim.core.handlers._lookup import refused_fields
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
@@ -80,9 +81,7 @@ def _plan_topic(parts: BrokerParts, entry: Any) -> Topic:
 
 
 def _refused(name: str, refused: TopicRefused) -> Any:
-    return _Response.CreatableTopicResult(
-        name=name, error_code=int(refused.error), error_message=refused.message, configs=None
-    )
+    return _Response.CreatableTopicResult(name=name, configs=None, **refused_fields(refused))
 
 
 def _created(parts: BrokerParts, topic: Topic) -> Any:

@@ -9,6 +9,7 @@ from broker_sim.core.controller.acls import Acl
 from broker_sim.core.controller.scram import Refusal
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._acls import read_filter, refused
+from broker_sim.core.handlers._lookup import refused_fields
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
@@ -35,8 +36,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
 
 def _result(refusal: Refusal | None, acls: Sequence[Acl]) -> Any:
     return _Result(
-        error_code=int(refusal.error if refusal else ErrorCode.NONE),
-        error_message=refusal.message if refusal else None,
+        **refused_fields(refusal),
         matching_acls=[
             _Result.DeleteAclsMatchingAcl(
                 error_code=0,

@@ -11,7 +11,7 @@ from broker_sim.core.controller.acls import AclOperation
 from broker_sim.core.controller.topic_rules import TopicRefused
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import TOPIC, cluster_allowed, may, topic_allowed
-from broker_sim.core.handlers._lookup import ZERO_ID, find_topic
+from broker_sim.core.handlers._lookup import ZERO_ID, find_topic, refused_fields
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
@@ -94,6 +94,5 @@ def _result(
     return _Response.DeletableTopicResult(
         name=name if topic is None else topic.name,
         topic_id=topic_id if topic is None else topic.topic_id,
-        error_code=int(refused.error if refused else ErrorCode.NONE),
-        error_message=refused.message if refused else None,
+        **refused_fields(refused),
     )

@@ -23,6 +23,7 @@ from broker_sim.core.controller.configs import ALL_BROKERS, Resource
 from broker_sim.core.controller.topic_rules import TopicRefused, check_topic_name
 from broker_sim.core.effects import Request
 from broker_sim.core.handlers._configs import check_access, topic_config_names
+from broker_sim.core.handlers._lookup import refused_fields
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
@@ -47,7 +48,7 @@ def handle(parts: BrokerParts, request: Request) -> Message:
     message = request.message
     results = []
     for (resource_type, name), wanted in _options(message.resources).items():
-        error, text = ErrorCode.NONE, None
+        refusal = None
         configs: list[Any] = []
         try:
             check_access(parts, request, resource_type, name)
@@ -61,11 +62,10 @@ def handle(parts: BrokerParts, request: Request) -> Message:
                 if wanted is None or entry.key.name in wanted
             ]
         except TopicRefused as refused:
-            error, text = refused.error, refused.message
+            refusal = refused
         results.append(
             _Result(
-                error_code=int(error),
-                error_message=text,
+                **refused_fields(refusal),
                 resource_type=resource_type,
                 resource_name=name,
                 configs=configs,

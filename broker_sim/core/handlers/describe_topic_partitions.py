@@ -5,10 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from broker_sim.core.controller import Topic
-from broker_sim.core.controller.topic_rules import TopicRefused, check_topic_name
 from broker_sim.core.effects import Request
 from broker_sim.core.handlers._access import TOPIC, authorized_operations, topic_allowed
-from broker_sim.core.handlers._lookup import ZERO_ID
+from broker_sim.core.handlers._lookup import (
+    ZERO_ID,
+    missing_topic_error,
+    partition_fields,
+    topic_fields,
+)
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
@@ -56,7 +60,7 @@ def _page(
             continue
         topic = parts.image.topics.get(name)
         if topic is None:
-            topics.append(_error(name, _missing(name)))
+            topics.append(_error(name, missing_topic_error(name)))
             continue
         start = first[1] if name == first[0] else 0
         if left == 0:
@@ -74,14 +78,6 @@ def _is_valid(cursor: Any, asked: list[Any], names: list[str]) -> bool:
     return cursor.partition_index >= 0 and (not asked or cursor.topic_name in names)
 
 
-def _missing(name: str) -> ErrorCode:
-    try:
-        check_topic_name(name)
-    except TopicRefused as refused:
-        return refused.error
-    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
 def _error(name: str, error: ErrorCode) -> Any:
     return _Topic(
         error_code=int(error),
@@ -93,25 +89,14 @@ def _error(name: str, error: ErrorCode) -> Any:
 
 
 def _topic(parts: BrokerParts, topic: Topic, start: int, end: int) -> Any:
-    image = parts.image
-    registrations = [(n, image.registration(topic, n)) for n in range(start, end)]
-    return _Topic(
-        error_code=0,
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.is_internal,
-        partitions=[
-            _Topic.DescribeTopicPartitionsResponsePartition(
-                error_code=0,
-                partition_index=number,
-                leader_id=partition.leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.isr),
-                eligible_leader_replicas=[],
-                last_known_elr=[],
-                offline_replicas=[n for n in partition.replicas if n not in image.brokers],
-            )
-            for number, partition in registrations
-        ],
-    )
+    made = _Topic.DescribeTopicPartitionsResponsePartition
+    partitions = [
+        made(
+            error_code=0,
+            eligible_leader_replicas=[],
+            last_known_elr=[],
+            **partition_fields(parts.image, topic, number),
+        )
+        for number in range(start, end)
+    ]
+    return _Topic(partitions=partitions, **topic_fields(topic))

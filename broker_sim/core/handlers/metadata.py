@@ -12,7 +12,6 @@ from broker_sim.core.controller.registrations import NO_LEADER
 from broker_sim.core.controller.topic_rules import (
     PARTITION_COUNT_MAX,
     TopicRefused,
-    check_topic_name,
 )
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import (
@@ -22,7 +21,13 @@ from broker_sim.core.handlers._access import (
     may,
     topic_allowed,
 )
-from broker_sim.core.handlers._lookup import ZERO_ID, brokers_on
+from broker_sim.core.handlers._lookup import (
+    ZERO_ID,
+    brokers_on,
+    missing_topic_error,
+    partition_fields,
+    topic_fields,
+)
 from broker_sim.core.parts import BrokerParts
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
@@ -131,13 +136,7 @@ def _topic_of_id(parts: BrokerParts, request: Request, topic_id: uuid.UUID) -> A
 
 def _topic_of_name(parts: BrokerParts, name: str) -> Any:
     topic = parts.image.topics.get(name)
-    if topic is not None:
-        return _topic(parts, topic)
-    try:
-        check_topic_name(name)
-    except TopicRefused as refused:
-        return _error(name, refused.error)
-    return _error(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return _error(name, missing_topic_error(name)) if topic is None else _topic(parts, topic)
 
 
 def _error(name: str | None, error: ErrorCode, *, topic_id: Any = ZERO_ID) -> Any:
@@ -152,27 +151,10 @@ def _error(name: str | None, error: ErrorCode, *, topic_id: Any = ZERO_ID) -> An
 
 def _topic(parts: BrokerParts, topic: Topic) -> Any:
     topic_class = _Response.MetadataResponseTopic
-    image = parts.image
-    registrations = [image.registration(topic, n) for n in range(topic.partition_count)]
-    return topic_class(
-        error_code=0,
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.is_internal,
-        partitions=[
-            topic_class.MetadataResponsePartition(
-                error_code=int(
-                    ErrorCode.LEADER_NOT_AVAILABLE
-                    if partition.leader == NO_LEADER
-                    else ErrorCode.NONE
-                ),
-                partition_index=number,
-                leader_id=partition.leader,
-                leader_epoch=partition.leader_epoch,
-                replica_nodes=list(partition.replicas),
-                isr_nodes=list(partition.isr),
-                offline_replicas=[n for n in partition.replicas if n not in image.brokers],
-            )
-            for number, partition in enumerate(registrations)
-        ],
-    )
+    partitions = []
+    for number in range(topic.partition_count):
+        fields = partition_fields(parts.image, topic, number)
+        is_led = fields["leader_id"] != NO_LEADER
+        error = ErrorCode.NONE if is_led else ErrorCode.LEADER_NOT_AVAILABLE
+        partitions.append(topic_class.MetadataResponsePartition(error_code=int(error), **fields))
+    return topic_class(partitions=partitions, **topic_fields(topic))
