@@ -23,7 +23,7 @@ from broker_sim.core.registry_client import REGISTRY_PEER, REGISTRY_WAIT_PEER
 from simulation.broker_options import MIN_INSYNC_REPLICAS, cluster_options
 from simulation.checkers.bounds_oracle import BoundsOracle
 from simulation.checkers.controller_oracle import ControllerOracle
-from simulation.checkers.fetch_oracle import FetchOracle
+from simulation.checkers.fetch_oracle import FetchOracle, answered_parts
 from simulation.checkers.leak_check import left_at_registry, left_over
 from simulation.checkers.losses import Losses
 from simulation.checkers.metadata_oracle import METADATA_TRACE, MetadataListener, MetadataOracle
@@ -303,13 +303,8 @@ class Cluster(Observer, MetadataListener):
             self._controllers.on_reported(response)
         if response.api_key is not ApiKey.FETCH:
             return
-        for topic in response.message.responses:
-            known = process.broker.membership.image.topic_of_id(topic.topic_id)
-            name = topic.topic if known is None else known.name
-            for part in topic.partitions:
-                if part.error_code == 0:
-                    directory = f"{name}-{part.partition_index}"
-                    self.logs.on_high_watermark(process.name, directory, part.high_watermark)
+        for directory, part in answered_parts(response.message, process.broker.membership.image):
+            self.logs.on_high_watermark(process.name, directory, part.high_watermark)
 
     # ------------------------------------------------------------------ as `MetadataListener`
 

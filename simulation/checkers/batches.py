@@ -6,12 +6,13 @@ values and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from txnlog_kafka.wire.records import (
     BatchHeader,
+    MarkerType,
     Record,
     TransactionMarker,
     check_crc,
@@ -36,6 +37,22 @@ def decode_batches(data: bytes) -> Iterator[Batch]:
     """The whole batches in `data`; a torn last one ends the walk. Raises CorruptBatch."""
     for header, at in iter_batches(data):
         yield _decode(data[at : at + header.size_bytes])
+
+
+def with_hidden(data: bytes, aborted: Iterable[Any]) -> Iterator[tuple[Batch, bool]]:
+    """Each batch of a Fetch answer; True if a reader of committed records skips it as aborted.
+
+    `aborted` are the answer's aborted transactions. Raises CorruptBatch.
+    """
+    waiting = sorted(((each.first_offset, each.producer_id) for each in aborted), reverse=True)
+    hidden: set[int] = set()
+    for batch in decode_batches(data):
+        header, marker = batch.header, batch.marker
+        while waiting and waiting[-1][0] <= header.last_offset:
+            hidden.add(waiting.pop()[1])
+        if header.is_control and marker is not None and marker.marker_type is MarkerType.ABORT:
+            hidden.discard(header.producer_id)
+        yield batch, header.is_transactional and header.producer_id in hidden
 
 
 @lru_cache(maxsize=BATCHES_KEPT)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from simulation.checkers.batches import Batch, decode_batches
+from simulation.checkers.batches import Batch, with_hidden
 from simulation.checkers.producer_history import BatchKey, ProducerHistory, own_bytes
 from simulation.violation import violated
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey, Message, api_of
-from txnlog_kafka.wire.records import CorruptBatch, MarkerType
+from txnlog_kafka.wire.records import CorruptBatch
 
 READ_COMMITTED = 1
 
@@ -59,31 +59,20 @@ class ReadHistory:
     def _on_batches(self, topic: str, position: int, part: Message, *, is_committed: bool) -> None:
         data, at, expected = bytes(part.records), 0, position
         where = {"topic": topic, "partition": part.partition_index, "position": position}
-        waiting = sorted(
-            ((a.first_offset, a.producer_id) for a in part.aborted_transactions or ()),
-            reverse=True,
-        )
-        aborted: set[int] = set()
         try:
-            batches = list(decode_batches(data))
+            batches = list(with_hidden(data, part.aborted_transactions or ()))
         except CorruptBatch as error:
             violated(12, "a consumer was given a damaged batch", reason=str(error), **where)
-        for batch in batches:
+        for batch, is_hidden in batches:
             header = batch.header
             begins = header.base_offset <= expected if at == 0 else header.base_offset == expected
             if not begins or header.next_offset <= expected:
                 violated(2, "a consumer was given offsets with a gap or overlap", header=header,
                          expected=expected, **where)  # fmt: skip
             expected = header.next_offset
-            while waiting and waiting[-1][0] <= header.last_offset:
-                aborted.add(waiting.pop()[1])
-            if header.is_control:
-                if batch.marker is not None and batch.marker.marker_type is MarkerType.ABORT:
-                    aborted.discard(header.producer_id)
-            else:
+            if not header.is_control:
                 own = own_bytes(data, at, header.size_bytes)
                 key = self._check_sent(topic, part.partition_index, batch, own)
-                is_hidden = header.is_transactional and header.producer_id in aborted
                 if key is not None and is_committed and not is_hidden:
                     self.committed[key] = self.committed.get(key, 0) + 1
             at += header.size_bytes

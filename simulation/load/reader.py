@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from simulation.checkers.batches import decode_batches
+from simulation.checkers.batches import with_hidden
 from simulation.load.routing import GROUP, NO_EPOCH, READ_TIMEOUT_MS, RETRY_MS, Routing
 from simulation.violation import violated
 from txnlog_kafka.operations.effects import Call, Calls, Operation, Reply, Sleep
 from txnlog_kafka.wire.error_codes import RETRIABLE, ErrorCode, error_name
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
-from txnlog_kafka.wire.records import MarkerType, Record
+from txnlog_kafka.wire.records import Record
 
 FETCH_VERSION_MAX = 12
 """The last version that names topics rather than ids."""
@@ -145,26 +145,13 @@ def _fetch_request(
 
 
 def _visible(part: Message, start: int, *, read_committed: bool) -> tuple[list[Record], int]:
-    data = bytes(part.records or b"")
-    waiting = sorted(
-        ((a.first_offset, a.producer_id) for a in part.aborted_transactions or ()),
-        reverse=True,
-    )
-    aborted: set[int] = set()
+    data, aborted = bytes(part.records or b""), part.aborted_transactions or ()
     records: list[Record] = []
     next_offset = start
-    for header, found, marker in decode_batches(data):
-        while waiting and waiting[-1][0] <= header.last_offset:
-            aborted.add(waiting.pop()[1])
-        next_offset = max(next_offset, header.next_offset)
-        if header.is_control:
-            if marker is not None and marker.marker_type == MarkerType.ABORT:
-                aborted.discard(header.producer_id)
-            continue
-        hidden = header.is_transactional and header.producer_id in aborted
-        if read_committed and hidden:
-            continue
-        records += [record for record in found if record.record_offset >= start]
+    for batch, is_hidden in with_hidden(data, aborted):
+        next_offset = max(next_offset, batch.header.next_offset)
+        if not (read_committed and is_hidden):
+            records += [record for record in batch.records if record.record_offset >= start]
     if next_offset > max(part.high_watermark, start):
         violated(5, "records above the high watermark", high_watermark=part.high_watermark,
                  next_offset=next_offset)  # fmt: skip
