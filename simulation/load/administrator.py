@@ -131,7 +131,7 @@ class Administrator:
         self._asked.add(place)
         late_before = self._trace.counts[LATE]
         answer = yield from ask_once(ANY_NODE, request)
-        error = None if answer is None else _only(_codes_of_moves(answer))
+        error = None if answer is None else next(_codes_of_moves(answer))
         if self._trace.counts[LATE] > late_before:
             self._not_known.add(place)
         elif error in _REFUSED:
@@ -178,7 +178,3 @@ def _codes_of_moves(answer: Message) -> Iterator[int]:
     yield from (answer.error_code,) if answer.error_code else ()
     for topic in answer.responses:
         yield from (part.error_code for part in topic.partitions)
-
-
-def _only(codes: Iterator[int]) -> int:
-    return next(codes)
