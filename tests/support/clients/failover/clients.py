@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -14,40 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from confluent_kafka import KafkaError
-from support.brokers.apache_kafka import REPOSITORY, Unavailable
 from support.brokers.processes import talking
+from support.clients.go_programs import go_program
 from support.kafka.java_tools import java_command
 
 from txnlog_kafka.wire.error_codes import ErrorCode
 
 HERE = Path(__file__).parent
-GO_SOURCES = HERE.parent / "go" / "failover"
-GO_BUILT = REPOSITORY / ".cache" / "go-tools"
-BUILD_SECONDS_MAX = 600
 END_SECONDS_MAX = 60
 _NAMES = {code.name for code in ErrorCode if code.value > 0}
 _TEXTS = {KafkaError(code.value).str(): code.name for code in ErrorCode if code.value > 0}
 """librdkafka's logs have its own texts, such as "Broker: Not leader for partition"."""
 _TEXT = re.compile("|".join(map(re.escape, sorted(_TEXTS, key=len, reverse=True))))
-
-
-def go_program() -> list[str]:
-    """The program with franz-go, compiled once. Unavailable where Go or the modules are not had."""
-    digest = hashlib.sha256()
-    for source in sorted(GO_SOURCES.iterdir()):
-        digest.update(source.read_bytes())
-    program = GO_BUILT / digest.hexdigest()[:16]
-    if not program.exists():
-        if shutil.which("go") is None:
-            raise Unavailable("franz-go is not here: `go` is not installed")
-        GO_BUILT.mkdir(parents=True, exist_ok=True)
-        done = subprocess.run(
-            ["go", "build", "-o", str(program), "."],
-            cwd=GO_SOURCES, check=False, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX,
-        )  # fmt: skip
-        if done.returncode != 0:
-            raise Unavailable(f"franz-go is not here: {done.stderr.strip()[-200:]}")
-    return [str(program)]
 
 
 def _works(adapter: str) -> list[str]:
@@ -59,7 +35,7 @@ def _works(adapter: str) -> list[str]:
 LIBRARIES = {
     "librdkafka": lambda: _works("librdkafka"),
     "Java client": lambda: _works("java"),
-    "franz-go": go_program,
+    "franz-go": lambda: go_program("failover"),
     "kafka-python": lambda: _works("kafka-python"),
 }
 """Functions that return the command of a library's program, or raise Unavailable."""
