@@ -34,6 +34,7 @@ from support.histories.group_pair import (
     find_coordinators,
 )
 from support.histories.group_sequence import REQUESTS, TOPICS, Sequence
+from support.histories.migration_sequence import MIGRATION, MigrationSequence
 
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
@@ -41,7 +42,6 @@ from txnlog_kafka.wire.messages import ApiKey
 K = ApiKey
 SEQUENCES = 200
 SEQUENCES_LONG = 1_500
-CONSUMERS = "consumer-groups"
 OTHER_LEADER = "other-leader"
 """Ends the transcript of a sequence in which Kafka's next leader was another one."""
 CLASSIC = {
@@ -104,38 +104,65 @@ MODERN = {
     "ListGroups": {"NONE"},
     "EndTxn": {"NONE"},
 }  # fmt: skip
-EXPECTED = {"groups": CLASSIC, CONSUMERS: MODERN}
-"""Answers that the sequences must meet, by request, so that chance leaves out no corner."""
-KINDS: dict[str, type[Sequence]] = {"groups": Sequence, CONSUMERS: ConsumerSequence}
-"""Kinds of sequences by the name of their recording."""
-VERSIONS = {"groups": VERSION, CONSUMERS: max(VERSION, "4.4.0")}
+MIGRATING: dict[str, set[str]] = {}
+VERSION_MODERN = max(VERSION, "4.4.0")
 """Kafka 4.4 bumps the epoch of a consumer group in other places than the versions before."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Sequences of one kind, and the brokers that they are sent to."""
+
+    sequence: type[Sequence]
+    version: str
+    """Of Apache Kafka."""
+    expected: dict[str, set[str]]
+    """Answers that the sequences must meet, by request, so that chance leaves out no corner."""
+    config: tuple[tuple[str, str], ...] = tuple(GROUPS.items())
+
+
+def migrating(policy: str) -> Kind:
+    """Groups that may change their protocol as this policy says."""
+    config = GROUPS | MIGRATION | {"group.consumer.migration.policy": policy}
+    return Kind(MigrationSequence, VERSION_MODERN, MIGRATING, tuple(config.items()))
+
+
+KINDS = {
+    "groups": Kind(Sequence, VERSION, CLASSIC),
+    "consumer-groups": Kind(ConsumerSequence, VERSION_MODERN, MODERN),
+    "migration-upgrade": migrating("upgrade"),
+    "migration-downgrade": migrating("downgrade"),
+    "migration-bidirectional": migrating("bidirectional"),
+}
+"""Kinds of sequences by the name of their recording."""
 
 
 @pytest.fixture(scope="module")
 def kafka_port(tmp_path_factory) -> Iterator[Callable[[str], int]]:
     """The port of an Apache Kafka with the topics, by the kind of sequence; started when first
     asked for."""
-    running: dict[str, ApacheKafka] = {}
+    running: dict[tuple[str, tuple[tuple[str, str], ...]], ApacheKafka] = {}
 
-    def port(kind: str) -> int:
-        version = VERSIONS[kind]
-        if version not in running:
+    def port(name: str) -> int:
+        kind = KINDS[name]
+        key = kind.version, kind.config
+        if key not in running:
             folder = tmp_path_factory.mktemp("ordered")
-            running[version] = theirs = ApacheKafka(folder, ORDERED | GROUPS, version=version)
+            config = ORDERED | dict(kind.config)
+            running[key] = theirs = ApacheKafka(folder, config, version=kind.version)
             theirs.start()
             for topic in TOPICS:
                 create_topic(theirs.bootstrap_servers, topic, PARTITIONS[topic])
-        return running[version].port
+        return running[key].port
 
     yield port
     for theirs in running.values():
         theirs.stop()
 
 
-def new_pair(port: int | None) -> Pair:
+def new_pair(kind: Kind, port: int | None) -> Pair:
     """A new broker of ours with the topics, and the Apache Kafka at `port` or none."""
-    ours = BrokerOnDisk(GROUPS)
+    ours = BrokerOnDisk(dict(kind.config))
     ours.client_id = "raw"
     for topic in TOPICS:
         ours.create_topic(topic, PARTITIONS[topic])
@@ -179,13 +206,13 @@ def tell(
     """Run the sequences; of ours alone, each ends where it is `known` to end."""
     told = Told()
     first = kind[0]
-    with closing(new_pair(port)) as pair:
+    with closing(new_pair(KINDS[kind], port)) as pair:
         for seed in range(count):
             name = f"{first}{seed}" if count == SEQUENCES else f"{first}-long-{seed}"
             told.transcripts[seed] = pair.transcript = []
             expected = (known or {}).get(seed, [""])
             pair.ends_at = len(expected) - 1 if expected[-1] == OTHER_LEADER else None
-            run_sequence(KINDS[kind](pair, name, random.Random(seed), told.met))
+            run_sequence(KINDS[kind].sequence(pair, name, random.Random(seed), told.met))
     return told
 
 
@@ -203,7 +230,7 @@ def run_sequence(sequence: Sequence) -> None:
 
 def tell_as_recorded(kind: str) -> Told | None:
     """Return broker_sim's transcripts if they equal Apache Kafka's recording, else None."""
-    known = read_transcripts(kind, VERSIONS[kind])
+    known = read_transcripts(kind, KINDS[kind].version)
     try:
         told = tell(kind, None, SEQUENCES, known)
     except AssertionError as difference:
@@ -223,11 +250,11 @@ def test_random_requests_to_a_group_are_answered_alike(kafka_port, pytestconfig,
     told = None if records or wants_live() else tell_as_recorded(kind)
     if told is None:
         told = tell(kind, kafka_port(kind), SEQUENCES)
-    missing = {(api, e) for api, errors in EXPECTED[kind].items() for e in errors} - set(told.met)
+    missing = {(api, e) for api, errors in KINDS[kind].expected.items() for e in errors} - set(told.met)
     assert not missing
     assert told.ended < SEQUENCES // 2
     if records:
-        write_transcripts(kind, told.transcripts, VERSIONS[kind])
+        write_transcripts(kind, told.transcripts, KINDS[kind].version)
 
 
 @pytest.mark.kafka

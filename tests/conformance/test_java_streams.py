@@ -115,7 +115,7 @@ class Lines:
         assert {word: counts[word] for word in counted if counts[word] != rising[word]} == {}
         assert counts.keys() == counted.keys()
         # The process that was killed in a transaction had written to one of the topics.
-        assert 0 < sum(self._aborted(topic) for topic in (self.copy, self.counts))
+        assert sum(self._aborted(topic) for topic in (self.copy, self.counts)) > 0
 
     def _aborted(self, topic: str) -> int:
         """Return how many records only read_uncommitted sees."""

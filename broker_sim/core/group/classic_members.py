@@ -20,6 +20,7 @@ from broker_sim.core.group.consumer_records import ClassicMetadata, MemberState
 from broker_sim.core.group.consumer_sessions import ConsumerSessions
 from broker_sim.core.group.migration import encode_assignment, join
 from broker_sim.core.group.requests import (
+    UNKNOWN_MEMBER_ID,
     JoinGroup,
     JoinGroupResult,
     JoinReply,
@@ -66,7 +67,8 @@ class ClassicMemberHandler:
         member_id = request.member_id or self._new_uuid()
         member = join(change, request, member_id, self._sessions.settings(group.group_id, effects))
         if isinstance(member, ErrorCode):
-            answered_id = member_id if member is _E.MEMBER_ID_REQUIRED else request.member_id
+            # As Kafka: a refusal does not repeat the member's id.
+            answered_id = member_id if member is _E.MEMBER_ID_REQUIRED else UNKNOWN_MEMBER_ID
             return reply(JoinGroupResult(member, answered_id), effects)
         result = JoinGroupResult(
             _E.NONE,

@@ -208,13 +208,13 @@ def join(
     if refused is not _E.NONE:
         return refused
     is_last = replaced is not None and replaces_last(group, replaced, settings)
+    member = _joining(change, request, member_id, replaced)
+    if isinstance(member, ErrorCode):
+        return member
     try:
         decoded = decode_subscription(request.protocols[0][1], settings.topics)
     except CorruptRecord:
         return _E.INCONSISTENT_GROUP_PROTOCOL
-    member = _joining(change, request, member_id, replaced)
-    if isinstance(member, ErrorCode):
-        return member
     subscription = _joined(member.subscription, request, decoded)
     if not is_last:
         return advance(change, member, subscription, decoded.owned, settings)

@@ -365,5 +365,6 @@ class ConsumerSequence(Sequence):
         }
         for member in self.members:
             member.instance = instances.get(f"<member {member.index}>", member.instance)
-        self.is_assigning = modern["groups"][0]["group_state"] == "Assigning"
+        self.states = tuple(each["groups"][0]["group_state"] for each in (classic, modern))
+        self.is_assigning = self.states[1] == "Assigning"
         self.told.append(f"    now: {modern['groups'][0]}")

@@ -280,12 +280,15 @@ def test_joins_of_classic_members_are_checked_in_kafka_s_order() -> None:
         {"protocols": ()},
         {"protocols": (("range", b"x"),)},
     ):
-        assert classic_join(world, old, **wrong).error is E.INCONSISTENT_GROUP_PROTOCOL
+        refused = classic_join(world, old, **wrong)
+        assert (refused.error, refused.member_id) == (E.INCONSISTENT_GROUP_PROTOCOL, "")
     world.parts.config._values["group.consumer.max.size"] = 3
     unknown = classic_join(world, old, group_instance_id="i")
     assert unknown.error is E.UNKNOWN_MEMBER_ID
     static = classic_join(world, group_instance_id="i").member_id
-    assert classic_join(world, "other", group_instance_id="i").error is E.FENCED_INSTANCE_ID
+    for more in ({}, {"protocols": (("range", b"x"),)}):
+        fenced = classic_join(world, "other", group_instance_id="i", **more)
+        assert fenced.error is E.FENCED_INSTANCE_ID
     assert world.heartbeat("other", 1, "i") is E.FENCED_INSTANCE_ID
     assert world.heartbeat("other", 1, "j") is E.UNKNOWN_MEMBER_ID
     for wrong in ({"protocol_type": "connect"}, {"protocol_name": "sticky"}):
