@@ -323,6 +323,7 @@ class Broker:
             parts.groups.on_timer(key, effects)
             parts.markers.on_timer(key, effects)
             parts.verifier.on_timer(key, effects)
+            parts.add_retries.on_timer(key, effects)
 
     def _schedule(self, key: TimerKey, effects: Effects) -> None:
         """Fire after the option's time; its largest value is Kafka's way to say never."""

@@ -30,6 +30,7 @@ from broker_sim.core.replica.replica_manager import ReplicaManager
 from broker_sim.core.replica.replication import Replication
 from broker_sim.core.security.authorizer import Authorizer
 from broker_sim.core.security.logins import Logins
+from broker_sim.core.transaction.add_retries import AddRetries
 from broker_sim.core.transaction.coordinator import TransactionCoordinator
 from broker_sim.core.transaction.verifier import TransactionVerifier
 from txnlog_kafka.wire.messages import Message
@@ -60,6 +61,7 @@ class BrokerParts:
     markers: MarkerSender
     transactions: TransactionCoordinator
     verifier: TransactionVerifier
+    add_retries: AddRetries
     groups: GroupCoordinator
     fetches: DelayedFetches
     sessions: FetchSessions

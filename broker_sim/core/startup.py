@@ -52,6 +52,7 @@ from broker_sim.core.security.authorizer import Authorizer
 from broker_sim.core.security.bearer import TokenChecks
 from broker_sim.core.security.logins import Logins
 from broker_sim.core.transaction import TransactionCoordinator
+from broker_sim.core.transaction.add_retries import AddRetries
 from broker_sim.core.transaction.verifier import TransactionVerifier
 from txnlog_kafka.wire.messages import Message
 from txnlog_kafka.wire.records import CorruptBatch
@@ -205,6 +206,7 @@ def _started(
         markers=publisher.markers,
         transactions=publisher.transactions,
         verifier=TransactionVerifier(image, peers),
+        add_retries=AddRetries(),
         groups=publisher.groups,
         fetches=DelayedFetches(),
         sessions=FetchSessions(config.integer(SESSION_SLOTS), rng),

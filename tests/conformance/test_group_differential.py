@@ -104,7 +104,33 @@ MODERN = {
     "ListGroups": {"NONE"},
     "EndTxn": {"NONE"},
 }  # fmt: skip
-MIGRATING: dict[str, set[str]] = {}
+MIGRATING = {
+    "ConsumerGroupHeartbeat": {
+        "NONE", "FENCED_INSTANCE_ID", "FENCED_MEMBER_EPOCH", "GROUP_ID_NOT_FOUND",
+        "GROUP_MAX_SIZE_REACHED", "UNKNOWN_MEMBER_ID", "UNRELEASED_INSTANCE_ID",
+    },
+    "JoinGroup": {
+        "NONE", "FENCED_INSTANCE_ID", "GROUP_MAX_SIZE_REACHED", "INCONSISTENT_GROUP_PROTOCOL",
+        "INVALID_SESSION_TIMEOUT", "MEMBER_ID_REQUIRED", "UNKNOWN_MEMBER_ID", "parked",
+    },
+    "SyncGroup": {
+        "NONE", "FENCED_INSTANCE_ID", "ILLEGAL_GENERATION", "INCONSISTENT_GROUP_PROTOCOL",
+        "REBALANCE_IN_PROGRESS", "UNKNOWN_MEMBER_ID", "parked",
+    },
+    "Heartbeat": {
+        "NONE", "FENCED_INSTANCE_ID", "ILLEGAL_GENERATION", "REBALANCE_IN_PROGRESS",
+        "UNKNOWN_MEMBER_ID",
+    },
+    "LeaveGroup": {"NONE", "FENCED_INSTANCE_ID", "UNKNOWN_MEMBER_ID"},
+    "OffsetCommit": {
+        "NONE", "FENCED_INSTANCE_ID", "ILLEGAL_GENERATION", "STALE_MEMBER_EPOCH",
+        "UNKNOWN_MEMBER_ID", "UNSUPPORTED_VERSION",
+    },
+    "OffsetFetch": {"NONE", "STALE_MEMBER_EPOCH", "UNKNOWN_MEMBER_ID"},
+    "OffsetDelete": {"NONE", "GROUP_SUBSCRIBED_TO_TOPIC"},
+    "TxnOffsetCommit": {"NONE", "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"},
+    "DeleteGroups": {"GROUP_ID_NOT_FOUND", "NON_EMPTY_GROUP"},
+}  # fmt: skip
 VERSION_MODERN = max(VERSION, "4.4.0")
 """Kafka 4.4 bumps the epoch of a consumer group in other places than the versions before."""
 
@@ -250,7 +276,9 @@ def test_random_requests_to_a_group_are_answered_alike(kafka_port, pytestconfig,
     told = None if records or wants_live() else tell_as_recorded(kind)
     if told is None:
         told = tell(kind, kafka_port(kind), SEQUENCES)
-    missing = {(api, e) for api, errors in KINDS[kind].expected.items() for e in errors} - set(told.met)
+    missing = {(api, e) for api, errors in KINDS[kind].expected.items() for e in errors} - set(
+        told.met
+    )
     assert not missing
     assert told.ended < SEQUENCES // 2
     if records:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from broker_sim.core.effects import Close, Effects, NoResponse, Request
@@ -134,14 +135,12 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     if not asked:
         return append({}, effects)
     header = next(target.header for target in asked.values() if target.header is not None)
-    return join_transaction(
-        parts,
-        Producer(request.message.transactional_id, header.producer_id, header.producer_epoch),
-        list(asked),
-        append,
-        effects,
-        adds=request.api_version >= ADD_PARTITIONS_VERSION,
+    producer = Producer(
+        request.message.transactional_id, header.producer_id, header.producer_epoch
     )
+    adds = request.api_version >= ADD_PARTITIONS_VERSION
+    ask = partial(join_transaction, parts, producer, list(asked), adds=adds)
+    return parts.add_retries.ask(ask, append, effects) if adds else ask(append, effects)
 
 
 def _finish_request(

@@ -60,9 +60,10 @@ class MigrationSequence(ConsumerSequence):
         rng = self.rng
         self.pair.leader_is_open, self.was_modern = True, False
         self.is_uniform, self.own_topic, self.is_assigning = False, None, False
+        self.states = ("", "")
         for names in self.pair.names:
             names.members[:] = IDS
-        is_static = rng.random() < 0.7
+        self.is_static = is_static = rng.random() < 0.7
         for number in range(2 if is_static else 1):
             instance = f"i{number}" if is_static else None
             version = rng.choice((5, 7, 9)) if is_static else rng.choice((2, 4, 9))
@@ -137,15 +138,28 @@ class MigrationSequence(ConsumerSequence):
         member.reads = {"subscribed_topic_names": [self.rng.choice(("orders", "orders", "other"))]}
         return member.reads
 
+    @property
+    def candidates(self) -> list[Any]:
+        """Members by whose ids any request may come. Without instance ids a classic consumer is not
+        among them: it would join once more, and the order of two ids of brokers is not known."""
+        own = [member for member in self.members if not isinstance(member, Consumer)]
+        return self.members if self.is_static else own
+
     def any_index(self) -> int:
-        """The index of any member id. Without instance ids, only of one whose order is known."""
-        is_static = any(member.instance is not None for member in self.members)
-        return super().any_index() if is_static else self.rng.randrange(len(IDS))
+        """The index of any member id."""
+        return super().any_index() if self.is_static else self.rng.randrange(len(IDS))
 
     # ------------------------------------------------------------------ the classic protocol
 
     def join(self, member: Member, /, **odd: Any) -> None:
-        """JoinGroup, with what the member owns."""
+        """JoinGroup, with what the member owns.
+
+        Kafka forgets an empty consumer group when a member id joins that it does not know, but
+        still describes it: such a member sends Heartbeat.
+        """
+        if self.states[1] == "Empty" and odd.get("member", member.index) is not None:
+            self.heartbeat(member)
+            return
         if isinstance(member, Consumer) and "protocols" not in odd:
             odd["protocols"] = self.protocols(member, member.offered)
         super().join(member, **odd)

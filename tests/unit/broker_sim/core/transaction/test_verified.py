@@ -12,6 +12,7 @@ from support.raw.raw import RawProducer
 from broker_sim.core.controller.registrations import NO_LEADER
 from broker_sim.core.coordinator.partition_writer import PartitionMarker
 from broker_sim.core.coordinator.peer_batches import REQUEST_TIMEOUT_MS
+from broker_sim.core.transaction.add_retries import BACKOFF_MS, RETRIES_MS_MAX
 from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.messages import ApiKey
 from txnlog_kafka.wire.records import MarkerType, TransactionMarker
@@ -88,6 +89,33 @@ def test_version_2_adds_the_partition_and_the_batch_is_appended_when_that_is_ans
     cluster.run(1_200)
     assert told(cluster, sent) == ["NONE"]
     assert cluster.brokers[0].parts.transactions.describe("t").partitions == (DATA[2],)
+
+
+def test_a_leader_asks_again_while_the_markers_of_the_transaction_before_are_on_their_way(
+    cluster, producer
+) -> None:
+    sent = send_behind_commit(cluster, producer)
+    cluster.run(BACKOFF_MS)
+    assert told(cluster, sent) is None
+    cluster.is_stuck = lambda _asked: False
+    cluster.run(1_200)
+    assert told(cluster, sent) == ["NONE"]
+
+
+def test_a_producer_is_told_when_the_markers_do_not_come_in_time(cluster, producer) -> None:
+    sent = send_behind_commit(cluster, producer)
+    cluster.run(2 * RETRIES_MS_MAX)
+    assert told(cluster, sent) == ["CONCURRENT_TRANSACTIONS"]
+
+
+def send_behind_commit(
+    cluster: CoreCluster, producer: RawProducer
+) -> tuple[int, tuple[int, int]]:
+    """Commit a transaction whose markers do not arrive, and produce in the next one."""
+    assert producer.produce(*DATA[1], "v", version=12) == "NONE"
+    cluster.is_stuck = lambda asked: type(asked.send.message).__name__ == "WriteTxnMarkersRequest"
+    assert producer.end(commit=True, version=5) == "NONE"
+    return send(cluster, producer, DATA[1])
 
 
 def test_an_older_version_is_verified_and_refused_where_its_partition_was_not_added(
