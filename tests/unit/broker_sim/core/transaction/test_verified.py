@@ -108,9 +108,7 @@ def test_a_producer_is_told_when_the_markers_do_not_come_in_time(cluster, produc
     assert told(cluster, sent) == ["CONCURRENT_TRANSACTIONS"]
 
 
-def send_behind_commit(
-    cluster: CoreCluster, producer: RawProducer
-) -> tuple[int, tuple[int, int]]:
+def send_behind_commit(cluster: CoreCluster, producer: RawProducer) -> tuple[int, tuple[int, int]]:
     """Commit a transaction whose markers do not arrive, and produce in the next one."""
     assert producer.produce(*DATA[1], "v", version=12) == "NONE"
     cluster.is_stuck = lambda asked: type(asked.send.message).__name__ == "WriteTxnMarkersRequest"
