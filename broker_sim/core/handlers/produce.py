@@ -135,9 +135,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     if not asked:
         return append({}, effects)
     header = next(target.header for target in asked.values() if target.header is not None)
-    producer = Producer(
-        request.message.transactional_id, header.producer_id, header.producer_epoch
-    )
+    producer = Producer(request.message.transactional_id, header.producer_id, header.producer_epoch)
     adds = request.api_version >= ADD_PARTITIONS_VERSION
     ask = partial(join_transaction, parts, producer, list(asked), adds=adds)
     return parts.add_retries.ask(ask, append, effects) if adds else ask(append, effects)
