@@ -1,8 +1,8 @@
 """Asks a transaction coordinator again whether partitions may join a transaction.
 
-EndTxn is answered before the markers are written. A producer that goes on at once would be told
-CONCURRENT_TRANSACTIONS while they are, and some clients then wait for seconds. So the leader asks
-again for a while before it tells the producer.
+EndTxn is answered before the markers are written. A producer that goes on at once would get
+CONCURRENT_TRANSACTIONS meanwhile, and some clients then wait for seconds. So the leader asks again
+for a while before it answers the producer.
 
 Source: Kafka's `ReplicaManager.handleProduceAppend` (KAFKA-18575).
 """
@@ -20,7 +20,8 @@ RETRY_TIMER = "add-partitions-to-txn-retry"
 BACKOFF_MS = 20
 """Milliseconds between two questions (the default of add.partitions.to.txn.retry.backoff.ms)."""
 RETRIES_MS_MAX = 100
-"""Milliseconds after which the producer is told (add.partitions.to.txn.retry.backoff.max.ms)."""
+"""Milliseconds after which the producer gets the error (the default of
+add.partitions.to.txn.retry.backoff.max.ms)."""
 
 Ask = Callable[[Reply[Verdicts], Effects], None]
 
