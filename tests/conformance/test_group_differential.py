@@ -141,7 +141,7 @@ class Kind:
 
     sequence: type[Sequence]
     version: str
-    """Of Apache Kafka."""
+    """Version of Apache Kafka."""
     expected: dict[str, set[str]]
     """Answers that the sequences must meet, by request, so that chance leaves out no corner."""
     config: tuple[tuple[str, str], ...] = tuple(GROUPS.items())

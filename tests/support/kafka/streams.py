@@ -31,7 +31,7 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   </dependencies>
 </project>
 """
-"""POM of one jar: Kafka's own jars have what Streams needs but RocksDB, and stores are in memory."""
+"""POM of one jar. Kafka's jars have the rest but RocksDB, and the stores are in memory."""
 
 
 def streams_command() -> list[str]:
