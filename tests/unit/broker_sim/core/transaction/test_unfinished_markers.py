@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from support.core.broker_build import BrokerOnDisk, request
 from support.raw.raw import RawProducer
 
+from broker_sim.core.transaction.add_retries import BACKOFF_MS, RETRIES_MS_MAX
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey
 
@@ -21,13 +24,20 @@ class Blocked:
         for key, key_type in (("t", 1), ("g", 0)):
             message = request(ApiKey.FIND_COORDINATOR, key_type=key_type, coordinator_keys=[key])
             self.broker.ask(message, 4)
-        self.producer = RawProducer(self.broker, "t", retries=False)
+        self.producer = RawProducer(self, "t", retries=False)
         assert self.producer.init() == "NONE"
         assert self.producer.produce(TOPIC, 0, "a", version=12) == "NONE"
         self.markers = self.broker.broker.parts.markers
         self.append, self.markers.append_marker = self.markers.append_marker, self._refuse
         self.old = self.producer.identity
         assert self.producer.end(commit=True, version=5) == "NONE"
+
+    def ask(self, message: Any, version: int) -> Any:
+        """The answer; the broker may ask for its markers until RETRIES_MS_MAX is over."""
+        key = self.broker.send(message, version, connection_id=1)
+        if key not in self.broker.asked.answers:
+            self.broker.advance(RETRIES_MS_MAX + BACKOFF_MS)
+        return self.broker.asked.answers[key]
 
     def _refuse(self, _what, reply, effects) -> None:
         reply(ErrorCode.NOT_ENOUGH_REPLICAS, effects)
