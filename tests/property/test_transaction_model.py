@@ -25,8 +25,9 @@ from support.raw.raw import RawProducer, fetch_offsets
 
 from broker_sim.core.coordinator.runtime import partition_for
 from broker_sim.core.transaction import TransactionState
+from broker_sim.core.transaction.add_retries import RETRIES_MS_MAX
 from txnlog_kafka.wire.error_codes import ErrorCode, error_name
-from txnlog_kafka.wire.messages import ApiKey
+from txnlog_kafka.wire.messages import ApiKey, api_of
 from txnlog_kafka.wire.records import decode_records, iter_batches
 
 NAMES = ("alpha", "beta", "gamma")
@@ -122,7 +123,15 @@ class TransactionMachine(RuleBasedStateMachine):
         given = self.given[name] or [(0, 0)]
         pid, epoch = given[max(-1 - max(which, 0), -len(given))]
         held = (pid + 10**6 * (which < 0), min(max(epoch + drift, 0), LAST + 1))
-        return RawProducer(self.broker, name, *held, retries=False), held
+        return RawProducer(self, name, *held, retries=False), held
+
+    def ask(self, message: Any, version: int) -> Any:
+        """The answer; while markers are missing, the leader asks again before it answers."""
+        key = self.broker.send(message, version)
+        if key not in self.broker.asked.answers:
+            assert api_of(message).key is ApiKey.PRODUCE
+            self._pass(RETRIES_MS_MAX)
+        return self.broker.asked.answers[key]
 
     def _give(self, name: str, identity: Identity) -> None:
         assert 0 <= identity[1] <= LAST, "32767 is nobody's"
