@@ -84,16 +84,23 @@ class Controller:
     def _plan_brokers(self) -> list[MetadataRecord]:
         """Plan the records for the first broker whose registration and image differ.
 
-        Brokers that are gone come first, so that no broker is elected that is down.
+        Brokers that were started again come first: one may have lost its disk, and must not be what
+        is left of an ISR when another broker is gone. Then brokers that are gone, so that none of
+        them is elected for a new one.
         """
         image, registered = self._metadata.image, registered_brokers(self._link.nodes)
         if not image.cluster_id:
             return [cluster_record(self._new_cluster_id())]
+        again = sorted(image.brokers.keys() & registered.keys())
+        for broker_id in again:
+            records = self.control.broker_up(registered[broker_id])
+            if records:
+                return records
         for broker_id in sorted(image.brokers):
             if broker_id not in registered:
                 return self.control.broker_down(broker_id)
-        for _, broker in sorted(registered.items()):
-            records = self.control.broker_up(broker)
+        for broker_id in sorted(registered.keys() - image.brokers.keys()):
+            records = self.control.broker_up(registered[broker_id])
             if records:
                 return records
         return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +21,7 @@ from broker_sim.core.controller.image import (
 from broker_sim.core.controller.registrations import NO_LEADER, PartitionRegistration
 from broker_sim.core.effects import ControlledShutdown, Stop
 from broker_sim.core.log import STRAY_SUFFIX
-from broker_sim.core.membership import registry_link, registry_snapshots
+from broker_sim.core.membership import controller, registry_link, registry_snapshots
 from txnlog_kafka.wire.messages import ApiKey
 
 SESSION_MS = 3_000
@@ -112,6 +113,25 @@ def test_a_broker_that_is_started_again_waits_until_its_old_registration_is_gone
     cluster.run(2_000)
     assert cluster.brokers[2].membership.broker_epoch > before
     cluster.check_healed()
+
+
+def test_a_broker_that_was_started_again_leads_nothing_because_another_one_is_gone(
+    cluster, monkeypatch
+):
+    """It may have lost its disk, and no controller has seen its start (cluster seed 30138)."""
+    (number,) = cluster.controllers
+    gone, again = (each for each in cluster.brokers if each != number)
+    cluster.create_topic(number, "t", assignment=[gone, again])
+    decider, image = cluster.controller().membership.controller, cluster.controller().parts.image
+    registered = dict(image.brokers)
+    del registered[gone]
+    registered[again] = replace(registered[again], epoch=registered[again].epoch + 100)
+    monkeypatch.setattr(controller, "registered_brokers", lambda _: registered)
+    while records := decider._plan_brokers():
+        for record in records:
+            image.replay(record)
+    (partition,) = image.topics["t"].partitions
+    assert (partition.isr, partition.leader) == ((gone,), NO_LEADER)
 
 
 def test_a_broker_that_stops_ends_its_session_and_the_next_process_need_not_wait(cluster):
