@@ -118,7 +118,7 @@ def test_a_broker_that_is_started_again_waits_until_its_old_registration_is_gone
 def test_a_broker_that_was_started_again_leads_nothing_because_another_one_is_gone(
     cluster, monkeypatch
 ):
-    """It may have lost its disk, and no controller has seen its start (cluster seed 30138)."""
+    """Its disk may be empty, and no controller has seen its start (cluster seed 30138)."""
     (number,) = cluster.controllers
     gone, again = (each for each in cluster.brokers if each != number)
     cluster.create_topic(number, "t", assignment=[gone, again])
