@@ -91,16 +91,15 @@ class Controller:
         image, registered = self._metadata.image, registered_brokers(self._link.nodes)
         if not image.cluster_id:
             return [cluster_record(self._new_cluster_id())]
-        again = sorted(image.brokers.keys() & registered.keys())
-        for broker_id in again:
-            records = self.control.broker_up(registered[broker_id])
-            if records:
-                return records
-        for broker_id in sorted(image.brokers):
-            if broker_id not in registered:
-                return self.control.broker_down(broker_id)
-        for broker_id in sorted(registered.keys() - image.brokers.keys()):
-            records = self.control.broker_up(registered[broker_id])
+        again = image.brokers.keys() & registered.keys()
+        gone = image.brokers.keys() - registered.keys()
+        new = registered.keys() - image.brokers.keys()
+        for broker_id in (*sorted(again), *sorted(gone), *sorted(new)):
+            broker = registered.get(broker_id)
+            if broker is None:
+                records = self.control.broker_down(broker_id)
+            else:
+                records = self.control.broker_up(broker)
             if records:
                 return records
         return []
