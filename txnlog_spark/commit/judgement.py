@@ -122,6 +122,9 @@ def _by_plan(plan: CommitPlan, found: Progress, facts: Evidence) -> Decision:
     batch, last, is_number_used = plan.batch, facts.last, is_committed(plan, found)
     # After a loss of log entries, this number or the last committed number has another plan.
     is_last_replanned = last is not None and found.batch_hash not in ("", last.batch_hash)
+    if last is not None and batch.is_pinned and not facts.has_state:
+        is_same = found.source_digest == last.digest and _says_which_rows(plan, found)
+        is_last_replanned = is_last_replanned and not is_same  # a plan of the same rows is no other
     if not is_number_used and not is_last_replanned:
         return Decision.DO
     if facts.has_state:
