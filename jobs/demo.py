@@ -10,7 +10,7 @@ them. While the job runs, SIGKILL ends
 Each process is restarted from its files. With `BROKERS=3 make demo` there are three brokers with
 three replicas of everything. The third kill then hits a leader: another broker takes over, and the
 dead broker comes back at the end. The audit ends the demo, and its exit code is the demo's. The
-moments are exact, not lucky: the failpoints of the tests (`tests/planted/failpoints.py`) pull the
+moments are exact, not lucky: the failpoints (`txnlog_testing/failpoints.py`) pull the
 trigger.
 """
 
@@ -38,8 +38,8 @@ GROUP_ID = "flights-enricher"
 KILLED = -9
 BATCH_COUNT = 12
 RUN_SECONDS_MAX = 300.0
-FAILPOINT_FOLDERS = (ROOT / "tests" / "support" / "process_site", ROOT / "tests")
-"""Folders on the path of the job's processes. They patch the connector, which has no failpoints
+FAILPOINT_SITE = ROOT / "txnlog_testing" / "process_site"
+"""Folder on the path of the job's processes. It patches the connector, which has no failpoints
 itself."""
 
 
@@ -130,7 +130,7 @@ class Demo:
         environment = {"TXNLOG_FAILPOINTS_FIRED": str(fired)}
         if scene.failpoint:
             environment["TXNLOG_FAILPOINTS"] = scene.failpoint.format(hook=hook)
-            path = [*FAILPOINT_FOLDERS, ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
+            path = [FAILPOINT_SITE, ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
             environment["PYTHONPATH"] = os.pathsep.join(map(str, path))
         job = self._submit(self._job_arguments(), "job", environment)
         code = self._finish(job, scene.exit_codes, lambda: self._maybe_kill_broker(scene, hook))

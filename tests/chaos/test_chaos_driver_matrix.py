@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from planted.failpoints import STEPS
+from txnlog_testing.failpoints import STEPS
 from support.clients.librdkafka import create_topic, produce_values, read_topic, values_of
 from support.spark import windows_job
 from support.spark.driver_rows import DRIVER_ROWS, KILL, ON_SEND, Row, aimed_at

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from planted.failpoints import STEPS
+from txnlog_testing.failpoints import STEPS
 from support.brokers.probe import wait_for, wait_until
 from support.query.commit_plans import (
     build_plan,

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from planted.failpoints import STEPS
+from txnlog_testing.failpoints import STEPS
 from support.core.core_broker import TIMEOUTS_CHECKED_MS, CoreBroker
 from support.core.scripted_faults import ANSWER_LOST, LOST, NOT_SENT, applied_but, refused
 from support.query.commit_plans import (

@@ -4,7 +4,7 @@ TXNLOG_KEPT: connector and libraries log all, and no file is lost. A file is lin
 before it is removed or replaced, so a secret that was on disk for a moment is found as well.
 
 TXNLOG_FAILPOINTS: the connector stops, fails or dies at the places named there
-(`planted.failpoints`).
+(`txnlog_testing.failpoints`).
 
 TXNLOG_OBJECT_COUNTS: on SIGUSR1 the process writes the counts of its objects into that folder.
 """
@@ -47,7 +47,7 @@ IS_CLIENT = any(word.endswith("/txnlog-python") for word in sys.orig_argv[:2])
 and arming takes half a second."""
 
 if os.environ.get("TXNLOG_FAILPOINTS") and not IS_CLIENT:
-    from planted.arming import arm_if_asked
+    from txnlog_testing.arming import arm_if_asked
 
     arm_if_asked()
 

@@ -7,7 +7,7 @@ starts drivers anew until the batch is done: it must be there exactly once.
 from __future__ import annotations
 
 import pytest
-from planted.failpoints import STEPS, FailpointRaised
+from txnlog_testing.failpoints import STEPS, FailpointRaised
 from support.core.core_broker import CoreBroker
 from support.core.scripted_faults import (
     ANSWER_LOST,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from planted.failpoints import STEPS
+from txnlog_testing.failpoints import STEPS
 from support.core.core_broker import CoreBroker
 from support.core.scripted_faults import LOST, refused
 from support.query.commit_plans import (

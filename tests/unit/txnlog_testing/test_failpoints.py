@@ -11,18 +11,18 @@ import threading
 from pathlib import Path
 
 import pytest
-from planted import failpoints
-from planted.failpoints import (
+from support.brokers.probe import wait_until
+from support.core.object_counts import SITE
+
+from txnlog_spark.errors import OptionError
+from txnlog_testing import failpoints
+from txnlog_testing.failpoints import (
     ArmedFailpoint,
     FailpointRaised,
     Interference,
     parse_failpoints,
     reached,
 )
-from support.brokers.probe import wait_until
-from support.core.object_counts import SITE
-
-from txnlog_spark.errors import OptionError
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -105,7 +105,7 @@ print(client_cache.Client.__name__, writers.commit_streaming.__module__,
       TxnLogStreamReader.commit.__module__)
 """
 PLAIN = "Client txnlog_spark.sink.committer txnlog_spark.source.stream\n"
-ARMED = "FaultInjectingClient planted.failpoints planted.failpoints\n"
+ARMED = "FaultInjectingClient txnlog_testing.points txnlog_testing.points\n"
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ ARMED = "FaultInjectingClient planted.failpoints planted.failpoints\n"
         pytest.param(
             False,
             "end_txn:after:raise",
-            "import planted.arming; planted.arming.arm_if_asked()",
+            "import txnlog_testing.arming; txnlog_testing.arming.arm_if_asked()",
             ARMED,
             id="imported before, as in a warm Python",
         ),
@@ -143,7 +143,7 @@ sys.path[:0] = {roots!r}
 Path({ready!r}).touch()
 while not Path({go!r}).exists():
     time.sleep(0.01)
-from planted import failpoints
+from txnlog_testing import failpoints
 failpoints.reached("end_txn", "before", 0)
 Path({survived!r}).touch()
 """

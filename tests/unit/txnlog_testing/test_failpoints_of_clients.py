@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from planted import failpoints
-from planted.failpoints import FailpointRaised, FaultInjectingClient
 from support.sockets.socket_broker import SocketBroker
 
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Failpoint, Receive, Reply, Send
 from txnlog_kafka.wire.messages import APIS, ApiKey
+from txnlog_testing import failpoints, points
+from txnlog_testing.failpoints import FailpointRaised
+from txnlog_testing.points import FaultInjectingClient
 
 METADATA = APIS[ApiKey.METADATA].request
 
@@ -111,7 +112,7 @@ def test_a_step_that_is_come_to_before_the_answer_leaves_the_request_interfered_
     broker, armed, monkeypatch
 ):
     killed = []
-    monkeypatch.setattr(failpoints, "kill_driver", lambda: killed.append(len(broker.headers)))
+    monkeypatch.setattr(points, "kill_driver", lambda: killed.append(len(broker.headers)))
     armed("txn_offset_commit:before:kill-driver-on-send")
     with FaultInjectingClient(broker.bootstrap_servers) as client:
         client.run(send_and_come_to_a_step_of_the_other_half())

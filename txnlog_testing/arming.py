@@ -1,4 +1,4 @@
-"""Put failpoints into the connector: patch its modules when they are imported.
+"""Put failpoints into the connector and into PySpark: patch their modules when they are imported.
 
 This module imports nothing of the connector, so a process that never uses it pays nothing.
 """
@@ -18,8 +18,10 @@ ARMED_BY = {
     "txnlog_spark.client_cache": "arm_clients",
     "txnlog_spark.sink.writers": "arm_writer",
     "txnlog_spark.source.stream": "arm_reader",
+    "pyspark.worker": "arm_worker",
+    "pyspark.sql.readwriter": "arm_batch_writes",
 }
-"""The functions of `planted.failpoints`, by the module that each of them patches."""
+"""Functions of `txnlog_testing.points`, by the module that each of them patches."""
 
 
 def arm_if_asked() -> None:
@@ -32,7 +34,7 @@ def arm_if_asked() -> None:
 
 
 def _arm(module: ModuleType) -> None:
-    getattr(importlib.import_module("planted.failpoints"), ARMED_BY[module.__name__])(module)
+    getattr(importlib.import_module("txnlog_testing.points"), ARMED_BY[module.__name__])(module)
 
 
 class _ArmingLoader(importlib.machinery.SourceFileLoader):

