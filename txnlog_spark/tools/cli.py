@@ -1,4 +1,4 @@
-"""Command line: `check`, `progress show | set`, `dead-letters show | replay` and `explain`.
+"""Command line: `check`, `progress show | set`, `dead-letters show | replay`, `explain`, `prove`.
 
 Exit codes: 0 done or shown, 1 refused, 2 wrong options.
 """
@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +51,18 @@ EXIT_REFUSED = 1
 TIMEOUT_MS = 30_000
 MESSAGES_MAX = 20
 TRANSACTION_TIMEOUT_MS = 60_000
+COMMANDS = "txnlog_spark.commands"
+"""Group of entry points whose functions take words and return an exit code."""
 NAMES = ("group", "query_id", "transactional_id", "sink", "topic", "to", "input", "output")
 """Options whose values are names on a cluster and must be UTF-8; paths need not be UTF-8."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return the exit code. For wrong options argparse exits with code 2."""
-    options = build_parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["prove"]:
+        return _prove(words[1:])
+    options = build_parser().parse_args(words)
     if options.command == "explain":
         return _explain_error(" ".join(options.name))
     try:
@@ -91,6 +97,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return EXIT_OK
 
 
+def _prove(words: Sequence[str]) -> int:
+    """Run the command of another room of this package, which imports this one."""
+    found = entry_points(group=COMMANDS, name="prove")
+    if not found:
+        sys.stderr.write("txnlog_spark: the installed package has no prove: install it again\n")
+        return EXIT_REFUSED
+    return int(next(iter(found)).load()(words))
+
+
 def _explain_error(text: str) -> int:
     try:
         sys.stdout.write(explain(text))
@@ -110,6 +125,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     parser = argparse.ArgumentParser(prog="python -m txnlog_spark")
     commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("prove", help="break a job in many ways and compare its output: prove -h")
     progress = commands.add_parser("progress", help="how far a query has committed")
     actions = progress.add_subparsers(dest="action", required=True)
     text = "show what the brokers and the checkpoint say of a query"

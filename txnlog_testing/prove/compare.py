@@ -1,0 +1,189 @@
+"""Comparison of an output with the reference's: pure functions on rows.
+
+A row is a mapping of columns, or a record of a topic. Two outputs are compared as multisets, and
+where each row has a key, the rows of a key in their order too.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+LOST, DOUBLED, CHANGED, REORDERED = "lost", "doubled", "changed", "reordered"
+WHOLE = "(the whole row)"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of an output: what it says, the key that orders it, and where it was found."""
+
+    columns: Mapping[str, Any]
+    key: Hashable = None
+    origin: str = ""
+
+    def without(self, ignored: frozenset[str]) -> Hashable:
+        """Return what is compared, without the columns that are ignored."""
+        return tuple(
+            (name, frozen(value))
+            for name, value in sorted(self.columns.items())
+            if name not in ignored
+        )
+
+    def __str__(self) -> str:
+        text = ", ".join(f"{name}={value!r}" for name, value in self.columns.items())
+        return text if len(text) < 200 else text[:197] + "..."
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How an output differs from the reference's, with the first row that does."""
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Rows by LOST, DOUBLED, CHANGED and REORDERED; without what is zero."""
+    first: str = ""
+    columns: frozenset[str] = frozenset()
+    """Columns by which changed rows differ."""
+
+    def __bool__(self) -> bool:
+        return bool(self.counts)
+
+
+def frozen(value: Any) -> Hashable:
+    """Return a value that can be hashed, and equals itself: a list becomes a tuple, NaN a text."""
+    if isinstance(value, Mapping):
+        return tuple(sorted((str(name), frozen(each)) for name, each in value.items()))
+    if isinstance(value, list | tuple):
+        return tuple(map(frozen, value))
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, float) and math.isnan(value):
+        return "NaN"
+    return value  # type: ignore[no-any-return]
+
+
+def record_row(key: bytes | None, value: bytes | None, headers: Iterable[Any], at: str) -> Row:
+    """Return the row of a record: a JSON object by its fields, any other value as one column."""
+    columns: dict[str, Any] = {"key": key}
+    read = _json_object(value)
+    if read is None:
+        columns["value"] = value
+    else:
+        columns |= {f"value.{name}": each for name, each in read.items()}
+    if headers:
+        columns["headers"] = [tuple(each) for each in headers]
+    return Row(columns, key, at)
+
+
+def _json_object(value: bytes | None) -> dict[str, Any] | None:
+    if value is None or not value.startswith(b"{"):
+        return None
+    try:
+        read = json.loads(value)
+    except ValueError:
+        return None
+    return read if isinstance(read, dict) else None
+
+
+def compare(
+    reference: Sequence[Row],
+    seen: Sequence[Row],
+    ignored: frozenset[str] = frozenset(),
+    *,
+    is_ordered: bool = True,
+) -> Difference:
+    """Return how `seen` differs from the reference; false if it does not. The rows of a key have an
+    order if the output `is_ordered`."""
+    wanted = Counter(row.without(ignored) for row in reference)
+    missing_left = Counter(wanted)
+    extra: list[Row] = []
+    for row in seen:
+        what = row.without(ignored)
+        if missing_left[what]:
+            missing_left[what] -= 1
+        else:
+            extra.append(row)
+    missing = _missing_rows(reference, missing_left, ignored)
+    doubled = [row for row in extra if row.without(ignored) in wanted]
+    strange = [row for row in extra if row.without(ignored) not in wanted]
+    changed, lost = _paired(missing, strange)
+    if not extra and not missing:
+        return _order_difference(reference, seen, ignored) if is_ordered else Difference()
+    counts = {LOST: len(lost), DOUBLED: len(doubled), CHANGED: len(strange)}
+    if doubled:
+        first = f"{doubled[0]} is there again at {doubled[0].origin}"
+    elif lost:
+        first = f"{lost[0]} is missing (reference: {lost[0].origin})"
+    else:
+        first = _changed_text(*changed[0]) if changed else f"{strange[0]}, at {strange[0].origin}"
+    columns = frozenset(name for old, new in changed for name in _different_columns(old, new))
+    return Difference({name: count for name, count in counts.items() if count}, first, columns)
+
+
+def _missing_rows(
+    reference: Sequence[Row], missing: Counter[Hashable], ignored: frozenset[str]
+) -> list[Row]:
+    left, rows = Counter(missing), []
+    for row in reversed(reference):
+        what = row.without(ignored)
+        if left[what] > 0:
+            left[what] -= 1
+            rows.append(row)
+    return rows[::-1]
+
+
+def _paired(missing: list[Row], strange: list[Row]) -> tuple[list[tuple[Row, Row]], list[Row]]:
+    """Return each row that changed, as it should be and as it is, and the rows that are lost.
+
+    Rows of a key belong together; without a key, those that differ in the fewest columns.
+    """
+    by_key: dict[Hashable, list[Row]] = defaultdict(list)
+    for row in missing:
+        by_key[frozen(row.key)].append(row)
+    pairs = []
+    for new in strange:
+        candidates = by_key.get(frozen(new.key), [])
+        if candidates:
+            old = min(candidates[:50], key=lambda row: len(_different_columns(row, new)))
+            candidates.remove(old)
+            pairs.append((old, new))
+    return pairs, [row for rows in by_key.values() for row in rows]
+
+
+def _different_columns(old: Row, new: Row) -> list[str]:
+    names = [*old.columns, *(name for name in new.columns if name not in old.columns)]
+    return [
+        name for name in names if frozen(old.columns.get(name)) != frozen(new.columns.get(name))
+    ]
+
+
+def _changed_text(old: Row, new: Row) -> str:
+    parts = [
+        f"{name} was {old.columns.get(name)!r} and is {new.columns.get(name)!r}"
+        for name in _different_columns(old, new)
+    ]
+    return f"{'; '.join(parts)}, at {new.origin}"
+
+
+def _order_difference(
+    reference: Sequence[Row], seen: Sequence[Row], ignored: frozenset[str]
+) -> Difference:
+    """Return the difference in the order of the rows of each key; rows without a key have none."""
+
+    def by_key(rows: Sequence[Row]) -> dict[Hashable, list[Row]]:
+        found: dict[Hashable, list[Row]] = defaultdict(list)
+        for row in rows:
+            if row.key is not None:
+                found[frozen(row.key)].append(row)
+        return found
+
+    wanted, count, first = by_key(reference), 0, ""
+    for key, rows in by_key(seen).items():
+        for old, new in zip(wanted[key], rows, strict=True):
+            if old.without(ignored) != new.without(ignored):
+                count += 1
+                first = first or f"key {new.key!r}: {new} came where {old} belongs, at {new.origin}"
+    return Difference({REORDERED: count} if count else {}, first)

@@ -1,0 +1,24 @@
+"""What a job under test is given as `kafka`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from broker_sim.kafka import Kafka
+
+
+class JobKafka(Kafka):
+    """A broker with the helpers of `Kafka`, and a folder for the files of this run of the job."""
+
+    def __init__(self, bootstrap_servers: str, folder: str) -> None:
+        super().__init__(bootstrap_servers)
+        self.folder = folder
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options with which readers and writers find the broker."""
+        return {"kafka.bootstrap.servers": self.bootstrap_servers}
+
+    def path(self, name: str) -> str:
+        """Return a path for files that the job reads or writes, which no other run has."""
+        return str(Path(self.folder) / name)

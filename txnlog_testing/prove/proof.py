@@ -1,0 +1,337 @@
+"""`exactly_once(...)`: runs a job undisturbed, then breaks it in many ways, and compares."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from txnlog_testing.prove.compare import DOUBLED, LOST, Difference, Row, compare
+from txnlog_testing.prove.disturbances import (
+    ALWAYS,
+    CHOSEN_STEPS,
+    REQUESTS,
+    TWICE,
+    Disturbance,
+    kill_step,
+)
+from txnlog_testing.prove.outputs import Output, Topic, pickled, read_outputs
+from txnlog_testing.prove.report import (
+    EXACT,
+    NOT_REACHED,
+    OFFSETS,
+    REFUSED,
+    STUCK,
+    NotExactlyOnce,
+    Report,
+    Result,
+)
+from txnlog_testing.prove.stage import Drivers, NotReached, Refused, Stage, Stuck
+from txnlog_testing.prove.world import Feed, Inputs, World
+
+MAY_REFUSE = ("lost tail", "old backup")
+"""Disturbances after which a job that refuses to go on does right: a person has to decide."""
+ALL_STEPS = "all"
+NEVER = 1_000_000_000
+
+Job = Callable[..., Any] | Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a world has at its end."""
+
+    rows: Mapping[str, list[Row]]
+    group_offsets: Mapping[str, Mapping[Any, int]]
+
+
+@dataclass(slots=True)
+class _Reference:
+    seen: _Seen
+    steps: frozenset[str]
+    requests: dict[str, int]
+    wave_seconds: float
+    ignored: frozenset[str]
+
+
+def exactly_once(
+    job: Job,
+    *,
+    input: Mapping[str, Sequence[Any]] | None = None,
+    output: Any,
+    feed: Feed | None = None,
+    ignore: Collection[str] = (),
+    disturbances: Collection[str] | None = None,
+    steps: Collection[str] | str = CHOSEN_STEPS,
+    waves: int = 3,
+    partitions: int = 2,
+    seed: int = 0,
+    timeout_s: float = 60.0,
+    spark_config: Mapping[str, str] | None = None,
+    folder: Path | str | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> Report:
+    """Run a job undisturbed, then once for each disturbance, and compare the outputs.
+
+    `job` is a function `(spark, kafka, checkpoint)` that starts a query and returns it, or several
+    in a list; or the words of a command that ends when it has read its input, with `{bootstrap}`,
+    `{checkpoint}` and `{path}` in the places of what each run has for itself. `input` has rows by
+    topic, in the forms that `Kafka.produce` takes; they come in `waves`, and the job runs once for
+    each. `feed(kafka, wave)` makes input of other kinds. `output` is a topic, `Files(...)`, a
+    function `(spark, kafka)` that returns rows, or several of them.
+
+    `disturbances` names the ones to run (default: all), `steps` the places to kill the driver at,
+    as `step:before` or `step:after`, or "all". Columns in `ignore` are not compared. `seed` chooses
+    the wave that is disturbed and the moments of kills. A run may take `timeout_s` seconds.
+
+    Returns the report. Raises NotExactlyOnce, an AssertionError with the table, if any verdict is
+    not as it should be; ValueError if there is nothing to compare, RuntimeError if the job does not
+    run undisturbed.
+    """
+    outputs = read_outputs(output)
+    inputs = Inputs(dict(input or {}), waves, partitions, feed)
+    _check_arguments(inputs, disturbances)
+    kept = Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="exactly-once-"))
+    kept.mkdir(parents=True, exist_ok=True)
+    drivers = Drivers(kept, dict(spark_config or {}))
+    proof = _Proof(job, inputs, outputs, kept, drivers, seed, timeout_s, tell or _silent)
+    try:
+        proof.run(_chosen(disturbances, steps), frozenset(ignore))
+    finally:
+        drivers.close()
+        if folder is None:
+            shutil.rmtree(kept, ignore_errors=True)
+    report = Report(proof.results, seed)
+    if not report.is_exact:
+        raise NotExactlyOnce(report)
+    return report
+
+
+def _silent(text: str) -> None:
+    del text
+
+
+def _check_arguments(inputs: Inputs, disturbances: Collection[str] | None) -> None:
+    if inputs.waves < 2:
+        raise ValueError(f"waves={inputs.waves}: two at least, so that one comes before another")
+    for topic, rows in inputs.rows.items():
+        if len(rows) < inputs.waves:
+            raise ValueError(
+                f"input {topic!r} has {len(rows)} rows for {inputs.waves} waves: give more rows"
+            )
+    if not inputs.rows and inputs.feed is None:
+        raise ValueError("there is no input: give input={topic: rows}, or feed=")
+    known = {each.name for each in ALWAYS} | {TWICE.name, "kill steps"}
+    for name in disturbances or ():
+        if name not in known and not name.startswith("kill "):
+            raise ValueError(f"disturbance {name!r} is none of {', '.join(sorted(known))}")
+
+
+def _chosen(names: Collection[str] | None, steps: Collection[str] | str) -> _Choice:
+    return _Choice(None if names is None else frozenset(names), steps)
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Disturbances that the user wants."""
+
+    names: frozenset[str] | None
+    steps: Collection[str] | str
+
+    def has(self, name: str) -> bool:
+        return self.names is None or name in self.names
+
+    def disturbances(self, reached: frozenset[str]) -> list[Disturbance]:
+        """Return them, with the steps that the job reaches if all are wanted."""
+        steps = sorted(reached) if self.steps == ALL_STEPS else list(self.steps)
+        kills = [kill_step(step) for step in steps if not step.startswith("worker:")]
+        with_steps = self.has("kill steps")
+        return [
+            *(each for each in ALWAYS if self.has(each.name)),
+            *(each for each in kills if with_steps or self.has(each.name)),
+        ]
+
+
+@dataclass(slots=True)
+class _Proof:
+    job: Job
+    inputs: Inputs
+    outputs: list[Output]
+    folder: Path
+    drivers: Drivers
+    seed: int
+    timeout_s: float
+    tell: Callable[[str], None]
+    results: list[Result] = field(default_factory=list)
+    _count: int = 0
+    _pickled: Path | None = None
+
+    def run(self, choice: _Choice, ignored: frozenset[str]) -> None:
+        wave = random.Random(self.seed).randrange(1, self.inputs.waves)
+        reference = self._run_reference(wave, ignored)
+        chosen = choice.disturbances(reference.steps)
+        if choice.has(TWICE.name):
+            self._try(TWICE, wave, reference)
+        for number, disturbance in enumerate(chosen):
+            if any(each.needs_driver for each in chosen[number:]) and callable(self.job):
+                self.drivers.prepare()
+            self._try(disturbance, wave, reference)
+
+    # ------------------------------------------------------------------ the reference
+
+    def _run_reference(self, wave: int, ignored: frozenset[str]) -> _Reference:
+        self.tell("reference: the job, undisturbed")
+        began = time.monotonic()
+        with self._new_world() as world:
+            stage = self._stage(world, None)
+            for number in range(self.inputs.waves):
+                world.feed(number)
+                counters = self._count_requests(world) if number == wave else {}
+                wave_began = time.monotonic()
+                try:
+                    stage.run()
+                except (Refused, Stuck) as error:
+                    raise RuntimeError(f"the job does not run undisturbed: {error}") from error
+                if number == wave:
+                    seconds = time.monotonic() - wave_began
+                    requests = {name: counter.calls for name, counter in counters.items()}
+                    world.cluster.clear_faults()
+            seen = self._seen(world)
+        for output in self.outputs:
+            if not seen.rows[output.name]:
+                raise ValueError(
+                    f"the job, undisturbed, has left nothing in {output.name!r}: there is nothing "
+                    "to compare; check the name, and that the input has rows that come through"
+                )
+        steps = stage.reached()
+        counted = ", ".join(f"{len(rows)} rows of {name}" for name, rows in seen.rows.items())
+        self.tell(f"reference: {counted} in {time.monotonic() - began:.1f} s")
+        return _Reference(seen, steps, requests, seconds, ignored)
+
+    def _count_requests(self, world: World) -> dict[str, Any]:
+        return {
+            name: world.cluster.fault(name, on_call=NEVER, disconnect=True) for name in REQUESTS
+        }
+
+    # ------------------------------------------------------------------ disturbances
+
+    def _try(self, disturbance: Disturbance, wave: int, reference: _Reference) -> None:
+        self.tell(f"{disturbance.name} ...")
+        began = time.monotonic()
+        with self._new_world() as world:
+            stage = self._stage(world, reference)
+            happened, verdict, detail = "", EXACT, ""
+            try:
+                for number in range(self.inputs.waves):
+                    world.feed(number)
+                    if number == wave:
+                        happened = disturbance.break_wave(stage)
+                    else:
+                        stage.run()
+            except NotReached as error:
+                verdict, happened = NOT_REACHED, f"the job does not come to {error}"
+            except Stuck as error:
+                verdict, detail = STUCK, str(error)
+            except Refused as error:
+                is_right = disturbance.name in MAY_REFUSE
+                verdict, detail = REFUSED if is_right else STUCK, str(error)
+            if verdict in (EXACT, REFUSED):
+                verdict, detail = self._judged(world, reference, disturbance, verdict, detail)
+            pictures = _draw(world) if verdict != NOT_REACHED else []
+        result = Result(
+            disturbance.name,
+            happened or "started again, and again",
+            verdict,
+            detail,
+            time.monotonic() - began,
+            pictures,
+        )
+        self.results.append(result)
+        self.tell(f"{disturbance.name}: {verdict}" + (f" ({detail})" if detail else ""))
+        world.remove()
+
+    def _judged(
+        self, world: World, reference: _Reference, disturbance: Disturbance, so_far: str, error: str
+    ) -> tuple[str, str]:
+        """Return verdict and detail; a job that refused to go on may miss rows."""
+        seen = self._seen(world)
+        for output in self.outputs:
+            difference = compare(
+                reference.seen.rows[output.name],
+                seen.rows[output.name],
+                reference.ignored,
+                is_ordered=output.is_ordered,
+            )
+            counts = dict(difference.counts)
+            if so_far == REFUSED:
+                counts.pop(LOST, None)
+            if counts:
+                return self._named(disturbance, output, difference, counts)
+        if so_far == EXACT and seen.group_offsets != reference.seen.group_offsets:
+            return OFFSETS, _offsets_text(reference.seen.group_offsets, seen.group_offsets)
+        return so_far, error
+
+    def _named(
+        self,
+        disturbance: Disturbance,
+        output: Output,
+        difference: Difference,
+        counts: Mapping[str, int],
+    ) -> tuple[str, str]:
+        verdict = ", ".join(f"{count} {name}" for name, count in counts.items())
+        where = f"{output.name}: " if len(self.outputs) > 1 else ""
+        if disturbance is TWICE:
+            columns = ", ".join(sorted(difference.columns)) or "rows"
+            only_columns = counts.keys().isdisjoint((LOST, DOUBLED))
+            what = columns if only_columns else f"{verdict}; {columns}"
+            verdict = f"not deterministic: {what}"
+        return verdict, where + difference.first
+
+    # ------------------------------------------------------------------ details
+
+    def _new_world(self) -> World:
+        self._count += 1
+        topics = [each.name for each in self.outputs if isinstance(each, Topic)]
+        return World(self.folder / f"world-{self._count}", self.inputs, topics)
+
+    def _stage(self, world: World, reference: _Reference | None) -> Stage:
+        if callable(self.job) and self._pickled is None:
+            self._pickled = self.folder / "job"
+            self._pickled.write_bytes(pickled(self.job))
+        job = self._pickled if self._pickled is not None else self.job
+        chance = random.Random(f"{self.seed} {self._count}")
+        stage = Stage(world, job, self.drivers, chance, self.timeout_s)
+        if reference is not None:
+            stage.steps, stage.requests = reference.steps, reference.requests
+            stage.wave_seconds = reference.wave_seconds
+        return stage
+
+    def _seen(self, world: World) -> _Seen:
+        rows = {each.name: each.rows(world, self.drivers.warm) for each in self.outputs}
+        return _Seen(rows, world.group_offsets())
+
+
+def _draw(world: World) -> list[str]:
+    from txnlog_testing.timelines import draw_all
+
+    return draw_all(world.folder / "broker")
+
+
+def _offsets_text(
+    reference: Mapping[str, Mapping[Any, int]], seen: Mapping[str, Mapping[Any, int]]
+) -> str:
+    for group in sorted({*reference, *seen}):
+        wanted, found = reference.get(group, {}), seen.get(group, {})
+        for place in sorted({*wanted, *found}):
+            if wanted.get(place) != found.get(place):
+                topic, partition = place
+                return (
+                    f"group {group!r} stands at {found.get(place)} of {topic}-{partition}, where "
+                    f"the reference stands at {wanted.get(place)}"
+                )
+    return ""

@@ -1,0 +1,192 @@
+"""Stage of one disturbance: runs the job as a supervisor does, and lets a run be broken."""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from txnlog_testing.prove.checkpoint import OFFSETS
+from txnlog_testing.prove.driver import Driver, Outcome, Run, Script
+from txnlog_testing.prove.world import World
+
+RESTARTS_MAX = 3
+
+
+class NotReached(Exception):
+    """The job never comes to what was to be disturbed; the text says to what."""
+
+
+class Refused(Exception):
+    """The job does not go on: each restart ended with this error."""
+
+
+class Stuck(Exception):
+    """The job did not end in time."""
+
+
+@dataclass(slots=True)
+class Drivers:
+    """Drivers of all stages: one that stays warm, and spare ones that start while another works."""
+
+    folder: Path
+    spark_config: Mapping[str, str]
+    _warm: Driver | None = None
+    _spare: Driver | None = None
+    _count: int = 0
+    _all: list[Driver] = field(default_factory=list)
+
+    def warm(self) -> Driver:
+        """Return the driver that runs what is not disturbed."""
+        if self._warm is None:
+            self._warm = self._spare or self._start()
+            self._spare = None
+        return self._warm
+
+    def give_up(self, driver: Driver) -> None:
+        """Kill a driver whose state nobody knows."""
+        driver.kill()
+        self._all.remove(driver)
+        if driver is self._warm:
+            self._warm = None
+
+    def victim(self) -> Driver:
+        """Return a driver that may be killed."""
+        driver, self._spare = self._spare or self._start(), None
+        return driver
+
+    def prepare(self) -> None:
+        """Start a spare driver."""
+        self._spare = self._spare or self._start()
+
+    def _start(self) -> Driver:
+        self._count += 1
+        driver = Driver(self.folder / f"driver-{self._count}", self.spark_config)
+        self._all.append(driver)
+        return driver
+
+    def close(self) -> None:
+        """End all."""
+        for driver in self._all:
+            driver.kill()
+        self._all.clear()
+
+
+@dataclass(slots=True)
+class Stage:
+    """World, job and drivers of a disturbance; `job` is a pickled function or a script's words."""
+
+    world: World
+    job: Path | Sequence[str]
+    drivers: Drivers
+    random: random.Random
+    seconds_max: float
+    steps: frozenset[str] = frozenset()
+    """Steps that the reference reached in the disturbed wave."""
+    requests: Mapping[str, int] = field(default_factory=dict)
+    """Requests that the reference sent in that wave."""
+    wave_seconds: float = 1.0
+    """How long that wave took."""
+    _scripts: list[Script] = field(default_factory=list)
+
+    def reached(self) -> frozenset[str]:
+        """Return the steps that runs which were not to be killed have reached."""
+        if isinstance(self.job, Path):
+            return self.drivers.warm().reached()
+        return frozenset[str]().union(*(each.reached() for each in self._scripts))
+
+    def run(self) -> None:
+        """Run the job until it has read its input; a run that fails or dies is started again.
+
+        Raises Refused with the last error, and Stuck.
+        """
+        for _ in range(1 + RESTARTS_MAX):
+            outcome = self.end(self.begin())
+            if not outcome.error:
+                return
+        raise Refused(outcome.error)
+
+    def begin(self, failpoint: str = "", *, victim: bool = False) -> Run:
+        """Start a run; a `victim` has a process of its own, in which a failpoint may be armed."""
+        if isinstance(self.job, Path):
+            driver = self.drivers.victim() if victim else self.drivers.warm()
+            driver.arm(failpoint)
+            driver.tell(
+                {
+                    "do": "run",
+                    "job": str(self.job),
+                    "kafka": self.world.kafka,
+                    "checkpoint": str(self.world.checkpoints.root),
+                }
+            )
+            return driver
+        folder = self.world.folder / f"script-{len(self._scripts)}"
+        self._scripts.append(Script(folder, self.world.words(self.job), failpoint))
+        return self._scripts[-1]
+
+    def end(self, run: Run) -> Outcome:
+        """Wait for a run's end, and clean up after it. Raises Stuck."""
+        outcome = run.wait(self.seconds_max) or Outcome()
+        if outcome.is_late or outcome.died:
+            self.discard(run)
+        if outcome.is_late:
+            raise Stuck(outcome.error)
+        return outcome
+
+    def discard(self, run: Run) -> None:
+        """Kill a run's process; the next run has another."""
+        if isinstance(run, Driver):
+            self.drivers.give_up(run)
+        else:
+            run.kill()
+
+    def kill_at(self, failpoint: str) -> None:
+        """Kill a run at a failpoint. Raises NotReached if it ends without."""
+        run = self.begin(f"{failpoint}:kill-driver", victim=True)
+        outcome = run.wait(self.seconds_max, lambda: bool(run.fired()))
+        fired = bool(run.fired())
+        self.discard(run)
+        if not fired:
+            raise NotReached(f"{failpoint} ({outcome.error if outcome else 'no error'})")
+
+    def planned(self, seconds: float = 0.0) -> Run:
+        """Start a victim, and return it when it has planned a batch and `seconds` have passed.
+
+        Raises NotReached if it ends before.
+        """
+        before = self.world.checkpoints.entries(OFFSETS)
+        run = self.begin(victim=True)
+        outcome = run.wait(
+            self.seconds_max, lambda: self.world.checkpoints.entries(OFFSETS) > before
+        )
+        if outcome is None and seconds:
+            outcome = run.wait(seconds)
+            outcome = None if outcome is None or outcome.is_late else outcome
+        if outcome is not None:
+            self.discard(run)
+            raise NotReached(f"the run ended before ({outcome.error or 'no error'})")
+        return run
+
+    def pause(self, run: Run) -> None:
+        """SIGSTOP a run."""
+        run.signal(signal.SIGSTOP)
+
+    def resume(self, run: Run) -> None:
+        """SIGCONT a paused one."""
+        run.signal(signal.SIGCONT)
+
+    def while_running(self, then: Callable[[], bool], act: Callable[[], None]) -> None:
+        """Run the job; as soon as `then()` is true, `act()`. The job is run again if it fails."""
+        run = self.begin()
+        outcome = run.wait(self.seconds_max, then)
+        if outcome is None:
+            act()
+            outcome = self.end(run)
+        elif outcome.is_late or outcome.died:
+            self.discard(run)
+        if outcome.is_late:
+            raise Stuck(outcome.error)
+        if outcome.error:
+            self.run()

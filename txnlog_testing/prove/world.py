@@ -1,0 +1,136 @@
+"""World of one run of the job: a broker of its own, its topics, its files and its checkpoint."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from broker_sim.local_cluster import LocalCluster
+from txnlog_testing.prove.checkpoint import Checkpoints
+from txnlog_testing.prove.compare import Row, record_row
+
+FIRST_TIMESTAMP_MS = 1_767_225_600_000
+"""Timestamp of the first input record, 1 January 2026; the next ones come a second apart."""
+BROKER_CONFIG: Mapping[str, str | int | bool] = {"group.initial.rebalance.delay.ms": 0}
+
+Feed = Callable[[Any, int], None]
+"""Function that gets the world's `JobKafka` and the number of a wave, and makes its input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Input of the job in waves: rows by topic, and what `feed` makes besides."""
+
+    rows: Mapping[str, Sequence[Any]]
+    waves: int
+    partitions: int
+    feed: Feed | None = None
+
+    def part(self, topic: str, wave: int) -> range:
+        """Return the numbers of the topic's rows that come in this wave."""
+        count = len(self.rows[topic])
+        return range(count * wave // self.waves, count * (wave + 1) // self.waves)
+
+
+class World:
+    """Broker, folder and checkpoint that no other run shares."""
+
+    def __init__(self, folder: Path, inputs: Inputs, output_topics: Sequence[str]) -> None:
+        self.folder = folder
+        self.checkpoints = Checkpoints(folder / "checkpoint")
+        self.cluster = LocalCluster(folder / "broker", config=BROKER_CONFIG, faults=True)
+        self._inputs = inputs
+        self._output_topics = output_topics
+
+    def __enter__(self) -> World:
+        self.cluster.start()
+        try:
+            for topic in dict.fromkeys([*self._inputs.rows, *self._output_topics]):
+                self.cluster.create_topic(topic, partitions=self._inputs.partitions)
+        except BaseException:
+            self.cluster.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.cluster.stop()
+
+    @property
+    def kafka(self) -> dict[str, str]:
+        """Arguments of the job's `JobKafka`."""
+        return {
+            "bootstrap_servers": self.cluster.bootstrap_servers,
+            "folder": str(self.folder / "files"),
+        }
+
+    def words(self, words: Sequence[str]) -> list[str]:
+        """Return arguments of a script, with the places of this world in them."""
+        places = {
+            "{bootstrap}": self.cluster.bootstrap_servers,
+            "{checkpoint}": str(self.checkpoints.root),
+            "{path}": str(self.folder / "files"),
+        }
+        return [_replaced(word, places) for word in words]
+
+    def feed(self, wave: int) -> None:
+        """Produce the input of a wave: the same records at the same offsets in every world."""
+        for topic, rows in self._inputs.rows.items():
+            for partition in range(self._inputs.partitions):
+                numbers = [n for n in self._inputs.part(topic, wave) if self._home(n) == partition]
+                self.cluster.produce(topic, [self._record(rows[n], n) for n in numbers], partition)
+        if self._inputs.feed is not None:
+            from txnlog_testing.prove.job_kafka import JobKafka
+
+            self._inputs.feed(JobKafka(**self.kafka), wave)
+
+    def _home(self, number: int) -> int:
+        return number % self._inputs.partitions
+
+    def _record(self, row: Any, number: int) -> dict[str, Any]:
+        at = FIRST_TIMESTAMP_MS + 1000 * number
+        if isinstance(row, Mapping) and "value" in row:
+            return {"timestamp": at, **row}
+        if isinstance(row, tuple):
+            return {"key": row[0], "value": row[1], "timestamp": at}
+        return {"value": row, "timestamp": at}
+
+    def topic_rows(self, topic: str) -> list[Row]:
+        """Return the committed records of an output topic, in the order of their partitions."""
+        return [
+            record_row(
+                each.key, each.value, each.headers, f"{topic}-{each.partition}@{each.offset}"
+            )
+            for each in self.cluster.records(topic)
+        ]
+
+    def group_offsets(self) -> dict[str, dict[Any, int]]:
+        """Return what each group has committed of the input topics."""
+        found = {}
+        for group in self.cluster.groups():
+            offsets = {
+                place: offset
+                for place, offset in self.cluster.committed(group).items()
+                if place[0] in self._inputs.rows
+            }
+            if offsets:
+                found[group] = offsets
+        return found
+
+    def remove(self) -> None:
+        """Remove all files."""
+        shutil.rmtree(self.folder)
+
+
+def _replaced(word: str, places: Mapping[str, str]) -> str:
+    for name, value in places.items():
+        word = word.replace(name, value)
+    return word
