@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
 ARMED_VARIABLE = "TXNLOG_FAILPOINTS"
 ARMED_BY = {
@@ -37,9 +38,20 @@ def _arm(module: ModuleType) -> None:
     getattr(importlib.import_module("txnlog_testing.points"), ARMED_BY[module.__name__])(module)
 
 
-class _ArmingLoader(importlib.machinery.SourceFileLoader):
+class _ArmingLoader(importlib.abc.Loader):
+    """Loader that arms what another one has loaded, from a folder or from Spark's archive."""
+
+    def __init__(self, loader: importlib.abc.Loader) -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
     def exec_module(self, module: ModuleType) -> None:
-        super().exec_module(module)
+        self._loader.exec_module(module)
         _arm(module)
 
 
@@ -50,6 +62,6 @@ class _ArmingFinder(importlib.abc.MetaPathFinder):
         if fullname not in ARMED_BY:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is not None and spec.origin is not None:
-            spec.loader = _ArmingLoader(fullname, spec.origin)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _ArmingLoader(spec.loader)
         return spec

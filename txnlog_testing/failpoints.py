@@ -153,16 +153,11 @@ def _armed_text() -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
-_reached_here: set[str] = set()
-
-
 def _note_reached(step: str, when: str) -> None:
     name, place = os.environ.get(REACHED_VARIABLE), f"{step}:{when}"
-    if not name or place in _reached_here:
-        return
-    _reached_here.add(place)
-    with Path(name).open("a", encoding="utf-8") as file:
-        file.write(place + "\n")
+    if name and place not in _lines(name):
+        with Path(name).open("a", encoding="utf-8") as file:
+            file.write(place + "\n")
 
 
 def _fire_once(failpoint: ArmedFailpoint) -> bool:
@@ -181,7 +176,11 @@ def _fire_once(failpoint: ArmedFailpoint) -> bool:
 
 def fired() -> tuple[str, ...]:
     """The entries that have fired, in their order, by any process that shares the file."""
-    name = os.environ.get(FIRED_VARIABLE)
+    return _lines(os.environ.get(FIRED_VARIABLE))
+
+
+def _lines(name: str | None) -> tuple[str, ...]:
+    """Return the lines of a file that may not be there."""
     if not name or not Path(name).exists():
         return ()
     return tuple(Path(name).read_text(encoding="utf-8").splitlines())

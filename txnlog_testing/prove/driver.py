@@ -103,8 +103,12 @@ class _Process:
     def fired(self) -> tuple[str, ...]:
         return _lines(self.folder / "fired")
 
+    def forget_reached(self) -> None:
+        """Forget which steps were reached."""
+        (self.folder / "reached").unlink(missing_ok=True)
+
     def reached(self) -> frozenset[str]:
-        """Return the steps that were reached so far, as `step:when`."""
+        """Return the steps that were reached since, as `step:when`."""
         return frozenset(_lines(self.folder / "reached"))
 
     def signal(self, number: signal.Signals) -> None:

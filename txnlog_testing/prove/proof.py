@@ -31,7 +31,14 @@ from txnlog_testing.prove.report import (
     Report,
     Result,
 )
-from txnlog_testing.prove.stage import Drivers, NotReached, Refused, Stage, Stuck
+from txnlog_testing.prove.stage import (
+    Drivers,
+    NotReached,
+    Refused,
+    Stage,
+    Stuck,
+    kept_drivers,
+)
 from txnlog_testing.prove.world import Feed, Inputs, World
 
 MAY_REFUSE = ("lost tail", "old backup")
@@ -98,12 +105,11 @@ def exactly_once(
     _check_arguments(inputs, disturbances)
     kept = Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="exactly-once-"))
     kept.mkdir(parents=True, exist_ok=True)
-    drivers = Drivers(kept, dict(spark_config or {}))
+    drivers = kept_drivers(dict(spark_config or {}))
     proof = _Proof(job, inputs, outputs, kept, drivers, seed, timeout_s, tell or _silent)
     try:
         proof.run(_chosen(disturbances, steps), frozenset(ignore))
     finally:
-        drivers.close()
         if folder is None:
             shutil.rmtree(kept, ignore_errors=True)
     report = Report(proof.results, seed)
@@ -180,7 +186,11 @@ class _Proof:
         for number, disturbance in enumerate(chosen):
             if any(each.needs_driver for each in chosen[number:]) and callable(self.job):
                 self.drivers.prepare()
-            self._try(disturbance, wave, reference)
+            if disturbance.step and disturbance.step not in reference.steps:
+                happened = f"the job does not come to {disturbance.step}"
+                self.results.append(Result(disturbance.name, happened, NOT_REACHED))
+            else:
+                self._try(disturbance, wave, reference)
 
     # ------------------------------------------------------------------ the reference
 
@@ -189,6 +199,7 @@ class _Proof:
         began = time.monotonic()
         with self._new_world() as world:
             stage = self._stage(world, None)
+            self.drivers.warm().forget_reached()
             for number in range(self.inputs.waves):
                 world.feed(number)
                 counters = self._count_requests(world) if number == wave else {}
@@ -307,7 +318,7 @@ class _Proof:
         chance = random.Random(f"{self.seed} {self._count}")
         stage = Stage(world, job, self.drivers, chance, self.timeout_s)
         if reference is not None:
-            stage.steps, stage.requests = reference.steps, reference.requests
+            stage.requests = reference.requests
             stage.wave_seconds = reference.wave_seconds
         return stage
 

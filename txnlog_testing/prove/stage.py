@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import random
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,10 +32,13 @@ class Stuck(Exception):
 
 @dataclass(slots=True)
 class Drivers:
-    """Drivers of all stages: one that stays warm, and spare ones that start while another works."""
+    """Drivers of all stages: one that stays warm, and spare ones that start while another works.
 
-    folder: Path
+    They stay for the next proof with the same configuration, and end with this process.
+    """
+
     spark_config: Mapping[str, str]
+    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="drivers-")))
     _warm: Driver | None = None
     _spare: Driver | None = None
     _count: int = 0
@@ -72,6 +78,19 @@ class Drivers:
         for driver in self._all:
             driver.kill()
         self._all.clear()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+_kept: dict[frozenset[tuple[str, str]], Drivers] = {}
+
+
+def kept_drivers(spark_config: Mapping[str, str]) -> Drivers:
+    """Return this process's drivers with a configuration."""
+    key = frozenset(spark_config.items())
+    if key not in _kept:
+        _kept[key] = Drivers(dict(spark_config))
+        atexit.register(_kept[key].close)
+    return _kept[key]
 
 
 @dataclass(slots=True)
@@ -83,8 +102,6 @@ class Stage:
     drivers: Drivers
     random: random.Random
     seconds_max: float
-    steps: frozenset[str] = frozenset()
-    """Steps that the reference reached in the disturbed wave."""
     requests: Mapping[str, int] = field(default_factory=dict)
     """Requests that the reference sent in that wave."""
     wave_seconds: float = 1.0

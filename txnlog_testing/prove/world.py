@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from txnlog_testing.prove.compare import Row, record_row
 FIRST_TIMESTAMP_MS = 1_767_225_600_000
 """Timestamp of the first input record, 1 January 2026; the next ones come a second apart."""
 BROKER_CONFIG: Mapping[str, str | int | bool] = {"group.initial.rebalance.delay.ms": 0}
+
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 Feed = Callable[[Any, int], None]
 """Function that gets the world's `JobKafka` and the number of a wave, and makes its input."""
@@ -62,6 +65,8 @@ class World:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self.cluster.is_running():
+            self.cluster.kill()
         self.cluster.stop()
 
     @property
@@ -113,9 +118,12 @@ class World:
         ]
 
     def group_offsets(self) -> dict[str, dict[Any, int]]:
-        """Return what each group has committed of the input topics."""
+        """Return what each group has committed of the input topics.
+
+        A group whose name has a UUID is of one run, such as those that Spark's source makes up.
+        """
         found = {}
-        for group in self.cluster.groups():
+        for group in filter(lambda name: not _UUID.search(name), self.cluster.groups()):
             offsets = {
                 place: offset
                 for place, offset in self.cluster.committed(group).items()
