@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable
@@ -89,12 +90,15 @@ def read_output(spark: SparkSession, reader: str, kafka: dict[str, str], into: s
     Path(into).write_bytes(pickle.dumps(plain))
 
 
+_NAMED = re.compile(r"^(?:Caused by: )?[\w.]*(?:Error|Exception|Fenced|Unknown)\b.*", re.MULTILINE)
+
+
 def short_error(error: BaseException) -> str:
-    """Return the lines of an error that a person needs: those of the last cause that has a name."""
-    text = str(error)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    named = [line for line in lines if "[TXNLOG_" in line or line.startswith("Caused by:")]
-    chosen = named[-1] if named else (lines[0] if lines else type(error).__name__)
+    """Return the line of an error that a person needs: one of ours, or the last that names one."""
+    text = str(error).strip()
+    ours = [line.strip() for line in text.splitlines() if "[TXNLOG_" in line]
+    named = ours or _NAMED.findall(text) or text.splitlines()[:1]
+    chosen = f"{type(error).__name__}: {text}" if not named else named[-1]
     return chosen if len(chosen) < 400 else chosen[:397] + "..."
 
 
