@@ -4,6 +4,7 @@
 processes.
 """
 
+from broker_sim.client.kafka import Kafka, KafkaRecord
 from broker_sim.local_cluster import REGISTRY, ClusterError, LocalCluster
 
-__all__ = ["REGISTRY", "ClusterError", "LocalCluster"]
+__all__ = ["REGISTRY", "ClusterError", "Kafka", "KafkaRecord", "LocalCluster"]

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from broker_sim.client.kafka import KafkaHelpers
 from txnlog_kafka.wire.invariants import present
 
 REGISTRY = -1
@@ -28,14 +29,15 @@ class ClusterError(RuntimeError):
     """A broker process did not do what was asked; the text has the end of its log."""
 
 
-class LocalCluster:
+class LocalCluster(KafkaHelpers):
     """Broker processes on one data directory; use it as a context manager.
 
     `with LocalCluster(directory) as cluster:` starts them, `cluster.bootstrap_servers` is what
     clients need, and leaving the block stops them. The data stays. Several brokers have a registry,
     a process of its own that is started first and stopped last. Each process's stderr goes to
     `<data_dir>/broker-<id>.log` or `registry.log`. When this process dies all of them end by
-    themselves within half a minute, unless a client is connected; other brokers are none.
+    themselves within half a minute, unless a client is connected; other brokers are none. The
+    methods of `KafkaHelpers` create topics, produce and read.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ import argparse
 import contextlib
 import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 
 from broker_sim.cli.arguments import (
     INT32_MAX,
@@ -22,25 +22,14 @@ from broker_sim.cli.arguments import (
 )
 from broker_sim.cli.cluster import Cluster, Refused
 from broker_sim.cli.console import FORMATTER_PROPERTIES, RecordFormatter, read_properties
-from broker_sim.cli.dump_log import plain_records
 from broker_sim.cli.printing import EXIT_OK, write_error
-from txnlog_kafka.operations.fetch import FetchedBatches
+from broker_sim.client.reader import Found, read_range
 from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from txnlog_kafka.wire.records import (
-    BatchHeader,
-    MarkerType,
-    Record,
-    check_crc,
-    decode_marker,
-    iter_batches,
-)
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
 READ_COMMITTED = "read_committed"
 READ_UNCOMMITTED = "read_uncommitted"
 POLL_S = 0.2
-
-Found = tuple[TopicPartition, BatchHeader, Record]
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -159,7 +148,7 @@ def _records(
         ends = cluster.client.list_offsets(specs, read_committed=is_committed)
         for partition, position in sorted(positions.items()):
             end = max(position, ends[partition].offset)
-            for found in _read_range(cluster, partition, position, end, is_committed):
+            for found in read_range(cluster.client, partition, position, end, is_committed):
                 yield found
                 heard_s = time.monotonic()
             positions[partition] = end
@@ -167,37 +156,3 @@ def _records(
             return
         sys.stdout.buffer.flush()
         time.sleep(POLL_S)
-
-
-def _read_range(
-    cluster: Cluster, partition: TopicPartition, start: int, end: int, is_committed: bool
-) -> Generator[Found]:
-    """Yield the records of [start, end) that this isolation level shows."""
-    answers = cluster.client.fetch_range(
-        *partition, start_offset=start, end_offset=end, read_committed=is_committed
-    )
-    for answer in answers:
-        for header, at in _visible(answer):
-            batch = bytes(memoryview(answer.data)[at : at + header.size_bytes])
-            check_crc(batch, 0, header)
-            for record in plain_records(header, batch):
-                if start <= record.record_offset < end:
-                    yield partition, header, record
-
-
-def _visible(answer: FetchedBatches) -> Iterator[tuple[BatchHeader, int]]:
-    """Yield data batches, without the aborted transactions that the answer lists.
-
-    A listed transaction reaches from its first offset to its ABORT marker (Kafka's `Fetcher`).
-    """
-    listed = sorted(answer.aborted or (), key=lambda each: each[1])
-    aborted: set[int] = set()
-    for header, at in iter_batches(answer.data):
-        while listed and listed[0][1] <= header.last_offset:
-            aborted.add(listed.pop(0)[0])
-        if header.is_control:
-            marker = decode_marker(answer.data, at, header)
-            if marker is not None and marker.marker_type == MarkerType.ABORT:
-                aborted.discard(marker.producer_id)
-        elif not (header.is_transactional and header.producer_id in aborted):
-            yield header, at

@@ -8,18 +8,14 @@ from typing import Any, BinaryIO
 
 from broker_sim.cli.dump_records import decode_control, decode_record
 from broker_sim.cli.dump_values import Damage, Item
-from broker_sim.server.codecs import CODECS
+from broker_sim.client.reader import plain_records
 from txnlog_kafka.wire.records import (
-    COMPRESSION_MASK,
     HEADER_BYTES,
-    LENGTH_END,
     BatchHeader,
     Compression,
     CorruptBatch,
-    Record,
     check_crc,
     check_shape,
-    decode_records,
     encode_header,
     parse_header,
 )
@@ -116,14 +112,3 @@ def _record_items(position: int, header: BatchHeader, batch: bytes, decoder: str
             yield Item("record", {**fields, **meaning})
     except CorruptBatch as corrupt:
         raise Damage(position, str(corrupt)) from corrupt
-
-
-def plain_records(header: BatchHeader, batch: bytes) -> Iterator[Record]:
-    """Yield the records of a batch, with any codec. Raises CorruptBatch."""
-    if header.compression == Compression.NONE:
-        yield from decode_records(batch, 0, header)
-        return
-    plain = CODECS.plain_records(header, batch)
-    length = HEADER_BYTES - LENGTH_END + len(plain)
-    bare = header._replace(attributes=header.attributes & ~COMPRESSION_MASK, length=length)
-    yield from decode_records(encode_header(bare) + plain, 0, bare)

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from broker_sim.cli.dump_log import plain_records, scan_batches
+from broker_sim.cli.dump_log import scan_batches
 from broker_sim.cli.dump_records import GROUPS, decode_control, decode_record
 from broker_sim.cli.dump_values import Damage
 from broker_sim.cli.printing import write_error
 from broker_sim.cli.timeline_cluster import replicas_of
+from broker_sim.client.reader import plain_records
 from broker_sim.core.coordinator.codec import CorruptRecord
 from broker_sim.core.transaction.log_records import decode_key, decode_value
 from broker_sim.core.transaction.metadata import TransactionMetadata

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from support.query.encode_rows import encode_batches
 
-from broker_sim.cli.produce import partition_of
+from broker_sim.client.writer import partition_of
 from txnlog_kafka.wire.compression import compress
 from txnlog_kafka.wire.records import Compression
 from txnlog_spark.codec.decode import decode_batches

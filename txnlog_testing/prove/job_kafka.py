@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker_sim.kafka import Kafka
+from broker_sim.client.kafka import Kafka
 
 
 class JobKafka(Kafka):

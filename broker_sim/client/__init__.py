@@ -1,0 +1,1 @@
+"""Clients of tests and commands: what is written to topics and read from them."""
