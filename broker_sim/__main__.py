@@ -85,6 +85,13 @@ def _parser() -> argparse.ArgumentParser:
         "which the line METRICS names (default: off)",
     )
     start.add_argument("--metrics-address", default="127.0.0.1", metavar="ADDRESS")
+    start.add_argument(
+        "--fault-port",
+        type=int,
+        metavar="N",
+        help="take rules of faults at http://127.0.0.1:N/faults; 0 chooses a port, which the line "
+        "FAULTS names (default: off)",
+    )
     start.add_argument("--log-level", default="WARNING", choices=LOG_LEVELS)
     _add_registry(commands)
     for name, text in CLI_COMMANDS.items():
@@ -146,7 +153,8 @@ def _start(arguments: argparse.Namespace) -> int:
             arguments.data_dir,
             _overrides(arguments),
             exit_with_pid=arguments.exit_with_pid,
-            metrics=_metrics(arguments),
+            metrics=_side_port("--metrics-port", arguments.metrics_port, arguments.metrics_address),
+            faults=_side_port("--fault-port", arguments.fault_port, "127.0.0.1"),
         )
 
     return _serve(serve, "broker", arguments.log_level)
@@ -155,8 +163,12 @@ def _start(arguments: argparse.Namespace) -> int:
 def _run_cluster(arguments: argparse.Namespace) -> None:
     from broker_sim.cluster_process import run
 
-    if arguments.metrics_port is not None:
-        raise ConfigError("--metrics-port is of one broker, not of several")
+    for option, port in (
+        ("--metrics-port", arguments.metrics_port),
+        ("--fault-port", arguments.fault_port),
+    ):
+        if port is not None:
+            raise ConfigError(f"{option} is of one broker, not of several")
     first_port = DEFAULT_PORT if arguments.port is None else _checked_port(arguments.port)
     arguments.port = None
     run(
@@ -212,13 +224,12 @@ def _serve(serve: Callable[[], None], what: str, log_level: str) -> int:
     return 0
 
 
-def _metrics(arguments: argparse.Namespace) -> Endpoint | None:
-    port = arguments.metrics_port
+def _side_port(option: str, port: int | None, address: str) -> Endpoint | None:
     if port is None:
         return None
     if not 0 <= port <= PORT_MAX:
-        raise ConfigError(f"--metrics-port {port} is not between 0 and {PORT_MAX}")
-    return Endpoint(arguments.metrics_address, port)
+        raise ConfigError(f"{option} {port} is not between 0 and {PORT_MAX}")
+    return Endpoint(address, port)
 
 
 def _overrides(arguments: argparse.Namespace) -> dict[str, str | ConfigValue]:

@@ -12,7 +12,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
+from broker_sim.client.fault import Fault, delete_rules
 from broker_sim.client.kafka import KafkaHelpers
 from txnlog_kafka.wire.invariants import present
 
@@ -20,6 +22,7 @@ REGISTRY = -1
 """Stands for the registry where the number of a broker is asked for."""
 READY = "READY bootstrap.servers="
 REGISTRY_READY = "READY registry="
+FAULTS_READY = "FAULTS "
 Config = Mapping[str, str | int | bool]
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 30.0
@@ -48,11 +51,12 @@ class LocalCluster(KafkaHelpers):
         ports: Sequence[int] = (),
         *,
         broker_configs: Sequence[Config] = (),
+        faults: bool = False,
     ) -> None:
         """`config` has broker configurations by Kafka's names, `broker_configs` those of broker 0,
         1, ... alone, such as `broker.rack`; with `listeners`, the first of them is the one that
         `bootstrap_servers` names. Each broker takes a free port where `ports` has none for it.
-        Nothing is started yet."""
+        With `faults` the brokers fail as `fault` says. Nothing is started yet."""
         if brokers < 1 or max(len(ports), len(broker_configs)) > brokers:
             raise ValueError(f"brokers={brokers} with {len(ports)} ports and {len(broker_configs)} "
                              "broker_configs: there is one broker at least, and each of those is "
@@ -66,6 +70,8 @@ class LocalCluster(KafkaHelpers):
         self._ports = {each: ports[each] if each < len(ports) else 0 for each in range(brokers)}
         self.registry_port = 0
         """Port of the registry of several brokers; it stays the same. 0 before the start."""
+        self._faults: dict[int, str] | None = {} if faults else None
+        """Address for rules of faults by broker, if there may be any."""
         self._processes: dict[int, subprocess.Popen[str]] = {}
         self._held: dict[int, socket.socket] = {}
 
@@ -99,7 +105,12 @@ class LocalCluster(KafkaHelpers):
             for each in started:
                 self._launch(each)
             for each in started:
-                self._ports[each] = self._await_ready(self._processes[each], READY, _name(each))
+                process = self._processes[each]
+                self._ports[each] = self._await_ready(process, READY, _name(each))
+                if self._faults is not None:
+                    output = present(process.stdout, "the process was started with a pipe")
+                    line = output.readline().strip()  # it was written with the line before it
+                    self._faults[each] = line.removeprefix(FAULTS_READY)
         except BaseException:
             for each in started:
                 if each in self._processes:
@@ -132,6 +143,25 @@ class LocalCluster(KafkaHelpers):
         if self.is_running(broker_id):
             self.stop(broker_id)
         self.start(broker_id)
+
+    def fault(self, api: str, *, broker_id: int | None = None, **rule: Any) -> Fault:
+        """Let brokers fail at a request of clients, such as `fault("EndTxn", on_call=2,
+        drop_response=True)`; docs/broker/testing.md has the fields.
+
+        `broker_id` None stands for all that run. A broker that is started again has no rules.
+        Raises ValueError for a rule that cannot be, ClusterError without LocalCluster(faults=True).
+        """
+        if self._faults is None:
+            raise ClusterError("no fault was asked for: use LocalCluster(..., faults=True)")
+        running = [each for each in self._ports if self.is_running(each)]
+        at = [self._faults[each] for each in (running if broker_id is None else [broker_id])]
+        return Fault.made(at, {"api": api, **rule})
+
+    def clear_faults(self) -> None:
+        """Remove all rules from all brokers that run."""
+        for each, address in (self._faults or {}).items():
+            if self.is_running(each):
+                delete_rules(address)
 
     def is_running(self, broker_id: int = 0) -> bool:
         """True if the process lives."""
@@ -175,6 +205,8 @@ class LocalCluster(KafkaHelpers):
         if "listeners" not in self._configs[broker_id]:
             self._ports[broker_id] = self._hold(broker_id, self._ports[broker_id])
             arguments += ["--port", str(self._ports[broker_id])]
+        if self._faults is not None:
+            arguments += ["--fault-port", "0"]
         self._run(broker_id, arguments)
 
     def _hold(self, broker_id: int, port: int) -> int:

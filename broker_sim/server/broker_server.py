@@ -22,9 +22,9 @@ import asyncio
 import contextlib
 import logging
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Protocol
 
 from broker_sim.core.broker import Broker
@@ -56,19 +56,26 @@ from broker_sim.core.effects import (
 )
 from broker_sim.core.endpoint import Endpoint, Listener
 from broker_sim.core.membership.cluster_metadata import UNCLEAN_ELECTION, UNCLEAN_ELECTION_BEFORE
+from broker_sim.core.parts import BrokerParts
 from broker_sim.core.replica.log_manager import STRAY_LOG
 from broker_sim.core.replica.replication import BELOW_HIGH_WATERMARK
 from broker_sim.server.client_connection import ClientConnection
 from broker_sim.server.connections import Connections
+from broker_sim.server.faults.rules import FaultRules
 from broker_sim.server.metrics import BrokerMetrics
 from broker_sim.server.outgoing import Outgoing
 from broker_sim.server.peer_connections import PeerConnections
 from broker_sim.server.request_memory import RequestMemory
 from broker_sim.server.space import RETRY_SECONDS, SpaceGuard
 from broker_sim.server.storage import FileStorage
-from broker_sim.server.system import StorageError, StorageFailed, StorageFull
-
-BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
+from broker_sim.server.system import (
+    StorageError,
+    StorageFailed,
+    StorageFull,
+    machine_boot_id,
+    monotonic_ms,
+    wall_ms,
+)
 
 ROUNDS_IN_A_ROW = 16
 ROUND_BYTES_MAX = 4 * 1024 * 1024
@@ -105,24 +112,6 @@ _WARNINGS = frozenset(
 """Traces of what an operator should know without asking: damage found on disk."""
 
 
-def wall_ms() -> int:
-    """Return milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
-
-
-def monotonic_ms() -> int:
-    """Return milliseconds that never go back; the same clock as the event loop's."""
-    return time.monotonic_ns() // 1_000_000
-
-
-def machine_boot_id() -> str:
-    """Return the id of the machine's present boot; "" if the system has none, as outside Linux."""
-    try:
-        return BOOT_ID_FILE.read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
-
-
 class Core(Protocol):
     """Core that the host drives: a `Broker`, or the registry."""
 
@@ -140,9 +129,12 @@ class BrokerServer:
         config: BrokerConfig,
         space: SpaceGuard,
         metrics: BrokerMetrics | None = None,
+        faults: FaultRules | None = None,
     ) -> None:
         """`make_core` returns a core that was not started, on `storage`."""
         self._metrics = metrics
+        self.faults = faults
+        """Rules at which the broker fails; None for a broker that nobody wants to fail."""
         self.frame_bytes_max = config.integer("socket.request.max.bytes")
         self.frame_bytes_max_before_login = config.integer("sasl.server.max.receive.size")
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -224,9 +216,8 @@ class BrokerServer:
 
     def metrics_text(self) -> str:
         """Return the current figures; "" for a host that counts nothing."""
-        parts = self._core.opened if isinstance(self._core, Broker) else None
         flushes = self._storage.flush_count
-        return "" if self._metrics is None else self._metrics.text(parts, flushes)
+        return "" if self._metrics is None else self._metrics.text(_parts(self._core), flushes)
 
     # ------------------------------------------------------------------ what connections ask
 
@@ -262,9 +253,15 @@ class BrokerServer:
         """Call `client_connection.go_on` in the loop's next turn."""
         self._loop.call_soon(connection.go_on)
 
-    def call_later(self, after_ms: int, connection: ClientConnection) -> asyncio.TimerHandle:
-        """Call `client_connection.unmute` after this time."""
-        return self._loop.call_later(after_ms / 1000, connection.unmute)
+    def call_later(self, after_ms: int, act: Callable[[], None]) -> asyncio.TimerHandle:
+        """Call `act` after this time."""
+        return self._loop.call_later(after_ms / 1000, act)
+
+    def topic_name(self, topic_id: uuid.UUID) -> str | None:
+        """Return the name of the topic with this id; None if there is none."""
+        parts = _parts(self._core)
+        topic = None if parts is None else parts.image.topic_of_id(topic_id)
+        return None if topic is None else topic.name
 
     # ------------------------------------------------------------------ what peers ask
 
@@ -323,7 +320,7 @@ class BrokerServer:
         step = core.step(item, wall_ms(), monotonic_ms())
         self._tell_of_life(core)
         if self._metrics is not None:
-            self._metrics.count(item, step, core.opened if isinstance(core, Broker) else None)
+            self._metrics.count(item, step, _parts(core))
         if before and any(isinstance(op, Truncate | Delete | Rename) for op in step.storage):
             self._carry_out_answers(before)
             before.clear()
@@ -495,3 +492,8 @@ class BrokerServer:
         if idle_seconds_max > 0:
             pause_seconds = min(pause_seconds, idle_seconds_max / 4)
         self._loop.call_later(pause_seconds, self._check_connections)
+
+
+def _parts(core: Core | None) -> BrokerParts | None:
+    """Return the parts of a broker that is open; None for the registry."""
+    return core.opened if isinstance(core, Broker) else None

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from broker_sim.apis import only_brokers_ask
@@ -23,6 +24,9 @@ from broker_sim.core.effects import Close, NoResponse, Request, Respond
 from broker_sim.core.endpoint import Listener
 from broker_sim.core.handlers.api_versions import unsupported_version_response
 from broker_sim.core.security.principals import ANONYMOUS
+from broker_sim.server.faults.error_answers import error_answer
+from broker_sim.server.faults.failing import fail_after, fail_before
+from broker_sim.server.faults.rules import FaultRule, FaultRules
 from broker_sim.server.outgoing import Outgoing
 from broker_sim.server.tls import certified_principal
 from txnlog_kafka.wire.framing import (
@@ -56,6 +60,7 @@ class ClientConnection(asyncio.Protocol):
         "_closing",
         "_decoder",
         "_ended",
+        "_fault",
         "_in_flight",
         "_is_tls",
         "_listener",
@@ -64,6 +69,7 @@ class ClientConnection(asyncio.Protocol):
         "_owner",
         "_reading",
         "_response",
+        "_silent",
         "_transport",
         "_waits_turn",
         "_writable",
@@ -109,6 +115,10 @@ class ClientConnection(asyncio.Protocol):
         """True if the received bytes are looked at after the next round."""
         self._muted: asyncio.TimerHandle | None = None
         """End of the time for which the client is not heard, because it is over a quota."""
+        self._fault: FaultRule | None = None
+        """Rule that the request in the broker has fired."""
+        self._silent = False
+        """True if no answer leaves any more, because a rule wants it so."""
         self._bytes_moved = 0
         self._transport: asyncio.Transport | None = None
 
@@ -183,7 +193,7 @@ class ClientConnection(asyncio.Protocol):
         no half that stays open in asyncio: its waiting requests are lost.
         """
         self._ended = True
-        return self._has_work and not self._is_tls
+        return not self._silent and self._has_work and not self._is_tls
 
     def pause_writing(self) -> None:
         """Stop sending and reading: the peer reads too slowly."""
@@ -204,6 +214,8 @@ class ClientConnection(asyncio.Protocol):
         if isinstance(response, Close):
             self.close(response.reason)
             return
+        if self._fault is not None and self._fails(response):
+            return
         if response.correlation_id != self._in_flight:
             _log.error(
                 "connection %d: no request waits for %d",
@@ -218,7 +230,7 @@ class ClientConnection(asyncio.Protocol):
         if not isinstance(response, NoResponse):
             self._response = response
         if response.throttle_ms:
-            self._muted = self._owner.call_later(response.throttle_ms, self)
+            self._muted = self._owner.call_later(response.throttle_ms, self.unmute)
         self.go_on()
 
     def unmute(self) -> None:
@@ -365,21 +377,68 @@ class ClientConnection(asyncio.Protocol):
         self.is_of_broker = self.is_of_broker or only_brokers_ask(
             header.api_key, header.api_version, message
         )
-        self._owner.submit(
-            Request(
-                connection_id=self.connection_id,
-                correlation_id=header.correlation_id,
-                api_key=header.api_key,
-                api_version=header.api_version,
-                client_id=header.client_id,
-                client_host=self.peer,
-                message=message,
-                listener=self._listener,
-                principal=self.principal,
-                size_bytes=len(frame),
-            ),
-            len(frame),
+        request = Request(
+            connection_id=self.connection_id,
+            correlation_id=header.correlation_id,
+            api_key=header.api_key,
+            api_version=header.api_version,
+            client_id=header.client_id,
+            client_host=self.peer,
+            message=message,
+            listener=self._listener,
+            principal=self.principal,
+            size_bytes=len(frame),
         )
+        if self._owner.faults is None or not self._is_kept_by(self._owner.faults, request):
+            self._owner.submit(request, len(frame))
+
+    def _is_kept_by(self, rules: FaultRules, request: Request) -> bool:
+        """Let a request fire a rule; return True if the core does not get it."""
+        rule = rules.decide(
+            request.api_key,
+            request.client_id,
+            request.message,
+            self._owner.topic_name,
+            of_broker=self.is_of_broker,
+        )
+        if rule is None:
+            return False
+        self._fault = rule
+        fail_before(rule)
+        if rule.disconnect and not rule.drop_response:
+            self.close(f"rule {rule.id} of faults")
+            return True
+        if not rule.error:
+            return False
+        if request.api_key == ApiKey.PRODUCE and not request.message.acks:
+            self.close(f"rule {rule.id} of faults: {rule.error}, and nobody waits for an answer")
+            return True
+        answer = error_answer(request.api_key, request.api_version, request.message, rule.code)
+        self.deliver(
+            Respond(
+                request.connection_id,
+                request.correlation_id,
+                request.api_key,
+                request.api_version,
+                answer,
+            )
+        )
+        return True
+
+    def _fails(self, response: Outgoing | Respond | NoResponse) -> bool:
+        """Do with an answer what the rule wants; return True if it does not leave now."""
+        rule, self._fault = self._fault, None
+        if rule is None or not (rule.drop_response or rule.delay_ms):
+            return False
+        if not rule.drop_response:
+            self._owner.call_later(rule.delay_ms, partial(self.deliver, response))
+            return True
+        _close_response(response)
+        fail_after(rule)
+        if rule.disconnect:
+            self.close(f"rule {rule.id} of faults")
+        self._silent = True
+        return True
 
 
 def _close_response(response: object) -> None:

@@ -33,14 +33,18 @@ from broker_sim.core.security.bearer import TokenChecks
 from broker_sim.server.broker_server import BrokerServer
 from broker_sim.server.client_connection import ClientConnection
 from broker_sim.server.codecs import CODECS
+from broker_sim.server.faults.requests import PATH as FAULTS_PATH
+from broker_sim.server.faults.requests import faults_answer
+from broker_sim.server.faults.rules import FaultRules
+from broker_sim.server.http_server import HttpServer, metrics_answer
 from broker_sim.server.metrics import BrokerMetrics
-from broker_sim.server.metrics_server import MetricsServer
 from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import StorageFull
 from broker_sim.server.tls import TlsServer, build_tls_context
 from broker_sim.server.tokens import token_checks
 from txnlog_kafka.processes import has_ended, start_time
+from txnlog_kafka.wire.invariants import present
 
 LOCK_FILE = ".lock"
 BACKLOG = 1024
@@ -55,6 +59,7 @@ Another application may have asked for its address, and be about to connect.
 """
 
 
+METRICS, FAULTS = "--metrics-port", "--fault-port"
 _log = logging.getLogger(__name__)
 
 
@@ -73,12 +78,14 @@ def run(
     *,
     exit_with_pid: int | None,
     metrics: Endpoint | None = None,
+    faults: Endpoint | None = None,
 ) -> None:
     """Start, print READY, serve until SIGTERM or SIGINT, stop cleanly.
 
     A broker of a cluster is ready, and lets clients in, when the registry knows it. `metrics` is
-    the address that serves figures over HTTP; a second line, METRICS, then names it. A line
-    LISTENER follows for each listener but the first.
+    the address that serves figures over HTTP, and `faults` the one that takes rules of faults; the
+    lines METRICS and FAULTS then name them. A line LISTENER follows for each listener but the
+    first.
 
     Raises ConfigError or CannotStart before READY, StorageError if the data directory cannot be
     relied on; any other exception is a crash.
@@ -95,10 +102,12 @@ def run(
         doors = [
             _Door(each, sockets[each.name], contexts[each.name]) for each in read_listeners(config)
         ]
-        scraped = (
-            None if metrics is None else stack.enter_context(listen(metrics, "--metrics-port"))
-        )
-        asyncio.run(_serve(root, config, doors, exit_with_pid, scraped, tokens))
+        asked = {
+            option: stack.enter_context(listen(endpoint, option))
+            for option, endpoint in ((METRICS, metrics), (FAULTS, faults))
+            if endpoint is not None
+        }
+        asyncio.run(_serve(root, config, doors, exit_with_pid, asked, tokens))
 
 
 @contextlib.contextmanager
@@ -188,7 +197,7 @@ async def _serve(
     config: BrokerConfig,
     doors: Sequence[_Door],
     exit_with_pid: int | None,
-    scraped: socket.socket | None,
+    asked: Mapping[str, socket.socket],
     tokens: TokenChecks,
 ) -> None:
     storage = FileStorage(root)
@@ -199,7 +208,8 @@ async def _serve(
         storage,
         config,
         space,
-        None if scraped is None else BrokerMetrics(),
+        BrokerMetrics() if METRICS in asked else None,
+        FaultRules() if FAULTS in asked else None,
     )
     # What the process before this one learned of a failed fsync is not known any more.
     storage.reads_medium = storage.size_bytes(CLEAN_SHUTDOWN_FILE) is None
@@ -215,12 +225,7 @@ async def _serve(
         return
     servers = [await door.serve(host.accept) for door in doors]
     sys.stdout.write(f"READY bootstrap.servers={doors[0].listener.advertised}\n")
-    metrics = None
-    if scraped is not None:
-        metrics = MetricsServer(scraped, host.metrics_text)
-        await metrics.start()
-        at, port = scraped.getsockname()[:2]
-        sys.stdout.write(f"METRICS http://{Endpoint(at, port)}/metrics\n")
+    side_servers = await _serve_http(host, asked)
     for door in doors[1:]:
         sys.stdout.write(f"LISTENER {door.listener.name}://{door.listener.advertised}\n")
     sys.stdout.flush()
@@ -228,11 +233,25 @@ async def _serve(
     watcher.cancel()
     if config.boolean("controlled.shutdown.enable"):
         await host.hand_over(HAND_OVER_SECONDS_MAX)
-    for server in servers:
+    for server in [*servers, *side_servers]:
         server.close()
-    if metrics is not None:
-        metrics.close()
     await stop(host)
+
+
+async def _serve_http(host: BrokerServer, asked: Mapping[str, socket.socket]) -> list[HttpServer]:
+    """Serve figures and rules of faults on the sockets that there are, and say where."""
+    servers = []
+    for option, listening in asked.items():
+        if option == METRICS:
+            name, path, answer = "METRICS", "/metrics", metrics_answer(host.metrics_text)
+        else:
+            rules = present(host.faults, "it was made with rules")
+            name, path, answer = "FAULTS", FAULTS_PATH, faults_answer(rules)
+        servers.append(HttpServer(listening, answer))
+        await servers[-1].start()
+        at, port = listening.getsockname()[:2]
+        sys.stdout.write(f"{name} http://{Endpoint(at, port)}{path}\n")
+    return servers
 
 
 async def _first_of(*events: asyncio.Event) -> None:

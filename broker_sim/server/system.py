@@ -1,4 +1,4 @@
-"""System calls for `FileStorage`, in one place, so that a test can make them fail.
+"""System calls of the host, in one place, so that a test can make them fail.
 
 Errors are distinguished by what may be believed afterwards. A write that finds no free space
 (`StorageFull`) leaves the files as a crash would: recovery from disk is enough. After any other
@@ -13,9 +13,11 @@ import errno
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 STORAGE_FULL = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 )
@@ -113,3 +115,21 @@ class System:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+
+
+def wall_ms() -> int:
+    """Return milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def monotonic_ms() -> int:
+    """Return milliseconds that never go back; the same clock as the event loop's."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def machine_boot_id() -> str:
+    """Return the id of the machine's present boot; "" if the system has none, as outside Linux."""
+    try:
+        return BOOT_ID_FILE.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from txnlog_testing.failpoints import STEPS
 from support.brokers.probe import wait_for, wait_until
 from support.query.commit_plans import (
     build_plan,
@@ -35,6 +34,7 @@ from txnlog_spark.errors import (
     UnknownTopic,
 )
 from txnlog_spark.offsets import SourceNote
+from txnlog_testing.failpoints import STEPS
 
 pytestmark = pytest.mark.live
 

@@ -81,9 +81,7 @@ def test_a_partition_that_is_not_there_is_refused(kafka, unique):
 def test_records_of_open_and_aborted_transactions_are_seen_uncommitted_alone(kafka, unique):
     topic = unique("transactions")
     kafka.create_topic(topic)
-    producer = Producer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic}
-    )
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": topic})
     producer.init_transactions()
     for value, ends in (("aborted", producer.abort_transaction), ("open", None)):
         producer.begin_transaction()

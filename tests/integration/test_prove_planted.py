@@ -107,9 +107,7 @@ def to_files(spark, kafka, checkpoint):
 def verdict(job, disturbance: str, output="out", **more) -> str:
     """Return the verdict on a job that is wrong under this disturbance."""
     with pytest.raises(NotExactlyOnce) as raised:
-        exactly_once(
-            job, input={"orders": ROWS}, output=output, disturbances=[disturbance], **more
-        )
+        exactly_once(job, input={"orders": ROWS}, output=output, disturbances=[disturbance], **more)
     report: Report = raised.value.report
     return report.verdict(disturbance)
 

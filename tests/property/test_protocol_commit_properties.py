@@ -7,7 +7,6 @@ import contextlib
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from txnlog_testing.failpoints import STEPS
 from support.core.core_broker import TIMEOUTS_CHECKED_MS, CoreBroker
 from support.core.scripted_faults import ANSWER_LOST, LOST, NOT_SENT, applied_but, refused
 from support.query.commit_plans import (
@@ -26,6 +25,7 @@ from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_spark.commit.checkpoint import parse_batch_offsets
 from txnlog_spark.commit.progress import fetch_progress
 from txnlog_spark.errors import TxnLogError
+from txnlog_testing.failpoints import STEPS
 
 BATCHES = 4
 RESTARTS_MAX = 60

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
@@ -78,6 +79,7 @@ class Answer(Outgoing):
 
 
 class Owner:
+    faults = None
     frame_bytes_max = 1_000_000
     round_is_full = False
 
@@ -103,7 +105,7 @@ class Owner:
     def call_soon(self, connection: ClientConnection) -> None:
         self.later.append(connection)
 
-    def call_later(self, after_ms: int, connection: ClientConnection) -> Mute:
+    def call_later(self, after_ms: int, act: Callable[[], None]) -> Mute:
         self.mutes.append(Mute(after_ms))
         return self.mutes[-1]
 

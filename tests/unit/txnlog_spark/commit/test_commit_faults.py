@@ -7,7 +7,6 @@ starts drivers anew until the batch is done: it must be there exactly once.
 from __future__ import annotations
 
 import pytest
-from txnlog_testing.failpoints import STEPS, FailpointRaised
 from support.core.core_broker import CoreBroker
 from support.core.scripted_faults import (
     ANSWER_LOST,
@@ -38,6 +37,7 @@ from txnlog_spark.errors import (
     RemoteProtocolError,
     TxnLogError,
 )
+from txnlog_testing.failpoints import STEPS, FailpointRaised
 
 REQUESTS_V1 = (
     K.METADATA,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from txnlog_testing.failpoints import STEPS
 from support.core.core_broker import CoreBroker
 from support.core.scripted_faults import LOST, refused
 from support.query.commit_plans import (
@@ -33,6 +32,7 @@ from txnlog_spark.errors import (
     ProgressBehind,
     ProgressMissing,
 )
+from txnlog_testing.failpoints import STEPS
 
 WRITES = {
     K.PRODUCE,

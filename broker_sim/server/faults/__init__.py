@@ -1,0 +1,1 @@
+"""Faults by rule: a broker that fails at a request that a test has named."""
