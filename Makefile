@@ -18,7 +18,7 @@ TESTS_WHEEL := tests/integration/test_readme_first_steps.py
 TESTS_WORLD := tests/integration tests/conformance tests/chaos $(TESTS_PROCESSES)
 # Tests that share something stay together, the dearest first (tests/support/harness/groups.py).
 WORKERS := -n 8 --dist loadfile --no-loadscope-reorder
-WHEEL_SOURCES := txnlog_spark txnlog_kafka broker_sim pyspark_txnlog txnlog_python setup.cfg pyproject.toml PACKAGE.md CHANGELOG.md LICENSE
+WHEEL_SOURCES := txnlog_spark txnlog_kafka broker_sim pyspark_txnlog txnlog_python txnlog_testing setup.cfg pyproject.toml PACKAGE.md CHANGELOG.md LICENSE
 PYTEST_ARGS ?=
 # Of `make check`.
 BASE ?= main

@@ -47,9 +47,9 @@ def _processes() -> dict[int, tuple[int, str]]:
     # The parent of a server of `txnlog-python` may have ended: the server's last argument is its
     # JVM. The processes that it forks have the same arguments.
     servers = {pid: jvm for pid in found if (jvm := _jvm_of_forks(pid)) is not None}
-    for pid, jvm in servers.items():
-        if found[pid][0] not in servers:
-            found[pid] = (jvm, found[pid][1])
+    for server, jvm in servers.items():
+        if found[server][0] not in servers:
+            found[server] = (jvm, found[server][1])
     return found
 
 

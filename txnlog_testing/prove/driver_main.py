@@ -35,7 +35,7 @@ def main() -> None:
     _answer(answers, {})
     for line in sys.stdin:
         command = json.loads(line)
-        do = {"run": run_job, "read": read_output}[command.pop("do")]
+        do: Callable[..., None] = {"run": run_job, "read": read_output}[command.pop("do")]
         try:
             do(spark.newSession(), **command)
         except Exception as error:  # noqa: BLE001 whatever a job raises is its outcome

@@ -130,8 +130,9 @@ def pickled(function: Callable[..., Any]) -> bytes:
     """Return a function as bytes that another process can load, whatever module it comes from."""
     import sys
 
-    from pyspark import cloudpickle
+    from pyspark import cloudpickle as untyped
 
+    cloudpickle: Any = untyped
     module = sys.modules.get(getattr(function, "__module__", "") or "")
     by_value = module is not None and not module.__name__.startswith("txnlog_testing.prove")
     if by_value:

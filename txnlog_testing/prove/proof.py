@@ -175,7 +175,6 @@ class _Proof:
     tell: Callable[[str], None]
     results: list[Result] = field(default_factory=list)
     _count: int = 0
-    _pickled: Path | None = None
 
     def run(self, choice: _Choice, ignored: frozenset[str]) -> None:
         wave = random.Random(self.seed).randrange(1, self.inputs.waves)
@@ -311,16 +310,19 @@ class _Proof:
         return World(self.folder / f"world-{self._count}", self.inputs, topics)
 
     def _stage(self, world: World, reference: _Reference | None) -> Stage:
-        if callable(self.job) and self._pickled is None:
-            self._pickled = self.folder / "job"
-            self._pickled.write_bytes(pickled(self.job))
-        job = self._pickled if self._pickled is not None else self.job
+        job = self._pickled_job(self.job) if callable(self.job) else self.job
         chance = random.Random(f"{self.seed} {self._count}")
         stage = Stage(world, job, self.drivers, chance, self.timeout_s)
         if reference is not None:
             stage.requests = reference.requests
             stage.wave_seconds = reference.wave_seconds
         return stage
+
+    def _pickled_job(self, function: Callable[..., Any]) -> Path:
+        path = self.folder / "job"
+        if not path.exists():
+            path.write_bytes(pickled(function))
+        return path
 
     def _seen(self, world: World) -> _Seen:
         rows = {each.name: each.rows(world, self.drivers.warm) for each in self.outputs}
