@@ -28,6 +28,8 @@ MATRIX ?=
 # Of `make demo`: 1, or 3 for a cluster whose leader is killed.
 BROKERS ?= 1
 SIMULATE ?= --seeds 0:1000
+# Of `make sinks`: words of which each sink that is run has one in its name; without: all.
+SINKS ?=
 # Of `make picture`.
 PICTURE ?= transaction.svg
 PICTURED := coordinator_of_three_dies
@@ -35,7 +37,7 @@ PICTURED := coordinator_of_three_dies
 # Or each of Spark's Python workers would compile all of our modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java demo test check record simulate lint docs picture wheel matrix bench bench-growth chaos clean
+.PHONY: help setup java demo test check record simulate lint docs picture wheel sinks matrix bench bench-growth chaos clean
 
 help:  ## what can be done here
 	@sed -nE 's/^([a-z-]+):.*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 19
@@ -136,6 +138,9 @@ wheel: java $(READY)  ## the wheel in an environment with nothing else: the firs
 
 matrix: java $(READY)  ## some tests on each Python and Java here, two PySparks, several Kafkas
 	$(BIN)/python -u tests/matrix.py $(MATRIX)
+
+sinks: java $(READY)  ## each sink, ours and others, under each disturbance: writes docs/sinks.md
+	cd tests && PYTHONPATH=..:. ../$(BIN)/python -m sinks.page $(SINKS)
 
 bench: java $(READY)  ## side by side with Spark's own Kafka connector: JSON and tables of ratios
 	$(BIN)/python -u tests/benchmarks/bench.py $(BENCH_ARGS)

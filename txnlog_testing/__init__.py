@@ -1,4 +1,4 @@
-"""Exactly-once, proven: fixtures for tests with Kafka, and a verdict on any streaming job.
+"""Exactly-once, proven: fixtures for tests with Kafka, and a proof for any streaming job.
 
 `exactly_once(job, input=..., output=...)` runs a job undisturbed and then broken in many ways. The
 fixtures `kafka` and `kafka_cluster` are there in every test of an environment with this package.

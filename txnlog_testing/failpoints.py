@@ -1,6 +1,6 @@
 """Failpoints: named places where a test may kill, stop or fail the driver.
 
-Nothing of this is in the connector. Who wants to break a job puts `SITE` on PYTHONPATH, and arms by
+Nothing of this is in the connector. A test that breaks a job puts `SITE` on PYTHONPATH, and arms by
 the environment; so it reaches every Python process of a Spark application
 (`txnlog_testing.arming`):
 

@@ -16,10 +16,10 @@ from broker_sim.client.kafka import READ_COMMITTED, KafkaHelpers
 if TYPE_CHECKING:
     from broker_sim.cli.timeline_logs import TransactionHistory
 
-BROKER_CONFIG: Mapping[str, str | int | bool] = {"group.initial.rebalance.delay.ms": 0}
+AT_ONCE: Mapping[str, str | int | bool] = {"group.initial.rebalance.delay.ms": 0}
 """A new group gets its partitions at once."""
 CLUSTER_CONFIG: Mapping[str, str | int | bool] = {
-    **BROKER_CONFIG,
+    **AT_ONCE,
     "registry.session.timeout.ms": 2_000,
     "registry.heartbeat.interval.ms": 500,
 }

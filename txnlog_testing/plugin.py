@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def _session_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """One broker for the tests of this process, which ends with it however it ends."""
+    """Run one broker for the tests of this process, which ends with it however it ends."""
     from broker_sim import LocalCluster
-    from txnlog_testing.kafka import BROKER_CONFIG
+    from txnlog_testing.kafka import AT_ONCE
 
     folder = tmp_path_factory.mktemp("kafka")
-    with LocalCluster(folder, config=BROKER_CONFIG, faults=True) as cluster:
+    with LocalCluster(folder, config=AT_ONCE, faults=True) as cluster:
         yield cluster
 
 

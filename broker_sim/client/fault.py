@@ -24,12 +24,12 @@ class Fault:
 
     @property
     def calls(self) -> int:
-        """How many requests have matched; of a broker that is gone nobody knows."""
+        """Number of requests that have matched."""
         return sum(each["calls"] for each in self._found())
 
     @property
     def fired(self) -> int:
-        """How many of them the rule has struck."""
+        """Number of them that the rule has struck."""
         return sum(each["fired"] for each in self._found())
 
     def remove(self) -> None:

@@ -126,6 +126,12 @@ class Registry:
             _K.REGISTRY_READ_SNAPSHOT: self._read_snapshot,
         }
 
+    @property
+    def next_expiry_ms(self) -> int | None:
+        """Time on the host's monotonic clock at which the next session expires, unless its broker
+        asks before; None without a session."""
+        return self._deadlines.next_ms
+
     def step(self, item: Input, now_ms: int, monotonic_ms: int) -> Step:
         """Everything `item` causes; times as in `Broker.step`. A clean stop needs nothing done.
 

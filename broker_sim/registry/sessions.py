@@ -28,6 +28,11 @@ class SessionDeadlines:
         """The session asks something: it has its whole timeout again."""
         self._deadlines[session_id] = effects.monotonic_ms + timeout_ms
 
+    @property
+    def next_ms(self) -> int | None:
+        """Deadline that comes first; None without a session."""
+        return min(self._deadlines.values(), default=None)
+
     def end(self, session_id: int, effects: Effects) -> None:
         """The session is closed."""
         del self._deadlines[session_id]

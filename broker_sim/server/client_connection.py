@@ -411,7 +411,7 @@ class ClientConnection(asyncio.Protocol):
         if not rule.error:
             return False
         if request.api_key == ApiKey.PRODUCE and not request.message.acks:
-            self.close(f"rule {rule.id} of faults: {rule.error}, and nobody waits for an answer")
+            self.close(f"rule {rule.id} of faults: {rule.error}, and no client waits for an answer")
             return True
         answer = error_answer(request.api_key, request.api_version, request.message, rule.code)
         self.deliver(

@@ -11,7 +11,9 @@ ORDERS = [{"item": f"item-{n % 3}", "cents": 100 + n} for n in range(240)]
 def job(spark, kafka, checkpoint):
     """Start the query."""
     reader = spark.readStream.format("txnlog").options(**kafka.options, subscribe="orders")
-    orders = reader.option("startingOffsets", "earliest").load().withWatermark("timestamp", "5 s")
+    orders = (
+        reader.option("startingOffsets", "earliest").load().withWatermark("timestamp", "5 seconds")
+    )
     item = sf.get_json_object(sf.col("value").cast("string"), "$.item").alias("item")
     counts = orders.groupBy(sf.window("timestamp", "1 minute"), item).count()
     rows = counts.select(

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 TICK_US = 500_000
 KILL = "kill"
 DISK_LOSS = "disk loss"
+FRESH_MS = 1_500
+"""Time that the sessions of brokers that are heard must last, of the three seconds of each."""
 DISK_LOSS_SHARE = 0.25
 """Share of the power losses that also lose the disk; only while others have all its records."""
 DOWN_MS = (1, 6_000)
@@ -245,6 +247,8 @@ class ClusterFaults:
         return (
             not self._cluster.fragile.exists
             and self._network.is_whole
+            # Or a broker that was cut off is about to lose its session, and its places in ISRs.
+            and self._cluster.registry.may_expire_ms > FRESH_MS
             and all(each.incarnation >= 0 and not each.paused for each in others)
             and all(_serves(broker) for broker in self._cluster.brokers if broker is not process)
             and all(set(held.isr) == set(held.replicas) for held in self._held)

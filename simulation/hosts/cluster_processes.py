@@ -38,3 +38,9 @@ class SimulatedRegistry(SimulatedBroker):
 
     def _make_core(self, rng: random.Random) -> Core:
         return Registry(RegistryConfig(1_000, 9_000), self.disk, rng)
+
+    @property
+    def may_expire_ms(self) -> int:
+        """Time after which a session expires, unless its broker asks before."""
+        expiry_ms = self._core.next_expiry_ms if isinstance(self._core, Registry) else None
+        return 0 if expiry_ms is None else expiry_ms - self.clock.monotonic_ms

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from pathlib import Path
 
 import pytest
@@ -78,7 +78,7 @@ def sticks(spark, kafka, checkpoint):
     def write(batch, batch_id):
         lock = Path(kafka.path("lock"))
         while lock.exists():
-            time.sleep(0.1)
+            threading.Event().wait(0.1)
         lock.parent.mkdir(parents=True, exist_ok=True)
         lock.touch()
         plain_write(batch, kafka)
@@ -104,38 +104,38 @@ def to_files(spark, kafka, checkpoint):
     return started(orders(spark, kafka).writeStream.foreachBatch(write), checkpoint)
 
 
-def verdict(job, disturbance: str, output="out", **more) -> str:
-    """Return the verdict on a job that is wrong under this disturbance."""
+def finding(job, disturbance: str, output="out", **more) -> str:
+    """Return the finding on a job that is wrong under this disturbance."""
     with pytest.raises(NotExactlyOnce) as raised:
         exactly_once(job, input={"orders": ROWS}, output=output, disturbances=[disturbance], **more)
     report: Report = raised.value.report
-    return report.verdict(disturbance)
+    return report.finding(disturbance)
 
 
 def test_a_plain_write_in_foreach_batch_is_found_to_double():
-    assert verdict(doubles, "replay") == "10 doubled"
+    assert finding(doubles, "replay") == "10 doubled"
 
 
 def test_a_batch_that_is_noted_before_it_is_written_is_found_to_be_lost():
-    assert verdict(loses, "kill write:before", steps=["write:before"]) == "10 lost"
+    assert finding(loses, "kill write:before", steps=["write:before"]) == "10 lost"
 
 
 def test_another_order_is_found_and_named():
-    assert "reordered" in verdict(reorders, "kill write:before", steps=["write:before"])
+    assert "reordered" in finding(reorders, "kill write:before", steps=["write:before"])
 
 
 def test_a_job_that_waits_for_a_lock_is_found_to_be_stuck():
     where = "kill write:before"
-    assert verdict(sticks, where, steps=["write:before"], timeout_s=15) == "stuck"
+    assert finding(sticks, where, steps=["write:before"], timeout_s=15) == "stuck"
 
 
 def test_a_random_column_is_named():
-    assert verdict(is_random, "twice") == "not deterministic: value.lucky"
+    assert finding(is_random, "twice") == "not deterministic: value.lucky"
     report = exactly_once(
         is_random, input={"orders": ROWS}, output="out", ignore=["value.lucky"],
         disturbances=["twice", "replay"],
     )  # fmt: skip
-    assert [each.verdict for each in report.results] == ["exact", "exact"]
+    assert [each.finding for each in report.results] == ["exact", "exact"]
 
 
 def test_doubled_rows_of_files_are_found_with_the_file_they_are_in():
@@ -145,7 +145,7 @@ def test_doubled_rows_of_files_are_found_with_the_file_they_are_in():
             disturbances=["replay"],
         )  # fmt: skip
     (result,) = raised.value.report.results
-    assert result.verdict == "10 doubled"
+    assert result.finding == "10 doubled"
     assert ".parquet" in result.detail
 
 

@@ -23,6 +23,7 @@ from txnlog_spark.options.declared import Use
 from txnlog_spark.options.parse import parse_options
 from txnlog_spark.process_local import process_local
 from txnlog_spark.tools.cli import build_parser as build_connector_parser
+from txnlog_testing.prove.cli import build_parser as build_prove_parser
 
 DOCUMENTS = read_documents()
 README = DOCUMENTS["README.md"]
@@ -142,7 +143,7 @@ def test_every_command_shown_is_one_that_the_parser_takes() -> None:
 
 def test_every_command_of_the_connector_is_shown_as_its_parser_takes_it() -> None:
     shown = shown_commands("txnlog_spark")
-    alone = ("check", "explain")
+    alone = ("check", "explain", "prove")
     assert {" ".join(words[: 1 if words[0] in alone else 2]) for words in shown} == {
         "check",
         "progress show",
@@ -150,9 +151,13 @@ def test_every_command_of_the_connector_is_shown_as_its_parser_takes_it() -> Non
         "dead-letters show",
         "dead-letters replay",
         "explain",
+        "prove",
     }
     for words in shown:
-        build_connector_parser().parse_args(words)
+        if words[0] == "prove":
+            build_prove_parser().parse_args(words[1 : (*words, "--").index("--")])
+        else:
+            build_connector_parser().parse_args(words)
 
 
 def test_every_action_of_a_command_is_named() -> None:

@@ -28,6 +28,11 @@ ENTRY_POINTS = {
     "simulation.__main__": "python -m simulation",
     "txnlog_spark.staging.server": "the process that staging/address.py starts",
     "txnlog_python.server": "the process that txnlog_python/command.py starts",
+    "txnlog_testing.plugin": "pytest imports it, by its entry point",
+    "txnlog_testing.points": "txnlog_testing/arming.py imports it by its name",
+    "txnlog_testing.process_site.sitecustomize": "Python imports it where it is on PYTHONPATH",
+    "txnlog_testing.prove.cli": "python -m txnlog_spark prove, by its entry point",
+    "txnlog_testing.prove.driver_main": "the process that prove/driver.py starts",
     "jobs": "the folder of spark-submit jobs",
     "jobs.consume_transform_produce": "spark-submit",
     "jobs.load_flights": "spark-submit",
@@ -44,8 +49,15 @@ PUBLIC_NAMES = {
     "txnlog_spark.source.batch.FilteringBatchReader.pushFilters": "Spark calls it",
     "pyspark_txnlog.DefaultSource": "Spark looks for it in format('txnlog')",
     "broker_sim.local_cluster.LocalCluster.restart": "a person's own tests call it",
-    "broker_sim.local_cluster.LocalCluster.resume": "as above",
     "broker_sim.local_cluster.LocalCluster.broker_dir": "as above",
+    "txnlog_testing.failpoints.STEPS": "as above",
+    "txnlog_testing.plugin.kafka_cluster": "as above, by the name of a fixture",
+    "txnlog_testing.plugin.pytest_runtest_makereport": "pytest calls it",
+    "txnlog_testing.plugin._session_broker": "the fixture kafka asks for it by its name",
+    **{
+        f"txnlog_testing.points.{name}": "txnlog_testing/arming.py calls it by its name"
+        for name in ("arm_batch_writes", "arm_clients", "arm_reader", "arm_worker", "arm_writer")
+    },
     "simulation.checkers.invariants.INVARIANTS": "the legend of the numbers that a violation names",
 }
 """Names that the product does not use itself, and who does."""

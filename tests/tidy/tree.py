@@ -10,7 +10,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 PRODUCT = (
-    "txnlog_spark", "txnlog_kafka", "txnlog_python", "broker_sim", "simulation", "pyspark_txnlog",
+    "txnlog_spark", "txnlog_kafka", "txnlog_python", "txnlog_testing", "broker_sim", "simulation",
+    "pyspark_txnlog",
     "jobs",
 )  # fmt: skip
 

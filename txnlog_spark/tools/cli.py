@@ -98,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prove(words: Sequence[str]) -> int:
-    """Run the command of another room of this package, which imports this one."""
+    """Run the command that another package of this distribution has."""
     found = entry_points(group=COMMANDS, name="prove")
     if not found:
         sys.stderr.write("txnlog_spark: the installed package has no prove: install it again\n")

@@ -1,1 +1,1 @@
-"""Verdict on a job: is its output exact after kills, replays, lost files and a broken broker?"""
+"""Proof of a job: is its output exact after kills, replays, lost files and a broken broker?"""

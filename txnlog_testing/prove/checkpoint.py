@@ -13,7 +13,7 @@ OFFSETS, COMMITS = "offsets", "commits"
 
 
 class Checkpoints:
-    """All checkpoints below one folder of the local file system."""
+    """Checkpoints below one folder of the local file system."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -1,4 +1,4 @@
-"""Command `prove`: the verdict on a job without pytest.
+"""Command `prove`: a proof of a job without pytest.
 
     python -m txnlog_spark prove job.py --input orders --output invoices
 
@@ -30,14 +30,14 @@ class UsageError(Exception):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; return 0 for exact, 1 for a wrong output, 2 if there is no verdict."""
+    """Run the command; return 0 for exact, 1 for a wrong output, 2 if there is no result."""
     words = list(arguments)
     after = words.index("--") if "--" in words else len(words)
-    options = _parser().parse_args(words[:after])
+    options = build_parser().parse_args(words[:after])
     try:
         report = _prove(options, words[after + 1 :])
     except (UsageError, ValueError, TypeError, RuntimeError) as error:
-        sys.stderr.write(f"no verdict: {error}\n")
+        sys.stderr.write(f"no result: {error}\n")
         return EXIT_UNKNOWN
     if options.html is not None:
         report.write_html(options.html)
@@ -47,7 +47,8 @@ def main(arguments: Sequence[str]) -> int:
     return EXIT_EXACT if report.is_exact else EXIT_WRONG
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
     text = "run a job undisturbed, then broken in one way after another, and compare its outputs"
     parser = argparse.ArgumentParser(
         prog="python -m txnlog_spark prove",
@@ -96,9 +97,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _prove(options: argparse.Namespace, words: Sequence[str]) -> Report:
     if not options.job.is_file():
-        raise UsageError(f"{options.job} is no file")
+        raise UsageError(f"{options.job} is not a file")
     if words and not options.script:
-        raise UsageError("arguments after -- are those of a script: add --script")
+        raise UsageError("arguments after -- go to a script: add --script")
     job = (
         [sys.executable, str(options.job.resolve()), *words]
         if options.script
@@ -132,7 +133,7 @@ def _tell(text: str) -> None:
 def _function(path: Path, name: str) -> Callable[..., Any]:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise UsageError(f"{path} is no Python file")
+        raise UsageError(f"{path} is not a Python file")
     module: ModuleType = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     sys.path.insert(0, str(path.parent.resolve()))
@@ -150,7 +151,7 @@ def _rows(given: str, beside: Path) -> tuple[str, list[Any]]:
     topic, separator, name = given.partition("=")
     path = Path(name) if separator else beside / f"{topic}.jsonl"
     if not path.is_file():
-        raise UsageError(f"--input {given}: {path} is no file; name one with {topic}=FILE")
+        raise UsageError(f"--input {given}: {path} is not a file; name one with {topic}=FILE")
     rows = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip():

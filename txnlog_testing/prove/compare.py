@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 LOST, DOUBLED, CHANGED, REORDERED = "lost", "doubled", "changed", "reordered"
-WHOLE = "(the whole row)"
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of an output: what it says, the key that orders it, and where it was found."""
+    """Row of an output: what it says, the key that orders it, and where it was found."""
 
     columns: Mapping[str, Any]
     key: Hashable = None
@@ -40,7 +39,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How an output differs from the reference's, with the first row that does."""
+    """Counts of how an output differs from the reference's, with the first row that does."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
     """Rows by LOST, DOUBLED, CHANGED and REORDERED; without what is zero."""

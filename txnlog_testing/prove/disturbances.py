@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from txnlog_testing.prove.checkpoint import COMMITS, OFFSETS
 from txnlog_testing.prove.stage import NotReached, Stage
@@ -125,16 +126,22 @@ def broker_killed(stage: Stage, *, after: bool) -> str:
 def broker_paused(stage: Stage) -> str:
     """Let the broker stand still when the request comes."""
     request = broker_request(stage)
-    with stage.world.cluster.fault(request, pause_ms=PAUSE_MS):
-        stage.run()
+    _run_with_fault(stage, request, pause_ms=PAUSE_MS)
     return f"broker paused for {PAUSE_MS / 1000:g} s at {request}"
+
+
+def _run_with_fault(stage: Stage, request: str, **rule: Any) -> None:
+    """Run the wave with a rule of faults. Raises NotReached if the rule has not struck."""
+    with stage.world.cluster.fault(request, **rule) as fault:
+        stage.run()
+        if not fault.fired:
+            raise NotReached(f"{request} in this wave")
 
 
 def answer_lost(stage: Stage) -> str:
     """Carry out the request, and close the connection in the place of an answer."""
     request = broker_request(stage)
-    with stage.world.cluster.fault(request, drop_response=True, disconnect=True):
-        stage.run()
+    _run_with_fault(stage, request, drop_response=True, disconnect=True)
     return f"{request} carried out, its answer lost"
 
 
@@ -142,8 +149,7 @@ def produce_refused(stage: Stage) -> str:
     """Refuse two writes with an error that clients retry."""
     if not stage.requests.get("Produce"):
         raise NotReached("a request of Produce")
-    with stage.world.cluster.fault("Produce", error="NOT_ENOUGH_REPLICAS", times=2):
-        stage.run()
+    _run_with_fault(stage, "Produce", error="NOT_ENOUGH_REPLICAS", times=2)
     return "Produce answered with NOT_ENOUGH_REPLICAS twice"
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from txnlog_kafka.wire.invariants import present
 from txnlog_testing.arming import ARMED_VARIABLE
 from txnlog_testing.failpoints import FIRED_VARIABLE, REACHED_VARIABLE, SITE
 from txnlog_testing.processes import signal_all
@@ -35,7 +36,7 @@ result."""
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended: `error` is its text, "" if it ended well; `died` if its process is gone."""
+    """End of a run: `error` is its text, "" if it ended well; `died` if its process is gone."""
 
     error: str = ""
     died: bool = False
@@ -162,15 +163,15 @@ class Driver(_Process):
             if outcome != Outcome():
                 raise RuntimeError(f"the driver of the job did not start: {self.log_tail()}")
             self._is_ready = True
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(command).encode() + b"\n")
-        self._process.stdin.flush()
+        commands = present(self._process.stdin, "it was started with a pipe")
+        commands.write(json.dumps(command).encode() + b"\n")
+        commands.flush()
 
     def _outcome(self) -> Outcome | None:
-        assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], POLL_S)[0]:
+        answers = present(self._process.stdout, "it was started with a pipe")
+        if not select.select([answers], [], [], POLL_S)[0]:
             return None
-        more = os.read(self._process.stdout.fileno(), 65536)
+        more = os.read(answers.fileno(), 65536)
         self._buffer += more
         if not more:
             return Outcome("its process died", died=True)

@@ -90,12 +90,15 @@ def read_output(spark: SparkSession, reader: str, kafka: dict[str, str], into: s
     Path(into).write_bytes(pickle.dumps(plain))
 
 
+_STREAM_FAILED = re.compile(
+    r"\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ", re.DOTALL
+)
 _NAMED = re.compile(r"^(?:Caused by: )?[\w.]*(?:Error|Exception|Fenced|Unknown)\b.*", re.MULTILINE)
 
 
 def short_error(error: BaseException) -> str:
     """Return the line of an error that a person needs: one of ours, or the last that names one."""
-    text = str(error).strip()
+    text = _STREAM_FAILED.sub("", str(error).strip())
     ours = [line.strip() for line in text.splitlines() if "[TXNLOG_" in line]
     named = ours or _NAMED.findall(text) or text.splitlines()[:1]
     chosen = f"{type(error).__name__}: {text}" if not named else named[-1]

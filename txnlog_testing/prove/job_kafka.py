@@ -1,4 +1,4 @@
-"""What a job under test is given as `kafka`."""
+"""Broker and folder that a job under test gets as `kafka`."""
 
 from __future__ import annotations
 

@@ -38,6 +38,7 @@ class Topic:
     is_ordered: bool = True
 
     def rows(self, world: World, driver: Callable[[], Driver]) -> list[Row]:
+        """Return its records, partition by partition."""
         del driver
         return world.topic_rows(self.name)
 
@@ -52,6 +53,7 @@ class Table:
     is_ordered: bool = False
 
     def rows(self, world: World, driver: Callable[[], Driver]) -> list[Row]:
+        """Let a driver read the rows. Raises ValueError if it cannot."""
         asked, reader = world.folder / "rows", world.folder / "reader"
         reader.write_bytes(pickled(self.read))
         process = driver()
@@ -74,7 +76,7 @@ class Table:
         origin = columns.pop(FILE, None) or f"row {number}"
         missing = [name for name in self.key if name not in columns]
         if missing:
-            raise ValueError(f"output {self.name!r}: key {missing} is none of {list(columns)}")
+            raise ValueError(f"output {self.name!r}: key {missing} is not among {list(columns)}")
         key = tuple(frozen(columns[name]) for name in self.key) or None
         return Row(columns, key, str(origin).rpartition("/")[2])
 
@@ -122,7 +124,7 @@ def _read_output(given: Any) -> Output:
     if callable(given):
         return Table(given, name=getattr(given, "__name__", "rows"))
     raise TypeError(
-        f"output {given!r} is no topic's name, no Files(...), no Table(...) and no function"
+        f"output {given!r} is not the name of a topic, Files(...), Table(...) or a function"
     )
 
 

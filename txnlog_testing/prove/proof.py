@@ -51,7 +51,7 @@ Job = Callable[..., Any] | Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a world has at its end."""
+    """Output and offsets of a world at its end."""
 
     rows: Mapping[str, list[Row]]
     group_offsets: Mapping[str, Mapping[Any, int]]
@@ -96,7 +96,7 @@ def exactly_once(
     as `step:before` or `step:after`, or "all". Columns in `ignore` are not compared. `seed` chooses
     the wave that is disturbed and the moments of kills. A run may take `timeout_s` seconds.
 
-    Returns the report. Raises NotExactlyOnce, an AssertionError with the table, if any verdict is
+    Returns the report. Raises NotExactlyOnce, an AssertionError with the table, if any result is
     not as it should be; ValueError if there is nothing to compare, RuntimeError if the job does not
     run undisturbed.
     """
@@ -135,7 +135,7 @@ def _check_arguments(inputs: Inputs, disturbances: Collection[str] | None) -> No
     known = {each.name for each in ALWAYS} | {TWICE.name, "kill steps"}
     for name in disturbances or ():
         if name not in known and not name.startswith("kill "):
-            raise ValueError(f"disturbance {name!r} is none of {', '.join(sorted(known))}")
+            raise ValueError(f"disturbance {name!r} is not one of {', '.join(sorted(known))}")
 
 
 def _chosen(names: Collection[str] | None, steps: Collection[str] | str) -> _Choice:
@@ -235,7 +235,7 @@ class _Proof:
         began = time.monotonic()
         with self._new_world() as world:
             stage = self._stage(world, reference)
-            happened, verdict, detail = "", EXACT, ""
+            happened, finding, detail = "", EXACT, ""
             try:
                 for number in range(self.inputs.waves):
                     world.feed(number)
@@ -244,31 +244,31 @@ class _Proof:
                     else:
                         stage.run()
             except NotReached as error:
-                verdict, happened = NOT_REACHED, f"the job does not come to {error}"
+                finding, happened = NOT_REACHED, f"the job does not come to {error}"
             except Stuck as error:
-                verdict, detail = STUCK, str(error)
+                finding, detail = STUCK, str(error)
             except Refused as error:
                 is_right = disturbance.name in MAY_REFUSE
-                verdict, detail = REFUSED if is_right else STUCK, str(error)
-            if verdict in (EXACT, REFUSED):
-                verdict, detail = self._judged(world, reference, disturbance, verdict, detail)
-            pictures = _draw(world) if verdict != NOT_REACHED else []
+                finding, detail = REFUSED if is_right else STUCK, str(error)
+            if finding in (EXACT, REFUSED):
+                finding, detail = self._judged(world, reference, disturbance, finding, detail)
+            pictures = _draw(world) if finding != NOT_REACHED else []
         result = Result(
             disturbance.name,
             happened or "started again, and again",
-            verdict,
+            finding,
             detail,
             time.monotonic() - began,
             pictures,
         )
         self.results.append(result)
-        self.tell(f"{disturbance.name}: {verdict}" + (f" ({detail})" if detail else ""))
+        self.tell(f"{disturbance.name}: {finding}" + (f" ({detail})" if detail else ""))
         world.remove()
 
     def _judged(
         self, world: World, reference: _Reference, disturbance: Disturbance, so_far: str, error: str
     ) -> tuple[str, str]:
-        """Return verdict and detail; a job that refused to go on may miss rows."""
+        """Return finding and detail; a job that refused to go on may miss rows."""
         seen = self._seen(world)
         for output in self.outputs:
             difference = compare(
@@ -293,14 +293,14 @@ class _Proof:
         difference: Difference,
         counts: Mapping[str, int],
     ) -> tuple[str, str]:
-        verdict = ", ".join(f"{count} {name}" for name, count in counts.items())
+        finding = ", ".join(f"{count} {name}" for name, count in counts.items())
         where = f"{output.name}: " if len(self.outputs) > 1 else ""
         if disturbance is TWICE:
             columns = ", ".join(sorted(difference.columns)) or "rows"
             only_columns = counts.keys().isdisjoint((LOST, DOUBLED))
-            what = columns if only_columns else f"{verdict}; {columns}"
-            verdict = f"not deterministic: {what}"
-        return verdict, where + difference.first
+            what = columns if only_columns else f"{finding}; {columns}"
+            finding = f"not deterministic: {what}"
+        return finding, where + difference.first
 
     # ------------------------------------------------------------------ details
 

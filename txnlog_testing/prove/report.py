@@ -17,11 +17,11 @@ TEXT_WIDTH = 100
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a disturbance did to the job's output."""
+    """Effect of a disturbance on the job's output."""
 
     disturbance: str
     happened: str
-    verdict: str
+    finding: str
     detail: str = ""
     seconds: float = 0.0
     pictures: Sequence[str] = field(default_factory=tuple)
@@ -30,7 +30,7 @@ class Result:
     @property
     def is_good(self) -> bool:
         """True if the job did right."""
-        return self.verdict in GOOD
+        return self.finding in GOOD
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,28 +45,28 @@ class Report:
         """True if no result is wrong."""
         return all(result.is_good for result in self.results)
 
-    def verdict(self, disturbance: str) -> str:
-        """Return the verdict on a disturbance. Raises KeyError if it was not run."""
+    def finding(self, disturbance: str) -> str:
+        """Return the finding on a disturbance. Raises KeyError if it was not run."""
         for result in self.results:
             if result.disturbance == disturbance:
-                return result.verdict
+                return result.finding
         raise KeyError(disturbance)
 
     def text(self) -> str:
         """Return the table, with details below the rows that need a look."""
         names = max([len("disturbance"), *(len(each.disturbance) for each in self.results)])
-        verdicts = max([len("verdict"), *(len(each.verdict) for each in self.results)])
-        lines = [f"{'disturbance':{names}}  {'verdict':{verdicts}}  what happened"]
+        findings = max([len("finding"), *(len(each.finding) for each in self.results)])
+        lines = [f"{'disturbance':{names}}  {'finding':{findings}}  what happened"]
         for each in self.results:
             lines.append(
-                f"{each.disturbance:{names}}  {each.verdict:{verdicts}}  {each.happened}".rstrip()
+                f"{each.disturbance:{names}}  {each.finding:{findings}}  {each.happened}".rstrip()
             )
             if each.detail:
                 indent = " " * (names + 2)
                 lines += textwrap.wrap(
                     each.detail, TEXT_WIDTH, initial_indent=indent, subsequent_indent=indent
                 )
-        reached = [each for each in self.results if each.verdict != NOT_REACHED]
+        reached = [each for each in self.results if each.finding != NOT_REACHED]
         wrong = sum(not each.is_good for each in self.results)
         said = f"{wrong} WRONG" if wrong else "exactly once"
         lines.append(f"{len(reached)} disturbances, seed {self.seed}: {said}")
@@ -76,12 +76,12 @@ class Report:
         """Write a page with the table, and the transactions of each run as pictures."""
         rows = "\n".join(
             f"<tr class='{'good' if each.is_good else 'wrong'}'><td>{_text(each.disturbance)}</td>"
-            f"<td>{_text(each.verdict)}</td><td>{_text(each.happened)}<br>"
+            f"<td>{_text(each.finding)}</td><td>{_text(each.happened)}<br>"
             f"<em>{_text(each.detail)}</em></td><td>{each.seconds:.1f} s</td></tr>"
             for each in self.results
         )
         drawn = "\n".join(
-            f"<h2>{_text(each.disturbance)}: {_text(each.verdict)}</h2>" + "\n".join(each.pictures)
+            f"<h2>{_text(each.disturbance)}: {_text(each.finding)}</h2>" + "\n".join(each.pictures)
             for each in self.results
             if each.pictures
         )
@@ -101,7 +101,7 @@ class Report:
             tests=str(len(self.results)),
             errors="0",
             failures=str(sum(not each.is_good for each in self.results)),
-            skipped=str(sum(each.verdict == NOT_REACHED for each in self.results)),
+            skipped=str(sum(each.finding == NOT_REACHED for each in self.results)),
             time=f"{seconds:.3f}",
         )
         for each in self.results:
@@ -112,10 +112,10 @@ class Report:
                 name=each.disturbance,
                 time=f"{each.seconds:.3f}",
             )
-            if each.verdict == NOT_REACHED:
+            if each.finding == NOT_REACHED:
                 ET.SubElement(case, "skipped", message=each.happened)
             elif not each.is_good:
-                said = ET.SubElement(case, "failure", message=each.verdict)
+                said = ET.SubElement(case, "failure", message=each.finding)
                 said.text = f"{each.happened}\n{each.detail}"
         ET.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
 
@@ -141,7 +141,7 @@ td, th {{ border: 1px solid #bbb; padding: .3em .7em; text-align: left; vertical
 .wrong td:nth-child(2) {{ font-weight: bold; }} em {{ color: #555; }}
 </style>
 <h1>Exactly-once</h1><p>{last}</p>
-<table><tr><th>disturbance</th><th>verdict</th><th>what happened</th><th>time</th></tr>
+<table><tr><th>disturbance</th><th>finding</th><th>what happened</th><th>time</th></tr>
 {rows}</table>
 {drawn}
 </html>

@@ -105,7 +105,7 @@ class Stage:
     requests: Mapping[str, int] = field(default_factory=dict)
     """Requests that the reference sent in that wave."""
     wave_seconds: float = 1.0
-    """How long that wave took."""
+    """Time that the wave took."""
     _scripts: list[Script] = field(default_factory=list)
 
     def reached(self) -> frozenset[str]:
@@ -195,15 +195,21 @@ class Stage:
         run.signal(signal.SIGCONT)
 
     def while_running(self, then: Callable[[], bool], act: Callable[[], None]) -> None:
-        """Run the job; as soon as `then()` is true, `act()`. The job is run again if it fails."""
+        """Run the job; as soon as `then()` is true, `act()`. The job is run again if it fails.
+
+        Raises NotReached if it ends before.
+        """
         run = self.begin()
         outcome = run.wait(self.seconds_max, then)
         if outcome is None:
             act()
             outcome = self.end(run)
-        elif outcome.is_late or outcome.died:
+        elif then():
+            act()  # the run has failed by it, and was faster than this process
+        elif outcome.is_late:
             self.discard(run)
-        if outcome.is_late:
             raise Stuck(outcome.error)
+        else:
+            raise NotReached(f"it in this wave ({outcome.error or 'no error'})")
         if outcome.error:
             self.run()

@@ -11,12 +11,12 @@ from types import TracebackType
 from typing import Any
 
 from broker_sim.local_cluster import LocalCluster
+from txnlog_testing.kafka import AT_ONCE
 from txnlog_testing.prove.checkpoint import Checkpoints
 from txnlog_testing.prove.compare import Row, record_row
 
 FIRST_TIMESTAMP_MS = 1_767_225_600_000
 """Timestamp of the first input record, 1 January 2026; the next ones come a second apart."""
-BROKER_CONFIG: Mapping[str, str | int | bool] = {"group.initial.rebalance.delay.ms": 0}
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
@@ -45,11 +45,12 @@ class World:
     def __init__(self, folder: Path, inputs: Inputs, output_topics: Sequence[str]) -> None:
         self.folder = folder
         self.checkpoints = Checkpoints(folder / "checkpoint")
-        self.cluster = LocalCluster(folder / "broker", config=BROKER_CONFIG, faults=True)
+        self.cluster = LocalCluster(folder / "broker", config=AT_ONCE, faults=True)
         self._inputs = inputs
         self._output_topics = output_topics
 
     def __enter__(self) -> World:
+        (self.folder / "files").mkdir(parents=True)
         self.cluster.start()
         try:
             for topic in dict.fromkeys([*self._inputs.rows, *self._output_topics]):

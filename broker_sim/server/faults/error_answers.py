@@ -47,8 +47,7 @@ def _refuse(answer: Any, asked: Any, code: ErrorCode, version: int) -> None:
     _fill_required(answer, here)
     parts = [field for field in here.values() if field.is_array and field.struct is not None]
     for field in parts:
-        assert field.struct is not None
-        if can_say_error(field.struct):
+        if field.struct is not None and can_say_error(field.struct):
             wanted = _asked_parts(asked, field, version)
             kind = getattr(type(answer), field.kind)
             made = [kind() for _ in wanted]

@@ -1,4 +1,4 @@
-"""What a rule does to the whole broker: it dies, or stands still."""
+"""Death of the whole broker, or a pause of it, as a rule wants it."""
 
 from __future__ import annotations
 

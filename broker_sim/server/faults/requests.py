@@ -25,7 +25,7 @@ def faults_answer(rules: FaultRules) -> Answer:
             return _added(rules, body)
         if method == "DELETE":
             return _removed(rules, named)
-        return _said("405 Method Not Allowed", {"error": f"{method} {path} is no request"})
+        return _said("405 Method Not Allowed", {"error": f"{method} {path} is not a request"})
 
     return answer
 

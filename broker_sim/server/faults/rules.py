@@ -148,12 +148,12 @@ def _checked(given: Mapping[str, Any], rule_id: int) -> FaultRule:
         del known[name]
     for name, value in given.items():
         if name not in known:
-            raise RuleRefused(f"{name} is no field of a rule: those are {', '.join(known)}")
+            raise RuleRefused(f"{name} is not a field of a rule: the fields are {', '.join(known)}")
         kind = {"int": int, "str": str, "bool": bool}[str(known[name])]
         if type(value) is not kind:
-            raise RuleRefused(f"{name}={value!r} is no {kind.__name__}")
+            raise RuleRefused(f"{name}={value!r} is not a value of type {kind.__name__}")
     if given.get("api") not in BY_NAME:
-        raise RuleRefused(f"api={given.get('api')!r} is none of {', '.join(sorted(BY_NAME))}")
+        raise RuleRefused(f"api={given.get('api')!r} is not one of {', '.join(sorted(BY_NAME))}")
     if not any(given.get(name) for name in ACTIONS):
         raise RuleRefused(f"the rule does nothing: give one of {', '.join(ACTIONS)}")
     rule = FaultRule(rule_id, **given)
@@ -175,7 +175,7 @@ def _check_numbers(rule: FaultRule) -> None:
 
 def _check_error(rule: FaultRule) -> None:
     if rule.error not in CODES:
-        raise RuleRefused(f"error={rule.error!r} is no name of an error of Kafka")
+        raise RuleRefused(f"error={rule.error!r} is not the name of an error of Kafka")
     if rule.drop_response or rule.disconnect or rule.kill:
         raise RuleRefused("error is an answer: drop_response, disconnect and kill send none")
     if not can_say_error(APIS[ApiKey(BY_NAME[rule.api])].response.STRUCT):

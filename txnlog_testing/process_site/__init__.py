@@ -1,0 +1,1 @@
+"""Folder for PYTHONPATH, whose `sitecustomize` arms each Python process that starts."""
