@@ -59,18 +59,18 @@ def encoder(node: Avro, type_: pa.DataType, path: str = "") -> Encode:
 def avro_encoder(node: Avro, type_: pa.DataType, path: str = "") -> Encode:
     """Encode arrays that may have null; null is an error if the schema does not allow it."""
     inner = _of_null if pa.types.is_null(type_) else encoder(_non_null(node), type_, path)
-    prefix = _branch_prefix(node)
+    if node.kind == "union" and len(node.non_null) == 1:
+        inner = _branch(node, node.non_null[0], inner)
     null = node.null_branch
 
     def encode(array: pa.Array) -> pa.Array:
         if not array.null_count:
-            return prefix(inner(array))
+            return inner(array)
         if node.kind == "null":
             return repeated(b"", len(array))
         if null is None:
             raise UnencodableValue(f"{column_at(path)} is null, which its Avro type does not have")
-        dense = prefix(inner(array.drop_null()))
-        return spread_bytes(dense, array.is_valid(), encode_signed(null))
+        return spread_bytes(inner(array.drop_null()), array.is_valid(), encode_signed(null))
 
     return encode
 
@@ -85,12 +85,10 @@ def _non_null(node: Avro) -> Avro:
     return node.non_null[0] if len(node.non_null) == 1 else node
 
 
-def _branch_prefix(node: Avro) -> Encode:
-    """Return what puts the branch's number first, for a union of one type and null."""
-    if node.kind != "union" or len(node.non_null) != 1:
-        return lambda encoded: encoded
-    number = encode_signed(node.branches.index(node.non_null[0]))
-    return lambda encoded: join([number, encoded], len(encoded))
+def _branch(union: Avro, branch: Avro, inner: Encode) -> Encode:
+    """Return the encoder of one branch of a union: the number of the branch, then the value."""
+    number = encode_signed(union.branches.index(branch))
+    return lambda array: join([number, inner(array)], len(array))
 
 
 def _of_null(array: pa.Array) -> pa.Array:
@@ -162,9 +160,7 @@ def _union(node: Avro, type_: pa.DataType, path: str) -> Encode:
     """Encode a union: of int and long, of float and double, or of members in a struct."""
     if node.widened:
         of_widened = next(each for each in node.branches if each.kind == node.widened)
-        number = encode_signed(node.branches.index(of_widened))
-        inner = encoder(Avro(node.widened), type_, path)
-        return lambda array: join([number, inner(array)], len(array))
+        return _branch(node, of_widened, encoder(Avro(node.widened), type_, path))
     members = raw_members(node)
     names = [f"member{at}" for at in range(len(members))]
     if not pa.types.is_struct(type_) or [each.name for each in type_] != names:
@@ -173,7 +169,7 @@ def _union(node: Avro, type_: pa.DataType, path: str) -> Encode:
             f"types; that takes a struct of {', '.join(names)}"
         )
     branches = [
-        _member(node.branches.index(branch), branch, type_.field(at).type, path)
+        on_present(_branch(node, branch, encoder(branch, type_.field(at).type, path)))
         for at, branch in enumerate(members)
     ]
     null = node.null_branch
@@ -187,11 +183,6 @@ def _union(node: Avro, type_: pa.DataType, path: str) -> Encode:
         return made
 
     return encode
-
-
-def _member(number: int, branch: Avro, type_: pa.DataType, path: str) -> Encode:
-    inner, prefix = encoder(branch, type_, path), encode_signed(number)
-    return on_present(lambda array: join([prefix, inner(array)], len(array)))
 
 
 # Values ---------------------------------------------------------------------------------------
