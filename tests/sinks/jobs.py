@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import functions as sf
@@ -12,7 +14,11 @@ from pyspark.sql import functions as sf
 from txnlog_spark import foreach_batch
 from txnlog_testing import Files, Table
 
-ORDERS = [{"id": n, "shop": f"s{n % 3}"} for n in range(60)]
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "tested"))
+
+import test_topic_and_table
+
+ORDERS = [{"id": n, "shop": f"s{n % 3}", "cents": n} for n in range(60)]
 DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -168,23 +174,6 @@ def delta_versions(spark, kafka, checkpoint):
     return each_batch(spark, kafka, checkpoint, write)
 
 
-def topic_and_delta(spark, kafka, checkpoint):
-    """Write a topic and a table in one batch, each exact (docs/writing.md)."""
-    to_topic = foreach_batch(
-        as_records, **kafka.options, topic="out", checkpointLocation=checkpoint
-    )
-
-    def write(batch, batch_id):
-        rows = batch.persist()
-        query = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        writer = rows.write.format("delta").mode("append").option("txnAppId", query)
-        writer.option("txnVersion", batch_id).save(kafka.path("out"))
-        to_topic(rows, batch_id)
-        rows.unpersist()
-
-    return each_batch(spark, kafka, checkpoint, write)
-
-
 def iceberg(spark, kafka, checkpoint):
     table = _iceberg_table(spark, kafka)
     writer = orders(spark, kafka).writeStream.format("iceberg").outputMode("append")
@@ -204,8 +193,8 @@ def iceberg_rows(spark, kafka):
     return spark.table(_iceberg_table(spark, kafka))
 
 
-DELTA_JARS = ("io.delta:delta-spark_4.1_2.13:4.1.0", "io.delta:delta-storage:4.1.0")
-ICEBERG_JARS = ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0",)
+DELTA_JARS = ("io.delta:delta-spark_4.1_2.13:4.2.0", "io.delta:delta-storage:4.2.0")
+ICEBERG_JARS = ("org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",)
 SQLITE_JARS = ("org.xerial:sqlite-jdbc:3.54.1.0",)
 SPARK_KAFKA = ("spark-sql-kafka",)
 ROWS = Table(database, key=["id"], name="out.db")
@@ -230,8 +219,8 @@ SINKS = (
         delta_versions, DELTA_FILES, DELTA_JARS, DELTA,
     ),
     Sink(
-        "a topic (`foreach_batch`) and a Delta table",
-        topic_and_delta, ["out", DELTA_FILES], DELTA_JARS, DELTA,
+        "a topic (`foreach_batch`) and a table (SQL upsert)",
+        test_topic_and_table.job, ["out", test_topic_and_table.table],
     ),
     Sink("Iceberg, stream", iceberg, Table(iceberg_rows, ["id"], "table"), ICEBERG_JARS, ICEBERG),
 )  # fmt: skip

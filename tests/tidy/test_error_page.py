@@ -26,7 +26,9 @@ def test_each_error_that_can_be_raised_is_explained() -> None:
             if not module.name.endswith("__main__"):
                 importlib.import_module(module.name)
     classes = {
-        error for error in subclasses_of(TxnLogError) if error.__module__.startswith(("txnlog_kafka.", "txnlog_spark."))
+        error
+        for error in subclasses_of(TxnLogError)
+        if error.__module__.startswith(("txnlog_kafka.", "txnlog_spark."))
     }
     assert len(classes) > 30
     texts = error_texts()

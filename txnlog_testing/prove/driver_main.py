@@ -93,7 +93,9 @@ def read_output(spark: SparkSession, reader: str, kafka: dict[str, str], into: s
 _STREAM_FAILED = re.compile(
     r"\[STREAM_FAILED\] Query \[.*?\] terminated with exception: ", re.DOTALL
 )
-_NAMED = re.compile(r"^(?:Caused by: )?[\w.]*(?:Error|Exception|Fenced|Unknown)\b.*", re.MULTILINE)
+_NAMED = re.compile(
+    r"^(?:: |Caused by: )?[\w.]*(?:Error|Exception|Fenced|Unknown)\b.*", re.MULTILINE
+)
 
 
 def short_error(error: BaseException) -> str:
