@@ -107,17 +107,24 @@ def to_files(spark, kafka, checkpoint):
 def finding(job, disturbance: str, output="out", **more) -> str:
     """Return the finding on a job that is wrong under this disturbance."""
     with pytest.raises(NotExactlyOnce) as raised:
-        exactly_once(job, input={"orders": ROWS}, output=output, disturbances=[disturbance], **more)
+        exactly_once(
+            job,
+            input={"orders": ROWS},
+            output=output,
+            disturbances=[disturbance],
+            waves=2,
+            **more,
+        )
     report: Report = raised.value.report
     return report.finding(disturbance)
 
 
 def test_a_plain_write_in_foreach_batch_is_found_to_double():
-    assert finding(doubles, "replay") == "10 doubled"
+    assert finding(doubles, "replay") == "15 doubled"
 
 
 def test_a_batch_that_is_noted_before_it_is_written_is_found_to_be_lost():
-    assert finding(loses, "kill write:before", steps=["write:before"]) == "10 lost"
+    assert finding(loses, "kill write:before", steps=["write:before"]) == "15 lost"
 
 
 def test_another_order_is_found_and_named():
@@ -143,9 +150,10 @@ def test_doubled_rows_of_files_are_found_with_the_file_they_are_in():
         exactly_once(
             to_files, input={"orders": ROWS}, output=Files("files", key=["id"]),
             disturbances=["replay"],
+            waves=2,
         )  # fmt: skip
     (result,) = raised.value.report.results
-    assert result.finding == "10 doubled"
+    assert result.finding == "15 doubled"
     assert ".parquet" in result.detail
 
 
