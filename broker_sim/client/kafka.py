@@ -221,6 +221,11 @@ def _batches(records: list[Record]) -> Iterator[list[Record]]:
         yield part
 
 
+def is_record(row: Mapping[str, Any]) -> bool:
+    """True for a mapping that is a record with all its parts, and not a value for JSON."""
+    return "value" in row and row.keys() <= FIELDS
+
+
 def _record(row: Any, number: int, now_ms: int) -> Record:
     """Return the record of a row. Raises TypeError or ValueError naming the row's number."""
     from txnlog_kafka.wire.records import Record
@@ -229,7 +234,7 @@ def _record(row: Any, number: int, now_ms: int) -> Record:
         if len(row) != 2:
             raise ValueError(f"row {number} is a tuple of {len(row)}: it must be (key, value)")
         row = {"key": row[0], "value": row[1]}
-    elif not (isinstance(row, Mapping) and "value" in row and row.keys() <= FIELDS):
+    elif not (isinstance(row, Mapping) and is_record(row)):
         row = {"value": row}
     headers = row.get("headers") or ()
     pairs = headers.items() if isinstance(headers, Mapping) else headers

@@ -12,7 +12,7 @@ from txnlog_testing.prove.outputs import Files
 from txnlog_testing.prove.proof import exactly_once
 from txnlog_testing.prove.report import NotExactlyOnce, Report
 
-ROWS = [{"id": n, "shop": f"s{n % 3}"} for n in range(30)]
+ROWS = [(f"s{n % 3}", {"id": n, "shop": f"s{n % 3}"}) for n in range(30)]
 
 
 def orders(spark, kafka):

@@ -1,7 +1,7 @@
 """Comparison of an output with the reference's: pure functions on rows.
 
 A row is a mapping of columns, or a record of a topic. Two outputs are compared as multisets, and
-where each row has a key, the rows of a key in their order too.
+the rows of some keys in their order, too.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,10 +92,10 @@ def compare(
     seen: Sequence[Row],
     ignored: frozenset[str] = frozenset(),
     *,
-    is_ordered: bool = True,
+    ordered: Collection[Hashable] = (),
 ) -> Difference:
-    """Return how `seen` differs from the reference; false if it does not. The rows of a key have an
-    order if the output `is_ordered`."""
+    """Return how `seen` differs from the reference; false if it does not. `ordered` has the keys
+    whose rows have an order."""
     wanted = Counter(row.without(ignored) for row in reference)
     missing_left = Counter(wanted)
     extra: list[Row] = []
@@ -110,7 +110,7 @@ def compare(
     strange = [row for row in extra if row.without(ignored) not in wanted]
     changed, lost = _paired(missing, strange)
     if not extra and not missing:
-        return _order_difference(reference, seen, ignored) if is_ordered else Difference()
+        return _order_difference(reference, seen, ignored, ordered)
     counts = {LOST: len(lost), DOUBLED: len(doubled), CHANGED: len(strange)}
     if doubled:
         first = f"{doubled[0]} is there again at {doubled[0].origin}"
@@ -168,14 +168,17 @@ def _changed_text(old: Row, new: Row) -> str:
 
 
 def _order_difference(
-    reference: Sequence[Row], seen: Sequence[Row], ignored: frozenset[str]
+    reference: Sequence[Row],
+    seen: Sequence[Row],
+    ignored: frozenset[str],
+    ordered: Collection[Hashable],
 ) -> Difference:
-    """Return the difference in the order of the rows of each key; rows without a key have none."""
+    """Return the difference in the order of the rows of each key that has one."""
 
     def by_key(rows: Sequence[Row]) -> dict[Hashable, list[Row]]:
         found: dict[Hashable, list[Row]] = defaultdict(list)
         for row in rows:
-            if row.key is not None:
+            if row.key in ordered:
                 found[frozen(row.key)].append(row)
         return found
 

@@ -62,7 +62,8 @@ class Run(Protocol):
 def environment(folder: Path) -> dict[str, str]:
     """Return the environment of processes whose failpoints are armed by files of this folder."""
     package_parent = str(Path(__file__).resolve().parents[2])
-    path = [str(SITE), package_parent, os.environ.get("PYTHONPATH", "")]
+    # A job imports what the test beside it imports, in the driver and in Python workers.
+    path = [str(SITE), package_parent, os.environ.get("PYTHONPATH", ""), *filter(None, sys.path)]
     warm_python = Path(sys.executable).with_name("txnlog-python")
     python = str(warm_python if warm_python.exists() else sys.executable)
     return {
@@ -70,7 +71,7 @@ def environment(folder: Path) -> dict[str, str]:
         "PYSPARK_DRIVER_PYTHON": python,
         "SPARK_LOCAL_IP": "127.0.0.1",
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, path)),
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(filter(None, path))),
         ARMED_VARIABLE: f"@{folder / 'armed'}",
         FIRED_VARIABLE: str(folder / "fired"),
         REACHED_VARIABLE: str(folder / "reached"),
@@ -91,7 +92,6 @@ class _Process:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=environment(folder),
-                cwd=folder,
                 start_new_session=True,
             )
 
@@ -149,7 +149,8 @@ class Driver(_Process):
         """Start it; it gets ready by itself."""
         folder.parent.mkdir(parents=True, exist_ok=True)
         config = folder.with_suffix(".json")
-        config.write_text(json.dumps({**SPARK_CONFIG, **spark_config}), encoding="utf-8")
+        own = {"spark.sql.warehouse.dir": str(folder.with_suffix(".warehouse"))}
+        config.write_text(json.dumps({**SPARK_CONFIG, **own, **spark_config}), encoding="utf-8")
         super().__init__(
             folder, [sys.executable, "-m", "txnlog_testing.prove.driver_main", str(config)]
         )

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import queue
 import re
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import IO, Any
 
 from pyspark.sql import SparkSession
 
+from txnlog_testing.processes import kill_driver
 from txnlog_testing.prove.job_kafka import JobKafka
 
 NEVER_ENDS = "ContinuousTrigger"
@@ -33,8 +36,10 @@ def main() -> None:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     _answer(answers, {})
-    for line in sys.stdin:
-        command = json.loads(line)
+    commands: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
+    while True:
+        command = json.loads(commands.get())
         do: Callable[..., None] = {"run": run_job, "read": read_output}[command.pop("do")]
         try:
             do(spark.newSession(), **command)
@@ -43,6 +48,13 @@ def main() -> None:
             _answer(answers, {"error": short_error(error)})
         else:
             _answer(answers, {})
+
+
+def _read_commands(commands: queue.SimpleQueue[str]) -> None:
+    """Pass commands on; when the process that gave them is gone, end this one, whatever it does."""
+    for line in sys.stdin:
+        commands.put(line)
+    kill_driver()
 
 
 def _answer(answers: IO[str], answer: dict[str, Any]) -> None:

@@ -22,10 +22,6 @@ class Output(Protocol):
     def name(self) -> str:
         """Name in the report."""
 
-    @property
-    def is_ordered(self) -> bool:
-        """True if the rows of a key have an order."""
-
     def rows(self, world: World, driver: Callable[[], Driver]) -> list[Row]:
         """Return all rows of this world. Raises ValueError if they cannot be read."""
 
@@ -35,7 +31,6 @@ class Topic:
     """Committed records of a topic."""
 
     name: str
-    is_ordered: bool = True
 
     def rows(self, world: World, driver: Callable[[], Driver]) -> list[Row]:
         """Return its records, partition by partition."""
@@ -50,7 +45,6 @@ class Table:
     read: Callable[..., Any]
     key: Sequence[str] = ()
     name: str = "rows"
-    is_ordered: bool = False
 
     def rows(self, world: World, driver: Callable[[], Driver]) -> list[Row]:
         """Let a driver read the rows. Raises ValueError if it cannot."""

@@ -45,6 +45,8 @@ MAY_REFUSE = ("lost tail", "old backup")
 """Disturbances after which a job that refuses to go on does right: a person has to decide."""
 ALL_STEPS = "all"
 NEVER = 1_000_000_000
+SLOW = 10
+"""A run is late after so many times of what the reference took, and not before the timeout."""
 
 Job = Callable[..., Any] | Sequence[str]
 
@@ -94,7 +96,9 @@ def exactly_once(
 
     `disturbances` names the ones to run (default: all), `steps` the places to kill the driver at,
     as `step:before` or `step:after`, or "all". Columns in `ignore` are not compared. `seed` chooses
-    the wave that is disturbed and the moments of kills. A run may take `timeout_s` seconds.
+    the wave that is disturbed and the moments of kills. A run may take `timeout_s` seconds, or ten
+    times as long as the undisturbed one. Records of a key that input records have are compared in
+    their order, too.
 
     Returns the report. Raises NotExactlyOnce, an AssertionError with the table, if any result is
     not as it should be; ValueError if there is nothing to compare, RuntimeError if the job does not
@@ -275,7 +279,7 @@ class _Proof:
                 reference.seen.rows[output.name],
                 seen.rows[output.name],
                 reference.ignored,
-                is_ordered=output.is_ordered,
+                ordered=self.inputs.keys if isinstance(output, Topic) else (),
             )
             counts = dict(difference.counts)
             if so_far == REFUSED:
@@ -314,6 +318,7 @@ class _Proof:
         chance = random.Random(f"{self.seed} {self._count}")
         stage = Stage(world, job, self.drivers, chance, self.timeout_s)
         if reference is not None:
+            stage.seconds_max = max(self.timeout_s, SLOW * reference.wave_seconds)
             stage.requests = reference.requests
             stage.wave_seconds = reference.wave_seconds
         return stage

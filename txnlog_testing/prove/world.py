@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from zlib import crc32
 
+from broker_sim.client.kafka import is_record
 from broker_sim.local_cluster import LocalCluster
 from txnlog_testing.kafka import AT_ONCE
 from txnlog_testing.prove.checkpoint import Checkpoints
@@ -32,6 +34,12 @@ class Inputs:
     waves: int
     partitions: int
     feed: Feed | None = None
+
+    @property
+    def keys(self) -> frozenset[bytes]:
+        """Keys of all input records."""
+        records = (record_of(row) for rows in self.rows.values() for row in rows)
+        return frozenset(as_bytes(each["key"]) for each in records if each.get("key") is not None)
 
     def part(self, topic: str, wave: int) -> range:
         """Return the numbers of the topic's rows that come in this wave."""
@@ -91,23 +99,22 @@ class World:
         """Produce the input of a wave: the same records at the same offsets in every world."""
         for topic, rows in self._inputs.rows.items():
             for partition in range(self._inputs.partitions):
-                numbers = [n for n in self._inputs.part(topic, wave) if self._home(n) == partition]
-                self.cluster.produce(topic, [self._record(rows[n], n) for n in numbers], partition)
+                part = self._inputs.part(topic, wave)
+                records = [(self._record(rows[number], number), number) for number in part]
+                here = [each for each, number in records if self._home(each, number) == partition]
+                self.cluster.produce(topic, here, partition)
         if self._inputs.feed is not None:
             from txnlog_testing.prove.job_kafka import JobKafka
 
             self._inputs.feed(JobKafka(**self.kafka), wave)
 
-    def _home(self, number: int) -> int:
-        return number % self._inputs.partitions
+    def _home(self, record: Mapping[str, Any], number: int) -> int:
+        """Return the partition of a record: one for all records of a key."""
+        key = record.get("key")
+        return (number if key is None else crc32(as_bytes(key))) % self._inputs.partitions
 
     def _record(self, row: Any, number: int) -> dict[str, Any]:
-        at = FIRST_TIMESTAMP_MS + 1000 * number
-        if isinstance(row, Mapping) and "value" in row:
-            return {"timestamp": at, **row}
-        if isinstance(row, tuple):
-            return {"key": row[0], "value": row[1], "timestamp": at}
-        return {"value": row, "timestamp": at}
+        return {"timestamp": FIRST_TIMESTAMP_MS + 1000 * number, **record_of(row)}
 
     def topic_rows(self, topic: str) -> list[Row]:
         """Return the committed records of an output topic, in the order of their partitions."""
@@ -137,6 +144,19 @@ class World:
     def remove(self) -> None:
         """Remove all files."""
         shutil.rmtree(self.folder)
+
+
+def record_of(row: Any) -> Mapping[str, Any]:
+    """Return a row as a record, in the forms that `Kafka.produce` takes."""
+    if isinstance(row, tuple):
+        key, value = row
+        return {"key": key, "value": value}
+    return row if isinstance(row, Mapping) and is_record(row) else {"value": row}
+
+
+def as_bytes(key: bytes | str) -> bytes:
+    """Return a key as it is in a record."""
+    return key if isinstance(key, bytes) else key.encode()
 
 
 def _replaced(word: str, places: Mapping[str, str]) -> str:
