@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from support.harness.printed import code_blocks, section
 
 from txnlog_spark.tools import cli as tools
 from txnlog_testing.prove.cli import main
 
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
 FUNCTION = """
 from pyspark.sql import functions as sf
 
@@ -67,6 +73,28 @@ def test_a_script_is_killed_and_started_again(folder: Path, capsys) -> None:
     said = capsys.readouterr()
     assert code == 0, said
     assert "exact    driver killed after end_txn" in said.out
+
+
+def test_the_printed_job_is_exact(folder: Path) -> None:
+    (printed,) = code_blocks("python", section(PAGE, "A test"))
+    printed = printed.replace('output="invoices"', 'output="invoices", disturbances=["replay"]')
+    path = folder / "test_invoices.py"
+    path.write_text(printed)
+    ran = run_pytest(path)
+    assert ran.returncode == 0, ran.stdout
+
+
+def run_pytest(path: Path) -> subprocess.CompletedProcess[str]:
+    """Run one test file of a user."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(path)]
+    return subprocess.run(
+        command,
+        cwd=path.parent,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize(

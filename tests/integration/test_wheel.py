@@ -17,7 +17,14 @@ from txnlog_spark import __version__
 from txnlog_spark.tools.explain import explain
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("txnlog_spark", "txnlog_kafka", "broker_sim", "pyspark_txnlog", "txnlog_python")
+PACKAGES = (
+    "txnlog_spark",
+    "txnlog_kafka",
+    "broker_sim",
+    "pyspark_txnlog",
+    "txnlog_python",
+    "txnlog_testing",
+)
 SOURCES = (*PACKAGES, "jobs", "conf")
 FILES = ("setup.cfg", "pyproject.toml", "PACKAGE.md", "CHANGELOG.md", "LICENSE")
 ABSENT = "raise ModuleNotFoundError(f\"No module named '{__name__}'\", name=__name__)\n"

@@ -114,8 +114,8 @@ def short_error(error: BaseException) -> str:
     """Return the line of an error that a person needs: one of ours, or the last that names one."""
     text = _STREAM_FAILED.sub("", str(error).strip())
     ours = [line.strip() for line in text.splitlines() if "[TXNLOG_" in line]
-    named = ours or _NAMED.findall(text) or text.splitlines()[:1]
-    chosen = f"{type(error).__name__}: {text}" if not named else named[-1]
+    named = ours or _NAMED.findall(text)
+    chosen = named[-1] if named else f"{type(error).__name__}: {text.partition(chr(10))[0]}"
     return chosen if len(chosen) < 400 else chosen[:397] + "..."
 
 
