@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "teste
 
 import test_topic_and_table
 
-ORDERS = [{"id": n, "shop": f"s{n % 3}", "cents": n} for n in range(60)]
+ORDERS = [(f"s{n % 3}", {"id": n, "shop": f"s{n % 3}", "cents": n}) for n in range(60)]
 DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
