@@ -81,16 +81,22 @@ class Drivers:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-_kept: dict[frozenset[tuple[str, str]], Drivers] = {}
+_kept: list[Drivers] = []
 
 
 def kept_drivers(spark_config: Mapping[str, str]) -> Drivers:
-    """Return this process's drivers with a configuration."""
-    key = frozenset(spark_config.items())
-    if key not in _kept:
-        _kept[key] = Drivers(dict(spark_config))
-        atexit.register(_kept[key].close)
-    return _kept[key]
+    """Return this process's drivers with a configuration; drivers with another one end."""
+    if _kept and _kept[0].spark_config != spark_config:
+        _close_kept()
+    if not _kept:
+        _kept.append(Drivers(dict(spark_config)))
+    return _kept[0]
+
+
+@atexit.register
+def _close_kept() -> None:
+    while _kept:
+        _kept.pop().close()
 
 
 @dataclass(slots=True)
