@@ -5,6 +5,7 @@ With words as arguments it runs the sinks that have one of them in their names, 
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -80,9 +81,16 @@ def findings(sink: Sink) -> dict[str, str] | str:
         )
     except NotExactlyOnce as error:
         report = error.report
-    except (RuntimeError, Unavailable) as error:
-        return str(error).splitlines()[0][:160]
+    except (RuntimeError, ValueError, Unavailable) as error:
+        return _reason(error)
     return {each.disturbance: _said(each) for each in report.results}
+
+
+def _reason(error: Exception) -> str:
+    """Return why a sink does not run here, short enough for a cell."""
+    text = str(error).splitlines()[0]
+    found = re.search(r"java\.[\w.]+(?:Error|Exception)", text)
+    return f"`{found[0]}`" if found else text[:80]
 
 
 def _said(result: Result) -> str:
