@@ -166,18 +166,18 @@ class Stage:
             run.kill()
 
     def kill_at(self, failpoint: str) -> None:
-        """Kill a run at a failpoint. Raises NotReached if it ends without."""
+        """Kill a run at a failpoint. Raises NotReached if it ends without, and Stuck."""
         run = self.begin(f"{failpoint}:kill-driver", victim=True)
         outcome = run.wait(self.seconds_max, lambda: bool(run.fired()))
         fired = bool(run.fired())
         self.discard(run)
         if not fired:
-            raise NotReached(f"{failpoint} ({outcome.error if outcome else 'no error'})")
+            raise _not_reached(failpoint, outcome or Outcome())
 
     def planned(self, seconds: float = 0.0) -> Run:
         """Start a victim, and return it when it has planned a batch and `seconds` have passed.
 
-        Raises NotReached if it ends before.
+        Raises NotReached if it ends before, and Stuck.
         """
         before = self.world.checkpoints.entries(OFFSETS)
         run = self.begin(victim=True)
@@ -189,7 +189,7 @@ class Stage:
             outcome = None if outcome is None or outcome.is_late else outcome
         if outcome is not None:
             self.discard(run)
-            raise NotReached(f"the run ended before ({outcome.error or 'no error'})")
+            raise _not_reached("it before the run ends", outcome)
         return run
 
     def pause(self, run: Run) -> None:
@@ -212,10 +212,16 @@ class Stage:
             outcome = self.end(run)
         elif then():
             act()  # the run has failed by it, and was faster than this process
-        elif outcome.is_late:
-            self.discard(run)
-            raise Stuck(outcome.error)
         else:
-            raise NotReached(f"it in this wave ({outcome.error or 'no error'})")
+            if outcome.is_late:
+                self.discard(run)
+            raise _not_reached("it in this wave", outcome)
         if outcome.error:
             self.run()
+
+
+def _not_reached(what: str, outcome: Outcome) -> Exception:
+    """Return the error of a run that ended, or does not end, without what was waited for."""
+    if outcome.is_late:
+        return Stuck(outcome.error)
+    return NotReached(f"{what} ({outcome.error or 'it ended well'})")
