@@ -35,7 +35,8 @@ def job(spark, kafka, checkpoint):
 def table(spark, kafka):
     """Return the rows of the table."""
     with sqlite3.connect(kafka.path("orders.db")) as database:
-        return [{"id": one, "cents": cents} for one, cents in database.execute("TABLE orders")]
+        rows = database.execute("SELECT id, cents FROM orders")
+        return [{"id": one, "cents": cents} for one, cents in rows]
 
 
 def test_topic_and_table_are_each_exactly_once():

@@ -5,7 +5,6 @@ With words as arguments it runs the sinks that have one of them in their names, 
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -82,15 +81,9 @@ def findings(sink: Sink) -> dict[str, str] | str:
     except NotExactlyOnce as error:
         report = error.report
     except (RuntimeError, ValueError, Unavailable) as error:
-        return _reason(error)
+        known = "does not run with this PySpark"
+        return known if sink.jars else str(error).splitlines()[0][:120]
     return {each.disturbance: _said(each) for each in report.results}
-
-
-def _reason(error: Exception) -> str:
-    """Return why a sink does not run here, short enough for a cell."""
-    text = str(error).splitlines()[0]
-    found = re.search(r"java\.[\w.]+(?:Error|Exception)", text)
-    return f"`{found[0]}`" if found else text[:80]
 
 
 def _said(result: Result) -> str:
@@ -117,7 +110,7 @@ def table(found: dict[str, dict[str, str] | str]) -> str:
     lines = ["", "| sink | " + " | ".join(headings) + " |", "|---" * (len(headings) + 1) + "|"]
     for name, by_disturbance in found.items():
         if isinstance(by_disturbance, str):
-            cells = [f"does not run here: {by_disturbance}", *[""] * (len(DISTURBANCES) - 1)]
+            cells = [by_disturbance, *[""] * (len(DISTURBANCES) - 1)]
         else:
             cells = [by_disturbance.get(each, "-") for each in DISTURBANCES]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
