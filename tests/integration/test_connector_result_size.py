@@ -28,23 +28,39 @@ def test_many_tasks_with_much_output_do_not_exceed_the_drivers_result_size(
     small_spark, shared_brokers, tmp_path: Path, unique, is_stream: bool
 ) -> None:
     bootstrap = shared_brokers("broker_sim").bootstrap_servers
-    topic = create_topic(bootstrap, unique("out"), 2)
+    check_large_write(small_spark, bootstrap, tmp_path, unique("out"), is_stream=is_stream)
+
+
+def test_a_session_after_another_of_the_same_jvm_stages_its_output_too(
+    spark_sessions, shared_brokers, tmp_path: Path, unique
+) -> None:
+    """Spark removes the folder where it spilled; the staging server lives as long as the JVM."""
+    bootstrap = shared_brokers("broker_sim").bootstrap_servers
+    for name in ("first", "second"):
+        spark = spark_sessions("local[2,3]", **{"spark.driver.maxResultSize": "4m",
+                                                "spark.app.name": name})  # fmt: skip
+        check_large_write(spark, bootstrap, tmp_path / name, unique(name), is_stream=True)
+
+
+def check_large_write(spark, bootstrap: str, folder: Path, topic: str, *, is_stream: bool) -> None:
+    """Write more than fits into commit messages, and find each row once."""
+    create_topic(bootstrap, topic, 2)
     options = {"kafka.bootstrap.servers": bootstrap, "topic": topic}
     value = sf.rpad(sf.col("number").cast("string"), VALUE, "x").alias("value")
     if is_stream:
         rows = (
-            small_spark.readStream.format("rate-micro-batch")
+            spark.readStream.format("rate-micro-batch")
             .options(rowsPerBatch=TASKS * ROWS, numPartitions=TASKS)
             .load()
             .withColumnRenamed("value", "number")
         )
-        checkpoint = str(tmp_path / "checkpoint")
+        checkpoint = str(folder / "checkpoint")
         writer = rows.select(value).writeStream.format("txnlog").options(**options)
         query = writer.option("checkpointLocation", checkpoint).trigger(once=True).start()
         query.awaitTermination()
     else:
-        rows = small_spark.range(0, TASKS * ROWS, 1, TASKS).withColumnRenamed("id", "number")
-        options["stagingLocation"] = str(tmp_path / "staging")
+        rows = spark.range(0, TASKS * ROWS, 1, TASKS).withColumnRenamed("id", "number")
+        options["stagingLocation"] = str(folder / "staging")
         rows.select(value).write.format("txnlog").options(**options).mode("append").save()
     numbers = sorted(int(record.value.rstrip(b"x")) for record in read_topic(bootstrap, topic))
     assert numbers == list(range(TASKS * ROWS))

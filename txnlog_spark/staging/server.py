@@ -76,10 +76,12 @@ space is measured at the start."""
 class Spool:
     """Files of a store's attempts."""
 
-    def __init__(self, store: Store, directory: Path) -> None:
-        """Remove the files that a killed server of this application left in the directory."""
+    def __init__(self, store: Store, directory: Path, own: Path) -> None:
+        """Remove the files that a killed server of this application left in the directory. `own` is
+        the server's directory, which stays when Spark's are gone."""
         self.store = store
         self._directory = directory
+        self._own = own
         self._paths: dict[TaskAttempt, Path] = {}
         self._file_count = 0
         for file in directory.glob(f"*{STAGED_SUFFIX}"):
@@ -90,8 +92,12 @@ class Spool:
         unusable.
 
         A cleaner of old files may have removed the empty folder, so it is created if needed. In a
-        shared place another user may have created it first: `make_private` refuses that.
+        shared place another user may have created it first: `make_private` refuses that. When a
+        SparkContext stops, Spark removes the directory where it spilled, and the next context of
+        the same JVM finds this server.
         """
+        if not self._directory.parent.parent.exists():
+            self._directory = self._own
         make_private(self._directory.parent, self._directory)
         self.store.open(attempt)
         self._file_count += 1
@@ -348,7 +354,7 @@ async def serve(start: Start) -> None:
     memory, _ = resource.getrlimit(resource.RLIMIT_AS)
     if memory != resource.RLIM_INFINITY:
         proving_max = min(proving_max, max(1, memory // MEMORY_PART // PROVING_BYTES))
-    spool = Spool(Store(bound), spool_directory)
+    spool = Spool(Store(bound), spool_directory, Path(start.directory))
     secured = server_context(Path(start.directory))
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     # Half of the descriptors are for connections that have proved the token, and for files.
