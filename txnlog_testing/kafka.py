@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from broker_sim import KafkaRecord, LocalCluster
+from broker_sim import LocalCluster
 from broker_sim.client.fault import Fault
-from broker_sim.client.kafka import READ_COMMITTED, KafkaHelpers
+from broker_sim.client.kafka import KafkaHelpers
 
 if TYPE_CHECKING:
     from broker_sim.cli.timeline_logs import TransactionHistory
@@ -46,60 +45,9 @@ class TestKafka(KafkaHelpers):
         """Return the broker's `host:port`."""
         return self.cluster.bootstrap_servers
 
-    @property
-    def options(self) -> dict[str, str]:
-        """Options with which Spark's readers and writers find the broker."""
-        return {"kafka.bootstrap.servers": self.bootstrap_servers}
-
-    def topic(self, name: str) -> str:
-        """Return the full name of one of the test's topics."""
-        return name if name.startswith(self.prefix) else self.prefix + name
-
     def group(self, name: str) -> str:
         """Return a group's name that no other test has; methods take it as it is."""
         return self.topic(name)
-
-    def create_topic(
-        self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None
-    ) -> None:
-        """Create one of the test's topics."""
-        super().create_topic(self.topic(topic), partitions, config)
-
-    def topics(self) -> list[str]:
-        """Return the test's topics, without their prefix."""
-        return [
-            name.removeprefix(self.prefix)
-            for name in super().topics()
-            if name.startswith(self.prefix)
-        ]
-
-    def produce(self, topic: str, rows: Iterable[Any], partition: int | None = None) -> None:
-        """Append records to one of the test's topics."""
-        super().produce(self.topic(topic), rows, partition)
-
-    def records(self, topic: str, isolation_level: str = READ_COMMITTED) -> list[KafkaRecord]:
-        """Return all records of one of the test's topics."""
-        return super().records(self.topic(topic), isolation_level)
-
-    def committed(self, group: str) -> dict[tuple[str, int], int]:
-        """Return what a group has committed, by the test's own names of topics."""
-        return self._shortened(super().committed(group))
-
-    def lag(self, group: str) -> dict[tuple[str, int], int]:
-        """Return how far a group is behind, by the test's own names of topics."""
-        return self._shortened(super().lag(group))
-
-    @contextmanager
-    def expect(
-        self,
-        topic: str,
-        count: int,
-        timeout_s: float = 30.0,
-        isolation_level: str = READ_COMMITTED,
-    ) -> Iterator[list[KafkaRecord]]:
-        """Collect what is written to one of the test's topics in the block."""
-        with super().expect(self.topic(topic), count, timeout_s, isolation_level) as new:
-            yield new
 
     def fault(self, api: str, **rule: Any) -> Fault:
         """Let the broker fail at a request, until the test ends; `topic` is the test's own name."""
@@ -122,6 +70,3 @@ class TestKafka(KafkaHelpers):
             paths.append(folder / f"{self.prefix}{number}.svg")
             paths[-1].write_text(picture, encoding="utf-8")
         return paths
-
-    def _shortened(self, found: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
-        return {(name.removeprefix(self.prefix), at): n for (name, at), n in found.items()}

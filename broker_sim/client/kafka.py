@@ -51,22 +51,35 @@ class KafkaHelpers(ABC):
     """Helpers on the broker at `bootstrap_servers`. Each raises TxnLogError as the client does:
     UnknownTopic, DeadlineExceeded without an answer in 30 s."""
 
+    prefix = ""
+    """Begin of the full names of topics; methods take and return names without it."""
+
     @property
     @abstractmethod
     def bootstrap_servers(self) -> str:
         """Return `host:port`, or several with commas."""
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Return the options with which Spark's readers and writers find the broker."""
+        return {"kafka.bootstrap.servers": self.bootstrap_servers}
+
+    def topic(self, name: str) -> str:
+        """Return the full name of a topic."""
+        return name if name.startswith(self.prefix) else self.prefix + name
 
     def create_topic(
         self, topic: str, partitions: int = 1, config: Mapping[str, str] | None = None
     ) -> None:
         """Create a topic and wait for its leaders. Raises TopicExists."""
         with self._client() as client:
-            client.create_topic(topic, partitions=partitions, config=config)
+            client.create_topic(self.topic(topic), partitions=partitions, config=config)
 
     def topics(self) -> list[str]:
         """Return the names of all topics but internal ones."""
         with self._client() as client:
-            return sorted(client.topic_partitions(None))
+            found = sorted(client.topic_partitions(None))
+        return [name.removeprefix(self.prefix) for name in found if name.startswith(self.prefix)]
 
     def produce(self, topic: str, rows: Iterable[Any], partition: int | None = None) -> None:
         """Append records, each once, and wait until all replicas in sync have them.
@@ -80,6 +93,7 @@ class KafkaHelpers(ABC):
 
         now_ms = time.time_ns() // 1_000_000
         records = [_record(row, number, now_ms) for number, row in enumerate(rows)]
+        topic = self.topic(topic)
         with self._client() as client:
             (numbers,) = client.topic_partitions([topic], allow_auto_create=True).values()
             if partition is not None and partition not in numbers:
@@ -93,6 +107,7 @@ class KafkaHelpers(ABC):
         from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP
         from txnlog_kafka.wire.topic_partition import TopicPartition
 
+        topic = self.topic(topic)
         with self._client() as client:
             (numbers,) = client.topic_partitions([topic]).values()
             partitions = [TopicPartition(topic, number) for number in numbers]
@@ -109,8 +124,7 @@ class KafkaHelpers(ABC):
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         """Return what a group has committed, by topic and partition; {} for an unknown group."""
         with self._client() as client:
-            found = client.committed_offsets(group)
-            return {(topic, partition): at for (topic, partition), at in found.items()}
+            return self._shortened(client.committed_offsets(group))
 
     def lag(self, group: str) -> dict[tuple[str, int], int]:
         """Return how many offsets a group is behind the end of each partition that it has
@@ -121,7 +135,8 @@ class KafkaHelpers(ABC):
             committed = client.committed_offsets(group)
             specs = dict.fromkeys(committed, LATEST_TIMESTAMP)
             ends = client.list_offsets(specs, read_committed=False) if specs else {}
-            return {place: ends[place].offset - offset for place, offset in committed.items()}
+            lag = {place: ends[place].offset - offset for place, offset in committed.items()}
+            return self._shortened(lag)
 
     @contextmanager
     def expect(
@@ -136,7 +151,7 @@ class KafkaHelpers(ABC):
         At its end it waits for `count` records. Raises AssertionError if there are fewer after
         `timeout_s`, or more.
         """
-        starts = self._ends(topic)
+        starts = self._ends(self.topic(topic))
         new: list[KafkaRecord] = []
         yield new
         deadline = time.monotonic() + timeout_s
@@ -151,6 +166,9 @@ class KafkaHelpers(ABC):
             raise AssertionError(
                 f"{topic} got {len(new)} records where {count} were expected{shown}"
             )
+
+    def _shortened(self, found: Mapping[Any, int]) -> dict[tuple[str, int], int]:
+        return {(name.removeprefix(self.prefix), at): value for (name, at), value in found.items()}
 
     def _ends(self, topic: str) -> Any:
         from txnlog_kafka.operations.offsets import LATEST_TIMESTAMP

@@ -14,11 +14,6 @@ class JobKafka(Kafka):
         super().__init__(bootstrap_servers)
         self.folder = folder
 
-    @property
-    def options(self) -> dict[str, str]:
-        """Options with which readers and writers find the broker."""
-        return {"kafka.bootstrap.servers": self.bootstrap_servers}
-
     def path(self, name: str) -> str:
         """Return a path for files that the job reads or writes, which no other run has."""
         return str(Path(self.folder) / name)
