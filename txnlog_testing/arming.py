@@ -25,9 +25,14 @@ ARMED_BY = {
 """Functions of `txnlog_testing.points`, by the module that each of them patches."""
 
 
+IS_CLIENT = any(word.endswith("/txnlog-python") for word in sys.orig_argv[:2])
+"""True in a process beside a forked one, which runs nothing of the connector: its server is armed,
+and arming takes half a second."""
+
+
 def arm_if_asked() -> None:
     """Patch what is imported, and have the rest patched when it is; if the variable is set."""
-    if not os.environ.get(ARMED_VARIABLE):
+    if not os.environ.get(ARMED_VARIABLE) or IS_CLIENT:
         return
     for name in ARMED_BY.keys() & sys.modules.keys():
         _arm(sys.modules[name])

@@ -155,7 +155,7 @@ def _armed_text() -> str:
 
 def _note_reached(step: str, when: str) -> None:
     name, place = os.environ.get(REACHED_VARIABLE), f"{step}:{when}"
-    if name and place not in _lines(name):
+    if name and place not in lines_of(name):
         with Path(name).open("a", encoding="utf-8") as file:
             file.write(place + "\n")
 
@@ -176,10 +176,10 @@ def _fire_once(failpoint: ArmedFailpoint) -> bool:
 
 def fired() -> tuple[str, ...]:
     """The entries that have fired, in their order, by any process that shares the file."""
-    return _lines(os.environ.get(FIRED_VARIABLE))
+    return lines_of(os.environ.get(FIRED_VARIABLE))
 
 
-def _lines(name: str | None) -> tuple[str, ...]:
+def lines_of(name: str | Path | None) -> tuple[str, ...]:
     """Return the lines of a file that may not be there."""
     if not name or not Path(name).exists():
         return ()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
+
+from txnlog_kafka.processes import application_pid
 
 
 def kill_driver() -> None:
@@ -15,22 +18,24 @@ def kill_driver() -> None:
 def signal_driver(number: signal.Signals) -> None:
     """Send a signal to the driver's JVM, its Python descendants, and this process last.
 
-    The JVM is the nearest ancestor, or the child of a driver that a Python process started.
+    The JVM is a child of a Python process that started it, and in Spark's own Python processes the
+    nearest ancestor. A child comes first: tests may run below another JVM, such as an editor's.
     """
-    processes = _processes()
-    jvm = _ancestor_jvm(processes, os.getpid()) or _child_jvm(processes, os.getpid())
-    victims = [] if jvm is None else [jvm, *_python_descendants(processes, jvm)]
-    for pid in victims:
-        if pid != os.getpid():
-            _send(pid, number)
-    os.kill(os.getpid(), number)
+    processes, own = _processes(), os.getpid()
+    jvm = _child_jvm(processes, own) or application_pid()
+    below = _descendants(processes, jvm)
+    _send([pid for pid in below if pid == jvm or "python" in processes[pid][1]] + [own], number)
 
 
-def _send(pid: int, number: signal.Signals) -> None:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return
+def signal_all(pid: int, number: signal.Signals) -> None:
+    """Send a signal to a process and to all below it, from the top, and to this process last."""
+    _send(_descendants(_processes(), pid), number)
+
+
+def _send(pids: list[int], number: signal.Signals) -> None:
+    for pid in sorted(dict.fromkeys(pids), key=lambda each: each == os.getpid()):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _processes() -> dict[int, tuple[int, str]]:
@@ -61,23 +66,8 @@ def _jvm_of_forks(pid: int) -> int | None:
     return int(words[-2]) if b"txnlog_python.server" in words else None
 
 
-def _ancestor_jvm(processes: dict[int, tuple[int, str]], pid: int) -> int | None:
-    while pid in processes:
-        parent, name = processes[pid]
-        if name == "java":
-            return pid
-        pid = parent
-    return None
-
-
 def _child_jvm(processes: dict[int, tuple[int, str]], pid: int) -> int | None:
     return next((each for each, found in processes.items() if found == (pid, "java")), None)
-
-
-def signal_all(pid: int, number: signal.Signals) -> None:
-    """Send a signal to a process and to all below it, from the top."""
-    for each in _descendants(_processes(), pid):
-        _send(each, number)
 
 
 def _descendants(processes: dict[int, tuple[int, str]], root: int) -> list[int]:
@@ -88,8 +78,3 @@ def _descendants(processes: dict[int, tuple[int, str]], root: int) -> list[int]:
     for pid in found:
         found += children.get(pid, ())
     return found
-
-
-def _python_descendants(processes: dict[int, tuple[int, str]], root: int) -> list[int]:
-    below = _descendants(processes, root)[1:]
-    return [pid for pid in below if "python" in processes[pid][1]]

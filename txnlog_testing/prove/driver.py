@@ -9,14 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from txnlog_kafka.wire.invariants import present
 from txnlog_testing.arming import ARMED_VARIABLE
-from txnlog_testing.failpoints import FIRED_VARIABLE, REACHED_VARIABLE, SITE
+from txnlog_testing.failpoints import FIRED_VARIABLE, REACHED_VARIABLE, SITE, lines_of
 from txnlog_testing.processes import signal_all
 
 POLL_S = 0.005
@@ -46,22 +46,6 @@ class Outcome:
     is_late: bool = False
 
 
-class Run(Protocol):
-    """Run of a job to the end of its input."""
-
-    def wait(self, seconds_max: float, until: Callable[[], bool] | None = None) -> Outcome | None:
-        """Return the outcome; None as soon as `until()` is true. A longer run is late."""
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal to all its processes."""
-
-    def kill(self) -> None:
-        """SIGKILL all its processes."""
-
-    def fired(self) -> tuple[str, ...]:
-        """Return the failpoints that fired."""
-
-
 def environment(folder: Path) -> dict[str, str]:
     """Return the environment of processes whose failpoints are armed by files of this folder."""
     package_parent = str(Path(__file__).resolve().parents[2])
@@ -81,8 +65,9 @@ def environment(folder: Path) -> dict[str, str]:
     }
 
 
-class _Process:
-    """Process in a session of its own, whose failpoints are armed by a file."""
+class Run(ABC):
+    """Process that runs a job to the end of its input, in a session of its own; its failpoints are
+    armed by a file."""
 
     def __init__(self, folder: Path, command: Sequence[str], armed: str = "") -> None:
         folder.mkdir(parents=True)
@@ -105,7 +90,8 @@ class _Process:
         beside.replace(self.folder / "armed")
 
     def fired(self) -> tuple[str, ...]:
-        return _lines(self.folder / "fired")
+        """Return the failpoints that fired."""
+        return lines_of(self.folder / "fired")
 
     def forget_reached(self) -> None:
         """Forget which steps were reached."""
@@ -113,12 +99,14 @@ class _Process:
 
     def reached(self) -> frozenset[str]:
         """Return the steps that were reached since, as `step:when`."""
-        return frozenset(_lines(self.folder / "reached"))
+        return frozenset(lines_of(self.folder / "reached"))
 
     def signal(self, number: signal.Signals) -> None:
+        """Send a signal to all its processes."""
         signal_all(self._process.pid, number)
 
     def kill(self) -> None:
+        """SIGKILL all its processes."""
         signal_all(self._process.pid, signal.SIGKILL)
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
@@ -130,6 +118,7 @@ class _Process:
         return (self.folder / "log").read_text(encoding="utf-8", errors="replace")[-3000:].strip()
 
     def wait(self, seconds_max: float, until: Callable[[], bool] | None = None) -> Outcome | None:
+        """Return the outcome; None as soon as `until()` is true. A longer run is late."""
         deadline = time.monotonic() + seconds_max
         while True:
             outcome = self._outcome()
@@ -140,12 +129,12 @@ class _Process:
             if time.monotonic() > deadline:
                 return Outcome(f"it still ran after {seconds_max:g} s", is_late=True)
 
+    @abstractmethod
     def _outcome(self) -> Outcome | None:
         """Wait for a moment; return the outcome if there is one."""
-        raise NotImplementedError
 
 
-class Driver(_Process):
+class Driver(Run):
     """Process with a SparkSession that runs one job after another."""
 
     def __init__(self, folder: Path, spark_config: Mapping[str, str]) -> None:
@@ -186,7 +175,7 @@ class Driver(_Process):
         return Outcome(str(json.loads(line).get("error", "")))
 
 
-class Script(_Process):
+class Script(Run):
     """Run of the job's own script, which ends when it has read its input."""
 
     def _outcome(self) -> Outcome | None:
@@ -200,7 +189,3 @@ class Script(_Process):
 
     def _last_line(self) -> str:
         return self.log_tail().rpartition("\n")[2][:400]
-
-
-def _lines(path: Path) -> tuple[str, ...]:
-    return tuple(path.read_text(encoding="utf-8").splitlines()) if path.exists() else ()

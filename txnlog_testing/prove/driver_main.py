@@ -11,6 +11,7 @@ import os
 import pickle
 import queue
 import re
+import signal
 import sys
 import threading
 import traceback
@@ -20,14 +21,14 @@ from typing import IO, Any
 
 from pyspark.sql import SparkSession
 
-from txnlog_testing.processes import kill_driver
+from txnlog_testing.processes import signal_all
 from txnlog_testing.prove.job_kafka import JobKafka
 
 NEVER_ENDS = "ContinuousTrigger"
 
 
 def main() -> None:
-    """Serve until standard input ends."""
+    """Serve until the process that gives commands is gone."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     config = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
@@ -54,7 +55,7 @@ def _read_commands(commands: queue.SimpleQueue[str]) -> None:
     """Pass commands on; when the process that gave them is gone, end this one, whatever it does."""
     for line in sys.stdin:
         commands.put(line)
-    kill_driver()
+    signal_all(os.getpid(), signal.SIGKILL)
 
 
 def _answer(answers: IO[str], answer: dict[str, Any]) -> None:
@@ -65,7 +66,6 @@ def _answer(answers: IO[str], answer: dict[str, Any]) -> None:
 def run_job(spark: SparkSession, job: str, kafka: dict[str, str], checkpoint: str) -> None:
     """Start the job's queries, let them read all that is there, and stop them."""
     function = pickle.loads(Path(job).read_bytes())
-    spark.catalog.setCurrentDatabase("default")
     started = function(spark, JobKafka(**kafka), checkpoint)
     queries = list(started) if isinstance(started, Iterable) else [started]
     if not queries or not all(hasattr(query, "processAllAvailable") for query in queries):

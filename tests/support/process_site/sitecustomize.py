@@ -42,11 +42,7 @@ if "TXNLOG_KEPT" in os.environ:
         logging.getLogger(name).setLevel(logging.DEBUG)
     sys.addaudithook(keep)
 
-IS_CLIENT = any(word.endswith("/txnlog-python") for word in sys.orig_argv[:2])
-"""True in a process beside a forked one, which runs nothing of the connector: its server is armed,
-and arming takes half a second."""
-
-if os.environ.get("TXNLOG_FAILPOINTS") and not IS_CLIENT:
+if os.environ.get("TXNLOG_FAILPOINTS"):
     from txnlog_testing.arming import arm_if_asked
 
     arm_if_asked()

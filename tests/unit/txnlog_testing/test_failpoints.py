@@ -225,3 +225,36 @@ def test_kill_self_leaves_the_others_alone(driver):
     assert not survived.exists()
     assert state_of(pids[0]) != "gone"
     assert state_of(pids[1]) != "gone"
+
+
+EDITOR = """
+import subprocess, sys, time
+from pathlib import Path
+Path("/proc/self/comm").write_text("java")
+driver = subprocess.Popen([{python!r}, "-c", {driver!r}])
+driver.wait()
+Path({survived!r}).touch()
+"""
+STARTED_BY_PYTHON = """
+import os, subprocess, sys, time
+from pathlib import Path
+sys.path[:0] = {roots!r}
+jvm = subprocess.Popen([{python!r}, "-c", "from pathlib import Path; import time; "
+                        "Path('/proc/self/comm').write_text('java'); time.sleep(60)"])
+while Path(f"/proc/{{jvm.pid}}/comm").read_text() != "java\\n":
+    time.sleep(0.01)
+Path({pids!r}).write_text(f"{{jvm.pid}} {{os.getpid()}}")
+from txnlog_testing import processes
+processes.kill_driver()
+"""
+
+
+def test_a_jvm_above_a_driver_that_python_started_is_left_alone(tmp_path):
+    if not Path("/proc/self/comm").exists():
+        pytest.skip("needs /proc")
+    pids, survived = tmp_path / "pids", tmp_path / "survived"
+    code = STARTED_BY_PYTHON.format(roots=[str(REPOSITORY)], python=sys.executable, pids=str(pids))
+    editor = EDITOR.format(python=sys.executable, driver=code, survived=str(survived))
+    assert subprocess.run([sys.executable, "-c", editor], check=False).returncode == 0
+    assert survived.exists()
+    assert [state_of(int(pid)) for pid in pids.read_text().split()] == ["gone", "gone"]
