@@ -68,6 +68,8 @@ STEPS = (
     "end_txn",
 )
 """The failpoints that a commit reaches; txn_offset_commit and produce at the same time."""
+ALL_STEPS = (*STEPS, "collect", "offset_log", "commit_log", "source_commit", "write")
+"""The same with those around a commit, and around the writes of a foreachBatch."""
 
 
 ANY_BATCH = -1

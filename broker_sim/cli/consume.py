@@ -23,12 +23,11 @@ from broker_sim.cli.arguments import (
 from broker_sim.cli.cluster import Cluster, Refused
 from broker_sim.cli.console import FORMATTER_PROPERTIES, RecordFormatter, read_properties
 from broker_sim.cli.printing import EXIT_OK, write_error
+from broker_sim.client.kafka import READ_COMMITTED, READ_UNCOMMITTED
 from broker_sim.client.reader import Found, read_range
 from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
-READ_COMMITTED = "read_committed"
-READ_UNCOMMITTED = "read_uncommitted"
 POLL_S = 0.2
 
 

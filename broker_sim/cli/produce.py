@@ -18,9 +18,7 @@ from broker_sim.cli.cluster import Cluster, Refused
 from broker_sim.cli.console import READER_PROPERTIES, LineReader, LineRefused, read_properties
 from broker_sim.cli.printing import Output, Table, write_error
 from broker_sim.client.writer import TopicWriter
-from txnlog_kafka.wire.records import (
-    Record,
-)
+from txnlog_kafka.wire.records import Record
 
 READ_BYTES = 64 * 1024
 

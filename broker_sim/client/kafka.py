@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from txnlog_kafka.host.client import Client
     from txnlog_kafka.wire.records import Record
+    from txnlog_kafka.wire.topic_partition import TopicPartition
 
 READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
 FIELDS = frozenset({"key", "value", "headers", "timestamp"})
@@ -104,16 +105,8 @@ class KafkaHelpers(ABC):
 
     def records(self, topic: str, isolation_level: str = READ_COMMITTED) -> list[KafkaRecord]:
         """Return all records that the topic has now, partition by partition."""
-        from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP
-        from txnlog_kafka.wire.topic_partition import TopicPartition
-
-        topic = self.topic(topic)
         with self._client() as client:
-            (numbers,) = client.topic_partitions([topic]).values()
-            partitions = [TopicPartition(topic, number) for number in numbers]
-            specs = dict.fromkeys(partitions, EARLIEST_TIMESTAMP)
-            found = client.list_offsets(specs, read_committed=False)
-            starts = {partition: each.offset for partition, each in found.items()}
+            starts = _first_offsets(client, _places(client, self.topic(topic)))
             return _read(client, starts, isolation_level)
 
     def groups(self) -> list[str]:
@@ -129,14 +122,10 @@ class KafkaHelpers(ABC):
     def lag(self, group: str) -> dict[tuple[str, int], int]:
         """Return how many offsets a group is behind the end of each partition that it has
         committed."""
-        from txnlog_kafka.operations.offsets import LATEST_TIMESTAMP
-
         with self._client() as client:
             committed = client.committed_offsets(group)
-            specs = dict.fromkeys(committed, LATEST_TIMESTAMP)
-            ends = client.list_offsets(specs, read_committed=False) if specs else {}
-            lag = {place: ends[place].offset - offset for place, offset in committed.items()}
-            return self._shortened(lag)
+            ends = _end_offsets(client, committed) if committed else {}
+            return self._shortened({at: ends[at] - offset for at, offset in committed.items()})
 
     @contextmanager
     def expect(
@@ -151,7 +140,8 @@ class KafkaHelpers(ABC):
         At its end it waits for `count` records. Raises AssertionError if there are fewer after
         `timeout_s`, or more.
         """
-        starts = self._ends(self.topic(topic))
+        with self._client() as client:
+            starts = _end_offsets(client, _places(client, self.topic(topic), is_created=True))
         new: list[KafkaRecord] = []
         yield new
         deadline = time.monotonic() + timeout_s
@@ -169,16 +159,6 @@ class KafkaHelpers(ABC):
 
     def _shortened(self, found: Mapping[Any, int]) -> dict[tuple[str, int], int]:
         return {(name.removeprefix(self.prefix), at): value for (name, at), value in found.items()}
-
-    def _ends(self, topic: str) -> Any:
-        from txnlog_kafka.operations.offsets import LATEST_TIMESTAMP
-        from txnlog_kafka.wire.topic_partition import TopicPartition
-
-        with self._client() as client:
-            (numbers,) = client.topic_partitions([topic], allow_auto_create=True).values()
-            specs = {TopicPartition(topic, number): LATEST_TIMESTAMP for number in numbers}
-            found = client.list_offsets(specs, read_committed=False)
-            return {partition: each.offset for partition, each in found.items()}
 
     def _client(self) -> Client:
         from txnlog_kafka.host.client import Client
@@ -200,20 +180,42 @@ class Kafka(KafkaHelpers):
         return self._bootstrap_servers
 
 
+def _places(client: Client, topic: str, *, is_created: bool = False) -> list[TopicPartition]:
+    from txnlog_kafka.wire.topic_partition import TopicPartition
+
+    (numbers,) = client.topic_partitions([topic], allow_auto_create=is_created).values()
+    return [TopicPartition(topic, number) for number in numbers]
+
+
+def _first_offsets(client: Client, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP
+
+    found = client.list_offsets(dict.fromkeys(places, EARLIEST_TIMESTAMP), read_committed=False)
+    return {place: each.offset for place, each in found.items()}
+
+
+def _end_offsets(
+    client: Client, places: Iterable[TopicPartition], is_committed: bool = False
+) -> dict[TopicPartition, int]:
+    from txnlog_kafka.operations.offsets import LATEST_TIMESTAMP
+
+    specs = dict.fromkeys(places, LATEST_TIMESTAMP)
+    found = client.list_offsets(specs, read_committed=is_committed)
+    return {place: each.offset for place, each in found.items()}
+
+
 def _read(client: Client, starts: Mapping[Any, int], isolation_level: str) -> list[KafkaRecord]:
     from broker_sim.client.reader import read_range
-    from txnlog_kafka.operations.offsets import LATEST_TIMESTAMP
 
     if isolation_level not in (READ_COMMITTED, READ_UNCOMMITTED):
         raise ValueError(
             f"isolation_level={isolation_level!r}: it is {READ_COMMITTED} or {READ_UNCOMMITTED}"
         )
     is_committed = isolation_level == READ_COMMITTED
-    specs = dict.fromkeys(starts, LATEST_TIMESTAMP)
-    ends = client.list_offsets(specs, read_committed=is_committed)
+    ends = _end_offsets(client, starts, is_committed)
     found = []
     for place, start in sorted(starts.items()):
-        end = max(start, ends[place].offset)
+        end = max(start, ends[place])
         for _, _, each in read_range(client, place, start, end, is_committed):
             found.append(
                 KafkaRecord(
@@ -239,37 +241,36 @@ def _batches(records: list[Record]) -> Iterator[list[Record]]:
         yield part
 
 
-def is_record(row: Mapping[str, Any]) -> bool:
-    """True for a mapping that is a record with all its parts, and not a value for JSON."""
-    return "value" in row and row.keys() <= FIELDS
-
-
-def _record(row: Any, number: int, now_ms: int) -> Record:
-    """Return the record of a row. Raises TypeError or ValueError naming the row's number."""
-    from txnlog_kafka.wire.records import Record
-
+def read_row(row: Any, number: int) -> Mapping[str, Any]:
+    """Return a row in the forms that `produce` takes as a record with `value` and of FIELDS what it
+    has; the key is bytes or None. Raises TypeError or ValueError naming the row's number."""
     if isinstance(row, tuple):
         if len(row) != 2:
             raise ValueError(f"row {number} is a tuple of {len(row)}: it must be (key, value)")
         row = {"key": row[0], "value": row[1]}
-    elif not (isinstance(row, Mapping) and is_record(row)):
+    elif not (isinstance(row, Mapping) and "value" in row and row.keys() <= FIELDS):
         row = {"value": row}
-    headers = row.get("headers") or ()
+    key = row.get("key")
+    if not (key is None or isinstance(key, bytes | str)):
+        raise TypeError(
+            f"row {number} has a key of {type(key).__name__}: give bytes, a text or None"
+        )
+    return {**row, "key": key.encode() if isinstance(key, str) else key}
+
+
+def _record(given: Any, number: int, now_ms: int) -> Record:
+    """Return the record of a row. Raises TypeError or ValueError naming the row's number."""
+    from txnlog_kafka.wire.records import Record
+
+    row = read_row(given, number)
+    timestamp, headers = row.get("timestamp"), row.get("headers") or ()
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     return Record(
-        _key(row.get("key"), number),
+        row["key"],
         _value(row["value"], number),
-        int(row.get("timestamp") or now_ms),
+        now_ms if timestamp is None else int(timestamp),
         tuple((str(name), _value(value, number)) for name, value in pairs),
     )
-
-
-def _key(key: Any, number: int) -> bytes | None:
-    if key is None or isinstance(key, bytes):
-        return key
-    if isinstance(key, str):
-        return key.encode()
-    raise TypeError(f"row {number} has a key of {type(key).__name__}: give bytes, a text or None")
 
 
 def _value(value: Any, number: int) -> bytes | None:

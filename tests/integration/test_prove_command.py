@@ -31,6 +31,7 @@ import sys
 from pyspark.sql import SparkSession
 
 bootstrap, checkpoint = sys.argv[1:]
+print("more than a pipe holds " * 10_000)
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 servers = {"kafka.bootstrap.servers": bootstrap}
 reader = spark.readStream.format("txnlog").options(**servers, subscribe="orders")

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from txnlog_testing.prove.outputs import Files
-from txnlog_testing.prove.proof import ALL_STEPS, exactly_once
+from txnlog_testing.prove.proof import EACH_STEP, exactly_once
 from txnlog_testing.prove.report import NotExactlyOnce, Report
 
 EXIT_EXACT, EXIT_WRONG, EXIT_UNKNOWN = 0, 1, 2
@@ -105,7 +105,7 @@ def _prove(options: argparse.Namespace, words: Sequence[str]) -> Report:
         if options.script
         else _function(options.job, options.function)
     )
-    extra: dict[str, Any] = {"steps": ALL_STEPS} if options.all_steps else {}
+    extra: dict[str, Any] = {"steps": EACH_STEP} if options.all_steps else {}
     try:
         return exactly_once(
             job,

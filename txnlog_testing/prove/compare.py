@@ -7,10 +7,10 @@ the rows of some keys in their order, too.
 from __future__ import annotations
 
 import json
-import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 LOST, DOUBLED, CHANGED, REORDERED = "lost", "doubled", "changed", "reordered"
@@ -52,15 +52,17 @@ class Difference:
 
 
 def frozen(value: Any) -> Hashable:
-    """Return a value that can be hashed, and equals itself: a list becomes a tuple, NaN a text."""
+    """Return a value that can be hashed, and equals the same value of the same type alone: 1 is
+    another one than 1.0 and than true; NaN equals itself."""
     if isinstance(value, Mapping):
-        return tuple(sorted((str(name), frozen(each)) for name, each in value.items()))
+        parts = ((repr(name), frozen(each)) for name, each in value.items())
+        return tuple(sorted(parts, key=itemgetter(0)))
     if isinstance(value, list | tuple):
         return tuple(map(frozen, value))
     if isinstance(value, bytearray):
         return bytes(value)
-    if isinstance(value, float) and math.isnan(value):
-        return "NaN"
+    if isinstance(value, bool | int | float):
+        return repr(value), type(value)
     return value  # type: ignore[no-any-return]
 
 
@@ -96,20 +98,17 @@ def compare(
 ) -> Difference:
     """Return how `seen` differs from the reference; false if it does not. `ordered` has the keys
     whose rows have an order."""
-    wanted = Counter(row.without(ignored) for row in reference)
-    missing_left = Counter(wanted)
-    extra: list[Row] = []
+    left = _by_content(reference, ignored)
+    doubled: list[Row] = []
+    strange: list[Row] = []
     for row in seen:
-        what = row.without(ignored)
-        if missing_left[what]:
-            missing_left[what] -= 1
+        same = left.get(row.without(ignored))
+        if same:
+            same.pop()
         else:
-            extra.append(row)
-    missing = _missing_rows(reference, missing_left, ignored)
-    doubled = [row for row in extra if row.without(ignored) in wanted]
-    strange = [row for row in extra if row.without(ignored) not in wanted]
-    changed, lost = _paired(missing, strange)
-    if not extra and not missing:
+            (strange if same is None else doubled).append(row)
+    changed, lost = _paired([row for rows in left.values() for row in rows], strange)
+    if not (doubled or strange or lost):
         return _order_difference(reference, seen, ignored, ordered)
     counts = {LOST: len(lost), DOUBLED: len(doubled), CHANGED: len(strange)}
     if doubled:
@@ -122,16 +121,11 @@ def compare(
     return Difference({name: count for name, count in counts.items() if count}, first, columns)
 
 
-def _missing_rows(
-    reference: Sequence[Row], missing: Counter[Hashable], ignored: frozenset[str]
-) -> list[Row]:
-    left, rows = Counter(missing), []
-    for row in reversed(reference):
-        what = row.without(ignored)
-        if left[what] > 0:
-            left[what] -= 1
-            rows.append(row)
-    return rows[::-1]
+def _by_content(rows: Sequence[Row], ignored: frozenset[str]) -> dict[Hashable, list[Row]]:
+    found: dict[Hashable, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row.without(ignored)].append(row)
+    return dict(found)
 
 
 def _paired(missing: list[Row], strange: list[Row]) -> tuple[list[tuple[Row, Row]], list[Row]]:

@@ -6,10 +6,13 @@ it breaks.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from txnlog_testing.failpoints import ALL_STEPS
 from txnlog_testing.prove.checkpoint import COMMITS, OFFSETS
 from txnlog_testing.prove.stage import NotReached, Stage
 
@@ -28,6 +31,8 @@ class Disturbance:
     """True if it takes a Spark of its own."""
     step: str = ""
     """Step at which it strikes, as `step:when`: a job that does not reach it is not run."""
+    may_refuse: bool = False
+    """True if a job that then refuses to go on does right: a person has to decide."""
 
 
 def nothing(stage: Stage) -> str:
@@ -156,37 +161,28 @@ def produce_refused(stage: Stage) -> str:
 def two_drivers(stage: Stage) -> str:
     """Pause a driver in a batch, let a second one do the wave, and let the first go on."""
     first = stage.planned()
-    stage.pause(first)
     try:
+        first.signal(signal.SIGSTOP)
         stage.run()
+        first.signal(signal.SIGCONT)
+        outcome = first.wait(stage.seconds_max)
     finally:
-        stage.resume(first)
-    outcome = first.wait(stage.seconds_max)
-    stage.discard(first)
+        stage.discard(first)
     said = "ended well" if outcome is None or not outcome.error else f"ended: {outcome.error}"
     return f"a second driver did the wave while the first was paused, which then {said[:120]}"
 
 
-def killed_before(stage: Stage) -> str:
-    """Kill the broker before it carries out the request."""
-    return broker_killed(stage, after=False)
-
-
-def killed_after(stage: Stage) -> str:
-    """Kill the broker when it has carried out the request."""
-    return broker_killed(stage, after=True)
-
-
-TWICE = Disturbance("twice", nothing)
+TWICE = "twice"
 ALWAYS = (
+    Disturbance(TWICE, nothing),
     Disturbance("replay", replay),
-    Disturbance("lost tail", lost_tail),
-    Disturbance("old backup", old_backup),
+    Disturbance("lost tail", lost_tail, may_refuse=True),
+    Disturbance("old backup", old_backup, may_refuse=True),
     Disturbance("kill when planned", kill_when_planned, needs_driver=True),
     Disturbance("kill in tasks", kill_in_tasks, needs_driver=True),
     Disturbance("kill worker", kill_worker, needs_driver=True),
-    Disturbance("broker killed before", killed_before),
-    Disturbance("broker killed after", killed_after),
+    Disturbance("broker killed before", partial(broker_killed, after=False)),
+    Disturbance("broker killed after", partial(broker_killed, after=True)),
     Disturbance("broker paused", broker_paused),
     Disturbance("answer lost", answer_lost),
     Disturbance("produce refused", produce_refused),
@@ -195,3 +191,19 @@ ALWAYS = (
 CHOSEN_STEPS = ("write:after", "produce.first:after", "end_txn:after", "commit_log:before")
 """Steps at which a driver is killed unless the user names others: between two writes of a
 foreachBatch, in an open transaction, after its end, and before Spark's own note of it."""
+
+
+def find_disturbance(name: str) -> Disturbance:
+    """Return the disturbance of this name. Raises ValueError."""
+    for each in ALWAYS:
+        if each.name == name:
+            return each
+    kill, _, place = name.partition(" ")
+    step, _, when = place.partition(":")
+    if kill == "kill" and step in ALL_STEPS and when in ("before", "after"):
+        return kill_step(place)
+    known = [*(each.name for each in ALWAYS), "kill STEP:before", "kill STEP:after"]
+    raise ValueError(
+        f"disturbance {name!r} is not one of {', '.join(known)}, where STEP is one of "
+        f"{', '.join(ALL_STEPS)}"
+    )

@@ -69,15 +69,18 @@ class Run(ABC):
     """Process that runs a job to the end of its input, in a session of its own; its failpoints are
     armed by a file."""
 
-    def __init__(self, folder: Path, command: Sequence[str], armed: str = "") -> None:
+    def __init__(
+        self, folder: Path, command: Sequence[str], armed: str = "", *, is_told: bool = False
+    ) -> None:
+        """Start it; one that `is_told` has commands on standard input, and answers."""
         folder.mkdir(parents=True)
         self.folder = folder
         self.arm(armed)
         with (folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                stdin=subprocess.PIPE if is_told else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if is_told else log,
                 stderr=log,
                 env=environment(folder),
                 start_new_session=True,
@@ -127,7 +130,11 @@ class Run(ABC):
             if until is not None and until():
                 return None
             if time.monotonic() > deadline:
-                return Outcome(f"it still ran after {seconds_max:g} s", is_late=True)
+                late = f"it still ran after {seconds_max:g} s; the last line of its log: "
+                return Outcome(late + self._last_line(), is_late=True)
+
+    def _last_line(self) -> str:
+        return self.log_tail().rpartition("\n")[2][:400]
 
     @abstractmethod
     def _outcome(self) -> Outcome | None:
@@ -143,9 +150,8 @@ class Driver(Run):
         config = folder.with_suffix(".json")
         own = {"spark.sql.warehouse.dir": str(folder.with_suffix(".warehouse"))}
         config.write_text(json.dumps({**SPARK_CONFIG, **own, **spark_config}), encoding="utf-8")
-        super().__init__(
-            folder, [sys.executable, "-m", "txnlog_testing.prove.driver_main", str(config)]
-        )
+        command = [sys.executable, "-m", "txnlog_testing.prove.driver_main", str(config)]
+        super().__init__(folder, command, is_told=True)
         self._is_ready = False
         self._buffer = b""
 
@@ -186,6 +192,3 @@ class Script(Run):
         if code < 0:
             return Outcome(f"it died of {signal.Signals(-code).name}", died=True)
         return Outcome("" if code == 0 else f"exit code {code}: {self._last_line()}")
-
-    def _last_line(self) -> str:
-        return self.log_tail().rpartition("\n")[2][:400]

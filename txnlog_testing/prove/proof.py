@@ -18,6 +18,7 @@ from txnlog_testing.prove.disturbances import (
     REQUESTS,
     TWICE,
     Disturbance,
+    find_disturbance,
     kill_step,
 )
 from txnlog_testing.prove.outputs import Output, Topic, pickled, read_outputs
@@ -37,16 +38,17 @@ from txnlog_testing.prove.stage import (
     Refused,
     Stage,
     Stuck,
+    end_kept,
     kept_drivers,
 )
 from txnlog_testing.prove.world import Feed, Inputs, World
 
-MAY_REFUSE = ("lost tail", "old backup")
-"""Disturbances after which a job that refuses to go on does right: a person has to decide."""
-ALL_STEPS = "all"
+EACH_STEP = "all"
 NEVER = 1_000_000_000
 SLOW = 10
 """A run is late after so many times of what the reference took, and not before the timeout."""
+REFERENCE_TIMEOUTS = 5
+"""The reference may take so many timeouts: nothing is known yet of how fast this machine is."""
 
 Job = Callable[..., Any] | Sequence[str]
 
@@ -55,7 +57,7 @@ Job = Callable[..., Any] | Sequence[str]
 class _Seen:
     """Output and offsets of a world at its end."""
 
-    rows: Mapping[str, list[Row]]
+    rows: list[list[Row]]
     group_offsets: Mapping[str, Mapping[Any, int]]
 
 
@@ -76,7 +78,7 @@ def exactly_once(
     feed: Feed | None = None,
     ignore: Collection[str] = (),
     disturbances: Collection[str] | None = None,
-    steps: Collection[str] | str = CHOSEN_STEPS,
+    steps: Collection[str] | str | None = None,
     waves: int = 3,
     partitions: int = 2,
     seed: int = 0,
@@ -94,29 +96,36 @@ def exactly_once(
     each. `feed(kafka, wave)` makes input of other kinds. `output` is a topic, `Files(...)`, a
     function `(spark, kafka)` that returns rows, or several of them.
 
-    `disturbances` names the ones to run (default: all), `steps` the places to kill the driver at,
-    as `step:before` or `step:after`, or "all". Columns in `ignore` are not compared. `seed` chooses
-    the wave that is disturbed and the moments of kills. A run may take `timeout_s` seconds, or ten
-    times as long as the undisturbed one. Records of a key that input records have are compared in
-    their order, too.
+    `disturbances` names the ones to run (default: all). `steps` has more places to kill the driver
+    at, as `step:before` or `step:after`, or is "all": each that the job comes to (default: four, if
+    all disturbances are run). Columns in `ignore` are not compared. `seed` chooses the wave that is
+    disturbed and the moments of kills. A run may take `timeout_s` seconds, or ten times as long as
+    the undisturbed one, which may take five times `timeout_s`. Records of a key that input records
+    have are compared in their order, too.
 
     Returns the report. Raises NotExactlyOnce, an AssertionError with the table, if any result is
-    not as it should be; ValueError if there is nothing to compare, RuntimeError if the job does not
-    run undisturbed.
+    not as it should be; ValueError if there is nothing to compare or the job comes to no
+    disturbance, RuntimeError if the job does not run undisturbed.
     """
     outputs = read_outputs(output)
-    inputs = Inputs(dict(input or {}), waves, partitions, feed)
-    _check_arguments(inputs, disturbances)
+    inputs = Inputs.read(input or {}, waves, partitions, feed)
+    _check_inputs(inputs)
+    choice = _Choice.read(disturbances, steps)
     kept = Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="exactly-once-"))
     kept.mkdir(parents=True, exist_ok=True)
     drivers = kept_drivers(dict(spark_config or {}))
     proof = _Proof(job, inputs, outputs, kept, drivers, seed, timeout_s, tell or _silent)
     try:
-        proof.run(_chosen(disturbances, steps), frozenset(ignore))
+        proof.run(choice, frozenset(ignore))
+    except BaseException:
+        end_kept()
+        raise
     finally:
         if folder is None:
             shutil.rmtree(kept, ignore_errors=True)
     report = Report(proof.results, seed)
+    if not report.reached:
+        raise ValueError(f"nothing was disturbed, so nothing is proved:\n{report.text()}")
     if not report.is_exact:
         raise NotExactlyOnce(report)
     return report
@@ -126,7 +135,7 @@ def _silent(text: str) -> None:
     del text
 
 
-def _check_arguments(inputs: Inputs, disturbances: Collection[str] | None) -> None:
+def _check_inputs(inputs: Inputs) -> None:
     if inputs.waves < 2:
         raise ValueError(f"waves={inputs.waves}: two at least, so that one comes before another")
     for topic, rows in inputs.rows.items():
@@ -136,35 +145,35 @@ def _check_arguments(inputs: Inputs, disturbances: Collection[str] | None) -> No
             )
     if not inputs.rows and inputs.feed is None:
         raise ValueError("there is no input: give input={topic: rows}, or feed=")
-    known = {each.name for each in ALWAYS} | {TWICE.name, "kill steps"}
-    for name in disturbances or ():
-        if name not in known and not name.startswith("kill "):
-            raise ValueError(f"disturbance {name!r} is not one of {', '.join(sorted(known))}")
-
-
-def _chosen(names: Collection[str] | None, steps: Collection[str] | str) -> _Choice:
-    return _Choice(None if names is None else frozenset(names), steps)
 
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
     """Disturbances that the user wants."""
 
-    names: frozenset[str] | None
-    steps: Collection[str] | str
+    named: tuple[Disturbance, ...]
+    has_each_step: bool
 
-    def has(self, name: str) -> bool:
-        return self.names is None or name in self.names
+    @classmethod
+    def read(cls, names: Collection[str] | None, steps: Collection[str] | str | None) -> _Choice:
+        """Read two arguments of `exactly_once`. Raises ValueError."""
+        if isinstance(names, str) or (isinstance(steps, str) and steps != EACH_STEP):
+            raise ValueError(f"disturbances={names!r}, steps={steps!r}: give lists of names")
+        if steps is None:
+            steps = CHOSEN_STEPS if names is None else ()
+        places = () if isinstance(steps, str) else steps
+        always = ALWAYS if names is None else map(find_disturbance, names)
+        kills = (find_disturbance(f"kill {place}") for place in places)
+        named = {each.name: each for each in (*always, *kills)}
+        if not named and steps != EACH_STEP:
+            raise ValueError("disturbances is empty: there is nothing to run")
+        return cls(tuple(named.values()), steps == EACH_STEP)
 
     def disturbances(self, reached: frozenset[str]) -> list[Disturbance]:
         """Return them, with the steps that the job reaches if all are wanted."""
-        steps = sorted(reached) if self.steps == ALL_STEPS else list(self.steps)
-        kills = [kill_step(step) for step in steps if not step.startswith("worker:")]
-        with_steps = self.has("kill steps")
-        return [
-            *(each for each in ALWAYS if self.has(each.name)),
-            *(each for each in kills if with_steps or self.has(each.name)),
-        ]
+        places = sorted(reached) if self.has_each_step else ()
+        kills = [kill_step(place) for place in places if not place.startswith("worker:")]
+        return list({each.name: each for each in (*self.named, *kills)}.values())
 
 
 @dataclass(slots=True)
@@ -184,8 +193,6 @@ class _Proof:
         wave = random.Random(self.seed).randrange(1, self.inputs.waves)
         reference = self._run_reference(wave, ignored)
         chosen = choice.disturbances(reference.steps)
-        if choice.has(TWICE.name):
-            self._try(TWICE, wave, reference)
         for number, disturbance in enumerate(chosen):
             if any(each.needs_driver for each in chosen[number:]) and callable(self.job):
                 self.drivers.prepare()
@@ -202,7 +209,8 @@ class _Proof:
         began = time.monotonic()
         with self._new_world() as world:
             stage = self._stage(world, None)
-            self.drivers.warm().forget_reached()
+            if callable(self.job):
+                self.drivers.warm().forget_reached()
             for number in range(self.inputs.waves):
                 world.feed(number)
                 counters = self._count_requests(world) if number == wave else {}
@@ -216,14 +224,17 @@ class _Proof:
                     requests = {name: counter.calls for name, counter in counters.items()}
                     world.cluster.clear_faults()
             seen = self._seen(world)
-        for output in self.outputs:
-            if not seen.rows[output.name]:
+        for output, rows in zip(self.outputs, seen.rows, strict=True):
+            if not rows:
                 raise ValueError(
                     f"the job, undisturbed, has left nothing in {output.name!r}: there is nothing "
                     "to compare; check the name, and that the input has rows that come through"
                 )
         steps = stage.reached()
-        counted = ", ".join(f"{len(rows)} rows of {name}" for name, rows in seen.rows.items())
+        counted = ", ".join(
+            f"{len(rows)} rows of {output.name}"
+            for output, rows in zip(self.outputs, seen.rows, strict=True)
+        )
         self.tell(f"reference: {counted} in {time.monotonic() - began:.1f} s")
         return _Reference(seen, steps, requests, seconds, ignored)
 
@@ -252,8 +263,7 @@ class _Proof:
             except Stuck as error:
                 finding, detail = STUCK, str(error)
             except Refused as error:
-                is_right = disturbance.name in MAY_REFUSE
-                finding, detail = REFUSED if is_right else STUCK, str(error)
+                finding, detail = REFUSED if disturbance.may_refuse else STUCK, str(error)
             if finding in (EXACT, REFUSED):
                 finding, detail = self._judged(world, reference, disturbance, finding, detail)
             pictures = _draw(world) if finding != NOT_REACHED else []
@@ -274,10 +284,10 @@ class _Proof:
     ) -> tuple[str, str]:
         """Return finding and detail; a job that refused to go on may miss rows."""
         seen = self._seen(world)
-        for output in self.outputs:
+        for output, wanted, found in zip(self.outputs, reference.seen.rows, seen.rows, strict=True):
             difference = compare(
-                reference.seen.rows[output.name],
-                seen.rows[output.name],
+                wanted,
+                found,
                 reference.ignored,
                 ordered=self.inputs.keys if isinstance(output, Topic) else (),
             )
@@ -299,7 +309,7 @@ class _Proof:
     ) -> tuple[str, str]:
         finding = ", ".join(f"{count} {name}" for name, count in counts.items())
         where = f"{output.name}: " if len(self.outputs) > 1 else ""
-        if disturbance is TWICE:
+        if disturbance.name == TWICE:
             columns = ", ".join(sorted(difference.columns)) or "rows"
             only_columns = counts.keys().isdisjoint((LOST, DOUBLED))
             what = columns if only_columns else f"{finding}; {columns}"
@@ -316,7 +326,7 @@ class _Proof:
     def _stage(self, world: World, reference: _Reference | None) -> Stage:
         job = self._pickled_job(self.job) if callable(self.job) else self.job
         chance = random.Random(f"{self.seed} {self._count}")
-        stage = Stage(world, job, self.drivers, chance, self.timeout_s)
+        stage = Stage(world, job, self.drivers, chance, REFERENCE_TIMEOUTS * self.timeout_s)
         if reference is not None:
             stage.seconds_max = max(self.timeout_s, SLOW * reference.wave_seconds)
             stage.requests = reference.requests
@@ -330,7 +340,7 @@ class _Proof:
         return path
 
     def _seen(self, world: World) -> _Seen:
-        rows = {each.name: each.rows(world, self.drivers.warm) for each in self.outputs}
+        rows = [each.rows(world, self.drivers.warm) for each in self.outputs]
         return _Seen(rows, world.group_offsets())
 
 

@@ -45,6 +45,11 @@ class Report:
         """True if no result is wrong."""
         return all(result.is_good for result in self.results)
 
+    @property
+    def reached(self) -> Sequence[Result]:
+        """Results of the disturbances that the job came to: the others show nothing."""
+        return [result for result in self.results if result.finding != NOT_REACHED]
+
     def finding(self, disturbance: str) -> str:
         """Return the finding on a disturbance. Raises KeyError if it was not run."""
         for result in self.results:
@@ -66,10 +71,9 @@ class Report:
                 lines += textwrap.wrap(
                     each.detail, TEXT_WIDTH, initial_indent=indent, subsequent_indent=indent
                 )
-        reached = [each for each in self.results if each.finding != NOT_REACHED]
         wrong = sum(not each.is_good for each in self.results)
         said = f"{wrong} WRONG" if wrong else "exactly once"
-        lines.append(f"{len(reached)} disturbances, seed {self.seed}: {said}")
+        lines.append(f"{len(self.reached)} disturbances, seed {self.seed}: {said}")
         return "\n".join(lines)
 
     def write_html(self, path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import random
 import shutil
-import signal
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -87,14 +86,15 @@ _kept: list[Drivers] = []
 def kept_drivers(spark_config: Mapping[str, str]) -> Drivers:
     """Return this process's drivers with a configuration; drivers with another one end."""
     if _kept and _kept[0].spark_config != spark_config:
-        _close_kept()
+        end_kept()
     if not _kept:
         _kept.append(Drivers(dict(spark_config)))
     return _kept[0]
 
 
 @atexit.register
-def _close_kept() -> None:
+def end_kept() -> None:
+    """End the drivers that stay: with the process, and when they may be in the middle of a run."""
     while _kept:
         _kept.pop().close()
 
@@ -191,14 +191,6 @@ class Stage:
             self.discard(run)
             raise _not_reached("it before the run ends", outcome)
         return run
-
-    def pause(self, run: Run) -> None:
-        """SIGSTOP a run."""
-        run.signal(signal.SIGSTOP)
-
-    def resume(self, run: Run) -> None:
-        """SIGCONT a paused one."""
-        run.signal(signal.SIGCONT)
 
     def while_running(self, then: Callable[[], bool], act: Callable[[], None]) -> None:
         """Run the job; as soon as `then()` is true, `act()`. The job is run again if it fails.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from zlib import crc32
 
-from broker_sim.client.kafka import is_record
+from broker_sim.client.kafka import read_row
 from broker_sim.local_cluster import LocalCluster
 from txnlog_testing.kafka import AT_ONCE
 from txnlog_testing.prove.checkpoint import Checkpoints
@@ -28,18 +28,32 @@ Feed = Callable[[Any, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Input of the job in waves: rows by topic, and what `feed` makes besides."""
+    """Input of the job in waves: records by topic, and what `feed` makes besides."""
 
-    rows: Mapping[str, Sequence[Any]]
+    rows: Mapping[str, Sequence[Mapping[str, Any]]]
     waves: int
     partitions: int
     feed: Feed | None = None
 
+    @classmethod
+    def read(
+        cls, given: Mapping[str, Sequence[Any]], waves: int, partitions: int, feed: Feed | None
+    ) -> Inputs:
+        """Return the input in rows of any form that `Kafka.produce` takes. Raises ValueError or
+        TypeError for one that it does not take."""
+        rows = {
+            topic: [
+                {"timestamp": FIRST_TIMESTAMP_MS + 1000 * number, **read_row(row, number)}
+                for number, row in enumerate(each)
+            ]
+            for topic, each in given.items()
+        }
+        return cls(rows, waves, partitions, feed)
+
     @property
     def keys(self) -> frozenset[bytes]:
         """Keys of all input records."""
-        records = (record_of(row) for rows in self.rows.values() for row in rows)
-        return frozenset(as_bytes(each["key"]) for each in records if each.get("key") is not None)
+        return frozenset(row["key"] for rows in self.rows.values() for row in rows) - {None}
 
     def part(self, topic: str, wave: int) -> range:
         """Return the numbers of the topic's rows that come in this wave."""
@@ -68,12 +82,7 @@ class World:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         if self.cluster.is_running():
             self.cluster.kill()
         self.cluster.stop()
@@ -98,23 +107,17 @@ class World:
     def feed(self, wave: int) -> None:
         """Produce the input of a wave: the same records at the same offsets in every world."""
         for topic, rows in self._inputs.rows.items():
-            for partition in range(self._inputs.partitions):
-                part = self._inputs.part(topic, wave)
-                records = [(self._record(rows[number], number), number) for number in part]
-                here = [each for each, number in records if self._home(each, number) == partition]
-                self.cluster.produce(topic, here, partition)
+            homes = defaultdict(list)
+            for number in self._inputs.part(topic, wave):
+                key = rows[number]["key"]  # all records of a key go to one partition
+                home = number if key is None else crc32(key)
+                homes[home % self._inputs.partitions].append(rows[number])
+            for partition, records in sorted(homes.items()):
+                self.cluster.produce(topic, records, partition)
         if self._inputs.feed is not None:
             from txnlog_testing.prove.job_kafka import JobKafka
 
             self._inputs.feed(JobKafka(**self.kafka), wave)
-
-    def _home(self, record: Mapping[str, Any], number: int) -> int:
-        """Return the partition of a record: one for all records of a key."""
-        key = record.get("key")
-        return (number if key is None else crc32(as_bytes(key))) % self._inputs.partitions
-
-    def _record(self, row: Any, number: int) -> dict[str, Any]:
-        return {"timestamp": FIRST_TIMESTAMP_MS + 1000 * number, **record_of(row)}
 
     def topic_rows(self, topic: str) -> list[Row]:
         """Return the committed records of an output topic, in the order of their partitions."""
@@ -144,19 +147,6 @@ class World:
     def remove(self) -> None:
         """Remove all files."""
         shutil.rmtree(self.folder)
-
-
-def record_of(row: Any) -> Mapping[str, Any]:
-    """Return a row as a record, in the forms that `Kafka.produce` takes."""
-    if isinstance(row, tuple):
-        key, value = row
-        return {"key": key, "value": value}
-    return row if isinstance(row, Mapping) and is_record(row) else {"value": row}
-
-
-def as_bytes(key: bytes | str) -> bytes:
-    """Return a key as it is in a record."""
-    return key if isinstance(key, bytes) else key.encode()
 
 
 def _replaced(word: str, places: Mapping[str, str]) -> str:

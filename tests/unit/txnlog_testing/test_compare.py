@@ -89,6 +89,15 @@ def test_a_value_of_any_kind_equals_itself(value):
     assert not compare([Row({"v": value})], [Row({"v": value})])
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(1, 1.0), (1, True), (0, False), (0.0, -0.0), ("1", 1), (b"1", "1"), ({"1": 0}, {1: 0})],
+)
+def test_values_that_python_alone_calls_equal_are_different(one, other):
+    found = compare([Row({"v": one})], [Row({"v": other})])
+    assert found.counts == {CHANGED: 1}
+
+
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), min_size=1),
     st.data(),
