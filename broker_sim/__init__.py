@@ -4,7 +4,8 @@
 processes.
 """
 
+from broker_sim.client.fault import ClusterError
 from broker_sim.client.kafka import Kafka, KafkaRecord
-from broker_sim.local_cluster import REGISTRY, ClusterError, LocalCluster
+from broker_sim.local_cluster import REGISTRY, LocalCluster
 
 __all__ = ["REGISTRY", "ClusterError", "Kafka", "KafkaRecord", "LocalCluster"]

@@ -14,9 +14,10 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from broker_sim.client.fault import ClusterError
 from broker_sim.core.config import ConfigError, ConfigValue
 from broker_sim.core.endpoint import PORT_MAX
-from broker_sim.local_cluster import REGISTRY, ClusterError, LocalCluster
+from broker_sim.local_cluster import REGISTRY, LocalCluster
 from broker_sim.server.process import CannotStart
 from txnlog_kafka.processes import has_ended, start_time
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from broker_sim.client.fault import Fault, delete_rules
+from broker_sim.client.fault import ClusterError, Fault, delete_rules
 from broker_sim.client.kafka import KafkaHelpers
 from txnlog_kafka.wire.invariants import present
 
@@ -26,10 +26,6 @@ FAULTS_READY = "FAULTS "
 Config = Mapping[str, str | int | bool]
 START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 30.0
-
-
-class ClusterError(RuntimeError):
-    """A broker process did not do what was asked; the text has the end of its log."""
 
 
 class LocalCluster(KafkaHelpers):
@@ -149,13 +145,17 @@ class LocalCluster(KafkaHelpers):
         drop_response=True)`; docs/broker/testing.md has the fields.
 
         `broker_id` None stands for all that run. A broker that is started again has no rules.
-        Raises ValueError for a rule that cannot be, ClusterError without LocalCluster(faults=True).
+        Raises ValueError for a rule that cannot be, ClusterError without LocalCluster(faults=True)
+        and for a broker that does not run.
         """
         if self._faults is None:
             raise ClusterError("no fault was asked for: use LocalCluster(..., faults=True)")
-        running = [each for each in self._ports if self.is_running(each)]
-        at = [self._faults[each] for each in (running if broker_id is None else [broker_id])]
-        return Fault.made(at, {"api": api, **rule})
+        running = {each: at for each, at in self._faults.items() if self.is_running(each)}
+        if not running or broker_id not in (None, *running):
+            asked = "no broker runs" if broker_id is None else f"broker {broker_id} does not run"
+            raise ClusterError(f"{asked}: a rule is made in a running broker, and ends with it")
+        at = running.values() if broker_id is None else [running[broker_id]]
+        return Fault.made([*at], {"api": api, **rule})
 
     def clear_faults(self) -> None:
         """Remove all rules from all brokers that run."""

@@ -413,7 +413,10 @@ class ClientConnection(asyncio.Protocol):
         if request.api_key == ApiKey.PRODUCE and not request.message.acks:
             self.close(f"rule {rule.id} of faults: {rule.error}, and no client waits for an answer")
             return True
-        answer = error_answer(request.api_key, request.api_version, request.message, rule.code)
+        answer = error_answer(request, rule.code)
+        if answer is None:
+            self.close(f"rule {rule.id} of faults: this answer has no place for {rule.error}")
+            return True
         self.deliver(
             Respond(
                 request.connection_id,

@@ -156,6 +156,23 @@ def test_other_languages_ask_over_http(kafka):
 def test_a_cluster_without_faults_says_how_to_have_them(tmp_path):
     with pytest.raises(ClusterError, match="faults=True"):
         LocalCluster(tmp_path).fault("EndTxn", kill=True)
+    with pytest.raises(ClusterError, match="no broker runs"):
+        LocalCluster(tmp_path, faults=True).fault("EndTxn", kill=True)
+
+
+def test_a_broker_that_is_gone_has_no_rules_and_no_counts(kafka):
+    with kafka.fault("EndTxn", pause_ms=1) as fault:
+        kafka.kill()
+        with pytest.raises(ClusterError, match="with it the counts of its rules"):
+            assert fault.fired == 0
+        for broker_id in (0, 7):
+            with pytest.raises(ClusterError, match=f"broker {broker_id} does not run"):
+                kafka.fault("EndTxn", pause_ms=1, broker_id=broker_id)
+    kafka.start()
+    cleared = kafka.fault("EndTxn", pause_ms=1)
+    kafka.clear_faults()
+    with pytest.raises(ClusterError, match="has no rule"):
+        assert cleared.fired == 0
 
 
 def test_a_rule_for_three_brokers_strikes_where_the_leader_is(tmp_path, unique):
@@ -168,5 +185,5 @@ def test_a_rule_for_three_brokers_strikes_where_the_leader_is(tmp_path, unique):
         assert values(cluster, topic) == [b"row"]
         assert fault.fired == 2
         fault.remove()
-        assert fault.calls == 0  # it is gone
+        assert (fault.calls, fault.fired) == (3, 2)  # as they were when it ended
         assert len(cluster.fault("EndTxn", pause_ms=1, broker_id=1).rules) == 1

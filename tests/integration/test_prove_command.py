@@ -111,6 +111,8 @@ def run_pytest(path: Path) -> subprocess.CompletedProcess[str]:
         (["job.py", "--input", "orders", "--output", "out", "--waves", "1"], "waves=1"),
         (["job.py", "--input", "orders", "--output", "out", "--disturbance", "rain"],
          "disturbance 'rain' is not one of"),
+        (["job.py", "--input", "orders", "--output", "out", "--disturbance", "kill end_tx:after"],
+         "disturbance 'kill end_tx:after' is not one of"),
         (["job.py", "--input", "orders", "--output", "out", "--", "word"], "add --script"),
     ],
 )  # fmt: skip

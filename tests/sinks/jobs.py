@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import functions as sf
+from support.spark.order_jobs import (
+    as_records,
+    each_batch,
+    orders,
+    orders_of,
+    plain_write,
+    started,
+    to_files,
+    to_topic,
+)
 
 from txnlog_spark import foreach_batch
 from txnlog_testing import Files, Table
@@ -18,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "teste
 
 import test_topic_and_table
 
-ORDERS = [(f"s{n % 3}", {"id": n, "shop": f"s{n % 3}", "cents": n}) for n in range(60)]
+ORDERS = orders_of(60)
 DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -37,25 +46,6 @@ class Sink:
     output: Any = "out"
     jars: Sequence[str] = ()
     config: dict[str, str] = field(default_factory=dict)
-
-
-def orders(spark, kafka, source="txnlog"):
-    reader = spark.readStream.format(source).options(**kafka.options, subscribe="orders")
-    records = reader.option("startingOffsets", "earliest").load()
-    order = sf.from_json(sf.col("value").cast("string"), "id INT, shop STRING")
-    return records.select(order.alias("o")).select("o.*")
-
-
-def as_records(rows):
-    return rows.select(sf.col("shop").alias("key"), sf.to_json(sf.struct("id")).alias("value"))
-
-
-def started(writer, checkpoint):
-    return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-
-
-def each_batch(spark, kafka, checkpoint, write):
-    return started(orders(spark, kafka).writeStream.foreachBatch(write), checkpoint)
 
 
 def spark_kafka(spark, kafka, checkpoint):
@@ -83,17 +73,7 @@ def txnlog_foreach_batch(spark, kafka, checkpoint):
 
 def txnlog_versions(spark, kafka, checkpoint):
     def write(batch, batch_id):
-        writer = as_records(batch).write.format("txnlog").mode("append")
-        writer = writer.options(**kafka.options, topic="out", txnAppId="copy")
-        writer.option("txnVersion", str(batch_id)).save()
-
-    return each_batch(spark, kafka, checkpoint, write)
-
-
-def txnlog_plain(spark, kafka, checkpoint):
-    def write(batch, batch_id):
-        writer = as_records(batch).write.format("txnlog").mode("append")
-        writer.options(**kafka.options, topic="out").save()
+        plain_write(batch, kafka, txnAppId="copy", txnVersion=str(batch_id))
 
     return each_batch(spark, kafka, checkpoint, write)
 
@@ -101,13 +81,6 @@ def txnlog_plain(spark, kafka, checkpoint):
 def files(spark, kafka, checkpoint):
     writer = orders(spark, kafka).writeStream.format("parquet")
     return started(writer.option("path", kafka.path("out")), checkpoint)
-
-
-def files_batch(spark, kafka, checkpoint):
-    def write(batch, batch_id):
-        batch.write.mode("append").parquet(kafka.path("out"))
-
-    return each_batch(spark, kafka, checkpoint, write)
 
 
 def jdbc_append(spark, kafka, checkpoint):
@@ -204,11 +177,11 @@ SINKS = (
     Sink("`txnlog`, stream", txnlog),
     Sink("`txnlog`, `foreach_batch`", txnlog_foreach_batch),
     Sink("`txnlog`, batch with `txnAppId` in foreachBatch", txnlog_versions),
-    Sink("`txnlog`, plain batch in foreachBatch", txnlog_plain),
+    Sink("`txnlog`, plain batch in foreachBatch", to_topic),
     Sink("Spark's `kafka`, stream", spark_kafka, jars=SPARK_KAFKA),
     Sink("Spark's `kafka`, batch in foreachBatch", spark_kafka_batch, jars=SPARK_KAFKA),
     Sink("files (`parquet`), stream", files, Files("out", key=["id"])),
-    Sink("files (`parquet`), batch in foreachBatch", files_batch, Files("out", key=["id"])),
+    Sink("files (`parquet`), batch in foreachBatch", to_files, Files("out", key=["id"])),
     Sink("JDBC (SQLite), table without a key", jdbc_append, ROWS, SQLITE_JARS),
     Sink("JDBC (SQLite), table with a primary key", jdbc_append_key, ROWS, SQLITE_JARS),
     Sink("SQL upsert by key (SQLite) in foreachBatch", sql_upsert, ROWS),

@@ -109,8 +109,9 @@ class Run(ABC):
         signal_all(self._process.pid, number)
 
     def kill(self) -> None:
-        """SIGKILL all its processes."""
-        signal_all(self._process.pid, signal.SIGKILL)
+        """SIGKILL all its processes, unless it has ended."""
+        if self._process.poll() is None:
+            signal_all(self._process.pid, signal.SIGKILL)
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:

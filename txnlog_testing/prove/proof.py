@@ -193,14 +193,17 @@ class _Proof:
         wave = random.Random(self.seed).randrange(1, self.inputs.waves)
         reference = self._run_reference(wave, ignored)
         chosen = choice.disturbances(reference.steps)
-        for number, disturbance in enumerate(chosen):
-            if any(each.needs_driver for each in chosen[number:]) and callable(self.job):
+        names = [each.name for each in chosen]
+        missed = [each for each in chosen if each.step and each.step not in reference.steps]
+        for each in missed:
+            happened = f"the job does not come to {each.step}"
+            self.results.append(Result(each.name, happened, NOT_REACHED))
+        tried = [each for each in chosen if each not in missed]
+        for number, each in enumerate(tried):
+            if any(later.needs_driver for later in tried[number:]) and callable(self.job):
                 self.drivers.prepare()
-            if disturbance.step and disturbance.step not in reference.steps:
-                happened = f"the job does not come to {disturbance.step}"
-                self.results.append(Result(disturbance.name, happened, NOT_REACHED))
-            else:
-                self._try(disturbance, wave, reference)
+            self._try(each, wave, reference)
+        self.results.sort(key=lambda result: names.index(result.disturbance))
 
     # ------------------------------------------------------------------ the reference
 

@@ -31,9 +31,10 @@ class Stuck(Exception):
 
 @dataclass(slots=True)
 class Drivers:
-    """Drivers of all stages: one that stays warm, and spare ones that start while another works.
+    """Processes of all stages: a driver that stays warm, a spare one that starts while another
+    works, and scripts.
 
-    They stay for the next proof with the same configuration, and end with this process.
+    Drivers stay for the next proof with the same configuration, and end with this process.
     """
 
     spark_config: Mapping[str, str]
@@ -41,7 +42,7 @@ class Drivers:
     _warm: Driver | None = None
     _spare: Driver | None = None
     _count: int = 0
-    _all: list[Driver] = field(default_factory=list)
+    _all: list[Run] = field(default_factory=list)
 
     def warm(self) -> Driver:
         """Return the driver that runs what is not disturbed."""
@@ -50,12 +51,18 @@ class Drivers:
             self._spare = None
         return self._warm
 
-    def give_up(self, driver: Driver) -> None:
-        """Kill a driver whose state nobody knows."""
-        driver.kill()
-        self._all.remove(driver)
-        if driver is self._warm:
+    def give_up(self, run: Run) -> None:
+        """Kill the process of a run whose state nobody knows."""
+        run.kill()
+        self._all.remove(run)
+        if run is self._warm:
             self._warm = None
+
+    def script(self, folder: Path, command: Sequence[str], failpoint: str) -> Script:
+        """Start a script."""
+        script = Script(folder, command, failpoint)
+        self._all.append(script)
+        return script
 
     def victim(self) -> Driver:
         """Return a driver that may be killed."""
@@ -74,8 +81,8 @@ class Drivers:
 
     def close(self) -> None:
         """End all."""
-        for driver in self._all:
-            driver.kill()
+        for run in self._all:
+            run.kill()
         self._all.clear()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -146,7 +153,7 @@ class Stage:
             )
             return driver
         folder = self.world.folder / f"script-{len(self._scripts)}"
-        self._scripts.append(Script(folder, self.world.words(self.job), failpoint))
+        self._scripts.append(self.drivers.script(folder, self.world.words(self.job), failpoint))
         return self._scripts[-1]
 
     def end(self, run: Run) -> Outcome:
@@ -160,10 +167,7 @@ class Stage:
 
     def discard(self, run: Run) -> None:
         """Kill a run's process; the next run has another."""
-        if isinstance(run, Driver):
-            self.drivers.give_up(run)
-        else:
-            run.kill()
+        self.drivers.give_up(run)
 
     def kill_at(self, failpoint: str) -> None:
         """Kill a run at a failpoint. Raises NotReached if it ends without, and Stuck."""

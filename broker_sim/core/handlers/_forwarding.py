@@ -51,10 +51,10 @@ def _answer(request: Request, answer: Any, effects: Effects) -> None:
         effects.responses.append(Close(request.connection_id, reason))
 
 
-def refusal(request: Request, error: ErrorCode) -> Message:
+def refusal(request: Request, error: ErrorCode, text: str = _TEXT) -> Message:
     """The answer to a request of which nothing was carried out, as far as this broker knows."""
     key = ApiKey(request.api_key)
-    fields = {"error_code": int(error), "error_message": _TEXT}
+    fields = {"error_code": int(error), "error_message": text}
     return FORWARDED[key](KNOWN_APIS[key].response, request.message, fields)
 
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from broker_sim.core.effects import Request
+from broker_sim.core.handlers._forwarding import FORWARDED, refusal
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.schema import Field, Struct
 
 CODES, TEXT = ("error_code", "partition_error_code"), "error_message"
-SAID = "a rule of faults answered"
+INDEXES, NUMBERS = ("partition_index", "index", "partition"), ("resource_type", "producer_id")
+SAID = "A rule of faults answered."
 
 
 def can_say_error(answer: Struct) -> bool:
@@ -24,36 +27,39 @@ def can_say_error(answer: Struct) -> bool:
     )
 
 
-def error_answer(key: int, version: int, request: Message, code: ErrorCode) -> Message:
-    """Return the answer that says `code` of the request, or of each part of it."""
-    response = APIS[ApiKey(key)].response
-    answer = response()
-    _refuse(answer, request, code, version)
-    return answer
+def error_answer(request: Request, code: ErrorCode) -> Message | None:
+    """Return the answer that says `code` of the request, or of each part of it; None if it has no
+    place for one, such as Metadata 12 of all topics."""
+    key = ApiKey(request.api_key)
+    if key in FORWARDED:
+        return refusal(request, code, SAID)
+    answer = APIS[key].response()
+    return answer if _refuse(answer, request.message, request.api_version, code) else None
 
 
-def _refuse(answer: Any, asked: Any, code: ErrorCode, version: int) -> None:
-    """Fill an answer, or a part of one, for what was asked."""
+def _refuse(answer: Any, asked: Any, version: int, code: ErrorCode) -> bool:
+    """Fill an answer, or a part of one, for what was asked; return True if it says the code."""
     here = {field.name: field for field in answer.STRUCT.untagged(version)}
-    _copy_names(answer, asked, here)
+    for name, field in here.items():  # texts that may not be null; all else has its default
+        if getattr(answer, name) is None and field.kind in ("string", "bytes"):
+            setattr(answer, name, "" if field.kind == "string" else b"")
     codes = here.keys() & CODES
     if codes:
-        for name in codes:
-            setattr(answer, name, int(code))
-        if TEXT in here:
-            setattr(answer, TEXT, SAID)
-        _fill_required(answer, here)
-        return
-    _fill_required(answer, here)
-    parts = [field for field in here.values() if field.is_array and field.struct is not None]
-    for field in parts:
-        if field.struct is not None and can_say_error(field.struct):
-            wanted = _asked_parts(asked, field, version)
-            kind = getattr(type(answer), field.kind)
-            made = [kind() for _ in wanted]
-            for each, part in zip(made, wanted, strict=True):
-                _refuse(each, part, code, version)
-            setattr(answer, field.name, made)
+        said = dict.fromkeys(codes, int(code)) | ({TEXT: SAID} if TEXT in here else {})
+        for name, value in said.items():
+            setattr(answer, name, value)
+        return True
+    says = False
+    for name, field in here.items():
+        if field.is_array and field.struct is not None and can_say_error(field.struct):
+            parts = []
+            for each in _asked_parts(asked, field, version):
+                part = getattr(type(answer), field.kind)()
+                _copy_names(part, each, version)
+                says |= _refuse(part, each, version, code)
+                parts.append(part)
+            setattr(answer, name, parts)
+    return says
 
 
 def _asked_parts(asked: Any, field: Field, version: int) -> list[Any]:
@@ -63,26 +69,20 @@ def _asked_parts(asked: Any, field: Field, version: int) -> list[Any]:
         return []
     arrays = [each for each in asked.STRUCT.untagged(version) if each.is_array]
     same = [each for each in arrays if each.name == field.name]
-    for each in same or arrays:
-        found = getattr(asked, each.name)
-        if found:
-            return list(found)
-    return []
+    return list(next(filter(None, (getattr(asked, each.name) for each in same or arrays)), ()))
 
 
-def _copy_names(answer: Any, asked: Any, here: dict[str, Field]) -> None:
-    """Copy what names the part: fields of the same name, or the element itself if it is one."""
+def _copy_names(part: Any, asked: Any, version: int) -> None:
+    """Copy what names a part: texts and ids of the same name, and the partition's number; or the
+    element itself if it is a text or a number."""
+    here = {field.name: field.kind for field in part.STRUCT.untagged(version) if not field.is_array}
+    index = next((name for name in INDEXES if name in here), None)
     if not hasattr(type(asked), "STRUCT"):
-        first = next(name for name in here if name not in CODES and not here[name].is_array)
-        setattr(answer, first, asked)
+        name = index or next(n for n, kind in here.items() if kind == "string" and n != TEXT)
+        setattr(part, name, asked)
         return
-    for name, field in here.items():
-        if name in asked.DEFAULTS and field.struct is None and not field.is_array:
-            setattr(answer, name, getattr(asked, name))
-
-
-def _fill_required(answer: Any, here: dict[str, Field]) -> None:
-    """Give texts that may not be null a value; everything else has its default."""
-    for name, field in here.items():
-        if getattr(answer, name) is None and field.kind in ("string", "bytes"):
-            setattr(answer, name, "" if field.kind == "string" else b"")
+    for name, kind in here.items():
+        if name in asked.DEFAULTS and (kind in ("string", "uuid") or name in NUMBERS):
+            setattr(part, name, getattr(asked, name))
+    if index is not None:
+        setattr(part, index, next(getattr(asked, n) for n in INDEXES if n in asked.DEFAULTS))

@@ -43,9 +43,11 @@ def _added(rules: FaultRules, body: bytes) -> HttpAnswer:
 def _removed(rules: FaultRules, named: str) -> HttpAnswer:
     if not named:
         rules.clear()
-    elif not named.isdecimal() or not rules.remove(int(named)):
+        return _said("200 OK", rules.listed())
+    removed = rules.remove(int(named)) if named.isdecimal() else None
+    if removed is None:
         return _said("404 Not Found", {"error": f"there is no rule {named}"})
-    return _said("200 OK", rules.listed())
+    return _said("200 OK", removed)
 
 
 def _said(status: str, said: Any) -> HttpAnswer:

@@ -14,6 +14,7 @@ from typing import Any
 from broker_sim.server.faults.error_answers import can_say_error
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
+from txnlog_kafka.wire.schema import Field
 
 ALWAYS = 0
 """Value of `times` for every request from `on_call` on."""
@@ -62,11 +63,10 @@ class FaultRule:
         """True if the request has all that the conditions name."""
         if key != BY_NAME[self.api] or (self.client_id and client_id != self.client_id):
             return False
-        for name in ("transactional_id", "group_id"):
-            wanted = getattr(self, name)
-            if wanted and getattr(message, name, None) != wanted:
-                return False
-        return not self.topic or self.topic in topics_of(message, name_of)
+        return all(
+            not getattr(self, name) or getattr(self, name) in names_of(message, name, name_of)
+            for name in CONDITIONS
+        )
 
     def count_call(self) -> bool:
         """Count a request that matches; return True if the rule fires."""
@@ -91,9 +91,10 @@ class FaultRules:
         self._next_id += 1
         return rule
 
-    def remove(self, rule_id: int) -> bool:
-        """Remove a rule; return False if there is none of this id."""
-        return self._rules.pop(rule_id, None) is not None
+    def remove(self, rule_id: int) -> dict[str, Any] | None:
+        """Remove a rule and return it with its counts; None if there is none of this id."""
+        rule = self._rules.pop(rule_id, None)
+        return None if rule is None else asdict(rule)
 
     def clear(self) -> None:
         """Remove all rules."""
@@ -119,27 +120,49 @@ class FaultRules:
         return fired
 
 
-def topics_of(message: Message, name_of: NameOf) -> set[str]:
-    """Return the topics that a request names, by name or by id."""
-    return {name for name in _topics(message, name_of) if name}
+CONDITIONS = {
+    "topic": ("name", "topic", "topic_name", "topic_names", "subscribed_topic_names", "topic_id"),
+    "transactional_id": (
+        "transactional_id", "transactional_ids", "v3_and_below_transactional_id",
+    ),
+    "group_id": ("group_id", "group_ids", "groups", "groups_names"),
+}  # fmt: skip
+"""Fields of requests, at any depth, that may have what a condition names."""
 
 
-def _topics(value: Any, name_of: NameOf) -> Iterator[str | None]:
+def names_of(message: Message, condition: str, name_of: NameOf) -> set[str]:
+    """Return the topics, transactional ids or groups that a request names, topics also by id."""
+    found: set[str | None] = set()
+    for field, value in _leaves(message):
+        if _is_named(field, type(value).__name__, condition):
+            each = getattr(value, field.name)
+            values = (each or ()) if field.is_array else (each,)
+            found.update(map(name_of, values) if field.kind == "uuid" else values)
+    return {name for name in found if name}
+
+
+def _leaves(value: Any) -> Iterator[tuple[Field, Any]]:
     for field in value.STRUCT.fields:
-        found = getattr(value, field.name)
-        if found is None or (field.is_array and not found):
-            continue
-        is_topic = "topic" in field.name or "topic" in type(value).__name__.lower()
-        if field.struct is not None:
-            for each in found if field.is_array else [found]:
-                yield from _topics(each, name_of)
-        elif is_topic and field.kind == "uuid":
-            yield from map(name_of, found if field.is_array else [found])
-        elif is_topic and field.kind == "string" and field.name in _NAMES:
-            yield from found if field.is_array else [found]
+        if field.struct is None:
+            yield field, value
+        elif (inside := getattr(value, field.name)) is not None:
+            for each in inside if field.is_array else [inside]:
+                yield from _leaves(each)
 
 
-_NAMES = ("name", "topic", "topics", "topic_name", "topic_names", "subscribed_topic_names")
+def _is_named(field: Field, struct: str, condition: str) -> bool:
+    is_name = field.kind in ("string", "uuid") and field.name in CONDITIONS[condition]
+    # `name` is a topic's in the structs that say so, and a group member's or a user's in others.
+    return is_name and (field.name != "name" or "topic" in struct.lower())
+
+
+def can_name(request: type[Message], condition: str) -> bool:
+    """True if requests of this kind can have what a condition names."""
+    return any(
+        _is_named(field, request.__name__, condition)
+        or (field.struct is not None and can_name(getattr(request, field.kind), condition))
+        for field in request.STRUCT.fields
+    )
 
 
 def _checked(given: Mapping[str, Any], rule_id: int) -> FaultRule:
@@ -154,6 +177,9 @@ def _checked(given: Mapping[str, Any], rule_id: int) -> FaultRule:
             raise RuleRefused(f"{name}={value!r} is not a value of type {kind.__name__}")
     if given.get("api") not in BY_NAME:
         raise RuleRefused(f"api={given.get('api')!r} is not one of {', '.join(sorted(BY_NAME))}")
+    for name in CONDITIONS:
+        if given.get(name) and not can_name(APIS[ApiKey(BY_NAME[given["api"]])].request, name):
+            raise RuleRefused(f"{name}: a request of {given['api']} has none, so nothing matches")
     if not any(given.get(name) for name in ACTIONS):
         raise RuleRefused(f"the rule does nothing: give one of {', '.join(ACTIONS)}")
     rule = FaultRule(rule_id, **given)

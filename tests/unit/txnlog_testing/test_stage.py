@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import random
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.brokers.probe import wait_until
 
 from txnlog_testing.prove.driver import Outcome
-from txnlog_testing.prove.stage import RESTARTS_MAX, NotReached, Refused, Stage, Stuck
+from txnlog_testing.prove.stage import (
+    RESTARTS_MAX,
+    Drivers,
+    NotReached,
+    Refused,
+    Stage,
+    Stuck,
+)
 
 WELL, FAILED, DIED = Outcome(), Outcome("an error"), Outcome("its process died", died=True)
 LATE = Outcome("it still ran after 60 s", is_late=True)
@@ -120,3 +129,17 @@ def test_a_run_that_failed_by_the_broker_before_anybody_looked_is_run_again():
     stage_with(drivers).while_running(lambda: True, lambda: acted.append(1))
     assert acted == [1]
     assert len(drivers.warm_one.told) == 2
+
+
+def test_scripts_end_with_the_drivers_and_say_what_they_printed_last(tmp_path):
+    drivers = Drivers({}, tmp_path / "drivers")
+    sleeping = [sys.executable, "-c", "import time; print('hello', flush=True); time.sleep(600)"]
+    scripts = [drivers.script(tmp_path / str(number), sleeping, "") for number in range(2)]
+    ended = drivers.script(tmp_path / "ended", [sys.executable, "-c", ""], "")
+    assert ended.wait(60.0) == WELL
+    wait_until(lambda: scripts[0].log_tail() == "hello", "the script's first line")
+    late = scripts[0].wait(0.0)
+    assert late is not None
+    assert late.error.endswith("the last line of its log: hello")
+    drivers.close()
+    assert [each.wait(60.0).died for each in scripts] == [True, True]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import uuid
+from types import SimpleNamespace
 
 import pytest
 
 from broker_sim.apis.frames import encode_response
 from broker_sim.server.faults.error_answers import CODES, can_say_error, error_answer
 from broker_sim.server.faults.requests import faults_answer
-from broker_sim.server.faults.rules import FaultRules, RuleRefused, topics_of
+from broker_sim.server.faults.rules import CONDITIONS, FaultRules, RuleRefused, names_of
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.framing import decode_response
 from txnlog_kafka.wire.messages import APIS, ApiKey
@@ -58,8 +59,6 @@ def test_a_rule_of_no_number_of_times_fires_always():
         ({"client_id": "other"}, False),
         ({"transactional_id": "t"}, True),
         ({"transactional_id": "u"}, False),
-        ({"group_id": "g"}, False),
-        ({"topic": "orders"}, False),
         ({}, True),
     ],
 )
@@ -86,24 +85,66 @@ def test_the_first_rule_that_fires_is_done_and_the_others_count():
     assert [rule["calls"] for rule in rules.listed()] == [1, 1]
 
 
-def test_topics_are_found_by_name_and_by_id_wherever_a_request_names_them():
-    assert topics_of(produce_to("orders"), name_of) == {"orders"}
-    data = PRODUCE.TopicProduceData
-    assert topics_of(PRODUCE(topic_data=[data(topic_id=SOME_ID)]), name_of) == {"orders"}
-    assert topics_of(PRODUCE(topic_data=[data(topic_id=uuid.UUID(int=8))]), name_of) == set()
-    adding = APIS[ApiKey.ADD_PARTITIONS_TO_TXN].request
-    named = adding(v3_and_below_topics=[adding.AddPartitionsToTxnTopic(name="a", partitions=[0])])
-    assert topics_of(named, name_of) == {"a"}
-    transaction = adding.AddPartitionsToTxnTransaction(
-        transactional_id="t",
-        topics=[adding.AddPartitionsToTxnTransaction.AddPartitionsToTxnTopic(name="b")],
-    )
-    assert topics_of(adding(transactions=[transaction]), name_of) == {"b"}
-    deleting = APIS[ApiKey.DELETE_TOPICS].request
-    assert topics_of(deleting(topic_names=["c", "d"]), name_of) == {"c", "d"}
-    fetching = APIS[ApiKey.FETCH].request
-    fetched = fetching(topics=[fetching.FetchTopic(topic_id=SOME_ID)])
-    assert topics_of(fetched, name_of) == {"orders"}
+def request(key, **fields):
+    return APIS[key].request(**fields)
+
+
+def parts(key, struct, **fields):
+    """A part of a request, by the names of the classes that it is in."""
+    kind = APIS[key].request
+    for name in struct.split("."):
+        kind = getattr(kind, name)
+    return kind(**fields)
+
+
+ADDING = ApiKey.ADD_PARTITIONS_TO_TXN
+NESTED = "AddPartitionsToTxnTransaction.AddPartitionsToTxnTopic"
+
+
+@pytest.mark.parametrize(
+    ("message", "condition", "named"),
+    [
+        (produce_to("orders"), "topic", {"orders"}),
+        (PRODUCE(topic_data=[PRODUCE.TopicProduceData(topic_id=SOME_ID)]), "topic", {"orders"}),
+        (PRODUCE(topic_data=[PRODUCE.TopicProduceData(topic_id=uuid.UUID(int=8))]), "topic", set()),
+        (request(ADDING, v3_and_below_topics=[parts(ADDING, "AddPartitionsToTxnTopic", name="a")]),
+         "topic", {"a"}),
+        (request(ADDING, transactions=[parts(ADDING, "AddPartitionsToTxnTransaction",
+                                             topics=[parts(ADDING, NESTED, name="b")])]),
+         "topic", {"b"}),
+        (request(ApiKey.DELETE_TOPICS, topic_names=["c", "d"]), "topic", {"c", "d"}),
+        (request(ApiKey.FETCH, topics=[parts(ApiKey.FETCH, "FetchTopic", topic_id=SOME_ID)]),
+         "topic", {"orders"}),
+        (request(ADDING, v3_and_below_transactional_id="t"), "transactional_id", {"t"}),
+        (request(ADDING, transactions=[parts(ADDING, "AddPartitionsToTxnTransaction",
+                                             transactional_id="t")]), "transactional_id", {"t"}),
+        (request(ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=["t"]), "transactional_id", {"t"}),
+        (request(ApiKey.HEARTBEAT, group_id="g"), "group_id", {"g"}),
+        (request(ApiKey.DESCRIBE_GROUPS, groups=["g", "h"]), "group_id", {"g", "h"}),
+        (request(ApiKey.DELETE_GROUPS, groups_names=["g"]), "group_id", {"g"}),
+        (request(ApiKey.CONSUMER_GROUP_DESCRIBE, group_ids=["g"]), "group_id", {"g"}),
+        (request(ApiKey.OFFSET_FETCH, groups=[parts(ApiKey.OFFSET_FETCH, "OffsetFetchRequestGroup",
+                                                    group_id="g")]), "group_id", {"g"}),
+        (request(ApiKey.JOIN_GROUP, protocols=[parts(ApiKey.JOIN_GROUP, "JoinGroupRequestProtocol",
+                                                     name="range")]), "topic", set()),
+    ],
+)  # fmt: skip
+def test_names_are_found_by_name_and_by_id_wherever_a_request_has_them(message, condition, named):
+    assert names_of(message, condition, name_of) == named
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.parametrize("key", APIS)
+def test_a_condition_matches_what_each_request_may_name_or_is_refused(key, condition):
+    api, rules = APIS[key], FaultRules()
+    names = names_of(filled(api.request), condition, name_of)
+    given = {"api": api.name, "kill": True, condition: min(names, default="x")}
+    if names:
+        rules.add(given)
+        assert fired(rules, filled(api.request), key) == 1
+    else:
+        with pytest.raises(RuleRefused, match=f"{condition}: a request of {api.name} has none"):
+            rules.add(given)
 
 
 @pytest.mark.parametrize(
@@ -185,24 +226,67 @@ SAYING = [
 ]
 
 
+def asked(key, version, message):
+    return SimpleNamespace(api_key=key, api_version=version, message=message)
+
+
 @pytest.mark.parametrize(("key", "version"), SAYING)
 def test_every_request_has_an_answer_that_says_the_error(key, version):
     api = APIS[key]
     code = ErrorCode.NOT_ENOUGH_REPLICAS
-    answer = error_answer(key, version, filled(api.request), code)
+    answer = error_answer(asked(key, version, filled(api.request)), code)
     frame = encode_response(key, version, 1, answer)
     decoded = decode_response(api, version, frame[4:])
-    codes = codes_in(decoded)
-    assert codes
-    assert int(code) in codes
+    assert int(code) in codes_in(decoded)
 
 
-def test_a_refused_produce_names_each_partition_that_was_asked_for():
+@pytest.mark.parametrize(
+    ("key", "version", "message", "names"),
+    [
+        (ApiKey.DESCRIBE_GROUPS, 6, {"groups": ["g", "h"]}, ["g", "h"]),
+        (ApiKey.CONSUMER_GROUP_DESCRIBE, 1, {"group_ids": ["g", "h"]}, ["g", "h"]),
+        (ApiKey.DELETE_GROUPS, 3, {"groups_names": ["g"]}, ["g"]),
+        (ApiKey.DELETE_TOPICS, 5, {"topic_names": ["a"]}, ["a"]),
+        (ApiKey.FIND_COORDINATOR, 4, {"coordinator_keys": ["k"]}, ["k"]),
+        (ApiKey.DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": ["t"]}, ["t"]),
+        (ApiKey.METADATA, 12,
+         {"topics": [parts(ApiKey.METADATA, "MetadataRequestTopic", name="a")]}, ["a"]),
+    ],
+)  # fmt: skip
+def test_an_answer_with_an_error_names_what_was_asked_for(key, version, message, names):
+    api = APIS[key]
+    answer = error_answer(
+        asked(key, version, api.request(**message)), ErrorCode.COORDINATOR_NOT_AVAILABLE
+    )
+    decoded = decode_response(api, version, encode_response(key, version, 1, answer)[4:])
+    arrays = [field.name for field in decoded.STRUCT.untagged(version) if field.is_array]
+    (array,) = set(arrays) - {"brokers"}
+    fields = ("group_id", "name", "key", "transactional_id")
+    found = [
+        next(filter(None, (getattr(e, n, None) for n in fields))) for e in getattr(decoded, array)
+    ]
+    assert found == names
+
+
+def test_a_refused_produce_or_fetch_names_each_partition_that_was_asked_for():
     data = PRODUCE.TopicProduceData
-    parts = [data.PartitionProduceData(index=number, records=b"") for number in (2, 5)]
-    asked = PRODUCE(topic_data=[data(name="orders", partition_data=parts)])
-    answer = error_answer(ApiKey.PRODUCE, 9, asked, ErrorCode.NOT_ENOUGH_REPLICAS)
-    (topic,) = answer.responses
+    indexes = [data.PartitionProduceData(index=number, records=b"") for number in (2, 5)]
+    message = PRODUCE(topic_data=[data(name="orders", partition_data=indexes)])
+    code = ErrorCode.NOT_ENOUGH_REPLICAS
+    (topic,) = error_answer(asked(ApiKey.PRODUCE, 9, message), code).responses
     assert topic.name == "orders"
-    found = [(each.index, each.error_code) for each in topic.partition_responses]
-    assert found == [(2, ErrorCode.NOT_ENOUGH_REPLICAS), (5, ErrorCode.NOT_ENOUGH_REPLICAS)]
+    assert [(e.index, e.error_code) for e in topic.partition_responses] == [(2, code), (5, code)]
+    topics = APIS[ApiKey.FETCH].request.FetchTopic
+    wanted = [topics.FetchPartition(partition=number) for number in (2, 5)]
+    fetch = request(ApiKey.FETCH, topics=[topics(topic="orders", partitions=wanted)])
+    (topic,) = error_answer(asked(ApiKey.FETCH, 6, fetch), code).responses
+    assert [(e.partition_index, e.error_code) for e in topic.partitions] == [(2, code), (5, code)]
+
+
+@pytest.mark.parametrize(
+    ("key", "version"),
+    [(ApiKey.METADATA, 12), (ApiKey.OFFSET_FETCH, 1), (ApiKey.DESCRIBE_LOG_DIRS, 2)],
+)
+def test_an_answer_of_nothing_has_no_place_for_an_error(key, version):
+    message = APIS[key].request(topics=None)
+    assert error_answer(asked(key, version, message), ErrorCode.NOT_COORDINATOR) is None
