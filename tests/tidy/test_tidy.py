@@ -50,7 +50,6 @@ PUBLIC_NAMES = {
     "pyspark_txnlog.DefaultSource": "Spark looks for it in format('txnlog')",
     "broker_sim.local_cluster.LocalCluster.restart": "a person's own tests call it",
     "broker_sim.local_cluster.LocalCluster.broker_dir": "as above",
-    "txnlog_testing.failpoints.STEPS": "as above",
     "txnlog_testing.plugin.kafka_cluster": "as above, by the name of a fixture",
     "txnlog_testing.plugin.pytest_runtest_makereport": "pytest calls it",
     "txnlog_testing.plugin._session_broker": "the fixture kafka asks for it by its name",

@@ -70,17 +70,17 @@ class Run(ABC):
     armed by a file."""
 
     def __init__(
-        self, folder: Path, command: Sequence[str], armed: str = "", *, is_told: bool = False
+        self, folder: Path, command: Sequence[str], armed: str = "", *, is_commanded: bool = False
     ) -> None:
-        """Start it; one that `is_told` has commands on standard input, and answers."""
+        """Start it; one that `is_commanded` has commands on standard input, and answers."""
         folder.mkdir(parents=True)
         self.folder = folder
         self.arm(armed)
         with (folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 command,
-                stdin=subprocess.PIPE if is_told else subprocess.DEVNULL,
-                stdout=subprocess.PIPE if is_told else log,
+                stdin=subprocess.PIPE if is_commanded else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if is_commanded else log,
                 stderr=log,
                 env=environment(folder),
                 start_new_session=True,
@@ -152,7 +152,7 @@ class Driver(Run):
         own = {"spark.sql.warehouse.dir": str(folder.with_suffix(".warehouse"))}
         config.write_text(json.dumps({**SPARK_CONFIG, **own, **spark_config}), encoding="utf-8")
         command = [sys.executable, "-m", "txnlog_testing.prove.driver_main", str(config)]
-        super().__init__(folder, command, is_told=True)
+        super().__init__(folder, command, is_commanded=True)
         self._is_ready = False
         self._buffer = b""
 
