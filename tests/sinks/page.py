@@ -28,7 +28,7 @@ DISTURBANCES = (
     "replay",
     "lost tail",
     "old backup",
-    "kill when planned",
+    "kill at offsets/*",
     "kill in tasks",
     "kill write:after",
     "kill end_txn:after",
@@ -36,7 +36,11 @@ DISTURBANCES = (
     "answer lost",
     "two drivers",
 )
-HEADINGS = {"kill write:after": "kill after a write", "kill end_txn:after": "kill after the commit"}
+HEADINGS = {
+    "kill at offsets/*": "kill when planned",
+    "kill write:after": "kill after a write",
+    "kill end_txn:after": "kill after the commit",
+}
 SHORT = {"not reached": "-", "group offsets differ": "offsets differ"}
 
 

@@ -18,9 +18,9 @@ class Checkpoints:
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def entries(self, log: str) -> set[Path]:
-        """Return the entries of OFFSETS or COMMITS that are there, of all queries."""
-        return {path for path in self.root.glob(f"**/{log}/*") if path.name.isdigit()}
+    def found(self, files: str) -> set[Path]:
+        """Return the files of all queries that a pattern names, without those being written."""
+        return {p for p in self.root.glob(f"**/{files}") if not p.name.startswith(".")}
 
     def folders(self) -> list[Path]:
         """Return the checkpoint of each query."""
@@ -30,10 +30,10 @@ class Checkpoints:
         """Remove the last entry of this log of each query, and return their names."""
         taken = []
         for folder in self.folders():
-            numbers = sorted(int(p.name) for p in self.entries(log) if p.parent.parent == folder)
+            numbers = [int(path.name) for path in (folder / log).glob("[0-9]*")]
             if numbers:
-                _remove_entry(folder / log / str(numbers[-1]))
-                taken.append(f"{log}/{numbers[-1]}")
+                _remove_entry(folder / log / str(max(numbers)))
+                taken.append(f"{log}/{max(numbers)}")
         return taken
 
     def back_up(self, into: Path) -> None:

@@ -17,6 +17,9 @@ from txnlog_testing.prove.checkpoint import COMMITS, OFFSETS
 from txnlog_testing.prove.stage import NotReached, Stage
 
 PAUSE_MS = 3_000
+PLANNED = f"{OFFSETS}/*"
+"""File of a checkpoint that appears when a batch is planned."""
+KILL_AT = "kill at "
 REQUESTS = ("EndTxn", "Produce", "Fetch")
 """Requests that a broker is broken at: the first of them that the job sends."""
 
@@ -72,17 +75,10 @@ def old_backup(stage: Stage) -> str:
     return "checkpoint of before the wave put back, started again"
 
 
-def kill_when_planned(stage: Stage) -> str:
-    """Kill the driver when `offsets/N` appears."""
-    stage.discard(stage.planned())
-    stage.run()
-    return "driver killed when offsets/N appeared"
-
-
 def kill_in_tasks(stage: Stage) -> str:
     """Kill the driver at a moment of the batch that the seed chooses."""
     seconds = stage.random.uniform(0.1, 0.9) * stage.wave_seconds
-    stage.discard(stage.planned(seconds))
+    stage.discard(stage.begun(PLANNED, seconds))
     stage.run()
     return f"driver killed {seconds:.2f} s after offsets/N appeared"
 
@@ -109,6 +105,17 @@ def kill_step(step: str) -> Disturbance:
         return f"driver killed {' '.join(reversed(step.split(':')))}"
 
     return Disturbance(f"kill {step}", break_wave, needs_driver=True, step=step)
+
+
+def kill_at(files: str) -> Disturbance:
+    """Return the disturbance that kills the driver when such a file of a checkpoint appears."""
+
+    def break_wave(stage: Stage) -> str:
+        stage.discard(stage.begun(files))
+        stage.run()
+        return f"driver killed when {files} appeared"
+
+    return Disturbance(KILL_AT + files, break_wave, needs_driver=True)
 
 
 def broker_request(stage: Stage) -> str:
@@ -160,7 +167,7 @@ def produce_refused(stage: Stage) -> str:
 
 def two_drivers(stage: Stage) -> str:
     """Pause a driver in a batch, let a second one do the wave, and let the first go on."""
-    first = stage.planned()
+    first = stage.begun(PLANNED)
     try:
         first.signal(signal.SIGSTOP)
         stage.run()
@@ -178,7 +185,7 @@ ALWAYS = (
     Disturbance("replay", replay),
     Disturbance("lost tail", lost_tail, may_refuse=True),
     Disturbance("old backup", old_backup, may_refuse=True),
-    Disturbance("kill when planned", kill_when_planned, needs_driver=True),
+    kill_at(PLANNED),
     Disturbance("kill in tasks", kill_in_tasks, needs_driver=True),
     Disturbance("kill worker", kill_worker, needs_driver=True),
     Disturbance("broker killed before", partial(broker_killed, after=False)),
@@ -198,11 +205,19 @@ def find_disturbance(name: str) -> Disturbance:
     for each in ALWAYS:
         if each.name == name:
             return each
+    files = name.removeprefix(KILL_AT).strip()
+    if name.startswith(KILL_AT) and files and not files.startswith("/"):
+        return kill_at(files)
     kill, _, place = name.partition(" ")
     step, _, when = place.partition(":")
     if kill == "kill" and step in ALL_STEPS and when in ("before", "after"):
         return kill_step(place)
-    known = [*(each.name for each in ALWAYS), "kill STEP:before", "kill STEP:after"]
+    known = [
+        *(each.name for each in ALWAYS),
+        "kill at FILES",
+        "kill STEP:before",
+        "kill STEP:after",
+    ]
     raise ValueError(
         f"disturbance {name!r} is not one of {', '.join(known)}, where STEP is one of "
         f"{', '.join(ALL_STEPS)}"

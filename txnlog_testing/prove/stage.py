@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from txnlog_testing.prove.checkpoint import OFFSETS
 from txnlog_testing.prove.driver import Driver, Outcome, Run, Script
 from txnlog_testing.prove.world import World
 
@@ -178,22 +177,23 @@ class Stage:
         if not fired:
             raise _not_reached(failpoint, outcome or Outcome())
 
-    def planned(self, seconds: float = 0.0) -> Run:
-        """Start a victim, and return it when it has planned a batch and `seconds` have passed.
+    def begun(self, files: str, seconds: float = 0.0) -> Run:
+        """Start a victim, and return it when such a file of a checkpoint has appeared, as in
+        `offsets/*`, and `seconds` have passed.
 
         Raises NotReached if it ends before, and Stuck.
         """
-        before = self.world.checkpoints.entries(OFFSETS)
+        before = self.world.checkpoints.found(files)
         run = self.begin(victim=True)
         outcome = run.wait(
-            self.seconds_max, lambda: self.world.checkpoints.entries(OFFSETS) > before
+            self.seconds_max, lambda: bool(self.world.checkpoints.found(files) - before)
         )
         if outcome is None and seconds:
             outcome = run.wait(seconds)
             outcome = None if outcome is None or outcome.is_late else outcome
         if outcome is not None:
             self.discard(run)
-            raise _not_reached("it before the run ends", outcome)
+            raise _not_reached(f"{files} before the run ends", outcome)
         return run
 
     def while_running(self, then: Callable[[], bool], act: Callable[[], None]) -> None:

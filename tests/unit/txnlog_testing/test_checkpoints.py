@@ -29,22 +29,22 @@ def test_the_last_entry_of_each_query_is_taken_with_its_checksum(checkpoints):
     assert checkpoints.folders() == [root / "a", root / "b" / "c"]
     assert checkpoints.take_last(COMMITS) == ["commits/2", "commits/0"]
     left = [root / "a" / COMMITS / str(number) for number in (0, 1)]
-    assert names(checkpoints.entries(COMMITS)) == names(left)
+    assert names(checkpoints.found(f"{COMMITS}/*")) == names(left)
     assert not (root / "a" / COMMITS / ".2.crc").exists()
     assert checkpoints.take_last(COMMITS) == ["commits/1"]
 
 
 def test_a_backup_is_put_in_the_place_of_what_was_written_since(checkpoints, tmp_path):
-    before = checkpoints.entries(OFFSETS)
+    before = checkpoints.found(f"{OFFSETS}/*")
     checkpoints.back_up(tmp_path / "backup")
     (checkpoints.root / "a" / OFFSETS / "3").touch()
     checkpoints.restore(tmp_path / "backup")
-    assert checkpoints.entries(OFFSETS) == before
+    assert checkpoints.found(f"{OFFSETS}/*") == before
 
 
 def test_a_job_that_has_not_run_has_nothing(tmp_path):
     none = Checkpoints(tmp_path / "none")
-    assert none.entries(OFFSETS) == set()
+    assert none.found(f"{OFFSETS}/*") == set()
     assert none.take_last(OFFSETS) == []
     none.back_up(tmp_path / "backup")
     assert list((tmp_path / "backup").iterdir()) == []

@@ -61,7 +61,7 @@ class FakeDrivers:
 
 
 def stage_with(drivers) -> Stage:
-    checkpoints = SimpleNamespace(root=Path("/checkpoint"), entries=lambda log: set())
+    checkpoints = SimpleNamespace(root=Path("/checkpoint"), found=lambda files: set())
     world = SimpleNamespace(kafka={}, checkpoints=checkpoints)
     return Stage(world, Path("/job"), drivers, random.Random(0), 60.0)
 
@@ -111,7 +111,7 @@ def test_a_kill_that_did_not_happen_is_not_taken_for_one(outcome, error):
 def test_a_batch_that_was_never_planned_is_not_taken_for_one(outcome, error):
     drivers = FakeDrivers(victim=FakeDriver([outcome]))
     with pytest.raises(error):
-        stage_with(drivers).planned()
+        stage_with(drivers).begun("offsets/*")
     assert drivers.given_up == [drivers.victim_one]
 
 
