@@ -107,6 +107,9 @@ def exactly_once(
     not as it should be; ValueError if there is nothing to compare or the job comes to no
     disturbance, RuntimeError if the job does not run undisturbed.
     """
+    for name, given in {"ignore": ignore, "disturbances": disturbances, "steps": steps}.items():
+        if isinstance(given, str) and (name, given) != ("steps", EACH_STEP):
+            raise ValueError(f"{name}={given!r}: give a list of names")
     outputs = read_outputs(output)
     inputs = Inputs.read(input or {}, waves, partitions, feed)
     _check_inputs(inputs)
@@ -157,8 +160,6 @@ class _Choice:
     @classmethod
     def read(cls, names: Collection[str] | None, steps: Collection[str] | str | None) -> _Choice:
         """Read two arguments of `exactly_once`. Raises ValueError."""
-        if isinstance(names, str) or (isinstance(steps, str) and steps != EACH_STEP):
-            raise ValueError(f"disturbances={names!r}, steps={steps!r}: give lists of names")
         if steps is None:
             steps = CHOSEN_STEPS if names is None else ()
         places = () if isinstance(steps, str) else steps

@@ -11,6 +11,7 @@ import pytest
 from support.brokers.probe import wait_until
 
 from txnlog_testing.prove.driver import Outcome
+from txnlog_testing.prove.proof import exactly_once
 from txnlog_testing.prove.stage import (
     RESTARTS_MAX,
     Drivers,
@@ -129,6 +130,30 @@ def test_a_run_that_failed_by_the_broker_before_anybody_looked_is_run_again():
     stage_with(drivers).while_running(lambda: True, lambda: acted.append(1))
     assert acted == [1]
     assert len(drivers.warm_one.told) == 2
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"ignore": "value.at"},
+        {"disturbances": "replay"},
+        {"steps": "end_txn:after"},
+        {"disturbances": []},
+        {"disturbances": ["kill end_txn:during"]},
+        {"disturbances": ["kill at "]},
+        {"steps": ["end_tx:after"]},
+        {"input": {"orders": [(1, 2, 3)] * 3}},
+        {"input": {"orders": [(1, "a number is no key")] * 3}},
+        {"input": {"orders": [1]}},
+        {"input": {}},
+        {"output": []},
+        {"waves": 1},
+    ],
+)
+def test_what_cannot_be_proved_is_refused_before_anything_starts(given):
+    rows = {"orders": [1, 2, 3]}
+    with pytest.raises((ValueError, TypeError)):
+        exactly_once(["never-started"], **{"input": rows, "output": "out", **given})
 
 
 def test_scripts_end_with_the_drivers_and_say_what_they_printed_last(tmp_path):
