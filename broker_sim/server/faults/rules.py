@@ -124,14 +124,20 @@ CONDITIONS = {
     "topic": ("name", "topic", "topic_name", "topic_names", "subscribed_topic_names", "topic_id"),
     "transactional_id": (
         "transactional_id", "transactional_ids", "v3_and_below_transactional_id",
+        "key", "coordinator_keys",
     ),
-    "group_id": ("group_id", "group_ids", "groups", "groups_names"),
+    "group_id": ("group_id", "group_ids", "groups", "groups_names", "key", "coordinator_keys"),
 }  # fmt: skip
 """Fields of requests, at any depth, that may have what a condition names."""
+KEY_TYPES = {"group_id": 0, "transactional_id": 1}
+"""Types of the keys of FindCoordinator, as Kafka's `CoordinatorType` numbers them."""
 
 
 def names_of(message: Message, condition: str, name_of: NameOf) -> set[str]:
     """Return the topics, transactional ids or groups that a request names, topics also by id."""
+    key_type = getattr(message, "key_type", None)
+    if key_type not in (None, KEY_TYPES.get(condition)):
+        return set()
     found: set[str | None] = set()
     for field, value in _leaves(message):
         if _is_named(field, type(value).__name__, condition):
@@ -152,8 +158,10 @@ def _leaves(value: Any) -> Iterator[tuple[Field, Any]]:
 
 def _is_named(field: Field, struct: str, condition: str) -> bool:
     is_name = field.kind in ("string", "uuid") and field.name in CONDITIONS[condition]
-    # `name` is a topic's in the structs that say so, and a group member's or a user's in others.
-    return is_name and (field.name != "name" or "topic" in struct.lower())
+    # `name` is a topic's in the structs that say so, and a group member's or a user's in others;
+    # `key` is a coordinator's in FindCoordinator, and a quota's name in AlterClientQuotas.
+    owner = {"name": "topic", "key": "findcoordinator"}.get(field.name, "")
+    return is_name and owner in struct.lower()
 
 
 def can_name(request: type[Message], condition: str) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from broker_sim.apis.frames import encode_response
 from broker_sim.server.faults.error_answers import CODES, can_say_error, error_answer
 from broker_sim.server.faults.requests import faults_answer
-from broker_sim.server.faults.rules import CONDITIONS, FaultRules, RuleRefused, names_of
+from broker_sim.server.faults.rules import CONDITIONS, KEY_TYPES, FaultRules, RuleRefused, names_of
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.framing import decode_response
 from txnlog_kafka.wire.messages import APIS, ApiKey
@@ -85,8 +85,8 @@ def test_the_first_rule_that_fires_is_done_and_the_others_count():
     assert [rule["calls"] for rule in rules.listed()] == [1, 1]
 
 
-def request(key, **fields):
-    return APIS[key].request(**fields)
+def request(api_key, **fields):
+    return APIS[api_key].request(**fields)
 
 
 def parts(key, struct, **fields):
@@ -119,6 +119,9 @@ NESTED = "AddPartitionsToTxnTransaction.AddPartitionsToTxnTopic"
         (request(ADDING, transactions=[parts(ADDING, "AddPartitionsToTxnTransaction",
                                              transactional_id="t")]), "transactional_id", {"t"}),
         (request(ApiKey.DESCRIBE_TRANSACTIONS, transactional_ids=["t"]), "transactional_id", {"t"}),
+        (request(ApiKey.FIND_COORDINATOR, key="t", key_type=1), "transactional_id", {"t"}),
+        (request(ApiKey.FIND_COORDINATOR, key="t", key_type=1), "group_id", set()),
+        (request(ApiKey.FIND_COORDINATOR, coordinator_keys=["g"], key_type=0), "group_id", {"g"}),
         (request(ApiKey.HEARTBEAT, group_id="g"), "group_id", {"g"}),
         (request(ApiKey.DESCRIBE_GROUPS, groups=["g", "h"]), "group_id", {"g", "h"}),
         (request(ApiKey.DELETE_GROUPS, groups_names=["g"]), "group_id", {"g"}),
@@ -137,11 +140,14 @@ def test_names_are_found_by_name_and_by_id_wherever_a_request_has_them(message, 
 @pytest.mark.parametrize("key", APIS)
 def test_a_condition_matches_what_each_request_may_name_or_is_refused(key, condition):
     api, rules = APIS[key], FaultRules()
-    names = names_of(filled(api.request), condition, name_of)
+    message = filled(api.request)
+    if key == ApiKey.FIND_COORDINATOR:
+        message.key_type = KEY_TYPES.get(condition, 0)
+    names = names_of(message, condition, name_of)
     given = {"api": api.name, "kill": True, condition: min(names, default="x")}
     if names:
         rules.add(given)
-        assert fired(rules, filled(api.request), key) == 1
+        assert fired(rules, message, key) == 1
     else:
         with pytest.raises(RuleRefused, match=f"{condition}: a request of {api.name} has none"):
             rules.add(given)
