@@ -31,7 +31,6 @@ def test_the_page_is_one_page_and_every_block_on_it_is_a_file_that_runs() -> Non
 
 @pytest.mark.chaos
 @pytest.mark.usefixtures("quick_java")
-@pytest.mark.timeout(900)
 def test_the_jobs_do_what_their_test_says(tmp_path: Path) -> None:
     for name, text in files().items():
         (tmp_path / name).write_text(text, encoding="utf-8")

@@ -15,7 +15,6 @@ from jobs.demo_processes import BrokerProcess, DemoFailed, Narrator
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(900)
 @pytest.mark.usefixtures("quick_java")
 def test_the_demo_survives_its_three_kills(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

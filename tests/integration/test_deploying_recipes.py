@@ -125,7 +125,6 @@ def bootstrap(tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(400)
 def test_the_recipe_for_client_mode_runs_as_printed(tmp_path: Path, bootstrap: str) -> None:
     with Standalone(tmp_path / "cluster") as cluster:
         pack_small(cluster.driver.folder)
@@ -133,7 +132,6 @@ def test_the_recipe_for_client_mode_runs_as_printed(tmp_path: Path, bootstrap: s
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(900)
 def test_an_environment_packed_as_printed_runs_in_client_mode(
     tmp_path: Path, bootstrap: str
 ) -> None:
@@ -143,7 +141,6 @@ def test_an_environment_packed_as_printed_runs_in_client_mode(
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(900)
 def test_an_environment_packed_as_printed_runs_in_cluster_mode(
     tmp_path: Path, bootstrap: str
 ) -> None:

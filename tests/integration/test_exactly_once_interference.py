@@ -14,7 +14,7 @@ from support.brokers.probe import wait_until
 from support.spark.audit import check_audit
 from support.spark.spark_copy import RUN_SECONDS_MAX, CopyQuery
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.slow
 
 SIM = "broker_sim"
 KAFKA_IN_CHAOS = pytest.param("apache_kafka", marks=[pytest.mark.kafka, pytest.mark.chaos])

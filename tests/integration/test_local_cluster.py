@@ -85,7 +85,6 @@ def wait_for_batches(query: CopyQuery, job: RunningJob, count: int) -> None:
     wait_until(done, f"{count} batches are committed", timeout_s=200)
 
 
-@pytest.mark.timeout(450)
 @pytest.mark.parametrize(
     "master",
     ["local-cluster[2,1,600]", pytest.param("local-cluster[4,1,1024]", marks=pytest.mark.chaos)],

@@ -158,7 +158,7 @@ def test_another_order_is_found_and_named():
 
 def test_a_job_that_waits_for_a_lock_is_found_to_be_stuck():
     where = "kill write:before"
-    assert finding(sticks, where, timeout_s=8) == "stuck"
+    assert finding(sticks, where, timeout_s=20) == "stuck"
 
 
 def test_a_random_column_is_named():

@@ -52,7 +52,6 @@ def environment(folder: Path) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick_java")
-@pytest.mark.timeout(900)
 def test_the_first_steps_end_with_the_rows_that_are_printed_there(tmp_path: Path) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()

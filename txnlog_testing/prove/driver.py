@@ -20,7 +20,7 @@ from txnlog_testing.failpoints import FIRED_VARIABLE, REACHED_VARIABLE, SITE, li
 from txnlog_testing.processes import signal_all
 
 POLL_S = 0.005
-START_SECONDS_MAX = 120.0
+START_SECONDS_MAX = 300.0
 SPARK_CONFIG = {
     "spark.master": "local[2,4]",
     "spark.driver.memory": "1g",

@@ -13,6 +13,7 @@ from txnlog_testing.prove.driver import Driver
 from txnlog_testing.prove.world import World
 
 FILE = "__file"
+READ_SECONDS_MAX = 300.0
 
 
 class Output(Protocol):
@@ -54,7 +55,7 @@ class Table:
         process.tell(
             {"do": "read", "reader": str(reader), "kafka": world.kafka, "into": str(asked)}
         )
-        outcome = process.wait(120.0)
+        outcome = process.wait(READ_SECONDS_MAX)
         if outcome is None or outcome.error:
             raise ValueError(f"the output {self.name!r} cannot be read: {outcome}")
         rows = pickle.loads(asked.read_bytes())
