@@ -24,7 +24,7 @@ from broker_sim.cli.cluster import Cluster, Refused
 from broker_sim.cli.console import FORMATTER_PROPERTIES, RecordFormatter, read_properties
 from broker_sim.cli.printing import EXIT_OK, write_error
 from broker_sim.client.kafka import READ_COMMITTED, READ_UNCOMMITTED
-from broker_sim.client.reader import Found, read_range
+from broker_sim.client.reader import Found, offsets_at, read_range
 from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
@@ -122,9 +122,7 @@ def _start_offsets(cluster: Cluster, arguments: argparse.Namespace) -> dict[Topi
         cluster.check_partition(partition)
 
     def listed(timestamp: int) -> dict[TopicPartition, int]:
-        specs = dict.fromkeys(partitions, timestamp)
-        answer = cluster.client.list_offsets(specs, read_committed=False)
-        return {partition: each.offset for partition, each in answer.items()}
+        return offsets_at(cluster.client, partitions, timestamp)
 
     if arguments.from_beginning or arguments.offset == "earliest":
         return listed(EARLIEST_TIMESTAMP)
@@ -143,10 +141,9 @@ def _records(
     """Yield records as they come, partition by partition."""
     heard_s = time.monotonic()
     while True:
-        specs = dict.fromkeys(positions, LATEST_TIMESTAMP)
-        ends = cluster.client.list_offsets(specs, read_committed=is_committed)
+        ends = offsets_at(cluster.client, positions, LATEST_TIMESTAMP, is_committed=is_committed)
         for partition, position in sorted(positions.items()):
-            end = max(position, ends[partition].offset)
+            end = max(position, ends[partition])
             for found in read_range(cluster.client, partition, position, end, is_committed):
                 yield found
                 heard_s = time.monotonic()

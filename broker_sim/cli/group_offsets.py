@@ -11,6 +11,7 @@ from broker_sim.cli.arguments import UsageError, resolve_partitions
 from broker_sim.cli.cluster import Cluster, Refused
 from broker_sim.cli.group_description import INACTIVE, described
 from broker_sim.cli.printing import Output, Table
+from broker_sim.client.reader import offsets_at
 from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
@@ -57,11 +58,8 @@ def _listed(
     wanted = list(partitions)
     cluster.load_topics({topic for topic, _ in wanted})
     known = cluster.client.session.cluster
-    specs = {p: timestamp for p in wanted if p.partition in known.partitions(p.topic)}
-    if not specs:
-        return {}
-    found = cluster.client.list_offsets(specs, read_committed=False)
-    return {partition: each.offset for partition, each in found.items()}
+    there = [p for p in wanted if p.partition in known.partitions(p.topic)]
+    return offsets_at(cluster.client, there, timestamp)
 
 
 def reset(cluster: Cluster, arguments: argparse.Namespace) -> Output:

@@ -105,9 +105,12 @@ class KafkaHelpers(ABC):
 
     def records(self, topic: str, isolation_level: str = READ_COMMITTED) -> list[KafkaRecord]:
         """Return all records that the topic has now, partition by partition."""
+        from broker_sim.client.reader import offsets_at
+        from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP
+
         with self._client() as client:
-            starts = _first_offsets(client, _places(client, self.topic(topic)))
-            return _read(client, starts, isolation_level)
+            places = _places(client, self.topic(topic))
+            return _read(client, offsets_at(client, places, EARLIEST_TIMESTAMP), isolation_level)
 
     def groups(self) -> list[str]:
         """Return the names of all groups."""
@@ -122,9 +125,12 @@ class KafkaHelpers(ABC):
     def lag(self, group: str) -> dict[tuple[str, int], int]:
         """Return how many offsets a group is behind the end of each partition that it has
         committed."""
+        from broker_sim.client.reader import offsets_at
+        from txnlog_kafka.operations.offsets import LATEST_TIMESTAMP
+
         with self._client() as client:
             committed = client.committed_offsets(group)
-            ends = _end_offsets(client, committed) if committed else {}
+            ends = offsets_at(client, committed, LATEST_TIMESTAMP)
             return self._shortened({at: ends[at] - offset for at, offset in committed.items()})
 
     @contextmanager
@@ -140,8 +146,12 @@ class KafkaHelpers(ABC):
         At its end it waits for `count` records. Raises AssertionError if there are fewer after
         `timeout_s`, or more.
         """
+        from broker_sim.client.reader import offsets_at
+        from txnlog_kafka.operations.offsets import LATEST_TIMESTAMP
+
         with self._client() as client:
-            starts = _end_offsets(client, _places(client, self.topic(topic), is_created=True))
+            places = _places(client, self.topic(topic), is_created=True)
+            starts = offsets_at(client, places, LATEST_TIMESTAMP)
         new: list[KafkaRecord] = []
         yield new
         deadline = time.monotonic() + timeout_s
@@ -187,32 +197,16 @@ def _places(client: Client, topic: str, *, is_created: bool = False) -> list[Top
     return [TopicPartition(topic, number) for number in numbers]
 
 
-def _first_offsets(client: Client, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP
-
-    found = client.list_offsets(dict.fromkeys(places, EARLIEST_TIMESTAMP), read_committed=False)
-    return {place: each.offset for place, each in found.items()}
-
-
-def _end_offsets(
-    client: Client, places: Iterable[TopicPartition], is_committed: bool = False
-) -> dict[TopicPartition, int]:
-    from txnlog_kafka.operations.offsets import LATEST_TIMESTAMP
-
-    specs = dict.fromkeys(places, LATEST_TIMESTAMP)
-    found = client.list_offsets(specs, read_committed=is_committed)
-    return {place: each.offset for place, each in found.items()}
-
-
 def _read(client: Client, starts: Mapping[Any, int], isolation_level: str) -> list[KafkaRecord]:
-    from broker_sim.client.reader import read_range
+    from broker_sim.client.reader import offsets_at, read_range
+    from txnlog_kafka.operations.offsets import LATEST_TIMESTAMP
 
     if isolation_level not in (READ_COMMITTED, READ_UNCOMMITTED):
         raise ValueError(
             f"isolation_level={isolation_level!r}: it is {READ_COMMITTED} or {READ_UNCOMMITTED}"
         )
     is_committed = isolation_level == READ_COMMITTED
-    ends = _end_offsets(client, starts, is_committed)
+    ends = offsets_at(client, starts, LATEST_TIMESTAMP, is_committed=is_committed)
     found = []
     for place, start in sorted(starts.items()):
         end = max(start, ends[place])

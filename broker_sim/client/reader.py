@@ -1,8 +1,8 @@
-"""Records of a range of offsets, as an isolation level shows them."""
+"""Offsets of partitions, and the records of a range, as an isolation level shows them."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 
 from broker_sim.server.codecs import CODECS
 from txnlog_kafka.host.client import Client
@@ -24,6 +24,20 @@ from txnlog_kafka.wire.records import (
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
 Found = tuple[TopicPartition, BatchHeader, Record]
+
+
+def offsets_at(
+    client: Client,
+    partitions: Iterable[TopicPartition],
+    timestamp: int,
+    *,
+    is_committed: bool = False,
+) -> dict[TopicPartition, int]:
+    """Return the first offset of each partition at a time in milliseconds, or at EARLIEST_TIMESTAMP
+    or LATEST_TIMESTAMP; the latest that `is_committed` is the last stable offset."""
+    specs = dict.fromkeys(partitions, timestamp)
+    found = client.list_offsets(specs, read_committed=is_committed) if specs else {}
+    return {partition: each.offset for partition, each in found.items()}
 
 
 def read_range(

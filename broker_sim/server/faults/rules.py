@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from broker_sim.core.handlers.find_coordinator import GROUP_KEY, TRANSACTION_KEY
 from broker_sim.server.faults.error_answers import can_say_error
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
@@ -129,8 +130,8 @@ CONDITIONS = {
     "group_id": ("group_id", "group_ids", "groups", "groups_names", "key", "coordinator_keys"),
 }  # fmt: skip
 """Fields of requests, at any depth, that may have what a condition names."""
-KEY_TYPES = {"group_id": 0, "transactional_id": 1}
-"""Types of the keys of FindCoordinator, as Kafka's `CoordinatorType` numbers them."""
+KEY_TYPES = {"group_id": GROUP_KEY, "transactional_id": TRANSACTION_KEY}
+"""Types of the keys of FindCoordinator, by the condition that they may meet."""
 
 
 def names_of(message: Message, condition: str, name_of: NameOf) -> set[str]:
