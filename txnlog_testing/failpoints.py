@@ -14,8 +14,7 @@ entry is step:when:action with an optional @batch id, and fires once: it appends
 file named by TXNLOG_FAILPOINTS_FIRED *before* it acts, and an entry that is in that file is spent,
 also for the process that is started after the kill. Without the file it is once per process.
 
-    kill-driver      SIGKILL the Spark JVM (the nearest ancestor named java), its Python children,
-                     and this process
+    kill-driver      SIGKILL the Spark JVM, its Python children, and this process
     kill-self        SIGKILL this process
     stop-driver      SIGSTOP the JVM, its Python children and this process; a test sends SIGCONT
     raise            raise FailpointRaised

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from pathlib import Path
 
 import pytest
 from pyspark.sql import functions as sf
+from support.brokers.probe import wait_until
 from support.spark.order_jobs import (
     each_batch,
     orders,
@@ -20,6 +22,7 @@ from support.spark.order_jobs import (
 from txnlog_testing.prove.outputs import Files
 from txnlog_testing.prove.proof import exactly_once
 from txnlog_testing.prove.report import NotExactlyOnce, Report
+from txnlog_testing.prove.stage import kept_drivers
 
 ROWS = orders_of(30)
 
@@ -120,7 +123,11 @@ def test_a_plain_write_in_foreach_batch_is_found_to_double():
 
 
 def test_a_group_that_stands_elsewhere_is_found():
+    """Each run also tells its end on the driver's console, where a driver that stays shows it."""
     assert finding(moves_a_group, "replay") == "group offsets differ"
+    console = kept_drivers({}).warm().folder / "log"
+    told = r" INFO txnlog_spark: orders is done: 15 offsets in .*, lag 0 when the run began\n"
+    wait_until(lambda: re.search(told, console.read_text()) is not None, "the end of a run")
 
 
 def test_outputs_of_one_name_are_looked_at_one_by_one():
@@ -136,13 +143,19 @@ def test_outputs_of_one_name_are_looked_at_one_by_one():
     assert raised.value.report.finding("replay") == "15 doubled"
 
 
-def test_a_proof_after_one_that_broke_off_has_drivers_that_are_ready():
-    def breaks_off(spark, kafka):
-        raise OSError("no such table")
+def test_a_proof_after_one_that_broke_off_has_drivers_that_are_ready(monkeypatch):
+    """The first one ends while its driver still reads the output: the next one must not take the
+    driver's answer for its own."""
+
+    def slow(spark, kafka):
+        threading.Event().wait(2)
+        return [1]
 
     again = {"input": {"orders": ROWS}, "disturbances": ["kill end_txn:before"], "waves": 2}
-    with pytest.raises(ValueError, match="no such table"):
-        exactly_once(to_topic, output=breaks_off, **again)
+    monkeypatch.setattr("txnlog_testing.prove.outputs.READ_SECONDS_MAX", 0.1)
+    with pytest.raises(ValueError, match=r"cannot be read: it still ran after 0\.1 s"):
+        exactly_once(to_topic, output=slow, **again)
+    monkeypatch.undo()
     with pytest.raises(ValueError, match="nothing was disturbed") as raised:
         exactly_once(to_files, output=Files("out"), **again)
     assert "the job does not come to end_txn:before" in str(raised.value)

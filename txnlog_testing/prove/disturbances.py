@@ -78,7 +78,7 @@ def old_backup(stage: Stage) -> str:
 def kill_in_tasks(stage: Stage) -> str:
     """Kill the driver at a moment of the batch that the seed chooses."""
     seconds = stage.random.uniform(0.1, 0.9) * stage.wave_seconds
-    stage.discard(stage.begun(PLANNED, seconds))
+    stage.drivers.give_up(stage.begun(PLANNED, seconds))
     stage.run()
     return f"driver killed {seconds:.2f} s after offsets/N appeared"
 
@@ -89,7 +89,7 @@ def kill_worker(stage: Stage) -> str:
     outcome = stage.end(run)
     fired = bool(run.fired())
     if not outcome.died:
-        stage.discard(run)
+        stage.drivers.give_up(run)
     if not fired:
         raise NotReached("a task in a Python worker")
     stage.run()
@@ -111,7 +111,7 @@ def kill_at(files: str) -> Disturbance:
     """Return the disturbance that kills the driver when such a file of a checkpoint appears."""
 
     def break_wave(stage: Stage) -> str:
-        stage.discard(stage.begun(files))
+        stage.drivers.give_up(stage.begun(files))
         stage.run()
         return f"driver killed when {files} appeared"
 
@@ -174,7 +174,7 @@ def two_drivers(stage: Stage) -> str:
         first.signal(signal.SIGCONT)
         outcome = first.wait(stage.seconds_max)
     finally:
-        stage.discard(first)
+        stage.drivers.give_up(first)
     said = "ended well" if outcome is None or not outcome.error else f"ended: {outcome.error}"
     return f"a second driver did the wave while the first was paused, which then {said[:120]}"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from txnlog_testing.prove.compare import Row, frozen
-from txnlog_testing.prove.driver import Driver
+from txnlog_testing.prove.driver import Driver, Outcome
 from txnlog_testing.prove.world import World
 
 FILE = "__file"
@@ -55,9 +55,9 @@ class Table:
         process.tell(
             {"do": "read", "reader": str(reader), "kafka": world.kafka, "into": str(asked)}
         )
-        outcome = process.wait(READ_SECONDS_MAX)
-        if outcome is None or outcome.error:
-            raise ValueError(f"the output {self.name!r} cannot be read: {outcome}")
+        outcome = process.wait(READ_SECONDS_MAX) or Outcome()
+        if outcome.error:
+            raise ValueError(f"the output {self.name!r} cannot be read: {outcome.error}")
         rows = pickle.loads(asked.read_bytes())
         return [self._row(row, number) for number, row in enumerate(rows)]
 

@@ -194,17 +194,16 @@ class _Proof:
         wave = random.Random(self.seed).randrange(1, self.inputs.waves)
         reference = self._run_reference(wave, ignored)
         chosen = choice.disturbances(reference.steps)
-        names = [each.name for each in chosen]
         missed = [each for each in chosen if each.step and each.step not in reference.steps]
-        for each in missed:
-            happened = f"the job does not come to {each.step}"
-            self.results.append(Result(each.name, happened, NOT_REACHED))
-        tried = [each for each in chosen if each not in missed]
-        for number, each in enumerate(tried):
-            if any(later.needs_driver for later in tried[number:]) and callable(self.job):
+        for number, each in enumerate(chosen):
+            if each in missed:
+                happened = f"the job does not come to {each.step}"
+                self.results.append(Result(each.name, happened, NOT_REACHED))
+                continue
+            later = (other for other in chosen[number:] if other not in missed)
+            if callable(self.job) and any(other.needs_driver for other in later):
                 self.drivers.prepare()
             self._try(each, wave, reference)
-        self.results.sort(key=lambda result: names.index(result.disturbance))
 
     # ------------------------------------------------------------------ the reference
 

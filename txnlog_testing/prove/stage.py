@@ -51,7 +51,7 @@ class Drivers:
         return self._warm
 
     def give_up(self, run: Run) -> None:
-        """Kill the process of a run whose state nobody knows."""
+        """Kill the process of a run whose state nobody knows; the next run has another."""
         run.kill()
         self._all.remove(run)
         if run is self._warm:
@@ -159,21 +159,17 @@ class Stage:
         """Wait for a run's end, and clean up after it. Raises Stuck."""
         outcome = run.wait(self.seconds_max) or Outcome()
         if outcome.is_late or outcome.died:
-            self.discard(run)
+            self.drivers.give_up(run)
         if outcome.is_late:
             raise Stuck(outcome.error)
         return outcome
-
-    def discard(self, run: Run) -> None:
-        """Kill a run's process; the next run has another."""
-        self.drivers.give_up(run)
 
     def kill_at(self, failpoint: str) -> None:
         """Kill a run at a failpoint. Raises NotReached if it ends without, and Stuck."""
         run = self.begin(f"{failpoint}:kill-driver", victim=True)
         outcome = run.wait(self.seconds_max, lambda: bool(run.fired()))
         fired = bool(run.fired())
-        self.discard(run)
+        self.drivers.give_up(run)
         if not fired:
             raise _not_reached(failpoint, outcome or Outcome())
 
@@ -192,7 +188,7 @@ class Stage:
             outcome = run.wait(seconds)
             outcome = None if outcome is None or outcome.is_late else outcome
         if outcome is not None:
-            self.discard(run)
+            self.drivers.give_up(run)
             raise _not_reached(f"{files} before the run ends", outcome)
         return run
 
@@ -210,7 +206,7 @@ class Stage:
             act()  # the run has failed by it, and was faster than this process
         else:
             if outcome.is_late:
-                self.discard(run)
+                self.drivers.give_up(run)
             raise _not_reached("it in this wave", outcome)
         if outcome.error:
             self.run()
