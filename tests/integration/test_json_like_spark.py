@@ -9,7 +9,7 @@ import contextlib
 import json
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -56,7 +56,7 @@ def theirs(session: Any, values: list[bytes], type_: Any) -> list[Any]:
     text = sf.col("value").cast("string")
     if not isinstance(type_, spark_types.StructType):
         made = frame.select(sf.from_json(text, type_).alias("made")).toArrow()
-        right = [parses(session, type_, value) for value in values]
+        right = list(map(accepts(session, type_), values))
         found = plain(made["made"].combine_chunks())
     else:
         with_corrupt = spark_types.StructType([*type_.fields]).add(CORRUPT, "string")
@@ -75,8 +75,8 @@ def theirs(session: Any, values: list[bytes], type_: Any) -> list[Any]:
     ]
 
 
-def parses(session: Any, type_: Any, value: bytes) -> bool:
-    """Return True if `from_json` accepts this value in mode FAILFAST."""
+def accepts(session: Any, type_: Any) -> Callable[[bytes], bool]:
+    """Return a function: True if `from_json` accepts a value in mode FAILFAST."""
     jvm = session._jvm
     evaluator = jvm.org.apache.spark.sql.catalyst.expressions.json.JsonToStructsEvaluator(
         jvm.org.apache.spark.api.python.PythonUtils.toScalaMap({"mode": "FAILFAST"}),
@@ -85,11 +85,16 @@ def parses(session: Any, type_: Any, value: bytes) -> bool:
         jvm.scala.Some(ZONE),
         False,
     )
-    try:
-        evaluator.evaluate(jvm.org.apache.spark.unsafe.types.UTF8String.fromBytes(value))
-    except (PySparkException, Py4JJavaError):
-        return False
-    return True
+    from_bytes = jvm.org.apache.spark.unsafe.types.UTF8String.fromBytes
+
+    def is_accepted(value: bytes) -> bool:
+        try:
+            evaluator.evaluate(from_bytes(value))
+        except (PySparkException, Py4JJavaError):
+            return False
+        return True
+
+    return is_accepted
 
 
 JAVA_DOUBLE = re.compile(r"(?<![\w.])-?\d\.\d+(?:E-?\d+)?(?![\w.])|(?<![\w.])-?\d+\.\d+(?![\w.])")
