@@ -131,5 +131,5 @@ def poll_count_through_errors(subscriber, count: int) -> list:
             got.append(message)
         return len(got) >= count
 
-    wait_until(enough, f"{count} records", timeout_s=60)
+    wait_until(enough, f"{count} records")
     return got

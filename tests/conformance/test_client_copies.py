@@ -73,7 +73,7 @@ class Copy:
     def check(self) -> None:
         """Wait for the end of the copying; every record is there once."""
         try:
-            wait_until(self.caught_up, "the whole input to be committed", timeout_s=60)
+            wait_until(self.caught_up, "the whole input to be committed")
         except NotReady as late:
             offsets = committed_offsets(self.bootstrap, self.group, self.input, PARTITIONS)
             told = [f"{late}: {offsets} of {len(self.fed)}"]

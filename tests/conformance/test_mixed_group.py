@@ -100,7 +100,7 @@ class Group:
             whole = sorted(number for share in shares for number in share)
             return whole == list(range(PARTITIONS)) and all(shares)
 
-        wait_until(shared, f"{[each.client for each in self.members]} to share", timeout_s=60)
+        wait_until(shared, f"{[each.client for each in self.members]} to share")
         self.produce(60)
 
     def delivered(self) -> set[tuple[int, int]]:
@@ -112,7 +112,7 @@ class Group:
         each_partition, rest = divmod(self.count, PARTITIONS)
         assert rest == 0
         expected = {(p, o) for p in range(PARTITIONS) for o in range(each_partition)}
-        wait_until(lambda: self.delivered() >= expected, "every record", timeout_s=60)
+        wait_until(lambda: self.delivered() >= expected, "every record")
         assert self.delivered() == expected
         bootstrap, group, topic = self.names
         ends = dict.fromkeys(range(PARTITIONS), each_partition)

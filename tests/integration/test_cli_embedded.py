@@ -36,7 +36,7 @@ def start(folder: Path, *words: str) -> subprocess.Popen[str]:
 def run(folder: Path, *words: str, text: str = "") -> str:
     """Run a command that must succeed; return its output."""
     process = start(folder, *words)
-    out, error = process.communicate(text, timeout=120)
+    out, error = process.communicate(text, timeout=600)
     assert process.returncode == 0, error
     return out
 
@@ -75,14 +75,14 @@ def test_a_command_uses_the_running_broker_and_leaves_it_running(tmp_path, ended
         assert first.wait(60) == 130
     else:
         first.kill()
-    first.communicate(timeout=60)
+    first.communicate(timeout=600)
     wait_until(lambda: not is_alive(pid), "the broker to end with the command that started it")
 
 
 def refused(folder: Path, *words: str) -> str:
     """The one line of a command that must be refused."""
     process = start(folder, *words)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=600)
     assert process.returncode == 1
     (line,) = error.splitlines()
     return line
@@ -127,4 +127,4 @@ def test_the_client_of_a_broker_that_a_command_started_finds_it(tmp_path):
         client.run(refresh_metadata(client.session, ()))
         assert client.session.cluster.cluster_id == record["cluster.id"]
     first.send_signal(2)
-    first.communicate(timeout=60)
+    first.communicate(timeout=600)

@@ -37,7 +37,7 @@ SESSION = {
 }
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 ELECT = "org.apache.kafka.tools.LeaderElectionCommand"
-TIMEOUT_S = 60
+TIMEOUT_S = 600
 
 
 class Tools:

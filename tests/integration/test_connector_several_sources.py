@@ -31,7 +31,6 @@ def run_until(pipe: Pipe, second: str, count: int) -> None:
         wait_until(
             lambda: not query.isActive or len(pipe.output_values()) >= count,
             f"{count} rows, or the query's end",
-            timeout_s=120,
         )
         if query.exception() is not None:
             raise query.exception()

@@ -59,10 +59,10 @@ def test_new_partitions_are_read_while_the_query_runs(pipe: Pipe) -> None:
     rows = pipe.stream(failOnDataLoss="true").select("key", "value")
     query = pipe.write(rows).trigger(processingTime="200 milliseconds").start()
     try:
-        wait_until(lambda: len(pipe.output_values()) == 10, "the first records", timeout_s=120)
+        wait_until(lambda: len(pipe.output_values()) == 10, "the first records")
         LibrdkafkaAdmin(pipe.bootstrap).add_partitions(pipe.input, 5)
         pipe.feed(range(10, 15), partition=4)
-        wait_until(lambda: len(pipe.output_values()) == 15, "the new partition", timeout_s=120)
+        wait_until(lambda: len(pipe.output_values()) == 15, "the new partition")
     finally:
         query.stop()
     assert pipe.output_values() == texts(range(15))
@@ -199,7 +199,7 @@ def test_a_topic_that_is_recreated_before_its_batch_is_read_is_loss_or_left_out_
         assert "[TXNLOG_DATA_LOSS]" in line
         assert "-0 from offset 0 to 10: its topic was deleted and created again" in line
         return
-    wait_until(lambda: any(read) or not query.isActive, "the new records", timeout_s=60)
+    wait_until(lambda: any(read) or not query.isActive, "the new records")
     query.stop()
     assert [value for values in read for value in values] == ["10", "11"]
 

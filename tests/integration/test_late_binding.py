@@ -95,10 +95,10 @@ def test_a_stream_is_joined_with_what_its_batch_side_holds_at_each_trigger(
     query = matched.writeStream.foreachBatch(batch)
     query = query.option("checkpointLocation", str(sides.checkpoint)).start()
     try:
-        wait_until(lambda: 0 in joined or not query.isActive, "the first batch", timeout_s=60)
+        wait_until(lambda: 0 in joined or not query.isActive, "the first batch")
         sides.feed([2], partition=1)
         sides.feed([1, 2], sides.output)
-        wait_until(lambda: 1 in joined or not query.isActive, "the second batch", timeout_s=60)
+        wait_until(lambda: 1 in joined or not query.isActive, "the second batch")
     finally:
         query.stop()
     assert joined == {0: (["1"], 1), 1: (["1", "2"], 2)}

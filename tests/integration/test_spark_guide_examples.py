@@ -96,14 +96,14 @@ def test_the_word_count_that_pyspark_installs_counts_words(
     program.start()
     streams = pipe.spark.streams
     try:
-        wait_until(lambda: any(q.lastProgress for q in streams.active), "the query", timeout_s=120)
+        wait_until(lambda: any(q.lastProgress for q in streams.active), "the query")
         (query,) = streams.active
         pipe.feed(["a b", "b c", "a a"])
 
         def counted() -> int:
             return sum(p.numInputRows for p in query.recentProgress)
 
-        wait_until(lambda: counted() == 3, "the lines are counted", timeout_s=120)
+        wait_until(lambda: counted() == 3, "the lines are counted")
         assert query.lastProgress.stateOperators[0].numRowsTotal == 3
     finally:
         for each in streams.active:
@@ -133,7 +133,7 @@ def test_the_guides_streaming_examples_read_what_comes(guide: Guide) -> None:
             def read(query: Any = query) -> int:
                 return sum(p.numInputRows for p in query.recentProgress)
 
-            wait_until(lambda read=read, count=count: read() == count, name, timeout_s=120)
+            wait_until(lambda read=read, count=count: read() == count, name)
     finally:
         for query in queries.values():
             query.stop()

@@ -310,13 +310,13 @@ class Connection:
         try:
             if self._link.is_connected:
                 self._receive()
-            self.on_writable()
         except LinkBroken as error:
             raise self._broken(str(error)) from error
         except MalformedFrame as error:
             raise ConnectionFailed(f"{self.name}: {error}") from error
         except (ConnectionFailed, LoginRefused) as error:
             raise self._in_handshake(error) from error
+        self.on_writable()
 
     def _receive(self) -> None:
         space = None if self._link.is_sealed else self._frames.space()
@@ -458,7 +458,7 @@ class Connection:
         text = str(error)
         if isinstance(error, LoginRefused):
             text = f"{self.name}: {text}"
-        elif self._phase in (Phase.LINK, Phase.READY) or text.startswith(self._phase.value):
+        elif self._phase in (Phase.LINK, Phase.READY):
             return error
         return ConnectionFailed(
             f"{self._phase.value}: {text}", final=error.final, is_security=error.is_security

@@ -9,7 +9,7 @@ from support.brokers.coordinators_ready import TRANSACTION
 from support.raw.raw import Connection
 from support.raw.requests import find_coordinator
 
-ANSWER_SECONDS_MAX = 60
+ANSWER_SECONDS_MAX = 600
 
 
 class Cluster(Protocol):

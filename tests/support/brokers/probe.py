@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 PAUSE_S = 0.05
-TIMEOUT_S = 60.0
+TIMEOUT_S = 600.0
 PORT_MIN, PORT_END = 15_000, 32_000
 _random = random.SystemRandom()
 METADATA_V1_ALL_TOPICS = struct.pack(">hhihi", 3, 1, 1, -1, -1)

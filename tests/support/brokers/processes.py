@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 from support.brokers.probe import free_ports, wait_until
 
-START_TIMEOUT_S = 180
+START_TIMEOUT_S = 600
 
 
 def die_with_parent() -> None:

@@ -13,7 +13,7 @@ from support.brokers.probe import exchange
 from broker_sim.apis import OWN_APIS, RegistryApiKey, own_api_of
 from broker_sim.apis.frames import decode_response, encode_request
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 600.0
 
 
 class RegistryProcess:

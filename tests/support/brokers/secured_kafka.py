@@ -28,7 +28,7 @@ from support.brokers.sim_broker import SimBroker
 
 USER = "User:ANONYMOUS"
 ADMIN, PASSWORD = "admin", "admin-secret"
-TIMEOUT_S = 60.0
+TIMEOUT_S = 600.0
 _LOGIN = (
     "org.apache.kafka.common.security.plain.PlainLoginModule required "
     f'username="{ADMIN}" password="{PASSWORD}" user_{ADMIN}="{PASSWORD}";'

@@ -39,7 +39,7 @@ SESSION_MS = 2_000
 """Lifetime of a login at the listener SHORT, in ms."""
 USER, PASSWORD = "alice", "alice-secret"
 TOKEN_USER = "carol"
-TIMEOUT_S = 60.0
+TIMEOUT_S = 600.0
 _MODULES = "org.apache.kafka.common.security"
 _MECHANISMS = {
     "plain": f'{_MODULES}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";',

@@ -26,7 +26,7 @@ Place = tuple[str, int]
 Headers = Sequence[tuple[str, bytes | None]]
 BEGINNING, END = -2, -1
 """Positions that `seek` accepts besides offsets."""
-TIMEOUT_S = 60.0
+TIMEOUT_S = 600.0
 SHORT_S = 0.05
 LONG_S = 5.0
 """Longer than a broker that died holds up a group's assignment: a poll of kafka-python that ends

@@ -42,7 +42,7 @@ def in_loop(call: Callable[[], Any]) -> Any:
         found = call()
         return await found if inspect.isawaitable(found) else found
 
-    return asyncio.run_coroutine_threadsafe(body(), _loop()).result(2 * TIMEOUT_S)
+    return asyncio.run_coroutine_threadsafe(body(), _loop()).result(TIMEOUT_S)
 
 
 class Waiting:

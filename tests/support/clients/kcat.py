@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from support.brokers.probe import wait_until
 from support.harness.debian import debian_program
 
-RUN_TIMEOUT_S = 120
+RUN_TIMEOUT_S = 600
 LEADER_MOVED = "offsets_for_times failed: Broker: Not leader for partition"
 
 

@@ -16,7 +16,7 @@ from support.raw.raw import Connection
 from support.raw.raw_admin import wait_until_served
 
 T = TypeVar("T")
-TIMEOUT_S = 60.0
+TIMEOUT_S = 600.0
 ASK_S = 10.0
 """Timeout of one request to a leader: librdkafka waits that long for one that has been killed."""
 SETTINGS = {

@@ -12,7 +12,7 @@ from typing import Any
 from support.brokers.probe import NotReady
 from support.brokers.processes import talking
 
-CALL_TIMEOUT_S = 90
+CALL_TIMEOUT_S = 600
 
 
 class Talking:

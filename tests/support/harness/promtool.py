@@ -7,7 +7,7 @@ from pathlib import Path
 
 from support.harness.debian import Program, debian_program
 
-RUN_TIMEOUT_S = 120
+RUN_TIMEOUT_S = 600
 
 
 def promtool() -> Program:

@@ -22,7 +22,7 @@ from txnlog_kafka.wire.framing import decode_response, encode_request
 from txnlog_kafka.wire.messages import APIS, ApiKey, api_of
 from txnlog_kafka.wire.records import Record, encode_batch
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 600.0
 RETRY_S = 60.0
 PAUSE_S = 0.05
 RETRIABLE = {

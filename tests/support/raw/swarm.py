@@ -11,7 +11,7 @@ from typing import Any
 from txnlog_kafka.wire.framing import decode_response, encode_request
 from txnlog_kafka.wire.messages import api_of
 
-ANSWER_SECONDS_MAX = 60.0
+ANSWER_SECONDS_MAX = 600.0
 
 
 class Peer:

@@ -59,7 +59,7 @@ def has_mounts() -> bool:
     """True if a process may have mounts of its own here."""
     if shutil.which(MOUNTS[0]) is None:
         return False
-    tried = subprocess.run([*MOUNTS, "true"], check=False, capture_output=True, timeout=60)
+    tried = subprocess.run([*MOUNTS, "true"], check=False, capture_output=True, timeout=600)
     return tried.returncode == 0
 
 

@@ -65,7 +65,7 @@ class ConnectServer:
         self._process = started(
             command, self._log, env=environment, cwd=self._folder, start_new_session=True
         )
-        wait_until(self._listens, "the Spark Connect server", timeout_s=120)
+        wait_until(self._listens, "the Spark Connect server")
 
     def _listens(self) -> bool:
         assert self._process.poll() is None, self._log.read_text()[-3000:]

@@ -14,7 +14,7 @@ from support.brokers.prepared import wait_until_marked
 from support.clients.librdkafka import create_topic, produce_values, read_topic, values_of
 from support.spark.spark_copy import OUR_ERROR, SMALL, java_options
 
-QUERY_SECONDS_MAX = 120
+QUERY_SECONDS_MAX = 600
 PARTITIONS = 3
 
 

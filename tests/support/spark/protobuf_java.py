@@ -49,7 +49,7 @@ def ask_java(
     lines += [b64encode(value).decode() for value in values]
     done = subprocess.run(
         ["java", "-cp", str(jar), str(PROGRAM)],
-        input="\n".join(lines) + "\n", capture_output=True, text=True, check=False, timeout=120,
+        input="\n".join(lines) + "\n", capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     answers = done.stdout.splitlines()
     if done.returncode or len(answers) != len(values):

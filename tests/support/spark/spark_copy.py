@@ -27,7 +27,7 @@ from support.spark.spark_home import INSTALLED, SPARK_HOME, WARM_PYTHON
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SPARK_SUBMIT = SPARK_HOME / "bin" / "spark-submit"
-RUN_SECONDS_MAX = 300
+RUN_SECONDS_MAX = 600
 QUICK = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",

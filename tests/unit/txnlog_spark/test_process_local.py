@@ -30,7 +30,7 @@ def test_threads_that_ask_at_the_same_time_are_given_the_same_object() -> None:
         """Both threads are making one before either has made it."""
 
         def __init__(self) -> None:
-            meeting.wait(timeout=60)
+            meeting.wait(timeout=600)
 
     found: list[Slow] = []
     threads = [threading.Thread(target=lambda: found.append(process_local(Slow))) for _ in range(2)]

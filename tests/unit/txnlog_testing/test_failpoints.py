@@ -92,7 +92,7 @@ def test_a_hook_waits_until_it_may_go_on(arm, tmp_path):
     wait_until((tmp_path / "hook.reached").exists, "the hook")
     assert waiting.is_alive()
     (tmp_path / "hook.go").touch()
-    waiting.join(timeout=60)
+    waiting.join(timeout=600)
     assert not waiting.is_alive()
 
 

@@ -43,7 +43,7 @@ LOST_CONNECTION = {
     *("KafkaConnectionError", "NodeNotReadyError"),  # kafka-python
 }
 """Names by which the libraries call a lost connection."""
-TIMEOUT_S = 60.0
+TIMEOUT_S = 600.0
 STOPPED = "broker stopped cleanly"
 FAULTS = (
     "leader killed",

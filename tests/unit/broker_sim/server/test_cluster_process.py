@@ -212,7 +212,7 @@ def test_after_an_unclean_stop_a_broker_of_a_cluster_reads_its_logs_from_the_med
             wait_until(lambda port=port: in_sync(port) == {(0, 1, 2)}, "all replicas in sync")
     finally:
         process.terminate()
-        noted = process.communicate(timeout=60)[1].splitlines()
+        noted = process.communicate(timeout=600)[1].splitlines()
         cluster.start(2)
     log = "00000000000000000000.log"
     assert any(line.endswith(f"/broker-2/before-0/{log}") for line in noted)
