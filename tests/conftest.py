@@ -14,6 +14,7 @@ from support.brokers.apache_kafka import ApacheKafka
 from support.brokers.sim_broker import SimBroker
 from support.harness.availability import check_available
 from support.harness.costs import Costs
+from support.harness.days import Days
 from support.harness.groups import Groups
 from support.harness.recordings import Selection
 from support.spark.spark_home import WARM_PYTHON, use_spark_home
@@ -57,6 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Selection(config))
     config.pluginmanager.register(Costs(config))
     config.pluginmanager.register(Groups())
+    config.pluginmanager.register(Days())
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -5,6 +5,7 @@ import random
 from types import SimpleNamespace
 
 import pytest
+from support.harness.days import seeds_of_day
 
 from simulation.checkers.held_rows import check_held
 from simulation.cli import run_seed
@@ -259,13 +260,20 @@ def test_each_kind_of_query_and_of_loss_is_drawn():
         assert 3 < sum(map(bool, map(on, drawn))) < 50
 
 
-@pytest.mark.invariant(3, 35, 46)
-@pytest.mark.parametrize(
-    "first",
-    [0, 20, *(pytest.param(n, marks=pytest.mark.chaos) for n in range(40, 400, 20))],
-)
-def test_exactly_once_holds_whatever_a_checkpoint_loses(first):
-    for seed in range(first, first + 20):
+def hold(seeds):
+    for seed in seeds:
         verdict = run_seed(seed, "losses")
         story = "\n".join(verdict.last_lines)
         assert verdict.failure is None, f"seed {seed}: {verdict.failure}\n{story}"
+
+
+@pytest.mark.invariant(3, 35, 46)
+def test_exactly_once_holds_whatever_a_checkpoint_loses():
+    hold(seeds_of_day(12, 400))
+
+
+@pytest.mark.chaos
+@pytest.mark.invariant(3, 35, 46)
+@pytest.mark.parametrize("first", range(0, 400, 20))
+def test_exactly_once_holds_whatever_many_checkpoints_lose(first):
+    hold(range(first, first + 20))

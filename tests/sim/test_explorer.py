@@ -62,13 +62,13 @@ def see(record_property: Callable[[str, object], None]) -> Callable[[Explored, i
 @pytest.mark.parametrize(
     ("fault", "states_min"),
     [
-        pytest.param(None, 40_000, marks=pytest.mark.chaos),
-        (CRASH, 40_000),
-        pytest.param(FILE_FAILED, 50_000, marks=pytest.mark.chaos),
+        pytest.param(None, 40_000, marks=pytest.mark.weekly),
+        pytest.param(CRASH, 40_000, marks=pytest.mark.weekly),
+        pytest.param(FILE_FAILED, 50_000, marks=pytest.mark.weekly),
         pytest.param(REQUEST_LOST, 200_000, marks=pytest.mark.chaos),
         pytest.param(ANSWER_LOST, 200_000, marks=pytest.mark.chaos),
-        pytest.param(WRITE_DONE, 40_000, marks=pytest.mark.chaos),
-        pytest.param(WRITE_LATE, 40_000, marks=pytest.mark.chaos),
+        pytest.param(WRITE_DONE, 40_000, marks=pytest.mark.weekly),
+        pytest.param(WRITE_LATE, 40_000, marks=pytest.mark.weekly),
         pytest.param(LATE, 200_000, marks=pytest.mark.chaos),
     ],
 )
@@ -134,6 +134,7 @@ def test_one_driver_of_a_stateful_query_with_any_fault(
     see(explore(faults, programs=[driver("run-1")], is_stateful=True), 500)
 
 
+@pytest.mark.weekly
 @pytest.mark.invariant(49)
 @pytest.mark.parametrize("plant", CAUGHT_BY)
 def test_a_bug_that_takes_two_drivers_is_caught(plant: str) -> None:

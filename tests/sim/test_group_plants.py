@@ -46,6 +46,7 @@ def test_random_clusters_have_groups_of_both_kinds() -> None:
     assert min(kinds[False], kinds[True]) > 5
 
 
+@pytest.mark.weekly
 @pytest.mark.invariant(49)
 @pytest.mark.parametrize("plant", GROUP_PLANTS)
 def test_a_bug_of_consumer_groups_planted_in_one_broker_is_caught(

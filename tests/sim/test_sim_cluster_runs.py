@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from planted import PLANTS
 from planted.replication_plants import REPLICATION_PLANTS
+from support.harness.days import seeds_of_day
 from support.harness.planted_bugs import assert_caught
 
 from simulation.cli import run_seed
@@ -19,8 +20,8 @@ from simulation.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
 SCENARIO = "cluster"
-SEEDS, CHAOS_SEEDS = 24, 300
-"""Numbers of seeds of three brokers; test_sim_stories.py runs those of one broker."""
+SEEDS, SEEDS_A_DAY = 300, 10
+"""Seeds of three brokers; test_sim_stories.py runs those of one broker."""
 STORIES = {
     "high-watermark-of-one-that-left": "three_brokers_late_requests",
     "producers-forgotten": "three_brokers_late_requests",
@@ -64,18 +65,29 @@ CAUGHT_BY = {
 """The invariants that the bug breaks."""
 
 
+EVERY = (3, 4, 6, 7, 8, 9, 10, 11, 31, 32, 33, 34, 35, 43, 44, 45, 46, 74, 75)
+
+
 def told(verdict):
     return f"{verdict.failure}\n" + "\n".join(verdict.last_lines[-60:])
 
 
-@pytest.mark.invariant(3, 4, 6, 7, 8, 9, 10, 11, 31, 32, 33, 34, 35, 43, 44, 45, 46, 74, 75)
-@pytest.mark.parametrize(
-    "seed",
-    [*range(SEEDS), *(pytest.param(n, marks=pytest.mark.chaos) for n in range(SEEDS, CHAOS_SEEDS))],
-)
-def test_a_cluster_keeps_every_invariant_under_random_faults(seed):
+def hold(seed):
     verdict = run_seed(seed, SCENARIO)
-    assert verdict.failure is None, told(verdict)
+    assert verdict.failure is None, f"seed {seed}: {told(verdict)}"
+
+
+@pytest.mark.invariant(*EVERY)
+@pytest.mark.parametrize("number", range(SEEDS_A_DAY))
+def test_a_cluster_keeps_every_invariant_under_random_faults(number):
+    hold(seeds_of_day(SEEDS_A_DAY, SEEDS)[number])
+
+
+@pytest.mark.chaos
+@pytest.mark.invariant(*EVERY)
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_cluster_keeps_every_invariant_under_many_random_faults(seed):
+    hold(seed)
 
 
 @pytest.mark.invariant(45, 74)
@@ -112,6 +124,7 @@ def test_brokers_that_part_again_and_again_have_late_proposals_refused():
     assert verdict.counts["request late"] > 1
 
 
+@pytest.mark.weekly
 @pytest.mark.invariant(49)
 @pytest.mark.parametrize("plant", REPLICATION_PLANTS)
 def test_a_bug_planted_in_one_of_three_brokers_is_caught(plant, record_property):
@@ -119,6 +132,7 @@ def test_a_bug_planted_in_one_of_three_brokers_is_caught(plant, record_property)
     assert_caught(plant, scenario, KNOWN.get(plant, 0), CAUGHT_BY[plant], record_property)
 
 
+@pytest.mark.weekly
 @pytest.mark.invariant(38, 49)
 @pytest.mark.parametrize("story", ["former_coordinator", "former_start"])
 def test_a_driver_that_believes_a_former_coordinator_is_caught(story, record_property):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from planted.plants import ONE_BROKER_PLANTS
+from support.harness.days import seeds_of_day
 from support.harness.planted_bugs import assert_caught
 
 from simulation import cli
@@ -18,9 +19,9 @@ from simulation.scenario_loading import load_scenario, scenario_names
 from simulation.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS, CHAOS_SEEDS = 80, 940
-"""And 24 of three brokers (test_sim_cluster_runs.py) in make test; with make chaos 940 and 300."""
-SEEDS_A_TEST = 20
+SEEDS, SEEDS_A_DAY = 940, 24
+"""`make chaos` runs all of them, and 300 of three brokers (test_sim_cluster_runs.py)."""
+STORY_SEEDS = 12
 KNOWN = {
     "group-not-compared": 21,
     "sequences-not-checked": 1,
@@ -128,23 +129,21 @@ def told(verdict):
     return f"{verdict.failure}\n" + "\n".join(verdict.last_lines[-60:])
 
 
-def is_of_a_cluster(name):
-    return load_scenario(name, 0).brokers.count > 1
+def hold(seeds, scenario):
+    for seed in seeds:
+        verdict = run_seed(seed, scenario)
+        assert verdict.failure is None, f"seed {seed}: {told(verdict)}"
 
 
 @pytest.mark.parametrize("name", scenario_names())
 def test_the_story_ends_with_every_invariant_held(name):
-    for seed in range(2 if is_of_a_cluster(name) else 3):
-        verdict = run_seed(seed, name)
-        assert verdict.failure is None, told(verdict)
+    hold({0, *seeds_of_day(1, STORY_SEEDS)}, name)
 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("name", scenario_names())
 def test_more_seeds_of_the_story_end_with_every_invariant_held(name):
-    for seed in range(2, 12):
-        verdict = run_seed(seed, name)
-        assert verdict.failure is None, told(verdict)
+    hold(range(STORY_SEEDS), name)
 
 
 def test_the_story_of_compaction_compacts():
@@ -170,20 +169,16 @@ def test_in_the_story_of_a_failing_store_it_fails_and_drivers_meet():
 
 
 @pytest.mark.invariant(3, 35, 46)
-@pytest.mark.parametrize(
-    "first",
-    [
-        *range(0, SEEDS, SEEDS_A_TEST),
-        *(
-            pytest.param(n, marks=pytest.mark.chaos)
-            for n in range(SEEDS, CHAOS_SEEDS, SEEDS_A_TEST)
-        ),
-    ],
-)
-def test_exactly_once_holds_under_random_faults(first):
-    for seed in range(first, first + SEEDS_A_TEST):
-        verdict = run_seed(seed, "random")
-        assert verdict.failure is None, f"seed {seed}: {told(verdict)}"
+@pytest.mark.parametrize("part", [0, 1])
+def test_exactly_once_holds_under_random_faults(part):
+    hold(seeds_of_day(SEEDS_A_DAY, SEEDS)[part::2], "random")
+
+
+@pytest.mark.chaos
+@pytest.mark.invariant(3, 35, 46)
+@pytest.mark.parametrize("first", range(0, SEEDS, 20))
+def test_exactly_once_holds_under_many_random_faults(first):
+    hold(range(first, first + 20), "random")
 
 
 PAST = [
@@ -207,6 +202,7 @@ def test_past_failures_stay_fixed(words):
     assert verdict.failure is None, told(verdict)
 
 
+@pytest.mark.weekly
 @pytest.mark.invariant(5, 41, 46, 49, 51, 75, 78, 79)
 @pytest.mark.parametrize("plant", ONE_BROKER_PLANTS)
 def test_a_planted_bug_is_caught_by_an_invariant(plant, record_property):

@@ -220,6 +220,7 @@ def test_each_fault_of_tasks_happens_and_costs_no_row():
         assert counts[fault] > 0, counts
 
 
+@pytest.mark.weekly
 @pytest.mark.invariant(18, 35, 41, 49)
 @pytest.mark.parametrize("plant", CLIENT_PLANTS)
 def test_a_bug_planted_in_what_is_done_again_is_caught_by_its_invariant(plant, record_property):

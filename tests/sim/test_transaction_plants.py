@@ -41,6 +41,7 @@ KNOWN = {
 }
 
 
+@pytest.mark.weekly
 @pytest.mark.invariant(49)
 @pytest.mark.parametrize("plant", TRANSACTION_PLANTS)
 def test_a_bug_of_transactions_planted_in_one_broker_is_caught(
