@@ -126,6 +126,7 @@ def test_one_driver_with_any_fault_on_either_transaction_version(
     see(explore(faults, programs=[driver("run-1")], transaction_version=version), 500)
 
 
+@pytest.mark.weekly
 @pytest.mark.invariant(35, 41)
 def test_one_driver_of_a_stateful_query_with_any_fault(
     see: Callable[[Explored, int], None],

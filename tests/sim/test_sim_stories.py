@@ -193,6 +193,7 @@ PAST = [
 ]
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize("words", PAST)
 def test_past_failures_stay_fixed(words):
     name, seed, *rest = words
