@@ -32,7 +32,7 @@ use_spark_home()
 settings.register_profile(
     "examples",
     deadline=None,
-    max_examples=50,
+    max_examples=20,
     suppress_health_check=[HealthCheck.too_slow],
     print_blob=True,
 )
