@@ -118,6 +118,7 @@ def _create_missing(
         return refused
     planned = []
     for name in missing:
+        # The answer then says that the topic is missing, or has an invalid name, as Kafka's does.
         with contextlib.suppress(TopicRefused):
             planned.append(parts.topics.plan(name))
     if sum(topic.partition_count for topic in planned) <= PARTITION_COUNT_MAX:
