@@ -196,6 +196,8 @@ class ClientProcess:
         """Close the generator without an error: the simulation is over."""
         self.alive = False
         if self._operation is not None:
+            # While the operation is closed, it may ask for more, or raise an error of its own.
+            # The run is over, so no check waits for its outcome.
             with contextlib.suppress(RuntimeError, TxnLogError):
                 self._operation.close()
 
