@@ -265,6 +265,7 @@ class Link:
         if self._lookup is not None:
             self._lookup.close()
         if self._socket is not None:
+            # The network may have failed before. `close` frees the socket even if it says so now.
             with contextlib.suppress(OSError):
                 self._socket.close()
             self._socket = None
