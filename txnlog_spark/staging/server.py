@@ -391,6 +391,8 @@ async def _watch(start: Start, ended: asyncio.Event) -> None:
             break
         if count % TOUCH_POLLS == 0:
             for file in files:
+                # A cleaner may have deleted the file already. The server goes on: its socket shows
+                # others that it runs.
                 with contextlib.suppress(OSError):
                     os.utime(file)
         await asyncio.sleep(APPLICATION_POLL_S)
