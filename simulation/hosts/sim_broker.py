@@ -85,6 +85,7 @@ class SimulatedBroker:
         peers: Peers | None = None,
     ) -> None:
         """`peers` are those of a process of a cluster that asks others."""
+        # The machine: its disk and its clock outlive a process.
         self.name = name
         self.disk = SimDisk(partial(observer.flush_fails, self))
         self.files = ProcessFiles(
@@ -97,6 +98,7 @@ class SimulatedBroker:
         """False is a planted bug: a loss of power looks like a killed process."""
         self.answers_first = False
         """True is a planted bug: answers leave before their storage operations are done."""
+        # The process: its connections to peers, its waiting events and its core.
         self.links = None if peers is None else PeerLinks(self, peers, scheduler, trace)
         """The way to its peers; a broker that is alone has none."""
         self.paused = False
@@ -114,6 +116,7 @@ class SimulatedBroker:
         self._is_serving = False
         self._space = SpaceWatch(self.disk, scheduler)
         self._rng = random.Random(seed)
+        # A round: the inputs that are handled together, then their flushes, then their answers.
         self._inputs: deque[Input] = deque()
         self._round: Event | None = None
         """The next round, or the end of the flushes of the one before it."""
