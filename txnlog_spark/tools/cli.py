@@ -314,7 +314,7 @@ def set_(client: Client, options: argparse.Namespace, config: CommandConfig) -> 
         }
         if plan.group_id
         else {},
-        "note": _note(checkpoint, next_batch_id),
+        "note": _begun_batch_warning(checkpoint, next_batch_id),
         "executed": options.execute,
     }
     # The brokers come first, because they may refuse; the sink's record follows them.
@@ -395,7 +395,7 @@ def _place(client: Client, target: Target, sources: Iterable[TopicPartition]) ->
     )
 
 
-def _note(checkpoint: CheckpointState, next_batch_id: int) -> str:
+def _begun_batch_warning(checkpoint: CheckpointState, next_batch_id: int) -> str:
     """Return a warning for the person who sets the progress, or ""."""
     begun = None if checkpoint.begun is None else checkpoint.begun.batch_id
     if begun is not None and begun >= next_batch_id:
