@@ -204,9 +204,9 @@ class ClusterFaults:
 
     def _start_later(self, process: SimulatedBroker) -> None:
         down_us = self._disks.randint(*DOWN_MS) * 1000
-        self._scheduler.after(down_us, lambda: self._start_again(process))
+        self._scheduler.after(down_us, lambda: self._start_process(process))
 
-    def _start_again(self, process: SimulatedBroker) -> None:
+    def _start_process(self, process: SimulatedBroker) -> None:
         if process.is_running:
             return
         if self.are_on and self._deaths.random() < self._broker_chances.clock_jump:

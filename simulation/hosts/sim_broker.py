@@ -281,16 +281,16 @@ class SimulatedBroker:
         for client in list(self.clients.values()):
             if client.correlation_id is not None:
                 self._refuse(client)
-        self._try_again()
+        self._restart_core()
 
-    def _try_again(self) -> None:
+    def _restart_core(self) -> None:
         with self._mortal:
             try:
                 self._begin()
             except NoSpace:
                 self._find_no_space()
                 self._forget_core()
-                self.later(RETRY_US, self._try_again)
+                self.later(RETRY_US, self._restart_core)
 
     def _refuse(self, client: Client) -> None:
         self.clients.pop(client.connection.connection_id, None)
@@ -312,7 +312,7 @@ class SimulatedBroker:
     def _on_frame(self, connection: SimulatedConnection, frame: bytes) -> None:
         client = self.clients.setdefault(connection.connection_id, Client(connection))
         client.waiting.append(frame)
-        self._go_on(client)
+        self._take_next_request(client)
 
     def on_ended(self, connection: SimulatedConnection) -> None:
         """Hear that the client sends no more: its earlier requests are carried out."""
@@ -322,7 +322,7 @@ class SimulatedBroker:
         client = self.clients.get(connection.connection_id)
         if client is not None:
             client.ended = True
-            self._go_on(client)
+            self._take_next_request(client)
 
     def on_disconnected(self, connection: SimulatedConnection) -> None:
         """Forget a connection that is gone, with the requests that waited there."""
@@ -337,7 +337,7 @@ class SimulatedBroker:
         """True if the core knows where a peer listens."""
         return self.is_up and self.broker.peer_endpoint(peer) is not None
 
-    def _go_on(self, client: Client) -> None:
+    def _take_next_request(self, client: Client) -> None:
         """Take the next request when the one before it is answered."""
         if client.correlation_id is None and client.waiting:
             self._take_request(client, client.waiting.popleft())
@@ -485,4 +485,4 @@ class SimulatedBroker:
                 answer.api_key, answer.api_version, answer.correlation_id, answer.message
             )
             client.connection.respond(frame[4:])
-        self._go_on(client)
+        self._take_next_request(client)
