@@ -206,7 +206,7 @@ class _Proof:
             later = (other for other in chosen[number:] if other not in missed)
             if callable(self.job) and any(other.needs_driver for other in later):
                 self.drivers.prepare()
-            self._try(each, wave, reference)
+            self._try_disturbance(each, wave, reference)
 
     # ------------------------------------------------------------------ the reference
 
@@ -251,7 +251,7 @@ class _Proof:
 
     # ------------------------------------------------------------------ disturbances
 
-    def _try(self, disturbance: Disturbance, wave: int, reference: _Reference) -> None:
+    def _try_disturbance(self, disturbance: Disturbance, wave: int, reference: _Reference) -> None:
         self.tell(f"{disturbance.name} ...")
         began = time.monotonic()
         with self._new_world() as world:
