@@ -39,6 +39,7 @@ def run(
 
     Broker k listens on `first_port` + k; 0 takes free ports. Raises ConfigError or CannotStart.
     """
+    # Check the options before anything starts.
     if not 1 < brokers <= BROKERS_MAX:
         raise ConfigError(f"--brokers {brokers} is not between 1 and {BROKERS_MAX}")
     if first_port + brokers - 1 > PORT_MAX:
@@ -54,6 +55,7 @@ def run(
         cluster = LocalCluster(data_dir, brokers, config, ports)
     except ValueError as error:
         raise ConfigError(str(error)) from error
+    # Run until a signal, which Python raises as KeyboardInterrupt, or until no broker is left.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         cluster.start()
@@ -65,6 +67,7 @@ def run(
     except KeyboardInterrupt:
         _log.info("stopping")
     finally:
+        # A second signal must not leave brokers behind.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
         cluster.stop()

@@ -76,7 +76,7 @@ class OneBroker(Observer):
 
     def start(self) -> None:
         """Start the broker unless it is up."""
-        self._start_again()
+        self._start_broker()
 
     def begin_chaos(self) -> None:
         """Let faults happen from now on."""
@@ -196,9 +196,9 @@ class OneBroker(Observer):
         down_ms = next(
             (fault.down_ms for fault in self._planned.fired), self._disk_rng.randint(1, 3_000)
         )
-        self._scheduler.after(down_ms * 1000, self._start_again)
+        self._scheduler.after(down_ms * 1000, self._start_broker)
 
-    def _start_again(self) -> None:
+    def _start_broker(self) -> None:
         if self.host.is_running:
             return
         if self._chaos and self._faults.random() < self._chances.clock_jump:

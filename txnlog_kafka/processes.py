@@ -129,6 +129,8 @@ def remove_directory(directory: Path) -> None:
     here.
     """
     ended = directory.with_name(f"{directory.name}.{secrets.token_hex(8)}.ended")
+    # Another process may have removed the directory first. If the directory cannot be removed, it
+    # takes space, and does no other harm.
     with contextlib.suppress(OSError):
         directory.rename(ended)
         shutil.rmtree(ended, ignore_errors=True)

@@ -63,6 +63,7 @@ class Archive:
         self._file = folder / f"{KEPT_PREFIX}{name}"
         self.modules: dict[str, Found] = {}
         self.is_changed = False
+        # The first server with this archive finds no file: `keep` writes it after the imports.
         with suppress(FileNotFoundError):
             stamp, modules = marshal.loads(self._file.read_bytes())
             if stamp == self._stamp:

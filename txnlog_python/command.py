@@ -186,6 +186,7 @@ def home() -> str:
     try:
         os.mkdir(folder, 0o700)
     except FileExistsError:
+        # An earlier application made the folder, or another user did: its owner and mode say which.
         pass
     found = os.lstat(folder)
     if found.st_uid != os.getuid() or found.st_mode & 0o170077 != 0o040000:

@@ -231,6 +231,7 @@ class Server:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
+                # The last forked process has ended, and its client has the report.
                 return
             if not pid:
                 return

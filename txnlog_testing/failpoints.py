@@ -142,7 +142,7 @@ def reached(step: str, when: str, batch_id: int) -> Interference:
         return Interference.NONE
     for failpoint in parse_failpoints(armed):
         if failpoint.matches(step, when, batch_id) and _fire_once(failpoint):
-            return _act(failpoint)
+            return _perform_action(failpoint)
     return Interference.NONE
 
 
@@ -187,7 +187,7 @@ def lines_of(name: str | Path | None) -> tuple[str, ...]:
     return tuple(Path(name).read_text(encoding="utf-8").splitlines())
 
 
-def _act(failpoint: ArmedFailpoint) -> Interference:
+def _perform_action(failpoint: ArmedFailpoint) -> Interference:
     action = failpoint.action
     if action.startswith("hook:"):
         _wait_for_hook(action.removeprefix("hook:"))

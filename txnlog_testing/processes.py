@@ -34,6 +34,7 @@ def signal_all(pid: int, number: signal.Signals) -> None:
 
 def _send(pids: list[int], number: signal.Signals) -> None:
     for pid in sorted(dict.fromkeys(pids), key=lambda each: each == os.getpid()):
+        # The process may have ended since /proc was read, for example along with its parent.
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
@@ -45,6 +46,7 @@ def _processes() -> dict[int, tuple[int, str]]:
         try:
             text = stat.read_text(encoding="utf-8", errors="replace")
         except OSError:
+            # The process has ended since /proc was listed, so it needs no signal.
             continue
         pid, _, rest = text.partition(" (")
         name, _, fields = rest.rpartition(") ")

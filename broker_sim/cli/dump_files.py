@@ -54,6 +54,7 @@ def _dump_offset_index(path: Path) -> Iterator[Item]:
             for position, header, _ in scan_batches(log):
                 last_offsets[position] = header.last_offset
         except Damage:
+            # A dump of the log file itself reports the damage; the batches before it are known.
             pass
     before = (-1, -1)
     for at, (relative, position) in _entries(path, OffsetIndex.layout):

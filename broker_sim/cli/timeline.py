@@ -100,6 +100,7 @@ def picture_of(
     number: int,
 ) -> Picture:
     """Return the transaction's picture: producer, coordinator, partitions, groups, markers."""
+    # The title: the last state says how the transaction ended.
     last = history.records[-1]
     metadata = last.metadata
     begun = history.first(TransactionState.ONGOING) or history.records[0]
@@ -109,6 +110,7 @@ def picture_of(
         f"epoch {begun.metadata.producer_epoch}, "
         f"{len(history.partitions)} partitions, coordinator {last.folder.name}",
     )
+    # The lanes, in their order: producer, coordinators, partitions of topics, then of groups.
     drawn = _Drawn(picture, leaders, last.folder.name)
     topics = [p for p in written if p.topic != GROUP_TOPIC]
     groups = [p for p in written if p.topic == GROUP_TOPIC]
@@ -119,6 +121,7 @@ def picture_of(
         lanes += drawn.data_lanes(partition, written[partition])
         lanes += drawn.marker_lanes(partition, written[partition])
     picture.lanes = list(dict.fromkeys(lanes))
+    # The columns, in the order of time: begin, data, offsets, decision, markers, complete.
     _draw_begin(drawn, history)
     begin_column = len(picture.columns) - 1
     _draw_data(drawn, {p: written[p] for p in topics})
@@ -132,6 +135,7 @@ def picture_of(
     if completed is not None:
         picture.columns.append(("complete", completed.metadata.last_update_ms))
         _coordinator_event(drawn, "complete", completed)
+    # The spans in which a partition holds readers back: from its first batch to its marker.
     for partition in topics:
         if written[partition].batches:
             (lane,) = drawn.data_lanes(partition, written[partition])

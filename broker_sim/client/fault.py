@@ -43,6 +43,8 @@ class Fault:
         """Remove the rule, also in the brokers that are left when one is gone."""
         for address, rule_id in self.rules:
             if address not in self._last:
+                # A broker that is gone has no rules, and a broker whose rules were deleted refuses.
+                # The rule strikes no more there: go on with the other brokers.
                 with contextlib.suppress(ClusterError, ValueError):
                     self._last[address] = _ask("DELETE", f"{address}/{rule_id}")
 

@@ -77,7 +77,7 @@ class Publisher:
         elif isinstance(delta, TopicDelta):
             before, after = delta
             if after is not None:
-                self._change(before, after, effects)
+                self._change_topic(before, after, effects)
                 if before is None:
                     self.groups.on_topic_created(effects)
             elif before is not None:
@@ -128,7 +128,7 @@ class Publisher:
         else:
             self.groups.announce(name.partition, log, effects)
 
-    def _change(self, before: Topic | None, after: Topic, effects: Effects) -> None:
+    def _change_topic(self, before: Topic | None, after: Topic, effects: Effects) -> None:
         if after.is_internal and after.partitions:
             self._resize_coordinator(after)
         present = 0 if before is None else before.partition_count

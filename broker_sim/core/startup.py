@@ -177,6 +177,7 @@ def _started(
     lost_power: bool,
 ) -> BrokerParts:
     """The parts over open logs; from here on changes of the metadata are carried out."""
+    # The publisher. From its start on, it carries out changes of the metadata.
     config, rng, space, peers = given.config, given.rng, given.space, given.peers
     image = membership.image
     cleaner = LogCleaner(config, logs, space)
@@ -184,6 +185,7 @@ def _started(
     publisher = _publisher(given, directory, logs, cleaner, membership, aborts=aborts)
     metadata = membership.carried_out_by(publisher)
     publisher.start(effects)
+    # The parts that requests use; they share the publisher's replicas and coordinators.
     listeners = {listener.name: listener for listener in read_listeners(config)}
     return BrokerParts(
         config=config,
@@ -226,6 +228,7 @@ def _publisher(
     aborts: bool,
 ) -> Publisher:
     """Replicas, coordinators and publisher: each is made of those before it."""
+    # The group coordinator writes offsets through the replicas.
     config, rng, peers, image = given.config, given.rng, given.peers, membership.image
     replicas = ReplicaManager(config, image, logs, given.space)
     writer = PartitionWriter(logs, replicas)
@@ -235,9 +238,11 @@ def _publisher(
         writer,
         lambda: str(uuid.UUID(int=rng.getrandbits(128), version=4)),
     )
+    # The transaction coordinator sends markers, which end transactions in logs and in groups.
     marker_writer = MarkerWriter(replicas, groups.on_marker, groups.is_loading)
     markers = MarkerSender(image, marker_writer, peers)
     transactions = TransactionCoordinator(config, writer, markers, membership.producer_ids)
+    # Replication fetches from leaders, and proposes in-sync replicas to the controller.
     replication = Replication(
         config,
         image,
@@ -247,6 +252,7 @@ def _publisher(
         cleaner,
         alter_partition=membership.alter_partition,
     )
+    # The publisher carries out changes of the metadata in all of them.
     return Publisher(
         config,
         image,

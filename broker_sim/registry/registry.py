@@ -216,7 +216,7 @@ class Registry:
                 session_id = session_of_registry(self._rng.choice(REGISTRY_IDS), session_id)
             timeout_ms = max(request.message.timeout_ms, self._config.session_timeout_min_ms)
             timeout_ms = min(timeout_ms, self._config.session_timeout_max_ms)
-            self._change(SessionOpened(session_id, timeout_ms), effects)
+            self._apply_change(SessionOpened(session_id, timeout_ms), effects)
             self._deadlines.begin(session_id, timeout_ms, effects)
         return _answer(request, session_id=session_id, timeout_ms=self._state.sessions[session_id])
 
@@ -237,7 +237,7 @@ class Registry:
             state.nodes, operations, session_id=message.session_id, zxid=state.zxid + 1
         )
         if plan.change is not None:
-            self._change(plan.change, effects)
+            self._apply_change(plan.change, effects)
         result = OWN_APIS[_K.REGISTRY_MULTI].response.Result
         return _answer(
             request,
@@ -281,7 +281,7 @@ class Registry:
             if not records or not state.log.holds(epoch, offset, records):
                 error = RegistryError.BAD_OFFSET
         elif records:
-            self._change(RecordsAppended(epoch, records), effects)
+            self._apply_change(RecordsAppended(epoch, records), effects)
         return _answer(request, error_code=error, log_end_offset=state.log.end_offset)
 
     def _read(self, request: Request, effects: Effects) -> Message:
@@ -313,7 +313,7 @@ class Registry:
                 error = RegistryError.BAD_OFFSET
             elif message.is_last:
                 self._snapshot_parts.clear()
-                self._change(SnapshotTaken(end_offset, tuple(records)), effects)
+                self._apply_change(SnapshotTaken(end_offset, tuple(records)), effects)
         return _answer(request, error_code=error)
 
     def _read_snapshot(self, request: Request, effects: Effects) -> Message:
@@ -341,14 +341,14 @@ class Registry:
 
     # ------------------------------------------------------------------ details
 
-    def _change(self, change: Change, effects: Effects) -> None:
+    def _apply_change(self, change: Change, effects: Effects) -> None:
         zxid = self._state.zxid + 1
         self._journal.append(zxid, change, effects)
         self._state.replay(zxid, change)
         self._journal.maybe_snapshot(self._state, effects)
 
     def _end_session(self, session_id: int, effects: Effects) -> None:
-        self._change(SessionClosed(session_id), effects)
+        self._apply_change(SessionClosed(session_id), effects)
         self._deadlines.end(session_id, effects)
         self._newest.end(session_id)
         for wait in self._waits.take(effects, session_id=session_id):

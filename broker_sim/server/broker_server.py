@@ -399,9 +399,9 @@ class BrokerServer:
             if connection.awaits_answer:
                 connection.close("there was no free space for its request")
         self._space.release(self._loop.time())
-        self._try_again()
+        self._restart_core()
 
-    def _try_again(self) -> None:
+    def _restart_core(self) -> None:
         if self.failed.done():
             return
         try:
@@ -410,7 +410,7 @@ class BrokerServer:
             _log.error("no free space to start: %s", full)
             self._core = None
             self._cancel_timers()
-            self._loop.call_later(RETRY_SECONDS, self._try_again)
+            self._loop.call_later(RETRY_SECONDS, self._restart_core)
         except BaseException as error:  # noqa: BLE001 the process ends with it
             self._fail(error)
 

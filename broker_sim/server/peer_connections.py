@@ -235,7 +235,7 @@ class _Link(asyncio.Protocol):
             return
         try:
             for frame in self._decoder.feed(data):
-                self._take(frame)
+                self._take_answer(frame)
         except (MalformedFrame, LoginRefused) as error:
             self._fail(str(error))
 
@@ -325,7 +325,7 @@ class _Link(asyncio.Protocol):
         self._peer.connected()
         self._write()
 
-    def _take(self, frame: Frame) -> None:
+    def _take_answer(self, frame: Frame) -> None:
         """Take an answer. Raises MalformedFrame, LoginRefused."""
         asked = self._conversation.oldest(frame)
         message = asked.decode(frame)

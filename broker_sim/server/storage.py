@@ -297,6 +297,8 @@ class FileStorage:
                 rest = rest[written:]
 
     def _flush_file(self, path: str) -> None:
+        # A lost index file stays absent until the broker needs that index and builds it again.
+        # Until then there is nothing to flush, and recovery can do without the file.
         with contextlib.suppress(FileNotFoundError):
             descriptor = self._open_file(path, create=False)
             with telling(f"fsync of {path}", is_flush=True):

@@ -173,6 +173,7 @@ def _verified(keys: Sequence[Any], token: str, *, audiences: Sequence[str], issu
                 options=_UNCHECKED | {"verify_aud": bool(audiences), "verify_iss": bool(issuer)},
             )
         except _jwt().InvalidSignatureError:
+            # A token need not name its key, so another key of the file may have signed it.
             continue
         return claims
     raise TokenRefused("no key of the file has signed the token")

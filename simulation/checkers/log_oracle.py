@@ -222,6 +222,7 @@ class LogOracle:
                     size_bytes += batch.header.size_bytes
                     yield batch
             except CorruptBatch:
+                # A crash tore this batch, or a bit of it flipped: the history ends before it.
                 return
             if size_bytes != len(data):
                 return

@@ -87,6 +87,7 @@ class ClusterFaults:
         self._cluster = cluster
         self._scheduler = scheduler
         self._trace = trace
+        # A random generator for each kind of fault: a new kind does not change the others' draws.
         self._deaths = rng("faults")
         self._disks = rng("disk")
         self._ticks = rng("ticks")
@@ -100,6 +101,7 @@ class ClusterFaults:
         self._damaged: SimulatedBroker | None = None
         """Process that is killed so that a bit of its disk flips."""
         self._is_blackout = False
+        # The victims: the query's drivers, the network, the machines' power, a lonely leader.
         self._driver = driver
         names = [process.name for process in cluster.processes]
         self._network = NetworkFaults(cluster.network, scheduler, trace, names)
@@ -202,9 +204,9 @@ class ClusterFaults:
 
     def _start_later(self, process: SimulatedBroker) -> None:
         down_us = self._disks.randint(*DOWN_MS) * 1000
-        self._scheduler.after(down_us, lambda: self._start_again(process))
+        self._scheduler.after(down_us, lambda: self._start_process(process))
 
-    def _start_again(self, process: SimulatedBroker) -> None:
+    def _start_process(self, process: SimulatedBroker) -> None:
         if process.is_running:
             return
         if self.are_on and self._deaths.random() < self._broker_chances.clock_jump:

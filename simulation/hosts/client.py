@@ -196,6 +196,8 @@ class ClientProcess:
         """Close the generator without an error: the simulation is over."""
         self.alive = False
         if self._operation is not None:
+            # While the operation is closed, it may ask for more, or raise an error of its own.
+            # The run is over, so no check waits for its outcome.
             with contextlib.suppress(RuntimeError, TxnLogError):
                 self._operation.close()
 
@@ -244,7 +246,7 @@ class ClientProcess:
             case Receive(tickets, within_ms):
                 wait = _Wait(tickets)
                 if within_ms is not None:
-                    wait.timer = self._timer(partial(self._give_up, wait), within_ms)
+                    wait.timer = self._timer(partial(self._time_out_wait, wait), within_ms)
                 self._await(wait)
             case Calls(calls):
                 self._await(_Wait(frozenset(self._send(call) for call in calls), is_for_all=True))
@@ -292,7 +294,7 @@ class ClientProcess:
         self._wait = None
         self._later(lambda: self._resume(outcome))
 
-    def _give_up(self, wait: _Wait) -> None:
+    def _time_out_wait(self, wait: _Wait) -> None:
         # While the process was paused its time may have passed, and an answer have come before.
         if self._wait is wait:
             self._wait = None

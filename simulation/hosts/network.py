@@ -111,7 +111,7 @@ class SimulatedConnection:
 
         is_duplicate = may_be_late and not is_late and self._network.is_duplicate()
         if is_duplicate:
-            self._give_up()
+            self._close_client_end()
         elif is_late or (may_be_late and self._network.is_late()):
             self._network.trace.line("network", "request-late", {"id": self.connection_id})
             self._network.trace.fault("request late", self._to_broker[1])
@@ -119,7 +119,7 @@ class SimulatedConnection:
             self._network.deliver(0, self._client_gives_up)
         self._to_broker_us = self._network.deliver(self._to_broker_us, arrive, self._to_broker)
 
-    def _give_up(self) -> None:
+    def _close_client_end(self) -> None:
         """Close the client's end, which hears of it soon; its request still arrives."""
         self.client_open = False
 

@@ -85,6 +85,7 @@ class SimulatedBroker:
         peers: Peers | None = None,
     ) -> None:
         """`peers` are those of a process of a cluster that asks others."""
+        # The machine: its disk and its clock outlive a process.
         self.name = name
         self.disk = SimDisk(partial(observer.flush_fails, self))
         self.files = ProcessFiles(
@@ -97,6 +98,7 @@ class SimulatedBroker:
         """False is a planted bug: a loss of power looks like a killed process."""
         self.answers_first = False
         """True is a planted bug: answers leave before their storage operations are done."""
+        # The process: its connections to peers, its waiting events and its core.
         self.links = None if peers is None else PeerLinks(self, peers, scheduler, trace)
         """The way to its peers; a broker that is alone has none."""
         self.paused = False
@@ -114,6 +116,7 @@ class SimulatedBroker:
         self._is_serving = False
         self._space = SpaceWatch(self.disk, scheduler)
         self._rng = random.Random(seed)
+        # A round: the inputs that are handled together, then their flushes, then their answers.
         self._inputs: deque[Input] = deque()
         self._round: Event | None = None
         """The next round, or the end of the flushes of the one before it."""
@@ -278,16 +281,16 @@ class SimulatedBroker:
         for client in list(self.clients.values()):
             if client.correlation_id is not None:
                 self._refuse(client)
-        self._try_again()
+        self._restart_core()
 
-    def _try_again(self) -> None:
+    def _restart_core(self) -> None:
         with self._mortal:
             try:
                 self._begin()
             except NoSpace:
                 self._find_no_space()
                 self._forget_core()
-                self.later(RETRY_US, self._try_again)
+                self.later(RETRY_US, self._restart_core)
 
     def _refuse(self, client: Client) -> None:
         self.clients.pop(client.connection.connection_id, None)
@@ -309,7 +312,7 @@ class SimulatedBroker:
     def _on_frame(self, connection: SimulatedConnection, frame: bytes) -> None:
         client = self.clients.setdefault(connection.connection_id, Client(connection))
         client.waiting.append(frame)
-        self._go_on(client)
+        self._take_next_request(client)
 
     def on_ended(self, connection: SimulatedConnection) -> None:
         """Hear that the client sends no more: its earlier requests are carried out."""
@@ -319,7 +322,7 @@ class SimulatedBroker:
         client = self.clients.get(connection.connection_id)
         if client is not None:
             client.ended = True
-            self._go_on(client)
+            self._take_next_request(client)
 
     def on_disconnected(self, connection: SimulatedConnection) -> None:
         """Forget a connection that is gone, with the requests that waited there."""
@@ -334,7 +337,7 @@ class SimulatedBroker:
         """True if the core knows where a peer listens."""
         return self.is_up and self.broker.peer_endpoint(peer) is not None
 
-    def _go_on(self, client: Client) -> None:
+    def _take_next_request(self, client: Client) -> None:
         """Take the next request when the one before it is answered."""
         if client.correlation_id is None and client.waiting:
             self._take_request(client, client.waiting.popleft())
@@ -482,4 +485,4 @@ class SimulatedBroker:
                 answer.api_key, answer.api_version, answer.correlation_id, answer.message
             )
             client.connection.respond(frame[4:])
-        self._go_on(client)
+        self._take_next_request(client)

@@ -88,6 +88,7 @@ class BackgroundProducer:
                 owner = None
 
     def _abort(self, owner: Owner) -> Operation[None]:
+        # EndTxn was refused, or not answered. The next InitProducerId aborts what is still open.
         with contextlib.suppress(_Abandoned):
             yield from self._end(owner, committed=False)
         yield Sleep(REST_MS)

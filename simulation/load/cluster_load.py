@@ -54,6 +54,7 @@ class ClusterLoad:
     ) -> None:
         """`output` is the topic of the query, and its partitions; `coordinates` says whether a
         broker is the coordinator of a group; `new_session` is of the product's code."""
+        # The plain clients, and the members of the consumer group.
         self._reads = chances.cluster.isolation > 0.0
         self._faults_are_on = faults_are_on
         self._new_session = new_session
@@ -67,6 +68,7 @@ class ClusterLoad:
             faults_are_on=faults_are_on,
             is_coordinator=lambda node: coordinates(node, GROUP_ID),
         )
+        # The other clients, each in the runs whose scenario has it.
         topics = dict([output, (TOPIC, PARTITIONS)])
         grown = {NEIGHBOURS_TOPIC: GROWN_PARTITIONS} if load.neighbours else {}
         self._administrator = None

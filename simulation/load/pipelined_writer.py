@@ -83,12 +83,14 @@ class PipelinedWriter:
                 Call(node, request, ANSWER_MS, PRODUCE_VERSION_MAX) for request in requests.values()
             ]
             answers = (yield Calls(tuple(calls))) or ()
-            self._take(requests, [_error_of(answer) for answer in answers])
+            self._keep_unacknowledged(requests, [_error_of(answer) for answer in answers])
             if requests:
                 self._places.forget()
                 yield Sleep(RETRY_MS)
 
-    def _take(self, requests: dict[int, Message], errors: Sequence[ErrorCode | None]) -> None:
+    def _keep_unacknowledged(
+        self, requests: dict[int, Message], errors: Sequence[ErrorCode | None]
+    ) -> None:
         """Keep what is to be sent again. The first of it follows what is acknowledged, so there is
         no sequence missing before it. Raises Violation (14)."""
         follows = True

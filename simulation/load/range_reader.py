@@ -39,6 +39,7 @@ def read_ranges(
                 while not cursor.is_done:
                     yield from fetch_next(session, cursor)
             except DeadlineExceeded:
+                # Faults kept the brokers away for too long. Nothing is lost: read the next range.
                 continue
             except (DataLoss, UnknownTopic) as error:
                 violated(75, "what is there was taken to be gone", error=str(error))

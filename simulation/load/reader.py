@@ -265,6 +265,7 @@ def watch_output(
     offsets: dict[str, dict[tuple[str, int], int]] = {}
     pause_ms = interval_ms
     while True:
+        # Ask all leaders for records, and all coordinators for offsets, at the same time.
         leaders = yield from places.leaders(topic, positions)
         coordinators = yield from places.coordinators(GROUP, groups())
         fetches = [
@@ -278,6 +279,7 @@ def watch_output(
         ]
         done = done_batches()
         outcome = (yield Calls((*fetches, *reads))) or ()
+        # Report the records, and move each partition's position behind them.
         changed, found_count = False, 0
         for fetched in outcome[: len(fetches)]:
             for part in _fetched(topic, fetched.message) if isinstance(fetched, Reply) else ():
@@ -287,6 +289,7 @@ def watch_output(
                 changed |= after > positions[number]
                 positions[number] = after
                 found_count += 1
+        # Report the offsets of each group whose offsets are stable.
         for node, grouped in zip(coordinators, outcome[len(fetches) :], strict=False):
             for group in grouped.message.groups if isinstance(grouped, Reply) else ():
                 found = _stable_offsets(group)
@@ -295,6 +298,7 @@ def watch_output(
                     changed |= found != offsets.get(group.group_id)
                     offsets[group.group_id] = found
                     found_count += 1
+        # A partition or a group without an answer may have a new leader or coordinator.
         if found_count < partitions + sum(map(len, coordinators.values())):
             places.forget()
         pause_ms = interval_ms if changed else min(2 * pause_ms, 8 * interval_ms)

@@ -56,7 +56,7 @@ class Routing:
             return 0
         place = topic, partition
         while place not in self._leaders:
-            yield from self._look_up(topic)
+            yield from self._look_up_leaders(topic)
             if place not in self._leaders:
                 yield Sleep(RETRY_MS)
         return self._leaders[place]
@@ -100,7 +100,7 @@ class Routing:
             self.forget()
             yield Sleep(RETRY_MS)
 
-    def _look_up(self, topic: str) -> Operation[None]:
+    def _look_up_leaders(self, topic: str) -> Operation[None]:
         wanted = _METADATA.MetadataRequestTopic(name=topic)
         request = _METADATA(topics=[wanted], allow_auto_topic_creation=False)
         answer = yield from ask_once(ANY_NODE, request, METADATA_VERSION_MAX)

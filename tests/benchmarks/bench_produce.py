@@ -32,7 +32,7 @@ from txnlog_kafka.operations.transaction import Transaction
 from txnlog_kafka.wire.framing import decode_request, encode_response
 from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_kafka.wire.records import Record, encode_batch
-from txnlog_spark.sink.checkpoint_host import CheckpointHost
+from txnlog_spark.sink.commit_host import CommitHost
 from txnlog_spark.staging.address import StagingSettings, ensure_server
 from txnlog_spark.staging.frames import TaskAttempt
 from txnlog_spark.staging.messages import StagedBatches
@@ -141,7 +141,7 @@ class Output:
         produced = Produced()
         operation = produce_staged(client.session, Transaction("t", 1, epoch, 2), plan, produced)
         staging_s, cpu_s, clock_s = staging_cpu_s(), time.process_time(), time.monotonic()
-        client.run(CheckpointHost().serve(operation))
+        client.run(CommitHost().serve(operation))
         found = Round(
             produced.bytes,
             staging_s - before_s,

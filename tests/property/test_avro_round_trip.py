@@ -234,8 +234,10 @@ def test_a_column_with_malformed_values_takes_a_few_scans_and_not_one_a_value() 
     decoder = avro_decoder(node, node, type_, 1)
     checked = []
     inner = decoder.__self__
-    check = inner._look_at
-    inner._look_at = lambda column, row, found: checked.append(row) or check(column, row, found)
+    check = inner._find_problem
+    inner._find_problem = lambda column, row, found: (
+        checked.append(row) or check(column, row, found)
+    )
     made = decoder(pa.array(values, pa.binary()))
     assert made.values.null_count == 20
     assert "30 bytes are not a datum" in made.first_problem[1]

@@ -254,7 +254,7 @@ def test_what_a_producer_with_five_batches_in_flight_is_answered_is_true():
     def written(*errors):
         writer = PipelinedWriter(lambda: Routing(3), lambda: True)
         left = dict.fromkeys(range(3))
-        writer._take(left, errors)
+        writer._keep_unacknowledged(left, errors)
         return writer, list(left)
 
     assert written(none, again, gap)[1] == written(none, None, gap)[1] == [1, 2]

@@ -121,7 +121,7 @@ class Connection:
         except TlsFailed as error:
             raise ConnectionFailed(f"{self.name}: {error}", final=error.final) from error
         try:
-            self._go_on()
+            self._advance_opening()
         except LinkBroken as error:
             self._link.close()
             raise ConnectionFailed(f"{self.name}{error}") from error
@@ -200,7 +200,7 @@ class Connection:
             if not in_time or not self._link.try_next_address():
                 raise self._late
             self._connected_until_s = min(now_s + self._connect_timeout_s, self._handshake_until_s)
-            self._go_on()
+            self._advance_opening()
         except LinkBroken as error:
             raise self._broken(str(error)) from error
 
@@ -282,7 +282,7 @@ class Connection:
     def on_writable(self) -> None:
         """Go on opening, or write as much as the socket takes. Raises ConnectionFailed."""
         try:
-            self._go_on()
+            self._advance_opening()
             while self._unwritten and self._link.is_open and not self._is_held:
                 asked, _ = self._unwritten[0]
                 some = itertools.islice(self._unwritten, PIECES_MAX)
@@ -298,7 +298,7 @@ class Connection:
                     self._unwritten.popleft()
                     left -= len(view)
             if self._link.wants_write:
-                self._go_on()
+                self._advance_opening()
         except LinkBroken as error:
             raise self._broken(str(error)) from error
         except (ConnectionFailed, LoginRefused) as error:
@@ -322,7 +322,7 @@ class Connection:
         space = None if self._link.is_sealed else self._frames.space()
         if space is None:
             data = self._link.receive()
-            self._go_on()
+            self._advance_opening()
             if not data:
                 return
             self._diagnose(data)
@@ -377,7 +377,7 @@ class Connection:
 
     # ------------------------------------------------------------------ handshake
 
-    def _go_on(self) -> None:
+    def _advance_opening(self) -> None:
         """Take the next steps of opening that need no waiting. Raises as `on_writable`."""
         if not self._link.is_open or self._link.wants_write:
             self._link.advance()

@@ -75,10 +75,10 @@ class Link:
         self._socket_address: Any = None
         self._unsent = memoryview(b"")
         try:
-            self._candidates = _look_up(address, socket.AI_NUMERICHOST)
+            self._candidates = _resolve_address(address, socket.AI_NUMERICHOST)
         except (OSError, ValueError):
             # Not an address in numbers.
-            self._lookup = BackgroundCall(lambda: _look_up(address, 0))
+            self._lookup = BackgroundCall(lambda: _resolve_address(address, 0))
 
     @property
     def is_open(self) -> bool:
@@ -210,7 +210,7 @@ class Link:
         """Return the bytes that have arrived, b"" if there are none. Raises ConnectionFailed,
         LinkBroken."""
         size = RECEIVE_BYTES if self._tls is None else RECEIVE_SEALED_BYTES
-        data = self._take(lambda: self._open_socket.recv(size)) or b""
+        data = self._read_socket(lambda: self._open_socket.recv(size)) or b""
         if self._tls is None or not data:
             return data
         with self._tls_failures():
@@ -228,19 +228,19 @@ class Link:
     def receive_into(self, space: memoryview) -> int:
         """Receive into this space; return the number of bytes, 0 if none arrived. Raises as
         `receive`."""
-        return self._take(lambda: self._open_socket.recv_into(space)) or 0
+        return self._read_socket(lambda: self._open_socket.recv_into(space)) or 0
 
-    def _take(self, take: Callable[[], T]) -> T | None:
+    def _read_socket(self, receive: Callable[[], T]) -> T | None:
         """Return the bytes or their number; None if nothing has arrived."""
         try:
-            taken = take()
+            received = receive()
         except BlockingIOError:
             return None
         except OSError as error:
             raise self._broken(f": {error}") from error
-        if not taken:
+        if not received:
             raise self._broken(" closed the connection")
-        return taken
+        return received
 
     @contextlib.contextmanager
     def _tls_failures(self) -> Iterator[None]:
@@ -265,11 +265,12 @@ class Link:
         if self._lookup is not None:
             self._lookup.close()
         if self._socket is not None:
+            # The network may have failed before. `close` frees the socket even if it says so now.
             with contextlib.suppress(OSError):
                 self._socket.close()
             self._socket = None
 
 
-def _look_up(address: tuple[str, int], flags: int) -> list[_AddressInfo]:
+def _resolve_address(address: tuple[str, int], flags: int) -> list[_AddressInfo]:
     host, port = address
     return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags))

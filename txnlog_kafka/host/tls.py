@@ -104,6 +104,7 @@ class Tls:
         try:
             self._object.do_handshake()
         except ssl.SSLWantReadError:
+            # The peer has to answer first: `receive` goes on with the handshake.
             return
         except ssl.SSLError as error:
             raise _failed(error) from error
@@ -122,6 +123,7 @@ class Tls:
                 received.append(part)
                 self.has_ended = not part
         except ssl.SSLWantReadError:
+            # The rest of the next TLS record has not arrived yet: the next call goes on.
             pass
         except ssl.SSLError as error:
             raise _failed(error) from error

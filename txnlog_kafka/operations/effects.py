@@ -52,7 +52,7 @@ The driving loop:
         close_connections_that_owe(requests)
 
 Two hosts do this. `txnlog_kafka/host/client.py` performs requests on sockets, and
-`txnlog_spark/sink/checkpoint_host.py` serves the files in front of it. `simulation/hosts/client.py`
+`txnlog_spark/sink/commit_host.py` serves the files in front of it. `simulation/hosts/client.py`
 performs all asks on virtual time. So the code that commits in production is the code that is
 simulated. `operation_group.py` carries several operations on side by side.
 """

@@ -80,7 +80,7 @@ class _Source:
             "unpack": struct.unpack_from,
             "past_the_end": _past_the_end,
             "null": _null,
-            "take": _take,
+            "check_count": _check_count,
         }
 
     def reader(self, struct_class: Any) -> _Read:
@@ -147,12 +147,12 @@ class _Source:
         if field.format is not None:
             size = struct.calcsize(f">{field.format}")
             return self._sized(field, target, _INT32, is_nullable, [
-                "take(n, size - at, left)",
+                "check_count(n, size - at, left)",
                 f"{target} = [*unpack(f'>{{n}}{field.format}', data, at)]",
                 f"at += n * {size}",
             ])  # fmt: skip
         return self._sized(field, target, _INT32, is_nullable, [
-            "take(n, size - at, left)",
+            "check_count(n, size - at, left)",
             f"{target} = values = []",
             "for _ in range(n):",
             *(f"    {line}" for line in self._one(field, "value", holder, is_nullable=False)),
@@ -220,7 +220,7 @@ def _read_tagged(
     """Read the tagged fields of a struct and skip unknown fields; return the position after
     them."""
     count, at = decode_unsigned(data, at)
-    _take(count, len(data) - at, left)
+    _check_count(count, len(data) - at, left)
     for _ in range(count):
         tag, at = decode_unsigned(data, at)
         size, at = decode_unsigned(data, at)
@@ -237,7 +237,7 @@ def _read_tagged(
     return at
 
 
-def _take(count: int, size: int, left: _Left) -> None:
+def _check_count(count: int, size: int, left: _Left) -> None:
     """Check a count: an element takes at least a byte, and there is a limit to all elements."""
     if count > size:
         raise MalformedMessage(f"{count} elements in {size} bytes")

@@ -64,17 +64,17 @@ def commit_batch(session: Session, plan: CommitPlan) -> Operation[CommitOutcome]
     check(plan.batch.batch_id >= 0, "batch ids start at 0", batch_id=plan.batch.batch_id)
     number, place = 1, None
     while True:
-        located, seen = yield from _look_up(session, plan, place)
+        located, seen = yield from _look_up_progress(session, plan, place)
         attempt = TransactionTry(located, number)
         try:
-            return (yield from _try(session, attempt, seen))
+            return (yield from _run_attempt(session, attempt, seen))
         except TxnLogError as error:
             failure: TxnLogError = error
         is_aborted = False
         try:
             # A fenced driver must not abort: the transaction now belongs to another driver.
             if not isinstance(failure, ProducerFenced):
-                is_aborted = yield from _give_up(session, attempt)
+                is_aborted = yield from _abort_attempt(session, attempt)
         except ProducerFenced as fenced:
             failure = fenced
         # The timeout is checked after the abort: the coordinator may have aborted the transaction
@@ -89,7 +89,7 @@ def commit_batch(session: Session, plan: CommitPlan) -> Operation[CommitOutcome]
         number += 1
 
 
-def _give_up(session: Session, attempt: TransactionTry) -> Operation[bool]:
+def _abort_attempt(session: Session, attempt: TransactionTry) -> Operation[bool]:
     """Abort the try's transaction if allowed. Return True if certainly no transaction is open."""
     transaction = attempt.transaction
     if attempt.commit_sent:
@@ -121,7 +121,7 @@ def _known_aborted(plan: CommitPlan) -> CommitPlan:
     return replace(plan, begun=replace(begun, batch_id=before))
 
 
-def _look_up(
+def _look_up_progress(
     session: Session, plan: CommitPlan, before: TopicPartition | None
 ) -> Operation[tuple[LocatedPlan, Evidence]]:
     """Return where progress lies and the visible facts; fence no driver. Raises AnotherOutput."""
@@ -153,7 +153,9 @@ def foresee(session: Session, plan: CommitPlan) -> Operation[Decision]:
     return judge(located, (yield from facts_of(session, located, visible, group)))
 
 
-def _try(session: Session, attempt: TransactionTry, seen: Evidence) -> Operation[CommitOutcome]:
+def _run_attempt(
+    session: Session, attempt: TransactionTry, seen: Evidence
+) -> Operation[CommitOutcome]:
     plan, batch_id = attempt.plan, attempt.plan.batch.batch_id
     if judgement.is_committed(plan, seen.progress) and judge(plan, seen) is Decision.SKIP:
         return _skipped(attempt, seen)

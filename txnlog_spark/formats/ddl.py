@@ -91,7 +91,7 @@ class _Parser:
     def _peek(self) -> tuple[str, str]:
         return ("end", "") if self.at_end else self._tokens[self._at]
 
-    def _take(self, *wanted: str) -> bool:
+    def _take_token(self, *wanted: str) -> bool:
         """Step over a sign or a word, in any case, if it is the next."""
         kind, text = self._peek()
         if kind not in ("sign", "name") or text.lower() not in wanted:
@@ -100,7 +100,7 @@ class _Parser:
         return True
 
     def _expect(self, *wanted: str) -> None:
-        if not self._take(*wanted):
+        if not self._take_token(*wanted):
             self.fail(" or ".join(wanted))
 
     def fail(self, wanted: str) -> NoReturn:
@@ -118,11 +118,11 @@ class _Parser:
     def columns(self, end: str) -> spark.StructType:
         """Read columns up to the sign `end`, or to the end of the text."""
         made = spark.StructType()
-        if end and self._take(end):
+        if end and self._take_token(end):
             return made
         while True:
             made.add(self._name(made.names), self._type_after_name(bool(end)))
-            if not self._take(","):
+            if not self._take_token(","):
                 if end:
                     self._expect(end)
                 elif not self.at_end:
@@ -139,11 +139,11 @@ class _Parser:
 
     def _type_after_name(self, within_struct: bool) -> spark.DataType:
         if within_struct:
-            self._take(":")
+            self._take_token(":")
         made = self.type_()
-        if self._take("not"):
+        if self._take_token("not"):
             self._expect("null")
-        if self._take("comment"):
+        if self._take_token("comment"):
             if self._peek()[0] != "text":
                 self.fail("a comment in quotes")
             while self._peek()[0] == "text":
@@ -175,9 +175,9 @@ class _Parser:
 
     def _decimal(self) -> spark.DataType:
         precision, scale = 10, 0
-        if self._take("("):
+        if self._take_token("("):
             precision = self._number()
-            if self._take(","):
+            if self._take_token(","):
                 scale = self._number()
             self._expect(")")
         if not scale <= precision <= _PRECISION_MAX:

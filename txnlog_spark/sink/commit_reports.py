@@ -207,6 +207,8 @@ def _send_report(report: CommitReport) -> None:
             try:
                 sender.sendto(data, str(name))
             except ConnectionRefusedError:
+                # The listener was killed. Another driver may have removed its socket just now, and
+                # a socket that stays is found again at the next commit.
                 with contextlib.suppress(OSError):
                     name.unlink()
             except OSError as error:

@@ -13,7 +13,7 @@ from txnlog_spark.client_cache import client_for, resolve_bootstrap
 from txnlog_spark.commit.batch_write import BatchWrite, commit_write
 from txnlog_spark.commit.plan import CommitOutcome
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch
-from txnlog_spark.sink.checkpoint_host import CheckpointHost
+from txnlog_spark.sink.commit_host import CommitHost
 from txnlog_spark.sink.commit_reports import run_reported
 from txnlog_spark.sink.settings import SinkSettings
 from txnlog_spark.staging.messages import StagedBatches
@@ -55,7 +55,7 @@ def commit_streaming(
         # A batch without tasks has staged nothing, and removes nothing (`remove_other_runs`).
         write, plan_id = ("", "") if first is None else (first.attempt.write, first.run_id)
         remove_others = partial(reader.remove_other_runs, write, batch_id, plan_id)
-        disk = CheckpointHost.of(settings, remove_others)
+        disk = CommitHost.of(settings, remove_others)
         commit = disk.serve(commit_query_batch(client.session, batch))
         name = f"{settings.query_name}, batch {batch_id}" if settings.query_name else ""
         run_reported(
@@ -101,7 +101,7 @@ def commit_batch_write(
             version=settings.txn_version,
             source_offsets=settings.source_offsets,
         )
-        commit = CheckpointHost().serve(commit_write(client.session, write))
+        commit = CommitHost().serve(commit_write(client.session, write))
         outcome = run_reported(
             write_id, write.version or 0, write.staged, commit, client.run, shown_as="batch write"
         )

@@ -31,7 +31,7 @@ from txnlog_spark.errors import SparkSettingRefused, TxnLogError
 from txnlog_spark.foreachbatch import QUERY_ID_PROPERTY
 from txnlog_spark.log_once import warn_once
 from txnlog_spark.process_local import Frozen, process_local
-from txnlog_spark.sink.checkpoint_host import CheckpointHost
+from txnlog_spark.sink.commit_host import CommitHost
 from txnlog_spark.sink.committer import (
     abort_staged,
     commit_batch_write,
@@ -92,7 +92,7 @@ def look_at_topic(settings: SinkSettings, *, is_function: bool) -> OutputView:
         return OutputView(servers, counts, ensure_server(settings.staging))
     if not is_function:
         return OutputView(servers, counts, None)
-    disk, checkpoint = CheckpointHost.of(settings), settings.checkpoint_location.text
+    disk, checkpoint = CommitHost.of(settings), settings.checkpoint_location.text
     return OutputView(servers, counts, None, disk.run(read_query_id(checkpoint)))
 
 

@@ -376,6 +376,7 @@ def _sweep_directories(parent: Path, *, but: Path) -> None:
                 try:
                     channel = _connect_to_server(directory)
                 except ServerSilent:
+                    # The server lives and needs its files, although it does not answer in time.
                     continue
                 if channel is not None:
                     channel.close()

@@ -248,7 +248,7 @@ class StagingServer:
         while True:
             kind, body = await peer.receive()
             if kind is Kind.OPEN:
-                await self._take(peer, frames.parse_attempt(body))
+                await self._receive_attempt(peer, frames.parse_attempt(body))
             elif is_driver:
                 peer.send(self._answer_driver(kind, body))
             else:
@@ -256,7 +256,7 @@ class StagingServer:
 
     # ------------------------------------------------------------------ a task
 
-    async def _take(self, peer: Peer, attempt: TaskAttempt) -> None:
+    async def _receive_attempt(self, peer: Peer, attempt: TaskAttempt) -> None:
         """Receive one attempt until its end; drop it if the connection breaks off.
 
         After a refusal the server reads the rest and ignores it. If it closed the connection at
@@ -391,6 +391,8 @@ async def _watch(start: Start, ended: asyncio.Event) -> None:
             break
         if count % TOUCH_POLLS == 0:
             for file in files:
+                # A cleaner may have deleted the file already. The server goes on: its socket shows
+                # others that it runs.
                 with contextlib.suppress(OSError):
                     os.utime(file)
         await asyncio.sleep(APPLICATION_POLL_S)

@@ -97,6 +97,7 @@ class ObjectFiles(RemoteFiles):
         self._put(inner, data)
 
     def _delete(self, inner: str) -> None:
+        # The file may never have been written, or another driver deleted it: it is gone, as wanted.
         with contextlib.suppress(FileNotFoundError):
             self._file_system.delete_file(inner)
 

@@ -14,7 +14,7 @@ from txnlog_spark.commit.judgement import Decision
 from txnlog_spark.commit.plan import CommitOptions, Committer
 from txnlog_spark.commit.query import QueryBatch, foresee_query_batch
 from txnlog_spark.errors import TxnLogError
-from txnlog_spark.sink.checkpoint_host import CheckpointHost
+from txnlog_spark.sink.commit_host import CommitHost
 from txnlog_spark.storage.connect import StorageSettings, open_files
 from txnlog_spark.storage.location import Location
 from txnlog_spark.tools.check_item import (
@@ -90,7 +90,7 @@ def needed_grants(job: Job, stand: Stand) -> list[Grant]:
     output, progress = state.begun.output, state.begun.progress_group_id
     own_id = options.transactional_id_of(query_id, output.transactional_id)
     committer = Committer(output, "", own_id, progress, options, state.path, state.folder)
-    former_ids = CheckpointHost(state.files).run(other_ids(committer))
+    former_ids = CommitHost(state.files).run(other_ids(committer))
     return grants_of(job, query_id, own_id, progress, list(former_ids))
 
 
@@ -143,7 +143,7 @@ def foreseen_item(
         run_id="",
         is_function=bool(job.sink),
     )
-    disk = CheckpointHost(state.files, location.root, location.normal_root)
+    disk = CommitHost(state.files, location.root, location.normal_root)
     foresee = foresee_query_batch(client.session, batch, is_planned=is_planned)
     try:
         decision = client.run(disk.serve(foresee))

@@ -27,7 +27,7 @@ from txnlog_spark.commit.plan import Batch, CommitOptions, CommitPlan, Committer
 from txnlog_spark.commit.set_progress import check_forward, set_progress
 from txnlog_spark.errors import ProgressError, TxnLogError
 from txnlog_spark.options.kafka_configs import PREFIX
-from txnlog_spark.sink.checkpoint_host import CheckpointHost
+from txnlog_spark.sink.commit_host import CommitHost
 from txnlog_spark.storage.location import read_location
 from txnlog_spark.tools.check import look_at_all, text_of
 from txnlog_spark.tools.check import shown as shown_items
@@ -314,7 +314,7 @@ def set_(client: Client, options: argparse.Namespace, config: CommandConfig) -> 
         }
         if plan.group_id
         else {},
-        "note": _note(checkpoint, next_batch_id),
+        "note": _begun_batch_warning(checkpoint, next_batch_id),
         "executed": options.execute,
     }
     # The brokers come first, because they may refuse; the sink's record follows them.
@@ -353,7 +353,7 @@ def _refuse_open(target: Target, brokers: BrokerState) -> None:
 def _plan(checkpoint: CheckpointState, target: Target, next_batch_id: int) -> CommitPlan:
     """Return the last batch in the output, as the sink would have committed it."""
     last = next_batch_id - 1
-    sources, disk = None, CheckpointHost(checkpoint.files)
+    sources, disk = None, CommitHost(checkpoint.files)
     if disk.run(read_file(offsets_path(checkpoint.path, last))) is not None:
         sources = disk.run(read_batch_offsets(checkpoint.path, last))
     ends = {} if sources is None else sources.source_offsets
@@ -395,7 +395,7 @@ def _place(client: Client, target: Target, sources: Iterable[TopicPartition]) ->
     )
 
 
-def _note(checkpoint: CheckpointState, next_batch_id: int) -> str:
+def _begun_batch_warning(checkpoint: CheckpointState, next_batch_id: int) -> str:
     """Return a warning for the person who sets the progress, or ""."""
     begun = None if checkpoint.begun is None else checkpoint.begun.batch_id
     if begun is not None and begun >= next_batch_id:
@@ -412,7 +412,7 @@ def _record_progress(
     """Change the sink's own record to match the new progress."""
     if checkpoint.begun is not None:
         changed = after_setting(checkpoint.begun, next_batch_id, partition)
-        CheckpointHost(checkpoint.files).run(write_begun(checkpoint.folder, changed))
+        CommitHost(checkpoint.files).run(write_begun(checkpoint.folder, changed))
 
 
 def _text(shown: Mapping[str, Any], indent: str = "") -> str:

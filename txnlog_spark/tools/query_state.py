@@ -15,7 +15,7 @@ from txnlog_spark.commit.journal import ended_with, journal_folder, read_begun
 from txnlog_spark.commit.plan import Begun, CommitOptions, Progress
 from txnlog_spark.commit.progress import group_digest, locate_progress, newest_progress
 from txnlog_spark.errors import ProgressError
-from txnlog_spark.sink.checkpoint_host import CheckpointHost
+from txnlog_spark.sink.commit_host import CommitHost
 from txnlog_spark.storage.connect import StorageSettings, open_files
 from txnlog_spark.storage.file_store import Files
 from txnlog_spark.storage.location import Location
@@ -76,7 +76,7 @@ def read_checkpoint(
     """Read the state of a checkpoint. Raises OptionError, and ProgressError if it is not a
     checkpoint."""
     files = open_files("--checkpoint", checkpoint, storage)
-    folder, disk = journal_folder(checkpoint.text, sink), CheckpointHost(files)
+    folder, disk = journal_folder(checkpoint.text, sink), CommitHost(files)
     return CheckpointState(
         files=files,
         path=checkpoint.text,
@@ -88,7 +88,7 @@ def read_checkpoint(
     )
 
 
-def _last_of(disk: CheckpointHost, log: str) -> int:
+def _last_of(disk: CommitHost, log: str) -> int:
     names = disk.run(list_folder(log))
     return max((int(name) for name in names if name.isdecimal()), default=-1)
 

@@ -107,6 +107,7 @@ def exactly_once(
     not as it should be; ValueError if there is nothing to compare or the job comes to no
     disturbance, RuntimeError if the job does not run undisturbed.
     """
+    # Read the arguments, and refuse them before Spark starts.
     for name, given in {"ignore": ignore, "disturbances": disturbances, "steps": steps}.items():
         if isinstance(given, str) and (name, given) != ("steps", EACH_STEP):
             raise ValueError(f"{name}={given!r}: give a list of names")
@@ -114,6 +115,7 @@ def exactly_once(
     inputs = Inputs.read(input or {}, waves, partitions, feed)
     _check_inputs(inputs)
     choice = _Choice.read(disturbances, steps)
+    # Run all; the drivers are kept for the next call, unless this call breaks off.
     kept = Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="exactly-once-"))
     kept.mkdir(parents=True, exist_ok=True)
     drivers = kept_drivers(dict(spark_config or {}))
@@ -126,6 +128,7 @@ def exactly_once(
     finally:
         if folder is None:
             shutil.rmtree(kept, ignore_errors=True)
+    # Judge the results.
     report = Report(proof.results, seed)
     if not report.reached:
         raise ValueError(f"nothing was disturbed, so nothing is proved:\n{report.text()}")
@@ -203,7 +206,7 @@ class _Proof:
             later = (other for other in chosen[number:] if other not in missed)
             if callable(self.job) and any(other.needs_driver for other in later):
                 self.drivers.prepare()
-            self._try(each, wave, reference)
+            self._try_disturbance(each, wave, reference)
 
     # ------------------------------------------------------------------ the reference
 
@@ -248,7 +251,7 @@ class _Proof:
 
     # ------------------------------------------------------------------ disturbances
 
-    def _try(self, disturbance: Disturbance, wave: int, reference: _Reference) -> None:
+    def _try_disturbance(self, disturbance: Disturbance, wave: int, reference: _Reference) -> None:
         self.tell(f"{disturbance.name} ...")
         began = time.monotonic()
         with self._new_world() as world:

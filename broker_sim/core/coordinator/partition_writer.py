@@ -94,6 +94,7 @@ class MarkerWriter:
         the pending offsets before the reply; while it loads the partition it could not.
         UNKNOWN_TOPIC_OR_PARTITION: there is no such partition (any more), on no broker.
         """
+        # Find the log; refuse without a leader here, or while the group coordinator loads offsets.
         (topic, partition), marker = sent.place, sent.marker
         found = self._replicas.lookup(topic, partition)
         if not isinstance(found, ErrorCode) and topic == GROUP_METADATA_TOPIC:
@@ -101,6 +102,7 @@ class MarkerWriter:
         if isinstance(found, ErrorCode):
             reply(found, effects)
             return
+        # Append the marker, unless the log refuses it.
         log = found.log
         result = self._replicas.append_marker(
             log, marker, effects, transaction_version=sent.transaction_version
@@ -119,6 +121,7 @@ class MarkerWriter:
             reply(result.error, effects)
             return
 
+        # Answer when the marker is committed, after the pending offsets of the group are decided.
         def on_committed(error: ErrorCode, effects: Effects) -> None:
             if error is ErrorCode.NONE and topic == GROUP_METADATA_TOPIC:
                 committed = marker.marker_type is MarkerType.COMMIT

@@ -84,14 +84,14 @@ class ConsumerGroupHandler:
             return reply(ConsumerHeartbeatResult(shard), effects)
         if not all(map(is_storable, (request.member_id, request.topic_regex))):
             return reply(ConsumerHeartbeatResult(_E.INVALID_REQUEST), effects)
-        change = self._change(shard, request, effects)
+        change = self._begin_group_change(shard, request, effects)
         if isinstance(change, str):
             return reply(ConsumerHeartbeatResult(_E.GROUP_ID_NOT_FOUND, change), effects)
         if request.member_epoch < JOIN_EPOCH:
             return self._leave(shard, change, request, reply, effects)
         return self._beat(shard, change, request, reply, effects)
 
-    def _change(
+    def _begin_group_change(
         self, shard: GroupShard, request: ConsumerHeartbeat, effects: Effects
     ) -> GroupChange | str:
         """A change of the group, which may be new or a classic group until now, or the reason why

@@ -123,9 +123,9 @@ class GroupCoordinator:
 
         Must come before the transaction coordinator's loads, whose markers arrive at once.
         """
-        self._runtime.load(partition, log, self._go_on, effects)
+        self._runtime.load(partition, log, self._start_sessions, effects)
 
-    def _go_on(self, shard: GroupShard, effects: Effects) -> None:
+    def _start_sessions(self, shard: GroupShard, effects: Effects) -> None:
         for _, group in sorted(shard.groups.items()):
             for member in group.members.values():
                 self._rebalancer.reset_session(shard, group, member, effects)

@@ -43,8 +43,8 @@ def reconcile(current: Current, goal: Goal) -> Current:
         return _drop_unsubscribed(current, goal) if goal.subscription_changed else current
     if current.state is _S.UNKNOWN:
         # The member abandons all partitions when it is fenced, and joins again.
-        return _advance(replace(current, epoch=goal.epoch), goal)
-    return _advance(current, goal)
+        return _advance_assignment(replace(current, epoch=goal.epoch), goal)
+    return _advance_assignment(current, goal)
 
 
 def _owns_any(owned: Partitions | None, asked: EpochPartitions) -> bool:
@@ -69,7 +69,7 @@ def _drop_unsubscribed(current: Current, goal: Goal) -> Current:
     return following
 
 
-def _advance(current: Current, goal: Goal) -> Current:
+def _advance_assignment(current: Current, goal: Goal) -> Current:
     """Compute assigned, pending and unreleased partitions again from the target."""
     assigned: dict[uuid.UUID, dict[int, int]] = {}
     revoked: dict[uuid.UUID, dict[int, int]] = {}

@@ -51,6 +51,7 @@ def join_transaction(
     `adds`: the request's version is one that adds them to the transaction (KIP-890 part 2);
     otherwise they must have been added before (part 1).
     """
+    # If the coordinator is another broker, ask it.
     coordinator = leader_of(
         parts, TRANSACTION_STATE_TOPIC, parts.transactions.partition_for(producer.transactional_id)
     )
@@ -63,6 +64,7 @@ def join_transaction(
             adds,
         )
         return parts.verifier.ask(coordinator.leader, question, reply, effects)
+    # If it is this broker, add the partitions, or check that they were added.
     if adds:
         return parts.transactions.add_partitions(
             producer.transactional_id,

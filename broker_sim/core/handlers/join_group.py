@@ -21,6 +21,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
     """The group coordinator answers by calling back, at once or at a later step."""
     message = request.message
 
+    # Answer in the words of the request's version, when the coordinator has the result.
     def reply(result: JoinGroupResult, later: Effects) -> None:
         name = result.protocol_name
         if name is None and request.api_version < PROTOCOL_TYPE_VERSION:
@@ -45,8 +46,10 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> None:
         )
         respond(request, answer, later)
 
+    # Refuse a client without rights on the group.
     if not group_allowed(parts, request, message.group_id):
         return reply(JoinGroupResult(ErrorCode.GROUP_AUTHORIZATION_FAILED), effects)
+    # Ask the coordinator to join. Version 0 has one timeout for the session and the rebalance.
     rebalance_timeout_ms = message.rebalance_timeout_ms
     if request.api_version < REBALANCE_TIMEOUT_VERSION:
         rebalance_timeout_ms = message.session_timeout_ms

@@ -46,6 +46,7 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
     """
     message = request.message
     wanted = message.topics
+    # Choose the topics: all, or by id, or by name; a missing name may create its topic.
     if wanted is None or (request.api_version == 0 and not wanted):
         topics = [
             _topic(parts, topic)
@@ -68,12 +69,14 @@ def handle(parts: BrokerParts, request: Request, effects: Effects) -> Message:
             else _error(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             for name in names
         ]
+    # Add the rights to each topic that the client may see.
     if message.include_topic_authorized_operations:
         for topic in topics:
             if topic.name is not None and topic.error_code != _REFUSED:
                 topic.topic_authorized_operations = authorized_operations(
                     parts, request, TOPIC, topic.name
                 )
+    # Describe the brokers by their addresses on the listener that the client uses.
     answer = _Response(
         throttle_time_ms=0,
         brokers=[
@@ -118,6 +121,7 @@ def _create_missing(
         return refused
     planned = []
     for name in missing:
+        # The answer then says that the topic is missing, or has an invalid name, as Kafka's does.
         with contextlib.suppress(TopicRefused):
             planned.append(parts.topics.plan(name))
     if sum(topic.partition_count for topic in planned) <= PARTITION_COUNT_MAX:

@@ -53,9 +53,9 @@ class LocalLog:
         self.config = folder.config
         self.storage = folder.storage
         self._folder = folder
-        self._take(loaded)
+        self._adopt_log(loaded)
 
-    def _take(self, loaded: loading.LoadedLog) -> None:
+    def _adopt_log(self, loaded: loading.LoadedLog) -> None:
         self.segments = loaded.segments
         self.epochs = loaded.epochs
         self.snapshots = loaded.snapshots
@@ -279,7 +279,7 @@ class LocalLog:
         loaded = recovery.create_log(self._folder, effects, base_offset=offset)
         # Without any segment it would begin elsewhere at the next start.
         effects.storage.append(Flush(loaded.segments[0].paths()))
-        self._take(loaded)
+        self._adopt_log(loaded)
         effects.trace("log-truncated", log=self.directory, offset=offset)
 
     def delete(self, effects: Effects) -> None:

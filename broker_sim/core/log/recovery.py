@@ -75,6 +75,7 @@ def load_log(folder: Folder, known: KnownAtStart, effects: Effects) -> LoadedLog
     Raises InconsistentTopicId when the folder is another topic's, DamagedLog (see `KnownAtStart`)
     also where the log ends below its start: DeleteRecords flushes before it moves the start.
     """
+    # List the folder. Without a segment the log begins again, where its start is known to be.
     storage = folder.storage
     names = storage.list(folder.directory)
     bases = offsets_of(names, LOG_SUFFIX)
@@ -84,6 +85,7 @@ def load_log(folder: Folder, known: KnownAtStart, effects: Effects) -> LoadedLog
     if not bases:
         effects.storage.append(Delete(folder.directory))
         return create_log(folder, effects, base_offset=log_start_offset)
+    # Repair the folder, open the segments, and replay the batches for the producers' states.
     loading = Loading(folder, effects, known, truncates=bool(truncations))
     if not is_named:
         path = loading.path(files.PARTITION_METADATA)
@@ -92,6 +94,7 @@ def load_log(folder: Folder, known: KnownAtStart, effects: Effects) -> LoadedLog
     open_segments(loading, bases)
     recovery_point = _recovery_point(loading)
     snapshots = _load_producers(loading, offsets_of(names, SNAPSHOT_SUFFIX), recovery_point)
+    # Check the end against the log start, then write the leader epochs from the start on.
     active = loading.segments[-1]
     if active.next_offset < log_start_offset:
         raise DamagedLog(

@@ -69,6 +69,7 @@ class ClusterMember:
         """`decide` handles a request that the controller carries out, and gives None when it makes
         no sense. `open_logs` opens logs and coordinators, by the image, and names the publisher
         (`carried_out_by`)."""
+        # This broker, and the metadata that it has from the registry.
         self._open_logs = open_logs
         self._decide = decide
         self._publisher: Publisher | None = None
@@ -81,10 +82,13 @@ class ClusterMember:
             config.integer("registry.session.timeout.ms"),
             config.integer("registry.heartbeat.interval.ms"),
         )
+        # The session at the registry, and the decisions that are written there. Each broker has a
+        # controller, but a single controller is active.
         self._link = RegistryLink(client, metadata, timeouts_ms, self)
         self._snapshots = SnapshotWriter(config, client, metadata)
         self._decisions = Decisions(client, self._link, metadata, self._snapshots)
         self.controller = Controller(config, metadata, self._link, self._decisions, new_cluster_id)
+        # Requests of this broker to the active controller, which may be its own.
         self.requests = ControllerRequests(
             peers,
             (broker.broker_id, inter_broker_listener(config)),

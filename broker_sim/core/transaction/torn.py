@@ -37,7 +37,7 @@ class TornTransactions:
         """Abort these ongoing transactions, now or as soon as that can be."""
         for each in found:
             self._torn[each[1].committed.transactional_id] = each
-        self._try(effects)
+        self._abort_torn(effects)
 
     def forget(self, partition: int) -> None:
         """The transaction log partition is unloaded: its next coordinator decides."""
@@ -45,7 +45,7 @@ class TornTransactions:
             name: each for name, each in self._torn.items() if each[0].partition != partition
         }
 
-    def _try(self, effects: Effects) -> None:
+    def _abort_torn(self, effects: Effects) -> None:
         for name, each in sorted(self._torn.items()):
             entry = each[1]
             if entry.committed.state is not TransactionState.ONGOING:
@@ -53,7 +53,7 @@ class TornTransactions:
             elif entry.pending is None:
                 self._ending.fence_and_abort(each, partial(self._on_aborted, name), effects)
         if self._torn and TORN_TIMER not in self._timers:
-            self._timers.schedule(TORN_TIMER, RETRY_MS, self._try, effects)
+            self._timers.schedule(TORN_TIMER, RETRY_MS, self._abort_torn, effects)
 
     def _on_aborted(self, name: str, result: ProducerIdResult, effects: Effects) -> None:
         trace_abort("transaction-torn", name, result, effects)

@@ -48,7 +48,7 @@ class _Decoder:
             made = self._decode(values.take(pa.array(kept)))
         except _REFUSALS:
             for row in kept.tolist():
-                self._look_at(values, row, problems)
+                self._find_problem(values, row, problems)
             kept = _others(problems, len(values))
             made = self._decode(values.take(pa.array(kept)))
         return with_problems(made, problems, len(values))
@@ -65,7 +65,7 @@ class _Decoder:
                 break
             except Misfit as misfit:
                 doubted = [] if misfit.rows is None else kept[misfit.rows].tolist()
-            malformed = [row for row in doubted if self._look_at(values, row, problems)]
+            malformed = [row for row in doubted if self._find_problem(values, row, problems)]
             if not malformed or len(malformed) < len(doubted):
                 break
         return problems
@@ -77,7 +77,7 @@ class _Decoder:
             raw = self._raw.decode(values.to_pylist())
         return self._resolve(raw)
 
-    def _look_at(self, values: pa.Array, row: int, problems: dict[int, str]) -> bool:
+    def _find_problem(self, values: pa.Array, row: int, problems: dict[int, str]) -> bool:
         """Return whether a value is malformed, and put the reason into `problems`."""
         try:
             self._decode(values.slice(row, 1))

@@ -197,6 +197,7 @@ def _union_default(node: Avro, given: Any) -> Any:
         try:
             made = _default_of(branch, given)
         except (TypeError, ValueError, AttributeError, KeyError):
+            # The default does not fit this branch. It may fit a later branch of the union.
             continue
         return {f"member{index}": made} if raw_members(node) else made
     raise ValueError(given)

@@ -246,6 +246,7 @@ def _decimal(arrow: pa.DataType) -> _Read:
         try:
             return array.cast(arrow)
         except pa.ArrowInvalid:
+            # A number has more places than the type, or is too wide: try the rounded numbers.
             pass
         try:
             rounded = pc.round(array, arrow.scale, "half_towards_infinity")

@@ -65,7 +65,7 @@ def _names(check: _Check, part: Part, word: str, type_: spark.DataType) -> None:
     del check
     names = part.node[word]
     if isinstance(names, list):  # in draft 3 a boolean of each property
-        _look_up(names, part.below(names, word), type_)
+        _require_fields(names, part.below(names, word), type_)
 
 
 def _property_names(check: _Check, part: Part, word: str, type_: spark.DataType) -> None:
@@ -75,7 +75,7 @@ def _property_names(check: _Check, part: Part, word: str, type_: spark.DataType)
         _refused(check, part, word, type_)
 
 
-def _look_up(names: Iterable[Any], part: Part, type_: spark.DataType) -> None:
+def _require_fields(names: Iterable[Any], part: Part, type_: spark.DataType) -> None:
     if isinstance(type_, spark.StructType):
         for name in names:
             if name not in type_.names:
@@ -86,7 +86,7 @@ def _look_up(names: Iterable[Any], part: Part, type_: spark.DataType) -> None:
 
 def _properties(check: _Check, part: Part, word: str, type_: spark.DataType) -> None:
     for name, each in part.named(word).items():
-        _look_up([name], each, type_)
+        _require_fields([name], each, type_)
         if isinstance(type_, spark.StructType):
             check.part(each, type_[name].dataType)
         elif isinstance(type_, spark.MapType):

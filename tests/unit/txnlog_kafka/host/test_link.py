@@ -34,7 +34,7 @@ def resolves(monkeypatch):
                 raise socket.gaierror(socket.EAI_NONAME, "not known")
             return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", each) for each in addresses]
 
-        monkeypatch.setattr(link_module, "_look_up", look_up)
+        monkeypatch.setattr(link_module, "_resolve_address", look_up)
 
     return to
 

@@ -14,19 +14,19 @@ from txnlog_spark.commit.journal import (
     recorded_digests,
 )
 from txnlog_spark.errors import ProgressError
-from txnlog_spark.sink.checkpoint_host import CheckpointHost
+from txnlog_spark.sink.commit_host import CommitHost
 from txnlog_spark.storage import local
 
 
 def record(folder: Path, name: str, copy: str = "") -> None:
-    CheckpointHost().run(
+    CommitHost().run(
         record_output(build_plan(transactional_id=name, folder=str(folder), copy=copy).committer)
     )
 
 
 def others(folder: Path, name: str, copy: str = "") -> list[str]:
     committer = build_plan(transactional_id=name, folder=str(folder), copy=copy).committer
-    return sorted(CheckpointHost().run(other_ids(committer)))
+    return sorted(CommitHost().run(other_ids(committer)))
 
 
 def test_the_bytes_at_rest_are_these(tmp_path: Path) -> None:
@@ -53,9 +53,9 @@ def test_an_id_of_another_place_is_the_own_one_and_its_progress_as_well(tmp_path
         for place in ("/here", "/elsewhere")
     )
     for committer in (here, moved):
-        CheckpointHost().run(record_output(committer))
-    assert CheckpointHost().run(other_ids(moved)) == {}
-    assert CheckpointHost().run(recorded_digests(moved)) == {
+        CommitHost().run(record_output(committer))
+    assert CommitHost().run(other_ids(moved)) == {}
+    assert CommitHost().run(recorded_digests(moved)) == {
         here.output.digest,
         moved.output.digest,
     }

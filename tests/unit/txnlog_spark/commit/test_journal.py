@@ -17,7 +17,7 @@ from txnlog_spark.commit.journal import ENDED_RUNS_MAX, begin, check_cluster, jo
 from txnlog_spark.commit.output import Output
 from txnlog_spark.commit.plan import Begun, OutputTopic
 from txnlog_spark.errors import ProducerFenced, ProgressError, WrongCluster
-from txnlog_spark.sink.checkpoint_host import CheckpointHost
+from txnlog_spark.sink.commit_host import CommitHost
 from txnlog_spark.storage.local import write_atomically
 
 OUTPUT = Output("q", "/cp", "c0ffee", "side", "tid", "out", "c")
@@ -91,7 +91,7 @@ def begin_on(folder: Path, batch_id: int, run_id: str = "own", before: str | Non
         plan = changed(plan, begun=replace(BEGUN, run_id=before))
     asked: list[int] = []
     located = plan.located(TopicPartition("out", 0), 2)
-    CheckpointHost(remove_other_runs=lambda: asked.append(1)).run(begin(located))
+    CommitHost(remove_other_runs=lambda: asked.append(1)).run(begin(located))
     return len(asked)
 
 
@@ -156,7 +156,7 @@ def test_a_file_that_cannot_be_read_or_written_is_an_error_that_names_it(tmp_pat
     with pytest.raises(ProgressError, match=r"attempt\.json"):
         begin_on(tmp_path, 0)
     with pytest.raises(ProgressError, match=r"attempt\.json cannot be written"):
-        CheckpointHost().run(write_file(str(tmp_path / "attempt.json"), b"", durable=True))
+        CommitHost().run(write_file(str(tmp_path / "attempt.json"), b"", durable=True))
 
 
 def test_a_checkpoint_of_another_cluster_is_refused() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from txnlog_kafka.operations.effects import ReadFile
-from txnlog_spark.sink.checkpoint_host import CheckpointHost
+from txnlog_spark.sink.commit_host import CommitHost
 from txnlog_spark.storage.location import read_location
 
 
@@ -22,10 +22,10 @@ class Stored:
         return b"there" if path in self.paths else None
 
 
-def disk_at(text: str, *paths: str) -> CheckpointHost:
+def disk_at(text: str, *paths: str) -> CommitHost:
     location = read_location("checkpointLocation", text)
     files: Any = Stored(*paths)
-    return CheckpointHost(files, location.root, location.normal_root)
+    return CommitHost(files, location.root, location.normal_root)
 
 
 def original_of(text: str) -> str:
@@ -69,5 +69,5 @@ def test_the_original_of_a_checkpoint_on_this_machine_is_found_behind_a_link(
     (tmp_path / "volume" / "cp").mkdir(parents=True)
     (tmp_path / "volume" / "cp" / "metadata").write_text("{}")
     (tmp_path / "link").symlink_to(tmp_path / "volume")
-    assert CheckpointHost().perform(ReadFile(original_of(f"{tmp_path}/link/cp"))) == b"{}"
-    assert CheckpointHost().perform(ReadFile(original_of(f"{tmp_path}/link/gone"))) is None
+    assert CommitHost().perform(ReadFile(original_of(f"{tmp_path}/link/cp"))) == b"{}"
+    assert CommitHost().perform(ReadFile(original_of(f"{tmp_path}/link/gone"))) is None

@@ -13,7 +13,7 @@ from support.query.staged_pieces import served
 from txnlog_spark.commit.plan import CommitOptions
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch
 from txnlog_spark.errors import ProgressError
-from txnlog_spark.sink.checkpoint_host import CheckpointHost
+from txnlog_spark.sink.commit_host import CommitHost
 from txnlog_spark.storage.local import LocalFiles
 from txnlog_spark.storage.remote import StoreFailed
 
@@ -60,7 +60,7 @@ class Query:
 
     def run(self, run_id: str, first: int) -> int:
         """Batches from `first` on; the one at which the run stopped."""
-        session, disk = self.cluster.session(), CheckpointHost(self.files)
+        session, disk = self.cluster.session(), CommitHost(self.files)
         for batch_id in range(first, BATCHES):
             rows = staged("out", 0, record_batch(f"row {batch_id}"))
             batch = QueryBatch(

@@ -22,7 +22,7 @@ from support.stores.object_store import (
 
 from txnlog_spark.commit.checkpoint_files import read_file, write_file
 from txnlog_spark.errors import ProgressError
-from txnlog_spark.sink.checkpoint_host import CheckpointHost
+from txnlog_spark.sink.commit_host import CommitHost
 from txnlog_spark.storage.arrow import RenamedFiles
 from txnlog_spark.storage.connect import StorageSettings, open_files
 from txnlog_spark.storage.file_store import Files
@@ -69,7 +69,7 @@ def test_a_small_file_is_one_put_and_a_durable_one_is_read_back(store: ObjectSto
 def test_a_put_that_failed_is_an_error_with_what_to_look_at(store: ObjectStore) -> None:
     store.faults.append(on("PUT", lambda env, _: failed(env)))
     with pytest.raises(ProgressError, match=r"attempt\.json cannot be written") as caught:
-        CheckpointHost(files_of(store)).run(write_file(store.location(PATH), b"new", durable=True))
+        CommitHost(files_of(store)).run(write_file(store.location(PATH), b"new", durable=True))
     assert store.location(PATH) in str(caught.value)
     assert "Look at txnlog.fs.s3a.*" in str(caught.value)
     assert SECRET_KEY not in str(caught.value)
@@ -136,7 +136,7 @@ def test_bytes_of_another_driver_that_are_read_back_are_an_error(store: ObjectSt
 
 def test_who_is_not_let_in_is_told_and_finds_no_empty_checkpoint(store: ObjectStore) -> None:
     store.faults.append(lambda env, _: refused(env))
-    disk = CheckpointHost(files_of(store))
+    disk = CommitHost(files_of(store))
     with pytest.raises(ProgressError, match=r"ACCESS_DENIED.*s3:ListBucket") as caught:
         disk.run(read_file(store.location(PATH)))
     assert SECRET_KEY not in str(caught.value)

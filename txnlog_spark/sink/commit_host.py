@@ -38,7 +38,7 @@ def _nothing() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointHost:
+class CommitHost:
     """Performs `FileAsk`s; `remove_other_runs` removes what fenced runs have staged.
 
     A path begins with the checkpoint's `root`, or is a normalised one (`Location.normal`), which
@@ -53,7 +53,7 @@ class CheckpointHost:
     @classmethod
     def of(
         cls, settings: SinkSettings, remove_other_runs: Callable[[], None] = _nothing
-    ) -> CheckpointHost:
+    ) -> CommitHost:
         """The checkpoint of a streaming query. Raises OptionError if it cannot be found."""
         location = settings.checkpoint_location
         check_reading("checkpointLocation", location)
