@@ -29,7 +29,7 @@ from txnlog_kafka.host.addresses import parse_bootstrap_servers
 from txnlog_kafka.host.admin import Administration
 from txnlog_kafka.host.channel_builder import ChannelBuilder
 from txnlog_kafka.host.connection import Connection
-from txnlog_kafka.host.link import ConnectionFailed
+from txnlog_kafka.host.failures import ConnectionFailed
 from txnlog_kafka.host.pending import Pending
 from txnlog_kafka.host.security import PLAINTEXT, Security
 from txnlog_kafka.operations.effects import (
