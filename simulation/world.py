@@ -323,7 +323,7 @@ class World:
         brokers: dict[int, BrokerEnd] = dict(self.machines.hosts)
         process = ClientProcess(
             name, self.scheduler, self.network, brokers, self.trace,
-            clock=clock, recorder=self.history,
+            clock=clock, on_sent=self.history.on_sent, on_answer=self.history.on_answer,
         )  # fmt: skip
         self._processes.append(process)
         return process
