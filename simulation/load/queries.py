@@ -10,9 +10,9 @@ from functools import partial
 from simulation.checkers.invariants import FinalState, Observations
 from simulation.hosts import spark_driver as spark
 from simulation.hosts.checkpoint import Checkpoint, Files
+from simulation.hosts.deployment import Deployment
 from simulation.hosts.scheduler import START_WALL_MS
 from simulation.hosts.scripted_faults import ScriptedFaults
-from simulation.load.deployment import Deployment
 from simulation.load.mishaps import Mishaps
 from simulation.load.operator import Host, Operator
 from simulation.load.reader import read_group, read_partition, watch_output
@@ -74,8 +74,7 @@ class Query:
         on_group: Callable[[int, str, dict[tuple[str, int], int], int], None],
     ) -> Iterator[Operation[None]]:
         """Yield a reader of each topic while it is written; the first reads the groups, too."""
-        operator, seen = self.operator, self.observations
-        deployment = operator.deployment
+        deployment, seen = self.operator.deployment, self.observations
         groups = deployment.groups
 
         for topic in self.topics:
@@ -90,7 +89,7 @@ class Query:
                 groups,
                 on_records=on_records,
                 on_group=on_group,
-                done_batches=operator.done_batches,
+                done_batches=deployment.done_batches,
                 interval_ms=OBSERVE_MS,
             )
             groups = _no_groups

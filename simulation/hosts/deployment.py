@@ -1,4 +1,4 @@
-"""A query as it is deployed: its source, its options, and its checkpoints so far."""
+"""A query as it is deployed: its source, its options, its checkpoints, and its drivers so far."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from simulation.hosts import spark_driver as spark
 from simulation.hosts.checkpoint import Checkpoint, Files
-from simulation.load.running import copy_at
+from txnlog_spark.commit.output import Output, moved_or_copied
 from txnlog_spark.commit.plan import CommitOptions
 
 
@@ -32,6 +32,9 @@ class Deployment:
     """Start of a copy's query; other queries start at the first row."""
     was_copied: bool = False
     """True if a copy of the checkpoint has become a query of its own."""
+    history: spark.DriverHistory = field(default_factory=spark.DriverHistory)
+    finished: Checkpoint | None = None
+    """Checkpoint whose query came to the input's end."""
     _noted_by_original: int = -1
     """Last batch that the original had done when its checkpoint was copied."""
     _id_count: int = 0
@@ -113,7 +116,7 @@ class Deployment:
 
     def progress_group_at(self, checkpoint: Checkpoint, sink: CommitOptions) -> str:
         """Return the group that holds the progress of one sink of a checkpoint's query."""
-        copy = "" if self.original is None else copy_at(checkpoint.location)
+        copy = "" if self.original is None else _copy_at(checkpoint.location)
         return sink.progress_group_of(checkpoint.query_id, copy)
 
     def progress_group(self) -> str:
@@ -123,6 +126,13 @@ class Deployment:
     def groups(self) -> tuple[str, ...]:
         """Return the source's group and the groups that hold progress."""
         return (str(self.options.group_id), *self.progress_groups().values())
+
+    def done_batches(self) -> dict[str, int]:
+        """Return the batch after the last that was reported as done, by group with progress."""
+        return {
+            group: 0 if self.is_rolled_back(group) else self.history.done.get(query, 0)
+            for query, group in self.progress_groups().items()
+        }
 
     def is_rolled_back(self, group_id: str) -> bool:
         """True if the group has the progress of a checkpoint whose batch ids have begun again."""
@@ -154,3 +164,9 @@ class Deployment:
         """Move the newest checkpoint to another place."""
         self._move_count += 1
         self.checkpoints[-1] = self.newest.moved_to(f"{self.name}-moved-{self._move_count}")
+
+
+def _copy_at(location: str) -> str:
+    """Return the name of a copy at this location, as the error message has it."""
+    original, copied = Output("", "the original", transactional_id="a"), Output("", location)
+    return moved_or_copied(copied, original, original_is_there=True, is_same_group=False).copy
