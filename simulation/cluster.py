@@ -37,10 +37,9 @@ from simulation.faults.fragile_machine import FragileMachine
 from simulation.hosts.cluster_processes import ClusterBroker, SimulatedRegistry
 from simulation.hosts.network import BrokerEnd, Network
 from simulation.hosts.peer_links import Peers, never_late
-from simulation.hosts.process_clients import Observer
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.scripted_faults import ScriptedFaults
-from simulation.hosts.sim_broker import SimulatedBroker
+from simulation.hosts.sim_broker import Observer, SimulatedBroker
 from simulation.load.operator import Operator
 from simulation.load.recreated_topic import TRIMMED
 from simulation.load.routing import Routing
