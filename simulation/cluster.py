@@ -31,7 +31,7 @@ from simulation.checkers.newest_metadata import NewestMetadata
 from simulation.checkers.replica_oracle import LOG_START_TRACE, ReplicaLogs, ReplicaOracle
 from simulation.checkers.sync_oracle import SyncOracle
 from simulation.coverage import STATES
-from simulation.faults.cluster_faults import ClusterFaults
+from simulation.faults.cluster_faults import ClusterFaults, Victims
 from simulation.faults.flapping import Flapping
 from simulation.faults.fragile_machine import FragileMachine
 from simulation.hosts.cluster_processes import ClusterBroker, SimulatedRegistry
@@ -120,8 +120,12 @@ class Cluster(Observer, MetadataListener):
             oracle = ReplicaOracle(host.name, host.disk, self.logs)
             self._of_steps[host.name] = FetchOracle(host.disk, oracle), BoundsOracle(host.name)
 
+        victims = Victims(
+            network, self.registry, self.brokers, self.processes, self.fragile, self.metadata,
+            self.logs, self.losses, self.coordinates,
+        )  # fmt: skip
         self.faults = ClusterFaults(
-            scenario.faults, settings, self, scheduler, trace, rng, driver=driver
+            scenario.faults, settings, victims, scheduler, trace, rng, driver=driver
         )
 
     def _make_processes(
