@@ -50,7 +50,8 @@ from txnlog_kafka.operations.effects import (
     Ticket,
     Unanswered,
 )
-from txnlog_kafka.operations.fetch import FetchCursor, FetchedBatches, fetch_ahead
+from txnlog_kafka.operations.fetch import fetch_ahead
+from txnlog_kafka.operations.fetch_cursor import FetchCursor, FetchedBatches
 from txnlog_kafka.operations.session import Session, SessionConfig
 from txnlog_kafka.wire.invariants import InvariantViolation, check
 from txnlog_kafka.wire.topic_partition import TopicPartition
