@@ -14,7 +14,7 @@ from typing import NamedTuple
 from simulation.checkers.held_rows import check_held
 from simulation.hosts.checkpoint import Checkpoint
 from simulation.hosts.deployment import Deployment
-from simulation.hosts.spark_driver import DriverHistory, Source
+from simulation.hosts.query_rows import DriverHistory, Source
 from simulation.hosts.spark_tasks import Row
 from simulation.violation import (
     DUPLICATE,

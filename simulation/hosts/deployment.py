@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from simulation.hosts import spark_driver as spark
 from simulation.hosts.checkpoint import Checkpoint, Files
+from simulation.hosts.query_rows import (
+    DriverHistory,
+    Offsets,
+    Source,
+    ends_of,
+    rows_of,
+    written_as,
+)
 from txnlog_spark.commit.output import Output, moved_or_copied
 from txnlog_spark.commit.plan import CommitOptions
 
@@ -15,7 +22,7 @@ class Deployment:
     """A query with the names of everything that it writes, which readers and checks ask for."""
 
     name: str
-    source: spark.Source
+    source: Source
     options: CommitOptions
     """Options of the query now; its transactional id and its topic may change."""
     files: Files
@@ -28,11 +35,11 @@ class Deployment:
     """Query from whose checkpoint this query's checkpoint was copied."""
     checkpoints: list[Checkpoint] = field(default_factory=list)
     """Checkpoints in the order in which they were begun; a copy of a query comes with its first."""
-    begins: spark.Offsets = field(default_factory=dict)
+    begins: Offsets = field(default_factory=dict)
     """Start of a copy's query; other queries start at the first row."""
     was_copied: bool = False
     """True if a copy of the checkpoint has become a query of its own."""
-    history: spark.DriverHistory = field(default_factory=spark.DriverHistory)
+    history: DriverHistory = field(default_factory=DriverHistory)
     finished: Checkpoint | None = None
     """Checkpoint whose query came to the input's end."""
     _noted_by_original: int = -1
@@ -45,7 +52,7 @@ class Deployment:
             self.new_checkpoint(starts_committed=False)
         elif self.original is not None:
             self._noted_by_original = max(self.newest.batches("commits"), default=-1)
-            self.begins = spark.ends_of(self.newest, self._noted_by_original)
+            self.begins = ends_of(self.newest, self._noted_by_original)
 
     @property
     def newest(self) -> Checkpoint:
@@ -102,14 +109,14 @@ class Deployment:
         """
         own = (n for n in checkpoint.planned if n > self._noted_by_original)
         leaves_out = self.source.settings.leaves_out
-        return max((n for n in own if not leaves_out or spark.rows_of(checkpoint, n)), default=-1)
+        return max((n for n in own if not leaves_out or rows_of(checkpoint, n)), default=-1)
 
     # ------------------------------------------------------------------ groups that hold progress
 
     def progress_groups(self) -> dict[str, str]:
         """Return the group that holds progress, by query and sink."""
         return {
-            spark.written_as(each.query_id, sink): self.progress_group_at(each, sink)
+            written_as(each.query_id, sink): self.progress_group_at(each, sink)
             for each in self.checkpoints
             for sink in self.sinks
         }

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from simulation.checkers.invariants import FinalState, Observations
-from simulation.hosts import spark_driver as spark
 from simulation.hosts.checkpoint import Checkpoint, Files
 from simulation.hosts.deployment import Deployment
+from simulation.hosts.query_rows import Source
 from simulation.hosts.scheduler import START_WALL_MS
 from simulation.hosts.scripted_faults import ScriptedFaults
 from simulation.load.mishaps import Mishaps
@@ -26,6 +26,7 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.plan import CommitOptions
 
 OBSERVE_MS = 400
+PRODUCE_REQUEST_BYTES = 600
 INPUT_TOPIC = "input"
 OUTPUT_TOPIC = "output"
 QUERY_GROUP_ID = "job"
@@ -134,7 +135,7 @@ class QueryMaking:
             group_id=QUERY_GROUP_ID,
             topic=OUTPUT_TOPIC,
             transaction_timeout_ms=settings.transaction_timeout_ms,
-            produce_request_bytes=spark.PRODUCE_REQUEST_BYTES,
+            produce_request_bytes=PRODUCE_REQUEST_BYTES,
         )
         first = Deployment(
             name="job",
@@ -206,9 +207,9 @@ class QueryMaking:
         """Settings of a query beside the first: it has one sink."""
         return replace(self._scenario.query, sinks=1)
 
-    def _source(self, prefix: str, batches: int, settings: QuerySettings) -> spark.Source:
+    def _source(self, prefix: str, batches: int, settings: QuerySettings) -> Source:
         is_alone = self._scenario.brokers.count == 1
-        return spark.Source(
+        return Source(
             topic=prefix + INPUT_TOPIC,
             rows=batches * settings.rows_per_batch // 2 + 1,
             output_topic=prefix + OUTPUT_TOPIC,
