@@ -175,6 +175,7 @@ class OffsetHandler:
         committed one yet is not in it, also with `require_stable`. An offset of another topic id
         than the one in `topic_ids` is none: the topic was deleted and recreated.
         """
+        # The refusals: the group is elsewhere, or the member is not of this epoch.
         shard = find_shard(self._runtime, group_id)
         if isinstance(shard, ErrorCode):
             return OffsetFetchResult(shard)
@@ -182,6 +183,7 @@ class OffsetHandler:
         error = _E.NONE if group is None else group.refuse_fetch(*member)
         if error is not _E.NONE:
             return OffsetFetchResult(error)
+        # The partitions that the client names, or all with a committed offset.
         committed = shard.offsets.committed(group_id)
         asked: Iterable[TopicPartition] = sorted(committed)
         if topic_partitions is not None:
@@ -190,6 +192,7 @@ class OffsetHandler:
                 for topic, partitions in topic_partitions.items()
                 for partition in partitions
             ]
+        # Their offsets: a stable read gets no offset that an open transaction may still change.
         pending = shard.offsets.pending(group_id) if require_stable else set()
         return OffsetFetchResult(
             _E.NONE,
