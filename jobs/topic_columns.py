@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from jobs.audit_checks import Int64s, Markers, decide
 from txnlog_kafka.host.client import Client
-from txnlog_kafka.operations.fetch import FetchedBatches
+from txnlog_kafka.operations.fetch_cursor import FetchedBatches
 from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from txnlog_kafka.operations.producer import Bytes
 from txnlog_kafka.wire.records import MarkerType, decode_marker, iter_batches

@@ -31,16 +31,15 @@ from simulation.checkers.newest_metadata import NewestMetadata
 from simulation.checkers.replica_oracle import LOG_START_TRACE, ReplicaLogs, ReplicaOracle
 from simulation.checkers.sync_oracle import SyncOracle
 from simulation.coverage import STATES
-from simulation.faults.cluster_faults import ClusterFaults
+from simulation.faults.cluster_faults import ClusterFaults, Victims
 from simulation.faults.flapping import Flapping
 from simulation.faults.fragile_machine import FragileMachine
 from simulation.hosts.cluster_processes import ClusterBroker, SimulatedRegistry
 from simulation.hosts.network import BrokerEnd, Network
 from simulation.hosts.peer_links import Peers, never_late
-from simulation.hosts.process_clients import Observer
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.scripted_faults import ScriptedFaults
-from simulation.hosts.sim_broker import SimulatedBroker
+from simulation.hosts.sim_broker import Observer, SimulatedBroker
 from simulation.load.operator import Operator
 from simulation.load.recreated_topic import TRIMMED
 from simulation.load.routing import Routing
@@ -121,8 +120,12 @@ class Cluster(Observer, MetadataListener):
             oracle = ReplicaOracle(host.name, host.disk, self.logs)
             self._of_steps[host.name] = FetchOracle(host.disk, oracle), BoundsOracle(host.name)
 
+        victims = Victims(
+            network, self.registry, self.brokers, self.processes, self.fragile, self.metadata,
+            self.logs, self.losses, self.coordinates,
+        )  # fmt: skip
         self.faults = ClusterFaults(
-            scenario.faults, settings, self, scheduler, trace, rng, driver=driver
+            scenario.faults, settings, victims, scheduler, trace, rng, driver=driver
         )
 
     def _make_processes(

@@ -19,11 +19,10 @@ from simulation.checkers.replica_oracle import ReplicaLogs
 from simulation.faults.disk_faults import DiskFaults
 from simulation.hosts.clock import CLOCK_JUMP_MS_MAX
 from simulation.hosts.disk import POWER_LOSS
-from simulation.hosts.process_clients import Observer
 from simulation.hosts.process_files import FAILED_FLUSH
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.scripted_faults import ScriptedFaults
-from simulation.hosts.sim_broker import SimulatedBroker
+from simulation.hosts.sim_broker import Observer, SimulatedBroker
 from simulation.load.routing import Routing
 from simulation.scenario import Fault, Scenario, ScenarioError
 from simulation.trace import Trace

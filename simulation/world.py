@@ -59,7 +59,7 @@ would not know what is sent again to another leader."""
 SMALL_SEGMENTS_OF_TOPICS = {"internal.segment.bytes": "700"}
 FLUSHED = {"flush.messages": "1"}
 """Configuration of the input topic: a loss of power takes nothing of it."""
-FINISHED, IS_OVER = attrgetter("operator.finished"), attrgetter("operator.is_over")
+FINISHED, IS_OVER = attrgetter("operator.deployment.finished"), attrgetter("operator.is_over")
 """Asked of each query after each event."""
 
 
@@ -323,7 +323,7 @@ class World:
         brokers: dict[int, BrokerEnd] = dict(self.machines.hosts)
         process = ClientProcess(
             name, self.scheduler, self.network, brokers, self.trace,
-            clock=clock, recorder=self.history,
+            clock=clock, on_sent=self.history.on_sent, on_answer=self.history.on_answer,
         )  # fmt: skip
         self._processes.append(process)
         return process
@@ -409,7 +409,7 @@ class World:
         self.history.begin_audit()
         for query in self.queries:
             final = self._finish("audit", query.read_all(self._places), AUDIT_MS)
-            check_final(query.operator, query.observations, final)
+            check_final(query.operator.deployment, query.observations, final)
         self._neighbours.check(self._finish("audit", self._neighbours.read(self._places), AUDIT_MS))
         if self.scenario.brokers.count > 1:
             found = self._finish("audit", self._load.read(self._places), AUDIT_MS)

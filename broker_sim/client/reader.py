@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterable, Iterator
 
 from broker_sim.server.codecs import CODECS
 from txnlog_kafka.host.client import Client
-from txnlog_kafka.operations.fetch import FetchedBatches
+from txnlog_kafka.operations.fetch_cursor import FetchedBatches
 from txnlog_kafka.wire.records import (
     COMPRESSION_MASK,
     HEADER_BYTES,

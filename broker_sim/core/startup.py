@@ -23,7 +23,7 @@ from broker_sim.core.config import BrokerConfig, DataDirectoryError
 from broker_sim.core.controller import ClusterImage, MetadataLog
 from broker_sim.core.controller.acl_admin import AclAdmin
 from broker_sim.core.controller.configs import ConfigAdmin
-from broker_sim.core.controller.image import broker_start_record, cluster_record
+from broker_sim.core.controller.metadata_records import broker_start_record, cluster_record
 from broker_sim.core.controller.quota_admin import QuotaAdmin
 from broker_sim.core.controller.registrations import BrokerRegistration
 from broker_sim.core.controller.replication_control import ReplicationControl

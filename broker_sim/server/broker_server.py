@@ -25,6 +25,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Protocol
 
 from broker_sim.core.broker import Broker
@@ -59,7 +60,7 @@ from broker_sim.core.membership.cluster_metadata import UNCLEAN_ELECTION, UNCLEA
 from broker_sim.core.parts import BrokerParts
 from broker_sim.core.replica.log_manager import STRAY_LOG
 from broker_sim.core.replica.replication import BELOW_HIGH_WATERMARK
-from broker_sim.server.client_connection import ClientConnection
+from broker_sim.server.client_connection import ClientConnection, ConnectionOwner
 from broker_sim.server.connections import Connections
 from broker_sim.server.faults.rules import FaultRules
 from broker_sim.server.metrics import BrokerMetrics
@@ -135,8 +136,6 @@ class BrokerServer:
         self._metrics = metrics
         self.faults = faults
         """Rules at which the broker fails; None for a broker that nobody wants to fail."""
-        self.frame_bytes_max = config.integer("socket.request.max.bytes")
-        self.frame_bytes_max_before_login = config.integer("sasl.server.max.receive.size")
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Future that gets an exception when the broker cannot go on."""
         self.serving = asyncio.Event()
@@ -161,7 +160,21 @@ class BrokerServer:
         self.request_memory = RequestMemory(config.integer("queued.max.request.bytes"))
         self._connections = Connections(config)
         self._next_connection_id = 1
-        self._peers = PeerConnections(self, config)
+        self._peers = PeerConnections(self.submit, self._peer_endpoint, config)
+        self._as_owner = ConnectionOwner(
+            loop=self._loop,
+            frame_bytes_max=config.integer("socket.request.max.bytes"),
+            frame_bytes_max_before_login=config.integer("sasl.server.max.receive.size"),
+            faults=faults,
+            opened=self._connections.add,
+            closed=self._closed,
+            account_memory=self.request_memory.account,
+            forget_memory=self.request_memory.forget,
+            round_is_full=lambda: self._round_bytes > ROUND_BYTES_MAX,
+            submit=self.submit,
+            outgoing=partial(Outgoing, storage=storage),
+            topic_name=self._topic_name,
+        )
 
     def start(self) -> None:
         """Recover and load. Raises the error that makes starting impossible."""
@@ -203,7 +216,7 @@ class BrokerServer:
 
         Raises ConnectionRefusedError if there are too many connections for another TLS handshake.
         """
-        connection = ClientConnection(self, self._next_connection_id, listener)
+        connection = ClientConnection(self._as_owner, self._next_connection_id, listener)
         self._next_connection_id += 1
         shakes_hands = listener is not None and listener.protocol.uses_tls
         if shakes_hands and not self._connections.may_shake_hands(connection):
@@ -221,19 +234,10 @@ class BrokerServer:
 
     # ------------------------------------------------------------------ what connections ask
 
-    def opened(self, connection: ClientConnection) -> None:
-        """Add a connection that was accepted."""
-        self._connections.add(connection)
-
-    def closed(self, connection: ClientConnection) -> None:
+    def _closed(self, connection: ClientConnection) -> None:
         """Remove a connection that is gone."""
         if self._connections.remove(connection):
             self.submit(Disconnected(connection.connection_id))
-
-    @property
-    def round_is_full(self) -> bool:
-        """True if the next round has enough requests."""
-        return self._round_bytes > ROUND_BYTES_MAX
 
     def submit(
         self,
@@ -245,19 +249,7 @@ class BrokerServer:
         self._inputs.append(item)
         self._schedule_round()
 
-    def outgoing(self, response: Respond) -> Outgoing:
-        """Return the answer, to be encoded piece by piece."""
-        return Outgoing(response, self._storage)
-
-    def call_soon(self, connection: ClientConnection) -> None:
-        """Call `client_connection.go_on` in the loop's next turn."""
-        self._loop.call_soon(connection.go_on)
-
-    def call_later(self, after_ms: int, act: Callable[[], None]) -> asyncio.TimerHandle:
-        """Call `act` after this time."""
-        return self._loop.call_later(after_ms / 1000, act)
-
-    def topic_name(self, topic_id: uuid.UUID) -> str | None:
+    def _topic_name(self, topic_id: uuid.UUID) -> str | None:
         """Return the name of the topic with this id; None if there is none."""
         parts = _parts(self._core)
         topic = None if parts is None else parts.image.topic_of_id(topic_id)
@@ -265,7 +257,7 @@ class BrokerServer:
 
     # ------------------------------------------------------------------ what peers ask
 
-    def peer_endpoint(self, peer: int) -> Endpoint | None:
+    def _peer_endpoint(self, peer: int) -> Endpoint | None:
         """Return the endpoint where the core says that the peer listens."""
         return self._core.peer_endpoint(peer) if isinstance(self._core, Broker) else None
 

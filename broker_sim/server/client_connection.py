@@ -15,8 +15,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from broker_sim.apis import only_brokers_ask
 from broker_sim.apis.frames import decode_request, encode_response
@@ -37,9 +40,6 @@ from txnlog_kafka.wire.framing import (
 )
 from txnlog_kafka.wire.messages import ApiKey
 
-if TYPE_CHECKING:
-    from broker_sim.server.broker_server import BrokerServer
-
 DEFAULT_LISTENER = "PLAINTEXT"
 READ_AHEAD_BYTES = 64 * 1024
 """Bytes received while a request is being answered; beyond it the socket is not read."""
@@ -50,6 +50,27 @@ TURN_BYTES = 1024 * 1024
 """Bytes that a fast reader is sent before other connections have their turn."""
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOwner:
+    """The host, as far as its client connections know it."""
+
+    loop: asyncio.AbstractEventLoop
+    frame_bytes_max: int
+    frame_bytes_max_before_login: int
+    faults: FaultRules | None
+    opened: Callable[[ClientConnection], None]
+    closed: Callable[[ClientConnection], None]
+    account_memory: Callable[[ClientConnection], None]
+    forget_memory: Callable[[ClientConnection], None]
+    round_is_full: Callable[[], bool]
+    """True if the next round has enough requests."""
+    submit: Callable[[Request, int], None]
+    """Hands a request of so many bytes to the core."""
+    outgoing: Callable[[Respond], Outgoing]
+    """Returns the answer, to be encoded piece by piece."""
+    topic_name: Callable[[uuid.UUID], str | None]
 
 
 class ClientConnection(asyncio.Protocol):
@@ -82,7 +103,7 @@ class ClientConnection(asyncio.Protocol):
     )
 
     def __init__(
-        self, owner: BrokerServer, connection_id: int, listener: Listener | None = None
+        self, owner: ConnectionOwner, connection_id: int, listener: Listener | None = None
     ) -> None:
         """`listener` None stands for PLAINTEXT."""
         self.connection_id = connection_id
@@ -92,7 +113,7 @@ class ClientConnection(asyncio.Protocol):
         self.is_of_broker = False
         """True after it has sent a request that only another broker of the cluster sends."""
         self.memory_held_bytes = 0
-        """Part of `buffered_bytes` that is counted in the owner's `RequestMemory`."""
+        """Part of `buffered_bytes` that is counted in the host's `RequestMemory`."""
         self.memory_waits = False
         """True if it is not read from until there is memory for its frame."""
         self._owner = owner
@@ -173,7 +194,7 @@ class ClientConnection(asyncio.Protocol):
         self._drop_answer()
         if self._muted is not None:
             self._muted.cancel()
-        self._owner.request_memory.forget(self)
+        self._owner.forget_memory(self)
         self._owner.closed(self)
 
     def data_received(self, data: bytes) -> None:
@@ -230,7 +251,7 @@ class ClientConnection(asyncio.Protocol):
         if not isinstance(response, NoResponse):
             self._response = response
         if response.throttle_ms:
-            self._muted = self._owner.call_later(response.throttle_ms, self.unmute)
+            self._muted = self._owner.loop.call_later(response.throttle_ms / 1000, self.unmute)
         self.go_on()
 
     def unmute(self) -> None:
@@ -244,7 +265,7 @@ class ClientConnection(asyncio.Protocol):
             return
         if self._send_answers(self._transport):
             self._take_request(self._transport)
-        self._owner.request_memory.account(self)
+        self._owner.account_memory(self)
         self.regulate()
         if self._ended and not self._has_work:
             self._transport.close()
@@ -292,7 +313,7 @@ class ClientConnection(asyncio.Protocol):
         self._closing = True
         self._drop_answer()
         self._decoder = FrameDecoder(self._owner.frame_bytes_max)
-        self._owner.request_memory.forget(self)
+        self._owner.forget_memory(self)
         return True
 
     def _drop_answer(self) -> None:
@@ -311,7 +332,7 @@ class ClientConnection(asyncio.Protocol):
             if piece is None:
                 return not self._closing
             if sent_bytes > TURN_BYTES:
-                self._owner.call_soon(self)
+                self._owner.loop.call_soon(self.go_on)
                 transport.write(piece)
                 self._bytes_moved += len(piece)
                 return False
@@ -347,9 +368,9 @@ class ClientConnection(asyncio.Protocol):
     def _take_request(self, transport: asyncio.Transport) -> None:
         self._waits_turn = False
         while self._writable and not self._closing and self.is_idle and self._muted is None:
-            if self._decoder.buffered_bytes and self._owner.round_is_full:
+            if self._decoder.buffered_bytes and self._owner.round_is_full():
                 self._waits_turn = True
-                self._owner.call_soon(self)
+                self._owner.loop.call_soon(self.go_on)
                 return
             try:
                 frame = self._decoder.pop()
@@ -434,7 +455,7 @@ class ClientConnection(asyncio.Protocol):
         if rule is None or not (rule.drop_response or rule.delay_ms):
             return False
         if not rule.drop_response:
-            self._owner.call_later(rule.delay_ms, partial(self.deliver, response))
+            self._owner.loop.call_later(rule.delay_ms / 1000, partial(self.deliver, response))
             return True
         _close_response(response)
         fail_after(rule)

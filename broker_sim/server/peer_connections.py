@@ -25,12 +25,14 @@ import logging
 import math
 import socket
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from broker_sim.apis.frames import encode_peer_request
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.effects import PeerAnswer, PeerLost, Send
+from broker_sim.core.endpoint import Endpoint
 from broker_sim.core.peers import ConnectionKind, connection_kind
 from broker_sim.server.client_connection import WRITE_BUFFER_HIGH_BYTES
 from broker_sim.server.peer_security import PeerSecurity, PeerUser, read_peer_security
@@ -38,9 +40,6 @@ from txnlog_kafka.wire.conversation import Asked, Conversation
 from txnlog_kafka.wire.framing import Frame, FrameDecoder, MalformedFrame
 from txnlog_kafka.wire.login import Login, LoginRefused
 from txnlog_kafka.wire.messages import Message, api_of
-
-if TYPE_CHECKING:
-    from broker_sim.server.broker_server import BrokerServer
 
 RECONNECT_SECONDS = 0.05
 """Kafka's default of reconnect.backoff.ms."""
@@ -53,10 +52,20 @@ _log = logging.getLogger(__name__)
 class PeerConnections:
     """Connections of one broker to all its peers; used inside a running event loop."""
 
-    def __init__(self, owner: BrokerServer, config: BrokerConfig) -> None:
-        """Raises ConfigError for invalid keys and logins of the inter-broker listener."""
-        self._owner = owner
-        self._limits = _Limits(
+    def __init__(
+        self,
+        submit: Callable[[PeerAnswer | PeerLost, int], None],
+        endpoint_of: Callable[[int], Endpoint | None],
+        config: BrokerConfig,
+    ) -> None:
+        """`submit` hands the core an input of so many bytes. `endpoint_of` returns the endpoint of
+        a peer; None if the core does not know it now.
+
+        Raises ConfigError for invalid keys and logins of the inter-broker listener.
+        """
+        self._shared = _Shared(
+            submit,
+            endpoint_of,
             config.integer("socket.connection.setup.timeout.ms") / 1000,
             config.integer("replica.socket.timeout.ms") / 1000,
             f"broker-{config.integer('node.id')}",
@@ -69,7 +78,7 @@ class PeerConnections:
         this call."""
         peer = self._peers.get(request.peer)
         if peer is None:
-            peer = self._peers[request.peer] = _Peer(request.peer, self._owner, self._limits)
+            peer = self._peers[request.peer] = _Peer(request.peer, self._shared)
         peer.send(request)
 
     def close(self, *, abort: bool = False) -> None:
@@ -81,9 +90,11 @@ class PeerConnections:
 
 
 @dataclass(frozen=True, slots=True)
-class _Limits:
-    """Limits of every connection."""
+class _Shared:
+    """Ways to the host, and limits, of every connection."""
 
+    submit: Callable[[PeerAnswer | PeerLost, int], None]
+    endpoint_of: Callable[[int], Endpoint | None]
     connect_seconds_max: float
     answer_seconds_max: float
     client_id: str
@@ -94,10 +105,9 @@ class _Limits:
 class _Peer:
     """Peer and its connections, by the kind of their requests."""
 
-    def __init__(self, number: int, owner: BrokerServer, limits: _Limits) -> None:
+    def __init__(self, number: int, shared: _Shared) -> None:
         self.number = number
-        self.owner = owner
-        self.limits = limits
+        self.shared = shared
         self._links: dict[ConnectionKind, _Link] = {}
         self._not_before = 0.0
         """Earliest time of the next connection, by the loop's clock."""
@@ -116,7 +126,7 @@ class _Peer:
     @property
     def user(self) -> PeerUser | None:
         """User to log in as; None if a connection needs no login."""
-        return self.limits.security.user if self.is_broker else None
+        return self.shared.security.user if self.is_broker else None
 
     def send(self, request: Send) -> None:
         kind = connection_kind(request.message)
@@ -140,7 +150,7 @@ class _Peer:
         else:
             level = logging.DEBUG if self._is_away else logging.WARNING
             self._is_away = True
-            self.owner.submit(PeerLost(self.number))
+            self.shared.submit(PeerLost(self.number), 0)
         _log.log(level, "lost %s: %s", self.name, reason)
         self._not_before = asyncio.get_running_loop().time() + RECONNECT_SECONDS
         for link in links.values():
@@ -167,7 +177,7 @@ class _Link(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._decoder = FrameDecoder()
         self._unsent: deque[Send] = deque()
-        self._conversation = Conversation[_Asked](peer.limits.client_id)
+        self._conversation = Conversation[_Asked](peer.shared.client_id)
         self._unanswered = self._conversation.unanswered
         self._transport: asyncio.Transport | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -255,19 +265,19 @@ class _Link(asyncio.Protocol):
         try:
             if delay_seconds > 0:
                 await asyncio.sleep(delay_seconds)
-            endpoint = peer.owner.peer_endpoint(peer.number)
+            endpoint = peer.shared.endpoint_of(peer.number)
             if endpoint is None:
                 self._fail("its address is not known")
                 return
-            async with asyncio.timeout(peer.limits.connect_seconds_max):
+            async with asyncio.timeout(peer.shared.connect_seconds_max):
                 await self._loop.create_connection(
                     lambda: self,
                     endpoint.host,
                     endpoint.port,
-                    ssl=peer.limits.security.context if peer.is_broker else None,
+                    ssl=peer.shared.security.context if peer.is_broker else None,
                 )
         except TimeoutError:
-            self._fail(f"no connection within {peer.limits.connect_seconds_max:g} s")
+            self._fail(f"no connection within {peer.shared.connect_seconds_max:g} s")
         except (OSError, UnicodeError) as error:  # the latter for what cannot be a host name
             self._fail(str(error))
 
@@ -286,14 +296,14 @@ class _Link(asyncio.Protocol):
                     request.message,
                     request.api_version,
                     request.correlation_id,
-                    self._peer.limits.client_id,
+                    self._peer.shared.client_id,
                 )
             except Exception:  # noqa: BLE001 a bug of ours costs this connection only
                 _log.exception("a request to %s cannot be encoded", self._peer.name)
                 self._fail("a request cannot be encoded")
                 return
             self._unsent.popleft()
-            deadline = self._loop.time() + self._peer.limits.answer_seconds_max
+            deadline = self._loop.time() + self._peer.shared.answer_seconds_max
             self._conversation.expect(_Asked(deadline), request.correlation_id, decode)
             transport.write(frame)
         self._await_answer()
@@ -305,7 +315,7 @@ class _Link(asyncio.Protocol):
             return True
         if user is not None and self._login is None and self._unsent and not self._unanswered:
             self._login = user.new_login()
-            deadline = now + self._peer.limits.answer_seconds_max
+            deadline = now + self._peer.shared.answer_seconds_max
             self._send_login(transport, self._login.begin(), deadline)
             self._await_answer()
         return False
@@ -334,7 +344,7 @@ class _Link(asyncio.Protocol):
             self._go_on_with_login(self._login, message, asked.deadline)
             return
         answer = PeerAnswer(self._peer.number, asked.correlation_id, message)
-        self._peer.owner.submit(answer, len(frame))
+        self._peer.shared.submit(answer, len(frame))
         if self._unsent and not self._unanswered:
             self._write()
 
@@ -346,6 +356,6 @@ class _Link(asyncio.Protocol):
         self._overdue = None
         if self._unanswered and self._loop.time() >= self._unanswered[0].deadline:
             missing = "answer" if self._login is None else "login"
-            self._fail(f"no {missing} within {self._peer.limits.answer_seconds_max:g} s")
+            self._fail(f"no {missing} within {self._peer.shared.answer_seconds_max:g} s")
         else:
             self._await_answer()

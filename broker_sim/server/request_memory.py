@@ -12,10 +12,8 @@ count, so a claim costs nothing.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from broker_sim.server.client_connection import ClientConnection
+from broker_sim.server.client_connection import ClientConnection
 
 FREE_BYTES = 64 * 1024
 STALLED_SECONDS_MAX = 10.0

@@ -11,7 +11,6 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from broker_sim.core.config import BrokerConfig, ConfigError
 from broker_sim.core.config.security import listener_option
@@ -26,9 +25,6 @@ from txnlog_kafka.stores import (
     use_key,
     use_trusted,
 )
-
-if TYPE_CHECKING:
-    from broker_sim.server.client_connection import ClientConnection
 
 HANDSHAKE_SECONDS = 30.0
 """Time limit of a client's handshake."""
@@ -144,7 +140,7 @@ class TlsServer:
         self,
         listening: socket.socket,
         context: ssl.SSLContext,
-        accept: Callable[[], ClientConnection],
+        accept: Callable[[], asyncio.Protocol],
     ) -> None:
         """`accept` makes a connection's protocol, or raises ConnectionRefusedError."""
         self._listening = listening

@@ -12,29 +12,23 @@ state that the last committed batch of an abandoned checkpoint had left.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
-from simulation.hosts.checkpoint import STATE
+from simulation.hosts.checkpoint import STATE, Checkpoint
+from simulation.hosts.deployment import Deployment
 from simulation.hosts.spark_tasks import Row
 from simulation.hosts.stateful import held_in
 from simulation.violation import DUPLICATE, GARBAGE_READ, LOST_WRITE, violated
-
-if TYPE_CHECKING:
-    from simulation.hosts.checkpoint import Checkpoint
-    from simulation.load.deployment import Deployment
-    from simulation.load.operator import Operator
 
 SHOWN_MAX = 10
 Groups = Mapping[str, Mapping[tuple[str, int], int]]
 """The committed offsets of each group."""
 
 
-def check_held(operator: Operator, seen: Collection[Row], groups: Groups) -> None:
+def check_held(deployment: Deployment, seen: Collection[Row], groups: Groups) -> None:
     """Each row of the input is in `seen`, the output, or waits in the state (35)."""
-    finished = operator.finished
+    finished = deployment.finished
     if finished is None:
         violated(46, "the query did not finish")
-    deployment = operator.deployment
     ends = {place.partition: end for place, end in deployment.source.ends.items()}
     if foreign := sorted(row for row in seen if not 0 <= row[1] < ends.get(row[0], 0)):
         violated(35, "rows are in the output that are not in the input", GARBAGE_READ,

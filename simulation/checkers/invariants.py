@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from simulation.checkers.held_rows import check_held
-from simulation.hosts.spark_driver import DriverHistory, Source
+from simulation.hosts.checkpoint import Checkpoint
+from simulation.hosts.deployment import Deployment
+from simulation.hosts.query_rows import DriverHistory, Source
 from simulation.hosts.spark_tasks import Row
 from simulation.violation import (
     DUPLICATE,
@@ -23,11 +25,6 @@ from simulation.violation import (
 )
 from txnlog_kafka.wire.records import Record
 from txnlog_kafka.wire.topic_partition import TopicPartition
-
-if TYPE_CHECKING:
-    from simulation.hosts.checkpoint import Checkpoint
-    from simulation.load.deployment import Deployment
-    from simulation.load.operator import Operator
 
 INVARIANTS = {
     1: "one offset holds one value, for every reader at every time",
@@ -132,21 +129,21 @@ class FinalState:
     groups: Mapping[str, Mapping[tuple[str, int], int]]
 
 
-def check_final(operator: Operator, observations: Observations, final: FinalState) -> None:
+def check_final(deployment: Deployment, observations: Observations, final: FinalState) -> None:
     """Make all checks of the end of a query."""
     check_observed(observations, final)
-    deployment, source = operator.deployment, operator.deployment.source
+    source = deployment.source
     own = _written_by(deployment, final)
     for topics in deployment.lineages:
         if source.settings.state:
-            check_held(operator, check_once(source, own, topics), final.groups)
+            check_held(deployment, check_once(source, own, topics), final.groups)
         else:
             check_exactly_once(source, own, topics, deployment.begins)
     check_order(own)
-    check_skipped(operator.history, own)
-    check_taken(operator.history, own)
-    check_groups(operator, final)
-    check_decided_batches(operator.history)
+    check_skipped(deployment.history, own)
+    check_taken(deployment.history, own)
+    check_groups(deployment, final)
+    check_decided_batches(deployment.history)
 
 
 class _Row(NamedTuple):
@@ -268,12 +265,11 @@ def check_observed(observations: Observations, final: FinalState) -> None:
                      at_end=at_end.get(place))  # fmt: skip
 
 
-def check_groups(operator: Operator, final: FinalState) -> None:
+def check_groups(deployment: Deployment, final: FinalState) -> None:
     """The group is at the input's end, progress at the last batch, in one partition (37)."""
-    checkpoint = operator.finished
+    checkpoint = deployment.finished
     if checkpoint is None:
         violated(46, "the query did not finish")
-    deployment = operator.deployment
     last = deployment.last_written(checkpoint)
     offsets = final.groups[str(deployment.options.group_id)]
     for partition, rows in deployment.source.ends.items():
@@ -281,7 +277,7 @@ def check_groups(operator: Operator, final: FinalState) -> None:
         wanted = None if deployment.original is not None and last < 0 else rows
         if (found := offsets.get(partition)) != wanted:
             violated(37, "the group is not at the input's end", partition=partition, found=found)
-    for group_id, done in operator.done_batches().items():
+    for group_id, done in deployment.done_batches().items():
         check_done(group_id, final.groups[group_id], done)
     for group_id in deployment.progress_groups().values():
         if len(places := final.groups[group_id]) > 1:

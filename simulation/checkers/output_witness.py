@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from simulation.hosts.deployment import Deployment
 from simulation.hosts.spark_driver import Driver
 from simulation.violation import violated
 from txnlog_kafka.operations.effects import (
@@ -25,9 +25,6 @@ from txnlog_kafka.operations.effects import (
 )
 from txnlog_kafka.wire.messages import ApiKey, Message, api_of
 from txnlog_spark.commit.journal import journal_folder
-
-if TYPE_CHECKING:
-    from simulation.load.deployment import Deployment
 
 RECORD = "/attempt.json"
 WRITING = frozenset(

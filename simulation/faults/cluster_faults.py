@@ -15,18 +15,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from broker_sim.core.controller.registrations import PartitionRegistration
+from simulation.checkers.losses import Losses
+from simulation.checkers.metadata_oracle import MetadataOracle
+from simulation.checkers.replica_oracle import ReplicaLogs
 from simulation.faults.bit_flips import closed_segments, flip_beside_logs, flip_in_closed_segment
 from simulation.faults.disk_faults import DiskFaults
-from simulation.faults.fragile_machine import number_of
+from simulation.faults.fragile_machine import FragileMachine, number_of
 from simulation.faults.network_faults import NetworkFaults
 from simulation.faults.unclean_election import UncleanElection
 from simulation.hosts.clock import CLOCK_JUMP_MS_MAX, drawn_rate
-from simulation.hosts.cluster_processes import ClusterBroker
+from simulation.hosts.cluster_processes import ClusterBroker, SimulatedRegistry
 from simulation.hosts.disk import POWER_LOSS
+from simulation.hosts.network import Network
 from simulation.hosts.process_files import FAILED_FLUSH
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.sim_broker import SimulatedBroker
@@ -34,9 +38,6 @@ from simulation.load.operator import Operator
 from simulation.load.unflushed_topic import DIRECTORY as UNSAFE_DIRECTORY
 from simulation.scenario import BrokerSettings, Chances, Fault
 from simulation.trace import Trace
-
-if TYPE_CHECKING:
-    from simulation.cluster import Cluster
 
 TICK_US = 500_000
 KILL = "kill"
@@ -66,6 +67,23 @@ PAUSE_US = (10_000, 8_000_000)
 DRIFT_US = (1_000_000, 30_000_000)
 
 
+@dataclass(frozen=True, slots=True)
+class Victims:
+    """Processes that faults happen to, and the witnesses that say what a fault may take."""
+
+    network: Network
+    registry: SimulatedRegistry
+    brokers: tuple[ClusterBroker, ...]
+    processes: tuple[SimulatedBroker, ...]
+    """The registry and all brokers."""
+    fragile: FragileMachine
+    metadata: MetadataOracle
+    logs: ReplicaLogs
+    losses: Losses
+    coordinates: Callable[[int, str], bool]
+    """True of the number of a broker and a group whose coordinator it is."""
+
+
 class ClusterFaults:
     """See the module."""
 
@@ -73,7 +91,7 @@ class ClusterFaults:
         self,
         chances: Chances,
         settings: BrokerSettings,
-        cluster: Cluster,
+        cluster: Victims,
         scheduler: Scheduler,
         trace: Trace,
         rng: Callable[[str], random.Random],

@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simulation.hosts.clock import MachineClock
 from simulation.hosts.network import BrokerEnd, Network, SimulatedConnection
@@ -49,9 +49,6 @@ from txnlog_kafka.wire.conversation import Asked, Conversation
 from txnlog_kafka.wire.error_codes import error_name
 from txnlog_kafka.wire.messages import Message, api_of
 from txnlog_spark.errors import TxnLogError
-
-if TYPE_CHECKING:
-    from simulation.checkers.client_history import ClientHistory
 
 API_VERSIONS_VERSION = 3
 
@@ -130,9 +127,14 @@ class ClientProcess:
         trace: Trace,
         *,
         clock: MachineClock | None = None,
-        recorder: ClientHistory | None = None,
+        on_sent: Callable[[str, Message], None] = _ignore,
+        on_answer: Callable[[str, Message, Message, int], None] = _ignore,
     ) -> None:
-        """`clock` is the clock of a machine that runs other processes too."""
+        """`clock` is the clock of a machine that runs other processes too.
+
+        `on_sent` and `on_answer` get the name of the process, and each request, or answer with
+        its version.
+        """
         self.name = name
         self.alive = True
         self.paused = False
@@ -140,7 +142,8 @@ class ClientProcess:
         """Clock of the machine, by which the process measures timeouts and waits."""
         self.sent_counts: dict[str, int] = {}
         """Requests that left this process, by API name."""
-        self._recorder = recorder
+        self._on_sent = on_sent
+        self._on_answer = on_answer
         self._watcher = Watcher()
         self._scheduler = scheduler
         self._network = network
@@ -369,8 +372,7 @@ class ClientProcess:
                 self._settle(flight, Unanswered(f"no common version of {api.name}", sent=False))
                 continue
             flight.version, flight.sent = version, True
-            if self._recorder is not None:
-                self._recorder.on_sent(self.name, flight.call.message)
+            self._on_sent(self.name, flight.call.message)
             self._watcher.on_sent(flight.call.message)
             self.sent_counts[api.name] = self.sent_counts.get(api.name, 0) + 1
             link.ask(flight.call.message, version, flight)
@@ -432,8 +434,7 @@ class ClientProcess:
         fields = {"version": flight.version, "error": _error_of(answer)}
         self._trace.line(self.name, f"answer-{api.key.name}", fields)
         self._watcher.on_answer(flight.call.message)
-        if self._recorder is not None:
-            self._recorder.on_answer(self.name, flight.call.message, answer, flight.version)
+        self._on_answer(self.name, flight.call.message, answer, flight.version)
         self._settle(flight, Reply(answer, flight.version))
 
 

@@ -16,19 +16,15 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
 
 from broker_sim.apis.frames import encode_peer_request
 from broker_sim.core.effects import PeerAnswer, PeerLost, Send
 from broker_sim.core.peers import ConnectionKind, connection_kind
 from simulation.hosts.network import BrokerEnd, Network, SimulatedConnection
-from simulation.hosts.scheduler import Event, Scheduler
+from simulation.hosts.scheduler import Event, Later, Scheduler
 from simulation.trace import Trace
 from txnlog_kafka.wire.conversation import Asked, Conversation
 from txnlog_kafka.wire.messages import Message
-
-if TYPE_CHECKING:
-    from simulation.hosts.sim_broker import SimulatedBroker
 
 RECONNECT_US = 50_000
 CONNECT_US = (500_000, 2_000_000)
@@ -78,10 +74,22 @@ class PeerLinks:
     """Links of one process to its peers."""
 
     def __init__(
-        self, owner: SimulatedBroker, peers: Peers, scheduler: Scheduler, trace: Trace
+        self,
+        name: str,
+        peers: Peers,
+        scheduler: Scheduler,
+        trace: Trace,
+        *,
+        submit: Callable[[PeerAnswer | PeerLost], None],
+        later: Later,
+        guarded: Callable[[Callable[[], None]], None],
+        knows: Callable[[int], bool],
     ) -> None:
-        self.name = owner.name
-        self._owner = owner
+        """`submit` hands an input to the core, and `guarded` does an action when the process goes
+        on; `knows` is True of a peer whose address the core knows."""
+        self.name = name
+        self._submit, self._knows = submit, knows
+        self._later, self._guarded = later, guarded
         self._peers = peers
         self._network = peers.network
         self._scheduler = scheduler
@@ -99,7 +107,7 @@ class PeerLinks:
             may_be_late = self._peers.late_markers or kind is not ConnectionKind.MARKERS
             link = links[kind] = _Link(request.peer, may_be_late, Conversation(self.name))
             wait_us = self._not_before_us.get(request.peer, 0) - self._scheduler.now_us
-            self._owner.later(max(0, wait_us), partial(self._connect, link))
+            self._later(max(0, wait_us), partial(self._connect, link))
         link.unsent.append(request)
         self._write(link)
 
@@ -114,11 +122,11 @@ class PeerLinks:
 
     def on_frame(self, connection: SimulatedConnection, frame: bytes) -> None:
         """Submit an answer that has arrived."""
-        self._owner.guarded(lambda: self._on_frame(connection, frame))
+        self._guarded(lambda: self._on_frame(connection, frame))
 
     def on_closed(self, connection: SimulatedConnection) -> None:
         """Lose the peer of a connection that is broken."""
-        self._owner.guarded(lambda: self._on_closed(connection))
+        self._guarded(lambda: self._on_closed(connection))
 
     def _on_frame(self, connection: SimulatedConnection, frame: bytes) -> None:
         link = self._link_of(connection)
@@ -126,7 +134,7 @@ class PeerLinks:
             return
         asked = link.conversation.oldest(frame)
         link.conversation.unanswered.popleft()
-        self._owner.submit(PeerAnswer(link.peer, asked.correlation_id, asked.decode(frame)))
+        self._submit(PeerAnswer(link.peer, asked.correlation_id, asked.decode(frame)))
 
     def _on_closed(self, connection: SimulatedConnection) -> None:
         link = self._link_of(connection)
@@ -143,11 +151,11 @@ class PeerLinks:
         if link.is_closed:
             return
         end = self._peers.ends[link.peer]
-        if not self._owner.knows(link.peer):
+        if not self._knows(link.peer):
             self._lose(link, "its address is not known")
         elif not self._network.reaches(self.name, end.name):
             wait_us = self._network.rng.randint(*CONNECT_US)
-            self._owner.later(wait_us, lambda: self._lose(link, "no connection in time"))
+            self._later(wait_us, lambda: self._lose(link, "no connection in time"))
         else:
             link.connection = self._network.connect(self, end)
             if link.connection is None:
@@ -169,7 +177,7 @@ class PeerLinks:
             link.conversation.expect(_Asked(deadline_us), request.correlation_id, decode)
             if link.overdue is None:
                 check_overdue = partial(self._check_overdue, link)
-                link.overdue = self._owner.later(self._peers.answer_us_max, check_overdue)
+                link.overdue = self._later(self._peers.answer_us_max, check_overdue)
             is_late = self._peers.is_late(request.message)
             link.connection.request(frame[4:], may_be_late=link.may_be_late, is_late=is_late)
 
@@ -182,7 +190,7 @@ class PeerLinks:
         if left_us <= 0:
             self._lose(link, "no answer in time")
         else:
-            link.overdue = self._owner.later(left_us, partial(self._check_overdue, link))
+            link.overdue = self._later(left_us, partial(self._check_overdue, link))
 
     def _lose(self, lost: _Link, reason: str) -> None:
         """Lose a peer: when one connection to it has ended, all others end too."""
@@ -195,7 +203,7 @@ class PeerLinks:
         for link in links.values():
             self._close(link)
         if any(link.unsent or link.conversation.unanswered for link in links.values()):
-            self._owner.submit(PeerLost(peer))
+            self._submit(PeerLost(peer))
 
     @staticmethod
     def _close(link: _Link) -> None:

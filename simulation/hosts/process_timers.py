@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from broker_sim.core.effects import CancelTimer, SetTimer, TimerFired, TimerKey
 from simulation.hosts.clock import MachineClock
-from simulation.hosts.scheduler import Event
-
-if TYPE_CHECKING:
-    from simulation.hosts.sim_broker import SimulatedBroker
+from simulation.hosts.scheduler import Event, Later
 
 
 class ProcessTimers:
     """Timers of a process: an event for each timer that is set."""
 
-    def __init__(self, owner: SimulatedBroker, clock: MachineClock) -> None:
-        self._owner = owner
+    def __init__(
+        self, clock: MachineClock, later: Later, submit: Callable[[TimerFired], None]
+    ) -> None:
         self._clock = clock
+        self._later = later
+        self._submit = submit
         self._events: dict[TimerKey, Event] = {}
         self._fired: set[TimerKey] = set()
         """Timers whose input waits for its round; setting or cancelling one takes it back."""
@@ -65,6 +64,6 @@ class ProcessTimers:
                 return
             del self._events[key]
             self._fired.add(key)
-            self._owner.submit(TimerFired(key))
+            self._submit(TimerFired(key))
 
-        event = self._events[key] = self._owner.later(self._clock.us_until(deadline_ms), fire)
+        event = self._events[key] = self._later(self._clock.us_until(deadline_ms), fire)

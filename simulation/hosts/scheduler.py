@@ -32,6 +32,10 @@ class Event:
         self.action = None
 
 
+Later = Callable[[int, Callable[[], None]], Event]
+"""Way to do an action after so many microseconds, unless its process has ended by then."""
+
+
 class Scheduler:
     """The clock and the heap of one simulation."""
 

@@ -37,6 +37,7 @@ from broker_sim.core.effects import (
     Start,
     Step,
     Stop,
+    StorageOperation,
     StorageSpace,
     TimerFired,
     TimerKey,
@@ -46,7 +47,7 @@ from simulation.hosts.clock import MachineClock
 from simulation.hosts.disk import FlushFailed, NoSpace, SimDisk
 from simulation.hosts.network import SimulatedConnection
 from simulation.hosts.peer_links import PeerLinks, Peers
-from simulation.hosts.process_clients import Client, Core, Observer
+from simulation.hosts.process_clients import Client, Core
 from simulation.hosts.process_files import (
     FAILED_FLUSH,
     NO_SPACE,
@@ -68,6 +69,39 @@ REQUEST_FAILED = "request-failed"
 """The trace of a handler that raised: a production broker closes the connection, here it fails."""
 
 _Answer = Respond | NoResponse | Close | Send
+
+
+class Observer:
+    """Called at these moments of a process; it does nothing where a subclass has no method."""
+
+    def on_storage(self, process: SimulatedBroker, operation: StorageOperation) -> str | None:
+        """Return the reason if the process dies after this operation on files."""
+
+    def flush_fails(self, process: SimulatedBroker) -> bool:
+        """True if the next flush of the process fails."""
+        del process
+        return False
+
+    def on_answer(self, process: SimulatedBroker) -> str | None:
+        """Return the reason if the process dies between two answers of a round."""
+
+    def on_step(self, process: SimulatedBroker, item: Input, step: Step) -> None:
+        """Hear of a step before its effects are carried out."""
+
+    def on_done(self, process: SimulatedBroker, step: Step) -> None:
+        """Hear of a step when everything that it writes is in the files."""
+
+    def on_respond(self, process: SimulatedBroker, response: Respond) -> None:
+        """Hear that an answer leaves."""
+
+    def on_dying(self, process: SimulatedBroker, reason: str) -> None:
+        """Hear that the process is about to die; it is still as it was."""
+
+    def on_died(self, process: SimulatedBroker, reason: str) -> None:
+        """Hear that the process is gone."""
+
+    def on_write_failed(self, process: SimulatedBroker) -> None:
+        """Hear that a write found no space; a part of it may be there."""
 
 
 class SimulatedBroker:
@@ -99,8 +133,13 @@ class SimulatedBroker:
         self.answers_first = False
         """True is a planted bug: answers leave before their storage operations are done."""
         # The process: its connections to peers, its waiting events and its core.
-        self.links = None if peers is None else PeerLinks(self, peers, scheduler, trace)
+        self.links: PeerLinks | None = None
         """The way to its peers; a broker that is alone has none."""
+        if peers is not None:
+            self.links = PeerLinks(
+                name, peers, scheduler, trace,
+                submit=self.submit, later=self.later, guarded=self.guarded, knows=self.knows,
+            )  # fmt: skip
         self.paused = False
         self._deferred: deque[Callable[[], None]] = deque()
         """Events that have happened since the process stands still."""
@@ -122,7 +161,7 @@ class SimulatedBroker:
         """The next round, or the end of the flushes of the one before it."""
         self._answers: list[_Answer] = []
         """Answers of the round whose flushes are going on."""
-        self._timers = ProcessTimers(self, self.clock)
+        self._timers = ProcessTimers(self.clock, self.later, self.submit)
         self.clients: dict[int, Client] = {}
         """Clients by the id of their connection."""
         self._mortal = Mortal(self._die_of)

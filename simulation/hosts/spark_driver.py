@@ -4,8 +4,8 @@ A driver does what Spark does: it has the source plan a batch (`plan_batch`) and
 lets the batch's tasks stage (`spark_tasks`), has the sink commit (`commit_query_batch`) in one of
 the session's Python workers, and writes `commits/N`. In some scenarios the batch is written in
 foreachBatch, by a function that catches errors, and writes it again. The checkpoint outlives
-drivers; each driver is a query run with an id of its own. A row is known by its source coordinates,
-and carries the run and the task attempt that wrote it.
+drivers; each driver is a query run with an id of its own. A row carries the run and the task
+attempt that wrote it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import contextlib
 import json
 import random
 import zlib
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,16 +21,15 @@ from typing import Any
 
 from simulation.hosts.checkpoint import Checkpoint
 from simulation.hosts.clock import MachineClock
+from simulation.hosts.query_rows import DriverHistory, Source, rows_of, written_as
 from simulation.hosts.spark_tasks import Executors, Job, Row, TasksFailed
 from simulation.hosts.staging import Staging
 from simulation.hosts.stateful import StatefulQuery, StateMissing
-from simulation.scenario import QuerySettings, WorkerChances
+from simulation.scenario import WorkerChances
 from txnlog_kafka.operations.effects import Failpoint, Operation, Sleep
 from txnlog_kafka.operations.metadata import refresh_metadata
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.records import Record
-from txnlog_kafka.wire.topic_partition import TopicPartition
-from txnlog_spark.commit.checkpoint import parse_batch_offsets
 from txnlog_spark.commit.plan import CommitOptions, CommitOutcome
 from txnlog_spark.commit.query import QueryBatch, commit_query_batch
 from txnlog_spark.errors import TxnLogError
@@ -50,38 +48,12 @@ from txnlog_spark.staging.staged_output import (
     plan_chunks,
 )
 
-KEYS = 5
-PRODUCE_REQUEST_BYTES = 600
 TRIGGER_MS = 100
 WORKERS = 2
 WITHOUT_DATA = 0.5
 """Share of a stateful query's triggers that find no new input, where it can do without."""
 TRIES_MAX = 4
 """Times that a function that tries again writes a batch in a run, at most."""
-
-Offsets = dict[TopicPartition, int]
-
-
-def written_as(query_id: str, sink: CommitOptions) -> str:
-    """The name of what one sink of a query writes."""
-    return f"{query_id}-{sink.sink_name}" if sink.sink_name else query_id
-
-
-def ends_of(checkpoint: Checkpoint, batch_id: int) -> Offsets:
-    """The end offsets of a planned batch; {} before the first."""
-    text = checkpoint.recalled("offsets", batch_id)
-    return {} if text is None else parse_batch_offsets("offsets", text).source_offsets
-
-
-def rows_of(checkpoint: Checkpoint, batch_id: int) -> list[Row]:
-    """Return the rows of a planned batch; a batch that starts from committed offsets has none."""
-    text = checkpoint.recalled("offsets", batch_id)
-    planned = None if text is None else parse_batch_offsets("offsets", text)
-    starts = [] if planned is None else [s.note for s in planned.sources if s.note is not None]
-    if planned is None or (batch_id == 0 and any(note.group_start for note in starts)):
-        return []
-    before, ends = ends_of(checkpoint, batch_id - 1), planned.source_offsets
-    return [(p.partition, n) for p, end in ends.items() for n in range(before.get(p, 0), end)]
 
 
 class FunctionFailed(TxnLogError):
@@ -94,56 +66,6 @@ class WorkerKilled(TxnLogError):
     """The Python worker was killed that committed: Spark says that the write has failed."""
 
     condition = "SIM_WORKER_KILLED"
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Input records by coordinates: partition p of `topic` holds offsets [0, rows)."""
-
-    topic: str
-    rows: int
-    output_topic: str
-    settings: QuerySettings
-    first_stamp_ms: int = 0
-    """Timestamp of the records of batch 0, where no clock has jumped; later batches have more."""
-
-    def key(self, partition: int, position: int) -> bytes:
-        """The row's key; order per key is part of exactly-once."""
-        return b"%d-%d" % (partition, position % KEYS)
-
-    def output_partition(self, key: bytes) -> int:
-        """Return the output partition of a key's rows."""
-        return zlib.crc32(key) % self.settings.output_partitions
-
-    @property
-    def ends(self) -> Offsets:
-        """The end of the input."""
-        numbers = range(self.settings.source_partitions)
-        return {TopicPartition(self.topic, p): self.rows for p in numbers}
-
-    def rows_max(self, rng: random.Random) -> int:
-        """Draw the row limit of the next batch; a share of `empty_batches` has no rows."""
-        empty_batches, rows_max = self.settings.empty_batches, self.settings.rows_per_batch
-        if rng.random() < empty_batches:
-            return 0
-        rows_min = 0 if empty_batches else (rows_max + 1) // 2
-        return sum(rng.randint(rows_min, rows_max) for _ in range(self.settings.source_partitions))
-
-
-@dataclass(slots=True)
-class DriverHistory:
-    """Reports of all drivers of a run, for the invariants."""
-
-    committed: list[tuple[str, str, str]] = field(default_factory=list)
-    """(query and sink, run id, number and plan of the batch) whose commit returned."""
-    skipped: list[tuple[str, int]] = field(default_factory=list)
-    """(run id, batch id) that was found committed at the first try: nothing may be produced."""
-    skipped_rows: dict[str, set[Row]] = field(default_factory=lambda: defaultdict(set))
-    """By topic: what is in it already, as a run has found that was to write it there."""
-    taken: set[tuple[str, int]] = field(default_factory=set)
-    """(run id, number) of the task attempts whose commit message Spark took."""
-    done: dict[str, int] = field(default_factory=dict)
-    """By query and sink, the batch after the last that a commit or a skip was reported of."""
 
 
 @dataclass(slots=True)
@@ -266,7 +188,7 @@ class Driver:
         executors.advance()
         if messages:
             self.staging.remove_batches(batch_id, self._plan_id)
-        self._note(batch_id, outcome, is_again=is_again)
+        self._note_outcome(batch_id, outcome, is_again=is_again)
 
     def remove_other_runs(self) -> None:
         """This run has fenced all others: what they have staged is of no use."""
@@ -463,7 +385,7 @@ class Driver:
         record = Record(key, value, max(0, stamp_ms))
         return self.source.output_partition(key), record
 
-    def _note(self, batch_id: int, outcome: CommitOutcome, *, is_again: bool) -> None:
+    def _note_outcome(self, batch_id: int, outcome: CommitOutcome, *, is_again: bool) -> None:
         query, done = written_as(self.checkpoint.query_id, self.options), self.history.done
         done[query] = max(batch_id + 1, done.get(query, 0))
         # Of a batch that is far behind the rows may be in a topic of before.

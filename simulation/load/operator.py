@@ -17,11 +17,11 @@ from simulation.hosts import spark_driver as spark
 from simulation.hosts.checkpoint import STORE_FAILED, Checkpoint
 from simulation.hosts.client import ClientProcess
 from simulation.hosts.clock import MachineClock
+from simulation.hosts.deployment import Deployment
 from simulation.hosts.scheduler import Scheduler
 from simulation.hosts.spark_tasks import Executors
 from simulation.hosts.staging import Staging, StagingFiles, StagingServer
 from simulation.hosts.stateful import StateMissing
-from simulation.load.deployment import Deployment
 from simulation.load.mishaps import Mishap, Mishaps
 from simulation.load.running import (
     Running,
@@ -78,9 +78,6 @@ class Operator:
     mishaps: Mishaps
     """Mishaps of the query; other ones, which do not happen, when faults have ended."""
     host: Host
-    history: spark.DriverHistory = field(default_factory=spark.DriverHistory)
-    finished: Checkpoint | None = None
-    """Checkpoint whose query came to the input's end."""
     zombies: list[Running] = field(default_factory=list)
     """Paused drivers that have not ended: a run waits to see what they do."""
     _current: Running | None = None
@@ -96,18 +93,10 @@ class Operator:
     _records: dict[str, Record] = field(default_factory=dict)
     """Run that has written the record of a begun batch, by path."""
 
-    def done_batches(self) -> dict[str, int]:
-        """Return the batch after the last that was reported as done, by group with progress."""
-        done, deployment = self.history.done, self.deployment
-        return {
-            group: 0 if deployment.is_rolled_back(group) else done.get(query, 0)
-            for query, group in deployment.progress_groups().items()
-        }
-
     @property
     def is_over(self) -> bool:
         """True if the input is read to its end, and no driver is left that could do something."""
-        return self.finished is not None and not self.zombies
+        return self.deployment.finished is not None and not self.zombies
 
     def calm_down(self) -> None:
         """End the faults; a query that shares another's transactional id gets its own."""
@@ -137,7 +126,7 @@ class Operator:
             checkpoint=checkpoint,
             source=deployment.source,
             sinks=sinks,
-            history=self.history,
+            history=deployment.history,
             rng=self.mishaps.workload,
             new_session=partial(self.host.session_of, application.clock),
             application=application,
@@ -148,7 +137,9 @@ class Operator:
         )
         original = deployment.original
         witness = OutputWitness(driver, self._records, original, is_refused=is_refused)
-        running = Running(process, driver, witness, self, trace)
+        running = Running(
+            process, driver, witness, trace, lambda: self.mishaps, self.on_step, self.on_file
+        )
         process.run(driver.query(), lambda _, error: self._on_end(running, error), running)
         return running
 
@@ -215,7 +206,7 @@ class Operator:
             self.zombies.remove(running)
         if error is None:
             if is_current:
-                self.finished = running.driver.checkpoint
+                self.deployment.finished = running.driver.checkpoint
             return
         running.check_end(error)
         self.host.trace.count(f"query stopped: {type(error).__name__}")
@@ -280,7 +271,7 @@ class Operator:
         The driver may not know of the state. A driver that has done all its work is left alone.
         """
         running = self._current
-        if running is not None and self.finished is None:
+        if running is not None and self.deployment.finished is None:
             clock = running.driver.application.clock
             self.mishaps.disturb(clock, self.host.trace, DRIVER_BIAS)
             self._chance(running, DRIVER_BIAS)
@@ -316,7 +307,7 @@ class Operator:
         is_current, mishaps = running is self._current, self.mishaps
         if mishaps.lose_power():
             self.host.trace.fault("driver's machine lost power")
-            nobody_lives = is_current and self.finished is None
+            nobody_lives = is_current and self.deployment.finished is None
             takes_logs = mishaps.lose_unflushed_logs(nobody_lives=nobody_lives)
             for checkpoint in self.deployment.checkpoints:
                 self._end_zombies(checkpoint)

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from simulation.checkers.invariants import FinalState, Observations
-from simulation.hosts import spark_driver as spark
 from simulation.hosts.checkpoint import Checkpoint, Files
+from simulation.hosts.deployment import Deployment
+from simulation.hosts.query_rows import Source
 from simulation.hosts.scheduler import START_WALL_MS
 from simulation.hosts.scripted_faults import ScriptedFaults
-from simulation.load.deployment import Deployment
 from simulation.load.mishaps import Mishaps
 from simulation.load.operator import Host, Operator
 from simulation.load.reader import read_group, read_partition, watch_output
@@ -26,6 +26,7 @@ from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.plan import CommitOptions
 
 OBSERVE_MS = 400
+PRODUCE_REQUEST_BYTES = 600
 INPUT_TOPIC = "input"
 OUTPUT_TOPIC = "output"
 QUERY_GROUP_ID = "job"
@@ -74,8 +75,7 @@ class Query:
         on_group: Callable[[int, str, dict[tuple[str, int], int], int], None],
     ) -> Iterator[Operation[None]]:
         """Yield a reader of each topic while it is written; the first reads the groups, too."""
-        operator, seen = self.operator, self.observations
-        deployment = operator.deployment
+        deployment, seen = self.operator.deployment, self.observations
         groups = deployment.groups
 
         for topic in self.topics:
@@ -90,7 +90,7 @@ class Query:
                 groups,
                 on_records=on_records,
                 on_group=on_group,
-                done_batches=operator.done_batches,
+                done_batches=deployment.done_batches,
                 interval_ms=OBSERVE_MS,
             )
             groups = _no_groups
@@ -135,7 +135,7 @@ class QueryMaking:
             group_id=QUERY_GROUP_ID,
             topic=OUTPUT_TOPIC,
             transaction_timeout_ms=settings.transaction_timeout_ms,
-            produce_request_bytes=spark.PRODUCE_REQUEST_BYTES,
+            produce_request_bytes=PRODUCE_REQUEST_BYTES,
         )
         first = Deployment(
             name="job",
@@ -207,9 +207,9 @@ class QueryMaking:
         """Settings of a query beside the first: it has one sink."""
         return replace(self._scenario.query, sinks=1)
 
-    def _source(self, prefix: str, batches: int, settings: QuerySettings) -> spark.Source:
+    def _source(self, prefix: str, batches: int, settings: QuerySettings) -> Source:
         is_alone = self._scenario.brokers.count == 1
-        return spark.Source(
+        return Source(
             topic=prefix + INPUT_TOPIC,
             rows=batches * settings.rows_per_batch // 2 + 1,
             output_topic=prefix + OUTPUT_TOPIC,

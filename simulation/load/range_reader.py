@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from simulation.violation import violated
 from txnlog_kafka.operations.effects import Operation, Sleep
-from txnlog_kafka.operations.fetch import FetchCursor, fetch_next
+from txnlog_kafka.operations.fetch import fetch_next
+from txnlog_kafka.operations.fetch_cursor import FetchCursor
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import DataLoss, DeadlineExceeded, UnknownTopic

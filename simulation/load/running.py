@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from simulation.checkers.output_witness import OutputWitness
 from simulation.checkers.producer_history import check_in_transaction
@@ -13,6 +13,7 @@ from simulation.hosts.client import ClientProcess, Watcher
 from simulation.hosts.spark_driver import Driver
 from simulation.hosts.staging import read_with_a_fault
 from simulation.hosts.stateful import StateMissing
+from simulation.load.mishaps import Mishaps
 from simulation.trace import Trace
 from simulation.violation import violated
 from txnlog_kafka.operations.effects import (
@@ -25,7 +26,6 @@ from txnlog_kafka.operations.effects import (
 )
 from txnlog_kafka.operations.producer import Bytes, StagedChunk
 from txnlog_kafka.wire.messages import Message
-from txnlog_spark.commit.output import Output, moved_or_copied
 from txnlog_spark.errors import (
     AnotherOutput,
     BatchReplanned,
@@ -39,9 +39,6 @@ from txnlog_spark.errors import (
     UnknownTopic,
 )
 
-if TYPE_CHECKING:
-    from simulation.load.operator import Operator
-
 PRODUCE = "Produce"
 
 
@@ -52,8 +49,12 @@ class Running(Watcher):
     process: ClientProcess
     driver: Driver
     witness: OutputWitness
-    keeper: Operator
     trace: Trace
+    mishaps: Callable[[], Mishaps]
+    """Returns the mishaps of the query, which are others when faults have ended."""
+    on_step: Callable[[Running, Failpoint], None]
+    """Lets the operator see a step; the operator may end the driver, as in `on_file`."""
+    on_file: Callable[[Running], None]
     produces_before: int = 0
     """Produce requests that the driver had sent when its present batch began."""
     skips_before: int = 0
@@ -73,7 +74,7 @@ class Running(Watcher):
         """Have the witness and the operator look at a step; the operator may end the driver."""
         self.witness.on_reached(reached)
         self._check_skip(reached)
-        self.keeper.on_step(self, reached)
+        self.on_step(self, reached)
 
     def serve_file(self, ask: FileAsk) -> FileOutcome:
         """Perform a file operation; the store may fail, and the operator may end the driver."""
@@ -88,15 +89,15 @@ class Running(Watcher):
             self.driver.remove_other_runs()
         else:
             found = self.witness.served(ask, partial(self._perform, ask))
-        self.keeper.on_file(self)
+        self.on_file(self)
         return found
 
     def file_delay_us(self) -> int:
         """Return the microseconds that the next file operation takes."""
-        return self.keeper.mishaps.file_delay_us()
+        return self.mishaps().file_delay_us()
 
     def _perform(self, ask: FileAsk) -> FileOutcome:
-        mishaps, checkpoint = self.keeper.mishaps, self.driver.checkpoint
+        mishaps, checkpoint = self.mishaps(), self.driver.checkpoint
         if mishaps.fail_store():
             self.trace.fault("store failed")
             return checkpoint.perform_in_vain(ask, mishaps.faults)
@@ -104,7 +105,7 @@ class Running(Watcher):
 
     def _read_staged(self, piece: StagedChunk) -> Bytes:
         """Return the bytes of a chunk, or the answer of a failing server. Raises OSError."""
-        executors, mishaps = self.driver.application.executors, self.keeper.mishaps
+        executors, mishaps = self.driver.application.executors, self.mishaps()
         executors.advance()
         if not mishaps.fail_staged_read():
             return piece.read()
@@ -132,12 +133,6 @@ class Running(Watcher):
         """Check that the driver does not say that input or a topic is gone (75)."""
         if isinstance(error, DataLoss | UnknownTopic):
             violated(75, "what is there was taken to be gone", error=str(error))
-
-
-def copy_at(location: str) -> str:
-    """Return the name of a copy at this location, as the error message has it."""
-    original, copied = Output("", "the original", transactional_id="a"), Output("", location)
-    return moved_or_copied(copied, original, original_is_there=True, is_same_group=False).copy
 
 
 def is_other_topic(error: ProgressError, topic: str) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from support.core.log_build import NOW_MS, TOPIC_ID, build_batch
 
-from broker_sim.core.controller import image
+from broker_sim.core.controller import image, metadata_records
 from broker_sim.core.controller.acls import (
     Acl,
     AclOperation,
@@ -126,21 +126,21 @@ class _Writer:
         folder = Folder(METADATA_TOPIC, 0, uuid.UUID(int=1).bytes, LogConfig(), self.disk)
         metadata = MetadataLog(PartitionLog.create(folder, effects), 1)
         for record in (
-            image.cluster_record("a-cluster"),
-            image.broker_start_record(0),
-            image.broker_configs_record("", {"log.cleaner.enable": "true"}),
-            image.topic_record(TOPIC),
-            image.partitions_record(TOPIC, 3),
-            image.configs_record(TOPIC, {"retention.ms": 5}),
-            image.topic_record(OTHER),
-            image.topic_deleted_record(OTHER),
-            image.producer_ids_record(1000),
-            image.scram_record("alice", SCRAM_SHA_256, CREDENTIAL),
-            image.scram_record("bob", SCRAM_SHA_256, CREDENTIAL),
-            image.scram_removed_record("bob", SCRAM_SHA_256),
-            image.acl_record(ACL),
-            image.acl_record(OTHER_ACL),
-            image.acl_removed_record(OTHER_ACL),
+            metadata_records.cluster_record("a-cluster"),
+            metadata_records.broker_start_record(0),
+            metadata_records.broker_configs_record("", {"log.cleaner.enable": "true"}),
+            metadata_records.topic_record(TOPIC),
+            metadata_records.partitions_record(TOPIC, 3),
+            metadata_records.configs_record(TOPIC, {"retention.ms": 5}),
+            metadata_records.topic_record(OTHER),
+            metadata_records.topic_deleted_record(OTHER),
+            metadata_records.producer_ids_record(1000),
+            metadata_records.scram_record("alice", SCRAM_SHA_256, CREDENTIAL),
+            metadata_records.scram_record("bob", SCRAM_SHA_256, CREDENTIAL),
+            metadata_records.scram_removed_record("bob", SCRAM_SHA_256),
+            metadata_records.acl_record(ACL),
+            metadata_records.acl_record(OTHER_ACL),
+            metadata_records.acl_removed_record(OTHER_ACL),
         ):
             metadata.commit([record], effects)
         self.carry_out(effects)

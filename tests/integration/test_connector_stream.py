@@ -87,7 +87,7 @@ def test_a_committed_batch_that_the_commit_log_lost_is_skipped(both_pipe: Pipe) 
 
 
 def test_a_torn_commit_log_is_repaired_or_refused_but_doubles_nothing(pipe: Pipe) -> None:
-    # RELIABILITY D19: what a crash can leave of Spark's own commits/N.
+    # docs/internals/faults.md D19: what a crash can leave of Spark's own commits/N.
     def copy() -> None:
         pipe.copy(source={"maxOffsetsPerTrigger": 25})
 

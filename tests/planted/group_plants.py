@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from broker_sim.core.group import consumer_changes, offset_requests
+from broker_sim.core.group import consumer_changes, offset_refusals, offset_requests
 from broker_sim.core.group.consumer_group import ConsumerGroup
 from broker_sim.core.group.consumer_records import ConsumerGroupRecord, RecordKind
 from broker_sim.core.group.consumer_sessions import ConsumerSessions
@@ -64,7 +64,7 @@ def _stays(_: Broken, *__: object, **___: object) -> None:
 
 GROUP_PLANTS: dict[str, Plant] = {
     "member-epochs-ignored-by-commits": in_one_broker(
-        (offset_requests, "_refuse_epoch", _no_error)
+        (offset_refusals, "_refuse_epoch", _no_error)
     ),
     "partition-given-before-it-is-free": in_one_broker((ConsumerGroup, "is_free", _always_free)),
     "members-never-missed": in_one_broker((ConsumerSessions, "_expire", _never_missed)),

@@ -19,7 +19,7 @@ from broker_sim.core.controller.producer_ids import PRODUCER_ID_BLOCK_SIZE
 from broker_sim.core.coordinator.partition_writer import MarkerWriter, PartitionMarker
 from broker_sim.core.coordinator.runtime import CoordinatorRuntime
 from broker_sim.core.effects import Effects
-from broker_sim.core.group import offset_requests
+from broker_sim.core.group import offset_refusals
 from broker_sim.core.handlers import allocate_producer_ids
 from broker_sim.core.log import PartitionLog
 from broker_sim.core.membership.decisions import Decisions
@@ -203,6 +203,6 @@ REPLICATION_PLANTS: dict[str, Plant] = {
     "acknowledged-under-min-isr": in_one_broker(
         (Partition, "_is_under_min_isr", _never), (Partition, "_committed", _no_error)
     ),
-    "any-generation-commits": in_one_broker((offset_requests, "_refuse_member", _no_error)),
+    "any-generation-commits": in_one_broker((offset_refusals, "_refuse_member", _no_error)),
 }
 """Plants by name; they need a scenario with several brokers."""

@@ -28,6 +28,11 @@ from broker_sim.core.controller.image import (
     PartitionDelta,
     Topic,
     TopicDelta,
+    quota_entity,
+)
+from broker_sim.core.controller.image_snapshot import image_records
+from broker_sim.core.controller.metadata_log import decode_record, encode_record
+from broker_sim.core.controller.metadata_records import (
     acl_record,
     acl_removed_record,
     broker_configs_record,
@@ -40,14 +45,11 @@ from broker_sim.core.controller.image import (
     partition_changed_record,
     partitions_record,
     producer_ids_record,
-    quota_entity,
     scram_record,
     scram_removed_record,
     topic_deleted_record,
     topic_record,
 )
-from broker_sim.core.controller.image_snapshot import image_records
-from broker_sim.core.controller.metadata_log import decode_record, encode_record
 from broker_sim.core.controller.registrations import BrokerRegistration, PartitionRegistration
 from broker_sim.core.endpoint import Endpoint
 

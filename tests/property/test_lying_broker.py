@@ -19,7 +19,8 @@ from support.sockets.socket_broker import SocketBroker, answer_bytes
 
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.effects import Calls, Reply, Unanswered
-from txnlog_kafka.operations.fetch import FetchCursor, fetch_next
+from txnlog_kafka.operations.fetch import fetch_next
+from txnlog_kafka.operations.fetch_cursor import FetchCursor
 from txnlog_kafka.operations.metadata import refresh_metadata
 from txnlog_kafka.operations.offsets import LATEST_TIMESTAMP, fetch_committed, list_offsets
 from txnlog_kafka.operations.session import SessionConfig

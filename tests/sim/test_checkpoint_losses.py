@@ -196,14 +196,14 @@ def test_a_version_of_the_state_that_is_missing_stops_the_query():
 ROWS = {(0, n) for n in range(4)}
 
 
-def operator_of(*checkpoints, ends=4):
-    deployment = SimpleNamespace(
+def deployment_of(*checkpoints, ends=4):
+    return SimpleNamespace(
         source=SimpleNamespace(ends={TopicPartition("in", 0): ends}),
         checkpoints=list(checkpoints),
         sinks=["sink"],
         progress_group_at=lambda checkpoint, sink: checkpoint.location,
+        finished=checkpoints[-1],
     )
-    return SimpleNamespace(deployment=deployment, finished=checkpoints[-1])
 
 
 def held(location, version, *positions, begins=None):
@@ -221,27 +221,27 @@ def groups(**progress):
 
 @pytest.mark.invariant(35)
 def test_a_row_is_in_the_output_or_waits_in_the_state_of_the_last_batch():
-    operator, progress = operator_of(held("cp", 2, 2, 3)), groups(cp=2)
-    check_held(operator, {(0, 0), (0, 1)}, progress)
+    deployment, progress = deployment_of(held("cp", 2, 2, 3)), groups(cp=2)
+    check_held(deployment, {(0, 0), (0, 1)}, progress)
     with pytest.raises(Violation, match=r"35: lost-write: .*missing=\[\(0, 1\)\]"):
-        check_held(operator, {(0, 0)}, progress)
+        check_held(deployment, {(0, 0)}, progress)
     with pytest.raises(Violation, match="35: duplicate: rows are in the output and will be once"):
-        check_held(operator, {(0, 0), (0, 1), (0, 2)}, progress)
+        check_held(deployment, {(0, 0), (0, 1), (0, 2)}, progress)
     with pytest.raises(Violation, match="35: garbage-read"):
-        check_held(operator, {(0, 0), (0, 1), (0, 9)}, progress)
+        check_held(deployment, {(0, 0), (0, 1), (0, 9)}, progress)
 
 
 @pytest.mark.invariant(35)
 def test_only_what_waited_in_an_abandoned_checkpoint_is_lost_with_it():
     old, new = held("old", 5, 1), held("new", 2, 3, begins=2)
-    check_held(operator_of(old, new), {(0, 0), (0, 2)}, groups(old=5, new=2))
+    check_held(deployment_of(old, new), {(0, 0), (0, 2)}, groups(old=5, new=2))
     with pytest.raises(Violation, match=r"missing=\[\(0, 0\)\]"):
-        check_held(operator_of(old, new), {(0, 2)}, groups(old=5, new=2))
+        check_held(deployment_of(old, new), {(0, 2)}, groups(old=5, new=2))
     with pytest.raises(Violation, match=r"missing=\[\(0, 1\)\]"):
-        check_held(operator_of(old, new), {(0, 0), (0, 2)}, groups(old=6, new=2))
+        check_held(deployment_of(old, new), {(0, 0), (0, 2)}, groups(old=6, new=2))
     late = held("new", 2, 3, begins=1)
     with pytest.raises(Violation, match=r"missing=\[\(0, 1\)\]"):
-        check_held(operator_of(old, late), {(0, 0), (0, 2)}, groups(old=5, new=2))
+        check_held(deployment_of(old, late), {(0, 0), (0, 2)}, groups(old=5, new=2))
 
 
 # ---------------------------------------------------------------------- seeds

@@ -6,9 +6,8 @@ import pytest
 
 from broker_sim.core.config import BrokerConfig
 from simulation.hosts.network import Network
-from simulation.hosts.process_clients import Observer
 from simulation.hosts.scheduler import Scheduler
-from simulation.hosts.sim_broker import SimulatedBroker
+from simulation.hosts.sim_broker import Observer, SimulatedBroker
 from simulation.scenario import LinkConditions
 from simulation.trace import Trace
 

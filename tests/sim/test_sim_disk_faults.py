@@ -10,10 +10,9 @@ from simulation.checkers.batches import decode_batches
 from simulation.faults.bit_flips import flip_beside_logs, flip_in_closed_segment
 from simulation.hosts.clock import MachineClock
 from simulation.hosts.disk import FlushFailed, NoSpace, SimDisk
-from simulation.hosts.process_clients import Observer
 from simulation.hosts.process_files import FAILED_FLUSH, LOW_BYTES, NO_SPACE, RETRY_US
 from simulation.hosts.scheduler import Scheduler
-from simulation.hosts.sim_broker import SimulatedBroker
+from simulation.hosts.sim_broker import Observer, SimulatedBroker
 from simulation.trace import Trace
 from txnlog_kafka.wire.records import CorruptBatch, Record, encode_batch, stamp_offsets
 

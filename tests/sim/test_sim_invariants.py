@@ -62,10 +62,10 @@ def final(*records: Record, group: int = 2, progress: int = 1) -> FinalState:
     return FinalState({PLACE: list(records)}, {}, groups)
 
 
-def operator(*commits: int, done: int = 0) -> SimpleNamespace:
+def deployment(*commits: int, done: int = 0) -> SimpleNamespace:
     noted = {"offsets": [0], "commits": list(commits)}
     options = SimpleNamespace(group_id="g")
-    deployment = SimpleNamespace(
+    return SimpleNamespace(
         options=options,
         sinks=[options],
         progress_group_at=lambda checkpoint, sink: "g.progress",
@@ -73,9 +73,6 @@ def operator(*commits: int, done: int = 0) -> SimpleNamespace:
         last_written=lambda checkpoint: 0,
         source=SimpleNamespace(ends={("in", 0): 2}, settings=QuerySettings()),
         progress_groups=lambda: {"q": "g.progress"},
-    )
-    return SimpleNamespace(
-        deployment=deployment,
         done_batches=lambda: {"g.progress": done},
         finished=SimpleNamespace(tail_losses=0, is_whole=True, query_id="q", batches=noted.get),
     )
@@ -103,14 +100,14 @@ def test_a_clean_history_breaks_nothing() -> None:
     check_order(good)
     given("a", "a")
     check_observed(observed(b"0:0:run:1"), good)
-    check_groups(operator(0), good)
+    check_groups(deployment(0), good)
 
 
 @pytest.mark.invariant(37)
 def test_a_copy_of_a_finished_checkpoint_has_no_offsets() -> None:
-    copy = operator(0)
-    copy.deployment.original = operator(0).deployment
-    copy.deployment.last_written = lambda checkpoint: -1
+    copy = deployment(0)
+    copy.original = deployment(0)
+    copy.last_written = lambda checkpoint: -1
     done_before = final(row(0, 0), row(1, 1))
     done_before.groups["g"].clear()
     check_groups(copy, done_before)
@@ -138,10 +135,10 @@ def test_a_copy_of_a_finished_checkpoint_has_no_offsets() -> None:
                 SimpleNamespace(committed=[("q", "a", "0 plan"), ("q", "b", "0 plan")])
             ),
         ),
-        (37, lambda: check_groups(operator(0), final(group=1))),
-        (37, lambda: check_groups(operator(0), final(progress=0))),
-        (37, lambda: check_groups(operator(), final())),
-        (40, lambda: check_groups(operator(0, done=2), final())),
+        (37, lambda: check_groups(deployment(0), final(group=1))),
+        (37, lambda: check_groups(deployment(0), final(progress=0))),
+        (37, lambda: check_groups(deployment(), final())),
+        (40, lambda: check_groups(deployment(0, done=2), final())),
         (40, lambda: Observations().on_group("g", {("t", 0): 4}, 5)),
         (40, lambda: Observations().on_group("g", {}, 1)),
     ],

@@ -34,9 +34,9 @@ def finals_of(scenario, monkeypatch):
     """Run the scenario; return the audits before and after a restart of all, and the counts."""
     finals = []
 
-    def check(operator, observations, final):
+    def check(deployment, observations, final):
         finals.append(final)
-        check_final(operator, observations, final)
+        check_final(deployment, observations, final)
 
     check_final = world_.check_final
     with monkeypatch.context() as patched:

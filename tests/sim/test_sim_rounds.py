@@ -34,9 +34,8 @@ from broker_sim.server.space import SpaceGuard
 from broker_sim.server.storage import FileStorage
 from broker_sim.server.system import System
 from simulation.hosts.network import DecodedMessages, SimulatedConnection
-from simulation.hosts.process_clients import Observer
 from simulation.hosts.scheduler import Scheduler
-from simulation.hosts.sim_broker import SimulatedBroker
+from simulation.hosts.sim_broker import Observer, SimulatedBroker
 from simulation.trace import Trace
 from txnlog_kafka.wire.framing import encode_request
 from txnlog_kafka.wire.messages import APIS, ApiKey

@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-MODULE_LINES_MAX = 500
+MODULE_LINES_MAX = 600
+"""Above the length of every module with one job: a cap must not shape code."""
 FUNCTION_LINES_MAX = 70
 SHARED_MODULE_LINES_MIN = 40
 
@@ -56,10 +57,10 @@ def _statements(source: str) -> Iterator[ast.stmt]:
 
 
 def check_module_length(path: str, source: str) -> Iterator[Violation]:
-    """Modules of at most 500 lines."""
+    """Modules of at most 600 lines."""
     count = len(source.splitlines())
     if count > MODULE_LINES_MAX:
-        yield Violation("module-length", path, count, f"{count} lines, at most 500: divide it")
+        yield Violation("module-length", path, count, f"{count} lines, at most 600: divide it")
 
 
 def check_function_length(path: str, source: str) -> Iterator[Violation]:

@@ -29,7 +29,7 @@ from txnlog_kafka.host.addresses import parse_bootstrap_servers
 from txnlog_kafka.host.admin import Administration
 from txnlog_kafka.host.channel_builder import ChannelBuilder
 from txnlog_kafka.host.connection import Connection
-from txnlog_kafka.host.link import ConnectionFailed
+from txnlog_kafka.host.failures import ConnectionFailed
 from txnlog_kafka.host.pending import Pending
 from txnlog_kafka.host.security import PLAINTEXT, Security
 from txnlog_kafka.operations.effects import (
@@ -50,7 +50,8 @@ from txnlog_kafka.operations.effects import (
     Ticket,
     Unanswered,
 )
-from txnlog_kafka.operations.fetch import FetchCursor, FetchedBatches, fetch_ahead
+from txnlog_kafka.operations.fetch import fetch_ahead
+from txnlog_kafka.operations.fetch_cursor import FetchCursor, FetchedBatches
 from txnlog_kafka.operations.session import Session, SessionConfig
 from txnlog_kafka.wire.invariants import InvariantViolation, check
 from txnlog_kafka.wire.topic_partition import TopicPartition

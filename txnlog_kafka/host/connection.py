@@ -37,7 +37,8 @@ from txnlog_kafka.host.diagnosis import (
     describe_closed,
     describe_refusal,
 )
-from txnlog_kafka.host.link import ConnectionFailed, Link, LinkBroken, TlsFailed
+from txnlog_kafka.host.failures import ConnectionFailed, LinkBroken, TlsFailed
+from txnlog_kafka.host.link import Link
 from txnlog_kafka.host.login import NO_TOKEN_IN_TIME
 from txnlog_kafka.host.pending import EncodedRequest, Pending
 from txnlog_kafka.operations.effects import Reply

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from txnlog_kafka.host.background_calls import BackgroundCall
+from txnlog_kafka.host.failures import ConnectionFailed, LinkBroken, TlsFailed
 
 if TYPE_CHECKING:
     from txnlog_kafka.host.tls import Tls
@@ -30,35 +31,6 @@ _CONNECTED = (0, errno.EISCONN)
 _CONNECTING = (errno.EINPROGRESS, errno.EALREADY, errno.EWOULDBLOCK)
 _AddressInfo = tuple[Any, ...]
 T = TypeVar("T")
-
-
-class ConnectionFailed(Exception):
-    """Failure of a connection: it cannot be used any more; the text says why.
-
-    `final`: another attempt would end in the same way. `is_security`: the cause is a certificate, a
-    login or the security protocol.
-    """
-
-    def __init__(self, reason: str, *, final: bool = False, is_security: bool = False) -> None:
-        super().__init__(reason)
-        self.final = final
-        self.is_security = is_security
-
-
-class LinkBroken(Exception):
-    """Close by the peer, or a broken network; the text continues a sentence with the peer's
-    name."""
-
-
-class TlsFailed(Exception):
-    """Failure of TLS; the text says which option to look at.
-
-    `final`: another attempt would end in the same way.
-    """
-
-    def __init__(self, reason: str, *, final: bool) -> None:
-        super().__init__(reason)
-        self.final = final
 
 
 class Link:

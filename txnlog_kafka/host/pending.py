@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from txnlog_kafka.host.link import ConnectionFailed
+from txnlog_kafka.host.failures import ConnectionFailed
 from txnlog_kafka.operations.effects import Call, Reply, Unanswered
 from txnlog_kafka.wire.conversation import Asked
 from txnlog_kafka.wire.messages import ApiKey

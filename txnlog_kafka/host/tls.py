@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ssl
 
-from txnlog_kafka.host.link import TlsFailed
+from txnlog_kafka.host.failures import TlsFailed
 
 READ_BYTES = 256 * 1024
 

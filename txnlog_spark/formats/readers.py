@@ -169,7 +169,8 @@ def read_protobuf(
     reader's message by their numbers, as Protobuf resolves them.
     """
     if schema_id is not None:
-        name = _message_name(schema_id, rest, registry)
+        schema = registry_for(dict(registry)).schema(schema_id, PROTOBUF)
+        name = _message_name(schema, rest)
         if name != message:
             raise NoSchema(
                 f"it is a message {name} of the schema id {schema_id}, and not {message}"
@@ -186,8 +187,8 @@ def _protobuf_decode(descriptors: bytes, message: str, type_: DataType) -> Decod
 
 
 @lru_cache(maxsize=1024)
-def _message_name(schema_id: SchemaId, indexes: bytes, registry: Options) -> str:
-    """Return the full name of a message of a registered schema."""
+def _message_name(schema: str, indexes: bytes) -> str:
+    """Return the full name of the message at these indexes of a schema, which is in base64."""
     from txnlog_spark.formats.protobuf.frames import indexes_in, message_at
     from txnlog_spark.formats.protobuf.types import (
         descriptor_set_of,
@@ -195,8 +196,7 @@ def _message_name(schema_id: SchemaId, indexes: bytes, registry: Options) -> str
         message_descriptor,
     )
 
-    file = base64.b64decode(registry_for(dict(registry)).schema(schema_id, PROTOBUF))
-    descriptors = descriptor_set_of(file)
+    descriptors = descriptor_set_of(base64.b64decode(schema))
     first = message_descriptor(descriptors, first_message(descriptors))
     name: str = message_at(first.file, indexes_in(indexes)).full_name
     return name

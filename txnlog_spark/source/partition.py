@@ -11,7 +11,8 @@ from pyspark.sql.datasource import InputPartition
 
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.cluster_view import NO_TOPIC_ID
-from txnlog_kafka.operations.fetch import FetchCursor, FetchedBatches, fetch_together
+from txnlog_kafka.operations.fetch import fetch_together
+from txnlog_kafka.operations.fetch_cursor import FetchCursor, FetchedBatches
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.client_cache import client_for
 from txnlog_spark.codec.decode import CorruptRange, FetchedRange, iter_decoded

@@ -13,6 +13,7 @@ from txnlog_spark.commit.journal import check_cluster, other_ids
 from txnlog_spark.commit.judgement import Decision
 from txnlog_spark.commit.plan import CommitOptions, Committer
 from txnlog_spark.commit.query import QueryBatch, foresee_query_batch
+from txnlog_spark.commit.refusals import places
 from txnlog_spark.errors import TxnLogError
 from txnlog_spark.sink.commit_host import CommitHost
 from txnlog_spark.storage.connect import StorageSettings, open_files
@@ -29,7 +30,6 @@ from txnlog_spark.tools.check_item import (
 )
 from txnlog_spark.tools.query_state import CheckpointState, ask_brokers, read_checkpoint, target_of
 
-SHOWN_MAX = 5
 NEXT = "next start"
 
 
@@ -178,10 +178,3 @@ def new_query_item(job: Job, group: Mapping[TopicPartition, int]) -> Item:
         return Item(NEXT, OK, f"{text}; 'committed' is refused, as the group has none")
     text = f"new query: begins at the group's offsets ({places(group)})"
     return Item(NEXT, OK, f"{text} with startingOffsets=committed; elsewhere is refused")
-
-
-def places(offsets: Mapping[TopicPartition, int]) -> str:
-    """Return up to SHOWN_MAX offsets, in words."""
-    shown = [f"{p} at {at}" for p, at in sorted(offsets.items())]
-    rest = f" and {len(shown) - SHOWN_MAX} others" if len(shown) > SHOWN_MAX else ""
-    return ", ".join(shown[:SHOWN_MAX]) + rest

@@ -50,7 +50,8 @@ EXIT_OK = 0
 EXIT_REFUSED = 1
 TIMEOUT_MS = 30_000
 MESSAGES_MAX = 20
-TRANSACTION_TIMEOUT_MS = 60_000
+COMMAND_TRANSACTION_TIMEOUT_MS = 60_000
+"""Milliseconds until the brokers abort a transaction that a command left open."""
 COMMANDS = "txnlog_spark.commands"
 """Group of entry points whose functions take words and return an exit code."""
 NAMES = ("group", "query_id", "transactional_id", "sink", "topic", "to", "input", "output")
@@ -365,7 +366,7 @@ def _plan(checkpoint: CheckpointState, target: Target, next_batch_id: int) -> Co
         progress_group_id=target.progress_group_id,
         options=CommitOptions(
             group_id=None if sources is None else target.group_id,
-            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            transaction_timeout_ms=COMMAND_TRANSACTION_TIMEOUT_MS,
         ),
     )
     batch = Batch(

@@ -1,7 +1,8 @@
 """The cluster's metadata and what changes it: topics, configurations, blocks of producer ids.
 
-`image` holds the state and the only code that changes it, `metadata_log` the durable records it is
-rebuilt from, `topic_rules` the rules for names, counts and configurations.
+`image` holds the state and the only code that changes it, `metadata_records` makes the records of
+its changes, `metadata_log` keeps the durable records that it is rebuilt from, and `topic_rules` has
+the rules for names, counts and configurations.
 """
 
 from broker_sim.core.controller.image import ClusterImage, Topic

@@ -14,7 +14,7 @@ from broker_sim.core.controller.acls import (
     Permission,
     ResourceType,
 )
-from broker_sim.core.controller.image import acl_record, acl_removed_record
+from broker_sim.core.controller.metadata_records import acl_record, acl_removed_record
 from broker_sim.core.controller.scram import CHANGES_MAX, TOO_MANY, Refusal
 from broker_sim.core.effects import Effects
 from broker_sim.core.free_space import NO_FREE_SPACE, FreeSpace

@@ -29,7 +29,7 @@ from broker_sim.core.config import (
     parse_group_configs,
 )
 from broker_sim.core.controller import Metadata
-from broker_sim.core.controller.image import (
+from broker_sim.core.controller.metadata_records import (
     broker_configs_record,
     configs_record,
     group_configs_record,

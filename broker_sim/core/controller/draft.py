@@ -12,12 +12,8 @@ from dataclasses import replace
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.config.live_config import topic_config_value
 from broker_sim.core.controller.election import Election, change_partition
-from broker_sim.core.controller.image import (
-    ClusterImage,
-    MetadataRecord,
-    Topic,
-    partition_changed_record,
-)
+from broker_sim.core.controller.image import ClusterImage, MetadataRecord, Topic
+from broker_sim.core.controller.metadata_records import partition_changed_record
 from broker_sim.core.controller.registrations import NO_LEADER, PartitionRegistration
 
 

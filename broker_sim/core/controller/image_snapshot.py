@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import starmap
 
-from broker_sim.core.controller.image import (
-    ClusterImage,
-    MetadataRecord,
+from broker_sim.core.controller.image import ClusterImage, MetadataRecord
+from broker_sim.core.controller.metadata_records import (
     acl_record,
     broker_configs_record,
     broker_fenced_record,

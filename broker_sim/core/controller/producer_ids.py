@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from broker_sim.core.controller.image import producer_ids_record
 from broker_sim.core.controller.metadata_log import MetadataLog
+from broker_sim.core.controller.metadata_records import producer_ids_record
 from broker_sim.core.effects import Effects
 from broker_sim.core.free_space import FreeSpace
 

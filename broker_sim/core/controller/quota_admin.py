@@ -10,7 +10,8 @@ from typing import Any
 
 from broker_sim.core.config import INT32_MAX, INT64_MAX
 from broker_sim.core.controller import Metadata
-from broker_sim.core.controller.image import QuotaEntity, client_quotas_record, quota_entity
+from broker_sim.core.controller.image import QuotaEntity, quota_entity
+from broker_sim.core.controller.metadata_records import client_quotas_record
 from broker_sim.core.controller.scram import CHANGES_MAX, TOO_MANY, Refusal
 from broker_sim.core.effects import Effects
 from broker_sim.core.free_space import NO_FREE_SPACE, FreeSpace

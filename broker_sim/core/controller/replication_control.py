@@ -19,14 +19,12 @@ from typing import Generic, NamedTuple, TypeVar
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.controller.draft import Draft
 from broker_sim.core.controller.election import Election
-from broker_sim.core.controller.image import (
-    ClusterImage,
-    MetadataRecord,
-    Topic,
+from broker_sim.core.controller.image import ClusterImage, MetadataRecord, Topic
+from broker_sim.core.controller.isr_changes import AlteredPartition, IsrChange, check_isr_change
+from broker_sim.core.controller.metadata_records import (
     broker_fenced_record,
     broker_registered_record,
 )
-from broker_sim.core.controller.isr_changes import AlteredPartition, IsrChange, check_isr_change
 from broker_sim.core.controller.placement import check_assignment
 from broker_sim.core.controller.reassignment import (
     in_progress,

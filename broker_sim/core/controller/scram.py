@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from broker_sim.core.controller import Metadata
 from broker_sim.core.controller.credentials import ScramCredential, ScramMechanism
-from broker_sim.core.controller.image import MetadataRecord, scram_record, scram_removed_record
+from broker_sim.core.controller.image import MetadataRecord
+from broker_sim.core.controller.metadata_records import scram_record, scram_removed_record
 from broker_sim.core.effects import Effects
 from broker_sim.core.free_space import NO_FREE_SPACE, FreeSpace
 from txnlog_kafka.wire.error_codes import ErrorCode

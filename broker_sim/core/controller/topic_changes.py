@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from broker_sim.core.config import BrokerConfig, ConfigValue
 from broker_sim.core.controller import Metadata, Topic
-from broker_sim.core.controller.image import (
+from broker_sim.core.controller.metadata_records import (
     partitions_record,
     topic_deleted_record,
     topic_record,

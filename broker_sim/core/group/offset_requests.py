@@ -1,8 +1,7 @@
 """OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete, and the expiry of offsets.
 
-Rules for this file: checks in Kafka's order (`OffsetMetadataManager`, `ClassicGroup.validate-
-OffsetCommit`), then records, nothing else. A request for a group is one batch: all its offsets
-are committed, or none.
+Rules for this file: checks in Kafka's order (`OffsetMetadataManager`, `offset_refusals`), then
+records, nothing else. A request for a group is one batch: all its offsets are committed, or none.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from broker_sim.core.effects import Effects
 from broker_sim.core.group.classic_group import ClassicGroup
 from broker_sim.core.group.consumer_group import ConsumerGroup
 from broker_sim.core.group.log_records import ZERO_ID, OffsetKey, OffsetValue
+from broker_sim.core.group.offset_refusals import refuse_commit, refuse_txn_commit
 from broker_sim.core.group.offsets import StoredOffset
 from broker_sim.core.group.rebalance import Rebalancer
 from broker_sim.core.group.requests import (
@@ -175,6 +175,7 @@ class OffsetHandler:
         committed one yet is not in it, also with `require_stable`. An offset of another topic id
         than the one in `topic_ids` is none: the topic was deleted and recreated.
         """
+        # The refusals: the group is elsewhere, or the member is not of this epoch.
         shard = find_shard(self._runtime, group_id)
         if isinstance(shard, ErrorCode):
             return OffsetFetchResult(shard)
@@ -182,6 +183,7 @@ class OffsetHandler:
         error = _E.NONE if group is None else group.refuse_fetch(*member)
         if error is not _E.NONE:
             return OffsetFetchResult(error)
+        # The partitions that the client names, or all with a committed offset.
         committed = shard.offsets.committed(group_id)
         asked: Iterable[TopicPartition] = sorted(committed)
         if topic_partitions is not None:
@@ -190,6 +192,7 @@ class OffsetHandler:
                 for topic, partitions in topic_partitions.items()
                 for partition in partitions
             ]
+        # Their offsets: a stable read gets no offset that an open transaction may still change.
         pending = shard.offsets.pending(group_id) if require_stable else set()
         return OffsetFetchResult(
             _E.NONE,
@@ -332,81 +335,6 @@ class OffsetHandler:
             and group.subscribed_topics is not None
             and topic not in group.subscribed_topics
         )
-
-
-def refuse_commit(group: AnyGroup | None, request: OffsetCommit) -> ErrorCode:
-    """Return the error that refuses a plain commit, NONE if it may be made."""
-    if isinstance(group, ConsumerGroup):
-        return _refuse_epoch(group, request, is_transactional=False)
-    if group is None:
-        return _refuse_unknown_group(request)
-    if request.generation_id < 0 and group.is_in(_S.EMPTY):
-        return _E.NONE
-    if _names_member(request):
-        error = _refuse_member(group, request)
-        if error is not _E.NONE:
-            return error
-    elif not group.is_in(_S.EMPTY):
-        # A committer that is not a member must not write over a living group's offsets.
-        return _E.UNKNOWN_MEMBER_ID
-    if group.is_in(_S.COMPLETING_REBALANCE):
-        return _E.REBALANCE_IN_PROGRESS
-    return _E.NONE
-
-
-def refuse_txn_commit(group: AnyGroup | None, request: TxnOffsetCommit) -> ErrorCode:
-    """Return the error that refuses a transactional commit. Old versions without a member pass."""
-    if isinstance(group, ConsumerGroup):
-        error = _refuse_epoch(group, request, is_transactional=True)
-        if error is _E.STALE_MEMBER_EPOCH and not request.knows_group_id_not_found:
-            return _E.ILLEGAL_GENERATION  # versions before 6 do not know the other error
-        return error
-    if group is None:
-        return _refuse_unknown_group(request)
-    if request.generation_id < 0 and group.is_in(_S.EMPTY):
-        return _E.NONE
-    return _refuse_member(group, request) if _names_member(request) else _E.NONE
-
-
-def _refuse_unknown_group(request: OffsetCommit | TxnOffsetCommit) -> ErrorCode:
-    if request.generation_id < 0:
-        return _E.NONE
-    return _E.GROUP_ID_NOT_FOUND if request.knows_group_id_not_found else _E.ILLEGAL_GENERATION
-
-
-def _refuse_epoch(
-    group: ConsumerGroup, request: OffsetCommit | TxnOffsetCommit, *, is_transactional: bool
-) -> ErrorCode:
-    """Compare the member's epoch; an older epoch passes for partitions that it had then."""
-    member_id, epoch = request.member_id, request.generation_id
-    if epoch < 0 and group.is_empty:
-        return _E.NONE
-    if is_transactional and not _names_member(request):
-        return _E.NONE
-    member = group.members.get(member_id)
-    if member is None:
-        return _E.UNKNOWN_MEMBER_ID
-    is_old = isinstance(request, OffsetCommit) and not request.knows_group_id_not_found
-    if is_old and not member.is_classic:
-        return _E.UNSUPPORTED_VERSION
-    return group.refuse_commit(
-        member_id, epoch, [(each.topic_id, each.partition) for each in request.offsets]
-    )
-
-
-def _names_member(request: OffsetCommit | TxnOffsetCommit) -> bool:
-    return (
-        request.generation_id >= 0
-        or bool(request.member_id)
-        or request.group_instance_id is not None
-    )
-
-
-def _refuse_member(group: ClassicGroup, request: OffsetCommit | TxnOffsetCommit) -> ErrorCode:
-    error = group.validate_member(request.member_id, request.group_instance_id)
-    if error is _E.NONE and request.generation_id != group.generation_id:
-        return _E.ILLEGAL_GENERATION
-    return error
 
 
 def tombstones(group_id: str, partitions: Iterable[TopicPartition]) -> list[GroupLogRecord]:

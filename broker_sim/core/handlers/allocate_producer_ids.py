@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker_sim.apis import BROKER_APIS, BrokerApiKey
-from broker_sim.core.controller.image import producer_ids_record
+from broker_sim.core.controller.metadata_records import producer_ids_record
 from broker_sim.core.controller.producer_ids import PRODUCER_ID_BLOCK_SIZE
 from broker_sim.core.effects import Effects, Request
 from broker_sim.core.handlers._access import cluster_allowed

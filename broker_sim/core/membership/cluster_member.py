@@ -1,7 +1,7 @@
 """A broker of a cluster: it reads the metadata, opens its logs, registers, and may be elected.
 
 Theory of operation: everything follows from what the registry has, which `registry_link` reads.
-After each answer `on_progress` compares: the logs are opened once the image is the registry's, for
+After each answer `_on_progress` compares: the logs are opened once the image is the registry's, for
 only then is it known which of them belong here; then the broker registers, unless its registration
 is there, or still that of the process before, whose session has to expire; then it tries to become
 the controller, unless there is one. A broker serves when its image has its own registration.
@@ -84,7 +84,9 @@ class ClusterMember:
         )
         # The session at the registry, and the decisions that are written there. Each broker has a
         # controller, but a single controller is active.
-        self._link = RegistryLink(client, metadata, timeouts_ms, self)
+        self._link = RegistryLink(
+            client, metadata, timeouts_ms, self._on_progress, self._on_session_expired
+        )
         self._snapshots = SnapshotWriter(config, client, metadata)
         self._decisions = Decisions(client, self._link, metadata, self._snapshots)
         self.controller = Controller(config, metadata, self._link, self._decisions, new_cluster_id)
@@ -179,7 +181,7 @@ class ClusterMember:
             or self._isr_proposals.on_timer(key, effects)
         )
 
-    def on_progress(self, effects: Effects) -> None:
+    def _on_progress(self, effects: Effects) -> None:
         """Something was read from the registry, or it can be asked again."""
         if self._publisher is None:
             if not self._link.has_all_records:
@@ -192,7 +194,7 @@ class ClusterMember:
         self._decisions.pump(effects)
         self.requests.retry(effects)
 
-    def on_session_expired(self, effects: Effects) -> None:
+    def _on_session_expired(self, effects: Effects) -> None:
         """This broker is neither registered nor the controller any more."""
         self.controller.review(None, effects)
         if self._publisher is not None:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from broker_sim.core.config import BrokerConfig
 from broker_sim.core.controller.election import Election
-from broker_sim.core.controller.image import MetadataRecord, cluster_record
+from broker_sim.core.controller.image import MetadataRecord
+from broker_sim.core.controller.metadata_records import cluster_record
 from broker_sim.core.controller.replication_control import ReplicationControl
 from broker_sim.core.effects import Effects, TimerKey
 from broker_sim.core.membership.cluster_metadata import ClusterMetadata

@@ -9,8 +9,7 @@ this is all that a reconnect takes. Only the registry says that a session has ex
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from broker_sim.apis.registry_codes import NO_SESSION, RegistryError, registry_of_session
 from broker_sim.core.config import DataDirectoryError
@@ -28,9 +27,6 @@ from broker_sim.core.registry_client import (
     SnapshotPart,
 )
 
-if TYPE_CHECKING:
-    from broker_sim.core.membership.cluster_member import ClusterMember
-
 HEARTBEAT_TIMER = ("registry-heartbeat",)
 RECONNECT_TIMER = ("registry-reconnect",)
 RECONNECT_MS = 100
@@ -47,16 +43,21 @@ class RegistryLink:
         client: RegistryClient,
         metadata: ClusterMetadata,
         timeouts_ms: tuple[int, int],
-        listener: ClusterMember,
+        on_progress: Callable[[Effects], None],
+        on_session_expired: Callable[[Effects], None],
     ) -> None:
-        """`timeouts_ms` are the session's and the time between heartbeats."""
+        """`timeouts_ms` are the session's and the time between heartbeats.
+
+        `on_progress`: nodes or records were read, or the registry can be asked again.
+        """
         self.nodes: Mapping[str, NodeAnswer] = {}
         self.is_paused = False
         """A connection was lost a moment ago: nothing is asked now."""
         self._client = client
         self._metadata = metadata
         self._timeout_ms, self._heartbeat_ms = timeouts_ms
-        self._listener = listener
+        self._on_progress = on_progress
+        self._on_session_expired = on_session_expired
         self._snapshot = SnapshotReader()
         self._registry_id = 0
         """By the session that was opened last; 0 when none has said it."""
@@ -122,7 +123,7 @@ class RegistryLink:
         if key == RECONNECT_TIMER:
             self.is_paused = False
             self.pump(effects)
-            self._listener.on_progress(effects)
+            self._on_progress(effects)
         elif key == HEARTBEAT_TIMER:
             effects.set_timer(*HEARTBEAT_TIMER, after_ms=self._heartbeat_ms)
             if self.session_id != NO_SESSION and self._may_ask("heartbeat"):
@@ -196,7 +197,7 @@ class RegistryLink:
             effects.trace("session-expired", session_id=asked)
             self._client.session_id = NO_SESSION
             self.nodes, self._nodes_zxid = {}, -1
-            self._listener.on_session_expired(effects)
+            self._on_session_expired(effects)
             self.pump(effects)
         return error is not None and asked == self.session_id
 
@@ -240,7 +241,7 @@ class RegistryLink:
             self._nodes_zxid = position.zxid
             self._heard(position)
             self.pump(effects)
-            self._listener.on_progress(effects)
+            self._on_progress(effects)
         else:
             self.pump(effects)
 
@@ -261,7 +262,7 @@ class RegistryLink:
             if answer.error is RegistryError.NONE and offset == self._metadata.next_offset:
                 self._metadata.replay(answer.records, effects)
             self.pump(effects)
-            self._listener.on_progress(effects)
+            self._on_progress(effects)
         else:
             self.pump(effects)
 
@@ -277,7 +278,7 @@ class RegistryLink:
                     self._metadata.restore(part.end_offset, snapshot.records, effects)
                 snapshot.clear()
             self.pump(effects)
-            self._listener.on_progress(effects)
+            self._on_progress(effects)
         else:
             self.pump(effects)
 

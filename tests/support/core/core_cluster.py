@@ -10,9 +10,8 @@ from support.core.core_network import CoreNetwork
 from support.core.core_process import AnswerKey
 from support.raw.raw import RawProducer
 
-from broker_sim.core.controller.image import (
-    MetadataRecord,
-    Topic,
+from broker_sim.core.controller.image import MetadataRecord, Topic
+from broker_sim.core.controller.metadata_records import (
     broker_fenced_record,
     broker_registered_record,
     partition_changed_record,

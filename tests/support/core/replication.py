@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from broker_sim.core.config import BrokerConfig
-from broker_sim.core.controller.image import ClusterImage, MetadataRecord, Topic, topic_record
+from broker_sim.core.controller.image import ClusterImage, MetadataRecord, Topic
 from broker_sim.core.controller.isr_changes import IsrChange
+from broker_sim.core.controller.metadata_records import topic_record
 from broker_sim.core.controller.registrations import BrokerRegistration, PartitionRegistration
 from broker_sim.core.controller.replication_control import ReplicationControl
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from jobs import audit
-from txnlog_kafka.operations.fetch import FetchedBatches
+from txnlog_kafka.operations.fetch_cursor import FetchedBatches
 from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, ListedOffset
 from txnlog_kafka.wire.records import (
     MarkerType,

@@ -81,11 +81,14 @@ class Answer(Outgoing):
 class Owner:
     faults = None
     frame_bytes_max = 1_000_000
-    round_is_full = False
+    is_full = False
 
     def __init__(self) -> None:
+        self.loop = self
         self.request_memory = RequestMemory(200_000)
-        self.later: list[ClientConnection] = []
+        self.account_memory = self.request_memory.account
+        self.forget_memory = self.request_memory.forget
+        self.later: list[Callable[[], None]] = []
         self.submitted: list[Request] = []
         self.gone: list[ClientConnection] = []
         self.mutes: list[Mute] = []
@@ -96,17 +99,20 @@ class Owner:
     def closed(self, connection: ClientConnection) -> None:
         self.gone.append(connection)
 
-    def submit(self, request, size_bytes=0) -> None:
+    def round_is_full(self) -> bool:
+        return self.is_full
+
+    def submit(self, request, size_bytes) -> None:
         self.submitted.append(request)
 
     def outgoing(self, response: Respond) -> Answer:
         return Answer(response)
 
-    def call_soon(self, connection: ClientConnection) -> None:
-        self.later.append(connection)
+    def call_soon(self, act: Callable[[], None]) -> None:
+        self.later.append(act)
 
-    def call_later(self, after_ms: int, act: Callable[[], None]) -> Mute:
-        self.mutes.append(Mute(after_ms))
+    def call_later(self, after_seconds: float, act: Callable[[], None]) -> Mute:
+        self.mutes.append(Mute(after_seconds))
         return self.mutes[-1]
 
 
@@ -114,7 +120,7 @@ class Owner:
 class Mute:
     """The time for which a connection is not heard."""
 
-    after_ms: int
+    after_seconds: float
     is_cancelled: bool = False
 
     def cancel(self) -> None:
@@ -207,14 +213,14 @@ def test_who_sends_no_more_and_waits_for_a_long_poll_or_for_nothing_is_closed(ow
 
 
 def test_a_request_is_decoded_after_the_round_when_that_is_full(connection, owner):
-    owner.round_is_full = True
+    owner.is_full = True
     connection.data_received(frame(1) + frame(2))
-    assert (owner.submitted, owner.later) == ([], [connection])
+    assert (owner.submitted, owner.later) == ([], [connection.go_on])
     assert connection.eof_received()
-    owner.later.pop().go_on()
-    assert (owner.submitted, owner.later) == ([], [connection])
-    owner.round_is_full = False
-    owner.later.pop().go_on()
+    owner.later.pop()()
+    assert (owner.submitted, owner.later) == ([], [connection.go_on])
+    owner.is_full = False
+    owner.later.pop()()
     assert (correlation_ids(owner), owner.later) == ([1], [])
 
 
@@ -330,7 +336,7 @@ def test_a_large_answer_lets_others_have_their_turn(connection, owner, transport
     while owner.later:
         assert correlation_ids(owner) == [1]
         assert sum(map(len, transport.written)) < size
-        owner.later.pop().go_on()
+        owner.later.pop()()
     assert sum(map(len, transport.written)) == size
     assert correlation_ids(owner) == [1, 2]
 
@@ -340,7 +346,7 @@ def test_a_client_over_its_quota_gets_its_answer_and_is_not_heard_for_a_while(
 ):
     connection.data_received(frame(1) + frame(2))
     connection.deliver(replace(answer(1), throttle_ms=700))
-    assert (transport.written, [m.after_ms for m in owner.mutes]) == ([b"answer 1"], [700])
+    assert (transport.written, [m.after_seconds for m in owner.mutes]) == ([b"answer 1"], [0.7])
     assert (correlation_ids(owner), transport.reading) == ([1], False)
     connection.data_received(frame(3))
     assert correlation_ids(owner) == [1]

@@ -72,6 +72,9 @@ class Owner:
         self.endpoint = Endpoint("127.0.0.1", port)
         self._items: asyncio.Queue = asyncio.Queue()
 
+    def peers(self, config: dict[str, str]) -> PeerConnections:
+        return PeerConnections(self.submit, self.peer_endpoint, BrokerConfig(config))
+
     def peer_endpoint(self, peer: int) -> Endpoint:
         return self.endpoint
 
@@ -92,7 +95,7 @@ def ask(broker: SecuredBroker, config: dict[str, str], count: int = 1) -> list[A
 
     async def everything() -> list[Any]:
         owner = Owner(broker.port)
-        peers = PeerConnections(owner, BrokerConfig(config))
+        peers = owner.peers(config)
         found = []
         for number in range(count):
             peers.send(Send(PEER, number, 12, METADATA))
@@ -157,7 +160,7 @@ def test_a_listener_that_asks_for_few_iterations_learns_no_proof(caplog):
 def test_a_login_that_ends_is_renewed_on_its_connection_before_the_next_request():
     async def everything(broker: SecuredBroker) -> list[Any]:
         owner = Owner(broker.port)
-        peers = PeerConnections(owner, BrokerConfig(options("SASL_PLAINTEXT")))
+        peers = owner.peers(options("SASL_PLAINTEXT"))
         found = []
         for number in range(3):
             peers.send(Send(PEER, number, 12, METADATA))
@@ -179,7 +182,7 @@ def test_the_registry_is_neither_encrypted_nor_logged_in_to():
     async def everything() -> Any:
         with SecuredBroker(answering) as broker:
             owner = Owner(broker.port)
-            peers = PeerConnections(owner, BrokerConfig(options("SASL_PLAINTEXT")))
+            peers = owner.peers(options("SASL_PLAINTEXT"))
             peers.send(Send(REGISTRY_PEER, 0, 12, METADATA))
             found = await owner.next()
             peers.close()

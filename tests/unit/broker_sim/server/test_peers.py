@@ -109,7 +109,7 @@ def run(
         config = BrokerConfig(
             {"node.id": 3, **{k.replace("_", "."): v for k, v in options.items()}}
         )
-        peers = PeerConnections(owner, config)
+        peers = PeerConnections(owner.submit, owner.peer_endpoint, config)
         async with Remote(react) as remote:
             owner.endpoints[PEER] = remote.endpoint
             await scenario(owner, peers, remote)

@@ -11,8 +11,9 @@ from support.sockets.socket_broker import SocketBroker
 
 from txnlog_kafka.host import link as link_module
 from txnlog_kafka.host.client import Client
+from txnlog_kafka.host.failures import TlsFailed
 from txnlog_kafka.host.security import Security
-from txnlog_kafka.host.tls import Tls, TlsFailed
+from txnlog_kafka.host.tls import Tls
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Reply, Unanswered
 from txnlog_kafka.wire.framing import FrameDecoder, encode_response
 from txnlog_kafka.wire.messages import APIS, ApiKey

@@ -7,7 +7,8 @@ import ssl
 import pytest
 from support.brokers.certificates import Authority
 
-from txnlog_kafka.host.tls import Tls, TlsFailed
+from txnlog_kafka.host.failures import TlsFailed
+from txnlog_kafka.host.tls import Tls
 from txnlog_kafka.stores import build_tls_context
 
 

@@ -19,7 +19,8 @@ from txnlog_kafka.errors import (
 from txnlog_kafka.operations import metadata
 from txnlog_kafka.operations.cluster_view import ClusterView, TopicView
 from txnlog_kafka.operations.effects import Calls, Give, Receive, Reply, Send, Sleep, Unanswered
-from txnlog_kafka.operations.fetch import FetchCursor, fetch_ahead, fetch_next
+from txnlog_kafka.operations.fetch import fetch_ahead, fetch_call, fetch_next
+from txnlog_kafka.operations.fetch_cursor import FetchCursor
 from txnlog_kafka.operations.offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, list_offsets
 from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import APIS, ApiKey
@@ -327,9 +328,9 @@ def test_records_of_an_old_message_format_are_named_and_not_taken_for_damage(
 def test_topic_ids_are_used_where_they_are_known():
     session = CoreBroker(2).session()
     deadline = session.deadline()
-    assert cursor().call(session, deadline).version_max == 12
+    assert fetch_call(session, (cursor(),), deadline).version_max == 12
     session.cluster = ClusterView(topics={"out": TopicView(bytes(range(16)), {0: 1})})
-    call = cursor().call(session, deadline)
+    call = fetch_call(session, (cursor(),), deadline)
     assert call.version_max is None
     assert call.message.topics[0].topic_id.bytes == bytes(range(16))
 

@@ -11,7 +11,8 @@ from support.core.core_broker import CoreBroker
 from txnlog_kafka.errors import CorruptData
 from txnlog_kafka.operations.cluster_view import ClusterView, TopicView
 from txnlog_kafka.operations.effects import Call, Calls, Reply, Unanswered
-from txnlog_kafka.operations.fetch import SHARE_BYTES_MIN, FetchCursor, fetch_together
+from txnlog_kafka.operations.fetch import SHARE_BYTES_MIN, fetch_together
+from txnlog_kafka.operations.fetch_cursor import FetchCursor
 from txnlog_kafka.operations.session_knowledge import FetchSizes
 from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import APIS, ApiKey

@@ -22,7 +22,8 @@ from txnlog_kafka.operations.effects import (
     Sleep,
     Unanswered,
 )
-from txnlog_kafka.operations.fetch import FetchCursor, fetch_next
+from txnlog_kafka.operations.fetch import fetch_next
+from txnlog_kafka.operations.fetch_cursor import FetchCursor
 from txnlog_kafka.operations.majority import find_topic_ids
 from txnlog_kafka.operations.metadata import (
     UNKNOWN_TOPIC_PATIENCE_MS,

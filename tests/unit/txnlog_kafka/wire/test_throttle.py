@@ -9,7 +9,7 @@ from support.brokers.probe import wait_until
 from support.sockets.socket_broker import SocketBroker, answer_bytes, metadata_answer
 
 from txnlog_kafka.host.client import IDLE_S_MAX, Client
-from txnlog_kafka.host.link import ConnectionFailed
+from txnlog_kafka.host.failures import ConnectionFailed
 from txnlog_kafka.host.pending import Pending
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Give, Receive, Reply, Send
 from txnlog_kafka.wire.messages import (

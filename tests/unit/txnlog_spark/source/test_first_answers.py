@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from txnlog_kafka.operations.fetch import SHARE_BYTES_MIN, FetchCursor
+from txnlog_kafka.operations.fetch import SHARE_BYTES_MIN
+from txnlog_kafka.operations.fetch_cursor import FetchCursor
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import UnknownTopic

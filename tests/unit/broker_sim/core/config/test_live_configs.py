@@ -18,7 +18,8 @@ from support.raw.raw_admin import (
 )
 
 from broker_sim.core.config import BrokerConfig, ConfigError, ConfigSource, group_config_value
-from broker_sim.core.controller.image import MetadataRecord, broker_configs_record
+from broker_sim.core.controller.image import MetadataRecord
+from broker_sim.core.controller.metadata_records import broker_configs_record
 from broker_sim.core.effects import Append
 
 METADATA = "__cluster_metadata-0/00000000000000000000.log"

@@ -9,7 +9,8 @@ from support.core.broker_build import BrokerOnDisk, request
 from support.core.plain_messages import operations
 
 from broker_sim.core.config import ConfigError
-from broker_sim.core.controller.image import ClusterImage, Topic, topic_record
+from broker_sim.core.controller.image import ClusterImage, Topic
+from broker_sim.core.controller.metadata_records import topic_record
 from broker_sim.core.effects import Append, Delete, Flush, WriteFile
 from broker_sim.core.log import STRAY_SUFFIX
 from simulation.hosts.disk import SimDisk

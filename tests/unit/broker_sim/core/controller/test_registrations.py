@@ -8,11 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from broker_sim.core.controller.image import (
-    BrokersDelta,
-    ClusterImage,
-    PartitionDelta,
-    Topic,
+from broker_sim.core.controller.image import BrokersDelta, ClusterImage, PartitionDelta, Topic
+from broker_sim.core.controller.metadata_records import (
     broker_fenced_record,
     broker_registered_record,
     partition_changed_record,

@@ -23,14 +23,6 @@ THESE = [{"type": "producer-ids", "next_producer_id": n} for n in (1_000, 2_000)
 OTHERS = [{"type": "producer-ids", "next_producer_id": n} for n in (3_000, 4_000)]
 
 
-class Nobody:
-    """Does nothing about what the link has read."""
-
-    def on_progress(self, effects: Effects) -> None: ...
-
-    def on_session_expired(self, effects: Effects) -> None: ...
-
-
 class Controller:
     """Decisions of a controller with a session, and the test as the registry."""
 
@@ -38,7 +30,7 @@ class Controller:
         self.peers, self.metadata = Peers(), ClusterMetadata(0, lambda _delta, _effects: None)
         client = RegistryClient(self.peers)
         client.session_id = 1
-        link = RegistryLink(client, self.metadata, (3_000, 500), Nobody())
+        link = RegistryLink(client, self.metadata, (3_000, 500), lambda _: None, lambda _: None)
         link._nodes_zxid = 0
         snapshots = SnapshotWriter(BrokerConfig({}), client, self.metadata)
         self.decisions = Decisions(client, link, self.metadata, snapshots)

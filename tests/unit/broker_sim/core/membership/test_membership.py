@@ -12,12 +12,8 @@ from support.core.broker_build import BrokerOnDisk, request
 from support.core.core_network import REGISTRY
 from support.core.registry_cluster import RegistryCluster
 
-from broker_sim.core.controller.image import (
-    MetadataRecord,
-    Topic,
-    producer_ids_record,
-    topic_record,
-)
+from broker_sim.core.controller.image import MetadataRecord, Topic
+from broker_sim.core.controller.metadata_records import producer_ids_record, topic_record
 from broker_sim.core.controller.registrations import NO_LEADER, PartitionRegistration
 from broker_sim.core.effects import ControlledShutdown, Stop
 from broker_sim.core.log import STRAY_SUFFIX

@@ -10,7 +10,7 @@ from support.core.core_cluster import DATA, OFFSETS, STATE, CoreCluster, coordin
 from support.core.core_network import Exchange
 from support.raw.raw import RawProducer
 
-from broker_sim.core.controller.image import topic_deleted_record
+from broker_sim.core.controller.metadata_records import topic_deleted_record
 from broker_sim.core.controller.registrations import NO_LEADER
 from broker_sim.core.coordinator.peer_batches import REQUEST_TIMEOUT_MS
 from txnlog_kafka.wire.error_codes import error_name

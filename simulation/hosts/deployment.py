@@ -1,12 +1,19 @@
-"""A query as it is deployed: its source, its options, and its checkpoints so far."""
+"""A query as it is deployed: its source, its options, its checkpoints, and its drivers so far."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from simulation.hosts import spark_driver as spark
 from simulation.hosts.checkpoint import Checkpoint, Files
-from simulation.load.running import copy_at
+from simulation.hosts.query_rows import (
+    DriverHistory,
+    Offsets,
+    Source,
+    ends_of,
+    rows_of,
+    written_as,
+)
+from txnlog_spark.commit.output import Output, moved_or_copied
 from txnlog_spark.commit.plan import CommitOptions
 
 
@@ -15,7 +22,7 @@ class Deployment:
     """A query with the names of everything that it writes, which readers and checks ask for."""
 
     name: str
-    source: spark.Source
+    source: Source
     options: CommitOptions
     """Options of the query now; its transactional id and its topic may change."""
     files: Files
@@ -28,10 +35,13 @@ class Deployment:
     """Query from whose checkpoint this query's checkpoint was copied."""
     checkpoints: list[Checkpoint] = field(default_factory=list)
     """Checkpoints in the order in which they were begun; a copy of a query comes with its first."""
-    begins: spark.Offsets = field(default_factory=dict)
+    begins: Offsets = field(default_factory=dict)
     """Start of a copy's query; other queries start at the first row."""
     was_copied: bool = False
     """True if a copy of the checkpoint has become a query of its own."""
+    history: DriverHistory = field(default_factory=DriverHistory)
+    finished: Checkpoint | None = None
+    """Checkpoint whose query came to the input's end."""
     _noted_by_original: int = -1
     """Last batch that the original had done when its checkpoint was copied."""
     _id_count: int = 0
@@ -42,7 +52,7 @@ class Deployment:
             self.new_checkpoint(starts_committed=False)
         elif self.original is not None:
             self._noted_by_original = max(self.newest.batches("commits"), default=-1)
-            self.begins = spark.ends_of(self.newest, self._noted_by_original)
+            self.begins = ends_of(self.newest, self._noted_by_original)
 
     @property
     def newest(self) -> Checkpoint:
@@ -99,21 +109,21 @@ class Deployment:
         """
         own = (n for n in checkpoint.planned if n > self._noted_by_original)
         leaves_out = self.source.settings.leaves_out
-        return max((n for n in own if not leaves_out or spark.rows_of(checkpoint, n)), default=-1)
+        return max((n for n in own if not leaves_out or rows_of(checkpoint, n)), default=-1)
 
     # ------------------------------------------------------------------ groups that hold progress
 
     def progress_groups(self) -> dict[str, str]:
         """Return the group that holds progress, by query and sink."""
         return {
-            spark.written_as(each.query_id, sink): self.progress_group_at(each, sink)
+            written_as(each.query_id, sink): self.progress_group_at(each, sink)
             for each in self.checkpoints
             for sink in self.sinks
         }
 
     def progress_group_at(self, checkpoint: Checkpoint, sink: CommitOptions) -> str:
         """Return the group that holds the progress of one sink of a checkpoint's query."""
-        copy = "" if self.original is None else copy_at(checkpoint.location)
+        copy = "" if self.original is None else _copy_at(checkpoint.location)
         return sink.progress_group_of(checkpoint.query_id, copy)
 
     def progress_group(self) -> str:
@@ -123,6 +133,13 @@ class Deployment:
     def groups(self) -> tuple[str, ...]:
         """Return the source's group and the groups that hold progress."""
         return (str(self.options.group_id), *self.progress_groups().values())
+
+    def done_batches(self) -> dict[str, int]:
+        """Return the batch after the last that was reported as done, by group with progress."""
+        return {
+            group: 0 if self.is_rolled_back(group) else self.history.done.get(query, 0)
+            for query, group in self.progress_groups().items()
+        }
 
     def is_rolled_back(self, group_id: str) -> bool:
         """True if the group has the progress of a checkpoint whose batch ids have begun again."""
@@ -154,3 +171,9 @@ class Deployment:
         """Move the newest checkpoint to another place."""
         self._move_count += 1
         self.checkpoints[-1] = self.newest.moved_to(f"{self.name}-moved-{self._move_count}")
+
+
+def _copy_at(location: str) -> str:
+    """Return the name of a copy at this location, as the error message has it."""
+    original, copied = Output("", "the original", transactional_id="a"), Output("", location)
+    return moved_or_copied(copied, original, original_is_there=True, is_same_group=False).copy
