@@ -63,8 +63,9 @@ class Archive:
         self._file = folder / f"{KEPT_PREFIX}{name}"
         self.modules: dict[str, Found] = {}
         self.is_changed = False
-        # The first server with this archive finds no file: `keep` writes it after the imports.
-        with suppress(FileNotFoundError):
+        # The first server with this archive finds no file, and after a loss of power perhaps a part
+        # of it: `keep` writes it after the imports.
+        with suppress(FileNotFoundError, EOFError, ValueError, TypeError):
             stamp, modules = marshal.loads(self._file.read_bytes())
             if stamp == self._stamp:
                 self.modules = modules

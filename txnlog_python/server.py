@@ -179,11 +179,16 @@ class Server:
                 self._selector.unregister(source)
             self._listener.close()
         else:
-            self._lose(key.data)
+            self._lose(key.data, key.fileobj)
 
     def _accept(self) -> Request | None:
         """Fork for a client. Return its request in the forked process."""
-        connection, _ = self._listener.accept()
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            # The JVM ended in the same round of events, which closed the listener; or the client
+            # was killed before, or there are too many: then it is accepted later.
+            return None
         try:
             connection.settimeout(REQUEST_TIMEOUT_S)
             request = Request.receive(connection, REQUEST_BYTES_MAX)
@@ -241,9 +246,12 @@ class Server:
                 _send_number(connection, status)
                 connection.close()
 
-    def _lose(self, pid: int) -> None:
+    def _lose(self, pid: int, connection: Any) -> None:
         """End the process of a client that was killed."""
-        self._selector.unregister(self._clients[pid])
+        if self._clients.get(pid) is not connection:
+            # The process ended before its client: the same round of events has reported that.
+            return
+        self._selector.unregister(connection)
         os.kill(pid, signal.SIGKILL)
         self._clients.pop(pid).close()
 

@@ -82,3 +82,16 @@ def test_a_python_with_other_optimization_has_bytecode_of_its_own(
     found(archive, tmp_path)
     assert found(archive, tmp_path, "-O")[1] == "3"
     assert found(archive, tmp_path)[1] == "0"
+
+
+@pytest.mark.parametrize("left", [0, 1, 40, -1])
+def test_a_file_of_which_a_loss_of_power_left_a_part_is_written_again(
+    archive: Path, tmp_path: Path, left: int
+) -> None:
+    found(archive, tmp_path)
+    (kept,) = tmp_path.glob("modules-*")
+    kept.write_bytes(kept.read_bytes()[:left])
+    assert found(archive, tmp_path)[1] == "3"
+    kept.write_bytes(bytes(kept.stat().st_size))
+    assert found(archive, tmp_path)[1] == "3"
+    assert found(archive, tmp_path)[1] == "0"

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -240,6 +241,31 @@ def test_a_process_whose_server_dies_at_once_is_not_run_a_second_time(
     own = {"RUNS": str(runs), "TXNLOG_PYTHON_IMPORTS": "dies_after_fork"}
     assert ended(True, words, env=variables | own)[0] == 1
     assert runs.read_text() == "x"
+
+
+def test_a_process_that_ends_just_before_its_client_is_killed_leaves_the_others_alone(
+    variables: dict[str, str],
+) -> None:
+    words = ["-m", "pyspark.daemon", "do", "wait()"]
+    with started(True, words, env=variables) as other, started(True, words, env=variables) as lost:
+        pids = [int(each.stdout.readline()) for each in (other, lost)]
+        server = server_of(pids[1])
+        assert server_of(pids[0]) == server
+        place = Path(f"/proc/{server}/cmdline").read_bytes().split(b"\0")[-3]
+        held = [*Path(f"/proc/{server}/fd").iterdir()]
+        with socket.socket(socket.AF_UNIX) as silent:
+            silent.connect(place)
+            # The server waits for this request, and then sees both ends at once.
+            wait_until(lambda: len([*Path(f"/proc/{server}/fd").iterdir()]) > len(held), "accept")
+            os.kill(pids[1], signal.SIGKILL)
+            stat = Path(f"/proc/{pids[1]}/stat")
+            wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "Z", "its end")
+            lost.kill()
+            lost.wait()
+        wait_until(lambda: not Path(f"/proc/{pids[1]}").exists(), "the forked process's end")
+        other.communicate("")
+    assert other.returncode == 0
+    assert ended(True, ["-m", "pyspark.daemon", "do", "print(7)"], env=variables)[:2] == (0, "7\n")
 
 
 def test_an_idle_server_imports_what_tasks_need(variables: dict[str, str]) -> None:
