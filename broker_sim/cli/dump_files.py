@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -48,21 +49,23 @@ def _dump_offset_index(path: Path) -> Iterator[Item]:
     is a log."""
     base = _base_offset(path)
     log = path.with_suffix(".log")
-    last_offsets = {}
+    last_offsets: dict[int, int] = {}
+    known_bytes = 0
     if log.exists():
         try:
             for position, header, _ in scan_batches(log):
                 last_offsets[position] = header.last_offset
-        except Damage:
+            known_bytes = sys.maxsize
+        except Damage as damage:
             # A dump of the log file itself reports the damage; the batches before it are known.
-            pass
+            known_bytes = damage.position
     before = (-1, -1)
     for at, (relative, position) in _entries(path, OffsetIndex.layout):
         if relative <= before[0] or position <= before[1]:
             raise Damage(at, f"offset {base + relative} at {position} after {before}")
         before = (relative, position)
         found = last_offsets.get(position)
-        if last_offsets and found != base + relative:
+        if position < known_bytes and found != base + relative:
             raise Damage(at, f"position {position} holds a batch that ends with offset {found}")
         yield Item("entry", {"offset": base + relative, "position": position})
 

@@ -29,6 +29,7 @@ from broker_sim.core.effects import (
     WriteFile,
 )
 from broker_sim.core.flush_order import FlushOrder
+from broker_sim.core.log.segment import LOG_SUFFIX
 from broker_sim.server.system import System, storage_error, telling
 
 OPEN_FILES_MAX = 512
@@ -247,7 +248,7 @@ class FileStorage:
                 else:
                     descriptor = self._create_file(self._path(path), path)
         if descriptor < 0:
-            raise FileNotFoundError(path)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         if self.reads_medium:
             self._system.forget_pages(descriptor)
             # Nor is it known whether the process before this one made its folders durable.
@@ -297,10 +298,14 @@ class FileStorage:
                 rest = rest[written:]
 
     def _flush_file(self, path: str) -> None:
-        # A lost index file stays absent until the broker needs that index and builds it again.
-        # Until then there is nothing to flush, and recovery can do without the file.
-        with contextlib.suppress(FileNotFoundError):
+        try:
             descriptor = self._open_file(path, create=False)
+        except FileNotFoundError as error:
+            if path.endswith(LOG_SUFFIX):
+                raise storage_error(f"fsync of {path}", error) from error
+            # A lost index file stays absent until the broker needs that index and builds it again.
+            # Until then there is nothing to flush, and recovery can do without the file.
+        else:
             with telling(f"fsync of {path}", is_flush=True):
                 self._system.sync(descriptor)
             self.flush_count += 1

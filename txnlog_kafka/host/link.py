@@ -111,7 +111,12 @@ class Link:
                 if not self._candidates:
                     raise self._cannot_connect(failed) from failed
                 family, kind, protocol, _, self._socket_address = self._candidates.pop(0)
-                self._socket = socket.socket(family, kind, protocol)
+                try:
+                    self._socket = socket.socket(family, kind, protocol)
+                except OSError as error:
+                    # Such as an IPv6 address on a machine without IPv6: the next may be another.
+                    failed = error
+                    continue
                 self._socket.setblocking(False)
             try:
                 code = self._socket.connect_ex(self._socket_address)

@@ -115,6 +115,19 @@ def test_a_torn_segment_is_told_up_to_the_tear(dump, left):
     assert "are left" in err
 
 
+def test_an_index_is_not_damaged_by_the_damage_of_its_log(dump):
+    index = "00000000000000000000.index"
+    entries = struct.pack(">iiii", 2, len(FIRST), 9, len(FIRST + SECOND))
+    code, items, err = dump({LOG: FIRST + SECOND[:11], index: entries})
+    damaged = [each for each in items if each["kind"] == "damaged"]
+    assert (code, [each["position"] for each in damaged]) == (1, [len(FIRST)])
+    assert f"{index} is damaged" not in err
+    # Behind the end of a log without damage there is no batch.
+    code, items, err = dump({LOG: FIRST + SECOND, index: entries})
+    assert code == 1
+    assert f"{index} is damaged at byte 8" in err
+
+
 def test_offsets_that_do_not_rise_are_damage(dump):
     code, items, _ = dump({LOG: SECOND + FIRST})
     assert (code, items[-1]["position"]) == (1, len(SECOND))

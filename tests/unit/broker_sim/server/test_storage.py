@@ -137,9 +137,15 @@ def test_nothing_is_remembered_of_a_folder_that_is_gone(tmp_path):
     assert grown(before, count_objects([storage]), 10) == {}
 
 
-def test_a_flush_of_a_file_that_is_gone_is_nothing(storage):
-    storage.perform([Append("f", 0, b"a"), Delete("f"), Flush(("f",))])
+def test_a_flush_of_an_index_that_is_gone_is_nothing(storage):
+    storage.perform([Append("0.index", 0, b"a"), Delete("0.index"), Flush(("0.index",))])
     storage.barrier()
+
+
+def test_a_flush_of_a_segment_that_is_gone_is_a_failed_disk(storage):
+    with pytest.raises(StorageFailed, match=r"fsync of 0\.log: No such file"):
+        storage.perform([Append("0.log", 0, b"a"), Delete("0.log"), Flush(("0.log",))])
+        storage.barrier()
 
 
 def test_slices_are_joined_and_a_cut_one_is_an_error(storage):

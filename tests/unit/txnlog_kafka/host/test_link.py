@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import socket
 
 import pytest
@@ -65,6 +67,34 @@ def test_the_next_address_is_tried_when_one_refuses(broker, resolves):
     resolves(refused(), ("127.0.0.1", broker.port))
     with Client("many:9092") as client:
         assert isinstance(client.run(ask())[0], Reply)
+
+
+def no_socket_of(monkeypatch, *families):
+    """The machine has no sockets of these families."""
+    make = socket.socket
+
+    def made(family=-1, *rest, **more):
+        if family in families:
+            raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+        return make(family, *rest, **more)
+
+    monkeypatch.setattr(link_module.socket, "socket", made)
+
+
+def test_the_next_address_is_tried_when_the_machine_has_no_sockets_of_one(broker, monkeypatch):
+    found = [
+        (socket.AF_INET6, socket.SOCK_STREAM, 0, "", ("::1", broker.port)),
+        (socket.AF_INET, socket.SOCK_STREAM, 0, "", ("127.0.0.1", broker.port)),
+    ]
+    monkeypatch.setattr(link_module, "_resolve_address", lambda address, flags: [*found])
+    no_socket_of(monkeypatch, socket.AF_INET6)
+    with Client("many:9092") as client:
+        assert isinstance(client.run(ask())[0], Reply)
+    found.pop()
+    with Client("many:9092") as client:
+        (outcome,) = client.run(ask(timeout_ms=200))
+    assert isinstance(outcome, Unanswered)
+    assert "cannot connect to many:9092: [Errno 97]" in outcome.reason
 
 
 def test_the_next_address_is_tried_when_one_does_not_answer(broker, resolves, deaf):
