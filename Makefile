@@ -90,7 +90,7 @@ java:
 demo: java $(READY)  ## the whole story on real data, with crashes, ending in the audit
 	$(BIN)/python -u -m jobs.demo --brokers $(BROKERS)
 
-test: java $(READY)  ## all tests
+test: java $(READY)  ## all tests without the mark chaos
 	@echo "== tests that touch nothing outside their process"
 	$(BIN)/python -m pytest -n 3 -m "not chaos" $(PYTEST_ARGS) $(TESTS_PURE) \
 		$(addprefix --ignore=,$(TESTS_PROCESSES))

@@ -292,7 +292,14 @@ def _blocks(text: str, what: str) -> str:
 
 
 def _load_jks(store: str, data: bytes, password: str | None) -> Any:
-    jks = _need_package("jks", "pyjks", f"ssl.{store}.location", "JKS")
+    try:
+        jks = importlib.import_module("jks")
+    except ImportError as error:
+        raise _wrong(
+            f"ssl.{store}.location",
+            "a JKS store needs pyjks, on the executors as well; or use PEM"
+            + do_this("pip install 'txnlog_spark[stores]'"),
+        ) from error
     try:
         return jks.KeyStore.loads(data, password)
     except Exception as error:
@@ -301,23 +308,11 @@ def _load_jks(store: str, data: bytes, password: str | None) -> Any:
 
 
 def _load_pkcs12(store: str, data: bytes, password: str | None) -> Any:
-    name = "cryptography.hazmat.primitives.serialization.pkcs12"
-    pkcs12 = _need_package(name, "cryptography", f"ssl.{store}.location", "PKCS12")
+    pkcs12 = importlib.import_module("cryptography.hazmat.primitives.serialization.pkcs12")
     try:
         return pkcs12.load_pkcs12(data, None if password is None else password.encode())
     except (ValueError, TypeError) as error:
         raise _wrong(f"ssl.{store}.location", _WRONG_PASSWORD.format(kind=store)) from error
-
-
-def _need_package(module: str, package: str, option: str, kind: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise _wrong(
-            option,
-            f"a {kind} store needs {package}, on the executors as well; or use PEM"
-            + do_this("pip install 'txnlog_spark[stores]'"),
-        ) from error
 
 
 def _pem_of(certificate: Any) -> str:

@@ -1,7 +1,7 @@
 """Tests and seeds of the day: each day of `make test` sees a share, and a week sees all.
 
 A test with the mark `weekly` belongs to one day of the week, by a checksum of its name; on the six
-other days it belongs to `make chaos`, which runs all of them. Tests that draw seeds take those of
+other days it belongs to `make chaos`. Tests that draw seeds take those of
 `seeds_of_day`. `TXNLOG_DAY=2026-11-29 make test` runs what that day ran.
 """
 
@@ -44,7 +44,7 @@ class Days:
 
     def pytest_report_header(self) -> str:
         """Name the day, which chooses tests and seeds."""
-        return f"tests and seeds of {self._day} ({DAY}): make chaos runs those of all days"
+        return f"tests and seeds of {self._day} ({DAY}); make chaos runs the others"
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
