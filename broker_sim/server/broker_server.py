@@ -143,6 +143,7 @@ class BrokerServer:
         self._handed_over: asyncio.Event | None = None
         """Event that is set when other brokers lead this broker's partitions; None before it is
         requested."""
+        # The core, its files, and the inputs of its next round.
         self._loop = asyncio.get_running_loop()
         self._make_core = make_core
         self._core: Core | None = None
@@ -157,6 +158,7 @@ class BrokerServer:
         self._timers: dict[TimerKey, asyncio.TimerHandle] = {}
         self._fired: set[TimerKey] = set()
         """Timers whose input waits for its round; setting or cancelling one takes it back."""
+        # Connections, and what each of them uses of the host.
         self.request_memory = RequestMemory(config.integer("queued.max.request.bytes"))
         self._connections = Connections(config)
         self._next_connection_id = 1

@@ -153,6 +153,7 @@ class ClientProcess:
         self._bootstrap = 0
         self._turn = 0
         """Count of bootstrap servers that have refused: the next try takes another one."""
+        # The operation that runs, and what it waits for.
         self._operation: Operation[Any] | None = None
         self._done: Done = _ignore
         self._next_ticket = 1
