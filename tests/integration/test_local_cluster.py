@@ -87,7 +87,10 @@ def wait_for_batches(query: CopyQuery, job: RunningJob, count: int) -> None:
 
 @pytest.mark.parametrize(
     "master",
-    ["local-cluster[2,1,600]", pytest.param("local-cluster[4,1,1024]", marks=pytest.mark.chaos)],
+    [
+        pytest.param("local-cluster[2,1,600]", marks=pytest.mark.weekly(day=0)),
+        pytest.param("local-cluster[4,1,1024]", marks=pytest.mark.chaos),
+    ],
 )
 def test_executors_without_a_shared_directory_lose_and_double_nothing(
     query: CopyQuery, master: str
