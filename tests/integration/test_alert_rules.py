@@ -33,6 +33,7 @@ def test_each_alert_comes_when_it_should_and_not_otherwise(program: Program) -> 
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.weekly
 @pytest.mark.parametrize(
     ("right", "planted", "alert"),
     [

@@ -17,6 +17,8 @@ from support.raw.raw import Connection, message_class
 
 from txnlog_kafka.wire.messages import ApiKey
 
+pytestmark = pytest.mark.weekly(day=1)
+
 CLUSTERS = {
     "broker_sim_cluster": partial(SimBroker, brokers=NODES),
     "apache_kafka_cluster": KafkaCluster,

@@ -12,6 +12,8 @@ import pytest
 from support.brokers.memory_broker import Held, started
 from support.core.churn import CHURN
 
+pytestmark = pytest.mark.weekly(day=5)
+
 COUNT = 160
 CONNECTIONS = 500
 LEAK = 30

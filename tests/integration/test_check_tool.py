@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,15 @@ from support.query.checkpoint_query import Query
 
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.metadata import refresh_metadata
+from txnlog_spark.tools import check
+from txnlog_spark.tools.check_item import Item
+from txnlog_spark.tools.check_machine import check_machine, run_command
 from txnlog_spark.tools.cli import main
+
+WEEKLY_ON_KAFKA = [
+    "broker_sim",
+    pytest.param("apache_kafka", marks=[pytest.mark.kafka, pytest.mark.weekly(day=3)]),
+]
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +35,20 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
     """Start a broker of each kind with an authorizer, when it is first asked for."""
     with started_when_asked(SECURED_BROKERS, tmp_path_factory.mktemp) as broker_of:
         yield broker_of
+
+
+@functools.cache
+def said(words: tuple[str, ...]) -> str:
+    """Run a command of the machine once: a Java and a Python take half a second of a processor."""
+    return run_command(words)
+
+
+@pytest.fixture(autouse=True)
+def machine_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def looked_at(environment: Mapping[str, str]) -> Iterator[Item]:
+        return check_machine(environment, lambda words: said(tuple(words)))
+
+    monkeypatch.setattr(check, "check_machine", looked_at)
 
 
 class Tool:
@@ -68,6 +91,7 @@ def granted_by(command: str) -> Acl:
 
 
 @pytest.mark.live
+@pytest.mark.parametrize("broker_name", WEEKLY_ON_KAFKA, indirect=True)
 @pytest.mark.parametrize("has_group", [True, False])
 def test_all_missing_grants_are_named_at_once_and_as_printed_they_are_enough(
     broker_name, started, tool: Tool, unique, tmp_path: Path, has_group: bool

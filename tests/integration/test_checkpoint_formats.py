@@ -58,6 +58,7 @@ def upgrade_offset_log(pipe: Pipe) -> None:
     shutil.copy(commits / str(last), commits / str(last + 1))
 
 
+@pytest.mark.weekly
 def test_a_query_with_all_new_formats_goes_on_after_each_loss(pipe: Pipe) -> None:
     """Source and sink are named; the sink gets another name later."""
 

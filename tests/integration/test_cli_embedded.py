@@ -6,11 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.brokers.probe import wait_until
 
+from broker_sim.__main__ import main
 from txnlog_kafka.host.broker_process import ADDRESS_FILE
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.metadata import refresh_metadata
@@ -51,13 +53,24 @@ def is_alive(pid: int) -> bool:
     return start_time(pid) is not None
 
 
-def test_commands_one_after_another_have_one_broker_each_or_share_it(tmp_path):
-    produce = ("produce", "--path", ".txnlog", "--topic", "orders")
-    for number in range(3):
+def test_creating_a_topic_makes_the_broker_and_commands_after_it_have_one_each_with_its_data(
+    tmp_path,
+):
+    run(tmp_path, "topics", "create", "--topic", "orders", "--path", ".txnlog")
+    for number in range(2):
+        produce = ("produce", "--path", ".txnlog", "--topic", "orders")
         assert "orders  2" in run(tmp_path, *produce, text=f"a{number}\nb{number}\n")
-    found = run(tmp_path, *CONSUME, "--max-messages", "6").split()
-    assert found == ["a0", "b0", "a1", "b1", "a2", "b2"]
+    found = run(tmp_path, *CONSUME, "--max-messages", "4").split()
+    assert found == ["a0", "b0", "a1", "b1"]
     assert "orders" in run(tmp_path, "topics", "list", "--path", ".txnlog")
+
+
+def check_found_by_an_application(folder: Path) -> None:
+    """An application that comes while the command runs attaches to the same broker."""
+    record = json.loads((folder / ".txnlog" / ADDRESS_FILE).read_text())
+    with Client(record["bootstrap.servers"]) as client:
+        client.run(refresh_metadata(client.session, ()))
+        assert client.session.cluster.cluster_id == record["cluster.id"]
 
 
 @pytest.mark.parametrize("ended_by", ["its end", "SIGINT"])
@@ -67,6 +80,8 @@ def test_a_command_uses_the_running_broker_and_leaves_it_running(tmp_path, ended
     assert first.stdout is not None
     assert first.stdout.readline() == "first\n"
     pid = broker_pid(tmp_path)
+    if ended_by == "SIGINT":
+        check_found_by_an_application(tmp_path)
     run(tmp_path, "produce", "--path", ".txnlog", "--topic", "orders", text="second\n")
     assert (broker_pid(tmp_path), is_alive(pid)) == (pid, True)
     assert first.stdout.readline() == "second\n"
@@ -79,18 +94,22 @@ def test_a_command_uses_the_running_broker_and_leaves_it_running(tmp_path, ended
     wait_until(lambda: not is_alive(pid), "the broker to end with the command that started it")
 
 
-def refused(folder: Path, *words: str) -> str:
-    """The one line of a command that must be refused."""
-    process = start(folder, *words)
-    _, error = process.communicate(timeout=600)
-    assert process.returncode == 1
-    (line,) = error.splitlines()
-    return line
+@pytest.fixture
+def refused(tmp_path, monkeypatch, capsys) -> Callable[..., str]:
+    """Return the one line of a command that must be refused, run in this process."""
+    monkeypatch.chdir(tmp_path)
+
+    def line_of(*words: str) -> str:
+        assert main(words) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        return line
+
+    return line_of
 
 
-def test_a_file_in_place_of_the_directory_is_no_traceback(tmp_path):
+def test_a_file_in_place_of_the_directory_is_no_traceback(tmp_path, refused):
     (tmp_path / "file").write_text("")
-    line = refused(tmp_path, "topics", "list", "--path", "file")
+    line = refused("topics", "list", "--path", "file")
     assert line.startswith(f"broker_sim: --path file: {tmp_path}/file is a file")
 
 
@@ -105,26 +124,7 @@ READING = (
 
 
 @pytest.mark.parametrize("words", READING, ids=" ".join)
-def test_a_command_that_reads_makes_no_broker_for_a_mistyped_path(tmp_path, words):
-    line = refused(tmp_path, *words, "--path", ".txnlgo")
+def test_a_command_that_reads_makes_no_broker_for_a_mistyped_path(tmp_path, refused, words):
+    line = refused(*words, "--path", ".txnlgo")
     assert line.startswith(f"broker_sim: --path .txnlgo: there is no broker's data at {tmp_path}/")
     assert not list(tmp_path.iterdir())
-
-
-def test_creating_a_topic_makes_the_broker(tmp_path):
-    run(tmp_path, "topics", "create", "--topic", "orders", "--path", ".txnlog")
-    assert "orders" in run(tmp_path, "topics", "list", "--path", ".txnlog")
-
-
-def test_the_client_of_a_broker_that_a_command_started_finds_it(tmp_path):
-    """An application that comes while the command runs attaches to the same broker."""
-    run(tmp_path, "produce", "--path", ".txnlog", "--topic", "orders", text="first\n")
-    first = start(tmp_path, *CONSUME)
-    assert first.stdout is not None
-    assert first.stdout.readline() == "first\n"
-    record = json.loads((tmp_path / ".txnlog" / ADDRESS_FILE).read_text())
-    with Client(record["bootstrap.servers"]) as client:
-        client.run(refresh_metadata(client.session, ()))
-        assert client.session.cluster.cluster_id == record["cluster.id"]
-    first.send_signal(2)
-    first.communicate(timeout=600)

@@ -24,6 +24,8 @@ from support.clients.librdkafka import produce_values
 from support.harness.availability import available, check_available
 from support.kafka.java_tools import Done, JavaHost, java_command
 
+pytestmark = pytest.mark.weekly(day=0)
+
 CLUSTERS = {
     "broker_sim_cluster": partial(SimBroker, brokers=NODES),
     "apache_kafka_cluster": KafkaCluster,

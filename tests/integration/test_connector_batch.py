@@ -42,10 +42,12 @@ def test_what_is_written_is_read_back_with_every_column(both_pipe: Pipe) -> None
     assert read[1].timestampType == 0
 
 
-@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_every_compression_is_read_by_librdkafka_and_by_us(pipe: Pipe, codec: str) -> None:
-    values = [f"{codec}-{n}" * 20 for n in range(50)]
-    pipe.save(pipe.rows(values), **{"kafka.compression.type": codec})
+def test_every_compression_is_read_by_librdkafka_and_by_us(pipe: Pipe) -> None:
+    values = []
+    for codec in ("gzip", "snappy", "lz4", "zstd"):
+        some = [f"{codec}-{n}" * 20 for n in range(50)]
+        pipe.save(pipe.rows(some), **{"kafka.compression.type": codec})
+        values += some
     assert pipe.output_values() == sorted(values)
     read = pipe.read(pipe.output).selectExpr("cast(value as string) v").collect()
     assert sorted(row.v for row in read) == sorted(values)
@@ -95,12 +97,8 @@ def test_offsets_and_timestamps_bound_a_read(pipe: Pipe) -> None:
     assert "no record" in error_of(lambda: values(startingTimestamp=5000))
     ends = json.dumps({pipe.input: {"0": 3, "1": -1, "2": -1}})
     assert values(startingOffsets=of_input(3), endingOffsets=ends) == []
-    for start in ({"startingOffsets": of_input(5)}, by_time):
-        reversed_ = error_of(lambda start=start: values(**start, endingOffsets=ends))
-        assert re.search(r"startingOffsets.*at most 3, where the read of .*-0 ends", reversed_)
-    assert "at most 3" in error_of(
-        lambda: values(startingOffsets=of_input(5), endingTimestamp=4000)
-    )
+    reversed_ = error_of(lambda: values(startingOffsets=of_input(5), endingOffsets=ends))
+    assert re.search(r"startingOffsets.*at most 3, where the read of .*-0 ends", reversed_)
 
 
 def test_a_read_of_empty_topics_is_empty(pipe: Pipe) -> None:

@@ -86,7 +86,6 @@ def test_a_failure_between_two_sinks_doubles_neither(pipe) -> None:
     pipe.feed(range(4))
     with pytest.raises(Exception, match="between the two"):
         run(pipe, pipe.stream(), both)
-    run(pipe, pipe.stream(), both)
     pipe.feed(range(4, 6))
     run(pipe, pipe.stream(), both)
     expected = sorted(map(str, range(6)))
@@ -150,12 +149,11 @@ def untold(function: Any) -> Any:
 
 
 def test_tasks_that_are_not_told_their_query_write_exactly_once_too(pipe) -> None:
-    function = sink(pipe)
-    for first in (0, 5):
-        pipe.feed(range(first, first + 5))
-        run(pipe, pipe.stream(), untold(function))
-        pipe.lose("commits", max(pipe.logged("commits")))
-        run(pipe, pipe.stream(), untold(sink(pipe)))
+    pipe.feed(range(5))
+    run(pipe, pipe.stream(), untold(sink(pipe)))
+    pipe.lose("commits", 0)
+    pipe.feed(range(5, 10))
+    run(pipe, pipe.stream(), untold(sink(pipe)))
     assert pipe.output_values("read_uncommitted") == sorted(map(str, range(10)))
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from support.clients.librdkafka import create_topic, produce_values
+from support.clients.librdkafka import TIMEOUT_S, create_topic, plain_producer, produce_values
 from support.clients.librdkafka_client import LibrdkafkaAdmin
 from support.spark.connector import Pipe
 
@@ -23,15 +25,28 @@ pytestmark = pytest.mark.live
 PARTITIONS = 40
 
 
-@pytest.fixture
-def topics(broker, unique: Callable[[str], str]) -> list[str]:
+def new_topics(broker, unique: Callable[[str], str]) -> list[str]:
     """Two topics; partition n of the first holds n % 4 records, of the second one."""
     names = [create_topic(broker.bootstrap_servers, unique(n), PARTITIONS) for n in ("a", "b")]
+    made = plain_producer(broker.bootstrap_servers)
     for number in range(PARTITIONS):
         for topic, count in zip(names, (number % 4, 1), strict=True):
-            values = [f"{topic}-{number}-{i}" for i in range(count)]
-            produce_values(broker.bootstrap_servers, topic, values, partition=number)
+            for i in range(count):
+                made.produce(topic, f"{topic}-{number}-{i}".encode(), partition=number)
+    assert made.flush(TIMEOUT_S) == 0
     return names
+
+
+@pytest.fixture(scope="module")
+def topics_of(unique_names: Callable[[str], str]) -> Callable[[Any], list[str]]:
+    """The two topics of a broker, made once."""
+    return functools.cache(lambda broker: new_topics(broker, unique_names))
+
+
+@pytest.fixture
+def topics(broker, topics_of: Callable[[Any], list[str]]) -> list[str]:
+    """The two topics; no test changes them."""
+    return topics_of(broker)
 
 
 def settings(broker, **options: str) -> SourceSettings:
@@ -63,11 +78,11 @@ def read(options: SourceSettings, share: RangePartition) -> list[str]:
 
 
 def test_one_request_brings_all_the_small_ranges_of_a_task(
-    broker, topics: list[str], requests: Counter[str]
+    broker, unique: Callable[[str], str], requests: Counter[str]
 ) -> None:
     options = settings(broker)
     client_for(options.connection, broker.bootstrap_servers)
-    share = share_of(broker, topics)
+    share = share_of(broker, new_topics(broker, unique))
     requests.clear()
     assert read(options, share) == expected(share)
     assert requests == {"METADATA": 1, "FETCH": 1}
@@ -119,19 +134,17 @@ def test_ranges_that_are_longer_than_a_first_answer_are_read_to_their_end(
     assert requests["FETCH"] > 3
 
 
-@pytest.mark.parametrize("fail", ["true", "false"])
 def test_one_range_that_is_gone_is_loss_or_is_left_out_and_the_others_are_read(
-    broker, topics: list[str], fail: str
+    broker, unique: Callable[[str], str]
 ) -> None:
+    topics = new_topics(broker, unique)
     LibrdkafkaAdmin(broker.bootstrap_servers).delete_records((topics[0], 3), 2)
     share = share_of(broker, topics)
-    options = settings(broker, failOnDataLoss=fail)
-    if fail == "true":
-        with pytest.raises(OffsetOutOfRange, match=f"{topics[0]}-3"):
-            read(options, share)
-    else:
-        gone = {f"{topics[0]}-3-0", f"{topics[0]}-3-1"}
-        assert read(options, share) == [v for v in expected(share) if v not in gone]
+    with pytest.raises(OffsetOutOfRange, match=f"{topics[0]}-3"):
+        read(settings(broker), share)
+    gone = {f"{topics[0]}-3-0", f"{topics[0]}-3-1"}
+    left = [v for v in expected(share) if v not in gone]
+    assert read(settings(broker, failOnDataLoss="false"), share) == left
 
 
 def test_a_topic_that_is_gone_among_others_is_left_out_when_it_may_be(
@@ -148,19 +161,10 @@ def test_a_topic_that_is_gone_among_others_is_left_out_when_it_may_be(
 
 
 def test_a_batch_read_of_many_partitions_is_one_task_and_min_partitions_asks_for_more(
-    both_pipe: Pipe, unique: Callable[[str], str]
+    both_pipe: Pipe, topics: list[str]
 ) -> None:
-    pipe = both_pipe
-    topic = create_topic(pipe.bootstrap, unique("wide"), PARTITIONS)
-    for number in range(PARTITIONS):
-        pipe.feed([number], topic=topic, partition=number)
-    assert pipe.read(topic).rdd.getNumPartitions() == 1
-    assert pipe.read(topic, minPartitions=8).rdd.getNumPartitions() == 8
-    assert pipe.read(topic, maxRecordsPerPartition=10).rdd.getNumPartitions() == 4
-    for options in ({}, {"minPartitions": 8}):
-        rows = (
-            pipe.read(topic, **options)
-            .selectExpr("cast(cast(value as string) as int) v", "partition")
-            .collect()
-        )
-        assert sorted(map(tuple, rows)) == [(n, n) for n in range(PARTITIONS)]
+    wanted = [(f"{topics[1]}-{n}-0", n) for n in range(PARTITIONS)]
+    for tasks, options in ((1, {}), (8, {"minPartitions": 8}), (4, {"maxRecordsPerPartition": 10})):
+        rows = both_pipe.read(topics[1], **options).selectExpr("cast(value as string)", "partition")
+        assert rows.rdd.getNumPartitions() == tasks
+        assert sorted(map(tuple, rows.collect())) == sorted(wanted)

@@ -21,9 +21,13 @@ def texts(numbers: range) -> list[str]:
 def test_every_record_is_in_the_output_once_with_the_groups_offsets_at_the_end(
     both_pipe: Pipe,
 ) -> None:
+    """The tasks split partitions."""
     pipe = both_pipe
     pipe.feed(range(300))
-    query = pipe.copy(transform=lambda rows: rows.selectExpr("key", "concat(value, '!') value"))
+    query = pipe.copy(
+        source={"minPartitions": 8, "maxRecordsPerPartition": 60},
+        transform=lambda rows: rows.selectExpr("key", "concat(value, '!') value"),
+    )
     assert pipe.output_values() == sorted(f"{n}!" for n in range(300))
     ends = committed_offsets(pipe.bootstrap, pipe.group, pipe.input, 3)
     assert sum(ends.values()) == 300
@@ -36,7 +40,6 @@ def test_a_restarted_query_goes_on_where_it_was(both_pipe: Pipe) -> None:
     both_pipe.feed(range(50))
     both_pipe.copy()
     both_pipe.feed(range(50, 80))
-    both_pipe.copy()
     both_pipe.copy()
     assert both_pipe.output_values() == texts(range(80))
 
@@ -66,13 +69,6 @@ def test_new_partitions_are_read_while_the_query_runs(pipe: Pipe) -> None:
     finally:
         query.stop()
     assert pipe.output_values() == texts(range(15))
-
-
-def test_assigned_partitions_only_are_read(pipe: Pipe) -> None:
-    pipe.feed(range(5), partition=0)
-    pipe.feed(range(5, 9), partition=1)
-    pipe.copy(source={"subscribe": None, "assign": f'{{"{pipe.input}":[1]}}'})
-    assert pipe.output_values() == texts(range(5, 9))
 
 
 @pytest.mark.matrix
@@ -152,11 +148,11 @@ def test_deleted_records_are_loss_unless_they_may_be_skipped(both_pipe: Pipe) ->
     assert pipe.output_values() == sorted(texts(range(10)) + texts(range(15, 20)))
 
 
-@pytest.mark.parametrize("count", [4, 25])
 def test_a_recreated_topic_is_loss_and_where_that_is_allowed_it_is_read_from_its_beginning(
-    both_pipe: Pipe, count: int
+    both_pipe: Pipe,
 ) -> None:
-    pipe = both_pipe
+    """The new topic has more records than the old one: offsets alone do not tell."""
+    pipe, count = both_pipe, 25
     pipe.feed(range(10), partition=0)
     pipe.copy()
     LibrdkafkaAdmin(pipe.bootstrap).delete_topic(pipe.input)
@@ -202,12 +198,6 @@ def test_a_topic_that_is_recreated_before_its_batch_is_read_is_loss_or_left_out_
     wait_until(lambda: any(read) or not query.isActive, "the new records")
     query.stop()
     assert [value for values in read for value in values] == ["10", "11"]
-
-
-def test_a_job_that_splits_partitions_gets_each_record_once(pipe: Pipe) -> None:
-    pipe.feed(range(100))
-    pipe.copy(source={"minPartitions": 8, "maxRecordsPerPartition": 20})
-    assert pipe.output_values() == texts(range(100))
 
 
 @pytest.mark.matrix

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +11,8 @@ from typing import Any
 
 import pytest
 from support.clients.librdkafka import create_topic, plain_producer, transact, transactional
+
+from txnlog_spark.tools.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 NO_LETTER = "no dead letter: it has no header __connect.errors.topic"
@@ -30,9 +31,9 @@ def letter(topic: str, offset: int, problem: bytes) -> list[tuple[str, bytes | N
     )  # fmt: skip
 
 
-def show(bootstrap: str, topic: str, *more: str) -> dict[str, Any]:
+def show_without_java(bootstrap: str, topic: str) -> dict[str, Any]:
     """Return the command's output on a machine without Java."""
-    command = [sys.executable, "-m", "txnlog_spark", "dead-letters", "show", "--json", *more]
+    command = [sys.executable, "-m", "txnlog_spark", "dead-letters", "show", "--json"]
     done = subprocess.run(
         [*command, "--bootstrap-server", bootstrap, "--topic", topic],
         env={"PATH": "", "JAVA_HOME": "/nonexistent", "PYTHONPATH": str(ROOT)},
@@ -45,13 +46,25 @@ def show(bootstrap: str, topic: str, *more: str) -> dict[str, Any]:
 
 
 @pytest.fixture
+def shown(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
+    """Return the command's output in this process."""
+
+    def show_here(bootstrap: str, topic: str, *more: str) -> dict[str, Any]:
+        where = ["--bootstrap-server", bootstrap, "--topic", topic]
+        assert main(["dead-letters", "show", "--json", *more, *where]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return show_here
+
+
+@pytest.fixture
 def topic(shared_brokers, unique: Callable[[str], str]) -> tuple[str, str]:
     """(address, a topic of two partitions)."""
     bootstrap = shared_brokers("broker_sim").bootstrap_servers
     return bootstrap, create_topic(bootstrap, unique("dlq"), 2)
 
 
-def test_show_lists_the_letters_by_partition_and_offset_without_java(topic) -> None:
+def test_show_lists_the_letters_by_partition_and_offset_without_java(topic, shown) -> None:
     bootstrap, name = topic
     records = [
         (1, letter("orders", 7, b"not JSON")),
@@ -72,25 +85,20 @@ def test_show_lists_the_letters_by_partition_and_offset_without_java(topic) -> N
         f"{name}-1 at 0": "orders-3 at 7, VALUE_CONVERTER: not JSON",
         f"{name}-1 at 1": "orders.dlq-3 at 9, VALUE_CONVERTER: once more",
     }
-    shown = show(bootstrap, name)
-    assert shown == {"topic": name, "dead_letters": 5, "first": first}
-    assert list(shown["first"]) == list(first)
-    some = show(bootstrap, name, "--max-messages", "4")
-    assert some == shown | {"first": dict(list(first.items())[:4])}
-    assert show(bootstrap, name, "--max-messages", "0") == shown | {"first": {}}
+    found = show_without_java(bootstrap, name)
+    assert found == {"topic": name, "dead_letters": 5, "first": first}
+    assert list(found["first"]) == list(first)
+    some = shown(bootstrap, name, "--max-messages", "4")
+    assert some == found | {"first": dict(list(first.items())[:4])}
+    assert shown(bootstrap, name, "--max-messages", "0") == found | {"first": {}}
 
 
-def test_a_topic_without_letters_is_shown_as_that_and_a_missing_one_is_refused(topic) -> None:
+def test_a_topic_without_letters_is_shown_as_that_and_a_missing_one_is_refused(
+    topic, shown, capsys: pytest.CaptureFixture[str]
+) -> None:
     bootstrap, name = topic
-    assert show(bootstrap, name) == {"topic": name, "dead_letters": 0, "first": {}}
-    command = [sys.executable, "-m", "txnlog_spark", "dead-letters", "show"]
-    done = subprocess.run(
-        [*command, "--bootstrap-server", bootstrap, "--topic", f"{name}-other"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
+    assert shown(bootstrap, name) == {"topic": name, "dead_letters": 0, "first": {}}
+    where = ["--bootstrap-server", bootstrap, "--topic", f"{name}-other"]
+    assert main(["dead-letters", "show", *where]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("txnlog_spark: [TXNLOG_UNKNOWN_TOPIC]")

@@ -1,54 +1,37 @@
 """Rows D of docs/internals/faults.md: the driver is killed inside the commit, at each of six steps.
 
-One query lives through all rows (`driver_rows`), then each row is judged. A kill ends the whole
-Spark application: the JVM, its Python workers and the driver program.
+One query on Apache Kafka lives through all rows (`driver_rows`), then each row is judged. A kill
+ends the whole Spark application: the JVM, its Python workers and the driver program.
 """
 
 from __future__ import annotations
 
 import pytest
 from support.spark.audit import check_audit
-from support.spark.driver_rows import ROWS_OF, Story
+from support.spark.driver_rows import OFTEN_ROWS, Story
 from support.spark.spark_copy import KILLED, CopyQuery
 
-pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.timeout(1800)]
-
-
-def each_row() -> list:
-    """Every row with every broker it is played on."""
-    kafka = {"apache_kafka": [pytest.mark.kafka]}
-    return [
-        pytest.param(name, row, marks=kafka.get(name, []), id=f"{row.name}-{name}")
-        for name, rows in ROWS_OF.items()
-        for row in rows
-    ]
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.kafka,
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    # Named in the tests' names, by which they share that broker with others.
+    pytest.mark.parametrize("broker_name", ["apache_kafka"], indirect=True),
+    pytest.mark.usefixtures("broker_name"),
+]
 
 
 @pytest.fixture(scope="module")
-def stories(shared_brokers, tmp_path_factory, unique_names):
-    """The story told on a broker, by the broker's name; told when first asked for."""
-    told: dict[str, Story] = {}
-
-    def story_of(name: str) -> Story:
-        if name not in told:
-            broker = shared_brokers(name)
-            folder = tmp_path_factory.mktemp(f"driver-rows-{name}")
-            query = CopyQuery(folder, broker.bootstrap_servers, unique_names("rows"))
-            story = Story(query)
-            story.play(ROWS_OF[name])
-            told[name] = story
-        return told[name]
-
-    return story_of
+def story(shared_brokers, tmp_path_factory, unique_names) -> Story:
+    """The story, told once."""
+    servers = shared_brokers("apache_kafka").bootstrap_servers
+    told = Story(CopyQuery(tmp_path_factory.mktemp("driver-rows"), servers, unique_names("rows")))
+    told.play(OFTEN_ROWS)
+    return told
 
 
-@pytest.fixture
-def story(broker_name, stories) -> Story:
-    """The story on one of the two brokers."""
-    return stories(broker_name)
-
-
-@pytest.mark.parametrize(("broker_name", "row"), each_row())
+@pytest.mark.parametrize("row", OFTEN_ROWS, ids=lambda row: row.name)
 def test_the_driver_was_killed_there(story, row):
     (run,) = (run for each, _, run in story.runs if each == row)
     assert row.name not in story.failures, story.failures[row.name]

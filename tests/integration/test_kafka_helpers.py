@@ -15,7 +15,13 @@ from broker_sim import Kafka, LocalCluster
 from txnlog_kafka.errors import UnknownTopic
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids=["one broker", "three brokers"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(1, id="one broker"),
+        pytest.param(3, id="three brokers", marks=pytest.mark.weekly(day=2)),
+    ],
+)
 def kafka(request, tmp_path_factory) -> Iterator[LocalCluster]:
     with LocalCluster(tmp_path_factory.mktemp("kafka"), brokers=request.param) as cluster:
         yield cluster

@@ -11,12 +11,12 @@ from pathlib import Path
 import psutil
 import pytest
 from support.brokers.probe import wait_until
-from support.spark.spark_copy import CopyQuery, RunningJob
+from support.spark.spark_copy import CLASSES, QUICK, CopyQuery, RunningJob
 from support.spark.spark_home import SPARK_HOME
 
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 SERVER = "txnlog_spark.staging.server"
-ROWS = 24_000
+ROWS = 12_000
 BATCH = 6_000
 """A task's part is some 200 kB: too much for a message where results may have 10 MB in all."""
 
@@ -44,7 +44,7 @@ def query(broker, tmp_path: Path, unique: Callable[[str], str]) -> Iterator[Copy
         "spark.pyspark.python": str(python),
         "spark.driver.maxResultSize": "10m",
         "spark.executor.memory": "500m",
-        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.executor.extraJavaOptions": " ".join((*QUICK, f"-XX:SharedArchiveFile={CLASSES}")),
     }
     made.environment = {"SPARK_HOME": str(home)}
     yield made
@@ -87,7 +87,10 @@ def wait_for_batches(query: CopyQuery, job: RunningJob, count: int) -> None:
 
 @pytest.mark.parametrize(
     "master",
-    ["local-cluster[2,1,600]", pytest.param("local-cluster[4,1,1024]", marks=pytest.mark.chaos)],
+    [
+        pytest.param("local-cluster[2,1,600]", marks=pytest.mark.weekly(day=0)),
+        pytest.param("local-cluster[4,1,1024]", marks=pytest.mark.chaos),
+    ],
 )
 def test_executors_without_a_shared_directory_lose_and_double_nothing(
     query: CopyQuery, master: str

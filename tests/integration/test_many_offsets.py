@@ -14,6 +14,10 @@ from txnlog_spark.commit.plan import CommitPlan
 from txnlog_spark.errors import FatalError
 
 pytestmark = pytest.mark.live
+WEEKLY_ON_KAFKA = [
+    "broker_sim",
+    pytest.param("apache_kafka", marks=[pytest.mark.kafka, pytest.mark.weekly]),
+]
 COUNT = 150
 GROUP_LETTERS, TOPIC_LETTERS = 8_000, 240
 LIMIT = OFFSET_RECORDS_BYTES_MAX + HEADER_BYTES
@@ -55,6 +59,7 @@ def test_a_batch_commits_the_offsets_of_many_partitions(broker, unique, requests
         assert commit_on(client, changed(next_batch(plan), run_id="run-2"), files).skipped
 
 
+@pytest.mark.parametrize("new_broker", WEEKLY_ON_KAFKA, indirect=True)
 def test_record_batches_are_no_larger_than_said_and_a_lower_limit_is_named(new_broker, unique):
     running = new_broker(transaction_version=1)
     with Client(running.bootstrap_servers) as client:

@@ -28,7 +28,7 @@ from txnlog_spark.formats.protobuf.decode import protobuf_decoder
 from txnlog_spark.formats.protobuf.encode import protobuf_encoder
 from txnlog_spark.formats.protobuf.types import protobuf_type
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.weekly(day=4)]
 
 ROWS = 1000
 files = pytest.mark.parametrize("file", [modern(), old()], ids=["modern", "old"])

@@ -1,7 +1,8 @@
 """Scenarios of Spark's own Kafka suites, with Spark's connector and with this one.
 
 Each test names the test that it comes from. Both connectors run in one session, with a checkpoint
-and output topics each; where they differ, docs/migration.md has a row that says so.
+and output topics each; where they differ, docs/migration.md has a row that says so. Spark's
+connector runs on one day of the week.
 """
 
 from __future__ import annotations
@@ -93,20 +94,23 @@ class Side:
         return values_of(read_topic(self.bootstrap, topic, isolation="read_committed"))
 
 
-@pytest.fixture
-def both(pipe: Pipe) -> Pipe:
-    """The session, with Spark's own connector in it."""
+PEER = pytest.mark.weekly(day=1)
+
+
+def add_peer(pipe: Pipe) -> None:
+    """Give the session Spark's own connector."""
     for jar in available(spark_kafka_jars):
         pipe.spark.sql(f"ADD JAR '{jar}'")
-    return pipe
 
 
-@pytest.fixture(params=["kafka", "txnlog"])
+@pytest.fixture(params=[pytest.param("kafka", marks=PEER), "txnlog"])
 def side(
-    request: pytest.FixtureRequest, both: Pipe, tmp_path: Path, unique: Callable[[str], str]
+    request: pytest.FixtureRequest, pipe: Pipe, tmp_path: Path, unique: Callable[[str], str]
 ) -> Side:
     """Each connector in turn."""
-    return Side(request.param, both, tmp_path, unique)
+    if request.param == "kafka":
+        add_peer(pipe)
+    return Side(request.param, pipe, tmp_path, unique)
 
 
 def texts(values: Iterable[object]) -> list[str]:
@@ -180,9 +184,9 @@ def test_a_start_at_a_time_after_the_last_record_is_an_error_or_the_end(side: Si
 @pytest.mark.parametrize(
     ("limit", "trigger"),
     [
-        ({"maxOffsetsPerTrigger": 2**63 - 1}, {"availableNow": True}),
+        pytest.param({"maxOffsetsPerTrigger": 2**63 - 1}, {"availableNow": True}, marks=PEER),
         ({"maxOffsetsPerTrigger": 1}, {"once": True}),
-        ({"minOffsetsPerTrigger": 1000}, {"once": True}),
+        pytest.param({"minOffsetsPerTrigger": 1000}, {"once": True}, marks=PEER),
     ],
 )
 def test_a_limit_of_long_max_and_a_limit_under_trigger_once_bound_nothing(
@@ -267,14 +271,16 @@ def test_asynchronous_progress_is_refused_by_spark_as_the_page_says(side: Side) 
     assert side.values(output) == (texts(range(5)) if side.name == "kafka" else [])
 
 
+@PEER
 def test_a_query_of_kafka_without_a_batch_is_taken_over_with_the_offsets_of_its_file(
-    side: Side,
+    side: Side, pipe: Pipe
 ) -> None:
     """KafkaMicroBatchV2SourceSuite, "(de)serialization of initial offsets".
 
     Spark's source writes where it begins to `sources/0/0` before its first batch. Only that source
     reads the file.
     """
+    add_peer(pipe)
     topic = side.topic("in")
     side.feed(topic, *range(5))
     assert side.batches(side.stream("kafka", subscribe=topic, startingOffsets="latest")) == {}
@@ -294,18 +300,20 @@ def test_a_query_of_kafka_without_a_batch_is_taken_over_with_the_offsets_of_its_
         side.spark.conf.unset(EMPTY_AT_START)
 
 
-def test_the_walk_of_the_migration_page_copies_each_record_once_there_and_back(both: Pipe) -> None:
+@PEER
+def test_the_walk_of_the_migration_page_copies_each_record_once_there_and_back(pipe: Pipe) -> None:
     """KafkaMicroBatchV2SourceSuite's checkpoints of another version; the lines are the page's."""
+    add_peer(pipe)
     page = MIGRATION.read_text(encoding="utf-8")
     (diff,) = code_blocks("diff", section(page, "Change the job"))
     (command,) = code_blocks("sh", section(page, "How to go back"))
     names = {
-        "host:9092": both.bootstrap,
-        "HOST:9092": both.bootstrap,
-        "checkpoints/shouter": str(both.checkpoint),
-        '"orders"': f'"{both.input}"',
-        '"orders-loud"': f'"{both.output}"',
-        '"shouter"': f'"{both.group}"',
+        "host:9092": pipe.bootstrap,
+        "HOST:9092": pipe.bootstrap,
+        "checkpoints/shouter": str(pipe.checkpoint),
+        '"orders"': f'"{pipe.input}"',
+        '"orders-loud"': f'"{pipe.output}"',
+        '"shouter"': f'"{pipe.group}"',
     }
 
     def placed(text: str) -> str:
@@ -314,17 +322,17 @@ def test_the_walk_of_the_migration_page_copies_each_record_once_there_and_back(b
         return text
 
     def run(signs: str, fed: str) -> None:
-        both.feed([fed], partition=0)
+        pipe.feed([fed], partition=0)
         lines = [line[1:] for line in diff.splitlines() if line[0] in signs]
-        exec(placed("\n".join(lines)), {"spark": both.spark})
+        exec(placed("\n".join(lines)), {"spark": pipe.spark})
 
     run(" -", "by kafka")
     run(" +", "by txnlog")
-    assert committed_offsets(both.bootstrap, both.group, both.input, 1) == {0: 2}
+    assert committed_offsets(pipe.bootstrap, pipe.group, pipe.input, 1) == {0: 2}
     run(" -", "by kafka again")
     assert "TXNLOG_PROGRESS.BEHIND" in error_of(lambda: run(" +", "at last"))
     assert tool(shlex.split(placed(command))[3:]) == 0
     run(" +", "and more")
-    assert both.output_values() == sorted(
+    assert pipe.output_values() == sorted(
         ["BY KAFKA", "BY TXNLOG", "BY KAFKA AGAIN", "AT LAST", "AND MORE"]
     )

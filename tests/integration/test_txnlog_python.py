@@ -6,18 +6,70 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark import cloudpickle
+from support.spark import shapes_job
 from support.spark.spark_copy import SMALL, conf_arguments, java_options
 from support.spark.spark_home import SPARK_HOME, WARM_PYTHON
 
-JOB = Path(__file__).parents[1] / "support" / "spark" / "shapes_job.py"
+NUMBERS = range(shapes_job.ROWS)
+PAIRS = [[number, number % 3] for number in NUMBERS]
+FIVE = ["2 rows"] * 5
+EXPECTED: dict[str, Any] = {
+    "udf": sorted([f"{number}:127.0.0.1"] for number in NUMBERS),
+    "arrow udf": [[number + 1] for number in NUMBERS],
+    "pandas udf": [[2 * number] for number in NUMBERS],
+    "pandas udf of an iterator": [[number + 100] for number in NUMBERS],
+    "pandas udf of a group": [[0, 9.0], [1, 10.0], [2, 9.5]],
+    "applyInPandas": [[0, 63], [1, 70], [2, 57]],
+    "cogroup": [[0]] * 3,
+    "mapInPandas": PAIRS,
+    "mapInArrow": PAIRS,
+    "udtf": [["again"]] * 3,
+    "rdd": [3 * number for number in NUMBERS],
+    "accumulator": sum(NUMBERS),
+    "error": "ZeroDivisionError: integer division or modulo by zero",
+    "exit": "SystemExit: 5",
+    "read, arrow": [[number] for number in range(5)],
+    "stream, arrow": [[[0], [1]], [[2], [3]], [[4], [5]]],
+    "sink, arrow: error": "no error",
+    "sink, arrow": [*FIVE, "2 rows"],
+    "read, simple": [[number] for number in range(5)],
+    "stream, simple": [[[0], [1]], [[2], [3]], [[4], [5]]],
+    "sink, simple: error": "ValueError: a row of 10 or more",
+    "sink, simple": [*FIVE, "aborted"],
+}
 
 
-def shapes(python: str, folder: Path, *, reuse: bool) -> dict[str, object]:
-    """Return what the job prints with this Python."""
-    folder.mkdir()
+@pytest.fixture
+def spark(connector_spark) -> Iterator[Any]:
+    """The shared session, whose Python is `txnlog-python`."""
+    # The job's classes go to the workers as those of a program, which no worker can import.
+    cloudpickle.register_pickle_by_value(shapes_job)
+    yield connector_spark
+    cloudpickle.unregister_pickle_by_value(shapes_job)
+
+
+def test_functions_sources_and_sinks_of_every_shape_do_the_same_as_with_python(
+    spark, tmp_path: Path
+) -> None:
+    found = shapes_job.functions(spark) | shapes_job.sources(spark, tmp_path)
+    assert json.loads(json.dumps(found)) == EXPECTED
+    forked = spark.range(1).rdd.map(lambda _: "txnlog_python.forked" in sys.modules).collect()
+    assert forked == [True]
+
+
+@pytest.mark.weekly(day=6)
+@pytest.mark.parametrize(
+    ("python", "reuse"), [(sys.executable, True), (WARM_PYTHON, False)], ids=["python", "no reuse"]
+)
+def test_an_application_of_plain_python_and_one_without_reused_workers_do_the_same(
+    tmp_path: Path, python: str, reuse: bool
+) -> None:
     settings = (
         SMALL
         | java_options()
@@ -29,38 +81,18 @@ def shapes(python: str, folder: Path, *, reuse: bool) -> dict[str, object]:
     )
     command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[2]"]
     done = subprocess.run(
-        [*command, *conf_arguments(settings), str(JOB), str(folder)],
+        [*command, *conf_arguments(settings), shapes_job.__file__, str(tmp_path)],
         check=False,
         capture_output=True,
         text=True,
-        cwd=folder,
+        cwd=tmp_path,
         env=os.environ
         | {
             "PYSPARK_PYTHON": python,
             "PYSPARK_DRIVER_PYTHON": python,
-            "SHAPE": folder.name,
             "SPARK_LOCAL_IP": "127.0.0.1",
         },
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert "txnlog-python:" not in done.stderr, "a fresh Python was started"
-    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory) -> dict[str, object]:
-    """Results with a fresh interpreter for each process."""
-    found = shapes(sys.executable, tmp_path_factory.mktemp("plain") / "shape", reuse=True)
-    assert found["udf"] == sorted([f"{number}:shape"] for number in range(20))
-    assert found["sink, simple"] == ["2 rows"] * 5 + ["aborted"]
-    assert found["stream, arrow"] == [[[0], [1]], [[2], [3]], [[4], [5]]]
-    assert found["error"] == "ZeroDivisionError: integer division or modulo by zero"
-    return found
-
-
-@pytest.mark.parametrize("reuse", [True, False])
-def test_functions_sources_and_sinks_of_every_shape_do_the_same_as_with_python(
-    plain: dict[str, object], tmp_path: Path, reuse: bool
-) -> None:
-    assert shapes(WARM_PYTHON, tmp_path / "shape", reuse=reuse) == plain
+    assert json.loads(done.stdout.splitlines()[-1]) == EXPECTED

@@ -83,7 +83,7 @@ class MetricsListener(StreamingQueryListener):
             "transactions", "Transactions by outcome: committed, aborted, fenced, unknown.",
             "outcome",
         )  # fmt: skip
-        self._replayed = counter("batches_replayed", "Batches that Spark replayed after they were committed.")
+        self._replayed = counter("batches_replayed", "Committed batches that Spark replayed.")
         self._failed = counter("commits_failed", "Commits that ended with an error.")
         self._written = {
             "staged_records": counter("staged_records", "Records that tasks staged."),

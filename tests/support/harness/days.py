@@ -1,8 +1,9 @@
 """Tests and seeds of the day: each day of `make test` sees a share, and a week sees all.
 
 A test with the mark `weekly` belongs to one day of the week, by a checksum of its name; on the six
-other days it belongs to `make chaos`. Tests that draw seeds take those of
-`seeds_of_day`. `TXNLOG_DAY=2026-11-29 make test` runs what that day ran.
+other days it belongs to `make chaos`. Tests that share what is dear to start name their day:
+`weekly(day=3)` is Wednesday's, 0 is Sunday's. Tests that draw seeds take those of `seeds_of_day`.
+`TXNLOG_DAY=2026-11-29 make test` runs what that day ran.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ def today() -> date:
     return date.fromisoformat(given) if given else datetime.now(UTC).date()
 
 
-def is_of_day(nodeid: str, day: date) -> bool:
-    """Return True if a `weekly` test belongs to `make test` on that day."""
-    return zlib.crc32(nodeid.encode()) % WEEK_DAYS == day.toordinal() % WEEK_DAYS
+def is_of_day(nodeid: str, day: date, own: int | None = None) -> bool:
+    """Return True if a `weekly` test belongs to `make test` on that day; `own` is its named day."""
+    number = zlib.crc32(nodeid.encode()) if own is None else own
+    return number % WEEK_DAYS == day.toordinal() % WEEK_DAYS
 
 
 def seeds_of_day(count: int, end: int) -> list[int]:
@@ -50,5 +52,6 @@ class Days:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Before `-m` chooses."""
         for item in items:
-            if item.get_closest_marker("weekly") and not is_of_day(item.nodeid, self._day):
+            mark = item.get_closest_marker("weekly")
+            if mark and not is_of_day(item.nodeid, self._day, mark.kwargs.get("day")):
                 item.add_marker("chaos")

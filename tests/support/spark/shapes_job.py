@@ -42,7 +42,7 @@ def functions(spark: SparkSession) -> dict[str, Any]:
         added.add(value)
         return value * factor.value
 
-    plain = udf(lambda value: f"{value}:{os.environ['SHAPE']}", "string")
+    plain = udf(lambda value: f"{value}:{os.environ['SPARK_LOCAL_IP']}", "string")
     arrow = udf(lambda value: value + 1, "long", useArrow=True)
 
     @pandas_udf("long")

@@ -23,6 +23,13 @@ def test_each_day_has_about_a_seventh_of_the_tests() -> None:
         assert 60 < sum(is_of_day(f"test_it[{number}]", day) for number in range(700)) < 140
 
 
+def test_a_test_that_names_its_day_belongs_to_that_day_whatever_its_name() -> None:
+    sunday = date(2026, 11, 29)
+    for own in range(WEEK_DAYS):
+        days = [day for day in WEEK if is_of_day(f"test_it[{own}]", day, own)]
+        assert days == [sunday + timedelta(own)]
+
+
 def test_the_seeds_of_successive_days_are_all_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     for days in range(10):
