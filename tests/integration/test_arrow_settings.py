@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date, datetime
 from decimal import Decimal
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import StructType
 from support.clients.librdkafka import create_topic
@@ -49,6 +50,9 @@ The other settings with arrow in their names concern toPandas, createDataFrame, 
 A maxRecordsPerBatch of 0 (no limit of rows) stops each read of a Python data source, by an
 assertion in Spark.
 """
+EACH = [
+    name if name == "several" else pytest.param(name, marks=pytest.mark.weekly) for name in SETTINGS
+]
 
 CASES = ["plain", "string", "json", "avro", "protobuf", "functions"]
 VALUE = StructType(
@@ -154,33 +158,67 @@ def records(pipe: Pipe, topics: dict[str, str]) -> dict[str, Records]:
     return {name: by_topic[topic] for name, topic in topics.items()}
 
 
-def test_a_copy_has_the_same_bytes_with_each_setting_of_arrow_in_all_formats(
-    pipe, tmp_path: Path, unique: Callable[[str], str]
-) -> None:
-    made = [
-        (row, (*row, *(SCALARS if row[1] else [None] * 7)), n % 2, MOMENT, HEADERS if n else None)
-        for n, row in enumerate(arrow_cases.rows())
-    ]
-    rows = pipe.spark.createDataFrame(made, ROWS).coalesce(1)
-    options = formats(tmp_path)
-    topics = topics_of(pipe, unique("in"))
-    for name, topic in topics.items():
-        write(pipe, frame(name, rows), topic, options[name])
-    texts = [json.loads(record[4]) for record in records(pipe, topics)["json"]]
-    theirs = rows.select(sf.to_json("value", {"timeZone": "UTC"})).collect()
+class Copies:
+    """Rows in a topic of each case, and copies of these topics."""
+
+    def __init__(self, pipe: Pipe, folder: Path, unique: Callable[[str], str]) -> None:
+        made = [
+            (row, (*row, *(SCALARS if row[1] else [None] * 7)), n % 2, MOMENT,
+             HEADERS if n else None)
+            for n, row in enumerate(arrow_cases.rows())
+        ]  # fmt: skip
+        self.pipe = pipe
+        self.count = len(made)
+        self.rows = pipe.spark.createDataFrame(made, ROWS).coalesce(1)
+        self.topics = topics_of(pipe, unique("in"))
+        self._unique = unique
+        self._options = formats(folder)
+        for name, topic in self.topics.items():
+            write(pipe, frame(name, self.rows), topic, self._options[name])
+
+    def records(self, settings: dict[str, str]) -> dict[str, Records]:
+        """Copy all topics with these settings, and return the records of the copies."""
+        copies = topics_of(self.pipe, self._unique("out"))
+        with in_force(self.pipe.spark.conf, settings):
+            for name, topic in self.topics.items():
+                options = self._options[name]
+                read = self.pipe.read(topic, includeHeaders="true", **options).select(*ALL)
+                write(self.pipe, copied(name, read), copies[name], options)
+        return records(self.pipe, copies)
+
+    @cached_property
+    def usual(self) -> dict[str, Records]:
+        """Records of a copy with the default settings."""
+        return self.records({})
+
+
+@pytest.fixture(scope="module")
+def copies(
+    connector_spark: SparkSession,
+    shared_brokers: Callable[[str], Any],
+    tmp_path_factory: pytest.TempPathFactory,
+    unique_names: Callable[[str], str],
+) -> Copies:
+    folder = tmp_path_factory.mktemp("arrow")
+    pipe = Pipe(connector_spark, shared_brokers("broker_sim"), folder, unique_names)
+    return Copies(pipe, folder, unique_names)
+
+
+def test_the_json_is_that_of_sparks_to_json(copies: Copies) -> None:
+    texts = [json.loads(record[4]) for record in records(copies.pipe, copies.topics)["json"]]
+    theirs = copies.rows.select(sf.to_json("value", {"timeZone": "UTC"})).collect()
     assert sorted(map(str, texts)) == sorted(str(json.loads(each[0])) for each in theirs)
-    found: dict[str, dict[str, Records]] = {}
-    for number, (setting, given) in enumerate({"the defaults": {}, **SETTINGS}.items()):
-        copies = topics_of(pipe, unique(f"out-{number}"))
-        with in_force(pipe.spark.conf, given):
-            for name, topic in topics.items():
-                read = pipe.read(topic, includeHeaders="true", **options[name]).select(*ALL)
-                write(pipe, copied(name, read), copies[name], options[name])
-        found[setting] = records(pipe, copies)
-    expected = found.pop("the defaults")
-    assert {name: len(each) for name, each in expected.items()} == dict.fromkeys(CASES, len(made))
-    wrong = [(at, name) for at in found for name in CASES if found[at][name] != expected[name]]
-    assert not wrong
+
+
+@pytest.mark.parametrize("setting", EACH)
+def test_a_copy_has_the_same_bytes_with_a_setting_of_arrow_in_all_formats(
+    copies: Copies, setting: str
+) -> None:
+    assert {name: len(each) for name, each in copies.usual.items()} == dict.fromkeys(
+        CASES, copies.count
+    )
+    found = copies.records(SETTINGS[setting])
+    assert [name for name in CASES if found[name] != copies.usual[name]] == []
 
 
 def write(pipe: Pipe, rows: DataFrame, topic: str, options: dict[str, str]) -> None:

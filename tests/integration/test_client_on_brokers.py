@@ -218,7 +218,7 @@ def test_an_abort_is_invisible_to_read_committed_and_there_for_read_uncommitted(
 def test_a_large_batch_streams_through(client, names):
     """Many requests in flight, every record once and in order."""
     make_topics(client, names)
-    rows = 60_000
+    rows = 20_000
 
     def pieces(p: int) -> Iterator[bytes]:
         for start in range(0, rows, 500):

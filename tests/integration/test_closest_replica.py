@@ -34,7 +34,13 @@ SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 COUNT = 20
 
 
-@pytest.fixture(scope="module", params=CLUSTERS)
+@pytest.fixture(
+    scope="module",
+    params=[
+        "broker_sim_cluster",
+        pytest.param("apache_kafka_cluster", marks=[pytest.mark.kafka, pytest.mark.weekly]),
+    ],
+)
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     check_available(request.param.removesuffix("_cluster"))
     folder: Path = tmp_path_factory.mktemp(request.param)

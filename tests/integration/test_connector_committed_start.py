@@ -13,12 +13,13 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from support.clients.librdkafka import committed_offsets, consumer, produce_values, transactional
 from support.query.checkpoint_query import Query
-from support.spark.connector import Pipe, error_of
+from support.spark.connector import Pipe
 
-from txnlog_spark.errors import CommittedOffsetsMoved, OptionError
+from txnlog_spark.errors import CommittedOffsetsMoved, NoCommittedOffsets, OptionError
 from txnlog_spark.offsets import START_NOTE, from_json_value
 from txnlog_spark.sink.committer import commit_streaming
 from txnlog_spark.sink.settings import read_sink_settings
+from txnlog_spark.source.batch import TxnLogBatchReader
 from txnlog_spark.source.settings import read_source_settings
 from txnlog_spark.source.stream import TxnLogStreamReader
 
@@ -65,6 +66,14 @@ def old(broker, tmp_path: Path, unique: Callable[[str], str]) -> Query:
     produce_values(broker.bootstrap_servers, query.input, values(range(20)))
     query.commit(0, values(range(10)))
     query.log(1, 20)
+    return query
+
+
+@pytest.fixture
+def new_group(broker, tmp_path: Path, unique: Callable[[str], str]) -> Query:
+    """A query over ten records that has committed no batch."""
+    query = Query(broker, tmp_path / "old", unique)
+    produce_values(broker.bootstrap_servers, query.input, values(range(10)))
     return query
 
 
@@ -149,33 +158,30 @@ def source_lines(pipe: Pipe) -> list[dict[str, Any]]:
     return [json.loads(file.read_text().splitlines()[2]) for file in files]
 
 
-def test_available_now_from_the_committed_offsets_copies_every_row_once(pipe: Pipe) -> None:
-    committed = {"startingOffsets": "committedOrEarliest", "maxOffsetsPerTrigger": 15}
-    pipe.feed(range(40))
-    pipe.copy(committed)
-    for first in (40, 60):
-        shutil.rmtree(pipe.checkpoint)
-        pipe.feed(range(first, first + 20))
-        pipe.copy(committed)
-        assert pipe.output_values("read_committed") == sorted(map(str, range(first + 20)))
-        lines = source_lines(pipe)
-        noted = [any(key.startswith(START_NOTE) for key in line) for line in lines]
-        assert all(noted)
-        assert len(noted) > 2
-
-
-def test_a_first_batch_from_the_committed_offsets_is_replayed_empty(pipe: Pipe) -> None:
-    committed = {"startingOffsets": "committed"}
-    pipe.feed(range(30))
-    pipe.copy()
+def test_queries_and_batch_reads_in_spark_start_from_the_committed_offsets(pipe: Pipe) -> None:
+    committed = {"startingOffsets": "committed", "maxOffsetsPerTrigger": 15}
+    pipe.feed(range(20))
+    pipe.copy({"startingOffsets": "committedOrEarliest"})
+    assert all(map(is_noted, source_lines(pipe)))
     shutil.rmtree(pipe.checkpoint)
     line = pipe.copy_error(source=committed, sink={"kafka.group.id": None})
     assert "set it to" in line
     assert "the query reads with that group (it starts from its committed offsets)" in line
     assert (pipe.logged("offsets"), pipe.logged("commits")) == ([0], [])
-    pipe.feed(range(30, 50))
-    pipe.copy(committed)
-    assert pipe.output_values("read_uncommitted") == sorted(map(str, range(50)))
+    pipe.feed(range(20, 40))
+    pipe.copy(committed)  # the first batch is replayed, and empty
+    assert pipe.output_values("read_uncommitted") == sorted(map(str, range(40)))
+    lines = source_lines(pipe)
+    assert all(map(is_noted, lines))
+    assert len(lines) > 2
+    pipe.feed(range(40, 47))
+    group = {"kafka.group.id": pipe.group, "startingOffsets": "committed"}
+    assert pipe.read(**group).count() == 7
+
+
+def is_noted(line: dict[str, Any]) -> bool:
+    """Return True if a source's line has the start of its query."""
+    return any(key.startswith(START_NOTE) for key in line)
 
 
 def open_transaction(query: Query, *, ends_at: int) -> Producer:
@@ -204,10 +210,9 @@ def test_a_lost_checkpoint_goes_on_though_the_dead_drivers_transaction_is_open(
 
 
 def test_a_first_start_beside_a_driver_that_commits_first_is_refused(
-    broker, tmp_path: Path, unique: Callable[[str], str]
+    new_group: Query, tmp_path: Path
 ) -> None:
-    query = Query(broker, tmp_path / "old", unique)
-    produce_values(broker.bootstrap_servers, query.input, values(range(10)))
+    query = new_group
     other = open_transaction(query, ends_at=10)
     new = NewCheckpoint(query, tmp_path / "new", "committedOrEarliest")
     start = new.reader.initialOffset()
@@ -219,41 +224,37 @@ def test_a_first_start_beside_a_driver_that_commits_first_is_refused(
     assert query.values("read_uncommitted") == ["never seen"]
 
 
-@pytest.mark.parametrize("word", ["committedOrEarliest", "committedOrLatest"])
-def test_a_first_start_and_a_later_one_with_the_same_word(both_pipe: Pipe, word: str) -> None:
-    pipe = both_pipe
-    start = {"startingOffsets": word}
-    pipe.feed(range(10))
-    pipe.copy(start)
-    pipe.feed(range(10, 20))
-    pipe.copy(start)
-    shutil.rmtree(pipe.checkpoint)
-    pipe.feed(range(20, 30))
-    pipe.copy(start)
-    first = 0 if word == "committedOrEarliest" else 10
-    assert pipe.output_values("read_uncommitted") == sorted(map(str, range(first, 30)))
+@pytest.mark.parametrize(("word", "first"), [("committedOrEarliest", 0), ("committedOrLatest", 10)])
+def test_a_first_start_and_a_later_one_with_the_same_word(
+    new_group: Query, tmp_path: Path, word: str, first: int
+) -> None:
+    query = new_group
+    new = NewCheckpoint(query, tmp_path / "new", word)
+    start = new.reader.initialOffset()
+    begun = new.plan(0, start)
+    new.run(0, start, begun)
+    produce_values(query.bootstrap, query.input, values(range(10, 20)))
+    new.run(1, begun, new.plan(1, begun))
+    produce_values(query.bootstrap, query.input, values(range(20, 30)))
+    go_on(NewCheckpoint(query, tmp_path / "newer", word))
+    assert query.values("read_uncommitted") == values(range(first, 30))
 
 
 def test_a_group_that_has_no_committed_offset_is_refused_in_streams_and_batches(
-    both_pipe: Pipe,
+    new_group: Query, tmp_path: Path
 ) -> None:
-    pipe = both_pipe
-    pipe.feed(range(10))
-    pipe.copy()
-    shutil.rmtree(pipe.checkpoint)
-    misspelt = {"kafka.group.id": f"{pipe.group}x", "startingOffsets": "committed"}
-    line = pipe.copy_error(source=misspelt, sink={"kafka.group.id": f"{pipe.group}x"})
-    for part in ("NO_COMMITTED_OFFSETS", f"{pipe.group}x", pipe.input, "committedOrEarliest"):
-        assert part in line
-    assert "NO_COMMITTED_OFFSETS" in error_of(lambda: pipe.read(**misspelt).count())
-    assert pipe.output_values("read_uncommitted") == sorted(map(str, range(10)))
-    assert pipe.read(**misspelt | {"startingOffsets": "committedOrEarliest"}).count() == 10
-    assert pipe.read(**misspelt | {"startingOffsets": "committedOrLatest"}).count() == 0
+    query = new_group
+    with pytest.raises(NoCommittedOffsets) as caught:
+        NewCheckpoint(query, tmp_path / "new").reader.initialOffset()
+    for part in (query.group, query.input, "committedOrEarliest"):
+        assert part in str(caught.value)
 
+    def rows(word: str) -> int:
+        options = {"kafka.bootstrap.servers": query.bootstrap, "subscribe": query.input}
+        options |= {"kafka.group.id": query.group, "startingOffsets": word}
+        reader = TxnLogBatchReader(read_source_settings(options, streaming=False))
+        return sum(batch.num_rows for task in reader.partitions() for batch in reader.read(task))
 
-def test_a_batch_read_starts_from_the_committed_offsets(pipe: Pipe) -> None:
-    pipe.feed(range(10))
-    pipe.copy()
-    pipe.feed(range(10, 17))
-    committed = {"kafka.group.id": pipe.group, "startingOffsets": "committed"}
-    assert pipe.read(**committed).count() == 7
+    with pytest.raises(NoCommittedOffsets):
+        rows("committed")
+    assert (rows("committedOrEarliest"), rows("committedOrLatest")) == (10, 0)

@@ -13,7 +13,7 @@ from pyspark.sql import functions as sf
 from txnlog_spark.formats.ddl import parse_ddl
 from txnlog_spark.formats.json.decode import json_decoder
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.weekly]
 
 TEXTS = 400
 REFUSED = "refused"

@@ -2,16 +2,24 @@
 
 Requests and answers are lost, errors are raised inside the commit, a driver wakes up after another
 took over, and brokers are killed inside the transaction. Real Spark applications, looked at from
-outside.
+outside. A second driver that is neither stopped nor killed is the tests' own application.
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
+from pyspark.sql.streaming import DataStreamWriter
 from support.brokers.probe import wait_until
 from support.spark.audit import check_audit
+from support.spark.connector import finish as finish_query
+from support.spark.copy_job import copy_writer
 from support.spark.spark_copy import RUN_SECONDS_MAX, CopyQuery
 
 pytestmark = pytest.mark.slow
@@ -37,6 +45,13 @@ def query(broker, tmp_path, unique) -> CopyQuery:
 def on_brokers(*names):
     """Run on these brokers instead of on both."""
     return pytest.mark.parametrize("broker_name", names)
+
+
+@pytest.fixture
+def second_driver(connector_spark: SparkSession, query: CopyQuery) -> DataStreamWriter:
+    """The same query in the tests' own application, to be started."""
+    writer = copy_writer(connector_spark, query.all_read_options, query.all_write_options)
+    return writer.trigger(availableNow=True)
 
 
 def finish(query: CopyQuery) -> None:
@@ -92,28 +107,29 @@ def test_an_error_inside_the_commit_fails_the_query_and_its_restart_is_exactly_o
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("step", ["produce.first:after", "end_txn:before", "end_txn:after"])
-def test_a_stopped_driver_that_wakes_up_after_a_takeover_doubles_nothing(query, step):
-    check_takeover(query, step)
+def test_a_stopped_driver_that_wakes_up_after_a_takeover_doubles_nothing(
+    query, second_driver, step
+):
+    check_takeover(query, second_driver, step)
 
 
 @pytest.mark.live
 @on_brokers(in_chaos(SIM), pytest.param("apache_kafka", marks=pytest.mark.kafka))
-def test_a_driver_that_wakes_up_after_another_took_over_is_fenced(query):
-    check_takeover(query, "txn_offset_commit:after")
+def test_a_driver_that_wakes_up_after_another_took_over_is_fenced(query, second_driver):
+    check_takeover(query, second_driver, "txn_offset_commit:after")
 
 
 FAILED = "the query failed: "
 """Text that `copy_job.py` writes before the error that Spark raises."""
 
 
-def check_takeover(query: CopyQuery, step: str) -> None:
+def check_takeover(query: CopyQuery, heir: DataStreamWriter, step: str) -> None:
     """D9, the SIGSTOP half of the matrix; both drivers have the same transactional id."""
     failpoint = f"{step}:stop-driver@1"
     old = query.start(failpoint)
     try:
         old.wait_fired(failpoint)
-        heir = query.run()
-        assert heir.code == 0, heir.stderr[-3000:]
+        finish_query(heir.start())
         old.resume()
         ended = old.wait()
     finally:
@@ -134,29 +150,52 @@ def reached(hook: Path) -> None:
 
 
 @on_brokers(SIM, KAFKA_IN_CHAOS)
-def test_a_second_driver_that_is_started_by_mistake_does_not_end_the_healthy_one(query):
+def test_a_second_driver_that_is_started_by_mistake_does_not_end_the_healthy_one(
+    query, connector_spark
+):
     # It finds batch 1 planned and not yet noted as done, while the first driver goes on to batch 4.
-    query.feed(240)
+    query.feed(90)
     noting, waiting, replaying = (query.folder / n for n in ("noting", "waiting", "replaying"))
-    healthy = query.start(f"commit_log:before:hook:{noting}@1;collect:before:hook:{waiting}@4")
+    hooks = f"commit_log:before:hook:{noting}@1;collect:before:hook:{waiting}@4"
+    held = udf(held_at(replaying), "boolean")
+    healthy = query.start(hooks)
     newcomer = None
     try:
         reached(noting)
-        newcomer = query.start(f"collect:before:hook:{replaying}@1")
+        one_row = connector_spark.range(1).where(held("id"))
+        options = query.all_read_options, query.all_write_options
+        newcomer = copy_writer(connector_spark, *options, beside=one_row).start()
         reached(replaying)
         noting.with_suffix(".go").touch()
         reached(waiting)
         replaying.with_suffix(".go").touch()
-        assert newcomer.wait().code == 1, "Spark's own log ends it"
+        with pytest.raises(
+            StreamingQueryException, match=r"TXNLOG_PRODUCER_FENCED.*Nothing was written"
+        ):
+            finish_query(newcomer)
         waiting.with_suffix(".go").touch()
         ended = healthy.wait()
         assert ended.code == 0, ended.stderr[-3000:]
     finally:
+        replaying.with_suffix(".go").touch()
         healthy.kill()
         if newcomer is not None:
-            newcomer.kill()
+            newcomer.stop()
     query.check_exactly_once()
     check_audit(query)
+
+
+def held_at(hook: Path) -> Callable[[int], bool]:
+    """Return a filter whose tasks stand at this hook, as a failpoint does."""
+    here, go = str(hook.with_suffix(".reached")), str(hook.with_suffix(".go"))
+
+    def held(_: int) -> bool:
+        Path(here).touch()
+        while not Path(go).exists():
+            threading.Event().wait(0.05)
+        return True
+
+    return held
 
 
 @on_brokers(SIM, KAFKA_IN_CHAOS)

@@ -13,7 +13,7 @@ import runpy
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,7 @@ from support.clients.librdkafka import (
     producer,
     read_topic,
 )
-from support.harness.availability import available
-from support.kafka.apicurio import Apicurio, apicurio_home
+from support.kafka.memory_registry import MemoryRegistry
 from support.spark.connector import PARTITIONS, Pipe
 from support.spark.spark_copy import RUN_SECONDS_MAX
 
@@ -103,19 +102,11 @@ def example(both_pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     return lambda name: Example(name, both_pipe, monkeypatch)
 
 
-@pytest.fixture(scope="module")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apicurio]:
-    available(apicurio_home)
-    with Apicurio(tmp_path_factory.mktemp("registry")) as started:
-        yield started
-
-
 def in_order(values: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Sort the values as `Example.output` does: Spark's to_json leaves no space."""
     return sorted(values, key=lambda value: json.dumps(value, separators=(",", ":")))
 
 
-@pytest.mark.live
 def test_the_copy_has_each_record_once_with_key_and_headers(example) -> None:
     job = example("copy_topic")
     job.feed(*map(order, range(20)))
@@ -153,20 +144,22 @@ def test_each_order_has_one_invoice_and_what_is_none_is_one_dead_letter(example)
     assert job.committed() == 17
 
 
-def test_each_order_is_once_in_avro_and_shown_at_the_end(example, registry, capsys) -> None:
-    job = example("orders_avro")
-    job.feed(*map(order, range(6)))
-    job.run(registry=registry.url)
-    job.lose_last_commit()
-    job.feed(NO_ORDER, *map(order, range(6, 9)))
-    capsys.readouterr()
-    job.run(registry=registry.url)
-    assert "|  8|paint|    9|  400|" in capsys.readouterr().out
-    given = {"schema.registry.url": registry.url, "topic": job.pipe.output}
-    rows = job.pipe.read(job.pipe.output).select(from_avro("value", "", given).alias("order"))
-    orders = sorted((row.order.asDict() for row in rows.collect()), key=lambda each: each["id"])
+def test_each_order_is_once_in_avro_and_shown_at_the_end(example, capsys) -> None:
+    job, registry = example("orders_avro"), MemoryRegistry()
+    with registry.server() as server:
+        url = f"http://{server.address}"
+        job.feed(*map(order, range(6)))
+        job.run(registry=url)
+        job.lose_last_commit()
+        job.feed(NO_ORDER, *map(order, range(6, 9)))
+        capsys.readouterr()
+        job.run(registry=url)
+        assert "|  8|paint|    9|  400|" in capsys.readouterr().out
+        given = {"schema.registry.url": url, "topic": job.pipe.output}
+        rows = job.pipe.read(job.pipe.output).select(from_avro("value", "", given).alias("order"))
+        orders = sorted((row.order.asDict() for row in rows.collect()), key=lambda each: each["id"])
     assert orders == [{k: v for k, v in order(n).items() if k != "at"} for n in range(9)]
-    assert f"{job.pipe.output}-value" in registry.subjects()
+    assert [*registry.subjects] == [f"{job.pipe.output}-value"]
 
 
 def test_each_window_is_written_once_when_the_watermark_has_passed_it(example) -> None:
@@ -225,6 +218,7 @@ def test_a_backfill_that_runs_again_writes_nothing_twice(example) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.usefixtures("quick_java")
 def test_a_job_runs_in_a_process_of_its_own(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
     job = Example("copy_topic", pipe, monkeypatch)

@@ -29,7 +29,7 @@ from txnlog_spark.formats.json.decode import json_decoder
 from txnlog_spark.formats.json.encode import json_encoder
 from txnlog_spark.formats.json.zones import session_zone
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.weekly]
 
 ZONE = "America/New_York"
 STRUCT_TEXTS = 3000
@@ -187,12 +187,6 @@ def is_usual(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def test_arrays_are_read_in_few_rounds_where_all_are_right(session):
-    type_ = parsed_type("array<struct<a:int,b:string>>")
-    values = [b'[{"a":%d,"b":"x"},null]' % number for number in range(200)]
-    assert theirs(session, values, type_)[7] == ours(json_decoder(type_, ZONE)(pa.array(values)))[7]
 
 
 @pytest.mark.parametrize("ddl", SCHEMAS)

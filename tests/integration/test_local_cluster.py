@@ -88,7 +88,7 @@ def wait_for_batches(query: CopyQuery, job: RunningJob, count: int) -> None:
 @pytest.mark.parametrize(
     "master",
     [
-        pytest.param("local-cluster[2,1,600]", marks=pytest.mark.weekly(day=0)),
+        "local-cluster[2,1,600]",
         pytest.param("local-cluster[4,1,1024]", marks=pytest.mark.chaos),
     ],
 )

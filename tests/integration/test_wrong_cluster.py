@@ -29,7 +29,11 @@ def two_clusters(kind: str, folder: Path) -> tuple[Any, Any]:
 
 @pytest.mark.live
 @pytest.mark.parametrize(
-    "kind", ["broker_sim", pytest.param("apache_kafka", marks=pytest.mark.kafka)]
+    "kind",
+    [
+        "broker_sim",
+        pytest.param("apache_kafka", marks=[pytest.mark.kafka, pytest.mark.weekly]),
+    ],
 )
 def test_a_broker_of_another_cluster_is_refused_at_the_first_request(
     kind: str, tmp_path: Path

@@ -1,8 +1,9 @@
 """Groups of tests that stay in one worker, and their order: the dearest group first.
 
-A file stays together. So do the connector's tests that need an Apache Kafka, in two groups, so that
-there are two brokers; and all others that share a Spark session, in two groups of equal cost: one
-group would take longest of all, and each session costs five seconds of a processor to start.
+A file stays together, and so do the files of `prove`, whose drivers stay. So do the connector's
+tests that need an Apache Kafka, in two groups, so that there are two brokers; and all others that
+share a Spark session, in two groups of equal cost: one group would take longest of all, and each
+session costs five seconds of a processor to start.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from xdist.scheduler import LoadFileScheduling, Scheduling
 KAFKA = "apache_kafka"
 KILLS = re.compile(r"/test_exactly_once_\w+\.py$")
 """Files whose drivers are killed: their tests with an Apache Kafka take a third of all such."""
+PROOFS = re.compile(r"/test_prove_\w+\.py$")
 SESSIONS = ("a shared Spark session", "the other shared Spark session")
 SESSION_FIXTURES = re.compile(r"\b(connector_spark|pipe|both_pipe)\b")
 OWN_SESSION = re.compile(r"\bspark_sessions\b")
@@ -31,7 +33,7 @@ def group_of(nodeid: str) -> str:
     if file.startswith("tests/integration/"):
         if KAFKA in nodeid:
             return f"{KAFKA}, killed drivers" if KILLS.search(file) else KAFKA
-        return _sessions().get(file, file)
+        return "drivers under proof" if PROOFS.search(file) else _sessions().get(file, file)
     return file
 
 

@@ -91,10 +91,9 @@ def test_files_that_share_a_spark_session_are_two_groups_of_equal_cost() -> None
             "apache_kafka, killed drivers",
         ),
         ("tests/integration/test_x.py::a[apache_kafka]", "apache_kafka"),
+        ("tests/integration/test_prove_x.py::a", "drivers under proof"),
         ("tests/conformance/test_x.py::a[apache_kafka]", "tests/conformance/test_x.py"),
     ],
 )
-def test_a_test_of_the_connector_on_apache_kafka_belongs_to_its_brokers_group(
-    nodeid: str, group: str
-) -> None:
+def test_what_shares_an_apache_kafka_or_drivers_is_a_group(nodeid: str, group: str) -> None:
     assert groups.group_of(nodeid) == group
