@@ -246,9 +246,10 @@ class Server:
                 _send_number(connection, status)
                 connection.close()
 
-    def _lose(self, pid: int, connection: Any) -> None:
+    def _lose(self, pid: int, lost: object) -> None:
         """End the process of a client that was killed."""
-        if self._clients.get(pid) is not connection:
+        connection = self._clients.get(pid)
+        if connection is None or connection is not lost:
             # The process ended before its client: the same round of events has reported that.
             return
         self._selector.unregister(connection)
