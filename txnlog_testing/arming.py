@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-ARMED_VARIABLE = "TXNLOG_FAILPOINTS"
+from txnlog_testing.variables import ARMED_VARIABLE
+
 ARMED_BY = {
     "txnlog_spark.client_cache": "arm_clients",
     "txnlog_spark.sink.writers": "arm_writer",

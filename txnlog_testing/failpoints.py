@@ -34,11 +34,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from txnlog_spark.errors import OptionError, TxnLogError
-from txnlog_testing.arming import ARMED_VARIABLE
 from txnlog_testing.processes import kill_driver, signal_driver
+from txnlog_testing.variables import ARMED_VARIABLE, FIRED_VARIABLE, REACHED_VARIABLE
 
-FIRED_VARIABLE = "TXNLOG_FAILPOINTS_FIRED"
-REACHED_VARIABLE = "TXNLOG_FAILPOINTS_REACHED"
 SITE = Path(__file__).with_name("process_site")
 """Folder for PYTHONPATH: its `sitecustomize` arms each Python process that starts."""
 HOOK_WAIT_S_MAX = 600.0

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 
 MODULE_LINES_MAX = 600
 """Above the length of every module with one job: a cap must not shape code."""
@@ -187,6 +188,17 @@ def check_small_modules(
         if lines < SHARED_MODULE_LINES_MIN and users[name] < 2:
             text = f"has {lines} lines and {users[name]} user: it belongs there"
             yield Violation("small-module", path, 1, text)
+
+
+def check_circles(sources: Mapping[str, str]) -> Iterator[Violation]:
+    """No modules import each other in a circle, not even for type hints."""
+    paths = {module_name(p): p for p in sources if not p.endswith("/__init__.py")}
+    graph = {name: imported_modules(p, sources[p]) & paths.keys() for name, p in paths.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        circle = [*reversed(error.args[1])]
+        yield Violation("circle", paths[circle[0]], 1, " imports ".join(circle))
 
 
 def check_collected(

@@ -125,6 +125,10 @@ def test_a_small_module_has_two_that_use_it() -> None:
     refuse(list(rules.check_small_modules(read_tree(*PRODUCT), excused)))
 
 
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    refuse(list(rules.check_circles(read_tree(*PRODUCT))))
+
+
 def test_every_product_name_is_used() -> None:
     refuse(list(rules.check_unused_names(read_tree(*PRODUCT), PUBLIC_NAMES)))
 
@@ -217,6 +221,21 @@ def test_a_small_module_with_one_user_is_found() -> None:
     }
     found = [v.path for v in rules.check_small_modules(sources, ["a.one", "a.two"])]
     assert found == ["a/small.py"]
+
+
+def test_a_circle_of_imports_is_found() -> None:
+    sources = {
+        "a/__init__.py": "from a.one import x",
+        "a/one.py": "if TYPE_CHECKING:\n    from a.two import y",
+        "a/two.py": "def late():\n    from a import three",
+        "a/three.py": "import a.one",
+        "a/four.py": "from a.one import x",
+    }
+    (found,) = rules.check_circles(sources)
+    assert found.text.count(" imports ") == 3
+    assert "a.one imports a.two" in found.text
+    sources["a/three.py"] = ""
+    assert not list(rules.check_circles(sources))
 
 
 def test_a_name_that_nothing_uses_is_found() -> None:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from txnlog_kafka.wire.invariants import present
-from txnlog_testing.arming import ARMED_VARIABLE
-from txnlog_testing.failpoints import FIRED_VARIABLE, REACHED_VARIABLE, SITE, lines_of
+from txnlog_testing.failpoints import SITE, lines_of
 from txnlog_testing.processes import signal_all
+from txnlog_testing.variables import ARMED_VARIABLE, FIRED_VARIABLE, REACHED_VARIABLE
 
 POLL_S = 0.005
 START_SECONDS_MAX = 300.0

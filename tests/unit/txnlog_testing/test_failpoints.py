@@ -23,6 +23,7 @@ from txnlog_testing.failpoints import (
     parse_failpoints,
     reached,
 )
+from txnlog_testing.variables import ARMED_VARIABLE, FIRED_VARIABLE
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -33,14 +34,14 @@ def arm(monkeypatch, tmp_path):
 
     def armed(text: str) -> None:
         monkeypatch.setattr(failpoints, "_fired_here", set())
-        monkeypatch.setenv(failpoints.ARMED_VARIABLE, text)
-        monkeypatch.setenv(failpoints.FIRED_VARIABLE, str(tmp_path / "fired"))
+        monkeypatch.setenv(ARMED_VARIABLE, text)
+        monkeypatch.setenv(FIRED_VARIABLE, str(tmp_path / "fired"))
 
     return armed
 
 
 def test_nothing_happens_when_nothing_is_armed(monkeypatch):
-    monkeypatch.delenv(failpoints.ARMED_VARIABLE, raising=False)
+    monkeypatch.delenv(ARMED_VARIABLE, raising=False)
     assert reached("end_txn", "before", 1) is Interference.NONE
 
 
@@ -126,7 +127,7 @@ ARMED = "FaultInjectingClient txnlog_testing.points txnlog_testing.points\n"
 def test_failpoints_come_into_the_connector_from_the_tests_alone(site, armed, then, printed):
     path = [*([SITE] if site else []), REPOSITORY, REPOSITORY / "tests"]
     environment = os.environ | {
-        failpoints.ARMED_VARIABLE: armed,
+        ARMED_VARIABLE: armed,
         "PYTHONPATH": os.pathsep.join(map(str, path)),
     }
     program = KIND_OF_CLIENT.format(then=then)
@@ -183,8 +184,8 @@ def driver(tmp_path):
 
     def start(action: str) -> tuple[list[int], Path]:
         environment = os.environ | {
-            failpoints.ARMED_VARIABLE: f"end_txn:before:{action}",
-            failpoints.FIRED_VARIABLE: str(tmp_path / "fired"),
+            ARMED_VARIABLE: f"end_txn:before:{action}",
+            FIRED_VARIABLE: str(tmp_path / "fired"),
         }
         jvm = subprocess.Popen([sys.executable, "-c", jvm_code], env=environment)
         running.append(jvm)

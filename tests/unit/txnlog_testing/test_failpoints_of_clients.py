@@ -11,6 +11,7 @@ from txnlog_kafka.wire.messages import APIS, ApiKey
 from txnlog_testing import failpoints, points
 from txnlog_testing.failpoints import FailpointRaised
 from txnlog_testing.points import FaultInjectingClient
+from txnlog_testing.variables import ARMED_VARIABLE, FIRED_VARIABLE
 
 METADATA = APIS[ApiKey.METADATA].request
 
@@ -33,8 +34,8 @@ def step_then_ask():
 @pytest.fixture
 def armed(monkeypatch, tmp_path):
     monkeypatch.setattr(failpoints, "_fired_here", set())
-    monkeypatch.setenv(failpoints.FIRED_VARIABLE, str(tmp_path / "fired"))
-    return lambda text: monkeypatch.setenv(failpoints.ARMED_VARIABLE, text)
+    monkeypatch.setenv(FIRED_VARIABLE, str(tmp_path / "fired"))
+    return lambda text: monkeypatch.setenv(ARMED_VARIABLE, text)
 
 
 def test_drop_request_sends_nothing_and_is_unknown(broker, armed):
