@@ -13,19 +13,12 @@ PAGE = (ROOT / "docs" / "broker" / "testing.md").read_text(encoding="utf-8")
 (TEST,) = code_blocks("python", section(PAGE, "In pytest"))
 
 
-def run_printed(folder: Path, test: str) -> subprocess.CompletedProcess[str]:
+def test_the_printed_tests_pass_and_one_that_expects_another_record_fails(tmp_path: Path) -> None:
     """pytest on the block, in a folder that has nothing else."""
-    (folder / "test_orders.py").write_text(test)
-    (folder / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_orders.py").write_text(TEST)
+    (tmp_path / "test_wrong.py").write_text(TEST.replace('== b"rope"', '== b"anvil"'))
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    return subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
-
-
-def test_the_printed_tests_pass(tmp_path: Path) -> None:
-    done = run_printed(tmp_path, TEST)
-    assert "2 passed" in done.stdout, done.stdout + done.stderr
-
-
-def test_the_printed_test_fails_when_it_expects_another_record(tmp_path: Path) -> None:
-    done = run_printed(tmp_path, TEST.replace('== b"rope"', '== b"anvil"'))
-    assert "assert b'rope' == b'anvil'" in done.stdout, done.stdout + done.stderr
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert "1 failed, 3 passed" in done.stdout, done.stdout + done.stderr
+    assert "assert b'rope' == b'anvil'" in done.stdout

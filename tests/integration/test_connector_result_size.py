@@ -17,29 +17,19 @@ ROWS = 40
 VALUE = 15_000
 
 
-@pytest.fixture(scope="module")
-def small_spark(spark_sessions):
-    """A session whose driver takes 4 MiB of results."""
-    return spark_sessions("local[2,3]", **{"spark.driver.maxResultSize": "4m"})
-
-
-@pytest.mark.parametrize("is_stream", [False, True], ids=["write", "writeStream"])
+@pytest.mark.weekly
 def test_many_tasks_with_much_output_do_not_exceed_the_drivers_result_size(
-    small_spark, shared_brokers, tmp_path: Path, unique, is_stream: bool
-) -> None:
-    bootstrap = shared_brokers("broker_sim").bootstrap_servers
-    check_large_write(small_spark, bootstrap, tmp_path, unique("out"), is_stream=is_stream)
-
-
-def test_a_session_after_another_of_the_same_jvm_stages_its_output_too(
     spark_sessions, shared_brokers, tmp_path: Path, unique
 ) -> None:
-    """Spark removes the folder where it spilled; the staging server lives as long as the JVM."""
+    """At a session's end Spark removes the folder where it spilled; the staging server lives as
+    long as the JVM."""
     bootstrap = shared_brokers("broker_sim").bootstrap_servers
     for name in ("first", "second"):
         spark = spark_sessions("local[2,3]", **{"spark.driver.maxResultSize": "4m",
                                                 "spark.app.name": name})  # fmt: skip
-        check_large_write(spark, bootstrap, tmp_path / name, unique(name), is_stream=True)
+        for is_stream in (False, True):
+            topic = unique(f"{name}-{is_stream}")
+            check_large_write(spark, bootstrap, tmp_path / name, topic, is_stream=is_stream)
 
 
 def check_large_write(spark, bootstrap: str, folder: Path, topic: str, *, is_stream: bool) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.brokers.probe import wait_until
+from support.brokers.probe import pause, wait_until
 
 from broker_sim.server.process import LINGER_SECONDS, PARENT_POLL_SECONDS
 from txnlog_kafka.host.broker_process import ensure_broker
@@ -104,6 +104,7 @@ def test_who_attached_goes_on_when_the_application_that_started_the_broker_ends(
     until = time.monotonic() + NOTICED_SECONDS
     while time.monotonic() < until:
         assert second.ask() == address
+        pause()
     assert start().ask() == address, "who comes now finds it, too"
     assert not has_ended(broker)
 
@@ -136,7 +137,7 @@ def test_who_comes_while_a_broker_stands_still_and_then_ends_gets_one(
 
 
 def test_who_comes_in_the_moment_of_the_end_never_fails(start, tmp_path: Path) -> None:
-    for _ in range(5):
+    for _ in range(3):
         application = start()
         application.ask()
         os.kill(broker_pid(tmp_path), signal.SIGTERM)

@@ -16,7 +16,7 @@ SECONDS = float(os.environ.get("TXNLOG_HOSTILE_SECONDS", "600"))
 GROWTH_BYTES_MAX = 64 * 1024 * 1024
 
 
-@pytest.mark.parametrize("seconds", [8.0, pytest.param(SECONDS, marks=pytest.mark.chaos)])
+@pytest.mark.parametrize("seconds", [4.0, pytest.param(SECONDS, marks=pytest.mark.chaos)])
 @pytest.mark.parametrize("seed", [SEED])
 def test_hostile_clients_neither_stop_nor_swell_nor_change_the_broker(tmp_path, seed, seconds):
     with SimBroker(tmp_path, CONFIG) as broker:

@@ -87,7 +87,13 @@ def environment() -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n", "2")], ids=["one", "xdist"])
+@pytest.mark.parametrize(
+    "workers",
+    [
+        pytest.param((), id="one"),
+        pytest.param(("-p", "xdist", "-n", "2"), marks=pytest.mark.weekly, id="xdist"),
+    ],
+)
 def test_fixtures_do_what_the_page_says(tmp_path: Path, workers: tuple[str, ...]) -> None:
     ran = run_pytest(tmp_path, TESTS, *workers)
     assert "5 passed" in ran.stdout, ran.stdout[-3000:] + ran.stderr[-2000:]
