@@ -7,6 +7,7 @@ from support.query.query_job import QueryJob
 
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_spark.errors import (
+    AnotherOutput,
     BatchReplanned,
     CommittedOffsetsMoved,
     ProducerFenced,
@@ -64,6 +65,18 @@ def test_a_function_that_was_quiet_finds_that_its_group_went_on_without_it(is_pu
 def test_a_lost_batch_that_ends_before_the_group_is_committed(job: QueryJob) -> None:
     job.planned_again, job.ends = "again", {1: 1}
     assert job.commit("/cp", 1, "run-2", group_id="g").skipped
+    assert job.rows == ["/cp.0", "/cp.1"]
+
+
+def test_a_lost_batch_whose_rows_name_their_topics_is_known_by_its_own_output() -> None:
+    """Without one topic for all rows, another driver's output is not known to be the same."""
+    job = QueryJob()
+    for batch_id in (0, 1):
+        assert not job.commit("/cp", batch_id, topic=None, group_id="g").skipped
+    job.planned_again, job.ends = "again", {1: 1}
+    with pytest.raises(AnotherOutput):
+        job.commit("/cp", 1, "run-2", topic=None, group_id="g", transactional_id="other")
+    assert job.commit("/cp", 1, "run-3", topic=None, group_id="g").skipped
     assert job.rows == ["/cp.0", "/cp.1"]
 
 
