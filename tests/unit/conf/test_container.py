@@ -58,8 +58,8 @@ def imported() -> set[str]:
     return tops - set(sys.stdlib_module_names) - OWN
 
 
-EXTRAS = {"aws_msk_iam_sasl_signer", "jwt"}
-"""Packages of the distribution's extras `msk` and `oauth`."""
+EXTRAS = {"aws_msk_iam_sasl_signer", "jks", "jwt"}
+"""Packages of the distribution's extras `msk`, `stores` and `oauth`."""
 
 
 def test_the_image_has_the_packages_that_the_broker_imports_and_no_pyspark() -> None:

@@ -179,6 +179,7 @@ def test_a_key_of_another_certificate_is_refused(ca, client):
         build_tls_context(options)
 
 
+@pytest.mark.parametrize("store", ["jks"], indirect=True)
 def test_a_store_without_its_package_says_what_to_install(store, monkeypatch):
     def missing(name):
         raise ImportError(name)
