@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.brokers.probe import wait_until
 from support.clients.librdkafka import TIMEOUT_S, committed_offsets, transact, transactional
 from support.query.checkpoint_files import write_begun
 from support.query.checkpoint_query import Query
@@ -49,6 +50,10 @@ class Tool:
 
     def obey(self, words: list[str]) -> None:
         """First as a trial, which must change nothing, and then for good."""
+        # Of a transaction that was aborted, the markers may still be on their way.
+        wait_until(
+            lambda: not str(self.show()["transaction_state"]).startswith("Prepare"), "its end"
+        )
         before = self.show()
         assert main(["progress", *words[:-1]]) == 0
         assert self.show() == before

@@ -12,7 +12,7 @@ import pytest
 from support.harness import costs, groups
 from support.harness.closure import TESTS
 
-BUDGET_S = 2_200
+BUDGET_S = 1_650
 """Seconds of a processor that all of `make test` may take."""
 
 CHAOS = f"mark.{'chaos'}"
