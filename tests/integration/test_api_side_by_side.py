@@ -100,3 +100,4 @@ def test_a_call_does_what_it_does_with_sparks_own_connector(
     assert outcome is call.outcome, errors
     kafka_wrote, txnlog_wrote = (side.written() for side in sides)
     assert kafka_wrote == txnlog_wrote or outcome in (Outcome.KAFKA, Outcome.TXNLOG)
+    assert call.told in MIGRATION.read_text()

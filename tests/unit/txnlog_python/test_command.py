@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import selectors
 import shutil
 import signal
 import socket
@@ -22,7 +23,7 @@ from support.brokers.probe import wait_until
 
 from txnlog_kafka import processes
 from txnlog_python import command
-from txnlog_python.server import LATER
+from txnlog_python.server import LATER, Server
 
 ROOT = Path(command.__file__).parents[1]
 COMMAND = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from txnlog_python.command import main; "
@@ -266,6 +267,18 @@ def test_a_process_that_ends_just_before_its_client_is_killed_leaves_the_others_
         other.communicate("")
     assert other.returncode == 0
     assert ended(True, ["-m", "pyspark.daemon", "do", "print(7)"], env=variables)[:2] == (0, "7\n")
+
+
+def test_a_listener_that_the_end_of_the_jvm_has_closed_accepts_nobody() -> None:
+    """Both came in one round of events: a client connected, and the JVM ended."""
+    with subprocess.Popen(["true"]) as jvm, socket.socket(socket.AF_UNIX) as listener:
+        server = Server(listener, os.pidfd_open(jvm.pid))
+        jvm.wait()
+        for source in (server._listener, server._jvm):
+            server._selector.register(source, selectors.EVENT_READ)
+        (key,) = (each for each, _ in server._selector.select() if each.fileobj == server._jvm)
+        server._handle(key)
+        assert server._accept() is None
 
 
 def test_an_idle_server_imports_what_tasks_need(variables: dict[str, str]) -> None:
