@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ NO_PART |= {"tests/support/other.py", "tests/support/brokers/sim_broker.py"}
 
 
 @pytest.fixture
-def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A small repository that the digests are made in."""
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -41,13 +42,18 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(closure, "TESTS", tmp_path / "tests")
     monkeypatch.setattr(closure, "ELSEWHERE", {support / "brokers" / "sim_broker.py"})
     monkeypatch.setattr(recordings, "WITH_FILES", {support / "kafka" / "java_tools.py": "java/*"})
-    return tmp_path
+    yield tmp_path
+    forget()  # the files of this repository, before another test asks for its own
+
+
+def forget() -> None:
+    for cached in (recordings._digest, closure.imports_of, closure._file_of):
+        cached.cache_clear()
 
 
 def digest_in(tree: Path) -> str:
     """The digest of the test, in a new process."""
-    for cached in (recordings._digest, closure.imports_of, closure._file_of):
-        cached.cache_clear()
+    forget()
     return recordings.digest_of(tree / "tests/conformance/test_a.py")
 
 
