@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 HEADER_PREFIX = "__connect.errors."
 """Prefix of the headers that Kafka Connect's DeadLetterQueueReporter adds."""
 EXCEPTION = "txnlog_spark.errors.MalformedValue"
+MARK = "txnlog_spark.dead_letters"
+"""Key in the metadata of the columns that `dead_letters` makes: the sink refuses such columns
+without those that a dead letter is written from (`NEEDED`)."""
+NEEDED = ("key_bytes", "value_bytes", "headers")
 _STAGES = {"key": "KEY_CONVERTER", "value": "VALUE_CONVERTER"}
 _COLUMNS = ("key", "value", "topic", "partition", "offset", "headers")
 
@@ -46,7 +50,8 @@ def dead_letters(rows: DataFrame, topic: str) -> DataFrame:
     - headers: the record's headers; a dead letter also has headers that describe the error;
     - partition, key_error, value_error: removed.
 
-    Raises OptionError.
+    Raises OptionError. The sink raises OptionError if a later `select` left out headers or a column
+    of bytes: without the bytes, a dead letter would be written as a tombstone.
     """
     from pyspark.sql import functions as f
 
@@ -72,7 +77,8 @@ def dead_letters(rows: DataFrame, topic: str) -> DataFrame:
         made[bytes_column] = f.when(is_letter, f.col(bytes_column if has_format else side))
         if has_format:
             made[side] = f.when(~is_letter, f.col(side))
-    return rows.withColumns(made).drop("partition", *(f"{side}_error" for side in sides))
+    marked = {name: column.alias(name, metadata={MARK: True}) for name, column in made.items()}
+    return rows.withColumns(marked).drop("partition", *(f"{side}_error" for side in sides))
 
 
 def _errors(side: str) -> Column:

@@ -156,13 +156,16 @@ def test_right_rows_and_dead_letters_go_out_together_and_letters_go_back_once(
     put(pipe, pipe.input, [case.malformed] * 3)
     letters = create_topic(pipe.bootstrap, f"{pipe.output}.dlq", 1)
 
-    def run() -> None:
+    def run(*columns: str) -> None:
         read = pipe.stream(includeHeaders="true", **case.of_value(mode="PERMISSIVE"))
         rows = dead_letters(read, letters)
         rows = rows.withColumn("topic", sf.coalesce("topic", sf.lit(pipe.output)))
-        writer = pipe.write(rows, topic=None, **case.of_value())
+        writer = pipe.write(rows.select(*columns or "*"), topic=None, **case.of_value())
         finish(writer.trigger(availableNow=True).start())
 
+    # Without the columns of bytes, each letter would be a tombstone.
+    said = error_of(lambda: run("topic", "value", "headers"))
+    assert "option column key_bytes: select key_bytes, value_bytes, too" in said
     # One transaction writes the right rows and the letters, and moves the offsets of both.
     run()
     assert pipe.read(pipe.output, **case.of_value()).count() == COUNT

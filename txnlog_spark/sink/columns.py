@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import BinaryType, StructType
 
+from txnlog_spark.deadletters import MARK, NEEDED
 from txnlog_spark.errors import OptionError
 from txnlog_spark.formats.read_formats import SIDES
 from txnlog_spark.formats.write_formats import WriteFormat
@@ -122,6 +123,7 @@ def check_columns(schema: StructType, settings: SinkSettings) -> SinkColumns:
             timestamp,
             f"set it to a timestamp column; the rows have {_named(types)}",
         )
+    _refuse_letters_in_part(schema)
     # A format is checked here, before the first task encodes a row with it.
     value, key = (_side(name, schema, settings) for name in ("value", "key"))
     if value is None:
@@ -141,6 +143,21 @@ def check_columns(schema: StructType, settings: SinkSettings) -> SinkColumns:
         timestamp=timestamp,
         errors=tuple(each for side in SIDES for each in _errors(side, schema, settings)),
     )
+
+
+def _refuse_letters_in_part(schema: StructType) -> None:
+    """Refuse rows of `dead_letters` that lack a column which a dead letter is written from.
+
+    Without the two columns of bytes, the key and the value of a dead letter are null: a tombstone.
+    """
+    missing = [name for name in NEEDED if name not in schema.names]
+    if missing and any(MARK in field.metadata for field in schema.fields):
+        raise OptionError(
+            f"column {missing[0]}",
+            None,
+            f"select {', '.join(missing)}, too: the rows come from dead_letters, and a dead letter "
+            "is written from these columns",
+        )
 
 
 def _refuse_other_cases(schema: StructType, taken: set[str | None]) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from support.kafka.memory_registry import MemoryRegistry
 from support.spark.format_cases import AVRO, JSON, PROTOBUF, descriptor_path
 
+from txnlog_spark.deadletters import MARK
 from txnlog_spark.errors import OptionError
 from txnlog_spark.formats.ddl import parse_ddl
 from txnlog_spark.formats.errors import AvroSchemaError, UnknownSchema
@@ -247,6 +248,26 @@ def test_bytes_of_malformed_values_are_of_dead_letters_where_keys_have_them_too(
         assert (letters.bytes_columns, letters.errors) == (["key_bytes", "value_bytes"], ())
     every = columns_of("id int, key_bytes binary, value_bytes binary", **ALL)
     assert (every.value.fields, every.bytes_columns) == (("id",), ["key_bytes", "value_bytes"])
+
+
+@pytest.mark.parametrize("left_out", ["key_bytes", "value_bytes", "headers"])
+@pytest.mark.parametrize("marked", ["topic", "value"])
+def test_rows_of_dead_letters_that_lack_a_column_of_a_letter_are_refused(
+    left_out: str, marked: str
+) -> None:
+    headers = "array<struct<key:string,value:binary>>"
+    schema = parse_ddl(
+        "topic string, value struct<id:int>, key_bytes binary, value_bytes binary, "
+        f"headers {headers}"
+    )
+    for field in schema.fields:
+        field.metadata = {MARK: True} if field.name == marked else {}
+    options = {"path": "p", "checkpointLocation": "/tmp/c", "value.format": "json"}
+    settings = read_sink_settings(options, streaming=True)
+    assert check_columns(schema, settings).bytes_columns == ["key_bytes", "value_bytes"]
+    part = StructType([field for field in schema.fields if field.name != left_out])
+    with pytest.raises(OptionError, match=f"column {left_out}: select {left_out}, too"):
+        check_columns(part, settings)
 
 
 def test_a_column_that_is_named_as_a_field_is_one_whatever_its_name() -> None:
