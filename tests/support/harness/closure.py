@@ -72,10 +72,12 @@ def _file_of(module: str) -> Path | None:
     return None
 
 
+@functools.cache
 def code_of(path: Path) -> bytes:
     """Return what runs of a file: Python without docstrings and lines of comment, else all bytes.
 
-    A better sentence changes no answer of Apache Kafka, so it makes no recording stale.
+    A better sentence changes no answer of Apache Kafka, so it makes no recording stale. The result
+    is kept: most files are in the closure of many tests, and a run asks for all before it begins.
     """
     data = path.read_bytes()
     if path.suffix != ".py":
