@@ -8,6 +8,7 @@ checks of ruff, mypy and import-linter.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -143,7 +144,8 @@ def module_name(path: str) -> str:
     return path.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
 
-def imported_modules(path: str, source: str) -> set[str]:
+@functools.cache
+def imported_modules(path: str, source: str) -> frozenset[str]:
     """Absolute names of all that a module imports, `from a import b` counted as a and a.b."""
     package = module_name(path).split(".")
     if not path.endswith("/__init__.py"):
@@ -157,7 +159,7 @@ def imported_modules(path: str, source: str) -> set[str]:
             base = ".".join([*up, *([node.module] if node.module else [])])
             names.add(base)
             names.update(f"{base}.{alias.name}" for alias in node.names)
-    return names
+    return frozenset(names)
 
 
 def check_unused_modules(
@@ -180,7 +182,7 @@ def check_small_modules(
     """A module of a few lines has two others that use it: else it belongs into the one."""
     users: dict[str, int] = Counter()
     for path, source in sources.items():
-        users.update(set(imported_modules(path, source)) - {module_name(path)})
+        users.update(imported_modules(path, source) - {module_name(path)})
     for path, source in sources.items():
         name, lines = module_name(path), source.count("\n")
         if path.endswith("/__init__.py") or name.startswith(tuple(excused)):
@@ -224,24 +226,25 @@ def _has_tests(source: str) -> bool:
     return False
 
 
-def check_unused_names(
-    sources: Mapping[str, str], public: Iterable[str] = ()
-) -> Iterator[Violation]:
+def check_unused_names(sources: Mapping[str, str], public: Iterable[str]) -> Iterator[Violation]:
     """Yield each function, class, constant and method of the product that the product does not use.
 
     A use is a use of the name. An import, `__all__` and the definition itself are no use. The rule
     leaves out methods of a class with a foreign base, because the base may call them. `public` has
-    the names that others use, as `package.module.name` or `package.module.Class.name`.
+    the names that others use, as `package.module.name` or `package.module.Class.name`; a public
+    name that the product uses itself is yielded, too.
     """
     trees = {path: ast.parse(source) for path, source in sources.items()}
-    classes = {n.name for t in trees.values() for n in ast.walk(t) if isinstance(n, ast.ClassDef)}
+    classes: set[str] = set()
     uses: dict[str, list[tuple[str, int]]] = {}
     for path, tree in trees.items():
         for node in ast.walk(tree):
             name = _used_name(node)
             if name is not None:
                 uses.setdefault(name, []).append((path, getattr(node, "lineno", 0)))
-    allowed = set(public)
+            elif isinstance(node, ast.ClassDef):
+                classes.add(node.name)
+    needless = set(public)
     for path, tree in trees.items():
         for name, node in _defined_names(tree.body, classes):
             last = getattr(node, "end_lineno", node.lineno)
@@ -249,8 +252,14 @@ def check_unused_names(
                 use_path != path or not node.lineno <= line <= last
                 for use_path, line in uses.get(name.rpartition(".")[2], ())
             )
-            if f"{module_name(path)}.{name}" not in allowed and not any(elsewhere):
+            if any(elsewhere):
+                continue
+            if f"{module_name(path)}.{name}" in needless:
+                needless.remove(f"{module_name(path)}.{name}")
+            else:
                 yield Violation("unused-name", path, node.lineno, f"nothing uses {name}")
+    for name in sorted(needless):
+        yield Violation("public-name", name, 1, "the product uses it, or it does not exist")
 
 
 def _used_name(node: ast.AST) -> str | None:

@@ -116,10 +116,13 @@ def _found(
             yield rules.Violation("words", path, at, f"{found.group()!r}: {advice}")
 
 
-def _strings(source: str) -> Iterator[tuple[int, str, bool]]:
-    """Yield the line and the text of every string, and True if the string is a docstring."""
+@functools.cache
+def _strings(source: str) -> tuple[tuple[int, str, bool], ...]:
+    """Return the line and the text of every string, and True if the string is a docstring."""
     nodes = list(ast.walk(ast.parse(source)))
     docstrings = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
-    for node in nodes:
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.lineno, node.value, id(node) in docstrings
+    return tuple(
+        (node.lineno, node.value, id(node) in docstrings)
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
