@@ -1,9 +1,10 @@
 """A task's part of a write: rows to partitions, to record batches, to the staging area.
 
-The task uses no producer and no broker connection. Whatever happens to this attempt, none of its
-rows is seen unless its commit message is the one that Spark hands to the committer. Memory stays
-bounded: the task joins Arrow batches only up to some MiB, a block. It encodes a block's rows at
-once for all topics and partitions, and stages them as they are encoded.
+The task has no producer. It asks a broker only for the partition count of a topic that the planner
+did not look up. Whatever happens to this attempt, none of its rows is seen unless its commit
+message is the one that Spark hands to the committer. Memory stays bounded: the task joins Arrow
+batches only up to some MiB, a block. It encodes a block's rows at once for all topics and
+partitions, and stages them as they are encoded.
 """
 
 from __future__ import annotations
