@@ -87,9 +87,9 @@ def moved_or_copied(
         f"{now!r}: it was moved or copied. Nothing was written, and no driver was fenced. If you "
         f"moved it, start it once with {changed} {was!r}; you may change the {changed} after the "
         f"next batch. If you copied it, delete {output.checkpoint}/txnlog and give the copy its "
-        "own kafka.group.id (and its own kafka.transactional.id, if that is set): it then "
-        "continues as a query of its own, and writes its next batch whatever the original has "
-        "written"
+        "own kafka.group.id (and its own kafka.transactional.id, if that is set or there is no "
+        "group) and its own topic: it then continues as a query of its own, and writes its next "
+        "batch whatever the original has written"
     )
 
 

@@ -228,9 +228,11 @@ def _warn_of_options(session: Session, plan: CommitPlan, sources: BatchOffsets) 
         )
     elif _lacks_group(plan, sources):
         session.notice(
-            f"{plan.query} has no {GROUP_OPTION}: if its checkpoint is lost, the next start writes "
-            f"all of its output a second time. Set {GROUP_OPTION} to the same name on the reader "
-            "and the writer, and startingOffsets=committedOrEarliest on the reader"
+            f"{plan.query} has no {GROUP_OPTION}: if its checkpoint is lost, the next start begins "
+            "at startingOffsets again. With earliest, it writes its output a second time; with "
+            "latest, the default, it never writes the records that came in between. Set "
+            f"{GROUP_OPTION} to the same name on the reader and the writer, and "
+            "startingOffsets=committedOrEarliest on the reader"
         )
     if options.topic in {topic for topic, _ in plan.batch.source_offsets}:
         session.notice(

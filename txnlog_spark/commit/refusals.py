@@ -32,8 +32,8 @@ def another_output(plan: CommitPlan, found: Progress) -> errors.AnotherOutput:
         f"{committer.transactional_id!r}: another copy of the checkpoint is at work. Nothing was "
         "written, and no driver was fenced. Start only one of the two. Or delete the folder "
         f"{committer.folder} and {planned} (with its .crc) of the copy, and give the copy its own "
-        "kafka.group.id (and its own kafka.transactional.id, if that is set): it then continues as "
-        "a query of its own"
+        "kafka.group.id (and its own kafka.transactional.id, if that is set or there is no group) "
+        "and its own topic: it then continues as a query of its own"
     )
 
 

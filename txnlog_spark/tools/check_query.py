@@ -170,8 +170,9 @@ def words_of(decision: Decision, number: int, *, is_planned: bool, was_begun: bo
 def new_query_item(job: Job, group: Mapping[TopicPartition, int]) -> Item:
     """Say where a new query starts."""
     if job.group is None:
-        text = "new query without a group: it begins at startingOffsets, and if its checkpoint is "
-        text += "lost, the next start writes all again. Set kafka.group.id on reader and writer"
+        text = "new query without a group: it begins at startingOffsets, and begins there again if "
+        text += "its checkpoint is lost. Rows are then written twice (earliest) or left out "
+        text += "(latest). Set kafka.group.id on reader and writer"
         return Item(NEXT, WARNING, text)
     if not group:
         text = "new query: begins at the earliest offsets with startingOffsets=committedOrEarliest"

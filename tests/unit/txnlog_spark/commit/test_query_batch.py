@@ -233,6 +233,8 @@ def test_a_new_query_without_a_group_is_warned_of_once_and_the_advice_can_be_fol
     job.commit("/cp", 1, "run-2")
     (notice,) = job.notices
     assert "query q has no kafka.group.id: if its checkpoint is lost" in notice
+    assert "earliest, it writes its output a second time" in notice
+    assert "latest, the default, it never writes the records that came in between" in notice
     assert "startingOffsets=committedOrEarliest" in notice
     job.commit("/cp", 2, "run-3", group_id="g")
     with pytest.raises(GroupHasOffsets):
