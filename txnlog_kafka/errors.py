@@ -289,8 +289,10 @@ class StagedBatchesInvalid(TxnLogError):
 class DataLoss(TxnLogError):
     """Records that the query must read are gone. The text says which records, and the remedy.
 
-    Remedy: to continue with the remaining records, set failOnDataLoss=false; a recreated topic is
-    then read from its beginning. Or start a new checkpoint.
+    Remedy: to continue with the remaining records, set failOnDataLoss=false: on the reader if the
+    text names a topic that the query reads, on the writer if it names the output topic. The lost
+    records are then missing in the output, and a recreated topic is read from its beginning. Remove
+    the option after the next committed batch.
     """
 
     condition = "TXNLOG_DATA_LOSS"
@@ -299,8 +301,8 @@ class DataLoss(TxnLogError):
 class OffsetOutOfRange(DataLoss):
     """An offset that the query must read is outside the range of the partition's log.
 
-    Remedy: to continue with the remaining records, set failOnDataLoss=false. Or start a new
-    checkpoint.
+    Remedy: to continue with the remaining records, set failOnDataLoss=false on the reader. The lost
+    records are then missing in the output. Remove the option after the next committed batch.
     """
 
     condition = "TXNLOG_DATA_LOSS.OFFSET_OUT_OF_RANGE"
@@ -352,8 +354,8 @@ class OldMessageFormat(TxnLogError):
     """A topic has records of message format v0 or v1 (before Kafka 0.11). Brokers do not convert
     these records, and the connector cannot read them.
 
-    Remedy: read these records once with format('kafka'). Then start a new checkpoint whose
-    startingOffsets begin after them.
+    Remedy: run a batch job once that reads these records with format('kafka') and writes them to
+    the output. Then start a new checkpoint whose startingOffsets begin after these records.
     """
 
     condition = "TXNLOG_OLD_MESSAGE_FORMAT"

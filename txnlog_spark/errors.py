@@ -100,10 +100,12 @@ class ProgressMissing(ProgressError):
     """The query's progress must exist, but the brokers do not have it: the group's offsets expired
     or were deleted.
 
-    Remedy: check whether the output has the batch. The text has a command
-    `python -m txnlog_spark progress set --next-batch-id` for each answer: run the command for your
-    answer, and start the query again. If N is the batch's id, its input begins at the offsets in
-    the checkpoint's file offsets/N-1 and ends at the offsets in offsets/N.
+    Remedy: check whether the output has the rows of the batch. If N is the batch's id, its input
+    begins at the offsets in the checkpoint's file offsets/N-1 and ends before the offsets in
+    offsets/N. The text has a command `python -m txnlog_spark progress set --next-batch-id` for each
+    answer: run the command for your answer, and start the query again. If you answer that the
+    output has the batch and the output lacks it, its rows are lost. If you answer that the output
+    lacks the batch and the output has it, its rows are written twice.
     """
 
     condition = "TXNLOG_PROGRESS.MISSING"
@@ -112,9 +114,12 @@ class ProgressMissing(ProgressError):
 class ProgressBehind(ProgressError):
     """The checkpoint says that batches are done, but the brokers do not know these batches.
 
-    Remedy: if the output has all batches, run `python -m txnlog_spark progress set --to-checkpoint`
-    (for a named sink with `--sink NAME`). If batches are missing in the output, start a new
-    checkpoint with startingOffsets=committed.
+    Remedy: check whether the output has all batches. If it has, run the command in the text,
+    `python -m txnlog_spark progress set --to-checkpoint` (for a named sink with `--sink NAME`). If
+    batches are missing in the output, start a new checkpoint with the query's group.id and
+    startingOffsets=committed: the query then writes again the rows that another sink has written
+    since, and a stateful query begins with empty state. Without a group.id, set startingOffsets
+    to the offsets in the checkpoint's file offsets/N, where N is the last batch in the output.
     """
 
     condition = "TXNLOG_PROGRESS.BEHIND"
@@ -150,8 +155,11 @@ class AnotherOutput(ProgressError):
     application.
 
     Remedy: if you changed the topic, start the query with its former topic until the batch is done,
-    and then with the new topic. If the query has two sinks, give each sink a name. If you copied
-    the checkpoint, give the copy its own group.id and topic.
+    and then with the new topic. If the query has two sinks, give a name to the sink that the text
+    names, and to no sink that has written without a name. If you copied the checkpoint, start only
+    one of the two, or delete in the copy what the text names, and give the copy its own topic,
+    its own group.id if it has one, and its own kafka.transactional.id if that is set or there is no
+    group.id.
     """
 
     condition = "TXNLOG_PROGRESS.ANOTHER_OUTPUT"
@@ -161,10 +169,10 @@ class CheckpointCopied(ProgressError):
     """The checkpoint has another path than before, and the connector cannot tell whether it was
     moved or copied.
 
-    Remedy: if you copied the checkpoint, give the copy its own kafka.group.id (and its own
-    kafka.transactional.id, if you set it) and its own topic. If you moved the checkpoint, delete
-    what is left at the old path, and start the query once with its former id and topic. The text
-    names the files and values.
+    Remedy: if you copied the checkpoint, give the copy its own topic, its own group.id if it has
+    one, and its own kafka.transactional.id if that is set or there is no group.id. In the copy,
+    also delete the files that the text names. If you moved the checkpoint, delete what is left at
+    the old path, and start the query once with its former id and topic.
     """
 
     condition = "TXNLOG_PROGRESS.CHECKPOINT_COPIED"
@@ -173,10 +181,12 @@ class CheckpointCopied(ProgressError):
 class CommittedOffsetsMoved(ProgressError):
     """The group's committed offsets have moved since the query started or last committed them.
 
-    Remedy: the text names the cause. If another query moved the offsets and it is this job with a
-    newer checkpoint, start only the job with the newer checkpoint. If it is another job, give each
-    job its own group.id. If a consumer or a person moved the offsets, give the consumer another
-    group, and run the command in the text, which sets the offsets back.
+    Remedy: the text names the cause. If this job has a newer checkpoint, start the job with the
+    newer checkpoint only. If another job moved the offsets, give each job its own group.id. If a
+    consumer moved the offsets, stop the consumer and give it another group. Then run the command in
+    the text, which sets the offsets back, and start the query. If a person moved the offsets on
+    purpose, you may start a new checkpoint with startingOffsets=committed instead: the query then
+    leaves out the records in between, or writes them twice.
     """
 
     condition = "TXNLOG_PROGRESS.COMMITTED_OFFSETS_MOVED"
@@ -187,8 +197,9 @@ class GroupHasOffsets(ProgressError):
     The query is new, or it reads a topic that it did not read before.
 
     Remedy: to continue from the committed offsets, set startingOffsets=committed and use a new,
-    empty checkpoint. To start elsewhere on purpose, set overwriteGroupOffsets=true, or use another
-    group.
+    empty checkpoint. To start elsewhere on purpose, set overwriteGroupOffsets=true on the writer
+    until the batch is committed, or use another group. Rows between the two positions are then
+    written twice, or left out.
     """
 
     condition = "TXNLOG_PROGRESS.GROUP_HAS_OFFSETS"
@@ -198,8 +209,10 @@ class NoCommittedOffsets(ProgressError):
     """The query has startingOffsets=committed, but the group has no committed offset in any
     partition.
 
-    Remedy: correct the group's name. For a first start, set startingOffsets to committedOrEarliest
-    or committedOrLatest. If the offsets expired, first compare the output with the input.
+    Remedy: if the group's name is wrong, correct it. For a first start, set startingOffsets to
+    committedOrEarliest or committedOrLatest. If the offsets expired, compare the output with the
+    input, and set startingOffsets to the next offset of each partition, as JSON. With
+    committedOrEarliest, the query would write everything again.
     """
 
     condition = "TXNLOG_PROGRESS.NO_COMMITTED_OFFSETS"
