@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from txnlog_spark.options.declared import Option
+    from txnlog_spark.options.kafka_configs import KafkaConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 OPTIONS_PAGE = ROOT / "docs" / "options.md"
@@ -102,7 +103,7 @@ def outcomes(name: str) -> dict[str, str]:
         elif config.standing is Support.REFUSED:
             found[word] = f"refused: {config.why}"
         else:
-            but = f" (another value is refused: {config.allowed})" if config.allowed else ""
+            but = refusal_of(config)
             found[word] = f"no effect: {config.why}{but}"
     return found
 
@@ -113,6 +114,16 @@ WORDS = {
     "WRITE_STREAM": "`writeStream`",
     "WRITE_BATCH": "`write`",
 }
+
+
+def refusal_of(config: KafkaConfig) -> str:
+    """Return the sentence about the values that a configuration without effect may not have."""
+    if not config.allowed:
+        return ""
+    value, _, why = config.allowed.partition(": ")
+    verb = "" if value.startswith("leave") else "set "
+    reason = f", because {why}" if why and why != config.why else ""
+    return f". Another value is refused; {verb}{value}{reason}"
 
 
 def guide_list() -> str:
@@ -138,7 +149,7 @@ def configs_list(standing: str) -> str:
     names: dict[str, list[str]] = {}
     for name, config in KAFKA_CONFIGS.items():
         if config.standing.value == standing:
-            but = f" (another value is refused: {config.allowed})" if config.allowed else ""
+            but = refusal_of(config)
             names.setdefault(config.why + but, []).append(f"`{name}`")
     return "\n".join(f"- {', '.join(each)}: {why}" for why, each in names.items()) + "\n"
 

@@ -72,7 +72,7 @@ def test_no_option_of_sparks_guide_is_ignored(
     else:
         if name not in values:
             found = "no effect"
-            assert why.partition(" (another")[0] in caplog.text
+            assert why.partition(". Another value")[0] in caplog.text
     assert found == expected
 
 

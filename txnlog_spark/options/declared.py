@@ -449,7 +449,7 @@ OPTIONS: tuple[Option, ...] = (
         "overwriteGroupOffsets", "write.overwrite_group_offsets",
         Use.WRITE, to.boolean, False,
         "Let a query start a topic at other offsets than its group has committed, and overwrite "
-        "the committed offsets.",
+        "the committed offsets. Rows between the two positions are then written twice or left out.",
     ),
     Option(
         "txnAppId", "write.txn_app_id",

@@ -36,7 +36,7 @@ _SPELLINGS: dict[str, str] = {
 }
 
 NO_EFFECT: dict[str, tuple[Use, str]] = {
-    "groupIdPrefix": (Use.READ, "a read has no consumer group"),
+    "groupIdPrefix": (Use.READ, "tasks read without joining a consumer group"),
     **dict.fromkeys(
         ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
         (Use.READ_BATCH, "a batch read has no triggers"),
