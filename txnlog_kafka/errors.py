@@ -289,10 +289,10 @@ class StagedBatchesInvalid(TxnLogError):
 class DataLoss(TxnLogError):
     """Records that the query must read are gone. The text says which records, and the remedy.
 
-    Remedy: to continue with the remaining records, set failOnDataLoss=false: on the reader if the
-    text names a topic that the query reads, on the writer if it names the output topic. The lost
-    records are then missing in the output, and a recreated topic is read from its beginning. Remove
-    the option after the next committed batch.
+    Remedy: to continue with the remaining records, set failOnDataLoss=false. Set the option on the
+    reader if the text names an input topic, on the writer if the text names the output topic. The
+    lost records are then missing in the output, and a recreated topic is read from its beginning.
+    Remove the option after the next committed batch.
     """
 
     condition = "TXNLOG_DATA_LOSS"

@@ -114,12 +114,12 @@ class ProgressMissing(ProgressError):
 class ProgressBehind(ProgressError):
     """The checkpoint says that batches are done, but the brokers do not know these batches.
 
-    Remedy: check whether the output has all batches. If it has, run the command in the text,
-    `python -m txnlog_spark progress set --to-checkpoint` (for a named sink with `--sink NAME`). If
+    Remedy: if the output has all batches, run `python -m txnlog_spark progress set --to-checkpoint`
+    as the text says (for a named sink with `--sink NAME`), and start the query again. If
     batches are missing in the output, start a new checkpoint with the query's group.id and
-    startingOffsets=committed: the query then writes again the rows that another sink has written
-    since, and a stateful query begins with empty state. Without a group.id, set startingOffsets
-    to the offsets in the checkpoint's file offsets/N, where N is the last batch in the output.
+    startingOffsets=committed. The query then writes again the rows that another sink has written
+    since, and a stateful query begins with empty state. Without a group.id, set startingOffsets to
+    the offsets in the checkpoint's file offsets/N, where N is the last batch in the output.
     """
 
     condition = "TXNLOG_PROGRESS.BEHIND"
@@ -155,11 +155,11 @@ class AnotherOutput(ProgressError):
     application.
 
     Remedy: if you changed the topic, start the query with its former topic until the batch is done,
-    and then with the new topic. If the query has two sinks, give a name to the sink that the text
-    names, and to no sink that has written without a name. If you copied the checkpoint, start only
-    one of the two, or delete in the copy what the text names, and give the copy its own topic,
-    its own group.id if it has one, and its own kafka.transactional.id if that is set or there is no
-    group.id.
+    and then with the new topic. If the query has two sinks, give a name only to the sink that the
+    text names. If you copied the checkpoint, start only one of the two. Or delete in the copy what
+    the text names, and give the copy its own topic and group.id. If the job sets
+    kafka.transactional.id, also set a new value in the copy. If the job has no group.id, set a
+    new kafka.transactional.id in the copy instead.
     """
 
     condition = "TXNLOG_PROGRESS.ANOTHER_OUTPUT"
@@ -169,10 +169,11 @@ class CheckpointCopied(ProgressError):
     """The checkpoint has another path than before, and the connector cannot tell whether it was
     moved or copied.
 
-    Remedy: if you copied the checkpoint, give the copy its own topic, its own group.id if it has
-    one, and its own kafka.transactional.id if that is set or there is no group.id. In the copy,
-    also delete the files that the text names. If you moved the checkpoint, delete what is left at
-    the old path, and start the query once with its former id and topic.
+    Remedy: if you copied the checkpoint, give the copy its own topic and group.id. If the job sets
+    kafka.transactional.id, also set a new value in the copy. If the job has no group.id, set a
+    new kafka.transactional.id in the copy instead. In the copy, delete the files that the text
+    names. If you moved the checkpoint, delete what is left at the old path, and start the query
+    once with its former id and topic.
     """
 
     condition = "TXNLOG_PROGRESS.CHECKPOINT_COPIED"
@@ -184,9 +185,9 @@ class CommittedOffsetsMoved(ProgressError):
     Remedy: the text names the cause. If this job has a newer checkpoint, start the job with the
     newer checkpoint only. If another job moved the offsets, give each job its own group.id. If a
     consumer moved the offsets, stop the consumer and give it another group. Then run the command in
-    the text, which sets the offsets back, and start the query. If a person moved the offsets on
-    purpose, you may start a new checkpoint with startingOffsets=committed instead: the query then
-    leaves out the records in between, or writes them twice.
+    the text, which sets the offsets back, and start the query. To continue from the present offsets
+    instead, start a new checkpoint with startingOffsets=committed. The query then leaves out the
+    records in between, or writes them twice.
     """
 
     condition = "TXNLOG_PROGRESS.COMMITTED_OFFSETS_MOVED"
