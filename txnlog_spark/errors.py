@@ -207,11 +207,16 @@ class GroupHasOffsets(ProgressError):
 
 
 class NoCommittedOffsets(ProgressError):
-    """The query has startingOffsets=committed, but the group has no committed offset in any
-    partition.
+    """A query would start at its group's committed offsets, but the group has no offset, or has
+    lost the offsets of some partitions.
+
+    The query has startingOffsets=committed and the group has no committed offset in any partition.
+    Or a query has committed the group's offsets, and some of them are missing now: each offset of a
+    group without members expires by its own age, so a partition without new records loses its
+    offset first.
 
     Remedy: if the group's name is wrong, correct it. For a first start, set startingOffsets to
-    committedOrEarliest or committedOrLatest. If the offsets expired, compare the output with the
+    committedOrEarliest or committedOrLatest. If offsets expired, compare the output with the
     input, and set startingOffsets to the next offset of each partition, as JSON. With
     committedOrEarliest, the query would write everything again.
     """

@@ -6,6 +6,7 @@ test loses files as one of these would, and starts the query again.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +17,10 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
-from support.clients.librdkafka import create_topic, read_topic, values_of
-from support.spark.connector import Pipe, error_of, finish
+from support.clients.librdkafka import committed_offsets, create_topic, read_topic, values_of
+from support.spark.connector import PARTITIONS, Pipe, error_of, finish
 
+from broker_sim.__main__ import main
 from txnlog_spark import foreach_batch
 
 BEGIN_S = 1_000_000
@@ -323,6 +325,28 @@ def test_an_output_topic_that_is_deleted_and_created_again_is_noticed_by_its_id(
     pipe.feed(["alert-2"])
     run()
     assert pipe.output_values("read_uncommitted") == ["alert-1", "alert-2"]
+
+
+def test_a_lost_checkpoint_and_a_lost_offset_are_refused_and_the_advice_writes_each_row_once(
+    both_pipe: Pipe,
+) -> None:
+    """An idle partition's offset expires first; `committed` would read the partition again."""
+    pipe = both_pipe
+    pipe.feed(range(20))
+    pipe.copy()
+    shutil.rmtree(pipe.checkpoint)
+    ends = committed_offsets(pipe.bootstrap, pipe.group, pipe.input, PARTITIONS)
+    where = ("--bootstrap-server", pipe.bootstrap, "--group", pipe.group)
+    assert main(["groups", "delete-offsets", *where, "--topic", f"{pipe.input}:1"]) == 0
+    pipe.feed(range(20, 30))
+    for word in ("committed", "committedOrEarliest"):
+        text = pipe.copy_error(source={"startingOffsets": word})
+        assert "[TXNLOG_PROGRESS.NO_COMMITTED_OFFSETS]" in text
+        assert f"({pipe.input}-1)" in text
+    advised = json.loads(text.rpartition("partition: ")[2].partition(" (")[0])
+    advised[pipe.input]["1"] = ends[1]
+    pipe.copy(source={"startingOffsets": json.dumps(advised)})
+    assert pipe.output_values("read_uncommitted") == sorted(map(str, range(30)))
 
 
 def test_a_start_that_names_the_group_s_offsets_begins_there(one_partition: Pipe) -> None:

@@ -13,7 +13,7 @@ from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import DeadlineExceeded, OptionError, RetriableError, UnknownTopic
 from txnlog_spark.group_note import GroupNote, notes_of
-from txnlog_spark.offsets import SourceOffset
+from txnlog_spark.offsets import SourceOffset, positions_digest
 from txnlog_spark.source import positions
 from txnlog_spark.source.positions import Bounds
 from txnlog_spark.source.selection import COMMITTED, PlanSettings, PositionRequest
@@ -192,7 +192,8 @@ class LogQueries:
         """Return the partitions of a start from the group, and its committed offsets in them.
 
         Partitions with committed offsets that no broker listed are looked for: found later they
-        would be new, and read again from their starts. Raises NoCommittedOffsets.
+        would be new, and read again from their starts. Raises NoCommittedOffsets if the group has
+        no offset, or has lost some.
         """
         committed: Offsets = {}
         if sink_compares:
@@ -210,8 +211,25 @@ class LogQueries:
             partitions = yield from self.discover(known=unseen)
         found = {p: committed[p] for p in partitions if p in committed}
         group_id = present(self.settings.group_id, "a start from committed offsets has a group")
+        if 0 < len(found) < len(partitions):
+            yield from self._check_complete(request, group_id, partitions)
         self.session.notice(positions.explain_group_start(request, group_id, partitions, found))
         return partitions, found
+
+    def _check_complete(
+        self, request: PositionRequest, group_id: str, partitions: Partitions
+    ) -> Operation[None]:
+        """Raise NoCommittedOffsets if the group has lost the offsets of some partitions.
+
+        Kafka expires each offset of a group without members by its own age, so the offset of a
+        partition that was idle expires first. The note of the group's last batch has the digest of
+        all its positions: if the remaining offsets have this digest, the other partitions are new.
+        """
+        visible, notes = yield from self.visible_group()
+        remaining = {p: at for p, at in visible.items() if p in partitions}
+        digests = {positions_digest(remaining), positions_digest(visible)}
+        if notes and digests.isdisjoint(note.positions for note in notes):
+            raise positions.offsets_are_lost(request, group_id, partitions, remaining)
 
     def _confirmed(self, starts: SourceOffset, bounds: Bounds) -> Operation[Bounds]:
         """Return the bounds, in which no log ends early because a former leader says so."""

@@ -105,6 +105,30 @@ def explain_group_start(
     )
 
 
+def offsets_are_lost(
+    request: PositionRequest,
+    group_id: str,
+    partitions: Iterable[TopicPartition],
+    remaining: SourceOffset,
+) -> NoCommittedOffsets:
+    """Return the error for a group that lacks offsets which its last batch had.
+
+    A start at the earliest offsets of these partitions would write their rows again.
+    """
+    lost = sorted(set(partitions) - remaining.keys())
+    shown = ", ".join(map(str, lost[:NAMES_SHOWN_MAX]))
+    return NoCommittedOffsets(
+        f"startingOffsets={request.word}: group {group_id!r} has no committed offset in "
+        f"{len(lost)} of the {len(lost) + len(remaining)} partitions that are read ({shown}), and "
+        "its other offsets are not those of its last batch: offsets have expired (each 7 days "
+        "after its own last commit, if offsets.retention.minutes is not set), or somebody deleted "
+        "or moved them. Nothing was read. The earliest would write the output of these partitions "
+        "again. Compare the output with them, and set startingOffsets to the next offset of each "
+        "partition, or to -2 where the output has nothing of a partition: "
+        f"{format_offsets({**remaining, **dict.fromkeys(lost, EARLIEST_OFFSET)})}"
+    )
+
+
 def is_repeatable(request: PositionRequest) -> bool:
     """True if asking later gives the same start, as long as no records are deleted. Latest moves
     with every record, and committed offsets with each commit of another driver."""

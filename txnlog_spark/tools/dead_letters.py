@@ -3,7 +3,7 @@ topics.
 
 Both are batch reads. `show` reads in this process; `replay` starts its own Spark session. A replay
 writes the original key, value and headers, and commits its read offsets in the same transaction. So
-each dead letter is written back once, however often the command runs.
+each dead letter is written back once, however often the command runs, until the offsets expire.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ import json
 import pytest
 from support.query.source_cluster import ALL, P0, P1, Cluster, reader, stand_in, taken
 
+from txnlog_kafka.wire.topic_partition import TopicPartition
+from txnlog_spark.errors import NoCommittedOffsets
 from txnlog_spark.group_note import GroupNote, format_note, note_of
 from txnlog_spark.offsets import plain_offset, positions_digest, source_note_of
 
@@ -122,3 +124,33 @@ def test_a_start_that_names_offsets_is_kept_in_an_empty_batch_if_there_is_a_grou
     alone = reader(startingOffsets=named)
     start = alone.initialOffset()
     assert taken(alone, start, alone.latestOffset(start, ALL)) == {P0: (60, 100), P1: (20, 50)}
+
+
+@pytest.mark.parametrize("word", ["committed", "committedOrEarliest", "committedOrLatest"])
+def test_a_start_from_a_group_that_lost_the_offset_of_an_idle_partition_is_refused(
+    cluster: Cluster, word: str
+) -> None:
+    """The broker expires each offset by its own age; the query wrote the partition's rows."""
+    cluster.group_notes = [GroupNote("q", 7, positions_digest({P0: 100, P1: 50}), "")]
+    cluster.committed = {P0: 100}
+    with pytest.raises(NoCommittedOffsets, match=rf"in 1 of the 2 partitions .*\({P1}\)") as caught:
+        reader(**OPTIONS, startingOffsets=word).initialOffset()
+    advised = json.loads(caught.value.text.rpartition(": ")[2])
+    assert advised == {P0.topic: {"0": 100, "1": -2}}
+    named = reader(**OPTIONS, startingOffsets=json.dumps(advised)).initialOffset()
+    assert plain_offset(named) == {P0.topic: {"0": 100, "1": 0}}
+
+
+@pytest.mark.parametrize("case", ["new partition", "another topic is gone", "foreign group"])
+def test_a_start_from_a_group_reads_a_partition_that_is_new_from_its_beginning(
+    cluster: Cluster, case: str
+) -> None:
+    known = {P0: 100}
+    if case == "another topic is gone":
+        known[TopicPartition("former", 0)] = 7
+    cluster.committed = dict(known)
+    cluster.group_notes = [GroupNote("q", 7, positions_digest(known), "")]
+    if case == "foreign group":
+        cluster.group_notes = []
+    found = reader(**OPTIONS, startingOffsets="committed").initialOffset()
+    assert plain_offset(found) == {P0.topic: {"0": 100, "1": 0}}
