@@ -128,8 +128,8 @@ def report(brokers: LogQueries, losses: list[data_loss.Loss]) -> None:
     text = "; ".join(map(str, losses))
     if losses and brokers.settings.fail_on_data_loss:
         raise DataLoss(
-            f"{text}: set failOnDataLoss=false to go on with what is left, a recreated topic from "
-            "its beginning, or start a new checkpoint"
+            f"{text}: set failOnDataLoss=false to go on with what is left, and with a recreated "
+            "topic from its beginning"
         )
     if losses:
         brokers.session.notice(f"records are gone, going on with what is left: {text}")
