@@ -16,7 +16,7 @@ from txnlog_kafka.host.client import Client
 from txnlog_kafka.host.security import PLAINTEXT, Security
 from txnlog_kafka.host.sign_of_life import SignOfLife
 from txnlog_kafka.operations.calls import call, call_any, refuse_if_final
-from txnlog_kafka.operations.effects import ANY_NODE, Operation, Reply
+from txnlog_kafka.operations.effects import ANY_NODE, Call, Operation, Reply
 from txnlog_kafka.operations.metadata import refresh_metadata, require_leaders
 from txnlog_kafka.operations.session import SessionConfig
 from txnlog_kafka.wire.error_codes import ErrorCode, error_name
@@ -131,8 +131,8 @@ class Cluster:
     def change(self, message: Message, doing: str, *, node: int = ANY_NODE) -> Message:
         """Send a request that changes something to one broker, once. Raises Refused without an
         answer."""
-        session = self.client.session
-        outcome = self.client.run(call(session, node, message, deadline=session.deadline()))
+        deadline = self.client.session.deadline()
+        outcome = self.client.run(call(Call(node, message, deadline.call_ms)))
         if isinstance(outcome, Reply):
             return outcome.message
         refuse_if_final(outcome, doing)

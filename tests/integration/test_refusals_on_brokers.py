@@ -9,7 +9,7 @@ from confluent_kafka import TopicPartition
 from support.clients.librdkafka import TIMEOUT_S, consumer, create_topic, transactional
 
 from txnlog_kafka.host.client import Client
-from txnlog_kafka.operations.admin import fetch_broker_config
+from txnlog_kafka.operations.calls import fetch_broker_config
 from txnlog_kafka.operations.metadata import refresh_metadata
 from txnlog_kafka.operations.offsets import fetch_committed
 from txnlog_kafka.operations.session import SessionConfig

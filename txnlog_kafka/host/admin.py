@@ -8,11 +8,7 @@ from typing import TypeVar
 
 from txnlog_kafka.operations import admin as operations
 from txnlog_kafka.operations import metadata, offsets
-from txnlog_kafka.operations.admin import (
-    GroupListing,
-    TransactionDescription,
-    TransactionListing,
-)
+from txnlog_kafka.operations.admin import GroupListing, TransactionDescription, TransactionListing
 from txnlog_kafka.operations.effects import Operation
 from txnlog_kafka.operations.offsets import CommittedOffset, ListedOffset
 from txnlog_kafka.operations.session import Session

@@ -31,7 +31,7 @@ from typing import Any
 
 from txnlog_kafka.errors import DeadlineExceeded, OptionError, TxnLogError, do_this
 from txnlog_kafka.host.client import Client
-from txnlog_kafka.operations.calls import call_all
+from txnlog_kafka.operations.calls import call
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Operation, Unanswered
 from txnlog_kafka.processes import application_pid, has_ended, locked, start_time, wait_for_end
 from txnlog_kafka.wire.messages import APIS, ApiKey
@@ -165,7 +165,7 @@ def _cluster_id(address: str) -> str:
 def _ask_cluster_id(address: str) -> Operation[str]:
     """Ask once: a broker that just died must be replaced now, not waited for."""
     request = APIS[ApiKey.METADATA].request(topics=[], allow_auto_topic_creation=False)
-    (outcome,) = yield from call_all((Call(ANY_NODE, request, ANSWER_TIMEOUT_MS),))
+    outcome = yield from call(Call(ANY_NODE, request, ANSWER_TIMEOUT_MS))
     if isinstance(outcome, Unanswered):
         raise TxnLogError(f"no broker answers at {address}: {outcome.reason}")
     cluster_id = outcome.message.cluster_id

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable
 from socket import socket as Socket  # noqa: N812 - `socket` is a property here
 
 from txnlog_kafka.host.background_calls import BackgroundCall
-from txnlog_kafka.host.channel_builder import ChannelBuilder
+from txnlog_kafka.host.channel_builder import NO_TOKEN_IN_TIME, ChannelBuilder
 from txnlog_kafka.host.diagnosis import (
     REQUIRES_TLS,
     SILENT,
@@ -39,7 +39,6 @@ from txnlog_kafka.host.diagnosis import (
 )
 from txnlog_kafka.host.failures import ConnectionFailed, LinkBroken, TlsFailed
 from txnlog_kafka.host.link import Link
-from txnlog_kafka.host.login import NO_TOKEN_IN_TIME
 from txnlog_kafka.host.pending import EncodedRequest, Pending
 from txnlog_kafka.operations.effects import Reply
 from txnlog_kafka.operations.metadata import api_versions_request
@@ -429,7 +428,7 @@ class Connection:
         elif answer.error_code != ErrorCode.NONE:
             self.is_misrouted = answer.error_code == ErrorCode.REBOOTSTRAP_REQUIRED
             raise ConnectionFailed(self.name + describe_refusal(answer.error_code, self._broker))
-        elif self._channels.has_login and self._login is None:
+        elif self._channels.security.has_login and self._login is None:
             self._phase = Phase.PREPARE
         else:
             self._be_ready()
@@ -469,7 +468,7 @@ class Connection:
         """Return why the connection is gone, and for a new connection what that suggests."""
         if self._unanswered and self._unanswered[0].sent:
             what += describe_closed(
-                self._answers, self._channels, logs_in=self._phase is Phase.LOGIN
+                self._answers, self._channels.security, logs_in=self._phase is Phase.LOGIN
             )
         return self._in_handshake(ConnectionFailed(f"{self.name}{what}"))
 

@@ -8,7 +8,7 @@ network fault.
 
 from __future__ import annotations
 
-from txnlog_kafka.host.channel_builder import ChannelBuilder
+from txnlog_kafka.host.security import Security
 from txnlog_kafka.wire.error_codes import ErrorCode, error_name
 
 _NOT_A_BROKER = "may not be a Kafka broker"
@@ -48,7 +48,7 @@ def describe_answer(first_bytes: bytes) -> str | None:
     return None
 
 
-def describe_closed(answers: int, channels: ChannelBuilder, *, logs_in: bool) -> str:
+def describe_closed(answers: int, security: Security, *, logs_in: bool) -> str:
     """Return the likely reason why the peer closed while a request was open, after so many answers.
 
     The text continues the sentence that reports the close; it is empty if the close is nothing
@@ -57,8 +57,8 @@ def describe_closed(answers: int, channels: ChannelBuilder, *, logs_in: bool) ->
     if logs_in:
         return CLOSED_IN_LOGIN
     if not answers:
-        return CLOSED_AT_ONCE_IN_TLS if channels.has_tls else CLOSED_AT_ONCE
-    return CLOSED_AFTER_VERSIONS if answers == 1 and not channels.has_login else ""
+        return CLOSED_AT_ONCE_IN_TLS if security.has_tls else CLOSED_AT_ONCE
+    return CLOSED_AFTER_VERSIONS if answers == 1 and not security.has_login else ""
 
 
 def describe_refusal(code: int, broker: tuple[str, int] | None) -> str:

@@ -13,19 +13,23 @@ _SSL, _SASL = "ssl.", "sasl."
 TIMEOUT_MS_MAX = 2**31 - 1
 
 
-def _text(text: str) -> str:
+def text(text: str) -> str:
+    """Read a string that is not empty."""
     if not text.strip():
         raise ValueError("a non-empty string")
     return text.strip()
 
 
-def _any_text(text: str) -> str:
+def any_text(text: str) -> str:
+    """Read a string that may be empty."""
     return text.strip()
 
 
-def _one_of(*allowed: str) -> Callable[[str], str]:
+def one_of(*allowed: str) -> Callable[[str], str]:
+    """Return a reader for one of these words, in any case."""
+
     def read(text: str) -> str:
-        value = {each.upper(): each for each in allowed}.get(text.strip().upper())
+        value = {each.lower(): each for each in allowed}.get(text.strip().lower())
         if value is None:
             raise ValueError(" or ".join(allowed))
         return value
@@ -46,46 +50,46 @@ class SecurityOption:
 
     name: str
     doc: str
-    read: Callable[[str], str] = _text
+    read: Callable[[str], str] = text
     default: str | None = None
 
 
-_STORE = _one_of("JKS", "PKCS12", "PEM")
+_STORE = one_of("JKS", "PKCS12", "PEM")
 
 SECURITY_OPTIONS: tuple[SecurityOption, ...] = (
     SecurityOption(
         "security.protocol", "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
-        _one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), "PLAINTEXT",
+        one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), "PLAINTEXT",
     ),
     SecurityOption("ssl.truststore.type", "JKS (the default), PKCS12 or PEM.", _STORE),
     SecurityOption(
         "ssl.truststore.location",
         "File of the CAs to trust, on the driver and the executors. Default: the machine's CAs.",
     ),
-    SecurityOption("ssl.truststore.password", "Password of a JKS or PKCS12 truststore.", _any_text),
+    SecurityOption("ssl.truststore.password", "Password of a JKS or PKCS12 truststore.", any_text),
     SecurityOption("ssl.truststore.certificates", "CAs to trust, as PEM text."),
     SecurityOption("ssl.keystore.type", "JKS (the default), PKCS12 or PEM.", _STORE),
     SecurityOption(
         "ssl.keystore.location",
         "File of the client's key and certificate, on the driver and the executors.",
     ),
-    SecurityOption("ssl.keystore.password", "Password of a JKS or PKCS12 keystore.", _any_text),
+    SecurityOption("ssl.keystore.password", "Password of a JKS or PKCS12 keystore.", any_text),
     SecurityOption("ssl.keystore.key", "Private key of the client, as PEM text."),
     SecurityOption(
         "ssl.keystore.certificate.chain", "Certificates of the client's key, as PEM text."
     ),
-    SecurityOption("ssl.key.password", "Password of the private key itself.", _any_text),
+    SecurityOption("ssl.key.password", "Password of the private key itself.", any_text),
     SecurityOption(
         "ssl.endpoint.identification.algorithm",
         "Check that the certificate is for the broker's host: https, or empty to accept any host.",
-        _any_text, "https",
+        any_text, "https",
     ),
     SecurityOption(
         "ssl.enabled.protocols", "TLSv1.2, TLSv1.3, or both separated by a comma. Default: both."
     ),
     SecurityOption(
         "sasl.mechanism", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or AWS_MSK_IAM.",
-        lambda text: _text(text).upper(),
+        lambda given: text(given).upper(),
     ),
     SecurityOption(
         "sasl.jaas.config",
@@ -105,7 +109,7 @@ SECURITY_OPTIONS: tuple[SecurityOption, ...] = (
     SecurityOption(
         "sasl.oauthbearer.header.urlencode",
         "URL-encode client id and secret, as RFC 6749 says: true or false.",
-        _one_of("true", "false"), "false",
+        one_of("true", "false"), "false",
     ),
     SecurityOption(
         "sasl.login.connect.timeout.ms", "Timeout of connecting to the token endpoint, in ms.",

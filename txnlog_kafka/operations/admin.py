@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from txnlog_kafka.errors import BrokerError
@@ -13,7 +13,6 @@ from txnlog_kafka.operations.calls import (
     call,
     call_all,
     call_coordinator,
-    fetch_broker_config,
     refuse_if_final,
 )
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Operation, Reply, Unanswered
@@ -23,21 +22,6 @@ from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
 from txnlog_kafka.wire.topic_partition import TopicPartition
-
-__all__ = [
-    "GroupListing",
-    "TransactionDescription",
-    "TransactionListing",
-    "create_topic",
-    "delete_group",
-    "describe_decided_transaction",
-    "describe_group",
-    "describe_producers",
-    "describe_transaction",
-    "fetch_broker_config",
-    "list_groups",
-    "list_transactions",
-]
 
 DECIDED_STATES = frozenset({"PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 """States of a transactional id whose transaction has its outcome, but not all of its markers."""
@@ -112,10 +96,7 @@ def create_topic(
         validate_only=False,
     )
     doing = f"creating topic {topic!r}"
-    accepted = {ErrorCode.TOPIC_ALREADY_EXISTS} if exists_ok else set()
-    yield from _ask_controller(
-        session, message, doing, accepted, ErrorCode.TOPIC_ALREADY_EXISTS, _topic_codes
-    )
+    yield from _create(session, message, doing, exists_ok=exists_ok)
     # The controller knows the topic; the other brokers hear of it a moment later.
     expected = [TopicPartition(topic, number) for number in range(max(partitions, 1))]
     deadline = session.deadline()
@@ -127,61 +108,29 @@ def create_topic(
     yield from require_leaders(session, [p for p in expected if p[1] in known], deadline=deadline)
 
 
-_TopicCode = tuple[str, int, str]
-"""Topic name, error code, and the broker's text."""
-
-
-def _topic_codes(message: Message) -> list[_TopicCode]:
-    return [(t.name, t.error_code, t.error_message or "") for t in message.topics]
-
-
-def _ask_controller(
-    session: Session,
-    message: Message,
-    doing: str,
-    accepted: set[ErrorCode],
-    done_before: ErrorCode,
-    codes: Callable[[Message], list[_TopicCode]],
-) -> Operation[None]:
-    """Ask the controller; after a try without an answer, `done_before` counts as success."""
+def _create(session: Session, message: Message, doing: str, *, exists_ok: bool) -> Operation[None]:
+    """Ask the controller until the topic exists; after a try without an answer it may exist."""
     deadline = session.deadline()
     while True:
         node = session.cluster.controller_id
         node = node if node in session.cluster.nodes else ANY_NODE
-        (outcome,) = yield from call_all((Call(node, message, deadline.call_ms),))
+        outcome = yield from call(Call(node, message, deadline.call_ms))
         if isinstance(outcome, Unanswered):
             refuse_if_final(outcome, doing)
-            if outcome.sent:
-                accepted = {*accepted, done_before}
+            exists_ok = exists_ok or outcome.sent
             session.cluster = session.cluster.without_controller()
             yield from deadline.backoff(doing, outcome.reason)
             continue
-        again = _controller_answer(outcome, doing, accepted, codes)
-        if not again:
+        (created,) = outcome.message.topics
+        code, text = created.error_code, created.error_message
+        action = decide(ApiKey.CREATE_TOPICS, code)
+        if action is Action.DONE or (exists_ok and code == ErrorCode.TOPIC_ALREADY_EXISTS):
             return
+        if action not in (Action.RETRY, Action.REFRESH):
+            subject = Subject(ApiKey.CREATE_TOPICS, topics=(created.name,))
+            raise error_of(action, code, f"{doing} [{text}]" if text else doing, subject)
         yield from refresh_metadata(session, (), deadline=deadline)
-        yield from deadline.backoff(doing, again)
-
-
-def _controller_answer(
-    reply: Reply,
-    doing: str,
-    accepted: set[ErrorCode],
-    codes: Callable[[Message], list[_TopicCode]],
-) -> str:
-    """Return "" if the request is done, else why to ask again. Raises FatalError with the broker's
-    text."""
-    for topic, code, text in codes(reply.message):
-        if code in accepted or code == ErrorCode.NONE:
-            continue
-        api_key = ApiKey(reply.message.API_KEY)
-        action = decide(api_key, code)
-        final = code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-        if action in (Action.RETRY, Action.REFRESH) and not final:
-            return describe_code(code)
-        doing = f"{doing} [{text}]" if text else doing
-        raise error_of(Action.FATAL, code, doing, Subject(api_key, topics=(topic,)))
-    return ""
+        yield from deadline.backoff(doing, describe_code(code))
 
 
 def delete_group(session: Session, group_id: str, *, missing_ok: bool = False) -> Operation[None]:
@@ -340,15 +289,15 @@ def describe_producers(
 
     Follows leader changes. Raises UnknownTopic, FatalError, DeadlineExceeded.
     """
-    topic, number = partition
     request = _DESCRIBE_PRODUCERS.request
-    message = request(topics=[request.TopicRequest(name=topic, partition_indexes=[number])])
-    doing = f"describing the producers of {topic}-{number}"
+    asked = request.TopicRequest(name=partition.topic, partition_indexes=[partition.partition])
+    message = request(topics=[asked])
+    doing = f"describing the producers of {partition}"
     deadline = session.deadline()
     while True:
         yield from require_leaders(session, [partition], deadline=deadline)
         leader = session.cluster.leader(partition)
-        outcome = yield from call(session, leader, message, deadline=deadline)
+        outcome = yield from call(Call(leader, message, deadline.call_ms))
         if isinstance(outcome, Unanswered):
             refuse_if_final(outcome, doing)
             reason = outcome.reason
@@ -358,7 +307,7 @@ def describe_producers(
             if action is Action.DONE:
                 return tuple(found.active_producers)
             if action not in (Action.RETRY, Action.REFRESH):
-                subject = Subject(ApiKey.DESCRIBE_PRODUCERS, topics=(topic,))
+                subject = Subject(ApiKey.DESCRIBE_PRODUCERS, topics=(partition.topic,))
                 raise error_of(action, found.error_code, doing, subject)
             reason = describe_code(found.error_code)
         session.cluster = session.cluster.forget_leader(partition)

@@ -71,17 +71,10 @@ def receive(ticket: Ticket) -> Operation[Reply | Unanswered]:
     return received[1]
 
 
-def call(
-    session: Session,  # noqa: ARG001 - every operation takes the session first
-    node: int,
-    message: Message,
-    *,
-    deadline: Deadline,
-    version_max: int | None = None,
-) -> Operation[Reply | Unanswered]:
-    """Send one request to one node and wait for its outcome."""
-    outcomes = yield from call_all((Call(node, message, deadline.call_ms, version_max),))
-    return outcomes[0]
+def call(request: Call) -> Operation[Reply | Unanswered]:
+    """Send one request and wait for its outcome."""
+    (outcome,) = yield from call_all((request,))
+    return outcome
 
 
 def refuse_if_final(outcome: Unanswered, doing: str) -> None:
@@ -100,7 +93,7 @@ def call_any(message: Message, *, doing: str, deadline: Deadline) -> Operation[R
     while True:
         timeout_ms = min(deadline.call_ms, LOOKUP_TIMEOUT_MS)
         node = ANOTHER_NODE if session.asks_another else ANY_NODE
-        (outcome,) = yield from call_all((Call(node, message, timeout_ms),))
+        outcome = yield from call(Call(node, message, timeout_ms))
         if isinstance(outcome, Reply):
             session.asks_another = False
             return outcome
@@ -285,7 +278,7 @@ def fetch_broker_config(session: Session, name: str) -> Operation[str | None]:
     )
     message = _DESCRIBE.request(resources=[resource])
     timeout_ms = min(CONFIG_TIMEOUT_MS, session.config.request_timeout_ms)
-    (outcome,) = yield from call_all((Call(node, message, timeout_ms),))
+    outcome = yield from call(Call(node, message, timeout_ms))
     if isinstance(outcome, Unanswered):
         return None
     for result in outcome.message.results or ():

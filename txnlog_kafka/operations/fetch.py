@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from txnlog_kafka.errors import DataLoss, DeadlineExceeded, OffsetOutOfRange
-from txnlog_kafka.operations.calls import call_all, receive, send
+from txnlog_kafka.operations.calls import call, call_all, receive, send
 from txnlog_kafka.operations.cluster_view import NO_LEADER, NO_TOPIC_ID, topic_id_text
 from txnlog_kafka.operations.effects import Call, Give, Operation, Reply, Stream, Unanswered
 from txnlog_kafka.operations.fetch_cursor import (
@@ -22,11 +22,7 @@ from txnlog_kafka.operations.fetch_cursor import (
     name_replica,
     throttled_ms,
 )
-from txnlog_kafka.operations.metadata import (
-    recreated_topics,
-    refresh_metadata,
-    require_leaders,
-)
+from txnlog_kafka.operations.metadata import recreated_topics, refresh_metadata, require_leaders
 from txnlog_kafka.operations.offsets import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -187,7 +183,7 @@ def fetch_next(session: Session, cursor: FetchCursor) -> Operation[FetchedBatche
     is_confirmed = False
     while True:
         yield from require_leaders(session, [cursor.partition], deadline=deadline)
-        (outcome,) = yield from call_all((fetch_call(session, (cursor,), deadline),))
+        outcome = yield from call(fetch_call(session, (cursor,), deadline))
         fetched = yield from _settle_answer(session, cursor, outcome)
         if fetched is not None:
             return fetched

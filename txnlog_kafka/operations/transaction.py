@@ -30,11 +30,9 @@ from txnlog_kafka.operations.calls import (
     refuse_if_final,
     top_level_code,
 )
-from txnlog_kafka.operations.effects import Operation, Reply, Unanswered
+from txnlog_kafka.operations.effects import Call, Operation, Reply, Unanswered
 from txnlog_kafka.operations.metadata import api_versions_request
-from txnlog_kafka.operations.offsets import (
-    by_topic,
-)
+from txnlog_kafka.operations.offsets import by_topic
 from txnlog_kafka.operations.producer import ProducerIdentity
 from txnlog_kafka.operations.retry import (
     EndTxnResult,
@@ -251,9 +249,7 @@ def _ask_commit(session: Session, transaction: Transaction, tries: _CommitTries)
     version_max = _end_version_max(transaction)
     while True:
         node = yield from find_coordinator(session, *key, deadline=deadline)
-        outcome = yield from call(
-            session, node, message, deadline=deadline, version_max=version_max
-        )
+        outcome = yield from call(Call(node, message, deadline.call_ms, version_max))
         if isinstance(outcome, Unanswered):
             if outcome.sent:
                 tries.unknown = outcome.reason

@@ -14,11 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from txnlog_kafka.wire.decoder import (
-    REQUEST_ELEMENTS_MAX,
-    RESPONSE_ELEMENTS_MAX,
-    decode_message,
-)
+from txnlog_kafka.wire.decoder import REQUEST_ELEMENTS_MAX, RESPONSE_ELEMENTS_MAX, decode_message
 from txnlog_kafka.wire.encoder import encode_parts
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.invariants import check

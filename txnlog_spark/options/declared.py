@@ -50,55 +50,34 @@ class Option:
 
 def _format_options(side: str) -> tuple[Option, ...]:
     """Return the options for the encoding of the keys or the values (`side`)."""
+    formats = "read.formats write.formats"
     return (
         Option(
-            f"{side}.format",
-            "read.formats write.formats",
-            Use.ALL,
-            to.one_of("binary", "string", "json", "avro", "protobuf"),
-            "binary",
+            f"{side}.format", formats,
+            Use.ALL, to.one_of("binary", "string", "json", "avro", "protobuf"), "binary",
             f"Encoding of a {side}: binary (unchanged), string, json, avro or protobuf.",
         ),
         Option(
-            f"{side}.schema",
-            "read.formats write.formats",
-            Use.ALL,
-            to.text,
-            None,
+            f"{side}.schema", formats,
+            Use.ALL, to.text, None,
             f"Schema of a {side}: for json DDL or a JSON Schema, for avro the Avro schema, for "
             "protobuf the path of a descriptor set on the driver. Default: the registry's schema.",
         ),
         Option(
-            f"{side}.message.name",
-            "read.formats write.formats",
-            Use.ALL,
-            to.text,
-            None,
+            f"{side}.message.name", formats,
+            Use.ALL, to.text, None,
             "For protobuf: full name of the message. Default: the first message of the schema.",
         ),
         Option(
-            f"{side}.subject",
-            "read.formats write.formats",
-            Use.ALL,
-            to.text,
-            None,
+            f"{side}.subject", formats,
+            Use.ALL, to.text, None,
             f"Subject of the schema in the registry. Default: by {side}.subject.name.strategy.",
         ),
         Option(
-            f"{side}.subject.name.strategy",
-            "read.formats write.formats",
-            Use.ALL,
-            to.class_name(*STRATEGIES),
-            STRATEGIES[0],
+            f"{side}.subject.name.strategy", formats,
+            Use.ALL, to.class_name(*STRATEGIES), STRATEGIES[0],
             f"Rule for the subject's name: {', '.join(STRATEGIES)}.",
         ),
-        *_one_way_options(side),
-    )
-
-
-def _one_way_options(side: str) -> tuple[Option, ...]:
-    """Return the options for the encoding that only a read has, or only a write."""
-    return (
         Option(
             f"{side}.fields", "read.formats",
             Use.READ, to.field_paths, None,

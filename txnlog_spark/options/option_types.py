@@ -9,6 +9,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from txnlog_kafka.host.security_options import any_text as any_text
+from txnlog_kafka.host.security_options import one_of as one_of
+from txnlog_kafka.host.security_options import text
 from txnlog_spark.errors import OptionError
 from txnlog_spark.offsets import OffsetFormatError, parse_offsets
 from txnlog_spark.storage.location import read_location
@@ -23,13 +26,6 @@ def size_in_bytes(text: str | None) -> int | None:
     return int(found[1]) << 10 * " kmgtp".index(found[2] or " ") if found else None
 
 
-def text(text: str) -> str:
-    """Read a string that is not empty."""
-    if not text.strip():
-        raise ValueError("a non-empty string")
-    return text.strip()
-
-
 def local_directory(given: str) -> str:
     """Read a directory on this machine, in the spellings of Spark's users: a path, or file: and a
     path."""
@@ -41,11 +37,6 @@ def local_directory(given: str) -> str:
     if found.local is None:
         raise ValueError(wanted)
     return text(given) if found.is_bare else str(found.local)
-
-
-def any_text(text: str) -> str:
-    """Read a string that may be empty."""
-    return text.strip()
 
 
 def class_name(*allowed: str) -> Callable[[str], str]:
@@ -98,18 +89,6 @@ def size(text: str) -> int:
     if size_bytes is None:
         raise ValueError("a size as Spark writes it, such as 256m or 10g")
     return size_bytes
-
-
-def one_of(*allowed: str) -> Callable[[str], str]:
-    """Return a reader for one of these words, in any case."""
-
-    def read(text: str) -> str:
-        value = text.strip().lower()
-        if value not in allowed:
-            raise ValueError(" or ".join(allowed))
-        return value
-
-    return read
 
 
 _MS_BY_UNIT = {

@@ -18,9 +18,7 @@ from txnlog_spark.errors import OptionError
 from txnlog_spark.log_once import warn_once
 from txnlog_spark.options.declared import OPTIONS, Option, Use
 from txnlog_spark.options.kafka_configs import KAFKA_CONFIGS, PREFIX, Support, config_of
-from txnlog_spark.storage.options import (
-    unused_storage_options,
-)
+from txnlog_spark.storage.options import unused_storage_options
 
 HINT_RATIO_MIN = 0.75
 """Least similarity of two names for one to be a hint for the other; 1 means equal."""

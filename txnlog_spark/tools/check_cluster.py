@@ -15,16 +15,7 @@ from txnlog_kafka.operations.dry_run import (
     topic_access,
 )
 from txnlog_kafka.wire.error_codes import error_name
-from txnlog_spark.tools.check_item import (
-    GROUP,
-    OK,
-    REFUSED,
-    TOPIC,
-    WARNING,
-    Grant,
-    Item,
-    Job,
-)
+from txnlog_spark.tools.check_item import GROUP, OK, REFUSED, TOPIC, WARNING, Grant, Item, Job
 
 
 def check_cluster(client: Client, job: Job, grants: Sequence[Grant]) -> Iterator[Item]:

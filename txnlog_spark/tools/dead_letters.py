@@ -18,12 +18,7 @@ from txnlog_kafka.host.client import Client
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.deadletters import HEADER_PREFIX
 from txnlog_spark.errors import OptionError, TxnLogError
-from txnlog_spark.offsets import (
-    EARLIEST_OFFSET,
-    LATEST_OFFSET,
-    SourceOffset,
-    format_offsets,
-)
+from txnlog_spark.offsets import EARLIEST_OFFSET, LATEST_OFFSET, SourceOffset, format_offsets
 from txnlog_spark.spark_version import require_pyspark
 
 if TYPE_CHECKING:

@@ -15,12 +15,7 @@ from support.brokers.probe import free_ports
 from support.sockets.few_attempts import client_of_few_attempts
 from support.sockets.socket_broker import SocketBroker
 
-from txnlog_kafka.errors import (
-    DeadlineExceeded,
-    RemoteProtocolError,
-    SecurityRefused,
-    TxnLogError,
-)
+from txnlog_kafka.errors import DeadlineExceeded, RemoteProtocolError, SecurityRefused, TxnLogError
 from txnlog_kafka.host.diagnosis import describe_answer
 from txnlog_kafka.operations.metadata import refresh_metadata
 from txnlog_spark.client_cache import ConnectionSettings, client_for

@@ -11,7 +11,7 @@ from support.sockets.few_attempts import client_of_few_attempts
 from support.sockets.socket_broker import VERSIONS, SocketBroker
 
 from txnlog_kafka.errors import TxnLogError
-from txnlog_kafka.host.login import UserLogin
+from txnlog_kafka.host.channel_builder import UserLogin
 from txnlog_kafka.operations.metadata import refresh_metadata
 from txnlog_kafka.wire.login import LoginRefused
 from txnlog_kafka.wire.messages import APIS, ApiKey

@@ -8,14 +8,8 @@ from support.core.core_broker import CoreBroker
 from txnlog_kafka.errors import DeadlineExceeded
 from txnlog_kafka.operations.effects import Sleep
 from txnlog_kafka.operations.offsets import CommittedOffset, fetch_committed
-from txnlog_kafka.operations.transaction import (
-    Transaction,
-    commit_transaction,
-    init_producer_id,
-)
-from txnlog_kafka.operations.transaction_offsets import (
-    commit_source_offsets,
-)
+from txnlog_kafka.operations.transaction import Transaction, commit_transaction, init_producer_id
+from txnlog_kafka.operations.transaction_offsets import commit_source_offsets
 from txnlog_kafka.wire.topic_partition import TopicPartition
 
 

@@ -22,10 +22,7 @@ from txnlog_kafka.operations.transaction import (
     commit_transaction,
     init_producer_id,
 )
-from txnlog_kafka.operations.transaction_offsets import (
-    OffsetsCommitted,
-    commit_all_offsets,
-)
+from txnlog_kafka.operations.transaction_offsets import OffsetsCommitted, commit_all_offsets
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_kafka.wire.records import HEADER_BYTES

@@ -10,7 +10,8 @@ from support.core.scripted_faults import LOST, refused
 from support.query.commit_plans import PROGRESS_GROUP, build_plan, commit, with_baseline
 
 from txnlog_kafka.errors import BrokerError, DeadlineExceeded, FatalError
-from txnlog_kafka.operations.admin import create_topic, delete_group, fetch_broker_config
+from txnlog_kafka.operations.admin import create_topic, delete_group
+from txnlog_kafka.operations.calls import fetch_broker_config
 from txnlog_kafka.operations.metadata import refresh_metadata
 from txnlog_kafka.operations.offsets import fetch_committed
 from txnlog_kafka.operations.retry import OPERATIONS, Action, Subject, error_of

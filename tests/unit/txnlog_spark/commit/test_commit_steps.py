@@ -26,12 +26,7 @@ from support.query.commit_plans import (
 from txnlog_kafka.wire.error_codes import ErrorCode as E
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_spark.commit.progress import fetch_progress
-from txnlog_spark.errors import (
-    BatchReplanned,
-    FatalError,
-    ProgressBehind,
-    ProgressMissing,
-)
+from txnlog_spark.errors import BatchReplanned, FatalError, ProgressBehind, ProgressMissing
 from txnlog_testing.failpoints import STEPS
 
 WRITES = {

@@ -7,13 +7,7 @@ from typing import Any
 import pytest
 from support.core.core_broker import Asked, CoreBroker
 from support.core.scripted_faults import refused
-from support.query.commit_plans import (
-    EXPECTED,
-    build_plan,
-    commit,
-    logged,
-    nothing_is_written,
-)
+from support.query.commit_plans import EXPECTED, build_plan, commit, logged, nothing_is_written
 
 from txnlog_kafka.operations.admin import list_groups
 from txnlog_kafka.operations.transaction import init_producer_id

@@ -7,12 +7,7 @@ from pathlib import Path
 import pytest
 from support.query.commit_plans import build_plan
 
-from txnlog_spark.commit.journal import (
-    other_ids,
-    record_output,
-    record_path,
-    recorded_digests,
-)
+from txnlog_spark.commit.journal import other_ids, record_output, record_path, recorded_digests
 from txnlog_spark.errors import ProgressError
 from txnlog_spark.sink.commit_host import CommitHost
 from txnlog_spark.storage import local

@@ -17,9 +17,7 @@ from txnlog_spark.errors import (
     ProgressError,
     WrongCluster,
 )
-from txnlog_spark.offsets import (
-    GROUP_NOTE,
-)
+from txnlog_spark.offsets import GROUP_NOTE
 from txnlog_spark.tools.query_state import after_setting
 
 

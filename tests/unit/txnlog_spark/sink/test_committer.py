@@ -16,10 +16,7 @@ from support.query.staged_messages import stage
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_spark.commit import batch_write
 from txnlog_spark.commit.plan import CommitOutcome
-from txnlog_spark.errors import (
-    CommitStateUnknown,
-    StagingFailed,
-)
+from txnlog_spark.errors import CommitStateUnknown, StagingFailed
 from txnlog_spark.log_once import Warned
 from txnlog_spark.process_local import process_local
 from txnlog_spark.sink import committer

@@ -13,12 +13,7 @@ from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import UnknownTopic
 from txnlog_spark.source import partition
-from txnlog_spark.source.partition import (
-    TOGETHER_MAX,
-    RangePartition,
-    first_answers,
-    read_ranges,
-)
+from txnlog_spark.source.partition import TOGETHER_MAX, RangePartition, first_answers, read_ranges
 from txnlog_spark.source.planning import OffsetRange
 from txnlog_spark.source.settings import read_source_settings
 

@@ -8,12 +8,7 @@ import pytest
 from support.query.source_cluster import run
 
 from txnlog_kafka.operations import metadata, offsets
-from txnlog_kafka.operations.cluster_view import (
-    NO_TOPIC_ID,
-    ClusterView,
-    TopicView,
-    topic_id_text,
-)
+from txnlog_kafka.operations.cluster_view import NO_TOPIC_ID, ClusterView, TopicView, topic_id_text
 from txnlog_kafka.operations.effects import Operation, Sleep
 from txnlog_kafka.operations.offsets import ListedOffset
 from txnlog_kafka.operations.session import Session

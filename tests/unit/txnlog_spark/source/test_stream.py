@@ -13,12 +13,7 @@ from support.query.source_cluster import ALL, P0, P1, Cluster, at, noted, reader
 
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import DataLoss, NoCommittedOffsets, UnknownTopic
-from txnlog_spark.offsets import (
-    from_json_value,
-    plain_offset,
-    positions_digest,
-    source_note_of,
-)
+from txnlog_spark.offsets import from_json_value, plain_offset, positions_digest, source_note_of
 from txnlog_spark.source.settings import read_source_settings
 from txnlog_spark.source.stream import TxnLogStreamReader
 
