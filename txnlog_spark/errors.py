@@ -15,75 +15,31 @@
 `InvariantViolation` is not a TxnLogError: it means that the connector itself has a bug.
 """
 
-from txnlog_kafka.errors import (
-    BROKERS,
-    HIDDEN,
-    AbortableError,
-    BrokerError,
-    CommitStateUnknown,
-    CorruptData,
-    DataLoss,
-    DeadlineExceeded,
-    FatalError,
-    OffsetOutOfRange,
-    OldMessageFormat,
-    OptionError,
-    ProducerFenced,
-    RecordRefused,
-    RemoteProtocolError,
-    RetriableError,
-    SecurityRefused,
-    StagedBatchesInvalid,
-    TransactionTimedOut,
-    TxnLogError,
-    UnknownTopic,
-    WrongCluster,
-    do_this,
-    is_secret,
-)
+from txnlog_kafka.errors import BROKERS as BROKERS
+from txnlog_kafka.errors import HIDDEN as HIDDEN
+from txnlog_kafka.errors import AbortableError as AbortableError
+from txnlog_kafka.errors import BrokerError as BrokerError
+from txnlog_kafka.errors import CommitStateUnknown as CommitStateUnknown
+from txnlog_kafka.errors import CorruptData as CorruptData
+from txnlog_kafka.errors import DataLoss as DataLoss
+from txnlog_kafka.errors import DeadlineExceeded as DeadlineExceeded
+from txnlog_kafka.errors import FatalError as FatalError
+from txnlog_kafka.errors import OffsetOutOfRange as OffsetOutOfRange
+from txnlog_kafka.errors import OldMessageFormat as OldMessageFormat
+from txnlog_kafka.errors import OptionError as OptionError
+from txnlog_kafka.errors import ProducerFenced as ProducerFenced
+from txnlog_kafka.errors import RecordRefused as RecordRefused
+from txnlog_kafka.errors import RemoteProtocolError as RemoteProtocolError
+from txnlog_kafka.errors import RetriableError as RetriableError
+from txnlog_kafka.errors import SecurityRefused as SecurityRefused
+from txnlog_kafka.errors import StagedBatchesInvalid as StagedBatchesInvalid
+from txnlog_kafka.errors import TransactionTimedOut as TransactionTimedOut
+from txnlog_kafka.errors import TxnLogError as TxnLogError
+from txnlog_kafka.errors import UnknownTopic as UnknownTopic
+from txnlog_kafka.errors import WrongCluster as WrongCluster
+from txnlog_kafka.errors import do_this as do_this
+from txnlog_kafka.errors import is_secret as is_secret
 from txnlog_kafka.wire.topic_partition import TopicPartition
-
-__all__ = [
-    "BROKERS",
-    "HIDDEN",
-    "AbortableError",
-    "AnotherOutput",
-    "BatchReplanned",
-    "BrokerError",
-    "CheckpointCopied",
-    "CommitStateUnknown",
-    "CommittedOffsetsMoved",
-    "CorruptData",
-    "DataLoss",
-    "DeadlineExceeded",
-    "FatalError",
-    "GroupHasOffsets",
-    "JsonSchemaError",
-    "MalformedTimestamp",
-    "MalformedValue",
-    "NoCommittedOffsets",
-    "OffsetOutOfRange",
-    "OldMessageFormat",
-    "OptionError",
-    "ProducerFenced",
-    "ProgressBehind",
-    "ProgressError",
-    "ProgressMissing",
-    "RecordRefused",
-    "RemoteProtocolError",
-    "RetriableError",
-    "SecurityRefused",
-    "SparkSettingRefused",
-    "StagedBatchesInvalid",
-    "StagingFailed",
-    "StatefulReplanned",
-    "TransactionTimedOut",
-    "TxnLogError",
-    "UnknownTopic",
-    "WrongCluster",
-    "do_this",
-    "is_secret",
-]
 
 
 class ProgressError(TxnLogError):

@@ -156,11 +156,13 @@ class ForeachBatchSink:
     ) -> None:
         """Register the sink. Raises OptionError if the checkpoint's location cannot be parsed."""
         self._transform = transform
-        self._name = name
+        self.name = name
         self._options = options
-        self._where = read_location("checkpointLocation", checkpoint).normal
+        self.where = read_location("checkpointLocation", checkpoint).normal
+        """Normal form of the location of the query's checkpoint."""
         lower = {key.lower(): value for key, value in options.items()}
-        self._group_id = lower.get("kafka.group.id") or lower.get("group.id")
+        self.group_id = lower.get("kafka.group.id") or lower.get("group.id")
+        """Group for which the sink commits the query's offsets; None without a group."""
         process_local(_Runs).add(self)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -172,32 +174,17 @@ class ForeachBatchSink:
         """Write the batch. Raises OptionError and the errors of the commit."""
         rows = batch if self._transform is None else self._transform(batch)
         runs = process_local(_Runs)
-        run = runs.run_of(self._where, _activated(rows.sparkSession))
+        run = runs.run_of(self.where, _activated(rows.sparkSession))
         owner = runs.owner(self, run)
-        run.begin(self._name, batch_id)
+        run.begin(self.name, batch_id)
         try:
             writer = rows.write.format("txnlog").mode("append").options(**self._options)
             if owner is not None:
                 writer = writer.option("sinkGroup", f"{owner.name}:{owner.group_id}")
             writer.option("txnVersion", str(batch_id)).option("sinkRun", run.run_id).save()
         except BaseException:
-            run.failed(self._name)
+            run.failed(self.name)
             raise
-
-    @property
-    def name(self) -> str:
-        """Name of the sink, "" without a name."""
-        return self._name
-
-    @property
-    def group_id(self) -> str | None:
-        """Group for which the sink commits the query's offsets; None without a group."""
-        return self._group_id
-
-    @property
-    def where(self) -> str:
-        """Normal form of the location of the query's checkpoint."""
-        return self._where
 
 
 def foreach_batch(

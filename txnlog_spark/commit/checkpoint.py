@@ -134,9 +134,9 @@ def read_logged_offsets(checkpoint: str, batch_id: int) -> Operation[BatchOffset
     return None if data is None else parse_batch_offsets(path, files.text_of(path, data))
 
 
-def newest_plan(checkpoint: str) -> Operation[int]:
-    """Return the newest batch that Spark has logged, -1 for none. Raises ProgressError."""
-    names = yield from files.list_folder(f"{checkpoint}/offsets")
+def newest_batch(checkpoint: str, log: str = "offsets") -> Operation[int]:
+    """Return the newest batch in a log of Spark's, -1 for none. Raises ProgressError."""
+    names = yield from files.list_folder(f"{checkpoint}/{log}")
     return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 

@@ -23,7 +23,7 @@ from txnlog_spark.commit import judgement
 from txnlog_spark.commit.checkpoint import (
     BatchOffsets,
     is_rewriting,
-    newest_plan,
+    newest_batch,
     read_logged_offsets,
 )
 from txnlog_spark.commit.checkpoint_files import list_folder
@@ -79,7 +79,7 @@ def facts_of(
     is_purged = facts.begin is None and plan.batch.batch_id > 0
     is_committed = judgement.is_committed(plan, found)
     if is_purged or is_committed:
-        facts = replace(facts, newest_plan=(yield from newest_plan(plan.committer.checkpoint)))
+        facts = replace(facts, newest_plan=(yield from newest_batch(plan.committer.checkpoint)))
     if is_committed:
         return facts
     unexpected = judgement.unexpected_positions(plan, facts)

@@ -15,7 +15,7 @@ from typing import Any
 from txnlog_kafka.operations.effects import Operation, RemoveOtherRuns
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit import checkpoint_files as files
-from txnlog_spark.commit.checkpoint import newest_plan, offsets_path
+from txnlog_spark.commit.checkpoint import newest_batch, offsets_path
 from txnlog_spark.commit.output import Output, digest_of
 from txnlog_spark.commit.plan import Begun, CommitPlan, Committer, LocatedPlan, OutputTopic
 from txnlog_spark.commit.progress import progress_after
@@ -125,7 +125,7 @@ def check_not_overtaken(plan: CommitPlan, begun: Begun) -> Operation[None]:
     """
     is_over = plan.committer.run_id in begun.ended_runs
     if begun.batch_id > plan.batch.batch_id and not is_over:
-        is_over = (yield from newest_plan(plan.committer.checkpoint)) > plan.batch.batch_id
+        is_over = (yield from newest_batch(plan.committer.checkpoint)) > plan.batch.batch_id
     if is_over:
         sign = f"process {begun.pid} on host {begun.host or '(unknown)'} has begun batch "
         raise left_behind(plan, f"{sign}{begun.batch_id}")

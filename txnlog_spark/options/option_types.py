@@ -11,7 +11,7 @@ from typing import Any
 
 from txnlog_kafka.host.security_options import any_text as any_text
 from txnlog_kafka.host.security_options import one_of as one_of
-from txnlog_kafka.host.security_options import text
+from txnlog_kafka.host.security_options import text as text
 from txnlog_spark.errors import OptionError
 from txnlog_spark.offsets import OffsetFormatError, parse_offsets
 from txnlog_spark.storage.location import read_location

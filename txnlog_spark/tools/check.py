@@ -32,9 +32,7 @@ def look_at_all(options: argparse.Namespace) -> Iterator[Item]:
     """Check one thing after the other. A refusal ends only the checks that depend on it."""
     yield from check_machine(os.environ)
     try:
-        config = CommandConfig()
-        if options.command_config is not None:
-            config = read_command_config(options.command_config, is_embedded=bool(options.path))
+        config = read_command_config(options.command_config, is_embedded=bool(options.path))
     except (TxnLogError, OSError) as error:
         yield Item("--command-config", REFUSED, f"{error}. The brokers were not asked")
         return

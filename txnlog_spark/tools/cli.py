@@ -77,9 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 json.dumps(shown_items(items), indent=2) if options.json else text_of(items)
             )
             return EXIT_REFUSED if any(item.state == REFUSED for item in items) else EXIT_OK
-        config = CommandConfig()
-        if options.command_config is not None:
-            config = read_command_config(options.command_config, is_embedded=bool(options.path))
+        config = read_command_config(options.command_config, is_embedded=bool(options.path))
         named = {"kafka.bootstrap.servers": options.bootstrap_server, "path": options.path}
         connection = replace(
             ConnectionSettings.of(named, config.security), client_id=f"txnlog-{options.command}"

@@ -27,8 +27,11 @@ class CommandConfig:
     storage: StorageSettings = field(default_factory=StorageSettings)
 
 
-def read_command_config(path: Path, *, is_embedded: bool) -> CommandConfig:
-    """Read the file's options. Raises OptionError for any other option, and OSError."""
+def read_command_config(path: Path | None, *, is_embedded: bool) -> CommandConfig:
+    """Read the file's options, if a file is given. Raises OptionError for any other option, and
+    OSError."""
+    if path is None:
+        return CommandConfig()
     found = read_properties(path, _KNOWN, f"security options and {STORAGE_PREFIX}* alone")
     stores = {
         n.removeprefix(STORAGE_PREFIX): v for n, v in found.items() if n.startswith(STORAGE_PREFIX)

@@ -9,8 +9,7 @@ from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.admin import TransactionDescription
 from txnlog_kafka.operations.offsets import fetch_committed
 from txnlog_kafka.wire.topic_partition import TopicPartition
-from txnlog_spark.commit.checkpoint import read_query_id
-from txnlog_spark.commit.checkpoint_files import list_folder
+from txnlog_spark.commit.checkpoint import newest_batch, read_query_id
 from txnlog_spark.commit.journal import ended_with, journal_folder, read_begun
 from txnlog_spark.commit.plan import Begun, CommitOptions, Progress
 from txnlog_spark.commit.progress import group_digest, locate_progress, newest_progress
@@ -82,15 +81,10 @@ def read_checkpoint(
         path=checkpoint.text,
         folder=folder,
         query_id=disk.run(read_query_id(checkpoint.text)),
-        last_planned=_last_of(disk, f"{checkpoint}/offsets"),
-        last_noted=_last_of(disk, f"{checkpoint}/commits"),
+        last_planned=disk.run(newest_batch(checkpoint.text)),
+        last_noted=disk.run(newest_batch(checkpoint.text, "commits")),
         begun=disk.run(read_begun(folder)),
     )
-
-
-def _last_of(disk: CommitHost, log: str) -> int:
-    names = disk.run(list_folder(log))
-    return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
 def target_of(state: CheckpointState) -> Target:
