@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ from kafka.partitioner import murmur2
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    DataType,
     IntegerType,
     LongType,
     StringType,
@@ -32,30 +32,19 @@ from txnlog_spark.staging.reader import StagedReader
 from txnlog_spark.staging.writer import StagingWriter
 
 HEADER = StructType().add("key", StringType()).add("value", BinaryType())
-SPARK_TYPES = {
-    "key": BinaryType(),
-    "value": StringType(),
-    "topic": StringType(),
-    "partition": IntegerType(),
-    "headers": ArrayType(HEADER),
-    "at": TimestampType(),
-    "id": LongType(),
-    "number": IntegerType(),
-    "key_bytes": BinaryType(),
-    "value_bytes": BinaryType(),
+COLUMNS: dict[str, tuple[DataType, pa.DataType]] = {
+    "key": (BinaryType(), pa.binary()),
+    "value": (StringType(), pa.string()),
+    "topic": (StringType(), pa.string()),
+    "partition": (IntegerType(), pa.int32()),
+    "headers": (ArrayType(HEADER), HEADERS_TYPE),
+    "at": (TimestampType(), pa.timestamp("us", tz="UTC")),
+    "id": (LongType(), pa.int64()),
+    "number": (IntegerType(), pa.int32()),
+    "key_bytes": (BinaryType(), pa.binary()),
+    "value_bytes": (BinaryType(), pa.binary()),
 }
-ARROW_TYPES = {
-    "key": pa.binary(),
-    "value": pa.string(),
-    "topic": pa.string(),
-    "partition": pa.int32(),
-    "headers": HEADERS_TYPE,
-    "at": pa.timestamp("us", tz="UTC"),
-    "id": pa.int64(),
-    "number": pa.int32(),
-    "key_bytes": pa.binary(),
-    "value_bytes": pa.binary(),
-}
+"""Types of the columns, in Spark and in Arrow."""
 COUNTS = {"out": 4, "other": 2} | {f"t{n}": n % 3 + 1 for n in range(30)}
 
 
@@ -65,21 +54,20 @@ def settings(**options: str) -> SinkSettings:
 
 
 def encode(
-    tmp_path: Path, columns: dict[str, list[Any]], batches: int = 1, **options: str
+    columns: dict[str, list[Any]], batches: int = 1, **options: str
 ) -> tuple[dict[tuple[str, int], list[Record]], TaskEncoder]:
     rows = pa.RecordBatch.from_arrays(
-        [pa.array(values, ARROW_TYPES[name]) for name, values in columns.items()], list(columns)
+        [pa.array(values, COLUMNS[name][1]) for name, values in columns.items()], list(columns)
     )
-    return encode_batches(tmp_path, [rows] * batches, list(columns), **options)
+    return encode_batches([rows] * batches, list(columns), **options)
 
 
 def encode_batches(
-    tmp_path: Path, batches: list[pa.RecordBatch], columns: list[str], **options: str
+    batches: list[pa.RecordBatch], columns: list[str], **options: str
 ) -> tuple[dict[tuple[str, int], list[Record]], TaskEncoder]:
-    del tmp_path
     schema = StructType()
     for name in columns:
-        schema = schema.add(name, SPARK_TYPES[name])
+        schema = schema.add(name, COLUMNS[name][0])
     chosen = settings(**({} if "topic" in columns else {"topic": "out"}) | options)
     staging = StagingWriter(never, inline_bytes_max=1 << 20)
     encoder = TaskEncoder(
@@ -99,9 +87,9 @@ def encode_batches(
     return found, encoder
 
 
-def test_a_key_lands_where_kafkas_own_partitioner_puts_it(tmp_path: Path) -> None:
+def test_a_key_lands_where_kafkas_own_partitioner_puts_it() -> None:
     keys = [f"key-{i}".encode() for i in range(50)]
-    found, encoder = encode(tmp_path, {"key": keys, "value": [str(i) for i in range(50)]})
+    found, encoder = encode({"key": keys, "value": [str(i) for i in range(50)]})
     for (_, partition), records in found.items():
         for record in records:
             assert (murmur2(record.key) & 0x7FFFFFFF) % 4 == partition
@@ -109,26 +97,26 @@ def test_a_key_lands_where_kafkas_own_partitioner_puts_it(tmp_path: Path) -> Non
     assert encoder.partition_counts == {"out": 4}
 
 
-def test_rows_of_one_partition_keep_their_order(tmp_path: Path) -> None:
+def test_rows_of_one_partition_keep_their_order() -> None:
     values = [str(i) for i in range(30)]
-    found, _ = encode(tmp_path, {"key": [b"same"] * 30, "value": values})
+    found, _ = encode({"key": [b"same"] * 30, "value": values})
     (records,) = found.values()
     assert [r.value.decode() for r in records if r.value is not None] == values
 
 
-def test_rows_without_a_key_stick_to_one_partition_of_a_block(tmp_path: Path) -> None:
-    found, _ = encode(tmp_path, {"value": ["a", "b", None]})
+def test_rows_without_a_key_stick_to_one_partition_of_a_block() -> None:
+    found, _ = encode({"value": ["a", "b", None]})
     assert [len(records) for records in found.values()] == [3]
     assert list(found) == [("out", 1)]
 
 
-def test_the_columns_topic_and_partition_decide_where_they_are_set(tmp_path: Path) -> None:
+def test_the_columns_topic_and_partition_decide_where_they_are_set() -> None:
     columns = {
         "topic": ["out", "other", "out", "other"],
         "partition": [3, None, 0, 1],
         "value": ["a", "b", "c", "d"],
     }
-    found, encoder = encode(tmp_path, columns)
+    found, encoder = encode(columns)
     assert {p: [r.value for r in records] for p, records in found.items()} == {
         ("other", 1): [b"b", b"d"],
         ("out", 0): [b"c"],
@@ -137,8 +125,8 @@ def test_the_columns_topic_and_partition_decide_where_they_are_set(tmp_path: Pat
     assert encoder.partition_counts == {"out": 4, "other": 2}
 
 
-def test_the_option_topic_wins_over_the_column(tmp_path: Path) -> None:
-    found, _ = encode(tmp_path, {"topic": [None], "value": ["a"]}, topic="other")
+def test_the_option_topic_wins_over_the_column() -> None:
+    found, _ = encode({"topic": [None], "value": ["a"]}, topic="other")
     assert [topic for topic, _ in found] == ["other"]
 
 
@@ -148,29 +136,26 @@ OF_COLUMNS = {"value.format": "json", "value.columns": "id"}
 
 @pytest.mark.parametrize("options", [OF_VALUE, OF_COLUMNS], ids=["value", "columns"])
 def test_a_row_with_the_bytes_of_a_malformed_value_is_refused_where_it_is_no_dead_letter(
-    tmp_path: Path, options: dict[str, str]
+    options: dict[str, str],
 ) -> None:
     columns = {"id": [1, 2, 3], "value": ["a", None, "c"], "value_bytes": [b"x", b"{", None]}
     with pytest.raises(OptionError) as caught:
-        encode(tmp_path, columns, **options)
+        encode(columns, **options)
     assert "option column value_bytes: 2 rows are malformed" in caught.value.text
     columns["value_bytes"] = [None] * 3
-    assert encode(tmp_path, columns, **options)[0]
+    assert encode(columns, **options)[0]
 
 
-def test_a_write_without_formats_leaves_a_column_of_ones_own_out_whatever_its_name(
-    tmp_path: Path,
-) -> None:
+def test_a_write_without_formats_leaves_a_column_of_ones_own_out_whatever_its_name() -> None:
     for name in ("value_bytes", "key_bytes"):
-        found, _ = encode(tmp_path, {"value": ["a"], name: [b"x"]})
+        found, _ = encode({"value": ["a"], name: [b"x"]})
         (records,) = found.values()
         assert [(record.key, record.value) for record in records] == [(None, b"a")]
 
 
-def test_headers_and_timestamps_are_carried(tmp_path: Path) -> None:
+def test_headers_and_timestamps_are_carried() -> None:
     headers = [[{"key": "h", "value": b"1"}, {"key": "n", "value": None}], None]
     found, _ = encode(
-        tmp_path,
         {"value": ["a", "b"], "headers": headers, "at": [1_234_567_891, None]},
         timestampColumn="at",
     )
@@ -191,9 +176,7 @@ def test_headers_and_timestamps_are_carried(tmp_path: Path) -> None:
         (b"\xc0\xaf", "\ufffd\ufffd"),
     ],
 )
-def test_a_header_key_that_is_not_utf8_is_written_as_java_reads_it(
-    tmp_path: Path, key: bytes, read: str
-) -> None:
+def test_a_header_key_that_is_not_utf8_is_written_as_java_reads_it(key: bytes, read: str) -> None:
     """`CAST(bytes AS STRING)` checks nothing; a client in Python cannot read such a key."""
     text = pa.Array.from_buffers(pa.string(), 1, pa.array([key]).buffers())
     header = pa.StructArray.from_arrays([text, pa.array([b"1"])], names=["key", "value"])
@@ -201,25 +184,25 @@ def test_a_header_key_that_is_not_utf8_is_written_as_java_reads_it(
         [pa.array(["a"]), pa.ListArray.from_arrays([0, 1], header).cast(HEADERS_TYPE)],
         ["value", "headers"],
     )
-    (records,) = encode_batches(tmp_path, [rows], ["value", "headers"])[0].values()
+    (records,) = encode_batches([rows], ["value", "headers"])[0].values()
     assert records[0].headers == ((read, b"1"),)
 
 
-def test_a_time_before_1970_is_refused_since_kafka_has_no_such_timestamp(tmp_path: Path) -> None:
+def test_a_time_before_1970_is_refused_since_kafka_has_no_such_timestamp() -> None:
     with pytest.raises(OptionError, match="is -1 ms after 1970") as caught:
-        encode(tmp_path, {"value": ["a", "b"], "at": [5_000, -1]}, timestampColumn="at")
+        encode({"value": ["a", "b"], "at": [5_000, -1]}, timestampColumn="at")
     assert caught.value.name == "timestampColumn"
 
 
-def test_many_small_arrow_batches_become_one_record_batch(tmp_path: Path) -> None:
-    found, encoder = encode(tmp_path, {"key": [b"k"], "value": ["v"]}, batches=100)
+def test_many_small_arrow_batches_become_one_record_batch() -> None:
+    found, encoder = encode({"key": [b"k"], "value": ["v"]}, batches=100)
     assert encoder.record_count == 100
     assert [len(records) for records in found.values()] == [100]
 
 
 @pytest.mark.parametrize("limit", [1, 50, 1000])
 def test_large_arrow_batches_are_taken_in_slices_with_the_same_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+    monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     headers = [[{"key": f"h{n}", "value": b"x" * n}] for n in range(40)]
     columns = {
@@ -229,7 +212,7 @@ def test_large_arrow_batches_are_taken_in_slices_with_the_same_result(
         "partition": [None if n % 5 else n % 4 for n in range(40)],
     }
     monkeypatch.setattr(task, "GATHER_BYTES_MAX", limit)
-    found, encoder = encode(tmp_path, columns)
+    found, encoder = encode(columns)
     records = {r.value: r for part in found.values() for r in part}
     assert encoder.record_count == len(records) == 40
     for n in range(40):
@@ -241,7 +224,7 @@ def test_large_arrow_batches_are_taken_in_slices_with_the_same_result(
 
 
 def test_rows_of_many_partitions_are_gathered_longer_and_stay_in_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(task, "GATHER_BYTES_MAX", 400)
     monkeypatch.setattr(task, "RECORD_BATCH_BYTES_WANTED", 400)
@@ -259,7 +242,7 @@ def test_rows_of_many_partitions_are_gathered_longer_and_stay_in_order(
     for factor in (1, 4):
         monkeypatch.setattr(task, "GATHER_FACTOR_MAX", factor)
         appended.clear()
-        found, encoder = encode(tmp_path, columns, batches=40)
+        found, encoder = encode(columns, batches=40)
         assert encoder.record_count == 16 * 40
         for (_, partition), records in found.items():
             assert [int(r.value or b"") for r in records] == [partition, partition + 8] * 40
@@ -268,11 +251,11 @@ def test_rows_of_many_partitions_are_gathered_longer_and_stay_in_order(
     assert blocks == {1: 40, 4: 10}
 
 
-def test_rows_of_many_topics_are_encoded_together(tmp_path: Path) -> None:
+def test_rows_of_many_topics_are_encoded_together() -> None:
     topics = [f"t{n % 30}" for n in range(300)]
     keys = [None if n % 4 == 0 else b"key-%d" % n for n in range(300)]
     columns = {"topic": topics, "key": keys, "value": [str(n) for n in range(300)]}
-    found, encoder = encode(tmp_path, columns)
+    found, encoder = encode(columns)
     assert encoder.partition_counts == {f"t{n}": n % 3 + 1 for n in range(30)}
     assert {topic for topic, _ in found} == set(topics)
     seen = 0
@@ -289,17 +272,7 @@ def test_rows_of_many_topics_are_encoded_together(tmp_path: Path) -> None:
     assert seen == 300
 
 
-def test_an_oversized_record_among_topics_is_named_with_its_topic(tmp_path: Path) -> None:
-    columns = {
-        "topic": ["out", "other", "out", "other"],
-        "key": [b"a", b"b", b"c", b"poison"],
-        "value": ["a", "b", "c", "x" * 5000],
-    }
-    with pytest.raises(RecordRefused, match="for topic other with key b'poison'"):
-        encode(tmp_path, columns, **{"kafka.max.request.size": "2048"})
-
-
-def test_columns_that_are_not_written_take_no_room_in_a_block(tmp_path: Path) -> None:
+def test_columns_that_are_not_written_take_no_room_in_a_block() -> None:
     schema = StructType().add("value", StringType()).add("other", StringType())
     chosen = settings(topic="out")
     staging = StagingWriter(never, inline_bytes_max=1 << 20)
@@ -311,15 +284,15 @@ def test_columns_that_are_not_written_take_no_room_in_a_block(tmp_path: Path) ->
     assert staging.finish().summary.record_count == 5
 
 
-def test_no_rows_stage_nothing(tmp_path: Path) -> None:
-    found, encoder = encode(tmp_path, {"value": []})
+def test_no_rows_stage_nothing() -> None:
+    found, encoder = encode({"value": []})
     assert found == {}
     assert encoder.record_count == 0
 
 
-def test_a_null_topic_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+def test_a_null_topic_is_an_error_that_says_what_to_do() -> None:
     with pytest.raises(OptionError, match="1 rows have a null topic: fill the column"):
-        encode(tmp_path, {"topic": ["out", None], "value": ["a", "b"]})
+        encode({"topic": ["out", None], "value": ["a", "b"]})
 
 
 LETTERS = {
@@ -354,45 +327,43 @@ def written(found: dict[tuple[str, int], list[Record]], topic: str) -> set[Any]:
     ],
 )
 def test_a_dead_letter_is_written_as_it_was_whatever_the_columns_have(
-    tmp_path: Path, columns: dict[str, list[Any]], options: dict[str, str], right: Any
+    columns: dict[str, list[Any]], options: dict[str, str], right: Any
 ) -> None:
-    found, _ = encode(tmp_path, LETTERS | columns, **options)
+    found, _ = encode(LETTERS | columns, **options)
     assert written(found, "other") == set(WRITTEN)
     assert written(found, "out") == {right or (None, b'{"number":1}')}
 
 
-def test_right_rows_without_a_topic_are_told_of_dead_letters(tmp_path: Path) -> None:
+def test_right_rows_without_a_topic_are_told_of_dead_letters() -> None:
     rows = {"topic": [None, "other"], "value": ["v", None], "value_bytes": [None, b"{v"]}
     rows["key_bytes"] = [None, None]
     with pytest.raises(OptionError, match=r"1 rows have a null topic: fill the column with coal"):
-        encode(tmp_path, rows)
+        encode(rows)
 
 
-def test_the_option_topic_is_refused_with_dead_letters_that_have_topics(tmp_path: Path) -> None:
+def test_the_option_topic_is_refused_with_dead_letters_that_have_topics() -> None:
     rows = LETTERS | {"value": ["v"] * 4}
     with pytest.raises(OptionError, match=r"option topic='out': remove it: 3 rows are dead letter"):
-        encode(tmp_path, rows, topic="out")
-    found, _ = encode(tmp_path, {name: rows[name] for name in rows if name != "topic"})
+        encode(rows, topic="out")
+    found, _ = encode({name: rows[name] for name in rows if name != "topic"})
     assert written(found, "out") == {*WRITTEN, (None, b"v")}
     right = {name: values[:1] for name, values in rows.items()}
-    assert written(encode(tmp_path, right, topic="other")[0], "other") == {(None, b"v")}
+    assert written(encode(right, topic="other")[0], "other") == {(None, b"v")}
 
 
 @pytest.mark.parametrize("partition", [4, -1])
-def test_a_partition_that_does_not_exist_is_an_error(tmp_path: Path, partition: int) -> None:
+def test_a_partition_that_does_not_exist_is_an_error(partition: int) -> None:
     with pytest.raises(OptionError, match="0 to 3: topic out has 4 partitions"):
-        encode(tmp_path, {"partition": [partition], "value": ["a"]})
+        encode({"partition": [partition], "value": ["a"]})
 
 
-def test_an_oversized_record_is_named_by_its_key(tmp_path: Path) -> None:
+@pytest.mark.parametrize("topics", [{}, {"topic": ["out", "other"]}], ids=["option", "column"])
+def test_an_oversized_record_is_named_by_its_topic_and_key(topics: dict[str, list[str]]) -> None:
+    rows = topics | {"key": [b"fine", b"poison"], "value": ["a", "x" * 5000]}
     with pytest.raises(RecordRefused, match="MESSAGE_TOO_LARGE") as caught:
-        encode(
-            tmp_path,
-            {"key": [b"fine", b"poison"], "value": ["a", "x" * 5000]},
-            **{"kafka.max.request.size": "2048"},
-        )
+        encode(rows, **{"kafka.max.request.size": "2048"})
     text = str(caught.value)
-    assert "b'poison'" in text
+    assert f"for topic {'other' if topics else 'out'} with key b'poison'" in text
     assert "kafka.max.request.size=2048" in text
     assert "\n" not in text
 
@@ -449,23 +420,23 @@ OTHER = [{"key": "__key_schema_id", "value": b""}, {"key": "x", "value": None}]
     ],
 )
 def test_a_schema_id_of_the_bytes_that_were_read_is_refused_beside_other_bytes(
-    tmp_path: Path, side: str, given: dict[str, str]
+    side: str, given: dict[str, str]
 ) -> None:
     name = f"__{side}_schema_id"
     rows = {"value": ["a", "b", "c"], "number": [1, 2, 3], "headers": [None, [], [OTHER[1]]]}
-    found, _ = encode(tmp_path, rows, **given)
+    found, _ = encode(rows, **given)
     assert sum(map(len, found.values())) == 3
     rows["headers"] = [None, [], [OTHER[1], {"key": name, "value": b""}]]
     wanted = rf"column headers='{name}'.* 1 rows have it.*h.key != '{name}'"
     with pytest.raises(OptionError, match=wanted):
-        encode(tmp_path, rows, **given)
+        encode(rows, **given)
 
 
-def test_a_schema_id_stays_where_the_bytes_do(tmp_path: Path) -> None:
+def test_a_schema_id_stays_where_the_bytes_do() -> None:
     columns = {"value": ["a", "b"], "headers": [ID, OTHER]}
-    found, _ = encode(tmp_path, columns)
+    found, _ = encode(columns)
     assert sorted(len(r.headers) for records in found.values() for r in records) == [1, 2]
     letters = LETTERS | {"headers": [None, ID, ID, OTHER]}
     letters |= {"id": [1, None, None, None]}
-    found, _ = encode(tmp_path, letters, **{"value.format": "json", "value.columns": "id"})
+    found, _ = encode(letters, **{"value.format": "json", "value.columns": "id"})
     assert written(found, "other") == set(WRITTEN)
