@@ -224,9 +224,7 @@ def _pkcs12_key(store: Any) -> KeyStore:
         raise _wrong("ssl.keystore.location", "the store has no private key with a certificate")
     serialization = importlib.import_module("cryptography.hazmat.primitives.serialization")
     key = store.key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     ).decode()
     held = [store.cert, *store.additional_certs]
     return KeyStore("".join(_pem_of(each.certificate) for each in held), key)

@@ -179,10 +179,7 @@ def call_coordinator(
 
 
 def call_coordinators(
-    session: Session,
-    requests: Sequence[CoordinatorRequest],
-    *,
-    deadline: Deadline | None = None,
+    session: Session, requests: Sequence[CoordinatorRequest], *, deadline: Deadline | None = None
 ) -> Operation[list[Reply]]:
     """Send several requests at once, each to its key's coordinator; return answers in the same
     order.

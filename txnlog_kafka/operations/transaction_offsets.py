@@ -164,9 +164,7 @@ def _codes_of_known(reply: Reply) -> tuple[int, ...]:
     return tuple(code for code in partition_codes(reply) if code not in _UNKNOWN)
 
 
-def _unknown_in(
-    answered: Iterable[tuple[CoordinatorRequest, Reply]],
-) -> frozenset[TopicPartition]:
+def _unknown_in(answered: Iterable[tuple[CoordinatorRequest, Reply]]) -> frozenset[TopicPartition]:
     return frozenset(
         TopicPartition(name, p.partition_index)
         for request, reply in answered

@@ -51,9 +51,7 @@ def compress(codec: int, data: bytes | bytearray | memoryview) -> bytes:
 
 
 def decompress(
-    codec: int,
-    data: bytes | bytearray | memoryview,
-    bytes_max: int = DECOMPRESSED_BYTES_MAX,
+    codec: int, data: bytes | bytearray | memoryview, bytes_max: int = DECOMPRESSED_BYTES_MAX
 ) -> bytes:
     """Return the bytes before compression; `codec` is the number in the batch's attributes.
 

@@ -197,10 +197,7 @@ def start_moved(
 
 
 def group_moved(
-    plan: CommitPlan,
-    batch_id: int,
-    moved: Mapping[TopicPartition, int | None],
-    facts: Evidence,
+    plan: CommitPlan, batch_id: int, moved: Mapping[TopicPartition, int | None], facts: Evidence
 ) -> errors.CommittedOffsetsMoved:
     """Return the error for a group that somebody moved since the query's last batch."""
     group = facts.group

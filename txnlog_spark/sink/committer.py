@@ -22,10 +22,7 @@ from txnlog_spark.staging.staged_output import check_one_batch, complete_message
 
 
 def commit_streaming(
-    settings: SinkSettings,
-    messages: Sequence[StagedBatches | None],
-    batch_id: int,
-    run_id: str,
+    settings: SinkSettings, messages: Sequence[StagedBatches | None], batch_id: int, run_id: str
 ) -> None:
     """Commit one micro-batch of a streaming query, exactly once; `run_id` names its run.
 

@@ -104,9 +104,7 @@ def read_sink_settings(options: Mapping[str, str], *, streaming: bool) -> SinkSe
     transactional_id = values["kafka.transactional.id"]
     if transactional_id and len(transactional_id.encode()) > NAME_BYTES_MAX:
         raise OptionError(
-            "kafka.transactional.id",
-            transactional_id,
-            f"at most {NAME_BYTES_MAX} bytes",
+            "kafka.transactional.id", transactional_id, f"at most {NAME_BYTES_MAX} bytes"
         )
     staging = values["stagingLocation"]
     if not streaming:
@@ -169,7 +167,5 @@ def _check_batch_write(values: Mapping[str, Any]) -> None:
     for partition, position in (offsets or {}).items():
         if position < 0:
             raise OptionError(
-                "sourceOffsets",
-                position,
-                f"give the next offset to read of {partition}, 0 or more",
+                "sourceOffsets", position, f"give the next offset to read of {partition}, 0 or more"
             )

@@ -101,11 +101,7 @@ def refused(address, security, kind=SecurityRefused, config=None):
     return str(caught.value)
 
 
-LOGINS = [
-    ("PLAIN", PLAIN_LOGIN),
-    ("SCRAM-SHA-256", SCRAM_LOGIN),
-    ("SCRAM-SHA-512", SCRAM_LOGIN),
-]
+LOGINS = [("PLAIN", PLAIN_LOGIN), ("SCRAM-SHA-256", SCRAM_LOGIN), ("SCRAM-SHA-512", SCRAM_LOGIN)]
 
 
 @pytest.mark.parametrize("with_tls", [True, False])
@@ -281,10 +277,7 @@ def test_a_silent_handshake_holds_up_nobody_else(start, ca):
         second = yield Send(call(node=2))
         return second, (yield Receive(frozenset({first, second})))
 
-    with (
-        listening(None) as silent,
-        Client(good.bootstrap_servers, security=trusting(ca)) as client,
-    ):
+    with listening(None) as silent, Client(good.bootstrap_servers, security=trusting(ca)) as client:
         second, (received, outcome) = client.run(operation(client.session, silent))
     assert received == second
     assert isinstance(outcome, Reply)

@@ -45,9 +45,7 @@ class StillLoading(CoreBroker):
 def test_the_producers_of_a_partition_are_asked_of_the_next_leader() -> None:
     cluster = CoreBroker(nodes=(1, 2), leaders={PLACE: 2})
     cluster.script(
-        K.DESCRIBE_PRODUCERS,
-        refused(E.NOT_LEADER_OR_FOLLOWER),
-        Fault(applied=False, code=None),
+        K.DESCRIBE_PRODUCERS, refused(E.NOT_LEADER_OR_FOLLOWER), Fault(applied=False, code=None)
     )
     # The leader moves when its first refusal is known.
     cluster.on_wait = lambda: cluster.leaders.update({PLACE: 1})

@@ -32,11 +32,7 @@ from txnlog_kafka.wire.messages import ApiKey as K
 @pytest.mark.parametrize("code", [c for c in E if c != E.NONE])
 def test_once_the_outcome_is_unknown_only_success_is_an_answer(code):
     verdict = decide_end_commit(code, unknown_before=True)
-    assert verdict in (
-        EndTxnResult.RETRY,
-        EndTxnResult.RETRY_UNKNOWN,
-        EndTxnResult.UNKNOWN,
-    )
+    assert verdict in (EndTxnResult.RETRY, EndTxnResult.RETRY_UNKNOWN, EndTxnResult.UNKNOWN)
 
 
 @pytest.mark.invariant(22)

@@ -64,11 +64,7 @@ class Brokers:
     """Nodes with a view of their own each; node 1 answers requests that may go to any node."""
 
     nodes: dict[int, Known | None] = field(
-        default_factory=lambda: {
-            1: Known(),
-            2: Known(LEADER, 5, 30),
-            3: Known(LEADER, 5, 30),
-        }
+        default_factory=lambda: {1: Known(), 2: Known(LEADER, 5, 30), 3: Known(LEADER, 5, 30)}
     )
     now_ms: int = 0
     asked: list[tuple[str, int]] = field(default_factory=list)

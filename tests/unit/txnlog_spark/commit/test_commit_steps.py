@@ -29,13 +29,7 @@ from txnlog_spark.commit.progress import fetch_progress
 from txnlog_spark.errors import BatchReplanned, FatalError, ProgressBehind, ProgressMissing
 from txnlog_testing.failpoints import STEPS
 
-WRITES = {
-    K.PRODUCE,
-    K.ADD_PARTITIONS_TO_TXN,
-    K.ADD_OFFSETS_TO_TXN,
-    K.TXN_OFFSET_COMMIT,
-    K.END_TXN,
-}
+WRITES = {K.PRODUCE, K.ADD_PARTITIONS_TO_TXN, K.ADD_OFFSETS_TO_TXN, K.TXN_OFFSET_COMMIT, K.END_TXN}
 
 
 def writes(cluster):

@@ -50,10 +50,7 @@ def test_an_id_of_another_place_is_the_own_one_and_its_progress_as_well(tmp_path
     for committer in (here, moved):
         CommitHost().run(record_output(committer))
     assert CommitHost().run(other_ids(moved)) == {}
-    assert CommitHost().run(recorded_digests(moved)) == {
-        here.output.digest,
-        moved.output.digest,
-    }
+    assert CommitHost().run(recorded_digests(moved)) == {here.output.digest, moved.output.digest}
     assert others(tmp_path, "b") == ["a"]
 
 

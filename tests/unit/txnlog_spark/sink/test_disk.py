@@ -55,8 +55,7 @@ def test_the_original_is_found_in_the_same_store_whatever_each_was_called(
 
 
 @pytest.mark.parametrize(
-    "original",
-    ["s3a://bucket-2/cp", "s3a://other/cp", "gs://bucket/cp", "hdfs:///cp", "file:/cp"],
+    "original", ["s3a://bucket-2/cp", "s3a://other/cp", "gs://bucket/cp", "hdfs:///cp", "file:/cp"]
 )
 def test_an_original_in_another_store_is_not_looked_for(original: str) -> None:
     disk = disk_at("s3a://bucket/new", "s3a://bucket/cp/metadata")

@@ -156,8 +156,7 @@ def test_a_write_without_formats_leaves_a_column_of_ones_own_out_whatever_its_na
 def test_headers_and_timestamps_are_carried() -> None:
     headers = [[{"key": "h", "value": b"1"}, {"key": "n", "value": None}], None]
     found, _ = encode(
-        {"value": ["a", "b"], "headers": headers, "at": [1_234_567_891, None]},
-        timestampColumn="at",
+        {"value": ["a", "b"], "headers": headers, "at": [1_234_567_891, None]}, timestampColumn="at"
     )
     (records,) = found.values()
     assert records[0].headers == (("h", b"1"), ("n", None))

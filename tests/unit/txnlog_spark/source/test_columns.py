@@ -43,8 +43,7 @@ def test_a_timestamp_is_the_one_that_sparks_own_source_has() -> None:
 
 
 @pytest.mark.parametrize(
-    "timestamp_ms",
-    [1_718_000_000_000_000_000, LAST_MS + 1, 2**63 - 1, -LAST_MS - 1, -(2**63)],
+    "timestamp_ms", [1_718_000_000_000_000_000, LAST_MS + 1, 2**63 - 1, -LAST_MS - 1, -(2**63)]
 )
 def test_a_timestamp_that_spark_cannot_hold_is_refused_with_its_offset(timestamp_ms: int) -> None:
     """A producer may count nanoseconds, and brokers before Kafka 4 accept such a timestamp."""

@@ -96,9 +96,7 @@ def test_a_batch_read_waits_because_nothing_compares_later(group: Group, word: s
     assert group.waits_ms == [LONG_MS]
 
 
-def test_no_decided_position_is_believed_to_be_none_only_when_none_is_pending(
-    group: Group,
-) -> None:
+def test_no_decided_position_is_believed_to_be_none_only_when_none_is_pending(group: Group) -> None:
     group.pending_ms = 300_000
     with pytest.raises(NoCommittedOffsets):
         start("committed")

@@ -102,9 +102,7 @@ def test_a_partition_that_is_read_is_not_given_up_because_one_broker_has_not_hea
     assert discover(settings(**options), known=A1 + A2) == A1 + A2
 
 
-def test_an_assigned_partition_is_refused_only_when_it_is_asked_for_in_vain(
-    topics: Topics,
-) -> None:
+def test_an_assigned_partition_is_refused_only_when_it_is_asked_for_in_vain(topics: Topics) -> None:
     topics.lag = {"a1": 1}
     assert discover(settings(assign='{"a1":[0,1]}')) == A1
     with pytest.raises(OptionError, match="a1-2"):
@@ -144,9 +142,7 @@ def test_all_topics_are_listed_when_one_that_a_pattern_matched_is_gone(topics: T
     assert topics.asked == [{"a1", "a2"}, None]
 
 
-def test_offsets_are_asked_for_as_often_as_the_option_says(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_offsets_are_asked_for_as_often_as_the_option_says(monkeypatch: pytest.MonkeyPatch) -> None:
     fails = [
         DeadlineExceeded("listing", 5, "no broker"),
         DeadlineExceeded("listing", 5, "no broker"),

@@ -83,8 +83,7 @@ def test_positions_have_one_digest_whatever_their_order(
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "{", "[]", '{"t":[1]}', '{"t":{"0":"1"}}', '{"t":{"-1":1}}', '{"t":{"0":true}}'],
+    "text", ["", "{", "[]", '{"t":[1]}', '{"t":{"0":"1"}}', '{"t":{"-1":1}}', '{"t":{"0":true}}']
 )
 def test_malformed_offsets_are_refused(text: str) -> None:
     with pytest.raises(OffsetFormatError):
