@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.query.source_cluster import ALL, P0, P1, Cluster, reader, stand_in, taken
+from support.query.source_cluster import ALL, P0, P1, Cluster, reader, taken
 
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import NoCommittedOffsets
@@ -16,10 +16,9 @@ OPTIONS = {"kafka.group.id": "g"}
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    made = stand_in(monkeypatch)
-    made.cluster_id = "A"
-    return made
+def cluster(cluster: Cluster) -> Cluster:
+    cluster.cluster_id = "A"
+    return cluster
 
 
 def planned(cluster: Cluster, first: int, second: int) -> tuple[dict, dict]:

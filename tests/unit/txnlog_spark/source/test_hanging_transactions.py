@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from support.query.source_cluster import ALL, P0, P1, Cluster, at, reader, stand_in
+from support.query.source_cluster import ALL, P0, P1, Cluster, at, reader
 
 from txnlog_spark.metrics import offsets_behind_latest
 from txnlog_spark.offsets import to_json_value
@@ -28,11 +28,10 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Cluster:
+def cluster(cluster: Cluster, clock: Clock) -> Cluster:
     """A transaction is open in P0 from offset 100 on, with 30 offsets behind it."""
-    made = stand_in(monkeypatch)
-    made.clock, made.high = clock, {P0: 130}
-    return made
+    cluster.clock, cluster.high = clock, {P0: 130}
+    return cluster
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.query.source_cluster import ALL, P0, P1, Cluster, at, noted, reader, stand_in, taken
+from support.query.source_cluster import ALL, P0, P1, Cluster, at, noted, reader, taken
 
 from txnlog_spark.errors import DataLoss, OptionError, WrongCluster
 from txnlog_spark.offsets import (
@@ -15,11 +15,6 @@ from txnlog_spark.offsets import (
     positions_digest,
     source_note_of,
 )
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    return stand_in(monkeypatch)
 
 
 def text(offset: object) -> str:

@@ -9,18 +9,13 @@ from dataclasses import replace
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
-from support.query.source_cluster import ALL, P0, P1, Cluster, at, noted, reader, stand_in, taken
+from support.query.source_cluster import ALL, P0, P1, Cluster, at, noted, reader, taken
 
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.errors import DataLoss, NoCommittedOffsets, UnknownTopic
 from txnlog_spark.offsets import from_json_value, plain_offset, positions_digest, source_note_of
 from txnlog_spark.source.settings import read_source_settings
 from txnlog_spark.source.stream import TxnLogStreamReader
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    return stand_in(monkeypatch)
 
 
 def test_a_batch_ends_where_the_log_ends(cluster: Cluster) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.query.source_cluster import ALL, Cluster, at, reader, stand_in
+from support.query.source_cluster import ALL, Cluster, at, reader
 
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.topic_partition import TopicPartition
@@ -11,11 +11,6 @@ from txnlog_spark.errors import DataLoss, UnknownTopic
 from txnlog_spark.source import available
 from txnlog_spark.source.settings import read_source_settings
 from txnlog_spark.source.stream import TxnLogStreamReader
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    return stand_in(monkeypatch)
 
 
 def test_a_deleted_topic_is_loss_or_is_left_out(cluster: Cluster) -> None:
