@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import struct
 import threading
@@ -498,3 +499,9 @@ def test_another_separator_than_a_comma_is_refused_at_once_and_its_part_named(pa
 def test_a_wrong_bootstrap_address_names_the_option(text):
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers"):
         Client(text)
+
+
+def test_a_notice_becomes_a_warning_in_the_log_as_it_is(caplog):
+    with caplog.at_level(logging.WARNING), Client("127.0.0.1:1") as client:
+        client.session.notice("100% of 5 s")
+    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [("WARNING", "100% of 5 s")]

@@ -1,4 +1,4 @@
-"""Offsets of a group that are more than one record batch of `__consumer_offsets` can hold."""
+"""Offsets of a group: undecided ones, more than one record batch holds, and topics by their ids."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from support.core.core_broker import CoreBroker
 from support.core.scripted_faults import LOST, refused
 
 from txnlog_kafka.errors import AbortableError, DeadlineExceeded, FatalError, ProducerFenced
+from txnlog_kafka.operations.effects import Sleep
+from txnlog_kafka.operations.metadata import refresh_metadata
 from txnlog_kafka.operations.offsets import (
     OFFSET_RECORDS_BYTES_MAX,
     CommittedOffset,
@@ -22,7 +24,11 @@ from txnlog_kafka.operations.transaction import (
     commit_transaction,
     init_producer_id,
 )
-from txnlog_kafka.operations.transaction_offsets import OffsetsCommitted, commit_all_offsets
+from txnlog_kafka.operations.transaction_offsets import (
+    OffsetsCommitted,
+    commit_all_offsets,
+    commit_source_offsets,
+)
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import ApiKey as K
 from txnlog_kafka.wire.records import HEADER_BYTES
@@ -194,3 +200,139 @@ def test_a_broker_with_a_smaller_limit_refuses_by_name() -> None:
     cluster.create_topics(many=COUNT)
     with pytest.raises(FatalError, match=r"raise message\.max\.bytes of the brokers"):
         commit(cluster, {"g": offsets_of("many", "")})
+
+
+IN = TopicPartition("in", 0)
+FORMER = "AAAAAAAAQACAAAAAAAAABw"
+"""Id of a topic that is gone."""
+
+
+def id_of(cluster: CoreBroker) -> str:
+    """Id of the topic `in`, as text."""
+
+    def operation(session: Any) -> Any:
+        yield from refresh_metadata(session, ["in"])
+        return session.cluster.topic_ids(["in"])["in"]
+
+    return str(cluster.run(operation(cluster.session())))
+
+
+def commit_by_id(cluster: CoreBroker, in_id: str) -> OffsetsCommitted:
+    """Commit offset 7 of in-0 for the group, and the progress."""
+    groups = {"g": {IN: CommittedOffset(7, "")}, **PROGRESS}
+    return commit(cluster, groups, topic_ids={"in": in_id} if in_id else {})
+
+
+def sent(cluster: CoreBroker) -> list[tuple[int, str]]:
+    """Version and topic name of each TxnOffsetCommit, in its order; the name is "" with an id."""
+    asked = (each for each in cluster.asked if each.api_key == K.TXN_OFFSET_COMMIT)
+    return [(each.version, topic.name) for each in asked for topic in each.message.topics]
+
+
+def test_offsets_of_a_topic_with_an_id_are_committed_by_it_and_progress_by_name() -> None:
+    cluster = CoreBroker(2)
+    done = commit_by_id(cluster, id_of(cluster))
+    assert sent(cluster) == [(6, ""), (5, "out")]
+    assert (cluster.offsets("g"), cluster.offsets("progress")) == (
+        {("in", 0): (7, "")},
+        {("out", 0): (1, "batch 0")},
+    )
+    assert done.missing == frozenset()
+    assert done.behind == {"g": {}, "progress": {}}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "has_id", "version"),
+    [
+        (CoreBroker(2), False, 5),
+        (CoreBroker(2, versions_max={K.TXN_OFFSET_COMMIT: 5}), True, 5),
+        (CoreBroker(1), True, 4),
+    ],
+    ids=["no id", "older broker", "transaction version 1"],
+)
+def test_offsets_are_committed_by_name_where_ids_cannot_be(
+    cluster: CoreBroker, has_id: bool, version: int
+) -> None:
+    commit_by_id(cluster, id_of(cluster) if has_id else "")
+    assert sent(cluster) == [(version, "in"), (version, "out")]
+    assert cluster.offsets("g") == {("in", 0): (7, "")}
+
+
+def test_offsets_of_a_topic_that_was_created_again_are_left_out() -> None:
+    cluster = CoreBroker(2)
+    done = commit_by_id(cluster, FORMER)
+    assert done.missing == {IN}
+    assert (cluster.offsets("g"), cluster.offsets("progress")) == ({}, {("out", 0): (1, "batch 0")})
+
+
+@pytest.mark.parametrize("fault", [LOST, refused(ErrorCode.UNKNOWN_TOPIC_ID)])
+def test_a_topic_whose_id_the_coordinator_does_not_know_yet_is_asked_for_again(fault: Any) -> None:
+    cluster = CoreBroker(2)
+    cluster.script(K.TXN_OFFSET_COMMIT, fault)
+    assert commit_by_id(cluster, id_of(cluster)).missing == frozenset()
+    assert cluster.offsets("g") == {("in", 0): (7, "")}
+
+
+def test_a_refusal_of_an_id_names_the_topic() -> None:
+    cluster = CoreBroker(2)
+    cluster.script(K.TXN_OFFSET_COMMIT, refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    with pytest.raises(FatalError, match="grant READ on topic 'in' to this user"):
+        commit_by_id(cluster, id_of(cluster))
+
+
+def test_a_group_that_nobody_knows_has_no_offsets():
+    cluster = CoreBroker(2)
+    assert cluster.run(fetch_committed(cluster.session(), "nobody")) == {}
+
+
+def leave_undecided(cluster: CoreBroker) -> Transaction:
+    """An open transaction that is to commit 9 for the group."""
+
+    def operation(session):
+        identity = yield from init_producer_id(session, "t", 600_000)
+        transaction = Transaction("t", identity.producer_id, identity.producer_epoch, 2)
+        offsets = {TopicPartition("in", 0): CommittedOffset(9, "")}
+        yield from commit_source_offsets(session, transaction, "g", offsets, {})
+        return transaction
+
+    return cluster.run(operation(cluster.session()))
+
+
+def test_undecided_offsets_are_waited_for_and_never_returned_old():
+    """docs/faults.md B23."""
+    cluster = CoreBroker(2)
+    cluster.commit_offsets("g", {("in", 0): (5, "")})
+    transaction = leave_undecided(cluster)
+    original = cluster.perform
+
+    def perform(ask):
+        if isinstance(ask, Sleep) and len(cluster.slept_ms) == 3:
+            cluster.run(commit_transaction(cluster.session(), transaction))
+        return original(ask)
+
+    cluster.perform = perform
+    found = cluster.run(fetch_committed(cluster.session(), "g"))
+    assert found["in", 0].committed_offset == 9
+
+
+def test_a_first_offset_that_is_undecided_is_seen_when_asked_for_by_name():
+    """Kafka leaves it out of a whole group's answer, found with Apache Kafka 4.3.1."""
+    cluster = CoreBroker(2)
+    leave_undecided(cluster)
+    assert cluster.run(fetch_committed(cluster.session(), "g")) == {}
+    with pytest.raises(DeadlineExceeded, match="UNSTABLE_OFFSET_COMMIT"):
+        cluster.run(fetch_committed(cluster.session(), "g", partitions=[("in", 0), ("in", 1)]))
+    assert max(cluster.slept_ms) <= 1_000
+
+
+def test_a_person_learns_once_what_is_waited_for():
+    cluster = CoreBroker(2)
+    leave_undecided(cluster)
+    session = cluster.session()
+    said: list[str] = []
+    session.notice = said.append
+    with pytest.raises(DeadlineExceeded):
+        cluster.run(fetch_committed(session, "g", partitions=[("in", 0)]))
+    (line,) = said
+    assert line.startswith("reading the offsets of group 'g': goes on for at most ")
+    assert "UNSTABLE_OFFSET_COMMIT" in line

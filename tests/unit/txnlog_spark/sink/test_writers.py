@@ -1,4 +1,4 @@
-"""Spark asks for a stream's writer where it plans a batch, and again where it commits it."""
+"""Writers: Spark asks for one where it plans a batch and where it commits it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,16 @@ from pyspark.sql.types import StructType
 
 from txnlog_spark import datasource
 from txnlog_spark.datasource import TxnLogDataSource
+from txnlog_spark.errors import SparkSettingRefused
 from txnlog_spark.sink import writers
 from txnlog_spark.sink.settings import SinkSettings
-from txnlog_spark.sink.writers import OutputView
+from txnlog_spark.sink.writers import (
+    FULL_RETRY_PROPERTY,
+    MASTER_PROPERTY,
+    PUSH_PROPERTY,
+    OutputView,
+    check_full_retry,
+)
 
 OPTIONS = {
     "kafka.bootstrap.servers": "127.0.0.1:9",
@@ -76,3 +83,40 @@ def test_a_batch_write_is_planned_once_and_its_writer_commits(looks) -> None:
     ):
         assert source.writer(SCHEMA, False)._view.counts == {"out": 3}
     assert looks == ["out", "out"]
+
+
+CHECKSUMS = "spark.sql.shuffle.orderIndependentChecksum.enabled"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {FULL_RETRY_PROPERTY: "true"},
+        {CHECKSUMS: "false"},
+        {PUSH_PROPERTY: "true", MASTER_PROPERTY: "spark://host:7077"},
+        {PUSH_PROPERTY: "false", MASTER_PROPERTY: "yarn"},
+        {MASTER_PROPERTY: "yarn"},
+    ],
+)
+def test_settings_with_which_spark_computes_a_batch_again_as_a_whole_are_taken(
+    settings: dict[str, str],
+) -> None:
+    check_full_retry(settings.get)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({FULL_RETRY_PROPERTY: "false"}, f"{FULL_RETRY_PROPERTY}=false"),
+        ({FULL_RETRY_PROPERTY: " FALSE ", CHECKSUMS: "true"}, f"{FULL_RETRY_PROPERTY}=false"),
+        ({PUSH_PROPERTY: "TRUE", MASTER_PROPERTY: "yarn"}, f"{PUSH_PROPERTY}=true"),
+    ],
+)
+def test_settings_with_which_spark_keeps_parts_of_two_computations_are_refused_by_name(
+    settings: dict[str, str], named: str
+) -> None:
+    with pytest.raises(SparkSettingRefused) as caught:
+        check_full_retry(settings.get)
+    assert named in str(caught.value)
+    assert "Nothing was written" in str(caught.value)
