@@ -17,7 +17,7 @@ from txnlog_kafka.operations.calls import (
 )
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Operation, Reply, Unanswered
 from txnlog_kafka.operations.metadata import refresh_metadata, require_leaders
-from txnlog_kafka.operations.retry import Action, Subject, decide, describe_code, error_of
+from txnlog_kafka.operations.retry import Subject, why_again
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
@@ -123,14 +123,14 @@ def _create(session: Session, message: Message, doing: str, *, exists_ok: bool) 
             continue
         (created,) = outcome.message.topics
         code, text = created.error_code, created.error_message
-        action = decide(ApiKey.CREATE_TOPICS, code)
-        if action is Action.DONE or (exists_ok and code == ErrorCode.TOPIC_ALREADY_EXISTS):
+        if exists_ok and code == ErrorCode.TOPIC_ALREADY_EXISTS:
             return
-        if action not in (Action.RETRY, Action.REFRESH):
-            subject = Subject(ApiKey.CREATE_TOPICS, topics=(created.name,))
-            raise error_of(action, code, f"{doing} [{text}]" if text else doing, subject)
+        subject = Subject(ApiKey.CREATE_TOPICS, topics=(created.name,))
+        again = why_again(code, f"{doing} [{text}]" if text else doing, subject)
+        if again is None:
+            return
         yield from refresh_metadata(session, (), deadline=deadline)
-        yield from deadline.backoff(doing, describe_code(code))
+        yield from deadline.backoff(doing, again)
 
 
 def delete_group(session: Session, group_id: str, *, missing_ok: bool = False) -> Operation[None]:
@@ -220,14 +220,12 @@ def _ask_all_nodes(session: Session, message: Message, doing: str) -> Operation[
                 refuse_if_final(outcome, doing)
                 reason = outcome.reason
                 continue
-            code = outcome.message.error_code
-            action = decide(ApiKey(message.API_KEY), code)
-            if action is Action.DONE:
+            subject = Subject(ApiKey(message.API_KEY))
+            again = why_again(outcome.message.error_code, doing, subject)
+            if again is None:
                 replies.append(outcome)
-            elif action in (Action.RETRY, Action.REFRESH):
-                reason = describe_code(code)
             else:
-                raise error_of(action, code, doing, Subject(ApiKey(message.API_KEY)))
+                reason = again
         if not reason:
             return replies
         yield from deadline.backoff(doing, reason)
@@ -293,6 +291,7 @@ def describe_producers(
     asked = request.TopicRequest(name=partition.topic, partition_indexes=[partition.partition])
     message = request(topics=[asked])
     doing = f"describing the producers of {partition}"
+    subject = Subject(ApiKey.DESCRIBE_PRODUCERS, topics=(partition.topic,))
     deadline = session.deadline()
     while True:
         yield from require_leaders(session, [partition], deadline=deadline)
@@ -303,12 +302,9 @@ def describe_producers(
             reason = outcome.reason
         else:
             (found,) = outcome.message.topics[0].partitions
-            action = decide(ApiKey.DESCRIBE_PRODUCERS, found.error_code)
-            if action is Action.DONE:
+            again = why_again(found.error_code, doing, subject)
+            if again is None:
                 return tuple(found.active_producers)
-            if action not in (Action.RETRY, Action.REFRESH):
-                subject = Subject(ApiKey.DESCRIBE_PRODUCERS, topics=(partition.topic,))
-                raise error_of(action, found.error_code, doing, subject)
-            reason = describe_code(found.error_code)
+            reason = again
         session.cluster = session.cluster.forget_leader(partition)
         yield from deadline.backoff(doing, reason)

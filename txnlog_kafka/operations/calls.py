@@ -26,10 +26,10 @@ from txnlog_kafka.operations.effects import (
 from txnlog_kafka.operations.retry import (
     Action,
     Subject,
-    decide,
     decide_all,
     describe_code,
     error_of,
+    why_again,
 )
 from txnlog_kafka.operations.session import Deadline, Session
 from txnlog_kafka.wire.error_codes import ErrorCode
@@ -133,25 +133,22 @@ def find_coordinator(
     known = session.coordinators.get((key_type, key))
     if known is not None:
         return known
-    what = "transactional id" if key_type == TRANSACTION else "group"
-    doing = f"finding the coordinator of {what} {key!r}"
+    is_group = key_type == GROUP
+    doing = f"finding the coordinator of {'group' if is_group else 'transactional id'} {key!r}"
+    subject = Subject(
+        ApiKey.FIND_COORDINATOR,
+        group_id=key if is_group else "",
+        transactional_id="" if is_group else key,
+    )
     request = APIS[ApiKey.FIND_COORDINATOR].request
     message = request(key=key, key_type=key_type, coordinator_keys=[key])
     while True:
         reply = yield from call_any(message, doing=doing, deadline=deadline)
         answer = _found(reply, doing)
-        action = decide(ApiKey.FIND_COORDINATOR, answer.error_code)
-        if action is Action.DONE:
+        again = why_again(answer.error_code, doing, subject)
+        if again is None:
             break
-        if action not in (Action.RETRY, Action.REFRESH):
-            is_group = key_type == GROUP
-            subject = Subject(
-                ApiKey.FIND_COORDINATOR,
-                group_id=key if is_group else "",
-                transactional_id="" if is_group else key,
-            )
-            raise error_of(action, answer.error_code, doing, subject)
-        yield from deadline.backoff(doing, describe_code(answer.error_code))
+        yield from deadline.backoff(doing, again)
     nodes = {**session.cluster.nodes, answer.node_id: (answer.host, answer.port)}
     session.cluster = replace(session.cluster, nodes=nodes)
     session.remember_coordinator(key_type, key, answer.node_id)

@@ -14,7 +14,7 @@ from txnlog_kafka.operations.calls import refuse_if_final
 from txnlog_kafka.operations.cluster_view import NO_TOPIC_ID
 from txnlog_kafka.operations.effects import Reply, Unanswered
 from txnlog_kafka.operations.producer import Bytes
-from txnlog_kafka.operations.retry import Action, Subject, decide, describe_code, error_of
+from txnlog_kafka.operations.retry import Subject, describe_code, why_again
 from txnlog_kafka.operations.session import Session
 from txnlog_kafka.operations.session_knowledge import NO_REPLICA
 from txnlog_kafka.wire.error_codes import ErrorCode
@@ -100,7 +100,6 @@ class FetchCursor:
     def _take_partition(
         self, session: Session, code: int, answer: Message
     ) -> FetchedBatches | None:
-        action = decide(ApiKey.FETCH, code)
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             if session.read_replicas.forget(self.partition):
                 self.last_error = describe_code(code)
@@ -111,17 +110,15 @@ class FetchCursor:
                 f"{self._doing}: the broker reports a corrupt record batch (CORRUPT_MESSAGE). Its "
                 "log is damaged: restore the partition from a replica, or skip the offset"
             )
-        if action in (Action.RETRY, Action.REFRESH):
+        again = why_again(code, self._doing, Subject(ApiKey.FETCH, topics=(self.partition[0],)))
+        if again is not None:
             self.is_unknown_id = code in (
                 ErrorCode.UNKNOWN_TOPIC_ID,
                 ErrorCode.INCONSISTENT_TOPIC_ID,
             )
-            self.last_error = describe_code(code)
+            self.last_error = again
             self._forget_node(session)
             return None
-        if action is not Action.DONE:
-            subject = Subject(ApiKey.FETCH, topics=(self.partition[0],))
-            raise error_of(action, code, self._doing, subject)
         if name_replica(session, self.partition, answer):
             self.is_sent_on = True
             self.last_error = f"the leader has named replica {answer.preferred_read_replica}"

@@ -19,7 +19,7 @@ from txnlog_kafka.operations.cluster_view import NO_LEADER
 from txnlog_kafka.operations.effects import Call, Operation, Reply, Unanswered
 from txnlog_kafka.operations.majority import find_leaders, find_missing
 from txnlog_kafka.operations.metadata import UNKNOWN_TOPIC_PATIENCE_MS, require_leaders
-from txnlog_kafka.operations.retry import Action, Subject, decide, describe_code, error_of
+from txnlog_kafka.operations.retry import Subject, why_again
 from txnlog_kafka.operations.session import Deadline, Session
 from txnlog_kafka.wire.error_codes import ErrorCode
 from txnlog_kafka.wire.messages import APIS, ApiKey, Message
@@ -141,7 +141,7 @@ def ask_leaders(
     )
     found: dict[TopicPartition, ListedOffset] = {}
     for part, outcome in zip(by_leader.values(), outcomes, strict=True):
-        errors += _take_listed(session, part, outcome, found, _LISTING)
+        errors += _take_listed(session, part, outcome, found)
     return found, errors
 
 
@@ -207,27 +207,23 @@ def _take_listed(
     asked: Mapping[TopicPartition, int],
     outcome: Reply | Unanswered,
     found: dict[TopicPartition, ListedOffset],
-    doing: str,
 ) -> list[str]:
     """Keep the offsets that were answered; forget the leaders of the other partitions and return
     why."""
     errors = []
     if isinstance(outcome, Unanswered):
-        refuse_if_final(outcome, doing)
+        refuse_if_final(outcome, _LISTING)
         errors.append(outcome.reason)
     else:
         for topic in outcome.message.topics:
             for answer in topic.partitions:
-                action = decide(ApiKey.LIST_OFFSETS, answer.error_code)
-                name = f"{topic.name}-{answer.partition_index}"
-                if action is Action.DONE:
-                    listed = ListedOffset(answer.offset, answer.timestamp)
-                    found[TopicPartition(topic.name, answer.partition_index)] = listed
-                elif action in (Action.RETRY, Action.REFRESH):
-                    errors.append(f"{name}: {describe_code(answer.error_code)}")
+                partition = TopicPartition(topic.name, answer.partition_index)
+                subject = Subject(ApiKey.LIST_OFFSETS, topics=(topic.name,))
+                again = why_again(answer.error_code, f"{_LISTING} of {partition}", subject)
+                if again is None:
+                    found[partition] = ListedOffset(answer.offset, answer.timestamp)
                 else:
-                    subject = Subject(ApiKey.LIST_OFFSETS, topics=(topic.name,))
-                    raise error_of(action, answer.error_code, f"{doing} of {name}", subject)
+                    errors.append(f"{partition}: {again}")
     for partition in asked:
         if partition not in found:
             session.cluster = session.cluster.forget_leader(partition)

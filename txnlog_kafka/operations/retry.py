@@ -361,6 +361,16 @@ def error_of(action: Action, code: int, doing: str, subject: Subject | None = No
     return FatalError(code, text)
 
 
+def why_again(code: int, doing: str, subject: Subject) -> str | None:
+    """Return why a request must be sent again, None if it is done. Raises a refusal's error."""
+    action = decide(subject.api_key, code)
+    if action is Action.DONE:
+        return None
+    if action in (Action.RETRY, Action.REFRESH):
+        return describe_code(code)
+    raise error_of(action, code, doing, subject)
+
+
 def describe_code(code: int) -> str:
     """Return a code for the text of a wait that ran out, with advice if there is any."""
     hint = _WAIT_HINTS.get(code)
