@@ -7,63 +7,45 @@ import sys
 
 import pytest
 
-SAY_WHAT_IS_LOADED = """
-import sys
 
-import pytest
-import pyspark_txnlog
-from txnlog_spark.datasource import TxnLogDataSource
-TxnLogDataSource({"subscribe": "t", "path": "p"}).schema()
-print(*sys.modules)
-"""
+def loaded(code: str) -> set[str]:
+    """Return the modules that a new process has loaded after the code."""
+    asked = [sys.executable, "-c", f"import sys\n{code}print(*sys.modules)"]
+    done = subprocess.run(asked, check=True, capture_output=True, text=True)
+    return set(done.stdout.split())
 
 
 @pytest.mark.invariant(55)
 def test_a_lookup_and_a_schema_load_neither_arrow_nor_the_client():
-    asked = [sys.executable, "-c", SAY_WHAT_IS_LOADED]
-    loaded = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()
-    assert "txnlog_spark.options.parse" in loaded
+    found = loaded("""
+import pytest
+import pyspark_txnlog
+from txnlog_spark.datasource import TxnLogDataSource
+TxnLogDataSource({"subscribe": "t", "path": "p"}).schema()
+""")
+    assert "txnlog_spark.options.parse" in found
     client = {"txnlog_kafka.host.client", "txnlog_kafka.operations.session"}
-    heavy = {"pyarrow", "numpy", "kafka"} | client
-    assert not heavy.intersection(loaded)
-
-
-SAY_WHAT_A_WRITER_LOADS = """
-import sys
-
-import txnlog_spark.sink.columns
-import txnlog_spark.sink.writers
-print(*sys.modules)
-"""
+    assert not found & ({"pyarrow", "numpy", "kafka"} | client)
 
 
 def test_a_writer_on_the_driver_which_commits_and_encodes_nothing_loads_no_arrow():
-    asked = [sys.executable, "-c", SAY_WHAT_A_WRITER_LOADS]
-    loaded = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()
-    assert "txnlog_spark.sink.committer" in loaded
-    heavy = {"pyarrow", "numpy", "txnlog_spark.codec", "ssl", "txnlog_kafka.stores"}
-    assert not heavy.intersection(loaded)
+    found = loaded("import txnlog_spark.sink.columns\nimport txnlog_spark.sink.writers\n")
+    assert "txnlog_spark.sink.committer" in found
+    assert not found & {"pyarrow", "numpy", "txnlog_spark.codec", "ssl", "txnlog_kafka.stores"}
 
 
-SAY_WHAT_A_STREAM_LOADS = """
-import sys
-
+def test_a_stream_on_the_driver_loads_little_more_than_spark_does():
+    """Every running query has such a process, for as long as the query runs."""
+    found = loaded("""
 import pyspark.sql.streaming.python_streaming_source_runner
 from txnlog_spark.datasource import TxnLogDataSource
 from txnlog_spark.source.schema import source_schema
 options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
 TxnLogDataSource(options).streamReader(source_schema(include_headers=False)).getDefaultReadLimit()
-print(*sys.modules)
-"""
-
-
-def test_a_stream_on_the_driver_loads_little_more_than_spark_does():
-    """Every running query has such a process, for as long as the query runs."""
-    asked = [sys.executable, "-c", SAY_WHAT_A_STREAM_LOADS]
-    loaded = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()
-    assert "txnlog_spark.source.plan_batch" in loaded
+""")
+    assert "txnlog_spark.source.plan_batch" in found
     heavy = {"pandas", "pyarrow.compute", "pyarrow.dataset", "cryptography", "asyncio", "re2"}
-    assert not heavy.intersection(loaded)
+    assert not found & heavy
 
 
 def run_with(version: str, code: str) -> subprocess.CompletedProcess[str]:
