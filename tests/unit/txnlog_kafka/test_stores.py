@@ -11,17 +11,11 @@ import tempfile
 import jks
 import pytest
 from cryptography.hazmat.primitives import serialization
-from support.brokers.certificates import Authority
 
 from txnlog_kafka.stores import build_tls_context, load_key, load_trusted
 from txnlog_spark.errors import OptionError
 
 PASSWORD = "store-secret"
-
-
-@pytest.fixture(scope="module")
-def ca():
-    return Authority()
 
 
 @pytest.fixture(scope="module")

@@ -47,12 +47,6 @@ def metadata_call(timeout_ms=20_000, version_max=None, node=ANY_NODE):
     return Call(node, METADATA(topics=[]), timeout_ms, version_max)
 
 
-@pytest.fixture
-def broker():
-    with SocketBroker() as running:
-        yield running
-
-
 def test_a_call_is_answered_at_the_newest_common_version(broker):
     with Client(broker.bootstrap_servers) as client:
         (reply,) = client.run(ask(metadata_call()))

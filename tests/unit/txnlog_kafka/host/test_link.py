@@ -9,7 +9,6 @@ import socket
 
 import pytest
 from support.brokers.probe import free_ports
-from support.sockets.socket_broker import SocketBroker
 
 from txnlog_kafka.host import link as link_module
 from txnlog_kafka.host.client import Client
@@ -19,12 +18,6 @@ from txnlog_kafka.host.tls import Tls
 from txnlog_kafka.operations.effects import ANY_NODE, Call, Calls, Reply, Unanswered
 from txnlog_kafka.wire.framing import FrameDecoder, encode_response
 from txnlog_kafka.wire.messages import APIS, ApiKey
-
-
-@pytest.fixture
-def broker():
-    with SocketBroker() as running:
-        yield running
 
 
 @pytest.fixture

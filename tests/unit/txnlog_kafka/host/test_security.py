@@ -39,11 +39,6 @@ SCRAM_LOGIN = PLAIN_LOGIN.replace("plain.Plain", "scram.Scram")
 
 
 @pytest.fixture(scope="module")
-def ca():
-    return Authority()
-
-
-@pytest.fixture(scope="module")
 def other_ca():
     return Authority("another CA")
 
@@ -297,15 +292,8 @@ def test_a_host_that_nobody_knows_is_named():
 # ------------------------------------------------------------------ a login for a time
 
 
-class Clock:
-    now_s = 1000.0
-
-    def __call__(self):
-        return self.now_s
-
-
-def test_a_login_is_renewed_on_the_same_connection_before_it_ends(start):
-    broker, clock = start("SCRAM-SHA-256", tls=False), Clock()
+def test_a_login_is_renewed_on_the_same_connection_before_it_ends(start, clock):
+    broker = start("SCRAM-SHA-256", tls=False)
     broker.lifetime_ms = 60_000
     security = sasl("SCRAM-SHA-256", SCRAM_LOGIN)
     login = ["SASL_HANDSHAKE", "SASL_AUTHENTICATE", "SASL_AUTHENTICATE"]
@@ -345,8 +333,8 @@ def test_brokers_are_named_again_after_the_login_which_is_when_they_look(start, 
             client.run(refresh_metadata(client.session, ()))
 
 
-def test_requests_on_their_way_are_answered_while_a_login_is_renewed(start):
-    broker, clock = start("PLAIN", tls=False), Clock()
+def test_requests_on_their_way_are_answered_while_a_login_is_renewed(start, clock):
+    broker = start("PLAIN", tls=False)
     broker.lifetime_ms = 60_000
 
     def operation():

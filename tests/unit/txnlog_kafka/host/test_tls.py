@@ -5,16 +5,10 @@ from __future__ import annotations
 import ssl
 
 import pytest
-from support.brokers.certificates import Authority
 
 from txnlog_kafka.host.failures import TlsFailed
 from txnlog_kafka.host.tls import Tls
 from txnlog_kafka.stores import build_tls_context
-
-
-@pytest.fixture(scope="module")
-def ca():
-    return Authority()
 
 
 class Server:

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 from support.brokers.probe import wait_until
-from support.sockets.socket_broker import SocketBroker, answer_bytes, metadata_answer
+from support.sockets.socket_broker import answer_bytes, metadata_answer
 
 from txnlog_kafka.host.client import IDLE_S_MAX, Client
 from txnlog_kafka.host.failures import ConnectionFailed
@@ -23,32 +23,17 @@ from txnlog_kafka.wire.messages import (
 METADATA = APIS[ApiKey.METADATA].request
 
 
-class Clock:
-    """Seconds that pass when the test says so."""
-
-    now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 @pytest.fixture
-def clock():
-    return Clock()
+def broker(broker):
+    broker.throttle_ms = 0
 
+    def react(header, _message):
+        answer = metadata_answer(broker)
+        answer.throttle_time_ms = broker.throttle_ms
+        return answer_bytes(header, answer)
 
-@pytest.fixture
-def broker():
-    with SocketBroker() as running:
-        running.throttle_ms = 0
-
-        def react(header, _message):
-            answer = metadata_answer(running)
-            answer.throttle_time_ms = running.throttle_ms
-            return answer_bytes(header, answer)
-
-        running.react = react
-        yield running
+    broker.react = react
+    return broker
 
 
 def call(version_max=None, timeout_ms=20_000):
