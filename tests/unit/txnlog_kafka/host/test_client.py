@@ -47,9 +47,14 @@ def metadata_call(timeout_ms=20_000, version_max=None, node=ANY_NODE):
     return Call(node, METADATA(topics=[]), timeout_ms, version_max)
 
 
-def test_a_call_is_answered_at_the_newest_common_version(broker):
-    with Client(broker.bootstrap_servers) as client:
-        (reply,) = client.run(ask(metadata_call()))
+@pytest.fixture
+def client(broker):
+    with Client(broker.bootstrap_servers) as opened:
+        yield opened
+
+
+def test_a_call_is_answered_at_the_newest_common_version(client):
+    (reply,) = client.run(ask(metadata_call()))
     assert isinstance(reply, Reply)
     assert reply.version == VERSIONS[ApiKey.METADATA][1]
     assert reply.message.cluster_id == "c"
@@ -83,9 +88,8 @@ def test_no_common_version_is_final_and_was_not_sent(versions, reason):
         assert [h.api_key for h in broker.headers] == [ApiKey.API_VERSIONS] * 1
 
 
-def test_several_calls_share_a_connection_in_their_order(broker):
-    with Client(broker.bootstrap_servers) as client:
-        outcomes = client.run(ask(*[metadata_call(version_max=v) for v in (9, 1, 12, 5)]))
+def test_several_calls_share_a_connection_in_their_order(client, broker):
+    outcomes = client.run(ask(*[metadata_call(version_max=v) for v in (9, 1, 12, 5)]))
     assert [o.version for o in outcomes] == [9, 1, 12, 5]
     assert [h.api_version for h in broker.headers[1:]] == [9, 1, 12, 5]
     assert broker.connections == 1
@@ -97,30 +101,28 @@ def take_over(broker: SocketBroker, cluster_id: str, node_id: int) -> None:
     broker.cluster_id, broker.node_id = cluster_id, node_id
 
 
-def test_another_cluster_at_a_known_address_is_refused_before_any_request(broker):
+def test_another_cluster_at_a_known_address_is_refused_before_any_request(client, broker):
     """KIP-1242: its Metadata then says which cluster it is."""
-    with Client(broker.bootstrap_servers) as client:
+    client.run(refresh_metadata(client.session, ()))
+    take_over(broker, "other", 1)
+    asked_before = len(broker.headers)
+    (outcome,) = client.run(ask(metadata_call(node=1)))
+    assert isinstance(outcome, Unanswered)
+    assert (outcome.sent, outcome.retriable) == (False, True)
+    assert "is not broker 1 of cluster c any more" in outcome.reason
+    assert [h.api_key for h in broker.headers[asked_before:]] == [ApiKey.API_VERSIONS]
+    with pytest.raises(WrongCluster, match="are of cluster 'other', and were of cluster 'c'"):
         client.run(refresh_metadata(client.session, ()))
-        take_over(broker, "other", 1)
-        asked_before = len(broker.headers)
-        (outcome,) = client.run(ask(metadata_call(node=1)))
-        assert isinstance(outcome, Unanswered)
-        assert (outcome.sent, outcome.retriable) == (False, True)
-        assert "is not broker 1 of cluster c any more" in outcome.reason
-        assert [h.api_key for h in broker.headers[asked_before:]] == [ApiKey.API_VERSIONS]
-        with pytest.raises(WrongCluster, match="are of cluster 'other', and were of cluster 'c'"):
-            client.run(refresh_metadata(client.session, ()))
-        # A new query, which knows neither of them, may go on with this cluster.
-        client.run(refresh_metadata(client.session, ()))
-        assert client.session.cluster.cluster_id == "other"
+    # A new query, which knows neither of them, may go on with this cluster.
+    client.run(refresh_metadata(client.session, ()))
+    assert client.session.cluster.cluster_id == "other"
 
 
-def test_another_broker_of_the_cluster_at_a_known_address_is_found_by_its_new_id(broker):
-    with Client(broker.bootstrap_servers) as client:
-        client.run(refresh_metadata(client.session, ()))
-        take_over(broker, "c", 2)
-        client.run(refresh_metadata(client.session, ()))
-        assert client.session.cluster.nodes == {2: ("127.0.0.1", broker.port)}
+def test_another_broker_of_the_cluster_at_a_known_address_is_found_by_its_new_id(client, broker):
+    client.run(refresh_metadata(client.session, ()))
+    take_over(broker, "c", 2)
+    client.run(refresh_metadata(client.session, ()))
+    assert client.session.cluster.nodes == {2: ("127.0.0.1", broker.port)}
 
 
 @pytest.mark.parametrize("reason", ["it is switched off", "two brokers have the address"])
@@ -152,25 +154,23 @@ def test_an_unreachable_bootstrap_is_an_error_in_bounded_time():
         client.run(refresh_metadata(client.session, []))
 
 
-def test_another_node_is_each_in_its_turn_and_last_the_one_that_answered(broker):
-    with Client(broker.bootstrap_servers) as client:
-        client.run(ask(metadata_call()))
-        answered = client.bootstrap[0]
-        others = [("b2", 1), ("b3", 1)]
-        nodes = {1: answered, 2: others[0], 3: others[1]}
-        client.session.cluster = ClusterView(nodes=nodes)
-        asked = [client._addresses(ANOTHER_NODE) for _ in range(6)]
+def test_another_node_is_each_in_its_turn_and_last_the_one_that_answered(client):
+    client.run(ask(metadata_call()))
+    answered = client.bootstrap[0]
+    others = [("b2", 1), ("b3", 1)]
+    nodes = {1: answered, 2: others[0], 3: others[1]}
+    client.session.cluster = ClusterView(nodes=nodes)
+    asked = [client._addresses(ANOTHER_NODE) for _ in range(6)]
     assert {addresses[0] for addresses in asked} == set(others)
     assert all(set(addresses) == {*others, answered} for addresses in asked)
     assert all(addresses[-1] == answered for addresses in asked)
 
 
-def test_another_node_is_the_only_one_where_no_other_is_known(broker):
-    with Client(broker.bootstrap_servers) as client:
-        for _ in range(2):
-            (reply,) = client.run(ask(metadata_call(node=ANOTHER_NODE)))
-            assert isinstance(reply, Reply)
-            client.session.cluster = client.session.cluster.merged(reply.message, all_topics=False)
+def test_another_node_is_the_only_one_where_no_other_is_known(client):
+    for _ in range(2):
+        (reply,) = client.run(ask(metadata_call(node=ANOTHER_NODE)))
+        assert isinstance(reply, Reply)
+        client.session.cluster = client.session.cluster.merged(reply.message, all_topics=False)
 
 
 def test_any_node_goes_on_to_the_next_bootstrap_address(broker):
@@ -179,26 +179,23 @@ def test_any_node_goes_on_to_the_next_bootstrap_address(broker):
         assert isinstance(client.run(ask(metadata_call()))[0], Reply)
 
 
-def test_a_node_without_an_address_was_not_sent(broker):
-    with Client(broker.bootstrap_servers) as client:
-        (outcome,) = client.run(ask(metadata_call(node=77)))
+def test_a_node_without_an_address_was_not_sent(client):
+    (outcome,) = client.run(ask(metadata_call(node=77)))
     assert outcome.sent is False
     assert "77" in outcome.reason
 
 
-def test_silence_ends_at_the_deadline_and_the_outcome_is_unknown(broker):
-    with Client(broker.bootstrap_servers) as client:
-        client.run(ask(metadata_call()))
-        broker.react = lambda _header, _message: None
-        outcomes = client.run(ask(metadata_call(200), metadata_call(5_000)))
+def test_silence_ends_at_the_deadline_and_the_outcome_is_unknown(client, broker):
+    client.run(ask(metadata_call()))
+    broker.react = lambda _header, _message: None
+    outcomes = client.run(ask(metadata_call(200), metadata_call(5_000)))
     assert [o.sent for o in outcomes] == [True, True]
     assert "in time" in outcomes[0].reason
 
 
-def test_what_was_answered_before_the_connection_broke_keeps_its_answer(broker):
+def test_what_was_answered_before_the_connection_broke_keeps_its_answer(client, broker):
     broker.react = lambda h, m: "close" if h.api_version == 5 else broker.serve(h, m)
-    with Client(broker.bootstrap_servers) as client:
-        first, second = client.run(ask(metadata_call(version_max=9), metadata_call(version_max=5)))
+    first, second = client.run(ask(metadata_call(version_max=9), metadata_call(version_max=5)))
     assert isinstance(first, Reply)
     assert isinstance(second, Unanswered)
 
@@ -213,39 +210,35 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("name", GARBAGE)
-def test_bytes_that_are_no_answer_break_the_connection_and_nothing_else(broker, name):
+def test_bytes_that_are_no_answer_break_the_connection_and_nothing_else(client, broker, name):
     broker.react = lambda _header, _message: GARBAGE[name]
-    with Client(broker.bootstrap_servers) as client:
-        (outcome,) = client.run(ask(metadata_call()))
-        assert isinstance(outcome, Unanswered)
-        assert outcome.sent
-        broker.react = broker.serve
-        assert isinstance(client.run(ask(metadata_call()))[0], Reply)
+    (outcome,) = client.run(ask(metadata_call()))
+    assert isinstance(outcome, Unanswered)
+    assert outcome.sent
+    broker.react = broker.serve
+    assert isinstance(client.run(ask(metadata_call()))[0], Reply)
 
 
-def test_an_answer_that_cannot_be_decoded_is_final(broker):
+def test_an_answer_that_cannot_be_decoded_is_final(client, broker):
     broker.react = lambda h, _m: struct.pack(">iib", 5, h.correlation_id, 0)
-    with Client(broker.bootstrap_servers) as client:
-        (outcome,) = client.run(ask(metadata_call()))
+    (outcome,) = client.run(ask(metadata_call()))
     assert (outcome.sent, outcome.retriable) == (True, False)
 
 
-def test_a_connection_that_the_broker_closed_while_idle_is_opened_anew(broker):
+def test_a_connection_that_the_broker_closed_while_idle_is_opened_anew(client, broker):
     """docs/internals/faults.md B40: a trigger interval longer than connections.max.idle.ms."""
-    with Client(broker.bootstrap_servers) as client:
-        client.run(ask(metadata_call()))
-        broker.close_connections()
-        assert isinstance(client.run(ask(metadata_call()))[0], Reply)
+    client.run(ask(metadata_call()))
+    broker.close_connections()
+    assert isinstance(client.run(ask(metadata_call()))[0], Reply)
     assert broker.connections == 2
 
 
-def test_requests_larger_than_the_socket_buffers_get_through(broker):
+def test_requests_larger_than_the_socket_buffers_get_through(client, broker):
     topic = PRODUCE.TopicProduceData
     part = topic.PartitionProduceData(index=0, records=b"x" * 8_000_000)
     big = PRODUCE(acks=-1, timeout_ms=1, topic_data=[topic(name="t", partition_data=[part])])
     broker.react = lambda h, _m: answer_bytes(h, APIS[ApiKey.PRODUCE].response())
-    with Client(broker.bootstrap_servers) as client:
-        outcomes = client.run(ask(*[Call(ANY_NODE, big, 20_000)] * 3))
+    outcomes = client.run(ask(*[Call(ANY_NODE, big, 20_000)] * 3))
     assert all(isinstance(o, Reply) for o in outcomes)
 
 
@@ -267,12 +260,11 @@ def test_500_clients_leave_no_socket_behind(broker):
     assert len(os.listdir("/proc/self/fd")) <= before + 5
 
 
-def test_a_forked_child_speaks_on_connections_of_its_own(broker):
+def test_a_forked_child_speaks_on_connections_of_its_own(client, broker):
     """B43: PySpark's workers are forked from a daemon."""
-    with Client(broker.bootstrap_servers) as client:
-        client.run(ask(metadata_call()))
-        client._pid = -1
-        assert isinstance(client.run(ask(metadata_call()))[0], Reply)
+    client.run(ask(metadata_call()))
+    client._pid = -1
+    assert isinstance(client.run(ask(metadata_call()))[0], Reply)
     assert broker.connections == 2
 
 
@@ -369,7 +361,7 @@ def address(broker):
     return ("127.0.0.1", broker.port)
 
 
-def test_of_several_outcomes_the_one_that_was_asked_for_first_is_received_first(broker):
+def test_of_several_outcomes_the_one_that_was_asked_for_first_is_received_first(client, broker):
     def operation():
         tickets = yield from send_all(*[metadata_call(version_max=v) for v in (9, 1, 12)])
         found = []
@@ -379,15 +371,13 @@ def test_of_several_outcomes_the_one_that_was_asked_for_first_is_received_first(
             found.append(outcome.version)
         return found
 
-    with Client(broker.bootstrap_servers) as client:
-        assert client.run(operation()) == [9, 1, 12]
+    assert client.run(operation()) == [9, 1, 12]
     assert broker.connections == 1
 
 
-def test_a_broken_connection_is_an_outcome_for_every_request_on_it(broker):
+def test_a_broken_connection_is_an_outcome_for_every_request_on_it(client, broker):
     broker.react = lambda _header, _message: "close"
-    with Client(broker.bootstrap_servers) as client:
-        outcomes = client.run(send_and_receive(*[metadata_call()] * 3))
+    outcomes = client.run(send_and_receive(*[metadata_call()] * 3))
     assert all(isinstance(o, Unanswered) for o in outcomes)
     assert outcomes[0].sent
 
@@ -403,7 +393,7 @@ def test_an_outcome_is_received_once(broker):
 
 
 @pytest.mark.parametrize("ending", ["returns", "raises"])
-def test_an_abandoned_request_holds_no_later_one_up(broker, ending):
+def test_an_abandoned_request_holds_no_later_one_up(client, broker, ending):
     """Its connection is closed: the broker is still busy with it, and the next one is answered."""
     go_on = threading.Event()
     broker.react = answers_of(broker, go_on)
@@ -413,26 +403,24 @@ def test_an_abandoned_request_holds_no_later_one_up(broker, ending):
         if ending == "raises":
             raise ValueError("inside")
 
-    with Client(broker.bootstrap_servers) as client:
-        if ending == "raises":
-            with pytest.raises(ValueError, match="inside"):
-                client.run(leaving())
-        else:
+    if ending == "raises":
+        with pytest.raises(ValueError, match="inside"):
             client.run(leaving())
-        assert isinstance(client.run(ask(metadata_call()))[0], Reply)
-        go_on.set()
+    else:
+        client.run(leaving())
+    assert isinstance(client.run(ask(metadata_call()))[0], Reply)
+    go_on.set()
     assert broker.connections == 2
 
 
-def test_answers_that_came_and_were_not_received_close_nothing(broker):
+def test_answers_that_came_and_were_not_received_close_nothing(client, broker):
     def operation():
         yield Send(metadata_call())
         ticket = yield Send(metadata_call())
         yield Receive(frozenset({ticket}))
 
-    with Client(broker.bootstrap_servers) as client:
-        client.run(operation())
-        client.run(operation())
+    client.run(operation())
+    client.run(operation())
     assert broker.connections == 1
 
 
@@ -442,14 +430,13 @@ def giving(*items):
         yield Sleep(0)
 
 
-def test_a_stream_goes_on_when_the_next_item_is_asked_for(broker):
-    with Client(broker.bootstrap_servers) as client:
-        items = client.stream(giving(1, 2))
-        assert next(items) == 1
-        assert isinstance(client.run(ask(metadata_call()))[0], Reply)
-        assert list(items) == [2]
-        with pytest.raises(InvariantViolation, match="stream"):
-            client.run(giving(1))
+def test_a_stream_goes_on_when_the_next_item_is_asked_for(client):
+    items = client.stream(giving(1, 2))
+    assert next(items) == 1
+    assert isinstance(client.run(ask(metadata_call()))[0], Reply)
+    assert list(items) == [2]
+    with pytest.raises(InvariantViolation, match="stream"):
+        client.run(giving(1))
 
 
 # ------------------------------------------------------------------ addresses
