@@ -63,8 +63,7 @@ def test_a_partition_without_a_leader_is_waited_for_until_the_time_is_over() -> 
     assert asked_nodes(cluster, K.DESCRIBE_PRODUCERS) == []
 
 
-def test_producers_are_refused_with_the_partition_and_the_code() -> None:
-    cluster = CoreBroker()
+def test_producers_are_refused_with_the_partition_and_the_code(cluster: CoreBroker) -> None:
     cluster.always[K.DESCRIBE_PRODUCERS] = refused(E.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(BrokerError, match=r"describing the producers of out-0 .* topic 'out'"):
         cluster.run(describe_producers(cluster.session(), PLACE))
@@ -112,25 +111,22 @@ def asked(monkeypatch):
 
 
 @pytest.mark.parametrize("decided", DECIDED)
-def test_the_markers_of_a_decided_transaction_are_waited_for(asked, decided):
+def test_the_markers_of_a_decided_transaction_are_waited_for(cluster, asked, decided):
     asked += [decided, decided, "CompleteCommit"]
-    cluster = CoreBroker()
     found = cluster.run(admin.describe_decided_transaction(cluster.session(), "t"))
     assert found == description("CompleteCommit")
     assert cluster.now_ms > 0
 
 
 @pytest.mark.parametrize("state", ["Empty", "Ongoing", "CompleteCommit", "CompleteAbort", None])
-def test_another_transaction_is_described_at_once(asked, state):
+def test_another_transaction_is_described_at_once(cluster, asked, state):
     asked += [state]
-    cluster = CoreBroker()
     found = cluster.run(admin.describe_decided_transaction(cluster.session(), "t"))
     assert found == (state and description(state))
     assert cluster.now_ms == 0
 
 
-def test_markers_that_do_not_come_are_named_with_the_state(asked):
+def test_markers_that_do_not_come_are_named_with_the_state(cluster, asked):
     asked += ["PrepareCommit"]
-    cluster = CoreBroker()
     with pytest.raises(DeadlineExceeded, match=r"markers of transactional id 't'.*PrepareCommit"):
         cluster.run(admin.describe_decided_transaction(cluster.session(), "t"))

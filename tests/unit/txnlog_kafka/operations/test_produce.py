@@ -91,8 +91,7 @@ def test_small_partitions_share_a_request():
     assert cluster.apis().count(K.PRODUCE) == 1
 
 
-def test_several_staged_parts_of_one_partition_keep_their_order():
-    cluster = CoreBroker(2)
+def test_several_staged_parts_of_one_partition_keep_their_order(cluster):
     parts = (
         *staged("out", 0, record_batch("a"), record_batch("b")),
         *staged("out", 1, record_batch("z")),
@@ -116,8 +115,7 @@ def test_out_of_order_in_front_loses_the_transaction():
 
 @pytest.mark.invariant(62)
 @pytest.mark.parametrize("fault", [None, LOST, ANSWER_LOST], ids=["none", "lost", "answer"])
-def test_what_was_acknowledged_is_what_was_staged_each_batch_once(fault):
-    cluster = CoreBroker(2)
+def test_what_was_acknowledged_is_what_was_staged_each_batch_once(cluster, fault):
     cluster.script(K.PRODUCE, None, fault, None, fault)
     plan = ProducePlan(0, (*many(0, 12), *many(1, 7)), produce_request_bytes=100)
     produced = Produced()
@@ -173,8 +171,7 @@ def test_a_session_that_was_told_nothing_else_ignores_notices():
     assert commit(cluster, plan).produced_records == 12
 
 
-def test_after_an_error_the_caller_knows_how_far_it_got():
-    cluster = CoreBroker(2)
+def test_after_an_error_the_caller_knows_how_far_it_got(cluster):
     cluster.script(K.PRODUCE, *[None] * 3, refused(E.MESSAGE_TOO_LARGE))
     plan = ProducePlan(0, many(0, 12), produce_request_bytes=100)
     produced = Produced()
@@ -200,8 +197,7 @@ def test_sequences_wrap_to_0_within_a_batch():
     assert transaction.sequences == {("out", 0): 4}
 
 
-def test_progress_keeps_the_deadline_away():
-    cluster = CoreBroker(2)
+def test_progress_keeps_the_deadline_away(cluster):
     handle, tried = cluster.handle, set()
 
     def each_lost_once(asked):
@@ -223,16 +219,14 @@ def test_progress_keeps_the_deadline_away():
 @pytest.mark.parametrize(
     ("partition", "text"), [(("nowhere", 0), "does not exist"), (("out", 7), "no partition 7")]
 )
-def test_a_topic_or_partition_that_is_not_there_is_named(partition, text):
-    cluster = CoreBroker(2)
+def test_a_topic_or_partition_that_is_not_there_is_named(cluster, partition, text):
     with pytest.raises(UnknownTopic, match=text) as caught:
         commit(cluster, build_plan(staged=staged(*partition, record_batch("a"))))
     assert caught.value.topics == (partition[0],)
     assert K.PRODUCE not in cluster.apis()
 
 
-def test_an_answer_that_leaves_a_partition_out_is_refused():
-    cluster = CoreBroker(2)
+def test_an_answer_that_leaves_a_partition_out_is_refused(cluster):
     original = cluster.answer
 
     def without_partitions(asked, message):
@@ -278,8 +272,7 @@ GOOD = record_batch("a", "b")
         pytest.param(2 * len(GOOD), GOOD, id="announced twice as long"),
     ],
 )
-def test_staged_bytes_that_are_not_what_was_announced_are_never_produced(announced, piece):
-    cluster = CoreBroker(2)
+def test_staged_bytes_that_are_not_what_was_announced_are_never_produced(cluster, announced, piece):
     changed = replace(piece_of(GOOD), size_bytes=announced, source=lambda _, __: piece)
     parts = (*staged("out", 1, GOOD), piece_of(GOOD), changed)
     with pytest.raises(StagedBatchesInvalid, match="out-0"):
@@ -288,12 +281,11 @@ def test_staged_bytes_that_are_not_what_was_announced_are_never_produced(announc
     assert not cluster.committed_values("out", 1)
 
 
-def test_a_staged_file_that_is_gone_is_a_clear_error():
+def test_a_staged_file_that_is_gone_is_a_clear_error(cluster):
     def gone():
         raise FileNotFoundError("staging/part-0")
 
     pieces = [piece_of(GOOD), piece_of(gone, size_bytes=len(GOOD))]
-    cluster = CoreBroker(2)
     plan = build_plan(staged=pieces, produce_request_bytes=10)
     with pytest.raises(StagedBatchesInvalid, match="staging/part-0"):
         commit(cluster, plan)
@@ -309,9 +301,8 @@ def test_a_batch_that_has_a_producer_already_is_refused():
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_staged_pieces_may_be_any_bytes_and_only_a_bytearray_is_stamped_where_it_is(kind):
+def test_staged_pieces_may_be_any_bytes_and_only_a_bytearray_is_stamped_where_it_is(cluster, kind):
     piece = kind(GOOD)
-    cluster = CoreBroker(2)
     commit(cluster, build_plan(staged=[piece_of(piece)]))
     assert (bytes(piece) == GOOD) == (kind is not bytearray)
     assert cluster.committed_values("out", 0) == [b"a", b"b"]

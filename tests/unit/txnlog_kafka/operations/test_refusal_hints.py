@@ -140,8 +140,7 @@ def test_a_topic_whose_offsets_may_not_be_read_is_told() -> None:
     assert caught.value.code == TOPIC
 
 
-def test_a_coordinator_that_may_not_be_looked_for_says_what_to_grant() -> None:
-    cluster = CoreBroker()
+def test_a_coordinator_that_may_not_be_looked_for_says_what_to_grant(cluster: CoreBroker) -> None:
     cluster.script(K.FIND_COORDINATOR, refused(ID), refused(GROUP))
     with pytest.raises(FatalError, match=r"grant DESCRIBE .* on transactional id 't' to this user"):
         cluster.run(init_producer_id(cluster.session(), "t", 60_000))
@@ -149,15 +148,13 @@ def test_a_coordinator_that_may_not_be_looked_for_says_what_to_grant() -> None:
         cluster.run(fetch_committed(cluster.session(), "g"))
 
 
-def test_deleting_a_group_that_is_not_allowed_says_what_to_grant() -> None:
-    cluster = CoreBroker()
+def test_deleting_a_group_that_is_not_allowed_says_what_to_grant(cluster: CoreBroker) -> None:
     cluster.always[K.DELETE_GROUPS] = refused(GROUP)
     with pytest.raises(BrokerError, match="grant DELETE on group 'g' to this user"):
         cluster.run(delete_group(cluster.session(), "g"))
 
 
-def test_creating_a_topic_that_is_not_allowed_says_what_to_grant() -> None:
-    cluster = CoreBroker()
+def test_creating_a_topic_that_is_not_allowed_says_what_to_grant(cluster: CoreBroker) -> None:
     cluster.always[K.CREATE_TOPICS] = refused(TOPIC)
     with pytest.raises(BrokerError, match="grant CREATE on topic 'new' to this user"):
         cluster.run(create_topic(cluster.session(), "new", partitions=1))
@@ -166,8 +163,9 @@ def test_creating_a_topic_that_is_not_allowed_says_what_to_grant() -> None:
 # ------------------------------------------------------------------ values of the broker
 
 
-def test_a_transaction_timeout_over_the_brokers_is_told_with_both_values() -> None:
-    cluster = CoreBroker()
+def test_a_transaction_timeout_over_the_brokers_is_told_with_both_values(
+    cluster: CoreBroker,
+) -> None:
     cluster.always[K.INIT_PRODUCER_ID] = refused(E.INVALID_TRANSACTION_TIMEOUT)
     with pytest.raises(FatalError) as caught:
         cluster.run(init_producer_id(cluster.session(), "t", 1_800_000))
@@ -176,8 +174,7 @@ def test_a_transaction_timeout_over_the_brokers_is_told_with_both_values() -> No
 
 
 @pytest.mark.parametrize("fault", [LOST, refused(CLUSTER)], ids=["unanswered", "refused"])
-def test_without_the_brokers_value_the_option_is_still_named(fault) -> None:
-    cluster = CoreBroker()
+def test_without_the_brokers_value_the_option_is_still_named(cluster: CoreBroker, fault) -> None:
     cluster.always[K.INIT_PRODUCER_ID] = refused(E.INVALID_TRANSACTION_TIMEOUT)
     cluster.always[K.DESCRIBE_CONFIGS] = fault
     with pytest.raises(FatalError) as caught:
@@ -188,8 +185,7 @@ def test_without_the_brokers_value_the_option_is_still_named(fault) -> None:
     assert len(cluster.requests(K.DESCRIBE_CONFIGS)) == 1
 
 
-def test_a_brokers_config_is_asked_once_and_never_an_error() -> None:
-    cluster = CoreBroker()
+def test_a_brokers_config_is_asked_once_and_never_an_error(cluster: CoreBroker) -> None:
     session = cluster.session()
     assert cluster.run(fetch_broker_config(session, MAX_TIMEOUT)) is None, "no broker is known yet"
     cluster.run(refresh_metadata(session, ()))
@@ -206,8 +202,7 @@ def test_a_brokers_config_is_asked_once_and_never_an_error() -> None:
 # ------------------------------------------------------------------ waits that ran out
 
 
-def test_a_full_disk_of_the_broker_is_told_when_the_wait_is_over() -> None:
-    cluster = CoreBroker()
+def test_a_full_disk_of_the_broker_is_told_when_the_wait_is_over(cluster: CoreBroker) -> None:
     cluster.always[K.PRODUCE] = refused(E.KAFKA_STORAGE_ERROR)
     with pytest.raises(DeadlineExceeded) as caught:
         commit(cluster, build_plan())
@@ -217,8 +212,7 @@ def test_a_full_disk_of_the_broker_is_told_when_the_wait_is_over() -> None:
     assert "free space" in text
 
 
-def test_pending_offsets_are_told_with_who_can_hold_them() -> None:
-    cluster = CoreBroker()
+def test_pending_offsets_are_told_with_who_can_hold_them(cluster: CoreBroker) -> None:
     cluster.always[K.OFFSET_FETCH] = refused(E.UNSTABLE_OFFSET_COMMIT)
     with pytest.raises(DeadlineExceeded) as caught:
         cluster.run(fetch_committed(cluster.session(), "g"))
@@ -228,8 +222,7 @@ def test_pending_offsets_are_told_with_who_can_hold_them() -> None:
     assert caught.value.commands == SHOW_TRANSACTIONS
 
 
-def test_a_transaction_that_does_not_end_is_told_with_where_to_look() -> None:
-    cluster = CoreBroker()
+def test_a_transaction_that_does_not_end_is_told_with_where_to_look(cluster: CoreBroker) -> None:
     cluster.always[K.INIT_PRODUCER_ID] = refused(E.CONCURRENT_TRANSACTIONS)
     with pytest.raises(DeadlineExceeded) as caught:
         cluster.run(init_producer_id(cluster.session(), "t", 60_000))

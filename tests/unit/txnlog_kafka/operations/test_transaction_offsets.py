@@ -101,8 +101,9 @@ def test_many_offsets_are_committed_in_one_transaction(long: str, version: int) 
     assert cluster.run(fetch_committed(cluster.session(), group_id, partitions=offsets)) == offsets
 
 
-def test_offsets_that_fit_go_out_in_one_request_a_group_with_the_reads_behind_them() -> None:
-    cluster = CoreBroker(2)
+def test_offsets_that_fit_go_out_in_one_request_a_group_with_the_reads_behind_them(
+    cluster: CoreBroker,
+) -> None:
     commit(cluster, {"g": offsets_of("in", "", 2), **PROGRESS})
     asked = [each for each in cluster.rounds() if K.TXN_OFFSET_COMMIT in each]
     assert asked == [[K.TXN_OFFSET_COMMIT] * 2 + [K.OFFSET_FETCH] * 2]
@@ -147,8 +148,7 @@ def test_partitions_of_several_parts_that_are_gone_are_all_left_out() -> None:
     assert committed(cluster, "progress") == PROGRESS["progress"]
 
 
-def test_a_part_of_another_group_must_not_be_gone() -> None:
-    cluster = CoreBroker(2)
+def test_a_part_of_another_group_must_not_be_gone(cluster: CoreBroker) -> None:
     gone = {"other": {TopicPartition("deleted", 0): CommittedOffset(1, "")}}
     with pytest.raises(AbortableError, match=r"group 'other' .* for deleted-0"):
         commit(cluster, {"g": offsets_of("in", "", 2), **gone})
@@ -184,9 +184,8 @@ def test_a_plain_commit_goes_out_in_parts_too(long: str) -> None:
 @pytest.mark.parametrize(
     "code", [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.INVALID_COMMIT_OFFSET_SIZE]
 )
-def test_a_refusal_for_the_size_says_what_to_do(code: ErrorCode) -> None:
+def test_a_refusal_for_the_size_says_what_to_do(cluster: CoreBroker, code: ErrorCode) -> None:
     """Kafka 4 answers the first one, Kafka 3 the second."""
-    cluster = CoreBroker(2)
     cluster.script(K.TXN_OFFSET_COMMIT, refused(code))
     with pytest.raises(FatalError, match=code.name) as caught:
         commit(cluster, {"g": offsets_of("in", "", 2)})
@@ -229,8 +228,9 @@ def sent(cluster: CoreBroker) -> list[tuple[int, str]]:
     return [(each.version, topic.name) for each in asked for topic in each.message.topics]
 
 
-def test_offsets_of_a_topic_with_an_id_are_committed_by_it_and_progress_by_name() -> None:
-    cluster = CoreBroker(2)
+def test_offsets_of_a_topic_with_an_id_are_committed_by_it_and_progress_by_name(
+    cluster: CoreBroker,
+) -> None:
     done = commit_by_id(cluster, id_of(cluster))
     assert sent(cluster) == [(6, ""), (5, "out")]
     assert (cluster.offsets("g"), cluster.offsets("progress")) == (
@@ -258,30 +258,28 @@ def test_offsets_are_committed_by_name_where_ids_cannot_be(
     assert cluster.offsets("g") == {("in", 0): (7, "")}
 
 
-def test_offsets_of_a_topic_that_was_created_again_are_left_out() -> None:
-    cluster = CoreBroker(2)
+def test_offsets_of_a_topic_that_was_created_again_are_left_out(cluster: CoreBroker) -> None:
     done = commit_by_id(cluster, FORMER)
     assert done.missing == {IN}
     assert (cluster.offsets("g"), cluster.offsets("progress")) == ({}, {("out", 0): (1, "batch 0")})
 
 
 @pytest.mark.parametrize("fault", [LOST, refused(ErrorCode.UNKNOWN_TOPIC_ID)])
-def test_a_topic_whose_id_the_coordinator_does_not_know_yet_is_asked_for_again(fault: Any) -> None:
-    cluster = CoreBroker(2)
+def test_a_topic_whose_id_the_coordinator_does_not_know_yet_is_asked_for_again(
+    cluster: CoreBroker, fault: Any
+) -> None:
     cluster.script(K.TXN_OFFSET_COMMIT, fault)
     assert commit_by_id(cluster, id_of(cluster)).missing == frozenset()
     assert cluster.offsets("g") == {("in", 0): (7, "")}
 
 
-def test_a_refusal_of_an_id_names_the_topic() -> None:
-    cluster = CoreBroker(2)
+def test_a_refusal_of_an_id_names_the_topic(cluster: CoreBroker) -> None:
     cluster.script(K.TXN_OFFSET_COMMIT, refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
     with pytest.raises(FatalError, match="grant READ on topic 'in' to this user"):
         commit_by_id(cluster, id_of(cluster))
 
 
-def test_a_group_that_nobody_knows_has_no_offsets():
-    cluster = CoreBroker(2)
+def test_a_group_that_nobody_knows_has_no_offsets(cluster):
     assert cluster.run(fetch_committed(cluster.session(), "nobody")) == {}
 
 
@@ -298,9 +296,8 @@ def leave_undecided(cluster: CoreBroker) -> Transaction:
     return cluster.run(operation(cluster.session()))
 
 
-def test_undecided_offsets_are_waited_for_and_never_returned_old():
+def test_undecided_offsets_are_waited_for_and_never_returned_old(cluster):
     """docs/faults.md B23."""
-    cluster = CoreBroker(2)
     cluster.commit_offsets("g", {("in", 0): (5, "")})
     transaction = leave_undecided(cluster)
     original = cluster.perform
@@ -315,9 +312,8 @@ def test_undecided_offsets_are_waited_for_and_never_returned_old():
     assert found["in", 0].committed_offset == 9
 
 
-def test_a_first_offset_that_is_undecided_is_seen_when_asked_for_by_name():
+def test_a_first_offset_that_is_undecided_is_seen_when_asked_for_by_name(cluster):
     """Kafka leaves it out of a whole group's answer, found with Apache Kafka 4.3.1."""
-    cluster = CoreBroker(2)
     leave_undecided(cluster)
     assert cluster.run(fetch_committed(cluster.session(), "g")) == {}
     with pytest.raises(DeadlineExceeded, match="UNSTABLE_OFFSET_COMMIT"):
@@ -325,8 +321,7 @@ def test_a_first_offset_that_is_undecided_is_seen_when_asked_for_by_name():
     assert max(cluster.slept_ms) <= 1_000
 
 
-def test_a_person_learns_once_what_is_waited_for():
-    cluster = CoreBroker(2)
+def test_a_person_learns_once_what_is_waited_for(cluster):
     leave_undecided(cluster)
     session = cluster.session()
     said: list[str] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.core.core_broker import CoreBroker
 from support.query.query_job import QueryJob
 
 
@@ -13,3 +14,9 @@ def job() -> QueryJob:
     for number in (0, 1):
         made.commit("/cp", number, group_id="g")
     return made
+
+
+@pytest.fixture
+def cluster() -> CoreBroker:
+    """Return a cluster of one broker, with transaction version 2."""
+    return CoreBroker()

@@ -90,9 +90,8 @@ def test_requests_have_the_versions_of_the_transaction_version():
         assert found.get(K.ADD_PARTITIONS_TO_TXN) == (3 if version == 1 else None)
 
 
-def test_the_transaction_version_is_asked_of_the_coordinator_for_each_batch():
+def test_the_transaction_version_is_asked_of_the_coordinator_for_each_batch(cluster):
     """`kafka-features downgrade` while the query runs."""
-    cluster = CoreBroker(2)
     session = cluster.session()
     assert commit(cluster, build_plan(0), session).transaction_version == 2
     cluster.restart(transaction_version=0)
@@ -102,9 +101,8 @@ def test_the_transaction_version_is_asked_of_the_coordinator_for_each_batch():
     assert len(cluster.committed_values("out", 0)) == 6
 
 
-def test_a_coordinator_that_does_not_answer_for_its_version_is_looked_for_again():
+def test_a_coordinator_that_does_not_answer_for_its_version_is_looked_for_again(cluster):
     """Another broker may coordinate by now: the dead one was asked until the deadline."""
-    cluster = CoreBroker(2)
     session = cluster.session()
     commit(cluster, build_plan(0), session)
     cluster.asked.clear()
@@ -166,15 +164,13 @@ def test_each_batch_is_written_with_an_epoch_that_nobody_had(version):
     check_wire_discipline(cluster)
 
 
-def test_an_empty_batch_still_advances_the_progress():
-    cluster = CoreBroker(2)
+def test_an_empty_batch_still_advances_the_progress(cluster):
     outcome = commit(cluster, build_plan(staged=(), group_id=None))
     assert (outcome.produced_records, K.PRODUCE in cluster.apis()) == (0, False)
     assert cluster.offsets(PROGRESS_GROUP)[("in", 0)][0] == 1
 
 
-def test_a_batch_of_one_row_is_one_produce():
-    cluster = CoreBroker(2)
+def test_a_batch_of_one_row_is_one_produce(cluster):
     commit(cluster, build_plan(staged=staged("out", 1, record_batch("only"))))
     assert cluster.apis().count(K.PRODUCE) == 1
     assert cluster.committed_values("out", 1) == [b"only"]
@@ -245,8 +241,7 @@ def with_progress(next_batch_id: int, digest: str = "digest-5", **offsets: int):
 
 
 @pytest.mark.invariant(41)
-def test_missing_progress_where_it_must_exist_stops_before_any_write():
-    cluster = CoreBroker(2)
+def test_missing_progress_where_it_must_exist_stops_before_any_write(cluster):
     put_begun(cluster, recorded(build_plan(7)))
     with pytest.raises(ProgressMissing, match=r"offsets\.retention\.minutes"):
         commit(cluster, build_plan(7))
@@ -287,8 +282,7 @@ def test_the_newest_progress_counts_wherever_it_was_committed():
 @pytest.mark.parametrize(
     "metadata", ["", "not json", "[]", '{"v":2,"q":"query-1"}', '{"v":1,"q":7}']
 )
-def test_foreign_metadata_is_no_progress(metadata):
-    cluster = CoreBroker(2)
+def test_foreign_metadata_is_no_progress(cluster, metadata):
     cluster.commit_offsets(PROGRESS_GROUP, {("out", 0): (8, metadata)})
     assert cluster.run(fetch_progress(cluster.session(), PROGRESS_GROUP, QUERY)) is None
 

@@ -142,8 +142,7 @@ def all_offsets(cluster: CoreBroker) -> dict[str, Any]:
     return {group.group_id: cluster.offsets(group.group_id) for group in groups}
 
 
-def test_progress_is_not_set_back_by_what_a_former_coordinator_says() -> None:
-    cluster = CoreBroker(2)
+def test_progress_is_not_set_back_by_what_a_former_coordinator_says(cluster: CoreBroker) -> None:
     commit(cluster, build_plan(0))
     former = FormerCoordinator(cluster)
     former.is_asked = False

@@ -109,8 +109,7 @@ def test_a_progress_topic_that_is_deleted_while_a_batch_is_written_costs_an_abor
     assert cluster.offsets(PROGRESS_GROUP)["in", 0][0] == batch_id + 1
 
 
-def test_a_deleted_progress_topic_of_a_batch_that_was_begun_is_named_and_not_created_again():
-    cluster = CoreBroker(2)
+def test_a_deleted_progress_topic_of_a_batch_that_was_begun_is_named_and_not_created_again(cluster):
     put_begun(cluster, recorded(build_plan(7), progress_partition=DELETED))
     with pytest.raises(ProgressMissing, match="topic 'deleted' was deleted"):
         commit(cluster, build_plan(7))
@@ -119,9 +118,8 @@ def test_a_deleted_progress_topic_of_a_batch_that_was_begun_is_named_and_not_cre
 
 
 @pytest.mark.invariant(37)
-def test_a_batch_whose_outcome_is_unknown_is_not_taken_for_aborted_after_another_error():
+def test_a_batch_whose_outcome_is_unknown_is_not_taken_for_aborted_after_another_error(cluster):
     """An abort of this try says nothing of an earlier run's transaction."""
-    cluster = CoreBroker(2)
     put_begun(cluster, recorded(build_plan(1, run_id="earlier")))
     cluster.script(K.TXN_OFFSET_COMMIT, refused(E.TRANSACTION_ABORTABLE))
     with pytest.raises(ProgressMissing, match="not known whether batch 1 is in the output"):
@@ -130,8 +128,7 @@ def test_a_batch_whose_outcome_is_unknown_is_not_taken_for_aborted_after_another
     assert nothing_is_written(cluster)
 
 
-def test_progress_is_located_where_the_newest_lies():
-    cluster = CoreBroker(2)
+def test_progress_is_located_where_the_newest_lies(cluster):
     put_progress(cluster, 3)
     put_progress(cluster, 5, ("out", 1))
     session = cluster.session()
@@ -143,9 +140,8 @@ def test_progress_is_located_where_the_newest_lies():
 
 
 @pytest.mark.parametrize("progress", [2, None])
-def test_batches_that_were_never_begun_may_be_left_out_by_a_function(progress):
+def test_batches_that_were_never_begun_may_be_left_out_by_a_function(cluster, progress):
     """A sink of `foreach_batch` that is not called for each batch; its progress may expire."""
-    cluster = CoreBroker(2)
     put_begun(cluster, recorded(build_plan(1)))
     if progress is not None:
         put_progress(cluster, progress)
@@ -153,8 +149,7 @@ def test_batches_that_were_never_begun_may_be_left_out_by_a_function(progress):
     assert rows(cluster) == EXPECTED["out", 0]
 
 
-def test_a_batch_behind_left_out_ones_that_failed_is_written_when_it_comes_again():
-    cluster = CoreBroker(2)
+def test_a_batch_behind_left_out_ones_that_failed_is_written_when_it_comes_again(cluster):
     commit(cluster, build_plan(1))
     plan = build_plan(5, leaves_out_batches=True)
     cluster.script(K.PRODUCE, refused(E.MESSAGE_TOO_LARGE))
@@ -196,10 +191,9 @@ LOGGED = 'v1\n{"conf":{"spark.sql.shuffle.partitions":"%d"}}\n{"in":{"0":%d}}'
     [(8, 5, True, True), (4, 5, True, False), (8, 6, True, False), (8, 5, False, False)],
 )
 def test_a_batch_of_sparks_own_that_repartitions_the_state_is_no_gap(
-    partitions, end, noted, is_done
+    cluster, partitions, end, noted, is_done
 ):
     """Such a batch reads no rows, changes the number of partitions, and is in the commit log."""
-    cluster = CoreBroker(2)
     put_progress(cluster, 2)
     cluster.files["cp/offsets/1"] = (LOGGED % (4, 5)).encode()
     cluster.files["cp/offsets/2"] = (LOGGED % (partitions, end)).encode()
@@ -237,8 +231,7 @@ def test_offsets_of_a_source_topic_that_was_created_again_are_left_out(version, 
     assert {p: cluster.committed_values(*p) for p in EXPECTED} == EXPECTED
 
 
-def test_a_source_topic_that_one_broker_does_not_know_yet_is_not_left_out():
-    cluster = CoreBroker(2)
+def test_a_source_topic_that_one_broker_does_not_know_yet_is_not_left_out(cluster):
     cluster.script(K.TXN_OFFSET_COMMIT, *[refused(E.UNKNOWN_TOPIC_OR_PARTITION)] * 3)
     outcome = commit(cluster, build_plan())
     assert not outcome.missing_sources
@@ -260,9 +253,8 @@ def test_a_source_topic_that_is_known_after_a_while_is_not_left_out():
     assert cluster.offsets("g") == {("in", 0): (5, "")}
 
 
-def test_a_batch_that_is_tried_again_keeps_the_place_of_its_first_try() -> None:
+def test_a_batch_that_is_tried_again_keeps_the_place_of_its_first_try(cluster: CoreBroker) -> None:
     """Its baseline lies there; on a topic that came back, deleting that would uncover it."""
-    cluster = CoreBroker(2)
     plan = build_plan(1, group_id=None)
     put_begun(cluster, recorded(build_plan(0, group_id=None), progress_partition=DELETED))
 

@@ -78,8 +78,7 @@ def test_a_batch_that_is_refused_fences_nobody_either() -> None:
     assert K.INIT_PRODUCER_ID not in cluster.apis()
 
 
-def test_an_open_transaction_of_another_driver_does_not_hold_up_a_skip() -> None:
-    cluster = CoreBroker(2)
+def test_an_open_transaction_of_another_driver_does_not_hold_up_a_skip(cluster: CoreBroker) -> None:
     commit(cluster, build_plan(0))
     unstable = refused(E.UNSTABLE_OFFSET_COMMIT)
     handle = cluster.handle
@@ -94,9 +93,8 @@ def test_an_open_transaction_of_another_driver_does_not_hold_up_a_skip() -> None
 
 
 @pytest.mark.invariant(41)
-def test_a_commit_whose_markers_are_late_is_waited_for_and_not_missed() -> None:
+def test_a_commit_whose_markers_are_late_is_waited_for_and_not_missed(cluster: CoreBroker) -> None:
     """Batch 1 is committed, and only the stable OffsetFetch after InitProducerId shows it."""
-    cluster = CoreBroker(2)
     commit(cluster, build_plan(0))
     before: list[CoreBroker] = []
     cluster.on_reached = lambda *place: before.extend(
@@ -154,9 +152,8 @@ def test_a_batch_is_recorded_before_its_transaction_begins_and_a_skipped_one_is_
 )
 @pytest.mark.parametrize("next_batch_id", [7, 8])
 def test_progress_of_another_output_is_refused_before_anybody_is_fenced(
-    other: dict[str, str], next_batch_id: int
+    cluster: CoreBroker, other: dict[str, str], next_batch_id: int
 ) -> None:
-    cluster = CoreBroker(2)
     put_progress(cluster, next_batch_id, of=build_plan(**other), batch_hash="planned-7")
     with pytest.raises(AnotherOutput, match="another copy of the checkpoint is at work"):
         commit(cluster, build_plan(7))
@@ -164,8 +161,7 @@ def test_progress_of_another_output_is_refused_before_anybody_is_fenced(
     assert nothing_is_written(cluster)
 
 
-def test_a_batch_is_not_skipped_for_a_topic_that_its_rows_are_not_in() -> None:
-    cluster = CoreBroker(2)
+def test_a_batch_is_not_skipped_for_a_topic_that_its_rows_are_not_in(cluster: CoreBroker) -> None:
     commit(cluster, build_plan(0))
     elsewhere = build_plan(0, target="other")
     with pytest.raises(AnotherOutput, match=r"in topic 'out' already.* topic 'other'"):
@@ -174,9 +170,10 @@ def test_a_batch_is_not_skipped_for_a_topic_that_its_rows_are_not_in() -> None:
     assert not commit(cluster, build_plan(1, target="other")).skipped
 
 
-def test_another_topic_may_be_gone_on_with_though_its_first_batch_failed() -> None:
+def test_another_topic_may_be_gone_on_with_though_its_first_batch_failed(
+    cluster: CoreBroker,
+) -> None:
     """Until the batch is committed, the progress belongs to the topic before."""
-    cluster = CoreBroker(2)
     commit(cluster, build_plan(0))
     elsewhere = build_plan(1, target="other")
     for _ in range(2):
@@ -186,9 +183,8 @@ def test_another_topic_may_be_gone_on_with_though_its_first_batch_failed() -> No
     assert not commit(cluster, elsewhere).skipped
 
 
-def test_the_topic_of_the_last_batch_is_known_whatever_the_record_says() -> None:
+def test_the_topic_of_the_last_batch_is_known_whatever_the_record_says(cluster: CoreBroker) -> None:
     """An object store set the record back, to a topic that was left again before any batch."""
-    cluster = CoreBroker(2)
     commit(cluster, build_plan(0))
     set_back = cluster.files[f"{FOLDER}/attempt.json"]
     assert not commit(cluster, build_plan(1, target="b")).skipped
@@ -199,10 +195,11 @@ def test_the_topic_of_the_last_batch_is_known_whatever_the_record_says() -> None
     assert not commit(cluster, build_plan(2, target="c")).skipped
 
 
-def test_what_a_driver_with_a_third_id_has_committed_is_known_by_the_recorded_ids() -> None:
+def test_what_a_driver_with_a_third_id_has_committed_is_known_by_the_recorded_ids(
+    cluster: CoreBroker,
+) -> None:
     """The third driver committed the batch, and a driver that it fenced had recorded the batch as
     begun."""
-    cluster = CoreBroker(2)
     first, second, third = (build_plan(1, transactional_id=name) for name in "abc")
     put_progress(cluster, 2, of=first, batch_hash="planned-1")
     put_begun(cluster, recorded(second))
@@ -221,8 +218,9 @@ def initialised(cluster: CoreBroker) -> list[str]:
     return [each.transactional_id for each in cluster.requests(K.INIT_PRODUCER_ID)]
 
 
-def test_a_takeover_records_its_id_initialises_it_and_fences_all_others_in_this_order() -> None:
-    cluster = CoreBroker(2)
+def test_a_takeover_records_its_id_initialises_it_and_fences_all_others_in_this_order(
+    cluster: CoreBroker,
+) -> None:
     plans = [build_plan(0, transactional_id=name) for name in ("a", "b", "c")]
     for plan in plans:
         cluster.run(record_output(plan.committer))
@@ -246,10 +244,9 @@ def test_a_takeover_records_its_id_initialises_it_and_fences_all_others_in_this_
     assert sorted(seen[3:]) == ["a", "c"]
 
 
-def test_an_id_that_was_left_is_fenced_by_each_batch_and_the_own_one_recorded_once_in_a_run() -> (
-    None
-):
-    cluster = CoreBroker(2)
+def test_an_id_that_was_left_is_fenced_by_each_batch_and_the_own_one_recorded_once_in_a_run(
+    cluster: CoreBroker,
+) -> None:
     commit(cluster, build_plan(0, transactional_id="old"))
     own = record_path(build_plan().committer)
     for number, run_id, is_recorded in ((1, "a", True), (2, "a", False), (3, "b", True)):
@@ -262,9 +259,8 @@ def test_an_id_that_was_left_is_fenced_by_each_batch_and_the_own_one_recorded_on
     assert record_path(build_plan(transactional_id="u").committer) in cluster.files
 
 
-def test_an_id_that_may_not_be_fenced_is_named_and_the_advice_helps() -> None:
+def test_an_id_that_may_not_be_fenced_is_named_and_the_advice_helps(cluster: CoreBroker) -> None:
     """The former id has two records, because the checkpoint was moved."""
-    cluster = CoreBroker(2)
     commit(cluster, build_plan(0, transactional_id="old"))
     cluster.run(record_output(build_plan(transactional_id="old", checkpoint="/before").committer))
     cluster.script(K.INIT_PRODUCER_ID, None, refused(E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
@@ -282,8 +278,9 @@ def test_an_id_that_may_not_be_fenced_is_named_and_the_advice_helps() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"version":1}', b'{"version":2}', b"\xff"])
-def test_an_id_that_cannot_be_read_is_an_error_and_not_no_id(text: bytes) -> None:
-    cluster = CoreBroker(2)
+def test_an_id_that_cannot_be_read_is_an_error_and_not_no_id(
+    cluster: CoreBroker, text: bytes
+) -> None:
     cluster.files[f"{FOLDER}/outputs/some.json"] = text
     with pytest.raises(ProgressError, match=r"txnlog/outputs/some\.json cannot be used"):
         commit(cluster, build_plan(0))
@@ -385,11 +382,12 @@ def test_a_committed_batch_is_skipped_only_when_it_is_known_to_be_the_same(
         commit(cluster, plan)
 
 
-def test_rows_that_name_their_topics_are_not_known_by_the_offsets_of_another_id() -> None:
+def test_rows_that_name_their_topics_are_not_known_by_the_offsets_of_another_id(
+    cluster: CoreBroker,
+) -> None:
     """A copy of the volume at the same place may have sent the same offsets' rows elsewhere."""
     old = build_plan(7, target="", transactional_id="old")
     new = build_plan(7, target="", batch_hash="another")
-    cluster = CoreBroker(2)
     put_progress(cluster, 8, of=old, source_digest="digest-5", batch_hash="planned-7")
     put_begun(cluster, recorded(old))
     with pytest.raises(AnotherOutput):
@@ -421,8 +419,7 @@ def test_a_batch_longer_than_the_timeout_says_so_and_is_not_tried_again(version:
     assert cluster.apis().count(K.INIT_PRODUCER_ID) == 1, "not tried again"
 
 
-def test_a_fence_before_the_timeout_is_a_fence() -> None:
-    cluster = CoreBroker(2)
+def test_a_fence_before_the_timeout_is_a_fence(cluster: CoreBroker) -> None:
     cluster.script(K.PRODUCE, refused(E.INVALID_PRODUCER_EPOCH))
     assert commit(cluster, build_plan()).attempts == 2
 
