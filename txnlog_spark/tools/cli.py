@@ -23,7 +23,7 @@ from txnlog_spark.client_cache import ConnectionSettings, client_for
 from txnlog_spark.commit.checkpoint import offsets_path, read_batch_offsets
 from txnlog_spark.commit.checkpoint_files import read_file
 from txnlog_spark.commit.journal import check_cluster, write_begun
-from txnlog_spark.commit.plan import Batch, CommitOptions, CommitPlan, Committer
+from txnlog_spark.commit.plan import Batch, Begun, CommitOptions, CommitPlan, Committer
 from txnlog_spark.commit.set_progress import check_forward, set_progress
 from txnlog_spark.errors import ProgressError, TxnLogError
 from txnlog_spark.options.kafka_configs import PREFIX
@@ -285,8 +285,8 @@ def set_(client: Client, options: argparse.Namespace, config: CommandConfig) -> 
     target = target_of(checkpoint)
     client.describe_decided_transaction(target.transactional_id)
     brokers = ask_brokers(client, target)
-    if checkpoint.begun is not None:
-        check_cluster(checkpoint.begun.output, brokers.cluster_id)
+    begun = present(checkpoint.begun, "a target was read from the checkpoint's record")
+    check_cluster(begun.output, brokers.cluster_id)
     _refuse_open(target, brokers)
     # A batch that Spark has not planned cannot be in the output.
     next_batch_id = options.next_batch_id
@@ -298,9 +298,10 @@ def set_(client: Client, options: argparse.Namespace, config: CommandConfig) -> 
             f"checkpoint's folder offsets is {checkpoint.last_planned}; later ones cannot be in "
             "the output"
         )
-    plan = _plan(checkpoint, target, next_batch_id)
+    plan = _plan(checkpoint, target, begun, next_batch_id)
     place = _place(client, target, plan.batch.source_offsets)
     check_forward(plan, brokers.progress)
+    ends = {str(p): at for p, at in sorted(plan.batch.source_offsets.items())}
     found = {
         "query_id": target.query_id,
         "next_batch_id": None if brokers.progress is None else brokers.progress.next_batch_id,
@@ -308,19 +309,16 @@ def set_(client: Client, options: argparse.Namespace, config: CommandConfig) -> 
         "progress_group_id": target.progress_group_id,
         "progress_partition": str(place),
         "group_id": plan.group_id,
-        "new_group_offsets": {
-            f"{t}-{n}": at for (t, n), at in sorted(plan.batch.source_offsets.items())
-        }
-        if plan.group_id
-        else {},
-        "note": _begun_batch_warning(checkpoint, next_batch_id),
+        "new_group_offsets": ends if plan.group_id else {},
+        "note": _begun_batch_warning(begun.batch_id, next_batch_id),
         "executed": options.execute,
     }
     # The brokers come first, because they may refuse; the sink's record follows them.
     if options.execute:
         missing = client.run(set_progress(client.session, plan, place))
-        _record_progress(checkpoint, next_batch_id, place)
-        found["deleted_partitions"] = sorted(f"{topic}-{number}" for topic, number in missing)
+        record = write_begun(checkpoint.folder, after_setting(begun, next_batch_id, place))
+        CommitHost(checkpoint.files).run(record)
+        found["deleted_partitions"] = sorted(map(str, missing))
     return found
 
 
@@ -349,14 +347,15 @@ def _refuse_open(target: Target, brokers: BrokerState) -> None:
         )
 
 
-def _plan(checkpoint: CheckpointState, target: Target, next_batch_id: int) -> CommitPlan:
+def _plan(
+    checkpoint: CheckpointState, target: Target, begun: Begun, next_batch_id: int
+) -> CommitPlan:
     """Return the last batch in the output, as the sink would have committed it."""
     last = next_batch_id - 1
     sources, disk = None, CommitHost(checkpoint.files)
     if disk.run(read_file(offsets_path(checkpoint.path, last))) is not None:
         sources = disk.run(read_batch_offsets(checkpoint.path, last))
     ends = {} if sources is None else sources.source_offsets
-    begun = present(checkpoint.begun, "a target was read from the checkpoint's record")
     committer = Committer(
         output=begun.output,
         run_id="",
@@ -394,24 +393,14 @@ def _place(client: Client, target: Target, sources: Iterable[TopicPartition]) ->
     )
 
 
-def _begun_batch_warning(checkpoint: CheckpointState, next_batch_id: int) -> str:
+def _begun_batch_warning(begun: int, next_batch_id: int) -> str:
     """Return a warning for the person who sets the progress, or ""."""
-    begun = None if checkpoint.begun is None else checkpoint.begun.batch_id
-    if begun is not None and begun >= next_batch_id:
+    if begun >= next_batch_id:
         return (
             f"batch {begun} was begun: if it is in the output, set --next-batch-id {begun + 1}, or "
             "it is written a second time"
         )
     return ""
-
-
-def _record_progress(
-    checkpoint: CheckpointState, next_batch_id: int, partition: TopicPartition
-) -> None:
-    """Change the sink's own record to match the new progress."""
-    if checkpoint.begun is not None:
-        changed = after_setting(checkpoint.begun, next_batch_id, partition)
-        CommitHost(checkpoint.files).run(write_begun(checkpoint.folder, changed))
 
 
 def _text(shown: Mapping[str, Any], indent: str = "") -> str:

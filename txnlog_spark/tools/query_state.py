@@ -8,6 +8,7 @@ from typing import Any
 from txnlog_kafka.host.client import Client
 from txnlog_kafka.operations.admin import TransactionDescription
 from txnlog_kafka.operations.offsets import fetch_committed
+from txnlog_kafka.wire.invariants import present
 from txnlog_kafka.wire.topic_partition import TopicPartition
 from txnlog_spark.commit.checkpoint import newest_batch, read_query_id
 from txnlog_spark.commit.journal import ended_with, journal_folder, read_begun
@@ -157,12 +158,12 @@ def described(
         "group_offsets": {_name(p): at for p, at in sorted(brokers.group_offsets.items())},
     }
     if checkpoint is not None:
-        begun = checkpoint.begun
+        begun = present(checkpoint.begun, "a target was read from the checkpoint's record")
         found["checkpoint"] = {
             "last_batch_in_offsets": _batch(checkpoint.last_planned),
             "last_batch_in_commits": _batch(checkpoint.last_noted),
-            "last_batch_begun": None if begun is None else begun.batch_id,
-            "progress_partition": None if begun is None else _name(begun.progress_partition),
+            "last_batch_begun": begun.batch_id,
+            "progress_partition": _name(begun.progress_partition),
         }
     return found
 
