@@ -104,7 +104,7 @@ class FetchCursor:
             if session.read_replicas.forget(self.partition):
                 self.last_error = describe_code(code)
                 return None  # only the leader knows what there is
-            raise OffsetRefused(self.next_offset)
+            raise OffsetRefused(f"offset {self.next_offset} is out of range")
         if code == ErrorCode.CORRUPT_MESSAGE:
             raise CorruptData(
                 f"{self._doing}: the broker reports a corrupt record batch (CORRUPT_MESSAGE). Its "
@@ -241,7 +241,3 @@ def name_replica(session: Session, partition: TopicPartition, answer: Message) -
 
 class OffsetRefused(Exception):
     """The leader answers OFFSET_OUT_OF_RANGE; `explain_out_of_range` finds out why."""
-
-    def __init__(self, refused_offset: int) -> None:
-        super().__init__(f"offset {refused_offset} is out of range")
-        self.refused_offset = refused_offset

@@ -65,11 +65,6 @@ def _header(name: str) -> Column:
     return f.try_element_at(texts, f.lit(-1))
 
 
-def _read_letters(session: SparkSession, where: Mapping[str, str], **options: str) -> DataFrame:
-    reader = session.read.format("txnlog").options(**where).option("includeHeaders", "true")
-    return reader.options(**options).load()
-
-
 def show(where: Mapping[str, str], topic: str, rows_max: int) -> dict[str, Any]:
     """Return the number of dead letters in the topic, and the first of them, without Spark's JVM.
 
@@ -125,13 +120,9 @@ def replay(
     group_id = f"txnlog-dead-letters-{topic}"
     starts, ends = _left(client, group_id, topic)
     found: dict[str, Any] = {"topic": topic, "group_id": group_id, "executed": execute}
-    rows = _read_letters(
-        session,
-        where,
-        subscribe=topic,
-        startingOffsets=format_offsets(starts),
-        endingOffsets=format_offsets(ends),
-    )
+    wanted = {"subscribe": topic, "includeHeaders": "true"}
+    wanted |= {"startingOffsets": format_offsets(starts), "endingOffsets": format_offsets(ends)}
+    rows = session.read.format("txnlog").options(**where, **wanted).load()
     records = _records(rows, to)
     counts = {row["topic"]: row["count"] for row in records.groupBy("topic").count().collect()}
     # A record without a topic would be lost: refuse all before anything is written.
