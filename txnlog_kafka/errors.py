@@ -110,8 +110,7 @@ class TxnLogError(Exception):
         self.commands = tuple(each.replace(BROKERS, option) for each in self.commands)
 
     def with_advice(self, text: str) -> Self:
-        """Return this error with more text at its end, which only a caller knows; raise it `from
-        None`."""
+        """Return this error with text that only a caller knows at its end; raise it `from None`."""
         advice, commands = parted(text)
         error = _rebuild(type(self), f"{self.text}. {advice}", dict(self.__dict__))
         error.commands += commands

@@ -49,8 +49,7 @@ def has_ended(pid: int, started: str | None) -> bool:
 
 
 def _look_at_process(pid: int) -> str | None:
-    """Return the start of a process, None if it is gone. Raises OSError if it cannot be looked
-    at."""
+    """Return the start of a process, None if it is gone. Raises OSError if it cannot be read."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:

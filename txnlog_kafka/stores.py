@@ -128,8 +128,7 @@ def load_key(options: Mapping[str, str]) -> KeyStore | None:
 
 
 def use_trusted(context: ssl.SSLContext, certificates: str) -> None:
-    """Trust these certificates, each by itself, with any issuer, as Java does. Raises
-    OptionError."""
+    """Trust these certificates, each by itself, with any issuer, as Java. Raises OptionError."""
     try:
         context.load_verify_locations(cadata=certificates)
     except ssl.SSLError as error:

@@ -31,8 +31,7 @@ client is closed first."""
 
 @dataclass(frozen=True, slots=True)
 class ConnectionSettings:
-    """Settings of a connection to the brokers: `bootstrap_servers`, or the embedded broker in
-    `path`."""
+    """Settings of a connection: `bootstrap_servers`, or the embedded broker in `path`."""
 
     bootstrap_servers: str | None
     path: str | None
@@ -67,8 +66,7 @@ class ConnectionSettings:
         )
 
     def with_timeouts(self, api_ms: int, request_ms: int | None = None) -> ConnectionSettings:
-        """Return a copy with other timeouts of an operation, including its retries, and of a
-        request."""
+        """Return a copy with other timeouts of an operation with its retries, and of a request."""
         request_ms = self.session.request_timeout_ms if request_ms is None else request_ms
         session = replace(self.session, operation_timeout_ms=api_ms, request_timeout_ms=request_ms)
         return replace(self, session=session)

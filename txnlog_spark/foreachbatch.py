@@ -95,14 +95,12 @@ class _Runs:
         self._sinks = weakref.WeakValueDictionary()
 
     def add(self, sink: ForeachBatchSink) -> None:
-        """Register a new sink; it replaces the former sink of its name, as happens in a
-        notebook."""
+        """Register a new sink; in a notebook it replaces the former sink of its name."""
         with self._lock:
             self._sinks[sink.where, sink.name] = sink
 
     def run_of(self, where: str, session_id: str) -> _Run:
-        """Return the query's run, which all its sinks share. A new Spark session means a new
-        run."""
+        """Return the query's run, which all its sinks share. A new Spark session is a new run."""
         with self._lock:
             run = self._latest.get(where)
             if run is None or run.session_id != session_id:

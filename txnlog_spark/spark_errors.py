@@ -24,8 +24,7 @@ from txnlog_spark.errors import TxnLogError
 logger = logging.getLogger(__name__)
 
 RUNTIME_VARIABLE, WORKER = "SPARK_PYTHON_RUNTIME", "PYTHON_WORKER"
-"""Environment variable and its value in each of Spark's Python workers; the driver's Python lacks
-it."""
+"""Environment variable and its value in Spark's Python workers; the driver's Python lacks it."""
 HIDE_TRACEBACK_VARIABLE = "SPARK_HIDE_TRACEBACK"
 
 

@@ -9,8 +9,7 @@ from txnlog_kafka.errors import OptionError
 
 BOOTSTRAP_OPTION = "kafka.bootstrap.servers"
 _ADDRESS = re.compile(r"(?:[0-9A-Za-z%._-]*://)?(\[)?([0-9A-Za-z%._:-]+)(?(1)\]):([0-9]+)")
-"""Address with the characters that Kafka's client allows: other characters belong to a path, or are
-separators."""
+"""Address with the characters that Kafka's client allows; a path and separators have others."""
 
 
 def parse_bootstrap_servers(text: str) -> tuple[tuple[str, int], ...]:

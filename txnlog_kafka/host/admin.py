@@ -73,8 +73,7 @@ class Administration(ABC):
         return {partition: c.committed_offset for partition, c in found.items()}
 
     def commit_offsets(self, group_id: str, committed: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets by a plain OffsetCommit outside any transaction and any group
-        membership."""
+        """Commit offsets by a plain OffsetCommit, without a transaction or a group membership."""
         values = {partition: CommittedOffset(offset, "") for partition, offset in committed.items()}
         self.run(offsets.commit_offsets(self.session, group_id, values))
 

@@ -101,8 +101,7 @@ def _check_folder(path: str, directory: Path, *, is_made: bool) -> None:
 
 
 def running_broker(path: str) -> str | None:
-    """Return the `host:port` of the embedded broker under `path`, None if none runs; start
-    nothing."""
+    """Return `host:port` of the embedded broker under `path`, None if none runs; start nothing."""
     return _running_at(Path(path).absolute())
 
 
@@ -156,8 +155,7 @@ def _running_at(directory: Path) -> str | None:
 
 
 def _cluster_id(address: str) -> str:
-    """Return the id of the cluster that answers at this address. Raises TxnLogError if none
-    answers."""
+    """Return the id of the cluster that answers at this address. Raises TxnLogError."""
     with Client(address) as client:
         return client.run(_ask_cluster_id(address))
 

@@ -422,8 +422,7 @@ class Client(Administration):
         return cluster.cluster_id, nodes[0]
 
     def _forget_after_fork(self) -> None:
-        """Close the sockets in a forked child: it shares them with its parent, and must not write
-        to them."""
+        """Close the sockets in a forked child: its parent has them too, and writes to them."""
         if self._pid != os.getpid():
             for connection in self._connections.values():
                 connection.close("the process was forked")

@@ -22,8 +22,7 @@ class FileOption(Protocol):
 
 
 def explain_name(error: UnicodeEncodeError) -> str:
-    """Return a text that a name of the command line is not UTF-8: Python keeps its bytes as
-    surrogates."""
+    """Return a text that a name of the command line is not UTF-8: Python keeps it as surrogates."""
     return (
         f"the name {error.object!r} is not UTF-8, as Kafka's names are: correct it; if it looks "
         "right, the locale is not UTF-8: set PYTHONUTF8=1"

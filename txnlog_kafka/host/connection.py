@@ -55,8 +55,7 @@ BROKER_NAMED_FROM = 5
 
 
 class Phase(enum.Enum):
-    """Progress of a connection. A ready connection goes back to LOGIN when its login must be
-    renewed."""
+    """Progress of a connection, which goes back to LOGIN when its login must be renewed."""
 
     LINK = "connecting"
     """Looking the host up, connecting and beginning TLS; -> VERSIONS."""
@@ -271,8 +270,7 @@ class Connection:
         self._connected_until_s += seconds
 
     def take_unsent(self) -> list[Pending]:
-        """Take the requests that waited for this connection to be ready: the broker saw none of
-        them."""
+        """Take the requests that waited for this connection to be ready: the broker saw none."""
         waiting = list(self._waiting)
         self._waiting.clear()
         return waiting
@@ -305,8 +303,7 @@ class Connection:
             raise self._in_handshake(error) from error
 
     def on_readable(self) -> None:
-        """Take the bytes that arrived and settle the requests that they answer. Raises
-        ConnectionFailed."""
+        """Take bytes that arrived, and settle the requests they answer. Raises ConnectionFailed."""
         try:
             if self._link.is_connected:
                 self._receive()

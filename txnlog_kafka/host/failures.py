@@ -17,8 +17,7 @@ class ConnectionFailed(Exception):
 
 
 class LinkBroken(Exception):
-    """Close by the peer, or a broken network; the text continues a sentence with the peer's
-    name."""
+    """Close by the peer, or a broken network; the text continues the peer's name."""
 
 
 class TlsFailed(Exception):

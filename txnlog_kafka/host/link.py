@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from txnlog_kafka.host.tls import Tls
 
 RECEIVE_BYTES = 64 * 1024
-"""Bytes received at a time; the rest of a large frame is received into its own space
-(`framing`)."""
+"""Bytes received at a time; the rest of a large frame goes into its own space (`framing`)."""
 RECEIVE_SEALED_BYTES = 1024 * 1024
 SEAL_BYTES = 256 * 1024
 """Bytes of a request that are encrypted at a time."""
@@ -184,8 +183,7 @@ class Link:
             raise self._broken(f": {error}") from error
 
     def receive(self) -> bytes:
-        """Return the bytes that have arrived, b"" if there are none. Raises ConnectionFailed,
-        LinkBroken."""
+        """Return the bytes that have arrived, b"" for none. Raises ConnectionFailed, LinkBroken."""
         size = RECEIVE_BYTES if self._tls is None else RECEIVE_SEALED_BYTES
         data = self._read_socket(lambda: self._open_socket.recv(size)) or b""
         if self._tls is None or not data:
@@ -203,8 +201,7 @@ class Link:
         return self._tls is not None
 
     def receive_into(self, space: memoryview) -> int:
-        """Receive into this space; return the number of bytes, 0 if none arrived. Raises as
-        `receive`."""
+        """Receive into this space; return the number of bytes, 0 for none. Raises as `receive`."""
         return self._read_socket(lambda: self._open_socket.recv_into(space)) or 0
 
     def _read_socket(self, receive: Callable[[], T]) -> T | None:

@@ -50,8 +50,7 @@ class Security:
 
     @property
     def login_module(self) -> jaas.LoginModule:
-        """Login module of `sasl.jaas.config`; without options if the option may be left out and
-        is."""
+        """Login module of `sasl.jaas.config`; without options if that may be left out and is."""
         text = self.get("sasl.jaas.config")
         if text is None:
             return jaas.LoginModule("", {})

@@ -75,8 +75,7 @@ _BY_REASON = (
     ("NO_SHARED_CIPHER", NOTHING_IN_COMMON),
     ("HANDSHAKE_FAILURE", f"{NOTHING_IN_COMMON}; or {CLIENT_CERTIFICATE_MISSING}"),
 )
-"""Texts by a part of OpenSSL's reason, the more special parts first; alerts are the peer's
-words."""
+"""Texts by a part of OpenSSL's reason, the more special first; alerts are the peer's words."""
 
 
 class Tls:
@@ -111,8 +110,7 @@ class Tls:
         self.is_open = True
 
     def receive(self, data: bytes) -> bytes:
-        """Go on with the bytes that arrived; return the decrypted bytes in them. Raises
-        TlsFailed."""
+        """Go on with bytes that arrived; return the decrypted bytes in them. Raises TlsFailed."""
         self._incoming.write(data)
         if not self.is_open:
             self._shake_hands()

@@ -27,8 +27,7 @@ from txnlog_kafka.stores import build_tls_context
 from txnlog_kafka.wire.login import LoginRefused
 
 LIFE_PART = 0.8
-"""Part of a token's life after which the client asks for a new token: Kafka's
-login.refresh.window.factor."""
+"""Part of a token's life after which it is renewed: Kafka's login.refresh.window.factor."""
 ANSWER_BYTES_MAX = 1024 * 1024
 TIMEOUT_MS = 10_000
 REDIRECTS = range(300, 400)
@@ -257,8 +256,7 @@ def _timeout_s(security: Security) -> float:
 
 
 def _expires_s(token: str) -> float | None:
-    """Return `exp` of a JSON web token, in seconds since 1970; None for other tokens or without
-    `exp`."""
+    """Return `exp` of a JSON web token, in seconds since 1970; None for tokens without it."""
     parts = token.split(".")
     if len(parts) < 2:
         return None

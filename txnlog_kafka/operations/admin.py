@@ -234,8 +234,7 @@ def _ask_all_nodes(session: Session, message: Message, doing: str) -> Operation[
 def describe_transaction(
     session: Session, transactional_id: str
 ) -> Operation[TransactionDescription | None]:
-    """Return the coordinator's description of a transactional id; None if it does not know the
-    id."""
+    """Return the coordinator's description of a transactional id; None if it is unknown there."""
     request = CoordinatorRequest(
         TRANSACTION,
         transactional_id,

@@ -48,8 +48,7 @@ class StampedBatch:
     base_sequence: int
     record_count: int
     staged_bytes: int
-    """Staged bytes that are done when the batch is acknowledged; of a divided batch, the last part
-    has all."""
+    """Staged bytes that an acknowledgement completes; of a divided batch the last part has all."""
     was_sent: bool = False
 
     @property
@@ -67,8 +66,7 @@ class StampedBatch:
         )
 
     def divided(self, bytes_max: int) -> list[StampedBatch]:
-        """Return the same records in batches of at most `bytes_max`; a larger batch has a single
-        record."""
+        """Return the same records in batches of at most `bytes_max`, or of a single record."""
         parts = []
         for data in divide_batch(self.data, bytes_max):
             head = parse_header(data)

@@ -46,8 +46,7 @@ LOOKUP_TIMEOUT_MS = 10_000
 BROKER = 4
 """DescribeConfigs' resource type for a broker."""
 CONFIG_TIMEOUT_MS = 2_000
-"""Timeout of the one try. The caller has an error to report: an answer soon is better than a
-complete answer."""
+"""Timeout of the one try. The caller has an error to report, and wants an answer soon."""
 
 _DESCRIBE = APIS[ApiKey.DESCRIBE_CONFIGS]
 
@@ -128,8 +127,7 @@ class CoordinatorRequest:
 def find_coordinator(
     session: Session, key_type: int, key: str, *, deadline: Deadline
 ) -> Operation[int]:
-    """Return the node that coordinates a group or a transactional id; it is cached until it is
-    wrong."""
+    """Return the node that coordinates a group or a transactional id; cached until it is wrong."""
     known = session.coordinators.get((key_type, key))
     if known is not None:
         return known
@@ -305,8 +303,7 @@ def topic_names(asked: Message, reply: Reply) -> list[tuple[str, Message]]:
 
 
 def refused_topics(asked: Message, reply: Reply, code: int) -> tuple[str, ...]:
-    """Return the topics for which a coordinator's answer has this code, sorted; () if it names
-    none."""
+    """Return the topics, sorted, for which a coordinator's answer has this code; () for none."""
     answer = reply.message
     match ApiKey(answer.API_KEY):
         case ApiKey.OFFSET_COMMIT | ApiKey.TXN_OFFSET_COMMIT:

@@ -58,8 +58,7 @@ class ClusterView:
         return () if view is None else tuple(sorted(view.leaders))
 
     def forget_leader(self, partition: TopicPartition) -> ClusterView:
-        """Return the same view without this partition's leader, so that the client asks for it
-        again."""
+        """Return the view without this partition's leader, so that the client asks for it again."""
         return self.with_leader(partition, NO_LEADER)
 
     def with_leader(self, partition: TopicPartition, node: int) -> ClusterView:

@@ -114,8 +114,7 @@ class DrainOrder:
 
 @dataclass(slots=True)
 class Memory:
-    """Bytes of batches that are not acknowledged yet, and bytes of read pieces that are not stamped
-    yet."""
+    """Bytes of batches not acknowledged yet, and of read pieces not stamped yet."""
 
     bytes_max: int
     stamped_bytes: int = 0

@@ -108,8 +108,7 @@ def ask_brokers(session: Session) -> Operation[tuple[BrokerAnswer, ...]]:
 
 
 def topic_access(session: Session, topics: Iterable[str]) -> Operation[dict[str, TopicAccess]]:
-    """Return what a broker reports about these topics, and about what this user may do with
-    them."""
+    """Return a broker's report on these topics, and on what this user may do with them."""
     request = APIS[ApiKey.METADATA].request
     message = request(
         topics=[request.MetadataRequestTopic(name=name) for name in sorted(set(topics))],

@@ -52,8 +52,7 @@ class FetchCursor:
     read_committed: bool
     max_bytes: int
     topic_id: bytes = NO_TOPIC_ID
-    """Id of the topic that the range belongs to; without it, the topic that has the name now is
-    read."""
+    """Id of the topic of the range; without it, the topic that has the name now is read."""
     last_error: str = ""
     at_log_end: bool = False
     """True if the last answer reported that the log ends here, though the range does not."""
@@ -191,8 +190,7 @@ class FetchCursor:
         )
 
     def _look_at_batches(self, session: Session, answer: Message) -> int:
-        """Return the first offset that is not in whole batches of the answer, and note their
-        sizes."""
+        """Return the first offset after the whole batches of the answer, and note their sizes."""
         next_offset = self.next_offset
         first_offset: int | None = None
         data_bytes = batch_bytes = 0
@@ -218,8 +216,7 @@ class FetchCursor:
 
 
 def throttled_ms(answer: Message) -> int:
-    """Return the throttle time of an answer that is empty because of a quota (KIP-219); 0
-    otherwise."""
+    """Return the throttle time of an answer that a quota left empty (KIP-219), else 0."""
     is_empty = answer.error_code == ErrorCode.NONE and not answer.responses
     return answer.throttle_time_ms if is_empty else 0
 
@@ -229,8 +226,7 @@ def _records_of(answer: Message) -> Bytes:
 
 
 def name_replica(session: Session, partition: TopicPartition, answer: Message) -> bool:
-    """Note the replica that a leader's answer names to read from (from v11 on); return True if it
-    does."""
+    """Note the replica to read from if a leader's answer names one (v11 on), and return True."""
     replica = getattr(answer, "preferred_read_replica", NO_REPLICA)
     if replica == NO_REPLICA or replica not in session.cluster.nodes:
         return False

@@ -141,8 +141,7 @@ def matching_topics(
 
 
 def _nearest(session: Session, names: Sequence[str], left_ms: int) -> Operation[list[str]]:
-    """Ask once more, for all topics, and return the topics with nearly these names, for the
-    error."""
+    """Ask once more, for all topics, and return topics with nearly these names for the error."""
     before, deadline = session.cluster, session.deadline(min(left_ms, UNKNOWN_TOPIC_PATIENCE_MS))
     try:
         yield from refresh_metadata(session, None, deadline=deadline)

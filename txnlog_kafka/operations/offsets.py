@@ -48,8 +48,7 @@ _COMMIT = APIS[ApiKey.OFFSET_COMMIT]
 
 @dataclass(frozen=True, slots=True)
 class ListedOffset:
-    """Offset found by ListOffsets and its record's timestamp in ms; -1 if there is no such
-    offset."""
+    """Offset found by ListOffsets and its record's timestamp in ms; -1 if there is none."""
 
     offset: int
     timestamp_ms: int
@@ -208,8 +207,7 @@ def _take_listed(
     outcome: Reply | Unanswered,
     found: dict[TopicPartition, ListedOffset],
 ) -> list[str]:
-    """Keep the offsets that were answered; forget the leaders of the other partitions and return
-    why."""
+    """Keep the offsets that were answered; forget the leaders of the others and return why."""
     errors = []
     if isinstance(outcome, Unanswered):
         refuse_if_final(outcome, _LISTING)

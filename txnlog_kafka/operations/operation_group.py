@@ -137,8 +137,7 @@ class OperationGroup(Generic[K, T]):
 
 
 def side_by_side(monotonic_ms: Callable[[], int], *operations: Operation[Any]) -> Operation[Any]:
-    """Return the results of several operations that only ask, in their order. Raises what any
-    raises."""
+    """Return the results of operations that only ask, in their order. Raises what any raises."""
     parts: OperationGroup[int, Any] = OperationGroup(monotonic_ms)
     for number, operation in enumerate(operations):
         yield from parts.start(number, operation)

@@ -298,8 +298,7 @@ NAMES_SHOWN_MAX = 5
 
 
 def authorization_hint(code: int, subject: Subject | None) -> str | None:
-    """Return the operation and the resource to grant; None for a code that is not about
-    authorization."""
+    """Return the operation and the resource to grant; None for other than authorization codes."""
     operations = OPERATIONS.get(code)
     if operations is None:
         return None

@@ -124,8 +124,7 @@ class Deadline:
 
     @property
     def call_ms(self) -> int:
-        """Timeout in ms for a call now: the request timeout, or less when the deadline is
-        nearer."""
+        """Timeout in ms for a call now: the request timeout, or less if the deadline is nearer."""
         return max(1, min(self.session.config.request_timeout_ms, self.left_ms))
 
     def patience_ms(self, wanted_ms: int) -> int:

@@ -266,8 +266,7 @@ def _ask_commit(session: Session, transaction: Transaction, tries: _CommitTries)
 def _commit_answered(
     reply: Reply, tries: _CommitTries, deadline: Deadline, doing: str
 ) -> Operation[bool]:
-    """Return True if committed; False, after a wait, if the commit must be asked again. Else
-    raise."""
+    """Return True if committed; False, after a wait, if it must be asked again. Else raise."""
     code = reply.message.error_code
     result = decide_end_commit(code, unknown_before=bool(tries.unknown))
     if result is EndTxnResult.COMMITTED:

@@ -94,8 +94,7 @@ def is_timeout(error: TxnLogError, elapsed_ms: int, timeout_ms: int) -> bool:
 def timeout_error(
     session: Session, transaction: Transaction, plan: ProducePlan, elapsed_ms: int, done_bytes: int
 ) -> Operation[TransactionTimedOut]:
-    """Return the error that says what happened, how long the batch needed, and what the broker
-    allows."""
+    """Return the error: what happened, how long the batch needed, and what the broker allows."""
     timeout_ms, staged_bytes = plan.transaction_timeout_ms, sum(p.size_bytes for p in plan.staged)
     needed_ms = needed_timeout_ms(elapsed_ms, done_bytes, staged_bytes)
     maximum = yield from fetch_broker_config(session, BROKER_CONFIG)

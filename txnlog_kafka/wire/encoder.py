@@ -35,8 +35,7 @@ _SHORT = tuple(bytes((number,)) for number in range(128))
 
 
 def encode_message(message: Any, version: int) -> bytes:
-    """Return the bytes of a request, an answer or a record, without a header. Raises as
-    `encode_parts`."""
+    """Return the bytes of a message without a header. Raises as `encode_parts`."""
     return b"".join(encode_parts(message, version))
 
 
@@ -232,8 +231,7 @@ def _defaults(field: Field) -> tuple[Any, ...]:
 
 
 def _tags_writer(known: dict[int, Field], version: int) -> _Write:
-    """Return a writer of the tagged fields that differ from their default, each with its size
-    before it."""
+    """Return a writer of the tagged fields that differ from their default, with their sizes."""
     fields = tuple(
         (_varint(tag), attrgetter(field.name), _defaults(field),
          _member_writer(field, version, True))

@@ -141,8 +141,7 @@ class FrameDecoder:
         return frame
 
     def _length(self) -> int | None:
-        """Return the length of the next frame, None if it has not arrived. Raises
-        MalformedFrame."""
+        """Return the length of the next frame, None if it is not there. Raises MalformedFrame."""
         if len(self._buffer) < _LENGTH.size:
             return None
         (length,) = _LENGTH.unpack_from(self._buffer)
@@ -227,8 +226,7 @@ def encode_request(
 def request_pieces(
     message: Message, version: int, correlation_id: int, client_id: str | None
 ) -> list[bytes | bytearray | memoryview]:
-    """Return the framed request in pieces: pieces of PIECE_BYTES or more are the message's own
-    bytes."""
+    """Return the framed request in pieces; pieces from PIECE_BYTES on are the message's own."""
     api = api_of(message)
     name = b"" if client_id is None else client_id.encode()
     head = _REQUEST_HEAD.pack(api.key, version, correlation_id)

@@ -162,8 +162,7 @@ CLUSTER_APIS: dict[ApiKey, Api] = {
 KNOWN_APIS: dict[ApiKey, Api] = APIS | CLUSTER_APIS
 
 END_TXN_BUMPS_EPOCH_FROM = 5
-"""Version of EndTxn from which on its answer has the producer id and epoch for the next
-transaction."""
+"""Version of EndTxn from which on it answers the producer id and epoch of the next transaction."""
 
 
 def api_of(message: Message) -> Api:

@@ -203,8 +203,7 @@ def record_count_of(buffer: bytes | bytearray | memoryview, position: int = 0) -
 
 
 def encode_header(header: BatchHeader) -> bytes:
-    """Return the 61 bytes of a header, with its CRC field unchanged; the inverse of
-    `parse_header`."""
+    """Return the 61 bytes of a header, its CRC field unchanged; the inverse of `parse_header`."""
     return _HEADER.pack(*header)
 
 

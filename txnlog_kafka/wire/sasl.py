@@ -73,8 +73,7 @@ class OAuthBearer:
         return self._message
 
     def receive(self, data: bytes) -> None:
-        """Take the broker's answer: it is empty if the login is accepted, else it has the
-        reason."""
+        """Take the broker's answer: empty if the login is accepted, else with the reason."""
         self.is_complete = not data
         self._message = b"\1"
 

@@ -91,8 +91,7 @@ class Struct:
         ]  # fmt: skip
 
     def tagged(self, version: int) -> dict[int, Field]:
-        """Return the fields, by tag, that a version writes only if they differ from their
-        default."""
+        """Return the fields, by tag, that a version writes only if they differ from the default."""
         return {
             each.tag: each for each in self.fields
             if each.tag is not None and _is_in(version, each.versions)
@@ -126,8 +125,7 @@ def read_schema(name: str, package: str) -> Schema:
 
 
 def schema_of(definition: dict[str, Any]) -> Schema:
-    """Return the schema of a definition. Raises KeyError and ValueError for an invalid
-    definition."""
+    """Return the schema of a definition. Raises KeyError and ValueError for an invalid one."""
     common = {each["name"]: each["fields"] for each in definition.get("commonStructs", ())}
     return Schema(
         name=definition["name"],

@@ -32,8 +32,7 @@ def offsets_behind_latest(source: Mapping[str, Any]) -> dict[str, str]:
 
 
 def lag_of(source: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """Return the offsets that existed when the batch was planned and are not in it, by
-    partition."""
+    """Return the offsets, by partition, that existed at planning and are not in the batch."""
     end, latest = (_offsets(source[name]) for name in ("endOffset", "latestOffset"))
     return {p: latest[p] - end[p] for p in sorted(latest) if p in end}
 

@@ -98,8 +98,7 @@ _MS_BY_UNIT = {
 
 
 def duration_ms(text: str) -> int:
-    """Read a time in Spark's notation, such as 15m; a number without a unit is ms. Return whole
-    ms."""
+    """Read a time in Spark's notation, such as 15m, in ms without a unit. Return whole ms."""
     found = re.fullmatch(r"([0-9]+)([a-z]*)", text.strip().lower())
     if found is None or (found[2] or "ms") not in _MS_BY_UNIT:
         raise ValueError("a time such as 500ms, 30s or 15m")

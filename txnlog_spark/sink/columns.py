@@ -200,8 +200,7 @@ def _bytes_of_letters(schema: StructType, settings: SinkSettings) -> dict[str, s
 
 
 def _named_fields(settings: SinkSettings) -> set[str]:
-    """Return the columns that value.columns and key.columns name: each is a field, whatever its
-    name."""
+    """Return the columns that value.columns and key.columns name: all are fields."""
     return {name for each in settings.formats.values() for name in each.columns}
 
 

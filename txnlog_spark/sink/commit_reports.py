@@ -169,8 +169,7 @@ def run_reported(
 
 
 def _log_report(report: CommitReport, shown_as: str, topics: Collection[str]) -> None:
-    """Log a line for a batch with rows, or for a replay. Spark shows the error of a failed
-    batch."""
+    """Log a line for a batch with rows, or for a replay. Spark shows a failed batch's error."""
     name = shown_as or f"query {report.query_id[:SHOWN_ID_LENGTH]}, batch {report.batch_id}"
     if report.outcome == "replayed":
         console.tell(f"{name}: was committed before, nothing is written again")

@@ -253,8 +253,7 @@ class TxnLogStreamWriter(_StagingSink, DataSourceStreamArrowWriter):
 
 
 class TxnLogBatchWriter(_StagingSink, DataSourceArrowWriter):
-    """The sink of a batch write: one transaction, all or nothing. In foreachBatch, of a
-    micro-batch."""
+    """The sink of a batch write, one transaction; in foreachBatch, of a micro-batch."""
 
     @property
     def _write_id(self) -> str:

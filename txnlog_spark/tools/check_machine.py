@@ -21,8 +21,7 @@ from txnlog_spark.tools.check_item import OK, REFUSED, WARNING, Item
 JAVA_MIN = 17
 RUN_TIMEOUT_S = 60.0
 PYTHON_VARIABLES = ("PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON")
-"""Environment variables with the command for a data source's Python. Spark uses the first that is
-set."""
+"""Variables with the command for a data source's Python. Spark uses the first that is set."""
 NEEDED = ("txnlog_spark", "pyarrow", "numpy", "crc32c_rs", "re2", "javaproperties", "cryptography")
 OF_FORMATS = {"fastavro": "avro", "google.protobuf": "protobuf"}
 """Packages that only a format needs, and the extra that installs each of them."""

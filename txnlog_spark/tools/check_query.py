@@ -95,8 +95,7 @@ def needed_grants(job: Job, stand: Stand) -> list[Grant]:
 
 
 def check_query(client: Client, job: Job, stand: Stand) -> Iterator[Item]:
-    """Say where group and query are, and what the next start does. Call it if no grant is
-    missing."""
+    """Say where group and query are, and what the next start does, if no grant is missing."""
     session, group = client.session, dict[TopicPartition, int]()
     is_used = client.run(is_group_coordinated(session, job.group or "txnlog-check"))
     if job.group is not None:

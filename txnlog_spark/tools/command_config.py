@@ -28,8 +28,7 @@ class CommandConfig:
 
 
 def read_command_config(path: Path | None, *, is_embedded: bool) -> CommandConfig:
-    """Read the file's options, if a file is given. Raises OptionError for any other option, and
-    OSError."""
+    """Read the options of a file, if one is given. Raises OptionError for others, and OSError."""
     if path is None:
         return CommandConfig()
     found = read_properties(path, _KNOWN, f"security options and {STORAGE_PREFIX}* alone")

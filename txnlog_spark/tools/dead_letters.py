@@ -56,8 +56,7 @@ def session_for_tools() -> Iterator[SparkSession]:
 
 
 def _header(name: str) -> Column:
-    """Return the last header of Kafka Connect with this name: a record may be dead a second
-    time."""
+    """Return the last header of Kafka Connect with this name: a record may be dead again."""
     from pyspark.sql import functions as f
 
     wanted = f.filter("headers", lambda each: each["key"] == HEADER_PREFIX + name)
@@ -91,8 +90,7 @@ def show(where: Mapping[str, str], topic: str, rows_max: int) -> dict[str, Any]:
 
 
 def _shown(row: Mapping[str, Any]) -> tuple[int, int, str]:
-    """Return a record's partition and offset, and a text from its headers, the last of each
-    name."""
+    """Return a record's partition and offset, and a text from its last header of each name."""
     given = {each["key"]: each["value"] for each in row["headers"] or ()}
     values = (given.get(HEADER_PREFIX + name) for name in _SHOWN)
     texts = (None if value is None else value.decode("utf-8", "replace") for value in values)

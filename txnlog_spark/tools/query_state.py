@@ -73,8 +73,7 @@ class BrokerState:
 def read_checkpoint(
     checkpoint: Location, storage: StorageSettings, sink: str = ""
 ) -> CheckpointState:
-    """Read the state of a checkpoint. Raises OptionError, and ProgressError if it is not a
-    checkpoint."""
+    """Read the state of a checkpoint. Raises OptionError; ProgressError if it is none."""
     files = open_files("--checkpoint", checkpoint, storage)
     folder, disk = journal_folder(checkpoint.text, sink), CommitHost(files)
     return CheckpointState(
@@ -89,8 +88,7 @@ def read_checkpoint(
 
 
 def target_of(state: CheckpointState) -> Target:
-    """Return the names that the sink recorded in the checkpoint. Raises ProgressError without a
-    record."""
+    """Return the names in the sink's record in the checkpoint. Raises ProgressError without it."""
     begun = state.begun
     if begun is None or begun.output.query_id != state.query_id:
         raise ProgressError(
