@@ -111,8 +111,7 @@ def locked(path: Path) -> Iterator[TextIO]:
 
 
 def is_private(directory: Path) -> bool:
-    """True if it is a directory of this user alone: in a shared folder another user may have made
-    it."""
+    """True if it is a directory of this user alone: in a shared folder others may have made it."""
     found = directory.lstat()
     return (
         stat.S_ISDIR(found.st_mode)

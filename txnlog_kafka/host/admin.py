@@ -111,11 +111,9 @@ class Administration(ABC):
         return self.run(operations.list_transactions(self.session, states))
 
     def describe_transaction(self, transactional_id: str) -> TransactionDescription | None:
-        """Return the coordinator's description of a transactional id; None if it does not know the
-        id."""
+        """Return the coordinator's description of a transactional id; None if it is unknown."""
         return self.run(operations.describe_transaction(self.session, transactional_id))
 
     def describe_decided_transaction(self, transactional_id: str) -> TransactionDescription | None:
-        """Return the description, after the markers of a decided transaction. Raises
-        DeadlineExceeded."""
+        """Return the description after a decided transaction's markers. Raises DeadlineExceeded."""
         return self.run(operations.describe_decided_transaction(self.session, transactional_id))

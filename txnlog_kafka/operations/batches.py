@@ -94,8 +94,7 @@ class PartitionQueue:
 
     @property
     def is_stamped(self) -> bool:
-        """True if the next batch has its sequence: it was sent before, whole or as part of a larger
-        batch."""
+        """True if the next batch has its sequence: it was sent, whole or in a larger batch."""
         return bool(self._ready)
 
     @property

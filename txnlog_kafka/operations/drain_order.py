@@ -66,8 +66,7 @@ class DrainOrder:
         return nodes[self._first :] + nodes[: self._first]
 
     def of(self, node: int) -> Iterator[tuple[TopicPartition, PartitionQueue]]:
-        """Return the queues of one leader, the next queue first; iterate to the end before any
-        change."""
+        """Return the queues of a leader, the next first; iterate to the end before a change."""
         return itertools.chain.from_iterable(
             rings[node].items() for rings in (self._again, self._rings) if node in rings
         )
@@ -89,8 +88,7 @@ class DrainOrder:
         self.ready(partition)
 
     def ready(self, partition: TopicPartition) -> None:
-        """Let the queue send, if it has batches left; a queue that may already send stays where it
-        is."""
+        """Let the queue send, if it has batches left; if it may already, it keeps its place."""
         node, queue = self._leader(partition), self._queues[partition]
         if queue.is_drained or partition in self._again.get(node, ()):
             return

@@ -184,8 +184,7 @@ def increment_sequence(sequence: int, increment: int) -> int:
 
 
 def to_int64(value: int) -> int:
-    """Return the value as 64 bits hold it: the sum of a lying producer's numbers wraps, as in
-    Java."""
+    """Return the value as 64 bits hold it: sums of a lying producer's numbers wrap, as in Java."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
@@ -395,8 +394,7 @@ def decode_marker(
 def decode_records(
     buffer: bytes | bytearray | memoryview, position: int, header: BatchHeader
 ) -> Iterator[Record]:
-    """Yield the records of an uncompressed batch. Raises CorruptBatch, also on a compressed
-    batch."""
+    """Yield the records of an uncompressed batch. Raises CorruptBatch, also if compressed."""
     if header.compression != Compression.NONE:
         raise CorruptBatch(f"batch at {header.base_offset} is compressed, expected a plain one")
     data = bytes(memoryview(buffer)[position + HEADER_BYTES : position + header.size_bytes])
