@@ -33,6 +33,13 @@ def binary_parts(array: Any) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint
     return at, np.frombuffer(data or b"", np.uint8)
 
 
+def as_binary(array: Any) -> Any:
+    """Return a binary or string array, chunked or not, as one binary array."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    return array if pa.types.is_binary(array.type) else array.cast(pa.binary())
+
+
 def list_offsets(array: Any) -> npt.NDArray[np.int32]:
     """Return offsets of a list or map array: element i has the values `[at[i]:at[i+1]]`."""
     _check_type(array, pa.lib.Type_LIST, pa.lib.Type_MAP)
@@ -54,6 +61,26 @@ def _check_type(array: Any, *types: int) -> None:
 def validity(valid: npt.NDArray[np.bool_]) -> Any:
     """Return the buffer of validity bits of booleans."""
     return pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def offsets_from(sizes: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    """Return where elements of these sizes begin, one after the other, and where the last ends."""
+    offsets = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets
+
+
+def binary_of(data: Any, sizes: npt.NDArray[Any]) -> Any:
+    """Return a binary array: the data cut into values of these sizes."""
+    buffers = [None, pa.py_buffer(offsets_from(sizes)), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), len(sizes), buffers)
+
+
+def gathered(values: Any, counts: npt.NDArray[Any]) -> Any:
+    """Return a binary array with the bytes of so many neighbouring values in each row."""
+    bounds, data = binary_parts(values)
+    buffers = [None, pa.py_buffer(bounds[offsets_from(counts)]), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), len(counts), buffers)
 
 
 def cut_out(data: Any, starts: npt.NDArray[Any], stops: npt.NDArray[Any], rows: Any = None) -> Any:

@@ -41,7 +41,7 @@ from txnlog_kafka.wire.records import (
     refresh_crc,
 )
 from txnlog_spark.codec import compute as pc
-from txnlog_spark.codec.binary import binary_parts
+from txnlog_spark.codec.binary import as_binary, binary_of, binary_parts, gathered, offsets_from
 from txnlog_spark.codec.record_headers import key_texts
 from txnlog_spark.codec.varints import (
     Int64Array,
@@ -188,9 +188,9 @@ def _encode_groups(
 def _prepare_rows(
     keys: Any, values: Any, timestamps_ms: Int64Array, headers: Any, order: RowOrder
 ) -> _Rows:
-    values = _as_binary(values)
+    values = as_binary(values)
     row_count = len(values)
-    keys = None if keys is None or keys.null_count == len(keys) else _as_binary(keys)
+    keys = None if keys is None or keys.null_count == len(keys) else as_binary(keys)
     timestamps_ms = np.ascontiguousarray(timestamps_ms, np.int64)
     value_lengths = _lengths(values)
     key_lengths = np.full(row_count, -1, np.int64) if keys is None else _lengths(keys)
@@ -212,12 +212,6 @@ def _prepare_rows(
     return _Rows(
         order, keys, values, timestamps_ms, key_lengths, value_lengths, counts, header_bytes, sizes
     )
-
-
-def _as_binary(array: Any) -> Any:
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    return array if pa.types.is_binary(array.type) else array.cast(pa.binary())
 
 
 def _lengths(array: Any) -> Int64Array:
@@ -244,31 +238,17 @@ def _prepare_headers(headers: Any) -> tuple[Int64Array | None, Any]:
     names, contents = items.flatten()
     if names.null_count:
         raise ValueError("a header's key is null: Kafka allows a null header value only")
-    names, contents = _as_binary(key_texts(_as_binary(names))), _as_binary(contents)
+    names, contents = as_binary(key_texts(as_binary(names))), as_binary(contents)
     name_prefix = _varint_array([zigzag(_lengths(names))], len(names))
     content_prefix = _varint_array([zigzag(_lengths(contents))], len(names))
     joined = _join_parts([name_prefix, names, content_prefix, contents])
     # The items of a row lie side by side: the row's bytes are a slice, so offsets say it all.
-    item_ends, data = binary_parts(joined)
-    row_items = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=row_items[1:])
-    offsets = pa.py_buffer(item_ends[row_items])
-    return counts, pa.Array.from_buffers(
-        pa.binary(), len(counts), [None, offsets, pa.py_buffer(data)]
-    )
+    return counts, gathered(joined, counts)
 
 
 def _varint_array(columns: list[UInt64Array | int], row_count: int) -> Any:
     """Return one binary element for each row: the row's varints, one after the other."""
-    return _binary_array(*pack_varints(columns, row_count))
-
-
-def _binary_array(data: Any, lengths: Int64Array) -> Any:
-    offsets = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    return pa.Array.from_buffers(
-        pa.binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-    )
+    return binary_of(*pack_varints(columns, row_count))
 
 
 def _join_parts(parts: list[Any]) -> Any:
@@ -392,15 +372,14 @@ def _with_heads(
 ) -> Any:
     """`_varint_array`, with the batch's header before the first row of each batch."""
     packed, lengths = pack_varints(columns, count)
-    ends = np.zeros(count + 1, np.int64)
-    np.cumsum(lengths, out=ends[1:])
+    ends = offsets_from(lengths)
     flat, head_bytes = packed.data, heads.tobytes()
     pieces: list[bytes | memoryview] = []
     borders = [*ends[starts].tolist(), len(packed)]
     for number, (start, stop) in enumerate(itertools.pairwise(borders)):
         pieces += (head_bytes[number * HEADER_BYTES :][:HEADER_BYTES], flat[start:stop])
     lengths[starts] += HEADER_BYTES
-    return _binary_array(b"".join(pieces), lengths)
+    return binary_of(b"".join(pieces), lengths)
 
 
 def _finish_batch(batch: memoryview, codec: Compression) -> memoryview:

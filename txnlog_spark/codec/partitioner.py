@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
-from txnlog_spark.codec.binary import binary_parts
+from txnlog_spark.codec.binary import as_binary, binary_parts
 
 Int32Array = npt.NDArray[np.int32]
 
@@ -45,11 +44,7 @@ def partition_rows(
 
 def murmur2(keys: Any) -> npt.NDArray[np.uint32]:
     """The 32-bit murmur2 hash of each element, null as empty; unsigned where Java's is signed."""
-    if isinstance(keys, pa.ChunkedArray):
-        keys = keys.combine_chunks()
-    if not pa.types.is_binary(keys.type):
-        keys = keys.cast(pa.binary())
-    bounds, bytes_ = binary_parts(keys)
+    bounds, bytes_ = binary_parts(as_binary(keys))
     offsets = bounds.astype(np.int64)
     # Four bytes more than any key: a word is read whole even where only its tail counts.
     end = int(offsets[-1])

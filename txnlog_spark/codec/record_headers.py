@@ -11,7 +11,13 @@ import pyarrow as pa
 
 from txnlog_kafka.wire.varint import decode_signed
 from txnlog_spark.codec import compute as pc
-from txnlog_spark.codec.binary import binary_parts, check_within, cut_out_fields, list_offsets
+from txnlog_spark.codec.binary import (
+    binary_parts,
+    check_within,
+    cut_out_fields,
+    list_offsets,
+    offsets_from,
+)
 from txnlog_spark.codec.varints import Int64Array, read_varints
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -57,11 +63,8 @@ def decode_headers(
         rounds.append(_read_few(body, rows, counts - index, at))
     if bool(((counts > 0) & (at != ends)).any()):
         raise ValueError("bytes are left after the last header of a record")
-    offsets = np.zeros(len(counts) + 1, np.int32)
-    np.cumsum(counts, out=offsets[1:])
-    return pa.ListArray.from_arrays(
-        pa.array(offsets), _header_items(body, rounds), type=HEADERS_TYPE
-    )
+    offsets = pa.array(offsets_from(counts))
+    return pa.ListArray.from_arrays(offsets, _header_items(body, rounds), type=HEADERS_TYPE)
 
 
 def names_within(

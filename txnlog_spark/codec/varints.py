@@ -86,29 +86,62 @@ def read_varints(data: ByteArray, positions: Int64Array) -> tuple[Int64Array, In
     first = data[positions]
     values = _OF_ONE_BYTE[first]
     after = positions + 1
-    rows: Any = np.flatnonzero(first >= 0x80)
-    if len(rows):
-        if len(rows) == len(first):
-            rows = slice(None)
-        values[rows], after[rows] = _read_longer(data, first[rows], after[rows])
+    rows = _rows_with_more(first)
+    if rows is not None:
+        longer, after[rows], over = _read_longer(data, first[rows], after[rows], VARINT_BYTES_MAX)
+        if over.size:
+            raise ValueError("a varint is over ten bytes")
+        values[rows] = unzigzag(longer)
     return values, after
 
 
+def unsigned_at(
+    data: ByteArray, at: Int64Array, bytes_max: int = VARINT_BYTES_MAX
+) -> tuple[UInt64Array, Int64Array, npt.NDArray[np.bool_] | None]:
+    """Return the varints at these positions, where they end, and which are over `bytes_max`.
+
+    The last is None if no varint is. Bits over 64 are dropped. IndexError if `data` ends before.
+    """
+    first = data[at]
+    values, after = first.astype(np.uint64), at + 1
+    rows = _rows_with_more(first)
+    if rows is None:
+        return values, after, None
+    values[rows], after[rows], over = _read_longer(data, first[rows], after[rows], bytes_max)
+    if not over.size:
+        return values, after, None
+    long = np.zeros(len(at), bool)
+    long[np.arange(len(at))[rows][over]] = True
+    return values, after, long
+
+
+def _rows_with_more(first: ByteArray) -> Any:
+    """Return the index of varints that go on after their first byte; None if none does."""
+    rows = np.flatnonzero(first >= 0x80)
+    if not len(rows):
+        return None
+    return slice(None) if len(rows) == len(first) else rows
+
+
 def _read_longer(
-    data: ByteArray, first: ByteArray, after: Int64Array
-) -> tuple[Int64Array, Int64Array]:
-    """The values of varints that go on after their first byte; `after` is moved to their ends."""
+    data: ByteArray, first: ByteArray, after: Int64Array, bytes_max: int
+) -> tuple[UInt64Array, Int64Array, Int64Array]:
+    """Return varints that go on after their first byte, their ends, and the rows over `bytes_max`.
+
+    The array `after` is moved to the ends.
+    """
     values = (first & 0x7F).astype(np.uint64)
     rows: Any = slice(None)
-    for shift in range(7, 7 * VARINT_BYTES_MAX, 7):
+    over = np.arange(0)
+    for place in range(1, bytes_max):
         more = data[after[rows]]
-        values[rows] |= (more & 0x7F).astype(np.uint64) << np.uint64(shift)
+        values[rows] |= (more & 0x7F).astype(np.uint64) << np.uint64(7 * place)
         after[rows] += 1
-        going_on = np.flatnonzero(more >= 0x80)
-        if not len(going_on):
-            return unzigzag(values), after
-        rows = going_on if isinstance(rows, slice) else rows[going_on]
-    raise ValueError("a varint is over ten bytes")
+        over = np.flatnonzero(more >= 0x80)
+        if not len(over):
+            break
+        rows = over = over if isinstance(rows, slice) else rows[over]
+    return values, after, over
 
 
 def unzigzag(values: UInt64Array) -> Int64Array:

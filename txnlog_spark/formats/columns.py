@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from txnlog_spark.codec import compute as pc
-from txnlog_spark.codec.binary import binary_parts, list_offsets
+from txnlog_spark.codec.binary import binary_of, binary_parts, list_offsets, offsets_from
 from txnlog_spark.codec.varints import VARINT_BYTES_MAX, pack_varints, zigzag
 from txnlog_spark.errors import OptionError
 from txnlog_spark.formats.decoded import spread
@@ -59,35 +59,23 @@ def join(parts: Sequence[Any], rows: int) -> pa.Array:
     return pc.binary_join_element_wise(*columns, NO_BYTES)
 
 
-def stretches(data: Any, sizes: npt.NDArray[Any], type_: pa.DataType | None = None) -> pa.Array:
-    """Return the data cut into values of these sizes, as a binary column or one of `type_`.
+def stretches(data: Any, sizes: npt.NDArray[Any]) -> pa.Array:
+    """Return the data cut into values of these sizes, as a binary column.
 
     Raises OptionError where they are more than one Arrow array can have.
     """
-    offsets = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    if offsets[-1] > np.iinfo(np.int32).max:
+    if sizes.sum(dtype=np.int64) > np.iinfo(np.int32).max:
         raise OptionError(
             "spark.sql.execution.arrow.maxRecordsPerBatch",
             None,
             "lower it: the values of one Arrow batch are over 2 GiB",
         )
-    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
-    return pa.Array.from_buffers(type_ or pa.binary(), len(sizes), buffers)
+    return binary_of(data, sizes)
 
 
 def varints(values: npt.NDArray[Any]) -> pa.Array:
     """Return a column of zig-zag varints."""
     return stretches(*pack_varints([zigzag(values)], len(values)))
-
-
-def gathered(values: pa.Array, counts: npt.NDArray[Any]) -> pa.Array:
-    """Return a column with the bytes of so many values in each row."""
-    bounds, data = binary_parts(values)
-    at = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=at[1:])
-    buffers = [None, pa.py_buffer(np.ascontiguousarray(bounds[at])), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.binary(), len(counts), buffers)
 
 
 def spread_bytes(dense: pa.Array, valid: pa.Array, absent: bytes = b"") -> pa.Array:
@@ -106,9 +94,7 @@ def shown(array: pa.Array, values: pa.Array) -> pa.Array:
 
 def offsets_of(owner: Whole, count: int) -> pa.Array:
     """Return the offsets of `count` lists; `owner` has the list of each item and does not fall."""
-    offsets = np.zeros(count + 1, np.int32)
-    np.cumsum(np.bincount(owner, minlength=count), out=offsets[1:])
-    return pa.array(offsets)
+    return pa.array(offsets_from(np.bincount(owner, minlength=count)))
 
 
 def listed(owner: Whole, values: pa.Array, count: int, type_: pa.DataType) -> pa.Array:
@@ -135,29 +121,3 @@ class Wire:
     def ends(self) -> Whole:
         """Positions of the bytes that can be the last of a varint."""
         return np.flatnonzero(self.data < 0x80)
-
-
-def unsigned_at(
-    data: npt.NDArray[np.uint8], at: Whole, bytes_max: int = VARINT_BYTES_MAX
-) -> tuple[npt.NDArray[np.uint64], Whole, Flags | None]:
-    """Return the varints at these positions, where they end, and which are over `bytes_max`.
-
-    The last is None if no varint is. Bits over 64 are dropped.
-    """
-    byte = data[at]
-    value = byte.astype(np.uint64)
-    after = at + 1
-    more = np.flatnonzero(byte >= 0x80)
-    if not more.size:
-        return value, after, None
-    value &= np.uint64(0x7F)
-    for place in range(1, bytes_max):
-        byte = data[at[more] + place]
-        value[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(7 * place)
-        after[more] += 1
-        more = more[byte >= 0x80]
-        if not more.size:
-            return value, after, None
-    long = np.zeros(len(at), bool)
-    long[more] = True
-    return value, after, long

@@ -16,14 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txnlog_kafka.wire.varint import encode_signed
-from txnlog_spark.codec.binary import decimal_rows, list_offsets
+from txnlog_spark.codec.binary import decimal_rows, gathered, list_offsets
 from txnlog_spark.formats.avro.raw import raw_members
 from txnlog_spark.formats.avro.schema import Avro, parse_avro
 from txnlog_spark.formats.avro.types import field_named
 from txnlog_spark.formats.columns import (
     below,
     column_at,
-    gathered,
     join,
     repeated,
     shown,

@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from txnlog_spark.codec.binary import binary_parts, cut_out
-from txnlog_spark.codec.varints import VARINT_BYTES_MAX, unzigzag
+from txnlog_spark.codec.varints import VARINT_BYTES_MAX, unsigned_at, unzigzag
 from txnlog_spark.formats.avro.raw import raw_members, raw_type
 from txnlog_spark.formats.avro.schema import Avro
-from txnlog_spark.formats.columns import Whole, Wire, listed, unsigned_at
+from txnlog_spark.formats.columns import Whole, Wire, listed
 from txnlog_spark.formats.decoded import Misfit, spread
 
 ROWS_MIN = 32

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 
 from txnlog_spark.codec import compute as pc
-from txnlog_spark.codec.binary import list_offsets
+from txnlog_spark.codec.binary import list_offsets, offsets_from
 from txnlog_spark.errors import OptionError
 from txnlog_spark.formats.columns import below, shown
 from txnlog_spark.formats.decoded import Encode, on_present
@@ -183,8 +183,8 @@ def _merged(parts: list[Any]) -> list[Any]:
 
 
 def _list(element: _Write, array: pa.Array) -> pa.Array:
-    items = on_present(element.whole)(element.checked(array.flatten()))
-    return _joined(items.fill_null("null"), pc.list_value_length(array).to_numpy())
+    items = on_present(element.whole)(element.checked(shown(array, array.values)))
+    return _joined(items.fill_null("null"), np.diff(list_offsets(array)))
 
 
 def _map(keys: _Write, items: _Write, array: pa.Array) -> pa.Array:
@@ -196,9 +196,8 @@ def _map(keys: _Write, items: _Write, array: pa.Array) -> pa.Array:
 
 def _joined(texts: pa.Array, counts: np.ndarray[Any, Any]) -> pa.Array:
     """Return `counts` texts in each row, with commas between them."""
-    offsets = np.zeros(len(counts) + 1, np.int32)
-    np.cumsum(counts, out=offsets[1:])
-    return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), texts), ",")
+    lists = pa.ListArray.from_arrays(pa.array(offsets_from(counts)), texts)
+    return pc.binary_join(lists, ",")
 
 
 def _base64(array: pa.Array) -> pa.Array:

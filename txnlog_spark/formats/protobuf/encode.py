@@ -20,8 +20,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from pyspark.sql import types as spark
 
 from txnlog_kafka.wire.varint import encode_unsigned
-from txnlog_spark.codec.binary import list_offsets
-from txnlog_spark.formats.columns import below, column_at, gathered, join, shown, spread_bytes
+from txnlog_spark.codec.binary import gathered, list_offsets
+from txnlog_spark.formats.columns import below, column_at, join, shown, spread_bytes
 from txnlog_spark.formats.decoded import Encode
 from txnlog_spark.formats.errors import ProtobufSchemaError, UnencodableMessage
 from txnlog_spark.formats.protobuf.types import (

@@ -16,8 +16,8 @@ from google.protobuf.descriptor import Descriptor, FileDescriptor
 
 from txnlog_kafka.wire.varint import MalformedVarint, decode_signed, encode_signed
 from txnlog_spark.codec.binary import cut_out
-from txnlog_spark.codec.varints import unzigzag
-from txnlog_spark.formats.columns import Wire, unsigned_at
+from txnlog_spark.codec.varints import unsigned_at, unzigzag
+from txnlog_spark.formats.columns import Wire
 from txnlog_spark.formats.errors import ProtobufSchemaError
 from txnlog_spark.formats.schema_ids import SCHEMA_ID_BYTES, NoSchema, SchemaId, Split
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
 from txnlog_spark.codec.binary import cut_out
-from txnlog_spark.codec.varints import unzigzag
-from txnlog_spark.formats.columns import Flags, Whole, unsigned_at
+from txnlog_spark.codec.varints import unsigned_at, unzigzag
+from txnlog_spark.formats.columns import Flags, Whole
 from txnlog_spark.formats.protobuf.scan import (
     Found,
     Occurrences,

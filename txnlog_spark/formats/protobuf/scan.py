@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from txnlog_spark.codec.varints import VARINT_BYTES_MAX
-from txnlog_spark.formats.columns import Whole, Wire, unsigned_at
+from txnlog_spark.codec.varints import VARINT_BYTES_MAX, unsigned_at
+from txnlog_spark.formats.columns import Whole, Wire
 from txnlog_spark.formats.protobuf.types import (
     END_GROUP,
     FIXED32,
