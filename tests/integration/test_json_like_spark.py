@@ -27,7 +27,7 @@ from txnlog_spark.errors import OptionError
 from txnlog_spark.formats.json.alone import one_by_one
 from txnlog_spark.formats.json.decode import json_decoder
 from txnlog_spark.formats.json.encode import json_encoder
-from txnlog_spark.formats.json.zones import session_zone
+from txnlog_spark.formats.json.times import session_zone
 
 pytestmark = [pytest.mark.slow, pytest.mark.weekly]
 

@@ -16,7 +16,7 @@ from txnlog_spark.formats.decoded import Decoded
 from txnlog_spark.formats.json.alone import one_by_one
 from txnlog_spark.formats.json.decode import json_decoder
 from txnlog_spark.formats.json.encode import json_encoder
-from txnlog_spark.formats.json.zones import session_zone
+from txnlog_spark.formats.json.times import session_zone
 
 ZONE = "Europe/Berlin"
 LEAVES = (

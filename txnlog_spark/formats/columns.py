@@ -17,7 +17,7 @@ import pyarrow as pa
 from txnlog_spark.codec import compute as pc
 from txnlog_spark.codec.binary import binary_of, binary_parts, list_offsets, offsets_from
 from txnlog_spark.codec.varints import VARINT_BYTES_MAX, pack_varints, zigzag
-from txnlog_spark.errors import OptionError
+from txnlog_spark.errors import OptionError, TxnLogError
 from txnlog_spark.formats.decoded import spread
 
 Whole = npt.NDArray[np.int64]
@@ -41,6 +41,18 @@ def column_at(path: str) -> str:
 def field_at(path: str) -> str:
     """Return what errors of a read call the field of this path; "" is the whole value."""
     return f"the field {path}" if path else "the value"
+
+
+def indexes(
+    texts: pa.Array, names: pa.Array, path: str, error: type[TxnLogError], place: str
+) -> npt.NDArray[np.int32]:
+    """Return the index of each text in `names`. Raises `error` for a text not in this place."""
+    at = pc.index_in(texts, value_set=names)
+    if at.null_count:
+        unknown = texts.filter(at.is_null())[0].as_py()
+        raise error(f"{column_at(path)} has the value {unknown!r}, which is not {place}")
+    made: npt.NDArray[np.int32] = at.to_numpy()
+    return made
 
 
 # Binary columns -------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from txnlog_spark.formats.avro.types import field_named
 from txnlog_spark.formats.columns import (
     below,
     column_at,
+    indexes,
     join,
     repeated,
     shown,
@@ -57,9 +58,11 @@ def encoder(node: Avro, type_: pa.DataType, path: str = "") -> Encode:
 
 def avro_encoder(node: Avro, type_: pa.DataType, path: str = "") -> Encode:
     """Encode arrays that may have null; null is an error if the schema does not allow it."""
-    inner = _of_null if pa.types.is_null(type_) else encoder(_non_null(node), type_, path)
-    if node.kind == "union" and len(node.non_null) == 1:
-        inner = _branch(node, node.non_null[0], inner)
+    # A union of null and one type is encoded as that type, behind the number of its branch.
+    only = node.non_null[0] if len(node.non_null) == 1 else None
+    inner = _of_null if pa.types.is_null(type_) else encoder(only or node, type_, path)
+    if only is not None:
+        inner = _branch(node, only, inner)
     null = node.null_branch
 
     def encode(array: pa.Array) -> pa.Array:
@@ -77,11 +80,6 @@ def avro_encoder(node: Avro, type_: pa.DataType, path: str = "") -> Encode:
 def schema_encoder(schema: str, type_: pa.DataType) -> Encode:
     """Return `avro_encoder` of a schema's text."""
     return avro_encoder(parse_avro(schema), type_)
-
-
-def _non_null(node: Avro) -> Avro:
-    """Return the one type of a union with null; a union of several types as it is."""
-    return node.non_null[0] if len(node.non_null) == 1 else node
 
 
 def _branch(union: Avro, branch: Avro, inner: Encode) -> Encode:
@@ -262,17 +260,8 @@ def _fixed(node: Avro, path: str) -> Encode:
 def _enum(node: Avro, path: str) -> Encode:
     symbols = pa.array(node.symbols, pa.string())
 
-    def encode(array: pa.Array) -> pa.Array:
-        at = pc.index_in(array, value_set=symbols)
-        if at.null_count:
-            unknown = array.filter(at.is_null())[0].as_py()
-            raise UnencodableValue(
-                f"{column_at(path)} has the value {unknown!r}, which is not a symbol of the Avro "
-                f"enum {node.name}"
-            )
-        return varints(at.to_numpy())
-
-    return encode
+    place = f"a symbol of the Avro enum {node.name}"
+    return lambda array: varints(indexes(array, symbols, path, UnencodableValue, place))
 
 
 def _decimal(node: Avro) -> Encode:

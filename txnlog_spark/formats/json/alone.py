@@ -20,8 +20,7 @@ from pyspark.sql import types as spark
 from txnlog_spark.formats.columns import below, field_at
 from txnlog_spark.formats.decoded import Decode, Decoded
 from txnlog_spark.formats.json.texts import escaped_ascii, java_double, java_string
-from txnlog_spark.formats.json.times import date_of, timestamp_of
-from txnlog_spark.formats.json.zones import Zone
+from txnlog_spark.formats.json.times import Zone, date_of, timestamp_of
 from txnlog_spark.formats.types import arrow_type
 
 _BLANKS = " \t\r\n"

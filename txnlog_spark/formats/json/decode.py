@@ -23,8 +23,7 @@ from txnlog_spark.codec import compute as pc
 from txnlog_spark.codec.binary import binary_parts
 from txnlog_spark.formats.decoded import Decode, Misfit, decode_halves, on_present
 from txnlog_spark.formats.json.alone import one_by_one
-from txnlog_spark.formats.json.times import dates, timestamps
-from txnlog_spark.formats.json.zones import Zone, session_zone
+from txnlog_spark.formats.json.times import Zone, dates, session_zone, timestamps
 from txnlog_spark.formats.types import arrow_type
 
 ROWS_MIN = 64

@@ -22,8 +22,7 @@ from txnlog_spark.errors import OptionError
 from txnlog_spark.formats.columns import below, shown
 from txnlog_spark.formats.decoded import Encode, on_present
 from txnlog_spark.formats.json.texts import escape, escaped, float_texts
-from txnlog_spark.formats.json.times import date_texts, timestamp_texts
-from txnlog_spark.formats.json.zones import Zone, session_zone
+from txnlog_spark.formats.json.times import Zone, date_texts, session_zone, timestamp_texts
 from txnlog_spark.formats.time_zone import zone_of_column
 
 

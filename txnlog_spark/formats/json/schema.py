@@ -12,8 +12,7 @@ from typing import Any
 from pyspark.sql import types as spark
 
 from txnlog_spark.errors import JsonSchemaError
-from txnlog_spark.formats.json.schema_parts import Part, referenced
-from txnlog_spark.formats.json.schema_words import check_fields
+from txnlog_spark.formats.json.schema_words import Part, check_fields, referenced
 from txnlog_spark.formats.types import Unreadable
 
 _INTEGERS: dict[str, type[spark.DataType]] = {

@@ -1,13 +1,18 @@
 """Dates and timestamps in ISO 8601, as texts of JSON: one text, and arrays of texts, both ways.
 
+A time zone has an offset at an instant, or at a local time as Java has it.
+
 Spark's `from_json` takes many more forms. Here a text in another form is malformed.
 """
 
 from __future__ import annotations
 
 import re
-from datetime import date, datetime, timedelta
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from functools import cache
 from typing import Any
+from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +20,6 @@ import pyarrow as pa
 from txnlog_spark.codec import compute as pc
 from txnlog_spark.errors import OptionError
 from txnlog_spark.formats.decoded import Misfit
-from txnlog_spark.formats.json.zones import Zone
 
 _DATE = r"(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})-[0-9]{2}-[0-9]{2}"
 _SECONDS = r":[0-9]{2}(?:\.[0-9]+)?"
@@ -29,7 +33,85 @@ _EPOCH_DAY = date(1970, 1, 1)
 _YEAR_0, _YEAR_10000 = -62_167_219_200 * _MICROS, 253_402_300_800 * _MICROS
 _DAY = 86_400 * _MICROS
 
+_DAY_S = 86_400
+_FIRST_S, _LAST_S = -62_135_596_800 + _DAY_S, 253_402_300_800 - 2 * _DAY_S
+"""Seconds in years that Python has, also in local time. Offsets do not change beyond them until
+the years end that are read and written, 1 and 9999."""
+_ZONE_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::(\d\d))?", re.ASCII)
+_ZONE_OFFSET_MAX = 18 * 3600
+_REFUSED = {"EST", "MST", "HST", "ROC", "Factory", "localtime", "posixrules"}
+"""Names that Java does not know, or that mean another zone to some versions of it."""
+
 Numbers = np.ndarray[Any, Any]
+
+
+# The session's time zone ----------------------------------------------------------------------
+
+
+class Zone:
+    """A time zone: its offset from UTC in seconds, at a second of UTC or of local time."""
+
+    def __init__(self, rules: ZoneInfo | int) -> None:
+        self._rules = rules
+
+    def offset_at(self, second: int) -> int:
+        """Return the offset at this second since 1970 in UTC."""
+        if isinstance(self._rules, int):
+            return self._rules
+        return _seconds(_near(second).replace(tzinfo=UTC).astimezone(self._rules).utcoffset())
+
+    def offset_of_local(self, second: int) -> int:
+        """Return the offset of a local time: the one before, where clocks are put forward or back.
+
+        So Java's `ZonedDateTime.of` reads a local time that does not exist, or exists twice.
+        """
+        if isinstance(self._rules, int):
+            return self._rules
+        return _seconds(_near(second).replace(tzinfo=self._rules, fold=0).utcoffset())
+
+    def offsets(self, seconds: Numbers, offset: Callable[[int], int]) -> Numbers:
+        """Return offsets of an array, by `offset_at` or `offset_of_local` of this zone.
+
+        The zone is asked twice a day, and for each second of a day in which its offset changes.
+        """
+        if isinstance(self._rules, int):
+            return np.full(len(seconds), self._rules, np.int64)
+        days, place = np.unique(seconds // _DAY_S, return_inverse=True)
+        first = np.array([offset(day * _DAY_S) for day in days.tolist()], np.int64)
+        last = np.array([offset((day + 1) * _DAY_S) for day in days.tolist()], np.int64)
+        found: Numbers = first[place]
+        for row in np.flatnonzero((first != last)[place]).tolist():
+            found[row] = offset(int(seconds[row]))
+        return found
+
+
+def _near(second: int) -> datetime:
+    return _EPOCH + timedelta(seconds=min(max(second, _FIRST_S), _LAST_S))
+
+
+def _seconds(offset: timedelta | None) -> int:
+    return 0 if offset is None else offset // timedelta(seconds=1)
+
+
+@cache
+def session_zone(name: str) -> Zone:
+    """Return the zone of this name. OptionError for a name without one meaning in Java and here."""
+    if name in ("Z", "UTC", "GMT", "UT"):
+        return Zone(0)
+    found = _ZONE_OFFSET.fullmatch(name)
+    if found:
+        hours, minutes = int(found[2]), int(found[3] or 0)
+        total = hours * 3600 + minutes * 60
+        if minutes < 60 and total <= _ZONE_OFFSET_MAX:
+            return Zone(-total if found[1] == "-" else total)
+    elif name not in _REFUSED and name in available_timezones():
+        return Zone(ZoneInfo(name))
+    raise OptionError(
+        "spark.sql.session.timeZone",
+        name,
+        "is not a time zone of JSON: set it, or the option timeZone, to a region such as "
+        "Europe/Berlin or to an offset such as +02:00",
+    )
 
 
 # One text -------------------------------------------------------------------------------------
@@ -77,7 +159,7 @@ def timestamps(texts: pa.Array, zone: Zone | None) -> Numbers:
         made[rows] = _micros(texts.filter(with_offset), _TIMESTAMP, "UTC")
     if not rows.all():
         local = _micros(texts.filter(pc.invert(with_offset)), _LOCAL)
-        made[~rows] = local - zone.offsets_of_local(local // _MICROS) * _MICROS
+        made[~rows] = local - zone.offsets(local // _MICROS, zone.offset_of_local) * _MICROS
     return made
 
 
@@ -114,7 +196,7 @@ def timestamp_texts(array: pa.Array, zone: Zone | None, path: str) -> pa.Array:
     local = np.clip(array.view(pa.int64()).to_numpy(), _YEAR_0 - _DAY, _YEAR_10000 + _DAY)
     ends: Any = ""
     if zone is not None:
-        offsets = zone.offsets_at(local // _MICROS)
+        offsets = zone.offsets(local // _MICROS, zone.offset_at)
         unique, which = np.unique(offsets, return_inverse=True)
         named = pa.array([_offset_text(each) for each in unique.tolist()], pa.string())
         ends = named.take(pa.array(which))

@@ -168,8 +168,7 @@ def _layout(descriptor: Descriptor) -> Layout:
 def _check_required(
     scan: Scan, field: FieldDescriptor, found: dict[int, Found], roots: Whole
 ) -> None:
-    missing = np.ones(len(roots), bool)
-    missing[found.get(tag_of(field), NOTHING).owner] = False
+    missing = ~found.get(tag_of(field), NOTHING).present(len(roots))
     if missing.any():
         scan.faults.add(roots[missing], f"the field {field.name} is required and absent")
 
@@ -179,8 +178,7 @@ def _check_one_member(
 ) -> None:
     some, several = np.zeros(len(roots), bool), np.zeros(len(roots), bool)
     for field in oneof.fields:
-        present = np.zeros(len(roots), bool)
-        present[found.get(tag_of(field), NOTHING).owner] = True
+        present = found.get(tag_of(field), NOTHING).present(len(roots))
         several |= some & present
         some |= present
     if several.any():
@@ -251,8 +249,7 @@ def _single(
 
     def column(scan: Scan, found: Occurrences, roots: Whole) -> pa.Array:
         there = found.alone
-        present = np.zeros(len(roots), bool)
-        present[there.owner] = True
+        present = there.present(len(roots))
         if is_entry or present.all():
             return read(scan, Parts(there.start, there.end, there.owner, roots), len(roots))
         owner, some = (np.cumsum(present) - 1)[there.owner], roots[present]

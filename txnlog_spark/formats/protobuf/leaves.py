@@ -22,20 +22,10 @@ from txnlog_spark.formats.protobuf.scan import (
     Scan,
     in_order,
 )
-from txnlog_spark.formats.protobuf.types import wire_type_of
+from txnlog_spark.formats.protobuf.types import DTYPES, wire_type_of
 
 Numbers = npt.NDArray[Any]
 
-_DTYPES: dict[int, np.dtype[Any]] = {
-    FieldDescriptor.CPPTYPE_INT32: np.dtype("<i4"),
-    FieldDescriptor.CPPTYPE_UINT32: np.dtype("<i4"),
-    FieldDescriptor.CPPTYPE_ENUM: np.dtype("<i4"),
-    FieldDescriptor.CPPTYPE_INT64: np.dtype("<i8"),
-    FieldDescriptor.CPPTYPE_UINT64: np.dtype("<i8"),
-    FieldDescriptor.CPPTYPE_FLOAT: np.dtype("<f4"),
-    FieldDescriptor.CPPTYPE_DOUBLE: np.dtype("<f8"),
-    FieldDescriptor.CPPTYPE_BOOL: np.dtype(bool),
-}
 _ZIGZAG = (FieldDescriptor.TYPE_SINT32, FieldDescriptor.TYPE_SINT64)
 
 
@@ -70,7 +60,7 @@ def is_each(owner: Whole, count: int) -> bool:
 class _Numbers:
     def __init__(self, field: FieldDescriptor, names: _Names | None) -> None:
         self.field, self.names = field, names
-        self.dtype = _DTYPES[field.cpp_type]
+        self.dtype = DTYPES[field.cpp_type]
         self.implicit = not field.has_presence and not field.is_repeated
         self.has_default = field.has_default_value
 
@@ -78,8 +68,8 @@ class _Numbers:
         values, count = self._checked(scan, found, roots), len(roots)
         valid: Flags | None = None
         if not is_each(found.owner, count):
-            valid, dense = np.zeros(count, bool), np.zeros(count, self.dtype)
-            dense[found.owner], valid[found.owner] = values, True  # the last one stays
+            valid, dense = found.present(count), np.zeros(count, self.dtype)
+            dense[found.owner] = values  # the last one stays
             values = dense
         if always or self.has_default:
             if valid is not None:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from txnlog_spark.codec.varints import VARINT_BYTES_MAX, unsigned_at
-from txnlog_spark.formats.columns import Whole, Wire
+from txnlog_spark.formats.columns import Flags, Whole, Wire
 from txnlog_spark.formats.protobuf.types import (
     END_GROUP,
     FIXED32,
@@ -104,6 +104,12 @@ class Found:
     def take(self, chosen: Any) -> Found:
         """Return chosen occurrences, by index or flag."""
         return Found(self.owner[chosen], self.start[chosen], self.end[chosen])
+
+    def present(self, count: int) -> Flags:
+        """Return which of `count` messages have an occurrence."""
+        made = np.zeros(count, bool)
+        made[self.owner] = True
+        return made
 
 
 NOTHING = Found(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -321,10 +327,7 @@ def _rest(cursors: _Cursors, at: int, layout: Layout, found: dict[int, list[Foun
 
 def _number(data: npt.NDArray[np.uint8], at: int, end: int, bytes_max: int) -> tuple[int, int]:
     value = 0
-    for place in range(bytes_max):
-        if at + place >= end:
-            raise _Malformed(_TRUNCATED)
-        byte = int(data[at + place])
+    for place, byte in enumerate(data[at : min(at + bytes_max, end)].tolist()):
         value |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
             return value, at + place + 1

@@ -10,6 +10,7 @@ import importlib
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
@@ -249,6 +250,18 @@ TYPE_NAMES = {
     if name.startswith("TYPE_")
 }
 """Names of types as a .proto file has them."""
+
+DTYPES: dict[int, np.dtype[Any]] = {
+    FieldDescriptor.CPPTYPE_INT32: np.dtype("<i4"),
+    FieldDescriptor.CPPTYPE_UINT32: np.dtype("<i4"),
+    FieldDescriptor.CPPTYPE_ENUM: np.dtype("<i4"),
+    FieldDescriptor.CPPTYPE_INT64: np.dtype("<i8"),
+    FieldDescriptor.CPPTYPE_UINT64: np.dtype("<i8"),
+    FieldDescriptor.CPPTYPE_FLOAT: np.dtype("<f4"),
+    FieldDescriptor.CPPTYPE_DOUBLE: np.dtype("<f8"),
+    FieldDescriptor.CPPTYPE_BOOL: np.dtype(bool),
+}
+"""Numbers of values, by the type in memory."""
 
 
 # The wire -------------------------------------------------------------------------------------
