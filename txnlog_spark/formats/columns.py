@@ -95,7 +95,14 @@ def spread_bytes(dense: pa.Array, valid: pa.Array, absent: bytes = b"") -> pa.Ar
     return spread(dense, valid).fill_null(pa.scalar(absent, pa.binary()))
 
 
-# Lists ----------------------------------------------------------------------------------------
+# Structs and lists ----------------------------------------------------------------------------
+
+
+def structs(columns: list[pa.Array], rows: int, type_: pa.DataType, null: Any = None) -> pa.Array:
+    """Return structs with these columns as fields, also without columns, and null where `null`."""
+    if not columns:
+        return pa.Array.from_buffers(type_, rows, [None])
+    return pa.StructArray.from_arrays(columns, fields=list(type_), mask=null)
 
 
 def shown(array: pa.Array, values: pa.Array) -> pa.Array:

@@ -59,6 +59,28 @@ def on_present(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return converted
 
 
+class MalformedValue(Exception):
+    """A value that is decoded by itself is malformed; the argument says why."""
+
+
+def decode_each(values: Any, read: Callable[[str], Any], type_: pa.DataType) -> Decoded:
+    """Decode texts in UTF-8 one at a time; `read` raises MalformedValue."""
+    rows: list[Any] = []
+    problems: list[str | None] = []
+    for value in values.to_pylist():
+        row, problem = None, None
+        try:
+            row = read(value.decode())
+        except UnicodeDecodeError as error:
+            problem = f"it is not UTF-8: {error.reason} at byte {error.start}"
+        except MalformedValue as error:
+            problem = str(error)
+        rows.append(row)
+        problems.append(problem)
+    reasons = pa.array(problems, pa.string()) if any(problems) else None
+    return Decoded(pa.array(rows, type_), reasons)
+
+
 def decode_present(values: Any, decode: Decode) -> Decoded:
     """Decode a binary array that may have null. Null stays null, and is not malformed."""
     if not values.null_count:

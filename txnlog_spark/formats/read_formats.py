@@ -160,10 +160,10 @@ def _text(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> 
 
 
 def _json(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> Reader:
-    from txnlog_spark.formats.fields import part_of
     from txnlog_spark.formats.json.decode import json_decoder
     from txnlog_spark.formats.readers import Reader, read_json
     from txnlog_spark.formats.time_zone import time_zone
+    from txnlog_spark.formats.types import part_of
 
     schema = values[f"{side}.schema"] or latest_schema(side, values, registry, "JSON")
     fields = values[f"{side}.fields"] or ()
@@ -218,8 +218,8 @@ def _avro(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> 
     require(f"{side}.format", "avro")
     from txnlog_spark.formats.avro.schema import parse_avro
     from txnlog_spark.formats.avro.types import TypeOptions, spark_type
-    from txnlog_spark.formats.fields import part_of
     from txnlog_spark.formats.readers import Reader, read_avro
+    from txnlog_spark.formats.types import part_of
 
     schema = values[f"{side}.schema"] or latest_schema(side, values, registry, "AVRO")
     depth = values["recursiveFieldMaxDepth"]
@@ -232,8 +232,8 @@ def _avro(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> 
 
 
 def _protobuf(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> Reader:
-    from txnlog_spark.formats.fields import part_of
     from txnlog_spark.formats.readers import Reader, read_protobuf
+    from txnlog_spark.formats.types import part_of
 
     require(f"{side}.format", "protobuf")
     from txnlog_spark.formats.protobuf.frames import split_frames

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql.types import DataType
 
 from txnlog_kafka.wire.invariants import present
-from txnlog_spark.formats.decoded import Decode, Decoded, Misfit, decode_halves
+from txnlog_spark.formats.decoded import Decode, Decoded, Misfit, decode_each, decode_halves
 from txnlog_spark.formats.errors import AvroSchemaError, UnknownSchema
 from txnlog_spark.formats.registry.client import PROTOBUF, registry_for
 from txnlog_spark.formats.schema_ids import (
@@ -74,7 +74,10 @@ class Reader:
 def read_text(schema_id: SchemaId | None, rest: bytes, type_: DataType) -> Decode:  # noqa: ARG001
     """Return the decoder of text in UTF-8. Other bytes are malformed."""
     return partial(
-        decode_halves, together=_as_text, one_by_one=_as_text_one_by_one, rows_min=_TEXT_ROWS_MIN
+        decode_halves,
+        together=_as_text,
+        one_by_one=partial(decode_each, read=str, type_=pa.string()),
+        rows_min=_TEXT_ROWS_MIN,
     )
 
 
@@ -83,19 +86,6 @@ def _as_text(values: Any) -> Any:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
         raise Misfit from None
-
-
-def _as_text_one_by_one(values: Any) -> Decoded:
-    texts: list[str | None] = []
-    problems: list[str | None] = []
-    for value in values.to_pylist():
-        try:
-            texts.append(value.decode())
-            problems.append(None)
-        except UnicodeDecodeError as error:
-            texts.append(None)
-            problems.append(f"it is not UTF-8: {error.reason} at byte {error.start}")
-    return Decoded(pa.array(texts, pa.string()), pa.array(problems, pa.string()))
 
 
 # JSON -----------------------------------------------------------------------------------------
@@ -121,6 +111,7 @@ def _json_decode(type_: DataType, time_zone: str) -> Decode:
 # Avro -----------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=256)
 def read_avro(
     schema_id: SchemaId | None,
     rest: bytes,  # noqa: ARG001
@@ -133,23 +124,19 @@ def read_avro(
 
     With a schema id the second one is None: the registry with these options has it.
     """
-    reader, writer = schemas
-    if schema_id is None:
-        writer = present(writer, "values without a schema id have a schema")
-        return _avro_decode(writer, reader, type_, depth)
-    writer = registry_for(dict(registry)).schema(schema_id)
-    try:
-        return _avro_decode(writer, reader, type_, depth)
-    except AvroSchemaError as error:
-        raise AvroSchemaError(f"schema id {schema_id}: {error.problem}") from None
-
-
-@lru_cache(maxsize=256)
-def _avro_decode(writer: str, reader: str, type_: DataType, depth: int) -> Decode:
     from txnlog_spark.formats.avro.decode import avro_decoder
     from txnlog_spark.formats.avro.schema import parse_avro
 
-    return avro_decoder(parse_avro(writer), parse_avro(reader), arrow_type(type_), depth)
+    reader, writer = schemas
+    if schema_id is not None:
+        writer = registry_for(dict(registry)).schema(schema_id)
+    try:
+        written = parse_avro(present(writer, "values without a schema id have a schema"))
+        return avro_decoder(written, parse_avro(reader), arrow_type(type_), depth)
+    except AvroSchemaError as error:
+        if schema_id is None:
+            raise
+        raise AvroSchemaError(f"schema id {schema_id}: {error.problem}") from None
 
 
 # Protobuf -------------------------------------------------------------------------------------

@@ -52,14 +52,6 @@ def header_of(schema_id: int) -> bytes:
     return b"\0" + schema_id.to_bytes(SCHEMA_ID_BYTES - 1, "big")
 
 
-def with_header(header: bytes, encoded: Any) -> Any:
-    """Return the values behind the header; without a header, the values as they are."""
-    if not header:
-        return encoded
-    start, nothing = (pa.scalar(each, pa.binary()) for each in (header, b""))
-    return pc.binary_join_element_wise(start, encoded, nothing)
-
-
 @dataclass(frozen=True, slots=True)
 class Split:
     """Values taken apart from what says their schema.

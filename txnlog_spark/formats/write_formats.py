@@ -148,8 +148,7 @@ def _text(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:  # 
 
 
 def _json(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
-    from txnlog_spark.formats.json.encode import json_encoder
-    from txnlog_spark.formats.json.fit import fitted
+    from txnlog_spark.formats.json.encode import fitted, json_encoder
     from txnlog_spark.formats.types import all_nullable
     from txnlog_spark.formats.writers import Writer
 
@@ -187,30 +186,24 @@ def _avro(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
 
 def _protobuf(given: WriteFormat, type_: DataType, topic: str | None) -> Writer:
     require(given.option("format"), "protobuf")
-    from txnlog_spark.formats.protobuf.encode import message_encoder, protobuf_encoder
-    from txnlog_spark.formats.protobuf.frames import index_prefix, message_indexes
-    from txnlog_spark.formats.protobuf.types import (
-        descriptor_set_of,
-        file_of,
-        first_message,
-        message_descriptor,
-    )
+    from txnlog_spark.formats.protobuf import encode, frames, types
     from txnlog_spark.formats.writers import Writer
 
     schema_id, known = given.known(topic, "PROTOBUF", given.message or "")
     if known is None:
         raise OptionError(given.option("schema"), None, "set it to the path of a descriptor set")
     if given.use_latest and given.client is not None:
-        descriptors = descriptor_set_of(base64.b64decode(known))
+        descriptors = types.descriptor_set_of(base64.b64decode(known))
     else:
         descriptors = read_descriptors(given.option("schema"), known)
-    descriptor = message_descriptor(descriptors, given.message or first_message(descriptors))
-    protobuf_encoder(descriptor, type_)  # what does not fit is said here
-    name, schema = descriptor.full_name, base64.b64encode(file_of(descriptor)).decode()
+    message = given.message or types.first_message(descriptors)
+    descriptor = types.message_descriptor(descriptors, message)
+    encode.protobuf_encoder(descriptor, type_)  # what does not fit is said here
+    name, schema = descriptor.full_name, base64.b64encode(types.file_of(descriptor)).decode()
     header = given.header(schema_id, topic, schema, "PROTOBUF", name)
     if header:
-        header += index_prefix(message_indexes(descriptor))
-    return Writer(message_encoder, (descriptors, name, type_), header)
+        header += frames.index_prefix(frames.message_indexes(descriptor))
+    return Writer(encode.message_encoder, (descriptors, name, type_), header)
 
 
 def _subject(given: WriteFormat, topic: str | None, record: str) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from txnlog_spark.formats.columns import join
 from txnlog_spark.formats.decoded import Encode
-from txnlog_spark.formats.schema_ids import with_header
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,8 @@ class Writer:
 
     def encode(self, column: Any) -> Any:
         """Return a binary array of an array without null. Raises TxnLogError naming a column."""
-        return with_header(self.header, _encoder(self.make, self.arguments)(column))
+        encoded = _encoder(self.make, self.arguments)(column)
+        return join([self.header, encoded], len(encoded)) if self.header else encoded
 
 
 @lru_cache(maxsize=256)

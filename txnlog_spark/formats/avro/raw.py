@@ -73,16 +73,13 @@ class _Layout:
         return {"type": "record", "name": self._new_name(), "fields": made}
 
     def _union(self, node: Avro) -> list[Any]:
-        if not raw_members(node):
-            return [self.of(branch) for branch in node.branches]
-        made: list[Any] = []
-        for branch in node.branches:
-            if branch.kind == "null":
-                made.append("null")
-            else:
-                member = f"member{node.non_null.index(branch)}"
-                made.append(self._record(**{member: self.of(branch)}))
-        return made
+        members = raw_members(node)
+        return [
+            self._record(**{f"member{members.index(branch)}": self.of(branch)})
+            if branch in members
+            else self.of(branch)
+            for branch in node.branches
+        ]
 
     def _named(self, node: Avro) -> Any:
         if id(node) in self.names:

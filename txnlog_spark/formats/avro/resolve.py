@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from txnlog_spark.codec.binary import binary_parts, validity
 from txnlog_spark.formats.avro.raw import raw_default, raw_members, raw_type
 from txnlog_spark.formats.avro.schema import NO_DEFAULT, Avro, AvroField
-from txnlog_spark.formats.columns import below, field_at
+from txnlog_spark.formats.columns import below, field_at, structs
 from txnlog_spark.formats.decoded import on_present
 from txnlog_spark.formats.errors import AvroSchemaError
 
@@ -102,10 +102,7 @@ def _record(writer: Avro, reader: Avro, type_: pa.DataType, path: str) -> Conver
     columns = [_column(writer, _field(reader, each.name), each.type, path) for each in type_]
 
     def convert(array: pa.Array) -> pa.Array:
-        made = [column(array) for column in columns]
-        if not made:
-            return pa.array([{}] * len(array), type_)
-        return pa.StructArray.from_arrays(made, fields=list(type_))
+        return structs([column(array) for column in columns], len(array), type_)
 
     return on_present(convert)
 
@@ -177,7 +174,7 @@ def _union(writer: Avro, reader: Avro, type_: pa.DataType, path: str) -> Convert
         return _nothing(writer, reader, type_, path)
 
     def of_members(array: pa.Array) -> pa.Array:
-        members = _raw_columns(array, writer)
+        members = [array.field(f"member{at}") for at in range(len(raw_members(writer)))] or [array]
         found: dict[int, list[pa.Array]] = {}
         for member, place in zip(members, places, strict=True):
             if place is not None:
@@ -185,7 +182,10 @@ def _union(writer: Avro, reader: Avro, type_: pa.DataType, path: str) -> Convert
                 found.setdefault(index, []).append(of_branch(member))
             elif member.null_count < len(member):
                 raise Unresolvable("a branch of the writer's union that the reader's lacks")
-        merged = {index: _merge(arrays) for index, arrays in found.items()}
+        merged = {
+            index: arrays[0] if len(arrays) == 1 else pc.coalesce(*arrays)
+            for index, arrays in found.items()
+        }
         return _into_members(merged, array, type_) if raw_members(reader) else merged[0]
 
     # A struct of members that is null may have members that are not.
@@ -229,13 +229,6 @@ def _members(node: Avro) -> list[Avro]:
     return [node]
 
 
-def _raw_columns(array: pa.Array, writer: Avro) -> list[pa.Array]:
-    branches = raw_members(writer)
-    if not branches:
-        return [array]
-    return [array.field(f"member{index}") for index in range(len(branches))]
-
-
 def _nothing(writer: Avro, reader: Avro, type_: pa.DataType, path: str) -> Convert:
     if not (writer.nullable and reader.nullable):
         raise _unfit(writer, reader, path)
@@ -268,17 +261,12 @@ def _simple(node: Avro) -> str:
     return node.branch_name.rpartition(".")[2]
 
 
-def _merge(arrays: list[pa.Array]) -> pa.Array:
-    return arrays[0] if len(arrays) == 1 else pc.coalesce(*arrays)
-
-
 def _into_members(merged: dict[int, pa.Array], array: pa.Array, type_: pa.DataType) -> pa.Array:
     children = [
         merged[index] if index in merged else pa.nulls(len(array), field.type)
         for index, field in enumerate(type_)
     ]
-    mask = array.is_null() if array.null_count else None
-    return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask)
+    return structs(children, len(array), type_, array.is_null() if array.null_count else None)
 
 
 # Values ---------------------------------------------------------------------------------------

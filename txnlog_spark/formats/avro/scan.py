@@ -17,7 +17,7 @@ from txnlog_spark.codec.binary import binary_parts, cut_out
 from txnlog_spark.codec.varints import VARINT_BYTES_MAX, unsigned_at, unzigzag
 from txnlog_spark.formats.avro.raw import raw_members, raw_type
 from txnlog_spark.formats.avro.schema import Avro
-from txnlog_spark.formats.columns import Whole, Wire, listed
+from txnlog_spark.formats.columns import Whole, Wire, listed, structs
 from txnlog_spark.formats.decoded import Misfit, spread
 
 ROWS_MIN = 32
@@ -183,9 +183,7 @@ def _record(node: Avro) -> Read:
     type_ = raw_type(node, 1)
 
     def read(cursors: _Cursors) -> pa.Array:
-        if not readers:
-            return pa.array([{}] * len(cursors.at), type_)
-        return pa.StructArray.from_arrays([each(cursors) for each in readers], fields=list(type_))
+        return structs([each(cursors) for each in readers], len(cursors.at), type_)
 
     return read
 
@@ -221,7 +219,7 @@ def _members(parts: list[tuple[Whole, pa.Array]], count: int, type_: pa.DataType
         here[at] = True
         some |= here
         arrays.append(spread(array, pa.array(here)))
-    return pa.StructArray.from_arrays(arrays, fields=list(type_), mask=pa.array(~some))
+    return structs(arrays, count, type_, pa.array(~some))
 
 
 def _merged(parts: list[tuple[Whole, pa.Array]], count: int, type_: pa.DataType) -> pa.Array:
@@ -294,7 +292,7 @@ def _entry(node: Avro) -> Read:
     key, value, type_ = _leaf(Avro("string")), _reader(node.items), raw_type(node, 1).value_type
 
     def read(cursors: _Cursors) -> pa.Array:
-        return pa.StructArray.from_arrays([key(cursors), value(cursors)], fields=list(type_))
+        return structs([key(cursors), value(cursors)], len(cursors.at), type_)
 
     return read
 

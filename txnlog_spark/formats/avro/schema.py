@@ -180,7 +180,12 @@ class _Parser:
         made.aliases = tuple(_full_name(each, inner) for each in node.get("aliases", ()))
         self.named[full] = made
         if kind == "fixed":
-            made.size = _whole(node.get("size"), 0, f"the size of {full}")
+            made.size = node.get("size")
+            if type(made.size) is not int or made.size < 0:
+                raise AvroSchemaError(
+                    f"the size of {full} in an Avro schema must be a whole number, not "
+                    f"{made.size!r}"
+                )
             _set_logical(made, node)
         elif kind == "enum":
             self._set_symbols(made, node)
@@ -218,12 +223,6 @@ def _full_name(name: Any, namespace: Any) -> str:
     if not isinstance(name, str) or not all(map(_NAME.match, name.split("."))):
         raise AvroSchemaError(f"{name!r} is not a valid Avro name")
     return name if "." in name or not namespace else f"{namespace}.{name}"
-
-
-def _whole(value: Any, least: int, what: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise AvroSchemaError(f"{what} in an Avro schema must be a whole number, not {value!r}")
-    return value
 
 
 def _set_logical(made: Avro, node: dict[str, Any]) -> None:

@@ -12,13 +12,14 @@ import json
 import re
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import types as spark
 
 from txnlog_spark.formats.columns import below, field_at
-from txnlog_spark.formats.decoded import Decode, Decoded
+from txnlog_spark.formats.decoded import Decode, MalformedValue, decode_each
 from txnlog_spark.formats.json.texts import escaped_ascii, java_double, java_string
 from txnlog_spark.formats.json.times import Zone, date_of, timestamp_of
 from txnlog_spark.formats.types import arrow_type
@@ -39,10 +40,6 @@ Convert = Callable[[Any], Any]
 """Makes a Spark value of a parsed value. ValueError if it is not a value of the type."""
 
 
-class _MalformedJson(Exception):
-    """A text is not JSON, or not of the type; the argument says why."""
-
-
 class _Fraction(str):
     """The text of a number with a fraction or an exponent."""
 
@@ -51,31 +48,7 @@ class _Fraction(str):
 
 def one_by_one(type_: spark.DataType, zone: Zone) -> Decode:
     """Decode texts one at a time. ValueError names a type that is not read, and its field."""
-    read = _reader(type_, zone)
-    arrow = arrow_type(type_)
-
-    def decode(values: pa.Array) -> Decoded:
-        rows: list[Any] = []
-        problems: list[str | None] = []
-        for value in values.to_pylist():
-            row, problem = None, None
-            try:
-                row = read(value.decode())
-            except UnicodeDecodeError as error:
-                problem = f"it is not UTF-8: {error.reason} at byte {error.start}"
-            except json.JSONDecodeError as error:
-                problem = f"it is not JSON: {error.msg} at character {error.pos + 1}"
-            except RecursionError:
-                problem = "it is nested too deeply"
-            except _MalformedJson as error:
-                problem = str(error)
-            rows.append(row)
-            problems.append(problem)
-        return Decoded(
-            pa.array(rows, arrow), pa.array(problems, pa.string()) if any(problems) else None
-        )
-
-    return decode
+    return partial(decode_each, read=_reader(type_, zone), type_=arrow_type(type_))
 
 
 def _reader(type_: spark.DataType, zone: Zone) -> Callable[[str], Any]:
@@ -87,8 +60,14 @@ def _reader(type_: spark.DataType, zone: Zone) -> Callable[[str], Any]:
 
     def read(text: str) -> Any:
         text = text.lstrip(_BLANKS)
-        # Like Spark, what follows the first value is not looked at.
-        return convert(_parsed(text)) if text else None
+        try:
+            # Like Spark, what follows the first value is not looked at.
+            return convert(_parsed(text)) if text else None
+        except json.JSONDecodeError as error:
+            problem = f"it is not JSON: {error.msg} at character {error.pos + 1}"
+        except RecursionError:
+            problem = "it is nested too deeply"
+        raise MalformedValue(problem)
 
     return read
 
@@ -167,7 +146,7 @@ def _struct(type_: spark.StructType, zone: Zone, path: str) -> Convert:
 def _nested(kind: type, name: str, path: str, convert: Convert) -> Convert:
     def checked(value: Any) -> Any:
         if type(value) is not kind:
-            raise _MalformedJson(f"{field_at(path)} is not a JSON {name}")
+            raise MalformedValue(f"{field_at(path)} is not a JSON {name}")
         return convert(value)
 
     return checked
@@ -208,7 +187,7 @@ def _leaf(type_: spark.DataType, zone: Zone, path: str) -> Convert:
         except (ValueError, InvalidOperation):
             shown = _rendered(value)
         shown = shown if len(shown) <= _SHOWN_MAX else f"{shown[:_SHOWN_MAX]}..."
-        raise _MalformedJson(
+        raise MalformedValue(
             f"{field_at(path)} is {shown}, which is not a value of {type_.simpleString()}"
         )
 

@@ -172,12 +172,8 @@ class Registry:
             raise UnknownSchema(
                 f"the schema registry {address} does not have {what}: {reason}{remedy}"
             )
-        if status in (401, 403):
-            raise RegistryError(
-                f"the schema registry {address} refused {what} with HTTP {status}: "
-                f"see {self._identity}"
-            )
         if status != 200:
+            reason = f"see {self._identity}" if status in (401, 403) else reason
             raise RegistryError(
                 f"the schema registry {address} refused {what} with HTTP {status}: {reason}"
             )
