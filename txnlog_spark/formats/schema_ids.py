@@ -105,7 +105,8 @@ def decode_by_ids(
                 found = decoder_of(*key) if key else present(without_key, "a key is missing")
             except errors as error:
                 # A mode that allows it keeps these values as malformed; others raise the error.
-                made.append(_malformed(len(rows), type_, error.text))
+                problems = pa.array([error.text] * len(rows), pa.string())
+                made.append(Decoded(pa.nulls(len(rows), type_), problems))
                 continue
             made.append(found(parts.payloads.take(pa.array(rows))))
         return _in_places(places, made, type_)
@@ -150,7 +151,3 @@ def _in_places(places: list[Any], parts: list[Decoded], type_: pa.DataType) -> D
     order = pa.array(np.argsort(np.concatenate(places)))
     problems = None if found.problems is None else found.problems.take(order)
     return Decoded(found.values.take(order), problems)
-
-
-def _malformed(count: int, type_: pa.DataType, problem: str) -> Decoded:
-    return Decoded(pa.nulls(count, type_), pa.array([problem] * count, pa.string()))

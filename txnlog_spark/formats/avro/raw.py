@@ -172,17 +172,12 @@ def _default_of(node: Avro, given: Any) -> Any:
         entries = given.items()
         return [{"key": key.encode(), "value": _default_of(node.items, v)} for key, v in entries]
     if node.kind == "record":
-        return {f.name: _default_of(f.type, _given(given, f.name, f.default)) for f in node.fields}
+        # A field without a default has to be in the record: else KeyError.
+        values = {f.name: f.default for f in node.fields if f.default is not NO_DEFAULT} | given
+        return {f.name: _default_of(f.type, values[f.name]) for f in node.fields}
     if (given is None) != (node.kind == "null"):
         raise ValueError(given)
     return pa.scalar(given, _ARROW[node.kind]).as_py()
-
-
-def _given(record: dict[str, Any], name: str, default: Any) -> Any:
-    value = record.get(name, default)
-    if value is NO_DEFAULT:
-        raise KeyError(name)
-    return value
 
 
 def _union_default(node: Avro, given: Any) -> Any:

@@ -99,16 +99,13 @@ def _unfit(writer: Avro, reader: Avro, path: str) -> AvroSchemaError:
 
 
 def _record(writer: Avro, reader: Avro, type_: pa.DataType, path: str) -> Convert:
-    columns = [_column(writer, _field(reader, each.name), each.type, path) for each in type_]
+    fields = {field.name: field for field in reader.fields}
+    columns = [_column(writer, fields[each.name], each.type, path) for each in type_]
 
     def convert(array: pa.Array) -> pa.Array:
         return structs([column(array) for column in columns], len(array), type_)
 
     return on_present(convert)
-
-
-def _field(record: Avro, name: str) -> AvroField:
-    return next(field for field in record.fields if field.name == name)
 
 
 def _column(writer: Avro, field: AvroField, type_: pa.DataType, path: str) -> Convert:
@@ -273,7 +270,7 @@ def _into_members(merged: dict[int, pa.Array], array: pa.Array, type_: pa.DataTy
 
 
 def _enum(writer: Avro, reader: Avro) -> Convert:
-    symbols = [_symbol(each, reader) for each in writer.symbols]
+    symbols = [s if s in reader.symbols else reader.default_symbol for s in writer.symbols]
     dictionary = pa.array(symbols, pa.string())
     missing = dictionary.null_count > 0
 
@@ -284,10 +281,6 @@ def _enum(writer: Avro, reader: Avro) -> Convert:
         return made
 
     return convert
-
-
-def _symbol(symbol: str, reader: Avro) -> str | None:
-    return symbol if symbol in reader.symbols else reader.default_symbol
 
 
 def _leaf(meant: Avro, reader: Avro, type_: pa.DataType) -> Convert:

@@ -140,7 +140,8 @@ def _leaf(node: Avro) -> Read:
     if node.kind == "boolean":
         return _boolean
     if node.kind in _FLOATS:
-        return _floats(_FLOATS[node.kind])
+        dtype = _FLOATS[node.kind]
+        return lambda cursors: pa.array(_fixed_bytes(cursors, dtype.itemsize).view(dtype))
     if node.kind == "long":
         return lambda cursors: pa.array(cursors.integers())
     return lambda cursors: _int32(cursors.integers(), cursors.rows)
@@ -158,10 +159,6 @@ def _boolean(cursors: _Cursors) -> pa.Array:
     cursors.refuse(byte > 1)
     cursors.move(cursors.at + 1)
     return pa.array(byte == 1)
-
-
-def _floats(dtype: np.dtype[np.float32] | np.dtype[np.float64]) -> Read:
-    return lambda cursors: pa.array(_fixed_bytes(cursors, dtype.itemsize).view(dtype))
 
 
 def _fixed_bytes(cursors: _Cursors, size: int) -> npt.NDArray[np.uint8]:
@@ -269,17 +266,12 @@ def _list(node: Avro, items: Items) -> Read:
             cursors.at[open_] = below.at
             owners.append(open_[owner])
             arrays.append(array)
-        return _lists(owners, arrays, len(cursors.at), type_)
+        owner, values = np.concatenate(owners), pa.concat_arrays(arrays)
+        if (np.diff(owner) < 0).any():
+            values = values.take(pa.array(np.argsort(owner, kind="stable")))
+        return listed(owner, values, len(cursors.at), type_)
 
     return read
-
-
-def _lists(owners: list[Whole], arrays: list[pa.Array], count: int, type_: pa.DataType) -> pa.Array:
-    owner, values = np.concatenate(owners), pa.concat_arrays(arrays)
-    if (np.diff(owner) < 0).any():
-        order = np.argsort(owner, kind="stable")
-        values = values.take(pa.array(order))
-    return listed(owner, values, count, type_)
 
 
 def _items(node: Avro) -> Items:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import count
 from typing import Any
 
 from txnlog_spark.formats.errors import AvroSchemaError
@@ -180,12 +181,12 @@ class _Parser:
         made.aliases = tuple(_full_name(each, inner) for each in node.get("aliases", ()))
         self.named[full] = made
         if kind == "fixed":
-            made.size = node.get("size")
-            if type(made.size) is not int or made.size < 0:
+            size = node.get("size")
+            if type(size) is not int or size < 0:
                 raise AvroSchemaError(
-                    f"the size of {full} in an Avro schema must be a whole number, not "
-                    f"{made.size!r}"
+                    f"the size of {full} in an Avro schema must be a whole number, not {size!r}"
                 )
+            made.size = size
             _set_logical(made, node)
         elif kind == "enum":
             self._set_symbols(made, node)
@@ -248,7 +249,4 @@ def decimal_digits(size: int) -> int:
 
 def decimal_bytes(precision: int) -> int:
     """Return the fewest bytes whose signed integers hold this many decimal digits."""
-    size = 1
-    while decimal_digits(size) < precision:
-        size += 1
-    return size
+    return next(size for size in count(1) if decimal_digits(size) >= precision)

@@ -128,18 +128,14 @@ def _leaf_type(node: Avro) -> spark.DataType:
             )
         return spark.DecimalType(node.precision, node.scale)
     if node.logical == "time-micros":
-        return spark.TimeType(_time_precision(node))
+        precision = node.catalyst_type.removeprefix("time(").removesuffix(")")
+        return spark.TimeType(int(precision) if precision.isdecimal() else 6)
     if node.logical in _LOGICAL:
         return _LOGICAL[node.logical]()
     if node.logical.endswith("timestamp-nanos") or node.catalyst_type:
         what = node.logical or f"spark.sql.catalyst.type {node.catalyst_type}"
         raise AvroSchemaError(f"txnlog_spark.avro does not convert the Avro type {what}")
     return _PLAIN[node.kind]()
-
-
-def _time_precision(node: Avro) -> int:
-    given = node.catalyst_type.removeprefix("time(").removesuffix(")")
-    return int(given) if given.isdecimal() else 6
 
 
 def spark_type(node: Avro, options: TypeOptions, *, lenient: bool = False) -> spark.DataType:

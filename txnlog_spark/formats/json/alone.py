@@ -48,10 +48,6 @@ class _Fraction(str):
 
 def one_by_one(type_: spark.DataType, zone: Zone) -> Decode:
     """Decode texts one at a time. ValueError names a type that is not read, and its field."""
-    return partial(decode_each, read=_reader(type_, zone), type_=arrow_type(type_))
-
-
-def _reader(type_: spark.DataType, zone: Zone) -> Callable[[str], Any]:
     if not isinstance(type_, (spark.StructType, spark.ArrayType, spark.MapType)):
         raise ValueError(
             f"a JSON value is read as a struct, an array or a map, not as {type_.simpleString()}"
@@ -69,7 +65,7 @@ def _reader(type_: spark.DataType, zone: Zone) -> Callable[[str], Any]:
             problem = "it is nested too deeply"
         raise MalformedValue(problem)
 
-    return read
+    return partial(decode_each, read=read, type_=arrow_type(type_))
 
 
 # Parsing --------------------------------------------------------------------------------------

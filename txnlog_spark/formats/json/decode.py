@@ -140,7 +140,7 @@ def _columns(texts: pa.Array, schema: pa.Schema) -> list[pa.Array]:
 
     line = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
     lines = pc.binary_join(line, "\n")
-    if _has_decimal(schema) and pc.match_substring_regex(lines, _TOO_WIDE)[0].as_py():
+    if "decimal" in str(schema.types) and pc.match_substring_regex(lines, _TOO_WIDE)[0].as_py():
         raise Misfit
     data = lines[0].as_buffer()
     whole = memoryview(data)
@@ -163,10 +163,6 @@ def _columns(texts: pa.Array, schema: pa.Schema) -> list[pa.Array]:
     if table.num_rows != len(texts):
         raise Misfit
     return [_whole(column) for column in table.columns]
-
-
-def _has_decimal(schema: pa.Schema) -> bool:
-    return "decimal" in str(schema.types)
 
 
 def _has(data: memoryview, part: bytes) -> bool:

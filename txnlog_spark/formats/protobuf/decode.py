@@ -94,7 +94,9 @@ def protobuf_decoder(descriptor: Descriptor, type_: spark.DataType | None = None
         while True:
             faults = Faults(len(kept))
             column = binary if len(kept) == len(binary) else binary.take(pa.array(kept))
-            made = _whole(read, column, faults)
+            wire, rows = Wire(column), np.arange(len(column))
+            parts = Parts(wire.bounds[:-1], wire.bounds[1:], rows, rows)
+            made = read(Scan(wire, faults), parts, len(column))
             if not faults.bad.any():
                 break
             # Once more without them, so that nothing of a malformed value is left behind.
@@ -103,12 +105,6 @@ def protobuf_decoder(descriptor: Descriptor, type_: spark.DataType | None = None
         return with_problems(made, texts, len(binary))
 
     return decode
-
-
-def _whole(read: Read, column: pa.Array, faults: Faults) -> pa.Array:
-    wire, rows = Wire(column), np.arange(len(column))
-    parts = Parts(wire.bounds[:-1], wire.bounds[1:], rows, rows)
-    return read(Scan(wire, faults), parts, len(column))
 
 
 # Messages -------------------------------------------------------------------------------------

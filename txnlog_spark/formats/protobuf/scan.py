@@ -137,48 +137,43 @@ class Layout:
     refused: Whole
 
 
+@dataclass(slots=True)
 class _Cursors:
     """Positions in parts that are not read to their ends.
 
-    tag: the next tag, 0 where the part is at its end. body: the position behind the tag.
+    which: the number of each part. end: the part's end. tag: the next tag, 0 where the part is at
+    its end. body: the position behind the tag.
     """
 
-    def __init__(self, scan: Scan, parts: Parts, which: Whole) -> None:
-        self.data, self.faults, self.parts, self.which = (
-            scan.wire.data,
-            scan.faults,
-            parts,
-            which,
-        )
-        self.end = parts.end[which]
-        self.tag = np.zeros(len(which), np.int64)
-        self.body = np.zeros(len(which), np.int64)
+    scan: Scan
+    parts: Parts
+    which: Whole
+    end: Whole
+    tag: Whole
+    body: Whole
 
     def rows(self, chosen: Any) -> Whole:
         rows: Whole = self.parts.roots[self.parts.owner[self.which[chosen]]]
         return rows
 
     def pick(self, chosen: Whole) -> _Cursors:
-        picked = object.__new__(_Cursors)
-        picked.data, picked.faults, picked.parts = self.data, self.faults, self.parts
-        picked.which, picked.end = self.which[chosen], self.end[chosen]
-        picked.tag, picked.body = self.tag[chosen], self.body[chosen]
-        return picked
+        columns = (self.which, self.end, self.tag, self.body)
+        return _Cursors(self.scan, self.parts, *(column[chosen] for column in columns))
 
     def go(self, chosen: Any, to: Whole) -> None:
         """Read the tags at these positions."""
         end = self.end[chosen]
-        byte = self.data[to]
+        byte = self.scan.wire.data[to]
         if (byte < 0x80).all():
             self._set(chosen, to + 1, np.where(to < end, np.maximum(byte, _NO_TAG), 0))
             return
-        value, after, long = unsigned_at(self.data, to, _TAG_BYTES_MAX)
+        value, after, long = unsigned_at(self.scan.wire.data, to, _TAG_BYTES_MAX)
         inside = to < end
         wrong = inside & ((after > end) | (value > _TAG_MAX))
         if long is not None:
             wrong |= inside & long
         if wrong.any():
-            self.faults.add(self.rows(chosen)[wrong], _OVER_32_BITS)
+            self.scan.faults.add(self.rows(chosen)[wrong], _OVER_32_BITS)
         self._set(chosen, after, np.where(inside & ~wrong, np.maximum(value, _NO_TAG), 0))
 
     def _set(self, chosen: Any, body: Whole, tag: npt.NDArray[Any]) -> None:
@@ -192,10 +187,10 @@ class _Cursors:
         """Read on behind values of this wire type. Return the right ones, their starts and ends."""
         start, end = self.body[chosen], self.end[chosen]
         if wire_type == VARINT:
-            value, after, long = unsigned_at(self.data, start)
+            value, after, long = unsigned_at(self.scan.wire.data, start)
             bounds = start, value.view(np.int64)
         elif wire_type == LENGTH:
-            size, begin, long = unsigned_at(self.data, start, _LENGTH_BYTES_MAX)
+            size, begin, long = unsigned_at(self.scan.wire.data, start, _LENGTH_BYTES_MAX)
             after = begin + np.minimum(size, _LENGTH_MAX).astype(np.int64)
             over = size > _LENGTH_MAX
             long = over if long is None else long | over
@@ -207,7 +202,7 @@ class _Cursors:
         if long is not None:
             wrong |= long
         if wrong.any():
-            self.faults.add(self.rows(chosen)[wrong], _TRUNCATED)
+            self.scan.faults.add(self.rows(chosen)[wrong], _TRUNCATED)
             self.go(chosen, np.where(wrong, end, after))
             right = np.flatnonzero(~wrong)
             return right, bounds[0][right], bounds[1][right]
@@ -218,7 +213,9 @@ class _Cursors:
 def locate(scan: Scan, parts: Parts, layout: Layout) -> dict[int, Found]:
     """Return the occurrences of each tag of the layout."""
     found: dict[int, list[Found]] = {}
-    cursors = _Cursors(scan, parts, np.arange(len(parts.start)))
+    count = len(parts.start)
+    tag, body = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    cursors = _Cursors(scan, parts, np.arange(count), parts.end, tag, body)
     cursors.go(slice(None), parts.start)
     while True:
         _pass(cursors, layout, found)
@@ -273,7 +270,7 @@ def _others(cursors: _Cursors, layout: Layout, found: dict[int, list[Found]]) ->
         (np.isin(tags >> 3, layout.refused), _OTHER_TYPE),
     ):
         if also_wrong.any():
-            cursors.faults.add(cursors.rows(unknown[also_wrong]), text)
+            cursors.scan.faults.add(cursors.rows(unknown[also_wrong]), text)
             wrong |= also_wrong
     cursors.tag[unknown[wrong]] = 0
     for wire_type in (VARINT, FIXED64, LENGTH, FIXED32):
@@ -300,8 +297,8 @@ class _Malformed(Exception):
 
 def _rest(cursors: _Cursors, at: int, layout: Layout, found: dict[int, list[Found]]) -> None:
     """Read the rest of one part, field by field."""
-    data, end, tag, body = cursors.data, int(cursors.end[at]), int(cursors.tag[at]), 0
-    body, known = int(cursors.body[at]), {*layout.tags, *layout.also}
+    data, known = cursors.scan.wire.data, {*layout.tags, *layout.also}
+    end, tag, body = int(cursors.end[at]), int(cursors.tag[at]), int(cursors.body[at])
     refused, starts = set(layout.refused.tolist()), dict[int, tuple[list[int], list[int]]]()
     try:
         while True:
@@ -314,9 +311,11 @@ def _rest(cursors: _Cursors, at: int, layout: Layout, found: dict[int, list[Foun
                 ends.append(last)
             if after >= end:
                 break
-            tag, body = _tag(data, after, end)
+            tag, body = _number(data, after, end, _TAG_BYTES_MAX)
+            if tag > _TAG_MAX:
+                raise _Malformed(_OVER_32_BITS)
     except _Malformed as error:
-        cursors.faults.add(cursors.rows(slice(at, at + 1)), str(error))
+        cursors.scan.faults.add(cursors.rows(slice(at, at + 1)), str(error))
         return
     owner = int(cursors.parts.owner[cursors.which[at]])
     for tag, (begins, ends) in starts.items():
@@ -332,13 +331,6 @@ def _number(data: npt.NDArray[np.uint8], at: int, end: int, bytes_max: int) -> t
         if byte < 0x80:
             return value, at + place + 1
     raise _Malformed(_TRUNCATED)
-
-
-def _tag(data: npt.NDArray[np.uint8], at: int, end: int) -> tuple[int, int]:
-    tag, body = _number(data, at, end, _TAG_BYTES_MAX)
-    if tag > _TAG_MAX:
-        raise _Malformed(_OVER_32_BITS)
-    return tag, body
 
 
 def _value(data: npt.NDArray[np.uint8], body: int, end: int, tag: int) -> tuple[int, int, int]:

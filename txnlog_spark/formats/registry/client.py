@@ -363,11 +363,7 @@ class _Registries:
     """Clients of registries by their options, the last that were used."""
 
     def __init__(self) -> None:
-        self.client = lru_cache(maxsize=16)(_client)
-
-
-def _client(options: tuple[tuple[str, str], ...]) -> Registry:
-    return Registry(dict(options))
+        self.client = lru_cache(maxsize=16)(lambda options: Registry(dict(options)))
 
 
 def registry_for(options: Mapping[str, str]) -> Registry:

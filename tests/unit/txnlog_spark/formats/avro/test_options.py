@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkTypeError
-from txnlog_spark.formats.avro_functions import read_options
 
 from txnlog_spark.avro import from_avro, to_avro
 from txnlog_spark.errors import OptionError
+from txnlog_spark.formats.avro_functions import read_options
 from txnlog_spark.formats.registry.client import Registry
 from txnlog_spark.options.registry import REGISTRY_OPTIONS, URL
 
