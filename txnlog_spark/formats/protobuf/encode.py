@@ -137,7 +137,7 @@ def _oneofs(fields: list[tuple[FieldDescriptor, int]]) -> dict[str, list[int]]:
 
 
 def _check_one_member(children: list[pa.Array], path: str, oneof: str, members: list[int]) -> None:
-    counts = sum(_validity(children[at]).astype(int) for at in members)
+    counts = np.sum([_validity(children[at]) for at in members], axis=0)
     if (counts > 1).any():
         raise UnencodableMessage(
             f"{column_at(path)} has values in several members of the oneof {oneof}"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import http.server
 import json
-import threading
 from collections.abc import Iterator
 
 import pytest
+from support.sockets.http_server import Answering, HttpServer
 
 from txnlog_spark.formats.avro_functions import to_avro
 from txnlog_spark.formats.errors import MalformedAvro, RegistryError, UnknownSchema
@@ -15,61 +14,48 @@ from txnlog_spark.formats.errors import MalformedAvro, RegistryError, UnknownSch
 SCHEMA = json.dumps({"type": "record", "name": "Sale", "fields": [{"name": "id", "type": "int"}]})
 
 
-class Answering:
+class Registry:
     """Answers each request alike, with a header Location."""
 
-    def __init__(self, status: int, location: str) -> None:
+    def __init__(self, status: int, location: str = "") -> None:
         self.asked: list[str] = []
-        body = json.dumps({"error_code": 40403, "message": "Schema not found"}).encode()
-        answering = self
+        registry = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                self.rfile.read(int(self.headers["Content-Length"]))
-                self.do_GET()
+        class Handler(Answering):
+            def do_GET(self) -> None:  # noqa: N802
+                self.body()
+                registry.asked.append(self.path)
+                answer = {"error_code": 40403, "message": "Schema not found"}
+                self.reply(status, answer, Location=location)
 
-            def do_GET(self) -> None:
-                answering.asked.append(self.path)
-                self.send_response(status)
-                self.send_header("Location", location)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+            do_POST = do_GET  # noqa: N815
 
-            def log_message(self, *_: object) -> None:
-                """Nothing to the terminal."""
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def end(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
+        self.server = HttpServer(Handler)
+        self.url = f"http://{self.server.address}"
 
 
 @pytest.fixture
-def other() -> Iterator[Answering]:
-    made = Answering(200, "")
-    yield made
-    made.end()
+def other() -> Iterator[Registry]:
+    made = Registry(200)
+    with made.server:
+        yield made
 
 
 @pytest.fixture
-def registry(request: pytest.FixtureRequest, other: Answering) -> Iterator[Answering]:
-    made = Answering(request.param, other.url)
-    yield made
-    made.end()
+def registry(request: pytest.FixtureRequest, other: Registry) -> Iterator[Registry]:
+    made = Registry(request.param, other.url)
+    with made.server:
+        yield made
 
 
-def write_to(registry: Answering, schema: str = SCHEMA, **more: str) -> None:
+def write_to(registry: Registry, schema: str = SCHEMA, **more: str) -> None:
     options = {"schema.registry.url": registry.url, "topic": "sales"}
     to_avro("value", schema, options | {n.replace("_", "."): v for n, v in more.items()})
 
 
 @pytest.mark.parametrize("registry", [404], indirect=True)
 def test_a_schema_that_is_not_registered_names_the_option_that_registers_it(
-    registry: Answering,
+    registry: Registry,
 ) -> None:
     with pytest.raises(UnknownSchema) as caught:
         write_to(registry)
@@ -88,7 +74,7 @@ def test_a_schema_that_is_not_registered_names_the_option_that_registers_it(
 
 @pytest.mark.parametrize("registry", [301, 302, 307, 308], indirect=True)
 def test_no_redirect_takes_the_password_to_another_host(
-    registry: Answering, other: Answering
+    registry: Registry, other: Registry
 ) -> None:
     login = {
         "basic_auth_credentials_source": "USER_INFO",
