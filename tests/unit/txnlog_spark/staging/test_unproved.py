@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -54,78 +55,72 @@ def of(address: str, count: int) -> list[str]:
     return [f"{address}{number}" for number in range(count)]
 
 
-def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(story())
+def story(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Return the test as a function that runs it in a loop of its own."""
+
+    @functools.wraps(test)
+    def run() -> None:
+        asyncio.run(test())
+
+    return run
 
 
-def test_of_one_address_so_many_have_their_turn_and_the_others_wait_in_order() -> None:
-    async def story() -> None:
-        door = Door()
-        await door.connect(*of("a", 7))
-        assert door.proving == ["a0", "a1", "a2", "a3"]
-        await door.end("a1", "a2")
-        assert door.proving == ["a0", "a3", "a4", "a5"]
-        assert door.closed() == []
-
-    run(story)
+@story
+async def test_of_one_address_so_many_have_their_turn_and_the_others_wait_in_order() -> None:
+    door = Door()
+    await door.connect(*of("a", 7))
+    assert door.proving == ["a0", "a1", "a2", "a3"]
+    await door.end("a1", "a2")
+    assert door.proving == ["a0", "a3", "a4", "a5"]
+    assert door.closed() == []
 
 
-def test_another_address_has_its_turn_at_once_and_an_equal_share_of_those_that_come_free() -> None:
-    async def story() -> None:
-        door = Door()
-        await door.connect(*of("a", 20), *of("b", 4))
-        assert door.proving == ["a0", "a1", "a2", "a3", "b0"]
-        await door.end("a0", "a1", "a2")
-        assert sorted(door.proving) == ["a3", "a4", "a5", "b0", "b1"]
-
-    run(story)
+@story
+async def test_another_address_has_its_turn_at_once_and_an_equal_share_of_what_comes_free() -> None:
+    door = Door()
+    await door.connect(*of("a", 20), *of("b", 4))
+    assert door.proving == ["a0", "a1", "a2", "a3", "b0"]
+    await door.end("a0", "a1", "a2")
+    assert sorted(door.proving) == ["a3", "a4", "a5", "b0", "b1"]
 
 
-def test_one_too_many_closes_the_oldest_of_the_address_that_has_the_most() -> None:
-    async def story() -> None:
-        door = Door(count_max=8)
-        await door.connect("b0", *of("a", 7))
-        await door.connect("b1")
-        assert door.closed() == ["a0"]
-        assert door.proving == ["b0", "a1", "a2", "a3", "b1"]
-        await door.connect("c0")
-        assert door.closed() == ["a0", "a1"]
-        assert door.proving == ["b0", "a2", "a3", "b1", "c0"]
-
-    run(story)
+@story
+async def test_one_too_many_closes_the_oldest_of_the_address_that_has_the_most() -> None:
+    door = Door(count_max=8)
+    await door.connect("b0", *of("a", 7))
+    await door.connect("b1")
+    assert door.closed() == ["a0"]
+    assert door.proving == ["b0", "a1", "a2", "a3", "b1"]
+    await door.connect("c0")
+    assert door.closed() == ["a0", "a1"]
+    assert door.proving == ["b0", "a2", "a3", "b1", "c0"]
 
 
-def test_with_one_connection_each_the_oldest_is_closed_and_its_address_may_come_again() -> None:
-    async def story() -> None:
-        door = Door(count_max=2)
-        await door.connect("a0", "b0", "a1", "a2")
-        assert door.closed() == ["a0", "b0"]
-        await door.connect("a3")
-        assert door.closed() == ["a0", "b0", "a1"]
-        assert door.proving == ["a2", "a3"]
-
-    run(story)
+@story
+async def test_with_one_connection_each_the_oldest_is_closed_and_its_address_comes_again() -> None:
+    door = Door(count_max=2)
+    await door.connect("a0", "b0", "a1", "a2")
+    assert door.closed() == ["a0", "b0"]
+    await door.connect("a3")
+    assert door.closed() == ["a0", "b0", "a1"]
+    assert door.proving == ["a2", "a3"]
 
 
-def test_the_end_of_the_server_ends_those_that_wait() -> None:
-    async def story() -> None:
-        door = Door()
-        await door.connect(*of("a", 10))
-        for each in door.tasks.values():
-            each.cancel()
-        await settled()
-        assert door.closed() == of("a", 10)
-
-    run(story)
+@story
+async def test_the_end_of_the_server_ends_those_that_wait() -> None:
+    door = Door()
+    await door.connect(*of("a", 10))
+    for each in door.tasks.values():
+        each.cancel()
+    await settled()
+    assert door.closed() == of("a", 10)
 
 
-def test_one_that_is_closed_while_it_waits_leaves_its_place() -> None:
-    async def story() -> None:
-        door = Door()
-        await door.connect(*of("a", 6))
-        door.tasks["a4"].cancel()
-        await settled()
-        await door.end("a0")
-        assert door.proving == ["a1", "a2", "a3", "a5"]
-
-    run(story)
+@story
+async def test_one_that_is_closed_while_it_waits_leaves_its_place() -> None:
+    door = Door()
+    await door.connect(*of("a", 6))
+    door.tasks["a4"].cancel()
+    await settled()
+    await door.end("a0")
+    assert door.proving == ["a1", "a2", "a3", "a5"]

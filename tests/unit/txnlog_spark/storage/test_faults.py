@@ -169,7 +169,7 @@ class Died(Exception):
 class DyingFileSystem(FSSpecHandler):
     """A file system in memory whose process dies in place of the n-th change, or right after it."""
 
-    def __init__(self, dies_at: float, *, after: bool) -> None:
+    def __init__(self, dies_at: float = float("inf"), *, after: bool = False) -> None:
         super().__init__(fsspec.filesystem("memory"))
         self.left, self.after = dies_at, after
 
@@ -211,18 +211,20 @@ class DyingFileSystem(FSSpecHandler):
 
 
 def renamed_files(dies_at: float = float("inf"), *, after: bool = False) -> RenamedFiles:
-    file_system = PyFileSystem(DyingFileSystem(dies_at, after=after))
-    return RenamedFiles(file_system, Place("memory://x", "/x", "Look"))
+    return files_in(DyingFileSystem(dies_at, after=after))
 
 
-@pytest.fixture
+def files_in(handler: FSSpecHandler) -> RenamedFiles:
+    return RenamedFiles(PyFileSystem(handler), Place("memory://x", "/x", "Look"))
+
+
+@pytest.fixture(autouse=True)
 def nothing_in_memory() -> Iterator[None]:
     fsspec.filesystem("memory").store.clear()
     yield
     fsspec.filesystem("memory").store.clear()
 
 
-@pytest.mark.usefixtures("nothing_in_memory")
 @pytest.mark.parametrize("after", [False, True])
 def test_a_file_that_is_replaced_is_never_absent_whenever_the_writer_dies(after: bool) -> None:
     path = "memory://x/txnlog/attempt.json"
@@ -245,7 +247,6 @@ def test_a_file_that_is_replaced_is_never_absent_whenever_the_writer_dies(after:
     assert dies_at > 4
 
 
-@pytest.mark.usefixtures("nothing_in_memory")
 @pytest.mark.parametrize("after", [False, True])
 def test_a_file_that_is_new_is_whole_or_absent_whenever_the_writer_dies(after: bool) -> None:
     path = "memory://x/txnlog/ids/a.json"
@@ -261,7 +262,6 @@ def test_a_file_that_is_new_is_whole_or_absent_whenever_the_writer_dies(after: b
     assert dies_at > 2
 
 
-@pytest.mark.usefixtures("nothing_in_memory")
 def test_a_file_that_is_written_again_as_it_is_never_leaves_its_folder() -> None:
     path = "memory://x/txnlog/ids/a.json"
     renamed_files().write(path, b"same", durable=True)
@@ -276,7 +276,6 @@ def put_beside(data: bytes, written: bytes, second: int) -> None:
     fsspec.filesystem("memory").pipe_file(path, written)
 
 
-@pytest.mark.usefixtures("nothing_in_memory")
 def test_of_what_was_not_renamed_the_newest_whole_file_counts_until_there_is_another() -> None:
     path, files = "memory://x/txnlog/attempt.json", renamed_files()
     put_beside(b"torn", b"to", 9)
@@ -291,7 +290,6 @@ def test_of_what_was_not_renamed_the_newest_whole_file_counts_until_there_is_ano
     assert files.read(path) is None
 
 
-@pytest.mark.usefixtures("nothing_in_memory")
 def test_a_new_file_replaces_none_that_another_driver_was_first_to_write() -> None:
     path, first = "memory://x/ids/a.json", renamed_files()
 
@@ -302,15 +300,13 @@ def test_a_new_file_replaces_none_that_another_driver_was_first_to_write() -> No
 
     for of_the_first, fails in ((b"1", False), (b"2", True)):
         first.delete(path)
-        handler = Overtaken(float("inf"), after=False)
+        handler = Overtaken()
         handler.bytes_of_the_first = of_the_first
-        second = RenamedFiles(PyFileSystem(handler), Place("memory://x", "/x", "Look"))
         with pytest.raises(OSError, match=r"a\.json") if fails else nullcontext():
-            second.write(path, b"1", durable=True)
+            files_in(handler).write(path, b"1", durable=True)
         assert first.read(path) == of_the_first
 
 
-@pytest.mark.usefixtures("nothing_in_memory")
 @pytest.mark.parametrize("removal_fails", [False, True])
 def test_what_could_not_be_written_to_its_end_is_not_left_beside(removal_fails: bool) -> None:
     path, memory = "memory://x/full/attempt.json", fsspec.filesystem("memory")
@@ -326,8 +322,7 @@ def test_what_could_not_be_written_to_its_end_is_not_left_beside(removal_fails: 
                 raise OSError("not now")
             super().delete_file(path)
 
-    handler = Full(float("inf"), after=False)
-    full = RenamedFiles(PyFileSystem(handler), Place("memory://x", "/x", "Look"))
+    full = files_in(Full())
     for _ in range(3):
         with pytest.raises(OSError, match="it cannot be written: no quota"):
             full.write(path, b"new", durable=True)
@@ -335,12 +330,10 @@ def test_what_could_not_be_written_to_its_end_is_not_left_beside(removal_fails: 
     assert renamed_files().read(path) == b"old"
 
 
-@pytest.mark.usefixtures("nothing_in_memory")
 def test_a_write_whose_rename_failed_is_not_taken_for_done() -> None:
     healthy = renamed_files()
-    blocked = DyingFileSystem(float("inf"), after=False)
+    blocked = DyingFileSystem()
     blocked.move = lambda *_: (_ for _ in ()).throw(OSError("no quota"))
-    files = RenamedFiles(PyFileSystem(blocked), Place("memory://x", "/x", "Look"))
     with pytest.raises(OSError, match="no quota"):
-        files.write("memory://x/ids/a.json", b"1", durable=True)
+        files_in(blocked).write("memory://x/ids/a.json", b"1", durable=True)
     assert healthy.list_folder("memory://x/ids") == ()
