@@ -41,38 +41,30 @@ def narrow_array(array: Any, column: str) -> Any:
     Views, dictionaries and other types that Spark does not send are refused: encoders are not
     tested with them.
     """
-    try:
-        narrow = _narrow(array.type)
-    except _Unread as error:
+
+    def narrow(type_: pa.DataType) -> pa.DataType:
+        if type_ in _NARROW:
+            return _NARROW[type_]
+        if pa.types.is_decimal128(type_) or (pa.types.is_timestamp(type_) and type_.unit == "us"):
+            return type_
+        if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+            return pa.list_(part(type_.value_field))
+        if pa.types.is_map(type_):
+            return pa.map_(part(type_.key_field), part(type_.item_field), type_.keys_sorted)
+        if pa.types.is_struct(type_):
+            return pa.struct([part(field) for field in type_])
         raise OptionError(
             f"column {column}",
             str(array.type),
-            f"no Arrow type {error} is read, and Spark sends none with its defaults: unset the "
+            f"no Arrow type {type_} is read, and Spark sends none with its defaults: unset the "
             "settings spark.sql.execution.arrow.*",
-        ) from None
-    if narrow == array.type:
+        )
+
+    def part(field: pa.Field) -> pa.Field:
+        return field.with_type(narrow(field.type))
+
+    wanted = narrow(array.type)
+    if wanted == array.type:
         return array
     # A copy, as a cast of a slice fails where the slice begins beyond 2 GiB of the whole batch.
-    return array.take(pa.array(np.arange(len(array)))).cast(narrow)
-
-
-class _Unread(Exception):
-    """The Arrow type, which may be a part of another, is not read."""
-
-
-def _narrow(type_: pa.DataType) -> pa.DataType:
-    if type_ in _NARROW:
-        return _NARROW[type_]
-    if pa.types.is_decimal128(type_) or (pa.types.is_timestamp(type_) and type_.unit == "us"):
-        return type_
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
-        return pa.list_(_part(type_.value_field))
-    if pa.types.is_map(type_):
-        return pa.map_(_part(type_.key_field), _part(type_.item_field), type_.keys_sorted)
-    if pa.types.is_struct(type_):
-        return pa.struct([_part(field) for field in type_])
-    raise _Unread(str(type_))
-
-
-def _part(field: pa.Field) -> pa.Field:
-    return field.with_type(_narrow(field.type))
+    return array.take(pa.array(np.arange(len(array)))).cast(wanted)

@@ -9,7 +9,7 @@ import base64
 import importlib
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -163,12 +163,9 @@ def _json(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> 
     from txnlog_spark.formats.json.decode import json_decoder
     from txnlog_spark.formats.readers import Reader, read_json
     from txnlog_spark.formats.time_zone import time_zone
-    from txnlog_spark.formats.types import part_of
 
     schema = values[f"{side}.schema"] or latest_schema(side, values, registry, "JSON")
-    fields = values[f"{side}.fields"] or ()
-    type_ = json_type(f"{side}.schema", schema, lenient=bool(fields))
-    type_ = part_of(type_, fields, f"{side}.fields")
+    type_ = _wanted(side, values, partial(json_type, f"{side}.schema", schema))
     try:
         # A type or a zone that is not read is refused here, before a task sees it.
         json_decoder(type_, values["timeZone"] or "UTC")
@@ -176,6 +173,14 @@ def _json(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> 
         raise OptionError(f"{side}.schema", None, str(error)) from None
     zone = time_zone(values["timeZone"], type_)
     return Reader(type_, read_json, (zone,), bool(registry))
+
+
+def _wanted(side: str, values: Mapping[str, Any], make: Callable[..., DataType]) -> DataType:
+    """Return the part of a type that `value.fields` names; `make` makes the type."""
+    from txnlog_spark.formats.types import part_of
+
+    fields = values[f"{side}.fields"] or ()
+    return part_of(make(lenient=bool(fields)), fields, f"{side}.fields")
 
 
 _KINDS: dict[str, type[StructType] | type[ArrayType] | type[MapType]] = {
@@ -219,13 +224,11 @@ def _avro(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> 
     from txnlog_spark.formats.avro.schema import parse_avro
     from txnlog_spark.formats.avro.types import TypeOptions, spark_type
     from txnlog_spark.formats.readers import Reader, read_avro
-    from txnlog_spark.formats.types import part_of
 
     schema = values[f"{side}.schema"] or latest_schema(side, values, registry, "AVRO")
     depth = values["recursiveFieldMaxDepth"]
-    fields = values[f"{side}.fields"] or ()
-    type_ = spark_type(parse_avro(schema), TypeOptions(recursive_depth=depth), lenient=bool(fields))
-    type_ = part_of(type_, fields, f"{side}.fields")
+    options = TypeOptions(recursive_depth=depth)
+    type_ = _wanted(side, values, partial(spark_type, parse_avro(schema), options))
     schemas = (schema, None if registry else schema)
     arguments = (schemas, tuple(registry.items()), depth)
     return Reader(type_, read_avro, arguments, bool(registry))
@@ -233,7 +236,6 @@ def _avro(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> 
 
 def _protobuf(side: str, values: Mapping[str, Any], registry: Mapping[str, str]) -> Reader:
     from txnlog_spark.formats.readers import Reader, read_protobuf
-    from txnlog_spark.formats.types import part_of
 
     require(f"{side}.format", "protobuf")
     from txnlog_spark.formats.protobuf.frames import split_frames
@@ -241,8 +243,7 @@ def _protobuf(side: str, values: Mapping[str, Any], registry: Mapping[str, str])
 
     descriptors, message = _protobuf_schema(side, values, registry)
     descriptor = message_descriptor(descriptors, message)
-    fields = values[f"{side}.fields"] or ()
-    type_ = part_of(protobuf_type(descriptor, lenient=bool(fields)), fields, f"{side}.fields")
+    type_ = _wanted(side, values, partial(protobuf_type, descriptor))
     arguments = (descriptors, descriptor.full_name, tuple(registry.items()))
     return Reader(type_, read_protobuf, arguments, bool(registry), split_frames)
 

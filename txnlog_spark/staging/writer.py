@@ -8,7 +8,8 @@ the disk failed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -107,7 +108,8 @@ class ServerOutlet:
         self._where = where
         self._directory = directory
         self._pending = bytearray()
-        self._send_frame(Kind.OPEN, attempt.encode())
+        with self._errors():
+            self._channel.send(Kind.OPEN, attempt.encode())
 
     def write(self, data: Bytes) -> None:
         """Send the bytes in frames of about 256 KiB; block while the server does not read."""
@@ -119,11 +121,9 @@ class ServerOutlet:
         """Wait until the server has stored everything; return the path of its file on the driver's
         machine."""
         self._flush_pending()
-        self._send_frame(Kind.CLOSE, index)
-        try:
+        with self._errors():
+            self._channel.send(Kind.CLOSE, index)
             kind, body = self._channel.receive()
-        except ServerGone as error:
-            raise self._gone(error) from error
         self._channel.close()
         if kind is not Kind.STORED:
             raise self._refused(body.decode(errors="replace"))
@@ -136,29 +136,27 @@ class ServerOutlet:
     def _flush_pending(self) -> None:
         if not self._pending:
             return
-        try:
+        with self._errors():
             refusal = self._channel.refusal()
-        except ServerGone as error:
-            raise self._gone(error) from error
-        if refusal is not None:
-            raise self._refused(refusal)
-        for start in range(0, len(self._pending), DATA_BYTES_MAX):
-            self._send_frame(Kind.DATA, self._pending[start : start + DATA_BYTES_MAX])
+            if refusal is not None:
+                raise self._refused(refusal)
+            for start in range(0, len(self._pending), DATA_BYTES_MAX):
+                self._channel.send(Kind.DATA, self._pending[start : start + DATA_BYTES_MAX])
         self._pending = bytearray()
 
-    def _send_frame(self, kind: Kind, body: Bytes) -> None:
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn the end of the connection into StagingFailed."""
         try:
-            self._channel.send(kind, body)
+            yield
+        except ServerSilent as error:
+            raise _silent(self._where) from error
         except ServerGone as error:
-            raise self._gone(error) from error
-
-    def _gone(self, error: ServerGone) -> StagingFailed:
-        if isinstance(error, ServerSilent):
-            return _silent(self._where)
-        return StagingFailed(
-            f"the connection to the driver's staging server at {self._where} is lost "
-            f"({error}{_log_in(self._directory)}): nothing was committed; the task is tried again"
-        )
+            raise StagingFailed(
+                f"the connection to the driver's staging server at {self._where} is lost "
+                f"({error}{_log_in(self._directory)}): nothing was committed; the task is tried "
+                "again"
+            ) from error
 
     def _refused(self, reason: str) -> StagingFailed:
         return StagingFailed(
