@@ -59,12 +59,12 @@ def on_present(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return converted
 
 
-class MalformedValue(Exception):
-    """A value that is decoded by itself is malformed; the argument says why."""
+class MalformedText(Exception):
+    """A text that is decoded by itself is malformed; the argument says why."""
 
 
 def decode_each(values: Any, read: Callable[[str], Any], type_: pa.DataType) -> Decoded:
-    """Decode texts in UTF-8 one at a time; `read` raises MalformedValue."""
+    """Decode texts in UTF-8 one at a time; `read` raises MalformedText."""
     rows: list[Any] = []
     problems: list[str | None] = []
     for value in values.to_pylist():
@@ -73,7 +73,7 @@ def decode_each(values: Any, read: Callable[[str], Any], type_: pa.DataType) -> 
             row = read(value.decode())
         except UnicodeDecodeError as error:
             problem = f"it is not UTF-8: {error.reason} at byte {error.start}"
-        except MalformedValue as error:
+        except MalformedText as error:
             problem = str(error)
         rows.append(row)
         problems.append(problem)

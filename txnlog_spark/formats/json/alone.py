@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 
 from txnlog_spark.formats.columns import below, field_at
-from txnlog_spark.formats.decoded import Decode, MalformedValue, decode_each
+from txnlog_spark.formats.decoded import Decode, MalformedText, decode_each
 from txnlog_spark.formats.json.texts import escaped_ascii, java_double, java_string
 from txnlog_spark.formats.json.times import Zone, date_of, timestamp_of
 from txnlog_spark.formats.types import arrow_type
@@ -63,7 +63,7 @@ def one_by_one(type_: spark.DataType, zone: Zone) -> Decode:
             problem = f"it is not JSON: {error.msg} at character {error.pos + 1}"
         except RecursionError:
             problem = "it is nested too deeply"
-        raise MalformedValue(problem)
+        raise MalformedText(problem)
 
     return partial(decode_each, read=read, type_=arrow_type(type_))
 
@@ -142,7 +142,7 @@ def _struct(type_: spark.StructType, zone: Zone, path: str) -> Convert:
 def _nested(kind: type, name: str, path: str, convert: Convert) -> Convert:
     def checked(value: Any) -> Any:
         if type(value) is not kind:
-            raise MalformedValue(f"{field_at(path)} is not a JSON {name}")
+            raise MalformedText(f"{field_at(path)} is not a JSON {name}")
         return convert(value)
 
     return checked
@@ -183,7 +183,7 @@ def _leaf(type_: spark.DataType, zone: Zone, path: str) -> Convert:
         except (ValueError, InvalidOperation):
             shown = _rendered(value)
         shown = shown if len(shown) <= _SHOWN_MAX else f"{shown[:_SHOWN_MAX]}..."
-        raise MalformedValue(
+        raise MalformedText(
             f"{field_at(path)} is {shown}, which is not a value of {type_.simpleString()}"
         )
 
