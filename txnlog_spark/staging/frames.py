@@ -111,17 +111,7 @@ class Forgotten(NamedTuple):
 
 def frame(kind: Kind, body: bytes | bytearray | memoryview = b"") -> bytes:
     """Return a whole frame."""
-    return header(kind, len(body)) + body
-
-
-def header(kind: Kind, body_bytes: int) -> bytes:
-    """Return the header of a frame with a body of `body_bytes` bytes."""
-    return _HEADER.pack(kind, body_bytes)
-
-
-def json_frame(kind: Kind, value: Any) -> bytes:
-    """Return a frame with a JSON body."""
-    return frame(kind, json.dumps(value).encode())
+    return _HEADER.pack(kind, len(body)) + body
 
 
 def parse_header(data: bytes | bytearray, body_bytes_max: int = BODY_BYTES_MAX) -> tuple[Kind, int]:
@@ -146,11 +136,7 @@ def parse_json(body: bytes) -> Any:
 
 def parse_attempt(body: bytes) -> TaskAttempt:
     """Parse the body of Open. Raises NotAFrame."""
-    return attempt_of(parse_json(body))
-
-
-def attempt_of(value: Any) -> TaskAttempt:
-    """Return the TaskAttempt of a JSON value. Raises NotAFrame."""
+    value = parse_json(body)
     try:
         write, batch_id, run_id, name = value
         return TaskAttempt(str(write), int(batch_id), str(run_id), str(name))

@@ -316,7 +316,7 @@ class StagingServer:
     def _answer_driver(self, kind: Kind, body: bytes) -> bytes:
         """Answer one request of the driver."""
         if kind is Kind.WHERE:
-            return frames.json_frame(Kind.ADDRESS, self._address)
+            return frames.frame(Kind.ADDRESS, json.dumps(self._address).encode())
         if kind is Kind.FORGET:
             for each in frames.parse_json(body):
                 self._spool.forget(Forgotten(*each))

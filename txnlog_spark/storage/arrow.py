@@ -89,12 +89,9 @@ class ObjectFiles(RemoteFiles):
         found = self._file_system.get_file_info(FileSelector(inner, allow_not_found=True))
         return [each.base_name for each in found if each.type == wanted]
 
-    def _put(self, inner: str, data: bytes) -> None:
+    def _replace(self, inner: str, data: bytes) -> None:
         with self._file_system.open_output_stream(inner) as stream:
             stream.write(data)
-
-    def _replace(self, inner: str, data: bytes) -> None:
-        self._put(inner, data)
 
     def _delete(self, inner: str) -> None:
         # The file may never have been written, or another driver deleted it: it is gone, as wanted.
@@ -150,7 +147,7 @@ class RenamedFiles(ObjectFiles):
         self._make_folder(inner)
         beside = _beside(inner, _digest(data))
         try:
-            self._put(beside, data)
+            super()._replace(beside, data)
         except BaseException:
             # The part has another digest than its name, so readers ignore it if it stays. The
             # error to show is the error of the write, not of this deletion.

@@ -99,7 +99,8 @@ def _nested(node: Avro, type_: pa.DataType, path: str) -> Encode | None:
     if node.kind == "record" and pa.types.is_struct(type_):
         return _record(node, type_, path)
     if node.kind == "array" and pa.types.is_list(type_):
-        return _array(avro_encoder(node.items, type_.value_type, below(path, "element")))
+        items = avro_encoder(node.items, type_.value_type, below(path, "element"))
+        return lambda array: _blocks(array, items(shown(array, array.values)))
     if node.kind == "map" and pa.types.is_map(type_) and pa.types.is_string(type_.key_type):
         return _map(avro_encoder(node.items, type_.item_type, below(path, "value")))
     return None
@@ -139,10 +140,6 @@ def _blocks(array: pa.Array, encoded: pa.Array) -> pa.Array:
     counts = np.diff(list_offsets(array))
     full = join([varints(counts), gathered(encoded, counts), b"\0"], len(counts))
     return pc.if_else(pa.array(counts == 0), pa.scalar(b"\0", pa.binary()), full)
-
-
-def _array(items: Encode) -> Encode:
-    return lambda array: _blocks(array, items(shown(array, array.values)))
 
 
 def _map(values: Encode) -> Encode:

@@ -175,17 +175,12 @@ def _message(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts:
 
 def _messages(field: FieldDescriptor, type_: spark.DataType, path: str) -> Parts:
     """Write tag and message of each row of an array without null."""
-    encode = _message_encoder(field.message_type, type_, path)
+    make = _time if of_seconds(field.message_type) else _struct
+    encode = make(field.message_type, type_, path)
     tag = encode_unsigned(tag_of(field))
     if wire_type_of(field) == GROUP:
         raise _unfit(path, type_, "group")
     return lambda array: _sized(tag, encode(array))
-
-
-def _message_encoder(descriptor: Descriptor, type_: spark.DataType, path: str) -> Encode:
-    if of_seconds(descriptor):
-        return _time(descriptor, type_, path)
-    return _struct(descriptor, type_, path)
 
 
 def _time(descriptor: Descriptor, type_: spark.DataType, path: str) -> Encode:
