@@ -68,7 +68,7 @@ class Registry:
         self._identity = _identity(options, self._authorization)
         secure = any(address.scheme == "https" for address in self._addresses)
         self._tls = _tls_context(options) if secure else None
-        self._schemas: dict[int | UUID, str] = {}
+        self._schemas: dict[tuple[int | UUID, str], str] = {}
         self._latest: dict[tuple[str, str], tuple[int, str]] = {}
         self._ids: dict[tuple[str, str], int] = {}
 
@@ -77,13 +77,13 @@ class Registry:
 
         Raises UnknownSchema if the registry does not have it.
         """
-        if schema_id not in self._schemas:
+        if (schema_id, kind) not in self._schemas:
             word = "GUID" if isinstance(schema_id, UUID) else "id"
             path = f"/schemas/{word.lower()}s/{schema_id}{_FORMS.get(kind, '')}"
             what = f"the schema {word} {schema_id}"
             answer = self._ask("GET", path, what)
-            self._schemas[schema_id] = _schema_of(answer, kind, what)
-        return self._schemas[schema_id]
+            self._schemas[schema_id, kind] = _schema_of(answer, kind, what)
+        return self._schemas[schema_id, kind]
 
     def latest(self, subject: str, kind: str = AVRO, *, keep: bool = False) -> tuple[int, str]:
         """Return id and schema of a subject's latest version; with `keep`, of the last answer."""
@@ -93,7 +93,7 @@ class Registry:
         what = f"the subject {subject}"
         answer = self._ask("GET", path, what)
         schema_id, schema = _id_of(answer), _schema_of(answer, kind, what)
-        self._schemas[schema_id] = schema
+        self._schemas[schema_id, kind] = schema
         self._latest[subject, kind] = schema_id, schema
         return schema_id, schema
 

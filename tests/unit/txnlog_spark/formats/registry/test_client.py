@@ -19,7 +19,7 @@ from txnlog_spark.formats.errors import (
     UnknownSchema,
 )
 from txnlog_spark.formats.readers import Reader, read_avro
-from txnlog_spark.formats.registry.client import PAUSES_S, Registry, registry_for
+from txnlog_spark.formats.registry.client import PAUSES_S, PROTOBUF, Registry, registry_for
 from txnlog_spark.options.registry import URL
 
 SCHEMA = json.dumps({"type": "record", "name": "Sale", "fields": [{"name": "id", "type": "int"}]})
@@ -224,6 +224,15 @@ def test_a_refusal_names_the_option_that_says_who_we_are(
 
 
 # What is kept ---------------------------------------------------------------------------------
+
+
+def test_a_schema_that_is_kept_is_no_schema_of_another_type(script: Scripted, client: Made) -> None:
+    registry = client(script.url)
+    assert registry.schema(1) == SCHEMA
+    for _ in range(2):
+        with pytest.raises(RegistryError, match="the schema id 1 is a schema of type AVRO, and"):
+            registry.schema(1, PROTOBUF)
+    assert registry.schema(1) == SCHEMA
 
 
 def test_the_latest_schema_is_asked_for_once_where_it_is_to_be_kept(
